@@ -1,0 +1,4 @@
+//! Spinlocks for overcommitted guests.
+
+#![no_std]
+#![forbid(unsafe_code)]

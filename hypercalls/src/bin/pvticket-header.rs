@@ -1,0 +1,10 @@
+//! Prints the C header of the contract.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::fmt::Result {
+    let mut text = String::new();
+    hypercalls::header::render(&mut text)?;
+    print!("{text}");
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Discovery: the CPUID leaves beside KVM's own at `0x4000_0000`.
+
+/// Base leaf. EAX: the highest leaf of this range; EBX, ECX, EDX: [`SIGNATURE`].
+pub const LEAF_BASE: u32 = 0x4000_0100;
+
+/// EAX: feature bits (`FEATURE_*`), EBX: base I/O port, ECX: zero,
+/// EDX: [`ABI_VERSION`](crate::ABI_VERSION).
+pub const LEAF_FEATURES: u32 = 0x4000_0101;
+
+/// Twelve bytes in EBX, ECX, EDX of [`LEAF_BASE`], low byte first.
+pub const SIGNATURE: [u8; 12] = *b"PVTicketLock";
+
+/// `lock_spinning` and `unlock_kick` are served by the VMM (backend `vmm`).
+pub const FEATURE_LOCK_HYPERCALLS: u32 = 1 << 0;
+
+/// The console channel, the event port and the exit ports are there.
+pub const FEATURE_CONSOLE: u32 = 1 << 1;
+
+/// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
+pub const fn signature_registers() -> [u32; 3] {
+    let s = SIGNATURE;
+    [
+        u32::from_le_bytes([s[0], s[1], s[2], s[3]]),
+        u32::from_le_bytes([s[4], s[5], s[6], s[7]]),
+        u32::from_le_bytes([s[8], s[9], s[10], s[11]]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signature_reads_back_in_register_order() {
+        let [b, c, d] = signature_registers();
+        assert_eq!(b.to_le_bytes(), *b"PVTi");
+        assert_eq!(c.to_le_bytes(), *b"cket");
+        assert_eq!(d.to_le_bytes(), *b"Lock");
+    }
+}

@@ -1,0 +1,107 @@
+//! The sticky bit between a kick and a halt.
+//!
+//! A kick that comes before the halt must not be lost, and any number of kicks
+//! are one. [`WakeLatch`] is that bit with the halt folded in: one word with
+//! three states, so that "is it pending?" and "go to sleep" are one atomic step.
+//! It neither sleeps nor wakes by itself: the owner waits on [`WakeLatch::word`]
+//! (a futex) while [`WakeLatch::is_parked`], and the kicker wakes that futex
+//! when [`WakeLatch::kick`] says so.
+
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// Futex value while the owner sleeps or is about to.
+pub const PARKED: u32 = 1;
+const IDLE: u32 = 0;
+const PENDING: u32 = 2;
+
+/// What a kick found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kick {
+    /// The owner is parked (or committed to it): wake its futex.
+    Wake,
+    /// The owner runs: its next halt returns at once.
+    LeftPending,
+    /// An earlier kick was still pending; this one joined it.
+    Coalesced,
+}
+
+/// What the owner must do after [`WakeLatch::park`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Park {
+    /// Sleep while [`WakeLatch::is_parked`], then call [`WakeLatch::unpark`].
+    Wait,
+    /// A pending kick was consumed: do not sleep.
+    Consumed,
+}
+
+/// One per vCPU: written by its owner and by every kicker.
+#[derive(Debug, Default)]
+pub struct WakeLatch(AtomicU32);
+
+impl WakeLatch {
+    /// A latch with no kick pending.
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(IDLE))
+    }
+
+    /// Kicker: leave or join a pending kick, or wake the owner.
+    pub fn kick(&self) -> Kick {
+        match self.0.swap(PENDING, SeqCst) {
+            PARKED => Kick::Wake,
+            IDLE => Kick::LeftPending,
+            _ => Kick::Coalesced,
+        }
+    }
+
+    /// Owner: consume a pending kick, or commit to sleeping.
+    pub fn park(&self) -> Park {
+        match self.0.compare_exchange(IDLE, PARKED, SeqCst, SeqCst) {
+            Ok(_) => Park::Wait,
+            Err(_) => {
+                self.0.store(IDLE, SeqCst);
+                Park::Consumed
+            }
+        }
+    }
+
+    /// Owner: should it still sleep? Futexes wake spuriously.
+    pub fn is_parked(&self) -> bool {
+        self.0.load(SeqCst) == PARKED
+    }
+
+    /// Owner: awake. Clears the kick *before* the guest runs again and looks at
+    /// the lock; a kick from now on stays pending (clearing later would eat it).
+    pub fn unpark(&self) {
+        self.0.store(IDLE, SeqCst);
+    }
+
+    /// The futex word.
+    pub fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kick_before_halt_stays_pending_and_is_consumed_once() {
+        let latch = WakeLatch::new();
+        assert_eq!(latch.kick(), Kick::LeftPending);
+        assert_eq!(latch.kick(), Kick::Coalesced);
+        assert_eq!(latch.park(), Park::Consumed);
+        assert_eq!(latch.park(), Park::Wait);
+    }
+
+    #[test]
+    fn kick_of_a_parked_owner_asks_for_a_wake() {
+        let latch = WakeLatch::new();
+        assert_eq!(latch.park(), Park::Wait);
+        assert!(latch.is_parked());
+        assert_eq!(latch.kick(), Kick::Wake);
+        assert!(!latch.is_parked());
+        latch.unpark();
+        assert_eq!(latch.kick(), Kick::LeftPending);
+    }
+}

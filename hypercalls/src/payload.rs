@@ -1,0 +1,111 @@
+//! What the VMM and a ring-3 payload share: one [`Shared`] block of guest memory.
+//!
+//! The VMM writes [`Params`] before the first vCPU runs, raises [`Shared::go`]
+//! when all vCPUs have arrived, reads the per-vCPU [`Slot`]s while they run and
+//! raises [`Shared::stop`]. The guest writes its own slot only. Fields that two
+//! sides touch are atomics; every group has its own cache line.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::MAX_VCPUS;
+
+/// Guest-physical (and virtual: identity-mapped) address of [`Shared`].
+pub const SHARED_GPA: u64 = 0x10_0000;
+
+/// Where a payload image may lie: from here up to [`STACKS_GPA`].
+pub const IMAGE_GPA: u64 = 0x20_0000;
+
+/// The stack of vCPU `i` ends at `STACKS_GPA + (i + 1) * STACK_SIZE`.
+pub const STACKS_GPA: u64 = 0x80_0000;
+
+/// Bytes of stack for each vCPU.
+pub const STACK_SIZE: u64 = 0x4000;
+
+/// Memory a payload machine needs, in bytes.
+pub const MEMORY: u64 = 0x100_0000;
+
+/// What a payload does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Workload {
+    /// vCPU 0 writes one byte to COM1 (0x3f8) and is done. For boot timing.
+    Hello = 0,
+    /// Take one shared lock, do `critical` increments, release, `think`.
+    Lock = 1,
+    /// One `out` to an unclaimed port per operation: the cost of an exit.
+    PortExit = 2,
+    /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
+    /// a hostile or broken guest does with the ports.
+    Misuse = 3,
+}
+
+/// Which lock [`Workload::Lock`] takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LockKind {
+    /// Ticketlock that only spins.
+    NativeTicket = 0,
+    /// Ticketlock that halts after `spin_threshold` looks at the head.
+    PvTicket = 1,
+}
+
+/// Set by the VMM before the first instruction, constant afterwards.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Params {
+    /// A [`Workload`].
+    pub workload: AtomicU32,
+    /// A [`LockKind`].
+    pub lock: AtomicU32,
+    /// vCPUs that take part.
+    pub vcpus: AtomicU32,
+    /// Looks at the lock's head before a PV waiter halts.
+    pub spin_threshold: AtomicU32,
+    /// Increments of one shared counter inside the critical section.
+    pub critical: AtomicU32,
+    /// Increments of a private counter between release and the next take.
+    pub think: AtomicU32,
+    /// Base I/O port of the contract.
+    pub port_base: AtomicU32,
+}
+
+/// One vCPU's figures; written by that vCPU alone.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Slot {
+    /// Operations (acquisitions) done.
+    pub operations: AtomicU64,
+    /// Acquisitions that left the fast path.
+    pub slow: AtomicU64,
+    /// `lock_spinning` calls made.
+    pub halts: AtomicU64,
+    /// `unlock_kick` calls made.
+    pub kicks: AtomicU64,
+    /// Times the check of mutual exclusion failed. Anything but zero is a bug.
+    pub violations: AtomicU64,
+}
+
+/// A flag or count that many read and one side writes, alone in its line.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Line(pub AtomicU32);
+
+/// The whole shared block, at [`SHARED_GPA`].
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Shared {
+    /// The experiment.
+    pub params: Params,
+    /// Guest: vCPUs that wait for `go`.
+    pub arrived: Line,
+    /// VMM: non-zero starts the workload.
+    pub go: Line,
+    /// VMM: non-zero ends it at each vCPU's next look.
+    pub stop: Line,
+    /// Indexed by vCPU.
+    pub slots: [Slot; MAX_VCPUS as usize],
+}
+
+// The block must end before the image begins.
+const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= IMAGE_GPA);
+const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);

@@ -1,0 +1,77 @@
+//! The I/O ports, as offsets from the base that CPUID reports.
+//!
+//! KVM does not forward unknown `vmcall`s to user space
+//! (`KVM_CAP_EXIT_HYPERCALL` admits only `KVM_HC_MAP_GPA_RANGE`), hence ports.
+//! Every port takes one width; an access of another width is counted, reported
+//! once and otherwise ignored (reads give zeros).
+
+/// Where the VMM places the ports. Guests must take it from CPUID.
+pub const DEFAULT_BASE: u16 = 0x0600;
+
+/// Ports `base .. base + SPAN` belong to the contract.
+pub const SPAN: u16 = 0x40;
+
+/// Write 32: `lock_spinning(ticket)`. The calling vCPU halts until kicked. A
+/// pending kick makes it return at once. May return spuriously; never acquires.
+/// The ticket is for diagnosis only.
+pub const LOCK_SPINNING: u16 = 0x00;
+
+/// Write 32: `unlock_kick(apic id)`. Wakes that vCPU, wherever it halted, or
+/// leaves a pending kick. Idempotent; several coalesce. An unknown vCPU is
+/// counted and ignored.
+pub const UNLOCK_KICK: u16 = 0x04;
+
+/// Write 32: the machine ends with this exit status (its low eight bits).
+pub const EXIT: u16 = 0x10;
+
+/// Write 32: the calling vCPU is done; the machine ends when all are. For
+/// guests that cannot execute HLT. The value is that vCPU's status, 0 = well.
+pub const VCPU_DONE: u16 = 0x14;
+
+/// Write 32: an [`Event`] in the guest's life.
+pub const EVENT: u16 = 0x18;
+
+/// Read 32: bytes that [`STDIN`] has ready, or [`STDIN_EOF`].
+pub const STDIN_AVAIL: u16 = 0x1c;
+
+/// Write 8, also as a string (`rep outsb`): bytes for the command's stdout.
+pub const STDOUT: u16 = 0x20;
+
+/// Write 8, also as a string: bytes for the command's stderr.
+pub const STDERR: u16 = 0x21;
+
+/// Read 8, also as a string (`rep insb`): bytes of the command's stdin. Read no
+/// more than [`STDIN_AVAIL`] promised; beyond that the bytes are zeros.
+pub const STDIN: u16 = 0x22;
+
+/// What [`STDIN_AVAIL`] says once the input has ended and is drained.
+pub const STDIN_EOF: u32 = u32::MAX;
+
+/// What a guest tells the VMM by writing to [`EVENT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Event {
+    /// `/init` runs: the kernel has booted.
+    InitReached = 1,
+    /// An interactive shell owns the console; Ctrl-C is now the guest's.
+    ShellReady = 2,
+    /// All other vCPUs stand still and the guest has just read its own lock
+    /// counters: the VMM takes a snapshot of its side at the same moment.
+    CountersRead = 3,
+    /// The guest waits for more stdin: the VMM raises COM2's interrupt with one
+    /// byte when there is some, or at its end.
+    StdinWanted = 4,
+}
+
+impl Event {
+    /// The event a guest wrote, if it is one this version knows.
+    pub const fn from_raw(raw: u32) -> Option<Event> {
+        match raw {
+            1 => Some(Event::InitReached),
+            2 => Some(Event::ShellReady),
+            3 => Some(Event::CountersRead),
+            4 => Some(Event::StdinWanted),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The pvticket VMM as a library.
