@@ -1,1 +1,3 @@
 //! The pvticket VMM as a library.
+
+pub mod units;

@@ -1,0 +1,222 @@
+//! Types for ids and units, so that a bare integer never stands for one.
+
+use std::{fmt, num::ParseIntError, str::FromStr};
+
+use hypercalls::MAX_VCPUS;
+use thiserror::Error;
+
+/// Index of a vCPU in its machine; also its APIC id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuId(pub u32);
+
+impl fmt::Display for VcpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vCPU {}", self.0)
+    }
+}
+
+/// A guest-physical address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gpa(pub u64);
+
+impl fmt::Display for Gpa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A span of time in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+/// A number from the command line that is not what it should be.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum UnitError {
+    /// Not 1..=128.
+    #[error("{0} vCPUs: a machine has 1 to {MAX_VCPUS}")]
+    VcpuCount(u64),
+    /// Not a number.
+    #[error("'{0}' is not a whole number")]
+    Number(String),
+    /// Not a size.
+    #[error("'{0}' is not a size: write bytes with K, M or G, for example 512M")]
+    Size(String),
+    /// Not a list of CPUs.
+    #[error("'{0}' is not a list of CPUs: write for example 0,2-5")]
+    CpuList(String),
+}
+
+/// How many vCPUs a machine has: 1 to [`MAX_VCPUS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuCount(u32);
+
+impl VcpuCount {
+    /// One vCPU.
+    pub const ONE: VcpuCount = VcpuCount(1);
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Every vCPU's id, in order.
+    pub fn ids(self) -> impl Iterator<Item = VcpuId> {
+        (0..self.0).map(VcpuId)
+    }
+}
+
+impl TryFrom<u32> for VcpuCount {
+    type Error = UnitError;
+
+    fn try_from(count: u32) -> Result<Self, UnitError> {
+        match count {
+            1..=MAX_VCPUS => Ok(Self(count)),
+            _ => Err(UnitError::VcpuCount(count.into())),
+        }
+    }
+}
+
+impl FromStr for VcpuCount {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let count: u64 = text.parse().map_err(|_| UnitError::Number(text.into()))?;
+        u32::try_from(count).map_err(|_| UnitError::VcpuCount(count))?.try_into()
+    }
+}
+
+impl fmt::Display for VcpuCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A number of bytes; parses `4096`, `512K`, `512M`, `2G`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// `n` MiB.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::Size(text.into());
+        let trimmed = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
+        let (digits, shift) = match trimmed.chars().last().map(|c| c.to_ascii_uppercase()) {
+            Some('K') => (&trimmed[..trimmed.len() - 1], 10),
+            Some('M') => (&trimmed[..trimmed.len() - 1], 20),
+            Some('G') => (&trimmed[..trimmed.len() - 1], 30),
+            _ => (trimmed, 0),
+        };
+        let number: u64 = digits.parse().map_err(|_: ParseIntError| bad())?;
+        number.checked_mul(1 << shift).map(ByteSize).ok_or_else(bad)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{} {unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+/// A sorted list of host CPUs without repeats; parses `0,2-5`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuList(Vec<usize>);
+
+impl CpuList {
+    /// Most CPUs Linux's affinity interface of libc can name (`CPU_SETSIZE`).
+    const LIMIT: usize = 1024;
+
+    /// The CPUs' numbers, ascending; at least one.
+    pub fn cpus(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::CpuList(text.into());
+        let number =
+            |part: &str| part.trim().parse().ok().filter(|cpu| *cpu < Self::LIMIT).ok_or_else(bad);
+        let mut cpus = Vec::new();
+        for part in text.trim().split(',') {
+            match part.split_once('-') {
+                Some((first, last)) => {
+                    let (first, last): (usize, usize) = (number(first)?, number(last)?);
+                    if first > last {
+                        return Err(bad());
+                    }
+                    cpus.extend(first..=last);
+                }
+                None => cpus.push(number(part)?),
+            }
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        Ok(Self(cpus))
+    }
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, run) in self.0.chunk_by(|a, b| a + 1 == *b).enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            match (run.first(), run.last()) {
+                (Some(first), Some(last)) if first < last => write!(f, "{comma}{first}-{last}")?,
+                (Some(only), _) => write!(f, "{comma}{only}")?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vcpu_counts_stop_at_both_ends() {
+        assert_eq!("0".parse::<VcpuCount>(), Err(UnitError::VcpuCount(0)));
+        assert_eq!("129".parse::<VcpuCount>(), Err(UnitError::VcpuCount(129)));
+        assert_eq!("99999999999".parse::<VcpuCount>(), Err(UnitError::VcpuCount(99_999_999_999)));
+        assert_eq!("128".parse::<VcpuCount>().unwrap().get(), 128);
+        assert!("four".parse::<VcpuCount>().is_err());
+    }
+
+    #[test]
+    fn sizes_take_the_usual_suffixes() {
+        for (text, bytes) in
+            [("4096", 4096), ("4K", 4096), ("512M", 512 << 20), ("2g", 2 << 30), ("1GiB", 1 << 30)]
+        {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "M", "12X", "-1M", "99999999999G"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+        assert_eq!(ByteSize::mib(1536).to_string(), "1536 MiB");
+    }
+
+    #[test]
+    fn cpu_lists_parse_and_print_alike() {
+        let list: CpuList = "5,0-2,1".parse().unwrap();
+        assert_eq!(list.cpus(), [0, 1, 2, 5]);
+        assert_eq!(list.to_string(), "0-2,5");
+        for text in ["", "a", "3-1", "1,,2", "0-99999999"] {
+            assert!(text.parse::<CpuList>().is_err(), "{text}");
+        }
+    }
+}
