@@ -1,4 +1,4 @@
 //! The pvticket VMM as a library.
 
-pub mod cpio;
+pub mod kvm;
 pub mod units;

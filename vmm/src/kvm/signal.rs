@@ -1,0 +1,92 @@
+//! Interrupting a vCPU thread without a race, and placing it on CPUs.
+//!
+//! The signal is blocked in the thread and unblocked only inside `KVM_RUN`
+//! (`KVM_SET_SIGNAL_MASK`, kvm/api.rst 4.10), so one that arrives early stays
+//! pending and ends the next `KVM_RUN` at once: it cannot be lost.
+
+use std::{
+    io, mem,
+    os::unix::thread::JoinHandleExt,
+    ptr,
+    thread::{self, JoinHandle},
+};
+
+use super::KvmError;
+use crate::units::CpuList;
+
+/// The signal that ends `KVM_RUN`.
+fn number() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+fn kick_set() -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set that is passed; a zeroed sigset_t
+    // is a valid value to pass.
+    unsafe {
+        let mut set = mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, number());
+        set
+    }
+}
+
+/// Blocks the kick signal in the calling thread and returns the 64-bit mask that
+/// was in force before, without the kick: what `KVM_RUN` shall use.
+pub fn block_in_this_thread() -> Result<u64, KvmError> {
+    let set = kick_set();
+    // SAFETY: both sets are valid and live; SIG_BLOCK changes only this thread.
+    let (result, old) = unsafe {
+        let mut old: libc::sigset_t = mem::zeroed();
+        let result = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old);
+        libc::sigdelset(&mut old, number());
+        (result, old)
+    };
+    if result != 0 {
+        return Err(KvmError::Signal(io::Error::from_raw_os_error(result)));
+    }
+    // SAFETY: on Linux/x86-64 the first 8 bytes of a sigset_t are the kernel's
+    // 64-bit signal mask (signal(7), sigset_t of the kernel ABI).
+    Ok(unsafe { ptr::read(ptr::from_ref(&old).cast::<u64>()) })
+}
+
+/// Takes a pending kick, so that the next `KVM_RUN` is not ended by it too.
+pub fn consume() {
+    let set = kick_set();
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set and the timeout live through the call; no siginfo wanted.
+    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
+}
+
+/// Sends the kick to a thread that has not been joined.
+pub fn kick<T>(thread: &JoinHandle<T>) {
+    // SAFETY: an unjoined JoinHandle's pthread_t is valid; a thread that has
+    // ended gives ESRCH, which is no matter.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), number()) };
+}
+
+/// Restricts the calling thread to these CPUs.
+pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
+    // SAFETY: CPU_SET writes inside the set because CpuList holds only numbers
+    // below CPU_SETSIZE; 0 names the calling thread.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        for cpu in cpus.cpus() {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        libc::sched_setaffinity(0, mem::size_of_val(&set), &set)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The CPUs that the calling thread may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: the set is live and its size is passed; 0 names the calling
+    // thread. CPU_ISSET reads inside the set.
+    unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        if libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) != 0 {
+            return (0..thread::available_parallelism().map_or(1, |n| n.get())).collect();
+        }
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}

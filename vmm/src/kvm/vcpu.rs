@@ -1,0 +1,227 @@
+//! One vCPU's file and the step `run() -> Exit`.
+
+use std::{mem, os::fd::AsRawFd, slice};
+
+use kvm_bindings::{
+    CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
+    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVMIO, Msrs,
+    kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
+};
+use kvm_ioctls::VcpuFd;
+use vmm_sys_util::{ioctl::ioctl_with_ref, ioctl_iow_nr};
+
+use super::{KvmError, ioctl, signal};
+use crate::units::VcpuId;
+
+/// `struct kvm_signal_mask` with the kernel's 8-byte mask behind it.
+#[repr(C, packed)]
+struct SignalMask {
+    len: u32,
+    mask: u64,
+}
+
+// The kernel defines the request by the header alone, a 4-byte struct.
+ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, KVMIO, 0x8b, u32);
+
+/// Why a vCPU came back from the guest. Borrowed data is the guest's operand.
+#[derive(Debug)]
+pub enum Exit<'a> {
+    /// `out`, or a run of them (`rep outs`): `data.len() / width` operations.
+    PortWrite {
+        /// The port.
+        port: u16,
+        /// Bytes an operation: 1, 2 or 4.
+        width: u8,
+        /// The operations' bytes, in order.
+        data: &'a [u8],
+    },
+    /// `in`, or a run of them: fill `data`.
+    PortRead {
+        /// The port.
+        port: u16,
+        /// Bytes an operation: 1, 2 or 4.
+        width: u8,
+        /// What the guest will read.
+        data: &'a mut [u8],
+    },
+    /// A load from an address that is no memory: fill `data`.
+    MmioRead(&'a mut [u8]),
+    /// A store to an address that is no memory.
+    MmioWrite,
+    /// HLT on a machine without in-kernel local APICs.
+    Halt,
+    /// A signal ended the run.
+    Interrupted,
+    /// Triple fault.
+    TripleFault,
+    /// KVM cannot emulate an instruction of the guest; its bytes, if KVM gave
+    /// them.
+    CannotEmulate(Vec<u8>),
+    /// The processor refused the guest's state.
+    EntryRefused(u64),
+    /// Anything else: KVM's exit reason.
+    Other(u32),
+}
+
+/// One vCPU. `run` must be called by one thread, the one that called
+/// [`Vcpu::arm_kick`].
+#[derive(Debug)]
+pub struct Vcpu {
+    id: VcpuId,
+    fd: VcpuFd,
+}
+
+impl Vcpu {
+    pub(super) fn new(id: VcpuId, fd: VcpuFd) -> Self {
+        Self { id, fd }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> VcpuId {
+        self.id
+    }
+
+    /// Sets what CPUID reports. Must come before the MSRs: KVM checks them
+    /// against it.
+    pub fn set_cpuid(&self, cpuid: &CpuId) -> Result<(), KvmError> {
+        self.fd.set_cpuid2(cpuid).map_err(ioctl("KVM_SET_CPUID2"))
+    }
+
+    /// Sets model-specific registers.
+    pub fn set_msrs(&self, entries: &[kvm_msr_entry]) -> Result<(), KvmError> {
+        let msrs =
+            Msrs::from_entries(entries).map_err(|_| KvmError::Capability("that many MSRs"))?;
+        let taken = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
+        entries.get(taken).map_or(Ok(()), |refused| Err(KvmError::Msr(refused.index)))
+    }
+
+    /// The special registers.
+    pub fn sregs(&self) -> Result<kvm_sregs, KvmError> {
+        self.fd.get_sregs().map_err(ioctl("KVM_GET_SREGS"))
+    }
+
+    /// Sets the special registers.
+    pub fn set_sregs(&self, sregs: &kvm_sregs) -> Result<(), KvmError> {
+        self.fd.set_sregs(sregs).map_err(ioctl("KVM_SET_SREGS"))
+    }
+
+    /// The general registers.
+    pub fn regs(&self) -> Result<kvm_regs, KvmError> {
+        self.fd.get_regs().map_err(ioctl("KVM_GET_REGS"))
+    }
+
+    /// Sets the general registers.
+    pub fn set_regs(&self, regs: &kvm_regs) -> Result<(), KvmError> {
+        self.fd.set_regs(regs).map_err(ioctl("KVM_SET_REGS"))
+    }
+
+    /// The local APIC's registers.
+    pub fn lapic(&self) -> Result<kvm_lapic_state, KvmError> {
+        self.fd.get_lapic().map_err(ioctl("KVM_GET_LAPIC"))
+    }
+
+    /// Sets the local APIC's registers.
+    pub fn set_lapic(&self, lapic: &kvm_lapic_state) -> Result<(), KvmError> {
+        self.fd.set_lapic(lapic).map_err(ioctl("KVM_SET_LAPIC"))
+    }
+
+    /// Prepares the calling thread to be interrupted in `run` by
+    /// [`signal::kick`], early kicks included.
+    pub fn arm_kick(&self) -> Result<(), KvmError> {
+        let mask = SignalMask { len: 8, mask: signal::block_in_this_thread()? };
+        // SAFETY: the kernel reads `len` and then `len` bytes behind it, which is
+        // this struct; it keeps no pointer.
+        let result = unsafe { ioctl_with_ref(&self.fd, KVM_SET_SIGNAL_MASK(), &mask) };
+        match result {
+            0 => Ok(()),
+            _ => Err(KvmError::Ioctl("KVM_SET_SIGNAL_MASK", vmm_sys_util::errno::Error::last())),
+        }
+    }
+
+    /// The raw descriptor, for statistics.
+    pub fn raw_fd(&self) -> std::os::fd::RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Enters the guest until it needs something, or a kick arrives.
+    pub fn run(&mut self) -> Result<Exit<'_>, KvmError> {
+        if let Err(errno) = self.fd.run().map(drop) {
+            return match errno.errno() {
+                // EAGAIN: an AP that waits for INIT/SIPI was woken for a signal.
+                libc::EINTR | libc::EAGAIN => {
+                    signal::consume();
+                    Ok(Exit::Interrupted)
+                }
+                _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
+            };
+        }
+        Ok(decode(self.fd.get_kvm_run()))
+    }
+}
+
+/// Reads KVM's exit record. kvm-ioctls' own decoding drops the width of a port
+/// access, and with it the difference between one `out` of 4 bytes and four of 1.
+fn decode(run: &mut kvm_run) -> Exit<'_> {
+    match run.exit_reason {
+        KVM_EXIT_IO => decode_io(run),
+        KVM_EXIT_MMIO => {
+            // SAFETY: exit_reason says that `mmio` is the live union member.
+            let mmio = unsafe { &mut run.__bindgen_anon_1.mmio };
+            if mmio.is_write != 0 {
+                return Exit::MmioWrite;
+            }
+            let len = (mmio.len as usize).min(mmio.data.len());
+            Exit::MmioRead(&mut mmio.data[..len])
+        }
+        KVM_EXIT_HLT => Exit::Halt,
+        KVM_EXIT_INTR => Exit::Interrupted,
+        KVM_EXIT_SHUTDOWN | KVM_EXIT_SYSTEM_EVENT => Exit::TripleFault,
+        KVM_EXIT_INTERNAL_ERROR => Exit::CannotEmulate(instruction_bytes(run)),
+        KVM_EXIT_FAIL_ENTRY => {
+            // SAFETY: exit_reason says that `fail_entry` is the live union member.
+            let reason =
+                unsafe { run.__bindgen_anon_1.fail_entry.hardware_entry_failure_reason };
+            Exit::EntryRefused(reason)
+        }
+        other => Exit::Other(other),
+    }
+}
+
+fn decode_io(run: &mut kvm_run) -> Exit<'_> {
+    let base: *mut u8 = std::ptr::from_mut(run).cast();
+    // SAFETY: exit_reason says that `io` is the live union member. KVM keeps
+    // data_offset and size * count inside the pages it mapped for this vCPU
+    // (kvm/api.rst, 5), which live as long as `run`'s borrow of the vCPU.
+    let (io, data) = unsafe {
+        let io = run.__bindgen_anon_1.io;
+        let len = usize::from(io.size) * io.count as usize;
+        (io, slice::from_raw_parts_mut(base.add(io.data_offset as usize), len))
+    };
+    if u32::from(io.direction) == KVM_EXIT_IO_OUT {
+        Exit::PortWrite { port: io.port, width: io.size, data }
+    } else {
+        Exit::PortRead { port: io.port, width: io.size, data }
+    }
+}
+
+/// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 carries the instruction's bytes
+/// (`struct kvm_run.emulation_failure`, kvm/api.rst 5).
+fn instruction_bytes(run: &kvm_run) -> Vec<u8> {
+    const SUBERROR_EMULATION: u32 = 1;
+    const FLAG_BYTES: u64 = 1;
+    // SAFETY: exit_reason says that `internal` is the live union member; all its
+    // fields are plain integers.
+    let internal = unsafe { run.__bindgen_anon_1.internal };
+    if internal.suberror != SUBERROR_EMULATION
+        || internal.ndata < 3
+        || internal.data[0] & FLAG_BYTES == 0
+    {
+        return Vec::new();
+    }
+    // data[1] starts with insn_size (u8), then up to 15 bytes.
+    let raw: Vec<u8> = internal.data[1..4].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let len = usize::from(raw[0]).min(15);
+    raw[1..=len].to_vec()
+}
+
+const _: () = assert!(mem::size_of::<SignalMask>() == 12);

@@ -1,0 +1,138 @@
+//! A KVM virtual machine: memory, interrupt controllers, MSIs.
+
+use std::{io::ErrorKind, path::Path};
+
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_msi, kvm_pit_config,
+    kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Cap, Kvm, VmFd};
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::{KvmError, Vcpu, host::DEV_KVM, ioctl};
+use crate::units::{Gpa, VcpuId};
+
+/// KVM's stable API version (kvm/api.rst, 4.1).
+const API_VERSION: i32 = 12;
+
+/// MSI address of the local APIC of id 0, destination in bits 19-12, physical
+/// mode (Intel SDM volume 3, 11.11.1).
+const MSI_ADDRESS: u32 = 0xfee0_0000;
+
+/// MSI data with delivery mode 3 ("remote read", bits 10-8). No CPU sends it as
+/// an MSI; KVM takes it as a PV kick (`apic_accept`'s `APIC_DM_REMRD`): the
+/// target leaves HLT even with interrupts off.
+const MSI_DATA_KICK: u32 = 0x300;
+
+/// Which in-kernel devices the machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wiring {
+    /// PIC, I/O APIC, local APICs and a PIT: what Linux needs.
+    Full,
+    /// None: enough for ring-3 payloads, whose vCPUs all start at once.
+    Bare,
+}
+
+/// Owns the memory, so that it outlives every vCPU that may touch it.
+#[derive(Debug)]
+pub struct KvmVm {
+    fd: VmFd,
+    kvm: Kvm,
+    memory: GuestMemoryMmap,
+    wiring: Wiring,
+}
+
+impl KvmVm {
+    /// Opens KVM and makes a machine of this memory. `tss` and `identity_map`
+    /// are guest-physical addresses that Intel's KVM needs for real mode
+    /// (kvm/api.rst, 4.34 and 4.63).
+    pub fn new(
+        memory: GuestMemoryMmap,
+        wiring: Wiring,
+        tss: Gpa,
+        identity_map: Gpa,
+    ) -> Result<Self, KvmError> {
+        let kvm = open()?;
+        let fd = kvm.create_vm().map_err(ioctl("KVM_CREATE_VM"))?;
+        for (slot, region) in (0..).zip(memory.iter()) {
+            let host = memory
+                .get_host_address(region.start_addr())
+                .map_err(|_| KvmError::Capability("mapped guest memory"))?;
+            let region = kvm_userspace_memory_region {
+                slot,
+                guest_phys_addr: region.start_addr().0,
+                memory_size: region.len(),
+                userspace_addr: host as u64,
+                flags: 0,
+            };
+            // SAFETY: the range is a live mapping owned by `memory`, which this
+            // struct keeps until after the VM's file is closed.
+            unsafe { fd.set_user_memory_region(region) }
+                .map_err(ioctl("KVM_SET_USER_MEMORY_REGION"))?;
+        }
+        if wiring == Wiring::Full {
+            fd.set_identity_map_address(identity_map.0)
+                .map_err(ioctl("KVM_SET_IDENTITY_MAP_ADDR"))?;
+            fd.set_tss_address(tss.0 as usize).map_err(ioctl("KVM_SET_TSS_ADDR"))?;
+            fd.create_irq_chip().map_err(ioctl("KVM_CREATE_IRQCHIP"))?;
+            let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
+            fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
+        }
+        Ok(Self { fd, kvm, memory, wiring })
+    }
+
+    /// Guest memory.
+    pub fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
+
+    /// The CPUID entries that this host can give a guest.
+    pub fn supported_cpuid(&self) -> Result<CpuId, KvmError> {
+        self.kvm
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(ioctl("KVM_GET_SUPPORTED_CPUID"))
+    }
+
+    /// Does KVM emulate the local APIC's TSC-deadline timer?
+    pub fn has_tsc_deadline(&self) -> bool {
+        self.kvm.check_extension(Cap::TscDeadlineTimer)
+    }
+
+    /// Makes one vCPU. Its registers are reset values; run it on one thread.
+    pub fn create_vcpu(&self, id: VcpuId) -> Result<Vcpu, KvmError> {
+        let fd = self.fd.create_vcpu(id.0.into()).map_err(ioctl("KVM_CREATE_VCPU"))?;
+        Ok(Vcpu::new(id, fd))
+    }
+
+    /// A write to `event` raises this line of the interrupt controllers.
+    pub fn wire_irq(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        self.fd.register_irqfd(event, gsi).map_err(ioctl("KVM_IRQFD"))
+    }
+
+    /// Wakes a vCPU that halted in KVM, or lets its next HLT return at once.
+    /// False where the machine has no local APICs, so that HLT cannot happen.
+    pub fn kick_halted(&self, target: VcpuId) -> bool {
+        let msi = kvm_msi {
+            address_lo: MSI_ADDRESS | (target.0 << 12),
+            data: MSI_DATA_KICK,
+            ..Default::default()
+        };
+        self.wiring == Wiring::Full && self.fd.signal_msi(msi).is_ok()
+    }
+}
+
+fn open() -> Result<Kvm, KvmError> {
+    let path = Path::new(DEV_KVM);
+    let kvm = Kvm::new().map_err(|errno| {
+        match std::io::Error::from_raw_os_error(errno.errno()).kind() {
+            ErrorKind::PermissionDenied => KvmError::Denied(path.into()),
+            ErrorKind::NotFound => KvmError::Absent(path.into()),
+            _ => KvmError::Open(path.into(), errno),
+        }
+    })?;
+    match kvm.get_api_version() {
+        API_VERSION => Ok(kvm),
+        other => Err(KvmError::ApiVersion(other)),
+    }
+}
