@@ -16,6 +16,10 @@ pub const FEATURE_LOCK_HYPERCALLS: u32 = 1 << 0;
 /// The console channel, the event port and the exit ports are there.
 pub const FEATURE_CONSOLE: u32 = 1 << 1;
 
+/// Output by whole pages is there: [`OUTPUT_PAGE`](crate::ports::OUTPUT_PAGE),
+/// [`STDOUT_PAGE`](crate::ports::STDOUT_PAGE) and [`STDERR_PAGE`](crate::ports::STDERR_PAGE).
+pub const FEATURE_OUTPUT_PAGE: u32 = 1 << 2;
+
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
 pub const fn signature_registers() -> [u32; 3] {
     let s = SIGNATURE;

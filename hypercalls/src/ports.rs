@@ -44,6 +44,21 @@ pub const STDERR: u16 = 0x21;
 /// more than [`STDIN_AVAIL`] promised; beyond that the bytes are zeros.
 pub const STDIN: u16 = 0x22;
 
+/// Write 32: page frame number of a page of guest memory that the guest keeps in place for
+/// output. Needs [`FEATURE_OUTPUT_PAGE`](crate::cpuid::FEATURE_OUTPUT_PAGE).
+///
+/// Why there is such a thing: KVM's emulator hands `rep outsb` to user space byte by byte
+/// (`em_out` of its emulate.c always passes a count of one; only `rep insb` is read ahead), so
+/// every byte would cost an exit. A page costs one.
+pub const OUTPUT_PAGE: u16 = 0x24;
+
+/// Write 32: that many bytes (1 to 4096) at the start of [`OUTPUT_PAGE`] go to the command's
+/// stdout. They have been taken when the instruction is done.
+pub const STDOUT_PAGE: u16 = 0x28;
+
+/// Write 32: as [`STDOUT_PAGE`], for stderr.
+pub const STDERR_PAGE: u16 = 0x2c;
+
 /// What [`STDIN_AVAIL`] says once the input has ended and is drained.
 pub const STDIN_EOF: u32 = u32::MAX;
 
