@@ -1,4 +1,6 @@
 //! The pvticket VMM as a library.
 
+pub mod boot;
+pub mod cpio;
 pub mod kvm;
 pub mod units;

@@ -1,0 +1,113 @@
+//! What each vCPU says of itself: from the host's supported CPUID to one socket of
+//! N cores with a thread each, under a hypervisor with our own leaves.
+
+use hypercalls::cpuid::{FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, LEAF_BASE, LEAF_FEATURES};
+use hypercalls::{ABI_VERSION, ports};
+use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
+
+use super::topology;
+use crate::units::{VcpuCount, VcpuId};
+
+/// What the table depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuidSpec {
+    /// Cores of the machine.
+    pub vcpus: VcpuCount,
+    /// The host has `KVM_CAP_TSC_DEADLINE_TIMER`: KVM keeps that bit out of its
+    /// supported CPUID and leaves it to the irqchip's owner.
+    pub tsc_deadline: bool,
+    /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
+    pub lock_hypercalls: bool,
+}
+
+/// The CPUID table of `vcpu`, made from what `KVM_GET_SUPPORTED_CPUID` gave.
+pub fn table(
+    supported: &[kvm_cpuid_entry2],
+    spec: &CpuidSpec,
+    vcpu: VcpuId,
+) -> Vec<kvm_cpuid_entry2> {
+    let mut table = supported.to_vec();
+    features(&mut table, spec);
+    kvm_leaves(&mut table);
+    topology::set(&mut table, spec.vcpus, vcpu);
+    contract_leaves(&mut table, spec);
+    table
+}
+
+/// The entry of `leaf` (its first subleaf).
+pub(super) fn find(table: &mut [kvm_cpuid_entry2], leaf: u32) -> Option<&mut kvm_cpuid_entry2> {
+    table.iter_mut().find(|entry| entry.function == leaf && entry.index == 0)
+}
+
+/// An entry whose subleaf matters.
+pub(super) fn subleaf(leaf: u32, index: u32, registers: [u32; 4]) -> kvm_cpuid_entry2 {
+    let [eax, ebx, ecx, edx] = registers;
+    let flags = KVM_CPUID_FLAG_SIGNIFCANT_INDEX;
+    kvm_cpuid_entry2 { function: leaf, index, flags, eax, ebx, ecx, edx, ..Default::default() }
+}
+
+/// An entry without subleaves.
+fn leaf(leaf: u32, registers: [u32; 4]) -> kvm_cpuid_entry2 {
+    kvm_cpuid_entry2 { flags: 0, ..subleaf(leaf, 0, registers) }
+}
+
+/// Feature bits: what a machine without PMU, nesting and power management has.
+fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
+    // Leaf 1, ECX.
+    const MONITOR: u32 = 1 << 3;
+    const VMX: u32 = 1 << 5;
+    const PDCM: u32 = 1 << 15;
+    const TSC_DEADLINE: u32 = 1 << 24;
+    const HYPERVISOR: u32 = 1 << 31;
+    // Leaf 0x8000_0001, ECX.
+    const SVM: u32 = 1 << 2;
+    const PERFCTR_CORE: u32 = 1 << 23;
+    const PERFCTR_NB: u32 = 1 << 24;
+    const PERFCTR_LLC: u32 = 1 << 28;
+    const MWAITX: u32 = 1 << 29;
+
+    if let Some(entry) = find(table, 1) {
+        entry.ecx &= !(MONITOR | VMX | PDCM | TSC_DEADLINE);
+        entry.ecx |= HYPERVISOR;
+        if spec.tsc_deadline {
+            entry.ecx |= TSC_DEADLINE;
+        }
+    }
+    if let Some(entry) = find(table, 0x8000_0001) {
+        entry.ecx &= !(SVM | PERFCTR_CORE | PERFCTR_NB | PERFCTR_LLC | MWAITX);
+    }
+    // MONITOR/MWAIT, Intel's PMU, SVM, AMD's PMU: nothing to enumerate.
+    for absent in [0x5, 0xa, 0x8000_000a, 0x8000_0022] {
+        for entry in table.iter_mut().filter(|entry| entry.function == absent) {
+            (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0);
+        }
+    }
+}
+
+/// KVM's own features. Stock kernels read the kick from bit 7 and take PV queued
+/// spinlocks then; without it they take test-and-set, whatever else they are told.
+/// So the bit is set for every backend, and `nopvspin` is what turns PV off.
+fn kvm_leaves(table: &mut [kvm_cpuid_entry2]) {
+    const FEATURES: u32 = 0x4000_0001;
+    const PV_UNHALT: u32 = 1 << 7;
+    /// "vCPUs are never preempted": makes Linux drop PV spinlocks.
+    const HINTS_REALTIME: u32 = 1 << 0;
+    if let Some(entry) = find(table, FEATURES) {
+        entry.eax |= PV_UNHALT;
+        entry.edx &= !HINTS_REALTIME;
+    }
+}
+
+/// The contract's own leaves, beside KVM's.
+fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
+    let [ebx, ecx, edx] = hypercalls::cpuid::signature_registers();
+    let locks = if spec.lock_hypercalls { FEATURE_LOCK_HYPERCALLS } else { 0 };
+    let base_port = u32::from(ports::DEFAULT_BASE);
+    table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
+    table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
+    table.push(leaf(LEAF_FEATURES, [FEATURE_CONSOLE | locks, base_port, 0, ABI_VERSION]));
+}
+
+#[cfg(test)]
+#[path = "cpuid_tests.rs"]
+mod tests;

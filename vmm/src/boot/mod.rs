@@ -1,0 +1,31 @@
+//! Pure bytes: what a guest finds in its memory and registers when it starts.
+//!
+//! Nothing here calls KVM. The functions write into guest memory, or turn what KVM
+//! gave into what KVM is to get. The order that matters to a caller: memory
+//! ([`memory::regions`]), guest ([`load_linux`] or [`load_payload`]), then for each
+//! vCPU CPUID before MSRs, registers, local APIC.
+
+#![deny(unsafe_code)]
+
+mod acpi;
+mod bzimage;
+pub mod cpuid;
+mod elf;
+mod error;
+mod image;
+mod initrd;
+pub mod lapic;
+pub mod layout;
+mod linux;
+pub mod memory;
+pub mod msrs;
+mod paging;
+mod payload;
+mod segments;
+mod topology;
+mod zero_page;
+
+pub use error::{BootError, ImageError};
+pub use initrd::InitrdPart;
+pub use linux::{KernelFormat, LinuxEntry, linux_registers, load_linux};
+pub use payload::{load_payload, payload_registers};
