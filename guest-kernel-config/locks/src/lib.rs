@@ -1,4 +1,81 @@
-//! Spinlocks for overcommitted guests.
+//! Spinlocks for overcommitted guests, generic over how a waiter halts and is
+//! kicked.
+//!
+//! Two ticketlocks share one word and one fast path: [`NativeTicketLock`] only
+//! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
+//! the releaser. What a halt and a kick are is the caller's [`Pv`]: port writes
+//! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
+//! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
+//! word of themselves.
+//!
+//! The crate needs no `std`, allocates nothing and has no `unsafe`. It assumes
+//! that no interrupt handler on the same CPU takes a lock while
+//! [`Pv::lock_spinning`] is under way: true of a ring-3 payload and of threads.
 
 #![no_std]
 #![forbid(unsafe_code)]
+
+mod native;
+mod pv;
+mod section;
+mod sync;
+mod ticket;
+mod wait;
+
+pub use native::NativeTicketLock;
+pub use pv::PvTicketLock;
+pub use section::{Section, Violation, increment};
+pub use wait::{MAX_CPUS, WaitTable};
+
+/// What a lock needs from the machine it runs on.
+pub trait Pv {
+    /// Tells the processor that this is a spin loop.
+    fn spin_hint(&self);
+
+    /// Halts the calling CPU until it is kicked. A kick that came before makes
+    /// it return at once; it may return spuriously. `ticket` is for diagnosis.
+    fn lock_spinning(&self, ticket: u16);
+
+    /// Wakes `cpu` from [`Pv::lock_spinning`], or makes its next call return at
+    /// once. Kicking a CPU that does not wait is allowed.
+    fn unlock_kick(&self, cpu: usize);
+}
+
+/// Who takes a lock, and with what.
+#[derive(Debug, Clone, Copy)]
+pub struct Cpu<'a, P> {
+    /// Index of this CPU, less than [`MAX_CPUS`]; no two threads of execution
+    /// may use the same one at the same time.
+    pub id: usize,
+    /// Looks at the lock's head before a PV waiter halts (`SPIN_THRESHOLD`).
+    pub spin_threshold: u32,
+    /// Halt and kick.
+    pub pv: &'a P,
+    /// Shared by all CPUs that take PV locks with each other.
+    pub waiters: &'a WaitTable,
+}
+
+/// How an acquisition went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The lock was not free at the first look.
+    pub slow: bool,
+    /// Calls of [`Pv::lock_spinning`].
+    pub halts: u32,
+}
+
+/// How a release went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Calls of [`Pv::unlock_kick`].
+    pub kicks: u32,
+}
+
+/// A lock without the data it protects.
+pub trait RawLock {
+    /// Returns when the caller holds the lock.
+    fn lock<P: Pv>(&self, cpu: &Cpu<'_, P>) -> Taken;
+
+    /// Gives the lock to the next in line. Only the holder may call it.
+    fn unlock<P: Pv>(&self, cpu: &Cpu<'_, P>) -> Released;
+}

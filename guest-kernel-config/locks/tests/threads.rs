@@ -1,0 +1,167 @@
+//! The locks under real threads: a CPU is a thread, a halt is `park`, a kick is
+//! `unpark` (whose token is the sticky bit).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use locks::{
+    Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Released, Section, Taken, WaitTable,
+};
+
+/// Longest a test may take before it counts as a lost wakeup.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Threads {
+    handles: Vec<OnceLock<Thread>>,
+    halts: AtomicU64,
+    kicks: AtomicU64,
+}
+
+impl Threads {
+    fn new(count: usize) -> Self {
+        Self {
+            handles: (0..count).map(|_| OnceLock::new()).collect(),
+            halts: AtomicU64::new(0),
+            kicks: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Pv for Threads {
+    fn spin_hint(&self) {
+        std::hint::spin_loop();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        self.halts.fetch_add(1, Ordering::Relaxed);
+        thread::park();
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+        self.handles[cpu].get().expect("a kicked CPU has started").unpark();
+    }
+}
+
+/// A lock that does not lock.
+struct Open;
+
+impl RawLock for Open {
+    fn lock<P: Pv>(&self, _: &Cpu<'_, P>) -> Taken {
+        Taken::default()
+    }
+
+    fn unlock<P: Pv>(&self, _: &Cpu<'_, P>) -> Released {
+        Released::default()
+    }
+}
+
+struct Outcome {
+    violations: u64,
+    slow: u64,
+    halts: u64,
+    kicks: u64,
+}
+
+/// `count` threads take `lock` `rounds` times each, or until `enough` says so.
+fn contend<L: RawLock + Sync>(
+    lock: &L,
+    count: usize,
+    rounds: u32,
+    spin_threshold: u32,
+    enough: impl Fn(u64) -> bool + Sync,
+) -> Outcome {
+    let pv = Threads::new(count);
+    let waiters = WaitTable::new();
+    let section = Section::new();
+    let start = Barrier::new(count);
+    let violations = AtomicU64::new(0);
+    let slow = AtomicU64::new(0);
+    let (halts, kicks) = (AtomicU64::new(0), AtomicU64::new(0));
+    let finished = AtomicUsize::new(0);
+    let abandoned = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for id in 0..count {
+            let (pv, waiters, section, start) = (&pv, &waiters, &section, &start);
+            let (violations, slow, halts, kicks) = (&violations, &slow, &halts, &kicks);
+            let (enough, finished) = (&enough, &finished);
+            scope.spawn(move || {
+                pv.handles[id].set(thread::current()).expect("set once");
+                let cpu = Cpu { id, spin_threshold, pv, waiters };
+                start.wait();
+                for _ in 0..rounds {
+                    let taken = lock.lock(&cpu);
+                    if section.run(id, 20).is_err() {
+                        violations.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let released = lock.unlock(&cpu);
+                    slow.fetch_add(taken.slow.into(), Ordering::Relaxed);
+                    halts.fetch_add(taken.halts.into(), Ordering::Relaxed);
+                    kicks.fetch_add(released.kicks.into(), Ordering::Relaxed);
+                    if enough(violations.load(Ordering::Relaxed)) {
+                        break;
+                    }
+                }
+                finished.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while finished.load(Ordering::SeqCst) < count {
+            if Instant::now() > deadline {
+                // A lost wakeup: rescue the threads, then fail.
+                abandoned.store(true, Ordering::SeqCst);
+                pv.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert!(!abandoned.into_inner(), "a waiter slept for ever");
+    assert_eq!(pv.halts.into_inner(), halts.load(Ordering::Relaxed), "halts reported as made");
+    assert_eq!(pv.kicks.into_inner(), kicks.load(Ordering::Relaxed), "kicks reported as made");
+    Outcome {
+        violations: violations.into_inner(),
+        slow: slow.into_inner(),
+        halts: halts.into_inner(),
+        kicks: kicks.into_inner(),
+    }
+}
+
+fn all(_violations: u64) -> bool {
+    false
+}
+
+#[test]
+fn native_excludes() {
+    let outcome = contend(&NativeTicketLock::new(), 2, 50_000, 0, all);
+    assert_eq!(outcome.violations, 0);
+    assert_eq!((outcome.halts, outcome.kicks), (0, 0));
+}
+
+#[test]
+fn pv_excludes_with_every_wait_a_halt() {
+    let outcome = contend(&PvTicketLock::new(), 8, 10_000, 0, all);
+    assert_eq!(outcome.violations, 0);
+    assert!(outcome.slow > 0 && outcome.halts > 0 && outcome.kicks > 0);
+}
+
+#[test]
+fn pv_excludes_with_short_spins_over_the_wrap_of_the_tickets() {
+    // 16 * 5000 acquisitions pass ticket 65534 twice.
+    let outcome = contend(&PvTicketLock::new(), 16, 5_000, 20, all);
+    assert_eq!(outcome.violations, 0);
+    assert!(outcome.halts > 0);
+}
+
+#[test]
+fn pv_alone_is_never_slow() {
+    let outcome = contend(&PvTicketLock::new(), 1, 70_000, 10, all);
+    assert_eq!((outcome.violations, outcome.slow, outcome.halts), (0, 0, 0));
+}
+
+#[test]
+fn the_check_of_exclusion_can_fail() {
+    let outcome = contend(&Open, 4, 100_000_000, 0, |violations| violations > 0);
+    assert!(outcome.violations > 0);
+}
