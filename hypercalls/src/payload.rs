@@ -24,6 +24,9 @@ pub const STACK_SIZE: u64 = 0x4000;
 /// Memory a payload machine needs, in bytes.
 pub const MEMORY: u64 = 0x100_0000;
 
+/// A port that nothing answers to, for [`Workload::PortExit`].
+pub const UNCLAIMED_PORT: u16 = 0x0700;
+
 /// What a payload does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -32,7 +35,7 @@ pub enum Workload {
     Hello = 0,
     /// Take one shared lock, do `critical` increments, release, `think`.
     Lock = 1,
-    /// One `out` to an unclaimed port per operation: the cost of an exit.
+    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit.
     PortExit = 2,
     /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
     /// a hostile or broken guest does with the ports.

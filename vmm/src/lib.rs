@@ -2,5 +2,6 @@
 
 pub mod boot;
 pub mod cpio;
+pub mod guest;
 pub mod kvm;
 pub mod units;

@@ -1,0 +1,94 @@
+//! The lock workload: take, work, release, think.
+
+use core::sync::atomic::AtomicU64;
+
+use hypercalls::payload::LockKind;
+use hypercalls::ports;
+use locks::{Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, WaitTable, increment};
+
+use crate::port;
+use crate::vcpu::Vcpu;
+
+/// The status of a vCPU that was told to take an unknown lock.
+const STATUS_UNKNOWN_LOCK: u32 = 3;
+
+/// Alone in its pair of cache lines.
+#[repr(align(128))]
+struct Line<T>(T);
+
+static NATIVE: Line<NativeTicketLock> = Line(NativeTicketLock::new());
+static PARAVIRT: Line<PvTicketLock> = Line(PvTicketLock::new());
+static SECTION: Section = Section::new();
+static WAITERS: WaitTable = WaitTable::new();
+
+/// Halt and kick as the contract's port writes.
+struct Ports {
+    lock_spinning: u16,
+    unlock_kick: u16,
+}
+
+impl Pv for Ports {
+    #[inline]
+    fn spin_hint(&self) {
+        core::hint::spin_loop();
+    }
+
+    fn lock_spinning(&self, ticket: u16) {
+        port::out32(self.lock_spinning, ticket.into());
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        port::out32(self.unlock_kick, cpu as u32);
+    }
+}
+
+/// Runs the workload with the lock that the parameters ask for.
+pub fn run(vcpu: &Vcpu) -> u32 {
+    match vcpu.param(|params| &params.lock) {
+        kind if kind == LockKind::NativeTicket as u32 => contend(vcpu, &NATIVE.0),
+        kind if kind == LockKind::PvTicket as u32 => contend(vcpu, &PARAVIRT.0),
+        _ => return STATUS_UNKNOWN_LOCK,
+    }
+    0
+}
+
+fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
+    let pv = Ports {
+        lock_spinning: port::at(ports::LOCK_SPINNING),
+        unlock_kick: port::at(ports::UNLOCK_KICK),
+    };
+    let cpu = Cpu {
+        id: vcpu.index,
+        spin_threshold: vcpu.param(|params| &params.spin_threshold),
+        pv: &pv,
+        waiters: &WAITERS,
+    };
+    let critical = vcpu.param(|params| &params.critical);
+    let think = vcpu.param(|params| &params.think);
+    let private = Line(AtomicU64::new(0));
+    let (mut operations, mut slow, mut halts, mut kicks, mut violations) = (0, 0, 0, 0, 0);
+    vcpu.wait_for_go();
+    while !vcpu.stopped() {
+        let taken = lock.lock(&cpu);
+        let alone = SECTION.run(cpu.id, critical);
+        let released = lock.unlock(&cpu);
+
+        operations += 1;
+        vcpu.publish(|slot| &slot.operations, operations);
+        if taken.slow {
+            slow += 1;
+            halts += u64::from(taken.halts);
+            vcpu.publish(|slot| &slot.slow, slow);
+            vcpu.publish(|slot| &slot.halts, halts);
+        }
+        if released.kicks > 0 {
+            kicks += u64::from(released.kicks);
+            vcpu.publish(|slot| &slot.kicks, kicks);
+        }
+        if alone.is_err() {
+            violations += 1;
+            vcpu.publish(|slot| &slot.violations, violations);
+        }
+        increment(&private.0, think);
+    }
+}

@@ -1,0 +1,33 @@
+//! What a broken or hostile guest does with the contract's ports.
+
+use hypercalls::ports;
+
+use crate::port;
+use crate::vcpu::Vcpu;
+
+/// A vCPU that no machine has.
+const UNKNOWN_VCPU: u32 = 0xdead;
+
+/// vCPU 0 accesses the lock ports in every wrong width and direction and kicks
+/// an unknown vCPU. `operations` counts the accesses of wrong width, `kicks` the
+/// kicks, and `violations` the reads that gave anything but zeros.
+pub fn run(vcpu: &Vcpu) {
+    if vcpu.index != 0 {
+        return;
+    }
+    let (mut operations, mut violations) = (0, 0);
+    for offset in [ports::LOCK_SPINNING, ports::UNLOCK_KICK] {
+        let port = port::at(offset);
+        port::out8(port, 0xff);
+        port::out16(port, 0xffff);
+        for read in [port::in8(port).into(), port::in16(port).into(), port::in32(port)] {
+            violations += u64::from(read != 0);
+        }
+        // The read of 32 bits has the ports' width; it is only not in the contract.
+        operations += 4;
+    }
+    port::out32(port::at(ports::UNLOCK_KICK), UNKNOWN_VCPU);
+    vcpu.publish(|slot| &slot.operations, operations);
+    vcpu.publish(|slot| &slot.violations, violations);
+    vcpu.publish(|slot| &slot.kicks, 1);
+}

@@ -1,0 +1,78 @@
+//! Port I/O, and the contract's ports.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU16, Ordering};
+
+use hypercalls::ports;
+
+/// Where the contract's ports are; all vCPUs store the same value.
+static BASE: AtomicU16 = AtomicU16::new(ports::DEFAULT_BASE);
+
+/// Believes the VMM's word about its base port.
+pub fn set_base(base: u16) {
+    BASE.store(base, Ordering::Relaxed);
+}
+
+/// The port at `offset` of the contract.
+#[inline]
+pub fn at(offset: u16) -> u16 {
+    BASE.load(Ordering::Relaxed).wrapping_add(offset)
+}
+
+/// Writes 32 bits.
+#[inline]
+pub fn out32(port: u16, value: u32) {
+    // SAFETY: port I/O is this guest's by IOPL 3; it exits to the VMM, which
+    // touches no memory that Rust knows of but by atomics (no `nomem`, so none
+    // is cached across the exit).
+    unsafe {
+        asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
+    }
+}
+
+/// Writes 16 bits.
+pub fn out16(port: u16, value: u16) {
+    // SAFETY: as for `out32`.
+    unsafe { asm!("out dx, ax", in("dx") port, in("ax") value, options(nostack, preserves_flags)) }
+}
+
+/// Writes 8 bits.
+pub fn out8(port: u16, value: u8) {
+    // SAFETY: as for `out32`.
+    unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) }
+}
+
+/// Reads 8 bits.
+pub fn in8(port: u16) -> u8 {
+    let value;
+    // SAFETY: as for `out32`.
+    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) }
+    value
+}
+
+/// Reads 16 bits.
+pub fn in16(port: u16) -> u16 {
+    let value;
+    // SAFETY: as for `out32`.
+    unsafe { asm!("in ax, dx", in("dx") port, out("ax") value, options(nostack, preserves_flags)) }
+    value
+}
+
+/// Reads 32 bits.
+pub fn in32(port: u16) -> u32 {
+    let value;
+    // SAFETY: as for `out32`.
+    unsafe {
+        asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags))
+    }
+    value
+}
+
+/// The calling vCPU is done.
+pub fn vcpu_done(status: u32) -> ! {
+    loop {
+        out32(at(ports::VCPU_DONE), status);
+        // The VMM does not resume a vCPU that is done; if it does, say it again.
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,48 @@
+//! One vCPU and its view of the [`Shared`] block.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hypercalls::payload::{Params, Shared, Slot};
+
+use crate::port;
+
+/// The calling vCPU.
+pub struct Vcpu {
+    /// Its index, which is its APIC id.
+    pub index: usize,
+    shared: &'static Shared,
+    slot: &'static Slot,
+}
+
+impl Vcpu {
+    /// Panics when the VMM passed an index without a slot.
+    pub fn new(index: usize, shared: &'static Shared) -> Self {
+        port::set_base(shared.params.port_base.load(Ordering::Relaxed) as u16);
+        Self { index, shared, slot: &shared.slots[index] }
+    }
+
+    /// One of the experiment's parameters.
+    pub fn param(&self, field: impl Fn(&Params) -> &AtomicU32) -> u32 {
+        field(&self.shared.params).load(Ordering::Relaxed)
+    }
+
+    /// Reports arrival and waits until the VMM starts all vCPUs at once.
+    pub fn wait_for_go(&self) {
+        self.shared.arrived.0.fetch_add(1, Ordering::SeqCst);
+        while self.shared.go.0.load(Ordering::Acquire) == 0 {
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Has the VMM ended the workload?
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.shared.stop.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Stores a figure of this vCPU's own slot.
+    #[inline]
+    pub fn publish(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
+        field(self.slot).store(value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,3 @@
+//! The guests that pvticket brings along.
+
+pub mod payload;

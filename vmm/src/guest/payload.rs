@@ -1,0 +1,215 @@
+//! The embedded ring-3 payload, and the block of memory it shares with the VMM.
+
+use std::mem::{offset_of, size_of};
+use std::sync::atomic::Ordering;
+
+use hypercalls::MAX_VCPUS;
+use hypercalls::payload::{Line, LockKind, Params, SHARED_GPA, Shared, Slot, Workload};
+use thiserror::Error;
+use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+
+use crate::units::{VcpuCount, VcpuId};
+
+/// The payload: a static ELF for [`hypercalls::payload::IMAGE_GPA`].
+pub const PAYLOAD_ELF: &[u8] = include_bytes!(env!("PVTICKET_PAYLOAD_ELF"));
+
+/// What a payload machine is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadSpec {
+    /// What every vCPU runs.
+    pub workload: Workload,
+    /// The lock of [`Workload::Lock`].
+    pub lock: LockKind,
+    /// Looks at the lock's head before a PV waiter halts.
+    pub spin_threshold: u32,
+    /// Increments inside the critical section.
+    pub critical: u32,
+    /// Increments between release and the next take.
+    pub think: u32,
+}
+
+impl PayloadSpec {
+    /// Default of [`PayloadSpec::spin_threshold`]: 2048, as in the listings
+    /// of the PV ticketlock series of 2012.
+    pub const SPIN_THRESHOLD: u32 = 2048;
+    /// Default of [`PayloadSpec::critical`].
+    pub const CRITICAL: u32 = 50;
+    /// Default of [`PayloadSpec::think`].
+    pub const THINK: u32 = 200;
+
+    /// The lock workload with `lock` and the defaults.
+    pub const fn lock(lock: LockKind) -> Self {
+        Self {
+            workload: Workload::Lock,
+            lock,
+            spin_threshold: Self::SPIN_THRESHOLD,
+            critical: Self::CRITICAL,
+            think: Self::THINK,
+        }
+    }
+
+    /// A workload that takes no lock, with the defaults.
+    pub const fn other(workload: Workload) -> Self {
+        Self { workload, ..Self::lock(LockKind::NativeTicket) }
+    }
+}
+
+/// The shared block is not in the guest's memory.
+#[derive(Debug, Error)]
+#[error("the payload's shared block is out of reach: {0}")]
+pub struct SharedError(#[from] GuestMemoryError);
+
+/// One vCPU's figures, as [`hypercalls::payload::Slot`] has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotFigures {
+    /// Operations (acquisitions) done.
+    pub operations: u64,
+    /// Acquisitions that left the fast path.
+    pub slow: u64,
+    /// `lock_spinning` calls made.
+    pub halts: u64,
+    /// `unlock_kick` calls made.
+    pub kicks: u64,
+    /// Failures of mutual exclusion.
+    pub violations: u64,
+}
+
+/// The [`Shared`] block of a machine, by atomic accesses at its fields' offsets.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedView<'a>(&'a GuestMemoryMmap);
+
+impl<'a> SharedView<'a> {
+    /// The block in `memory`.
+    pub const fn new(memory: &'a GuestMemoryMmap) -> Self {
+        Self(memory)
+    }
+
+    /// Writes the experiment's parameters. Before the first vCPU runs.
+    pub fn write_params(
+        &self,
+        spec: &PayloadSpec,
+        vcpus: VcpuCount,
+        port_base: u16,
+    ) -> Result<(), SharedError> {
+        let params = offset_of!(Shared, params);
+        for (offset, value) in [
+            (offset_of!(Params, workload), spec.workload as u32),
+            (offset_of!(Params, lock), spec.lock as u32),
+            (offset_of!(Params, vcpus), vcpus.get()),
+            (offset_of!(Params, spin_threshold), spec.spin_threshold),
+            (offset_of!(Params, critical), spec.critical),
+            (offset_of!(Params, think), spec.think),
+            (offset_of!(Params, port_base), port_base.into()),
+        ] {
+            self.store(params + offset, value)?;
+        }
+        Ok(())
+    }
+
+    /// vCPUs that wait for [`SharedView::go`].
+    pub fn arrived(&self) -> Result<u32, SharedError> {
+        self.load(offset_of!(Shared, arrived) + offset_of!(Line, 0))
+    }
+
+    /// Starts the workload on every vCPU.
+    pub fn go(&self) -> Result<(), SharedError> {
+        self.store(offset_of!(Shared, go) + offset_of!(Line, 0), 1u32)
+    }
+
+    /// Ends the workload at each vCPU's next look.
+    pub fn stop(&self) -> Result<(), SharedError> {
+        self.store(offset_of!(Shared, stop) + offset_of!(Line, 0), 1u32)
+    }
+
+    /// The figures of one vCPU; zeros for an id beyond the most there can be.
+    pub fn slot(&self, vcpu: VcpuId) -> Result<SlotFigures, SharedError> {
+        if vcpu.0 >= MAX_VCPUS {
+            return Ok(SlotFigures::default());
+        }
+        let slot = offset_of!(Shared, slots) + vcpu.0 as usize * size_of::<Slot>();
+        Ok(SlotFigures {
+            operations: self.load(slot + offset_of!(Slot, operations))?,
+            slow: self.load(slot + offset_of!(Slot, slow))?,
+            halts: self.load(slot + offset_of!(Slot, halts))?,
+            kicks: self.load(slot + offset_of!(Slot, kicks))?,
+            violations: self.load(slot + offset_of!(Slot, violations))?,
+        })
+    }
+
+    /// The figures of every vCPU, in order.
+    pub fn slots(&self, vcpus: VcpuCount) -> Result<Vec<SlotFigures>, SharedError> {
+        vcpus.ids().map(|vcpu| self.slot(vcpu)).collect()
+    }
+
+    fn load<T: AtomicAccess>(&self, offset: usize) -> Result<T, SharedError> {
+        Ok(self.0.load(Self::address(offset), Ordering::SeqCst)?)
+    }
+
+    fn store<T: AtomicAccess>(&self, offset: usize, value: T) -> Result<(), SharedError> {
+        Ok(self.0.store(value, Self::address(offset), Ordering::SeqCst)?)
+    }
+
+    const fn address(offset: usize) -> GuestAddress {
+        GuestAddress(SHARED_GPA + offset as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hypercalls::payload::{IMAGE_GPA, MEMORY, STACKS_GPA};
+
+    fn memory() -> GuestMemoryMmap {
+        GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap()
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u64 {
+        u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+    }
+
+    #[test]
+    fn the_payload_is_a_static_elf_at_its_address() {
+        assert_eq!(PAYLOAD_ELF[..6], *b"\x7fELF\x02\x01", "64-bit, little-endian");
+        assert_eq!(PAYLOAD_ELF[16..18], [2, 0], "ET_EXEC");
+        assert_eq!(word(PAYLOAD_ELF, 24), IMAGE_GPA, "entry");
+        assert_eq!(PAYLOAD_ELF[56..58], [1, 0], "one segment, so no interpreter");
+        let segment = word(PAYLOAD_ELF, 32) as usize;
+        assert_eq!(word(PAYLOAD_ELF, segment + 24), IMAGE_GPA, "physical address");
+        assert!(IMAGE_GPA + word(PAYLOAD_ELF, segment + 40) <= STACKS_GPA, "size in memory");
+    }
+
+    #[test]
+    fn parameters_land_where_the_contract_has_them() {
+        let memory = memory();
+        let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(LockKind::PvTicket) };
+        SharedView::new(&memory).write_params(&spec, VcpuCount::ONE, 0x600).unwrap();
+        let mut words = [0u8; 28];
+        memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
+        let words: Vec<u32> =
+            words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(words, [1, 1, 1, 2048, 7, 9, 0x600]);
+    }
+
+    #[test]
+    fn slots_and_flags_are_lines_apart() {
+        let memory = memory();
+        let view = SharedView::new(&memory);
+        let slots = SHARED_GPA + 4 * 128;
+        memory.write_obj(11u64, GuestAddress(slots + 127 * 128)).unwrap();
+        memory.write_obj(5u64, GuestAddress(slots + 127 * 128 + 32)).unwrap();
+        let last = SlotFigures { operations: 11, violations: 5, ..SlotFigures::default() };
+        assert_eq!(view.slot(VcpuId(127)).unwrap(), last);
+        assert_eq!(view.slot(VcpuId(128)).unwrap(), SlotFigures::default());
+        memory.write_obj(3u32, GuestAddress(SHARED_GPA + 128)).unwrap();
+        assert_eq!(view.arrived().unwrap(), 3);
+        view.stop().unwrap();
+        assert_eq!(memory.read_obj::<u32>(GuestAddress(SHARED_GPA + 3 * 128)).unwrap(), 1);
+        assert_eq!(memory.read_obj::<u32>(GuestAddress(SHARED_GPA + 2 * 128)).unwrap(), 0);
+    }
+
+    #[test]
+    fn too_little_memory_is_an_error() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
+        assert!(SharedView::new(&memory).go().is_err());
+    }
+}
