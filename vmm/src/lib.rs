@@ -4,4 +4,7 @@ pub mod boot;
 pub mod cpio;
 pub mod guest;
 pub mod kvm;
+pub mod machine;
 pub mod units;
+pub mod vcpu;
+pub mod vm;

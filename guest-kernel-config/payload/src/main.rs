@@ -1,5 +1,5 @@
 //! A bare ring-3 guest: no kernel, no interrupts, no HLT. Each vCPU is entered
-//! at [`_start`] in long mode at CPL 3 with IOPL 3, runs the workload that the
+//! at [`_start`] in long mode at CPL 3, runs the workload that the
 //! VMM left in the [`Shared`] block, and says `VCPU_DONE`.
 
 #![no_std]

@@ -22,7 +22,7 @@ pub fn at(offset: u16) -> u16 {
 /// Writes 32 bits.
 #[inline]
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: port I/O is this guest's by IOPL 3; it exits to the VMM, which
+    // SAFETY: the TSS permits this guest every port; it exits to the VMM, which
     // touches no memory that Rust knows of but by atomics (no `nomem`, so none
     // is cached across the exit).
     unsafe {

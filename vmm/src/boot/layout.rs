@@ -37,6 +37,9 @@ pub const PAGE_TABLES: Gpa = Gpa(0x9000);
 /// First address above the page tables, when all four directories are there.
 pub const PAGE_TABLES_END: Gpa = Gpa(PAGE_TABLES.0 + 6 * PAGE_SIZE);
 
+/// Task state segment of a ring-3 payload, with its I/O permission bitmap.
+pub const PAYLOAD_TSS: Gpa = Gpa(0x1_0000);
+
 /// The kernel command line, NUL-terminated.
 pub const CMDLINE: Gpa = Gpa(0x2_0000);
 

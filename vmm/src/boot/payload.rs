@@ -4,18 +4,27 @@ use std::io::Cursor;
 
 use hypercalls::payload::{IMAGE_GPA, MEMORY, SHARED_GPA, STACK_SIZE, STACKS_GPA};
 use kvm_bindings::{kvm_regs, kvm_sregs};
-use vm_memory::GuestMemoryMmap;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
 use super::elf::{self, Purpose};
 use super::error::BootError;
 use super::image::Image;
+use super::layout;
 use super::paging::{self, Access};
 use super::segments::Ring;
 use crate::units::{Gpa, VcpuId};
 
-/// IOPL 3, so that ring 3 may use ports without a TSS bitmap, and the bit that
-/// is always set.
-const RFLAGS: u64 = 0x3002;
+/// RFLAGS at entry: only the bit that is always set. Not IOPL 3: a software KVM
+/// clears it at the first entry (measured), so that ports go by the TSS's bitmap.
+const RFLAGS: u64 = 0x2;
+
+/// Offset in a TSS of the bitmap's offset (SDM volume 3, figure 8-11).
+const TSS_BITMAP_OFFSET: u64 = 102;
+/// Where the bitmap begins: behind the 64-bit TSS proper.
+const TSS_BITMAP: u16 = 104;
+/// A bit for each of the 65536 ports, and the byte of ones that must follow it
+/// (SDM volume 1, 19.5.2).
+const TSS_LIMIT: u32 = TSS_BITMAP as u32 + 65536 / 8;
 
 const CR4_OSFXSR: u64 = 1 << 9;
 const CR4_OSXMMEXCPT: u64 = 1 << 10;
@@ -32,16 +41,25 @@ pub fn load_payload(memory: &GuestMemoryMmap, elf_bytes: &[u8]) -> Result<Gpa, B
         .map_err(BootError::Payload)?;
     paging::write(memory, Gpa(MEMORY), Access::User)?;
     Ring::User.write_gdt(memory)?;
+    write_tss(memory)?;
     Ok(loaded.entry)
+}
+
+/// A TSS that permits every port. The bitmap's zeros are fresh memory's.
+fn write_tss(memory: &GuestMemoryMmap) -> Result<(), GuestMemoryError> {
+    let at = |offset: u64| GuestAddress(layout::PAYLOAD_TSS.0 + offset);
+    memory.write_obj(TSS_BITMAP, at(TSS_BITMAP_OFFSET))?;
+    memory.write_obj(0xff_u8, at(TSS_LIMIT.into()))
 }
 
 /// Registers of one vCPU at the payload's entry, as of a C function called with
 /// the vCPU's index and the address of the shared block. `sregs` is what KVM gave for the
-/// fresh vCPU and what it gets back. vCPUs other than the first also need
-/// `KVM_MP_STATE_RUNNABLE`.
+/// fresh vCPU and what it gets back.
 pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa) -> kvm_regs {
     Ring::User.set(sregs);
     paging::set_long_mode(sregs);
+    sregs.tr.base = layout::PAYLOAD_TSS.0;
+    sregs.tr.limit = TSS_LIMIT;
     sregs.cr4 |= CR4_OSFXSR | CR4_OSXMMEXCPT;
     let stack_top = STACKS_GPA + (u64::from(vcpu.0) + 1) * STACK_SIZE;
     kvm_regs {
@@ -52,5 +70,23 @@ pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa) -> kvm
         rsp: stack_top - 8,
         rflags: RFLAGS,
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_is_permitted_and_the_bitmap_is_closed_by_ones() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
+        write_tss(&memory).unwrap();
+        let mut tss = vec![0; TSS_LIMIT as usize + 1];
+        memory.read_slice(&mut tss, GuestAddress(layout::PAYLOAD_TSS.0)).unwrap();
+        let bitmap = usize::from(u16::from_le_bytes([tss[102], tss[103]]));
+        assert_eq!(tss[bitmap..].len(), 65536 / 8 + 1);
+        assert!(tss[bitmap..tss.len() - 1].iter().all(|byte| *byte == 0));
+        assert_eq!(tss.last(), Some(&0xff));
+        const { assert!(layout::PAYLOAD_TSS.0 + (TSS_LIMIT as u64) < layout::CMDLINE.0) };
     }
 }

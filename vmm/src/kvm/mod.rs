@@ -43,6 +43,9 @@ pub enum KvmError {
     /// Fewer MSRs were taken than were offered.
     #[error("KVM refused to set MSR {0:#x}")]
     Msr(u32),
+    /// The thread cannot run on the CPUs asked for.
+    #[error("cannot run on the chosen CPUs: {0}")]
+    Affinity(#[source] std::io::Error),
     /// The signal that interrupts a vCPU cannot be set up.
     #[error("cannot set up the vCPU signal: {0}")]
     Signal(#[source] std::io::Error),

@@ -1,11 +1,11 @@
 //! One vCPU's file and the step `run() -> Exit`.
 
-use std::{mem, os::fd::AsRawFd, slice};
+use std::{mem, slice};
 
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
     KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVMIO, Msrs,
-    kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
+    kvm_cpuid_entry2, kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
 };
 use kvm_ioctls::VcpuFd;
 use vmm_sys_util::{ioctl::ioctl_with_ref, ioctl_iow_nr};
@@ -83,8 +83,10 @@ impl Vcpu {
 
     /// Sets what CPUID reports. Must come before the MSRs: KVM checks them
     /// against it.
-    pub fn set_cpuid(&self, cpuid: &CpuId) -> Result<(), KvmError> {
-        self.fd.set_cpuid2(cpuid).map_err(ioctl("KVM_SET_CPUID2"))
+    pub fn set_cpuid(&self, entries: &[kvm_cpuid_entry2]) -> Result<(), KvmError> {
+        let cpuid = CpuId::from_entries(entries)
+            .map_err(|_| KvmError::Capability("that many CPUID leaves"))?;
+        self.fd.set_cpuid2(&cpuid).map_err(ioctl("KVM_SET_CPUID2"))
     }
 
     /// Sets model-specific registers.
@@ -138,9 +140,8 @@ impl Vcpu {
         }
     }
 
-    /// The raw descriptor, for statistics.
-    pub fn raw_fd(&self) -> std::os::fd::RawFd {
-        self.fd.as_raw_fd()
+    pub(super) fn file(&self) -> &VcpuFd {
+        &self.fd
     }
 
     /// Enters the guest until it needs something, or a kick arrives.
@@ -179,8 +180,7 @@ fn decode(run: &mut kvm_run) -> Exit<'_> {
         KVM_EXIT_INTERNAL_ERROR => Exit::CannotEmulate(instruction_bytes(run)),
         KVM_EXIT_FAIL_ENTRY => {
             // SAFETY: exit_reason says that `fail_entry` is the live union member.
-            let reason =
-                unsafe { run.__bindgen_anon_1.fail_entry.hardware_entry_failure_reason };
+            let reason = unsafe { run.__bindgen_anon_1.fail_entry.hardware_entry_failure_reason };
             Exit::EntryRefused(reason)
         }
         other => Exit::Other(other),

@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, path::Path};
 
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_msi, kvm_pit_config,
+    KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_cpuid_entry2, kvm_msi, kvm_pit_config,
     kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VmFd};
@@ -88,10 +88,12 @@ impl KvmVm {
     }
 
     /// The CPUID entries that this host can give a guest.
-    pub fn supported_cpuid(&self) -> Result<CpuId, KvmError> {
-        self.kvm
+    pub fn supported_cpuid(&self) -> Result<Vec<kvm_cpuid_entry2>, KvmError> {
+        let supported = self
+            .kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(ioctl("KVM_GET_SUPPORTED_CPUID"))
+            .map_err(ioctl("KVM_GET_SUPPORTED_CPUID"))?;
+        Ok(supported.as_slice().to_vec())
     }
 
     /// Does KVM emulate the local APIC's TSC-deadline timer?
@@ -105,8 +107,12 @@ impl KvmVm {
         Ok(Vcpu::new(id, fd))
     }
 
-    /// A write to `event` raises this line of the interrupt controllers.
+    /// A write to `event` raises this line of the interrupt controllers; where
+    /// there are none it does nothing.
     pub fn wire_irq(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        if self.wiring == Wiring::Bare {
+            return Ok(());
+        }
         self.fd.register_irqfd(event, gsi).map_err(ioctl("KVM_IRQFD"))
     }
 

@@ -1,0 +1,175 @@
+//! The stdin, stdout and stderr of a command that runs in the guest.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use hypercalls::ports::STDIN_EOF;
+use vmm_sys_util::eventfd::EventFd;
+
+/// Bytes of stdin held for the guest. The terminal or pipe is not read further
+/// until the guest has taken some.
+const CAPACITY: usize = 64 << 10;
+
+/// Where a command's output goes. Written by vCPU threads, so that a slow
+/// reader slows the guest instead of filling memory.
+pub struct Output(Mutex<Box<dyn Write + Send>>);
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Output")
+    }
+}
+
+impl Output {
+    /// An output to `sink`.
+    pub fn new(sink: Box<dyn Write + Send>) -> Self {
+        Self(Mutex::new(sink))
+    }
+
+    /// Writes all of it, or says that the reader is gone.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sink.write_all(bytes)?;
+        sink.flush()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: VecDeque<u8>,
+    ended: bool,
+    wanted: bool,
+}
+
+/// Input on its way to the guest.
+#[derive(Debug)]
+pub struct StdinChannel {
+    pending: Mutex<Pending>,
+    /// Written when the guest has made room.
+    drained: EventFd,
+}
+
+/// What the caller must do after a change of the channel.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Wake {
+    /// The guest waits: raise its interrupt.
+    Guest,
+    /// Nothing.
+    Nobody,
+}
+
+impl StdinChannel {
+    /// An empty channel that tells `drained` when it has room again.
+    pub fn new(drained: EventFd) -> Self {
+        Self { pending: Mutex::default(), drained }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes it will take.
+    pub fn room(&self) -> usize {
+        CAPACITY - self.lock().bytes.len().min(CAPACITY)
+    }
+
+    /// More input.
+    pub fn push(&self, bytes: &[u8]) -> Wake {
+        let mut pending = self.lock();
+        pending.bytes.extend(bytes);
+        pending.wake()
+    }
+
+    /// There will be no more input.
+    pub fn end(&self) -> Wake {
+        let mut pending = self.lock();
+        pending.ended = true;
+        pending.wake()
+    }
+
+    /// The guest asks to be woken when there is something.
+    pub fn want(&self) -> Wake {
+        let mut pending = self.lock();
+        pending.wanted = true;
+        pending.wake()
+    }
+
+    /// What the guest reads from the port `stdin_avail`.
+    pub fn available(&self) -> u32 {
+        let pending = self.lock();
+        match pending.bytes.len() {
+            0 if pending.ended => STDIN_EOF,
+            len => len as u32,
+        }
+    }
+
+    /// The guest takes bytes; beyond what is there it gets zeros.
+    pub fn take(&self, data: &mut [u8]) {
+        let mut pending = self.lock();
+        let count = data.len().min(pending.bytes.len());
+        data.fill(0);
+        for (to, from) in data.iter_mut().zip(pending.bytes.drain(..count)) {
+            *to = from;
+        }
+        // A full eventfd counter means that the signal is already up.
+        let _ = self.drained.write(1);
+    }
+}
+
+impl Pending {
+    fn wake(&mut self) -> Wake {
+        if self.wanted && (self.ended || !self.bytes.is_empty()) {
+            self.wanted = false;
+            Wake::Guest
+        } else {
+            Wake::Nobody
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel() -> StdinChannel {
+        StdinChannel::new(EventFd::new(0).unwrap())
+    }
+
+    #[test]
+    fn a_waiting_guest_is_woken_once_for_input_and_once_for_its_end() {
+        let channel = channel();
+        assert_eq!(channel.want(), Wake::Nobody);
+        assert_eq!(channel.push(b"ab"), Wake::Guest);
+        assert_eq!(channel.push(b"c"), Wake::Nobody);
+        let mut data = [9; 4];
+        channel.take(&mut data);
+        assert_eq!(data, *b"abc\0");
+        assert_eq!(channel.available(), 0);
+        assert_eq!(channel.end(), Wake::Nobody);
+        assert_eq!(channel.want(), Wake::Guest);
+        assert_eq!(channel.available(), STDIN_EOF);
+    }
+
+    #[test]
+    fn input_before_the_wish_wakes_at_the_wish() {
+        let channel = channel();
+        assert_eq!(channel.push(b"x"), Wake::Nobody);
+        assert_eq!(channel.available(), 1);
+        assert_eq!(channel.want(), Wake::Guest);
+    }
+
+    #[test]
+    fn the_end_is_seen_only_after_the_last_byte() {
+        let channel = channel();
+        let _ = channel.push(b"x");
+        let _ = channel.end();
+        assert_eq!(channel.available(), 1);
+        channel.take(&mut [0]);
+        assert_eq!(channel.available(), STDIN_EOF);
+    }
+}

@@ -1,0 +1,75 @@
+//! What a vCPU did, counted by its own thread alone.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// One vCPU's counters, in cache lines of their own: the owner writes,
+        /// others only read.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct VcpuCounters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        /// The values at one moment; of one vCPU, or summed over several.
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl VcpuCounters {
+            /// Reads all of them.
+            pub fn read(&self) -> Counts {
+                Counts { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl std::ops::AddAssign for Counts {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Returns from the guest.
+    exits,
+    /// `lock_spinning` calls.
+    lock_spinning,
+    /// Of them, those that slept: no kick was pending.
+    parked,
+    /// `unlock_kick` calls.
+    unlock_kick,
+    /// Of them, those that woke a vCPU parked in user space.
+    woke_parked,
+    /// Of them, those that left a pending kick.
+    left_pending,
+    /// Of them, those that joined a pending kick.
+    coalesced,
+    /// MSIs sent because the target was not parked in user space.
+    kick_msi,
+    /// Kicks to a vCPU that does not exist.
+    unknown_target,
+    /// Accesses of a wrong width, or to a port of the range that is none.
+    misuse,
+}
+
+/// A count with one writer.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Owner: one more. A plain load and store: there is no other writer.
+    pub fn bump(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Anyone: the value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}

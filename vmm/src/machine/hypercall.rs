@@ -1,0 +1,200 @@
+//! Decoding of accesses to the contract's ports. Pure: bytes in, a call out.
+
+use std::fmt;
+
+use hypercalls::ports::{self, Event};
+
+use crate::units::VcpuId;
+
+/// What a guest asked for by a write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// Halt until kicked.
+    LockSpinning,
+    /// Wake this vCPU, or leave a pending kick.
+    UnlockKick(VcpuId),
+    /// End the machine with this exit status.
+    Exit(u8),
+    /// The calling vCPU is done, with this status (0 = well).
+    VcpuDone(u32),
+    /// A point in the guest's life.
+    Event(Event),
+    /// Bytes for the command's stdout.
+    Stdout(&'a [u8]),
+    /// Bytes for the command's stderr.
+    Stderr(&'a [u8]),
+    /// The frame number of the page that output is taken from.
+    OutputPage(u32),
+    /// That many bytes of the output page for the command's stdout.
+    StdoutPage(PageBytes),
+    /// The same for its stderr.
+    StderrPage(PageBytes),
+}
+
+/// A number of bytes that lies within a page: 1 to 4096.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageBytes(u32);
+
+impl PageBytes {
+    /// Bytes of a page.
+    pub const PAGE: usize = 4096;
+
+    fn new(bytes: u32) -> Option<Self> {
+        (1..=Self::PAGE as u32).contains(&bytes).then_some(Self(bytes))
+    }
+
+    /// The number.
+    pub fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a guest asked for by a read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Query {
+    /// How many bytes of stdin are ready.
+    StdinAvail,
+    /// Bytes of stdin.
+    Stdin,
+}
+
+/// An access that is no call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misuse {
+    offset: u16,
+    width: u8,
+    value: Option<u32>,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Misuse { offset, width, value } = self;
+        match (expected(*offset), value) {
+            (Some((name, expected)), Some(value)) if expected == *width => {
+                write!(f, "{name} with {value:#x}, which it does not know")
+            }
+            (Some((name, expected)), _) => {
+                write!(f, "{name} by {width} bytes an access, where it takes {expected}")
+            }
+            (None, _) => write!(f, "port base+{offset:#x}, which is no call"),
+        }
+    }
+}
+
+impl Misuse {
+    /// The output page is no memory of the guest.
+    pub(crate) fn output_page(frame: u32) -> Self {
+        Self { offset: ports::OUTPUT_PAGE, width: 4, value: Some(frame) }
+    }
+}
+
+/// The name and width of the call at this offset.
+fn expected(offset: u16) -> Option<(&'static str, u8)> {
+    Some(match offset {
+        ports::LOCK_SPINNING => ("lock_spinning", 4),
+        ports::UNLOCK_KICK => ("unlock_kick", 4),
+        ports::EXIT => ("exit", 4),
+        ports::VCPU_DONE => ("vcpu_done", 4),
+        ports::EVENT => ("event", 4),
+        ports::STDIN_AVAIL => ("stdin_avail", 4),
+        ports::STDOUT => ("stdout", 1),
+        ports::STDERR => ("stderr", 1),
+        ports::STDIN => ("stdin", 1),
+        ports::OUTPUT_PAGE => ("output_page", 4),
+        ports::STDOUT_PAGE => ("stdout_page", 4),
+        ports::STDERR_PAGE => ("stderr_page", 4),
+        _ => return None,
+    })
+}
+
+/// Offset from the contract's base, if the port is in its range.
+pub fn offset(port: u16) -> Option<u16> {
+    let offset = port.wrapping_sub(ports::DEFAULT_BASE);
+    (offset < ports::SPAN).then_some(offset)
+}
+
+/// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last
+/// one: all calls of that width are idempotent or final.
+pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Misuse> {
+    let misuse = |value| Misuse { offset, width, value };
+    if expected(offset).is_none_or(|(_, expected)| expected != width) {
+        return Err(misuse(None));
+    }
+    match offset {
+        ports::STDOUT => return Ok(Call::Stdout(data)),
+        ports::STDERR => return Ok(Call::Stderr(data)),
+        _ => {}
+    }
+    let value = data.last_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(misuse(None))?;
+    match offset {
+        ports::LOCK_SPINNING => Ok(Call::LockSpinning),
+        ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
+        ports::EXIT => Ok(Call::Exit(value as u8)),
+        ports::VCPU_DONE => Ok(Call::VcpuDone(value)),
+        ports::OUTPUT_PAGE => Ok(Call::OutputPage(value)),
+        ports::STDOUT_PAGE => {
+            PageBytes::new(value).map(Call::StdoutPage).ok_or(misuse(Some(value)))
+        }
+        ports::STDERR_PAGE => {
+            PageBytes::new(value).map(Call::StderrPage).ok_or(misuse(Some(value)))
+        }
+        ports::EVENT => Event::from_raw(value).map(Call::Event).ok_or(misuse(Some(value))),
+        _ => Err(misuse(None)),
+    }
+}
+
+/// Decodes one read.
+pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
+    match (offset, width) {
+        (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
+        (ports::STDIN, 1) => Ok(Query::Stdin),
+        _ => Err(Misuse { offset, width, value: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_decode_by_offset_and_width() {
+        assert_eq!(decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]), Ok(Call::LockSpinning));
+        assert_eq!(
+            decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
+            Ok(Call::UnlockKick(VcpuId(3)))
+        );
+        assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
+        assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
+        assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
+    }
+
+    #[test]
+    fn four_bytes_written_one_by_one_are_not_a_call() {
+        let error = decode_write(ports::UNLOCK_KICK, 1, &[3, 0, 0, 0]).unwrap_err();
+        assert_eq!(error.to_string(), "unlock_kick by 1 bytes an access, where it takes 4");
+    }
+
+    #[test]
+    fn misuse_names_what_is_wrong() {
+        let text = |offset, width, data: &[u8]| {
+            decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(text(0x3f, 1, &[0]), "port base+0x3f, which is no call");
+        assert_eq!(text(ports::EVENT, 4, &[9, 0, 0, 0]), "event with 0x9, which it does not know");
+        assert_eq!(text(ports::STDIN, 2, &[0, 0]), "stdin by 2 bytes an access, where it takes 1");
+        assert!(decode_read(ports::LOCK_SPINNING, 4).is_err());
+    }
+
+    #[test]
+    fn any_offset_and_width_decodes_without_panic() {
+        for port in 0..=u16::MAX {
+            let Some(offset) = offset(port) else { continue };
+            for width in [1_u8, 2, 4] {
+                let data = vec![0xff; usize::from(width)];
+                let _ = decode_write(offset, width, &data);
+                let _ = decode_write(offset, width, &[]);
+                let _ = decode_read(offset, width);
+            }
+        }
+    }
+}

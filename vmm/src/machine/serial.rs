@@ -1,0 +1,118 @@
+//! A 16550 serial port of vm-superio behind a lock.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use vm_superio::{Serial, Trigger, serial::SerialEvents};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Bytes of input kept here when the port's own FIFO (64 bytes) is full.
+/// Beyond it input is refused, which makes the reader of the terminal wait.
+const BACKLOG: usize = 4096;
+
+/// Raises the port's interrupt line.
+pub struct IrqTrigger(EventFd);
+
+impl Trigger for IrqTrigger {
+    type E = io::Error;
+
+    fn trigger(&self) -> io::Result<()> {
+        self.0.write(1)
+    }
+}
+
+/// Tells the event loop that the guest has emptied the FIFO.
+pub struct DrainedSignal(EventFd);
+
+impl SerialEvents for DrainedSignal {
+    fn buffer_read(&self) {}
+    fn out_byte(&self) {}
+    fn tx_lost_byte(&self) {}
+    fn in_buffer_empty(&self) {
+        // A full eventfd counter means that the signal is already up.
+        let _ = self.0.write(1);
+    }
+}
+
+type Uart = Serial<IrqTrigger, DrainedSignal, Box<dyn Write + Send>>;
+
+struct Inner {
+    uart: Uart,
+    backlog: VecDeque<u8>,
+}
+
+/// One serial port.
+pub struct SerialPort(Mutex<Inner>);
+
+impl fmt::Debug for SerialPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SerialPort")
+    }
+}
+
+impl SerialPort {
+    /// A port that interrupts through `irq`, reports an emptied input FIFO to
+    /// `drained` and sends what the guest writes to `out`.
+    pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Write + Send>) -> Self {
+        let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), out);
+        Self(Mutex::new(Inner { uart, backlog: VecDeque::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guest writes registers; each byte of `data` is one access. A failed
+    /// write to the terminal loses the byte and nothing else.
+    pub fn write(&self, offset: u8, data: &[u8]) {
+        let mut inner = self.lock();
+        for byte in data {
+            let _ = inner.uart.write(offset, *byte);
+        }
+    }
+
+    /// The guest reads registers.
+    pub fn read(&self, offset: u8, data: &mut [u8]) {
+        let mut inner = self.lock();
+        for byte in data {
+            *byte = inner.uart.read(offset);
+        }
+    }
+
+    /// How many bytes of input the port will still take.
+    pub fn room(&self) -> usize {
+        BACKLOG - self.lock().backlog.len().min(BACKLOG)
+    }
+
+    /// Gives the guest input; what the FIFO cannot take waits for
+    /// [`SerialPort::refill`].
+    pub fn send(&self, bytes: &[u8]) {
+        let mut inner = self.lock();
+        inner.backlog.extend(bytes);
+        inner.refill();
+    }
+
+    /// Moves waiting input into the FIFO.
+    pub fn refill(&self) {
+        self.lock().refill();
+    }
+}
+
+impl Inner {
+    fn refill(&mut self) {
+        let room = self.uart.fifo_capacity().min(self.backlog.len());
+        if room == 0 {
+            return;
+        }
+        let (front, _) = self.backlog.as_slices();
+        let chunk = &front[..room.min(front.len())];
+        // In loopback mode the port takes nothing: the bytes go with it, as they
+        // would on the wire.
+        let taken = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
+        self.backlog.drain(..taken);
+    }
+}

@@ -1,0 +1,83 @@
+//! A vCPU: what each exit means ([`step`]) and the thread that drives it
+//! ([`thread`]).
+
+pub mod board;
+pub mod step;
+pub mod thread;
+
+pub use board::Board;
+
+use std::fmt;
+
+use crate::{kvm::KvmError, units::VcpuId};
+
+/// How a machine came to its end.
+#[derive(Debug)]
+pub enum End {
+    /// The guest gave an exit status.
+    Exit(u8),
+    /// Every vCPU said that it is done; the first status that is not 0.
+    Done(u32),
+    /// The guest asked for a reset.
+    Reset,
+    /// The guest powered off.
+    PowerOff,
+    /// The host asked for the end.
+    Stopped,
+    /// The reader of the guest's output is gone.
+    OutputClosed,
+    /// The guest or KVM failed.
+    Failed(Failure),
+}
+
+/// What broke, and where.
+#[derive(Debug)]
+pub struct Failure {
+    /// On which vCPU.
+    pub vcpu: VcpuId,
+    /// The guest's instruction pointer, if it could be read.
+    pub rip: Option<u64>,
+    /// What.
+    pub cause: Cause,
+}
+
+/// Why a vCPU cannot go on.
+#[derive(Debug)]
+pub enum Cause {
+    /// The guest faulted while it handled a double fault.
+    TripleFault,
+    /// KVM cannot emulate an instruction of the guest.
+    CannotEmulate(Vec<u8>),
+    /// The processor refused the guest's state.
+    EntryRefused(u64),
+    /// An exit nobody expects.
+    UnknownExit(u32),
+    /// KVM itself failed.
+    Kvm(KvmError),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.vcpu)?;
+        if let Some(rip) = self.rip {
+            write!(f, " at {rip:#x}")?;
+        }
+        match &self.cause {
+            Cause::TripleFault => {
+                write!(f, ": triple fault; the guest's console shows what led to it")
+            }
+            Cause::CannotEmulate(bytes) => {
+                write!(f, ": this host's KVM cannot emulate the instruction")?;
+                bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
+                write!(f, "; run it with --host emulated")
+            }
+            Cause::EntryRefused(reason) => {
+                write!(f, ": the processor refused to enter the guest (reason {reason:#x})")
+            }
+            Cause::UnknownExit(reason) => {
+                write!(f, ": KVM left the guest for reason {reason}, which is not handled")
+            }
+            Cause::Kvm(error) => write!(f, ": {error}"),
+        }
+    }
+}

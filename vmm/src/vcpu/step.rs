@@ -1,0 +1,138 @@
+//! What an exit means for the vCPU: resume, halt or leave.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use hypercalls::ports::Event;
+use vm_memory::{Bytes, GuestAddress};
+
+use super::{Board, Cause, End};
+use crate::{
+    kvm::Exit,
+    machine::{
+        channel::{Output, Wake},
+        hypercall::{self, Call, Misuse, PageBytes, Query},
+        power::PowerRequest,
+    },
+    units::VcpuId,
+};
+
+/// What the thread does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Enter the guest again. Pending port input completes there.
+    Resume,
+    /// This vCPU is done.
+    Leave,
+    /// The machine ends.
+    End(End),
+    /// The machine cannot go on.
+    Fail(Cause),
+}
+
+/// Handles one exit of vCPU `id`.
+pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
+    match exit {
+        Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
+            Some(offset) => write_hypercall(board, id, offset, width, data),
+            None => board.devices.write(port, data).map_or(Next::Resume, power),
+        },
+        Exit::PortRead { port, width, data } => {
+            match hypercall::offset(port) {
+                Some(offset) => read_hypercall(board, id, offset, width, data),
+                None => board.devices.read(port, data),
+            }
+            Next::Resume
+        }
+        Exit::MmioRead(data) => {
+            data.fill(0);
+            Next::Resume
+        }
+        Exit::MmioWrite | Exit::Interrupted => Next::Resume,
+        Exit::Halt => {
+            board.vcpu_done(0);
+            Next::Leave
+        }
+        Exit::TripleFault => Next::Fail(Cause::TripleFault),
+        Exit::CannotEmulate(bytes) => Next::Fail(Cause::CannotEmulate(bytes)),
+        Exit::EntryRefused(reason) => Next::Fail(Cause::EntryRefused(reason)),
+        Exit::Other(reason) => Next::Fail(Cause::UnknownExit(reason)),
+    }
+}
+
+fn power(request: PowerRequest) -> Next {
+    Next::End(match request {
+        PowerRequest::PowerOff => End::PowerOff,
+        PowerRequest::Reset => End::Reset,
+    })
+}
+
+fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8]) -> Next {
+    match hypercall::decode_write(offset, width, data) {
+        Ok(Call::LockSpinning) => board.lock_spinning(id),
+        Ok(Call::UnlockKick(target)) => board.unlock_kick(id, target),
+        Ok(Call::Stdout(bytes)) => return write_out(&board.devices.stdout, bytes),
+        Ok(Call::Stderr(bytes)) => return write_out(&board.devices.stderr, bytes),
+        Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
+        Ok(Call::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
+        Ok(Call::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
+        Ok(Call::Event(event)) => note(board, event),
+        Ok(Call::Exit(status)) => return Next::End(End::Exit(status)),
+        Ok(Call::VcpuDone(status)) => {
+            board.vcpu_done(status);
+            return Next::Leave;
+        }
+        Err(misuse) => count(board, id, misuse),
+    }
+    Next::Resume
+}
+
+fn write_out(output: &Output, bytes: &[u8]) -> Next {
+    output.write(bytes).map_or(Next::End(End::OutputClosed), |()| Next::Resume)
+}
+
+fn write_page(board: &Board, id: VcpuId, output: &Output, len: PageBytes) -> Next {
+    let frame = board.devices.output_page.load(Relaxed);
+    let address = GuestAddress(u64::from(frame) * PageBytes::PAGE as u64);
+    let mut page = [0; PageBytes::PAGE];
+    let bytes = &mut page[..len.get()];
+    match board.vm.memory().read_slice(bytes, address) {
+        Ok(()) => write_out(output, bytes),
+        Err(_) => {
+            count(board, id, Misuse::output_page(frame));
+            Next::Resume
+        }
+    }
+}
+
+fn read_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &mut [u8]) {
+    data.fill(0);
+    match hypercall::decode_read(offset, width) {
+        Ok(Query::Stdin) => board.devices.stdin.take(data),
+        Ok(Query::StdinAvail) => {
+            let available = board.devices.stdin.available().to_le_bytes();
+            for word in data.chunks_exact_mut(available.len()) {
+                word.copy_from_slice(&available);
+            }
+        }
+        Err(misuse) => count(board, id, misuse),
+    }
+}
+
+fn note(board: &Board, event: Event) {
+    match event {
+        Event::InitReached => board.devices.events.init_reached(),
+        Event::ShellReady => board.devices.events.shell_ready(),
+        Event::CountersRead => board.note_counters_read(),
+        Event::StdinWanted => {
+            if board.devices.stdin.want() == Wake::Guest {
+                board.devices.wake_for_stdin();
+            }
+        }
+    }
+}
+
+/// A guest's mistake harms nobody: it is counted, and the first is remembered.
+fn count(board: &Board, id: VcpuId, misuse: Misuse) {
+    board.counters(id).misuse.bump();
+    let _ = board.devices.misuse.set(misuse);
+}

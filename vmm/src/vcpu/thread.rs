@@ -1,0 +1,64 @@
+//! The thread of one vCPU: enter, handle, repeat.
+
+use std::{
+    io,
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+};
+
+use super::{
+    Board, Cause, End, Failure,
+    step::{self, Next},
+};
+use crate::{
+    kvm::{KvmError, Vcpu, signal},
+    units::CpuList,
+};
+
+/// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Starts the thread of `vcpu`, restricted to these CPUs if there are any.
+pub fn spawn(
+    vcpu: Vcpu,
+    board: Arc<Board>,
+    affinity: Option<CpuList>,
+) -> io::Result<JoinHandle<()>> {
+    Builder::new()
+        .name(format!("vcpu{}", vcpu.id().0))
+        .stack_size(STACK_BYTES)
+        .spawn(move || run(vcpu, &board, affinity.as_ref()))
+}
+
+fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
+    if let Err(error) = prepare(&vcpu, affinity) {
+        return fail(&vcpu, board, Cause::Kvm(error));
+    }
+    let id = vcpu.id();
+    let counters = board.counters(id);
+    while !board.stopping() {
+        let next = match vcpu.run() {
+            Ok(exit) => {
+                counters.exits.bump();
+                step::handle(board, id, exit)
+            }
+            Err(error) => Next::Fail(Cause::Kvm(error)),
+        };
+        match next {
+            Next::Resume => {}
+            Next::Leave => return,
+            Next::End(end) => return board.finish(end),
+            Next::Fail(cause) => return fail(&vcpu, board, cause),
+        }
+    }
+}
+
+fn prepare(vcpu: &Vcpu, affinity: Option<&CpuList>) -> Result<(), KvmError> {
+    vcpu.arm_kick()?;
+    affinity.map_or(Ok(()), signal::pin_this_thread).map_err(KvmError::Affinity)
+}
+
+fn fail(vcpu: &Vcpu, board: &Board, cause: Cause) {
+    let rip = vcpu.regs().ok().map(|regs| regs.rip);
+    board.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
+}

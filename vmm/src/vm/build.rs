@@ -1,0 +1,233 @@
+//! Assembling a machine. The order matters; each step says why.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    sync::{Arc, atomic::AtomicU32},
+};
+
+use hypercalls::ports;
+use vm_memory::GuestMemoryMmap;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::{
+    Console, GuestSpec, InitrdSource, MachineSpec, PvBackend, Running, VmError,
+    escape::EscapeFilter,
+    input::{Pump, Subscriber},
+};
+use crate::{
+    boot::{
+        self, InitrdPart, LinuxEntry,
+        cpuid::{self, CpuidSpec},
+        lapic, layout, msrs,
+    },
+    guest::payload::{PAYLOAD_ELF, SharedView},
+    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats},
+    machine::{
+        Devices, EventLog, FirstMisuse,
+        channel::{Output, StdinChannel},
+        serial::SerialPort,
+    },
+    units::{ByteSize, Gpa, VcpuCount, VcpuId},
+    vcpu::Board,
+};
+
+/// A machine with its guest loaded, not yet started.
+#[derive(Debug)]
+pub struct Vm<'a> {
+    spec: &'a MachineSpec,
+    vm: KvmVm,
+    vcpus: Vec<Vcpu>,
+}
+
+impl<'a> Vm<'a> {
+    /// Makes the machine and loads its guest.
+    pub fn build(spec: &'a MachineSpec) -> Result<Self, VmError> {
+        let memory = map_memory(spec.memory)?;
+        // The guest first: a bad image is the likeliest error and costs no KVM.
+        let guest = LoadedGuest::load(&spec.guest, spec.vcpus, &memory)?;
+        // The interrupt controllers must be there before the vCPUs, which get
+        // their local APICs at creation (kvm/api.rst, 4.24).
+        let vm = KvmVm::new(memory, guest.wiring(), layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
+        let supported = vm.supported_cpuid()?;
+        let cpuid_spec = CpuidSpec {
+            vcpus: spec.vcpus,
+            tsc_deadline: vm.has_tsc_deadline(),
+            lock_hypercalls: spec.pv == PvBackend::Vmm,
+        };
+        let vcpus = spec
+            .vcpus
+            .ids()
+            .map(|id| {
+                let vcpu = vm.create_vcpu(id)?;
+                // CPUID before MSRs: KVM checks MSRs against it.
+                vcpu.set_cpuid(&cpuid::table(&supported, &cpuid_spec, id))?;
+                guest.set_registers(&vcpu)?;
+                Ok(vcpu)
+            })
+            .collect::<Result<_, VmError>>()?;
+        Ok(Self { spec, vm, vcpus })
+    }
+
+    /// Starts its vCPUs.
+    pub fn start(self, console: Console) -> Result<Running, VmError> {
+        let Self { spec, vm, vcpus } = self;
+        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt } = console;
+        let signals = Signals::new()?;
+        let devices = Devices {
+            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?,
+            com2: serial(&vm, layout::COM2_IRQ, &signals, Box::new(io::sink()))?,
+            stdin: StdinChannel::new(copy(&signals.drained)?),
+            stdout: Output::new(stdout),
+            stderr: Output::new(stderr),
+            output_page: AtomicU32::new(0),
+            misuse: FirstMisuse::new(),
+            events: EventLog::new(copy(&signals.shell)?),
+        };
+        let kvm_stats = match spec.kvm_stats {
+            true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
+            false => Vec::new(),
+        };
+        let board = Arc::new(Board::new(vm, devices, spec.vcpus, copy(&signals.ended)?));
+        let Signals { ended, drained, shell } = signals;
+        let mut subscribers = vec![Subscriber::Ended(ended)];
+        if let Some(fd) = interrupt {
+            subscribers.push(Subscriber::Interrupt(fd, board.clone()));
+        }
+        if let Some(input) = input {
+            let keys = raw_keys.then(EscapeFilter::default);
+            let pump = Pump::new(input, target, keys, board.clone(), drained, shell);
+            subscribers.push(Subscriber::Pump(pump));
+        }
+        let mut running = Running::new(board, subscribers, kvm_stats);
+        for vcpu in vcpus {
+            running.spawn(vcpu, spec.affinity.clone())?;
+        }
+        Ok(running)
+    }
+}
+
+/// What the devices and threads use to call the event loop.
+struct Signals {
+    ended: EventFd,
+    drained: EventFd,
+    shell: EventFd,
+}
+
+impl Signals {
+    fn new() -> Result<Self, VmError> {
+        Ok(Self { ended: event()?, drained: event()?, shell: event()? })
+    }
+}
+
+fn event() -> Result<EventFd, VmError> {
+    EventFd::new(EFD_NONBLOCK).map_err(|error| VmError::SetUp("an event descriptor", error))
+}
+
+fn copy(event: &EventFd) -> Result<EventFd, VmError> {
+    event.try_clone().map_err(|error| VmError::SetUp("an event descriptor", error))
+}
+
+fn serial(
+    vm: &KvmVm,
+    gsi: u32,
+    signals: &Signals,
+    out: Box<dyn Write + Send>,
+) -> Result<SerialPort, VmError> {
+    let irq = event()?;
+    vm.wire_irq(&irq, gsi)?;
+    Ok(SerialPort::new(irq, copy(&signals.drained)?, out))
+}
+
+fn map_memory(size: ByteSize) -> Result<GuestMemoryMmap, VmError> {
+    GuestMemoryMmap::from_ranges(&boot::memory::regions(size))
+        .map_err(|error| VmError::Memory(size, error.to_string()))
+}
+
+/// A guest in memory, and how its vCPUs begin.
+enum LoadedGuest {
+    Linux(LinuxEntry),
+    Payload(Gpa),
+}
+
+impl LoadedGuest {
+    fn load(
+        guest: &GuestSpec,
+        vcpus: VcpuCount,
+        memory: &GuestMemoryMmap,
+    ) -> Result<Self, VmError> {
+        match guest {
+            GuestSpec::Linux { kernel, initrd, cmdline } => {
+                let mut kernel = open(kernel)?;
+                let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
+                let mut parts: Vec<InitrdPart<'_>> =
+                    files.iter_mut().map(OpenPart::as_part).collect();
+                let entry = boot::load_linux(memory, &mut kernel, &mut parts, cmdline, vcpus)?;
+                Ok(Self::Linux(entry))
+            }
+            GuestSpec::Payload(payload) => {
+                let entry = boot::load_payload(memory, PAYLOAD_ELF)?;
+                SharedView::new(memory).write_params(payload, vcpus, ports::DEFAULT_BASE)?;
+                Ok(Self::Payload(entry))
+            }
+        }
+    }
+
+    fn wiring(&self) -> Wiring {
+        match self {
+            Self::Linux(_) => Wiring::Full,
+            Self::Payload(_) => Wiring::Bare,
+        }
+    }
+
+    fn set_registers(&self, vcpu: &Vcpu) -> Result<(), VmError> {
+        let mut sregs = vcpu.sregs()?;
+        match self {
+            Self::Linux(entry) => {
+                vcpu.set_msrs(&msrs::boot_msrs())?;
+                let mut lapic = vcpu.lapic()?;
+                lapic::set_local_pins(&mut lapic);
+                vcpu.set_lapic(&lapic)?;
+                if vcpu.id() != VcpuId(0) {
+                    return Ok(()); // starts by INIT and SIPI
+                }
+                let regs = boot::linux_registers(&mut sregs, entry);
+                vcpu.set_sregs(&sregs)?;
+                vcpu.set_regs(&regs)?;
+            }
+            Self::Payload(entry) => {
+                let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry);
+                vcpu.set_sregs(&sregs)?;
+                vcpu.set_regs(&regs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of the initrd, opened.
+enum OpenPart<'a> {
+    File(File),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> OpenPart<'a> {
+    fn open(source: &'a InitrdSource) -> Result<Self, VmError> {
+        match source {
+            InitrdSource::File(path) => open(path).map(Self::File),
+            InitrdSource::Bytes(bytes) => Ok(Self::Bytes(bytes)),
+        }
+    }
+
+    fn as_part(&mut self) -> InitrdPart<'_> {
+        match self {
+            Self::File(file) => InitrdPart::File(file),
+            Self::Bytes(bytes) => InitrdPart::Bytes(bytes),
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, VmError> {
+    File::open(path).map_err(|error| VmError::Open(path.into(), error))
+}

@@ -1,0 +1,204 @@
+//! A machine at work: the event loop, the end, the report.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use event_manager::{EventManager, SubscriberOps};
+use vm_memory::GuestMemoryMmap;
+
+use super::{VmError, input::Subscriber};
+use crate::{
+    kvm::{Vcpu, signal, stats::VcpuStats},
+    machine::{counters::Counts, hypercall::Misuse},
+    units::{CpuList, Nanos, VcpuId},
+    vcpu::{Board, End, thread as vcpu_thread},
+};
+
+/// How long vCPU threads may take to leave.
+const TEARDOWN: Duration = Duration::from_secs(1);
+
+/// A started machine. Dropping it without [`Running::wait`] stops it.
+#[derive(Debug)]
+pub struct Running {
+    board: Arc<Board>,
+    threads: Vec<(VcpuId, JoinHandle<()>)>,
+    subscribers: Vec<Subscriber>,
+    kvm_stats: Vec<VcpuStats>,
+    started: Instant,
+}
+
+/// What became of a machine.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended.
+    pub end: End,
+    /// From the first vCPU's start to the end.
+    pub ran: Nanos,
+    /// From the first vCPU's start to `/init`, if it came that far.
+    pub init_after: Option<Nanos>,
+    /// Each vCPU's counts at the end.
+    pub counts: Box<[Counts]>,
+    /// The same when the guest last read its own lock counters.
+    pub at_counters_read: Option<Box<[Counts]>>,
+    /// KVM's own counters summed over the vCPUs, if they were asked for.
+    pub kvm: BTreeMap<String, u64>,
+    /// The guest's first misuse of a hypercall port.
+    pub misuse: Option<Misuse>,
+}
+
+impl Report {
+    /// The counts of all vCPUs together.
+    pub fn total(&self) -> Counts {
+        sum(&self.counts)
+    }
+
+    /// One line on what the guest did wrong with the hypercalls, if anything.
+    pub fn complaint(&self) -> Option<String> {
+        let total = self.total();
+        let mut parts = Vec::new();
+        if total.unknown_target > 0 {
+            parts.push(format!(
+                "kicked vCPUs that do not exist {} times (ignored; kick by APIC id, 0 to {})",
+                total.unknown_target,
+                self.counts.len() - 1
+            ));
+        }
+        if let Some(first) = self.misuse {
+            parts.push(format!(
+                "misused hypercall ports {} times (ignored), first {first}",
+                total.misuse
+            ));
+        }
+        (!parts.is_empty()).then(|| format!("the guest {}", parts.join("; it ")))
+    }
+}
+
+/// Adds up the counts of several vCPUs.
+pub fn sum(counts: &[Counts]) -> Counts {
+    counts.iter().fold(Counts::default(), |mut total, counts| {
+        total += *counts;
+        total
+    })
+}
+
+impl Running {
+    pub(super) fn new(
+        board: Arc<Board>,
+        subscribers: Vec<Subscriber>,
+        kvm_stats: Vec<VcpuStats>,
+    ) -> Self {
+        Self { board, threads: Vec::new(), subscribers, kvm_stats, started: Instant::now() }
+    }
+
+    /// Starts one vCPU's thread.
+    pub(super) fn spawn(&mut self, vcpu: Vcpu, cpus: Option<CpuList>) -> Result<(), VmError> {
+        let id = vcpu.id();
+        let thread = vcpu_thread::spawn(vcpu, self.board.clone(), cpus)
+            .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
+        self.threads.push((id, thread));
+        Ok(())
+    }
+
+    /// Guest memory.
+    pub fn memory(&self) -> &GuestMemoryMmap {
+        self.board.vm.memory()
+    }
+
+    /// Every vCPU's counts now.
+    pub fn counts(&self) -> Box<[Counts]> {
+        self.board.counts()
+    }
+
+    /// Has the machine ended by itself?
+    pub fn has_ended(&self) -> bool {
+        self.board.has_ended()
+    }
+
+    /// Ends the machine from the host; [`Running::wait`] then returns soon.
+    pub fn stop(&self) {
+        self.board.finish(End::Stopped);
+    }
+
+    /// Serves the machine's input until it ends, then takes it apart.
+    pub fn wait(mut self) -> Result<Report, VmError> {
+        self.serve()?;
+        let (end, at) = self.board.take_end().unwrap_or((End::Stopped, Instant::now()));
+        let kvm = self.read_kvm_stats();
+        self.teardown()?;
+        Ok(Report {
+            end,
+            ran: nanos(at - self.started),
+            init_after: self
+                .board
+                .devices
+                .events
+                .init_time()
+                .map(|init| nanos(init.saturating_duration_since(self.started))),
+            counts: self.board.counts(),
+            at_counters_read: self.board.at_counters_read(),
+            kvm,
+            misuse: self.board.devices.misuse.get().copied(),
+        })
+    }
+
+    fn serve(&mut self) -> Result<(), VmError> {
+        let mut manager = EventManager::new().map_err(VmError::EventLoop)?;
+        for subscriber in self.subscribers.drain(..) {
+            manager.add_subscriber(subscriber);
+        }
+        while !self.board.has_ended() {
+            match manager.run() {
+                Ok(_) => {}
+                Err(event_manager::Error::Epoll(error)) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(VmError::EventLoop(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_kvm_stats(&self) -> BTreeMap<String, u64> {
+        let mut total = BTreeMap::new();
+        for counters in self.kvm_stats.iter().filter_map(|stats| stats.read().ok()) {
+            for (name, value) in counters {
+                *total.entry(name).or_default() += value;
+            }
+        }
+        total
+    }
+
+    /// Makes every vCPU thread leave. The signal is sent until the thread has
+    /// gone, because one sent between two `KVM_RUN`s ends only the next.
+    fn teardown(&mut self) -> Result<(), VmError> {
+        self.board.stop();
+        let deadline = Instant::now() + TEARDOWN;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            self.threads.retain(|(_, thread)| !thread.is_finished());
+            let Some((id, _)) = self.threads.first() else { return Ok(()) };
+            if Instant::now() > deadline {
+                return Err(VmError::Stuck(*id));
+            }
+            for (_, thread) in &self.threads {
+                signal::kick(thread);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After `wait` there is nothing left; otherwise nobody is told of a
+        // thread that is stuck, which can only be one blocked on output.
+        let _ = self.teardown();
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,103 @@
+//! What a machine is, in the user's terms.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use crate::{
+    guest::payload::PayloadSpec,
+    units::{ByteSize, CpuList, VcpuCount},
+};
+
+/// Who serves the PV ticketlock's hypercalls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PvBackend {
+    /// This VMM, through its ports.
+    Vmm,
+    /// KVM itself: HLT and `KVM_HC_KICK_CPU`.
+    Kvm,
+    /// Nobody: the guest's locks only spin.
+    Off,
+}
+
+impl PvBackend {
+    /// All of them.
+    pub const ALL: [PvBackend; 3] = [PvBackend::Vmm, PvBackend::Kvm, PvBackend::Off];
+
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PvBackend::Vmm => "vmm",
+            PvBackend::Kvm => "kvm",
+            PvBackend::Off => "off",
+        }
+    }
+
+    /// What it adds to the kernel's command line. `nopvspin` makes stock kernels
+    /// take native queued locks, where without any PV they would fall to
+    /// test-and-set.
+    pub const fn kernel_parameters(self) -> &'static str {
+        match self {
+            PvBackend::Vmm => "pvticket=vmm",
+            PvBackend::Kvm => "pvticket=kvm",
+            PvBackend::Off => "pvticket=off nopvspin",
+        }
+    }
+}
+
+impl fmt::Display for PvBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PvBackend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|backend| backend.name() == text)
+            .ok_or_else(|| format!("'{text}' is no backend: vmm, kvm or off"))
+    }
+}
+
+/// One part of an initial RAM disk; the parts lie one behind the other.
+#[derive(Debug)]
+pub enum InitrdSource {
+    /// A whole file, read straight into guest memory.
+    File(PathBuf),
+    /// Bytes made here.
+    Bytes(Vec<u8>),
+}
+
+/// What runs in the machine.
+#[derive(Debug)]
+pub enum GuestSpec {
+    /// A Linux kernel.
+    Linux {
+        /// ELF `vmlinux` or bzImage.
+        kernel: PathBuf,
+        /// The initial RAM disk's parts, one behind the other; may be empty.
+        initrd: Vec<InitrdSource>,
+        /// The kernel's command line.
+        cmdline: String,
+    },
+    /// The embedded ring-3 payload.
+    Payload(PayloadSpec),
+}
+
+/// One machine.
+#[derive(Debug)]
+pub struct MachineSpec {
+    /// How many vCPUs.
+    pub vcpus: VcpuCount,
+    /// How much memory.
+    pub memory: ByteSize,
+    /// What runs in it.
+    pub guest: GuestSpec,
+    /// Who serves the lock hypercalls.
+    pub pv: PvBackend,
+    /// Host CPUs that the vCPU threads may use; None leaves them as they are.
+    pub affinity: Option<CpuList>,
+    /// Keep KVM's own counters for the report.
+    pub kvm_stats: bool,
+}
