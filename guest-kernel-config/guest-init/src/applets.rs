@@ -1,0 +1,140 @@
+//! The workloads: `lockbench` and `lockstats`, by the name the program is called by or by its
+//! first word.
+
+use alloc::{format, string::String, vec::Vec};
+use core::ffi::CStr;
+
+use guest_init::{
+    lockbench::{Outcome, Run, USAGE},
+    stats::Stats,
+};
+use rustix::{
+    fs::{self, Mode, OFlags},
+    io::Errno,
+};
+
+use crate::{filesystems, report};
+
+const STATS: &CStr = c"/sys/kernel/debug/pvticket/stats";
+const LOCKBENCH: &CStr = c"/sys/kernel/debug/pvticket/lockbench";
+
+/// What stopped an applet: the line to say and the exit status.
+struct Stop(String, i32);
+
+impl Stop {
+    fn failure(line: String) -> Self {
+        Self(line, 1)
+    }
+}
+
+/// Runs the applet that `words` (argv) names, if they name one.
+pub fn run(words: &[&CStr]) -> Option<i32> {
+    let mut words = words.iter().map(|word| word.to_str().unwrap_or("(not UTF-8)"));
+    let name = words.next()?.rsplit('/').next()?;
+    let outcome = applet(name, words.clone()).or_else(|| {
+        let name = words.next()?;
+        applet(name, words)
+    })?;
+    Some(match outcome.and_then(|text| print(&text)) {
+        Ok(()) => 0,
+        Err(Stop(line, status)) => {
+            report::error(format_args!("{line}"));
+            status
+        }
+    })
+}
+
+fn applet<'a>(name: &str, words: impl Iterator<Item = &'a str>) -> Option<Result<String, Stop>> {
+    match name {
+        "lockbench" => Some(lockbench(words)),
+        "lockstats" => Some(lockstats(words)),
+        _ => None,
+    }
+}
+
+fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
+    if words.next().is_some() {
+        return Err(Stop("usage: lockstats".into(), 2));
+    }
+    let text = read(STATS)?;
+    let mut json = String::new();
+    Stats::parse(&text).write_json(&mut json);
+    json.push('\n');
+    Ok(json)
+}
+
+fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
+    let run = Run::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
+    let before = read(STATS)?;
+    start(&run)?;
+    let outcome = read(LOCKBENCH)?;
+    let after = read(STATS)?;
+    let outcome = Outcome::parse(&outcome)
+        .ok_or_else(|| Stop::failure(format!("lockbench: cannot read its result:\n{outcome}")))?;
+    Ok(outcome.to_json(&Stats::parse(&after).since(&Stats::parse(&before))))
+}
+
+/// Writes the kernel's line, which comes back when the run is over.
+fn start(run: &Run) -> Result<(), Stop> {
+    let file = open(LOCKBENCH, OFlags::WRONLY)?;
+    loop {
+        let line = run.command();
+        return match rustix::io::write(&file, line.as_bytes()) {
+            Ok(_) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::INVAL) => {
+                Err(Stop::failure(format!("lockbench: the kernel refuses '{line}'")))
+            }
+            Err(error) => {
+                let number = error.raw_os_error();
+                Err(Stop::failure(format!("lockbench: the run failed: error {number}")))
+            }
+        };
+    }
+}
+
+fn read(path: &CStr) -> Result<String, Stop> {
+    // Opened first for its error, which says more than a missing file's name.
+    drop(open(path, OFlags::RDONLY)?);
+    let bytes: Vec<u8> = filesystems::read(path).unwrap_or_default();
+    String::from_utf8(bytes)
+        .map_err(|_| Stop::failure(format!("{} is not text", path.to_string_lossy())))
+}
+
+/// Opens one of the kernel's files, mounting debugfs if nobody has yet.
+fn open(path: &CStr, flags: OFlags) -> Result<rustix::fd::OwnedFd, Stop> {
+    let attempt = || fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    attempt()
+        .or_else(|error| {
+            if error == Errno::NOENT && filesystems::attach(c"debugfs", filesystems::DEBUGFS) {
+                attempt()
+            } else {
+                Err(error)
+            }
+        })
+        .map_err(|error| {
+            let path = path.to_string_lossy();
+            Stop::failure(match error {
+                Errno::NOENT => format!(
+                    "no {path}: this kernel has no PV ticketlocks of ours; boot the built one \
+                     (without --kernel)"
+                ),
+                Errno::ACCESS | Errno::PERM => format!("{path}: only root may open it"),
+                other => format!("cannot open {path}: error {}", other.raw_os_error()),
+            })
+        })
+}
+
+fn print(text: &str) -> Result<(), Stop> {
+    // SAFETY: nobody closes it.
+    let stdout = unsafe { rustix::stdio::stdout() };
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(stdout, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Stop::failure("cannot write the result".into())),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Starting a process and learning how it ended.
+
+use alloc::vec::Vec;
+use core::{ffi::CStr, ptr};
+
+use guest_init::lists;
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    process::{Pid, WaitOptions, WaitStatus, wait},
+};
+
+use crate::{
+    filesystems, report,
+    syscall::{self, SignalSet},
+};
+
+/// Statuses of a command that could not be run, as shells give them.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// The environment of what init starts.
+pub struct Environment(Vec<Vec<u8>>);
+
+impl Environment {
+    /// PATH, HOME and TERM of our own, then what `/pvticket/env` says, which wins.
+    pub fn new() -> Self {
+        let own = [
+            [b"PATH=", lists::SEARCH_PATH.as_bytes()].concat(),
+            b"HOME=/".to_vec(),
+            b"TERM=linux".to_vec(),
+        ];
+        let mut all = Self(own.into());
+        let given = filesystems::read(c"/pvticket/env").unwrap_or_default();
+        for item in lists::items(&given) {
+            all.set(item.to_bytes());
+        }
+        for item in &mut all.0 {
+            item.push(0);
+        }
+        all
+    }
+
+    fn set(&mut self, item: &[u8]) {
+        let name = |item: &[u8]| item.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+        self.0.retain(|old| name(old) != name(item));
+        self.0.push(item.to_vec());
+    }
+}
+
+/// Starts a child, which does `prepare` and then becomes the first of `words`.
+pub fn spawn(
+    words: &[&CStr],
+    environment: &Environment,
+    prepare: impl FnOnce() -> Result<(), Errno>,
+) -> Result<Pid, Errno> {
+    if let Some(child) = syscall::fork()? {
+        return Ok(child);
+    }
+    let error = match prepare() {
+        Ok(()) => return_of_exec(words, environment),
+        Err(error) => error,
+    };
+    syscall::exit(complain(words[0], error))
+}
+
+/// Tries every place where the command may lie; comes back with what stood in the way. As in
+/// execvp, a file that may not be executed does not end the search but is remembered.
+fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
+    syscall::block_signals(SignalSet::NONE);
+    let argv: Vec<*const u8> =
+        words.iter().map(|word| word.as_ptr().cast()).chain([ptr::null()]).collect();
+    let envp: Vec<*const u8> =
+        environment.0.iter().map(|item| item.as_ptr()).chain([ptr::null()]).collect();
+    let mut outcome = Errno::NOENT;
+    for (directory, name) in lists::candidates(words[0].to_bytes()) {
+        let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+        let path = [directory, slash, name, b"\0"].concat();
+        // SAFETY: all strings end with NUL, both lists with a null pointer.
+        match unsafe { syscall::execve(path.as_ptr(), &argv, &envp) } {
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => outcome = Errno::ACCESS,
+            other => return other,
+        }
+    }
+    outcome
+}
+
+fn complain(name: &CStr, error: Errno) -> i32 {
+    let name = name.to_str().unwrap_or("(not UTF-8)");
+    match error {
+        Errno::NOENT if name.contains('/') => {
+            report::error(format_args!("cannot run '{name}': no such file (or no interpreter)"));
+            NOT_FOUND
+        }
+        Errno::NOENT => {
+            let path = lists::SEARCH_PATH;
+            report::error(format_args!("cannot run '{name}': not found in {path}"));
+            NOT_FOUND
+        }
+        Errno::ACCESS => {
+            report::error(format_args!("cannot run '{name}': not an executable file"));
+            NOT_EXECUTABLE
+        }
+        Errno::NOEXEC => {
+            report::error(format_args!("cannot run '{name}': not in a format the kernel runs"));
+            NOT_EXECUTABLE
+        }
+        other => {
+            let number = other.raw_os_error();
+            report::error(format_args!("cannot run '{name}': error {number}"));
+            NOT_EXECUTABLE
+        }
+    }
+}
+
+/// Collects ended children, orphans among them, until none is left to collect now, or, with
+/// `block`, until `child` is. Gives the status of `child` once it has ended.
+pub fn reap(child: Pid, block: bool) -> Option<i32> {
+    let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
+    let mut ended = None;
+    loop {
+        match wait(options) {
+            Ok(Some((pid, status))) if pid == child => ended = Some(status_of(status)),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) | Err(_) => return ended,
+        }
+        if block && ended.is_some() {
+            return ended;
+        }
+    }
+}
+
+/// The status a shell would give.
+fn status_of(status: WaitStatus) -> i32 {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 255,
+    }
+}
+
+/// Makes the three descriptors the standard ones.
+pub fn set_standard(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), Errno> {
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)
+}

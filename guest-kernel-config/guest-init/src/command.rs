@@ -1,0 +1,185 @@
+//! Runs the command of `/pvticket/argv`, its three streams connected to the VMM.
+
+use alloc::{vec, vec::Vec};
+use core::ffi::CStr;
+
+use guest_init::lists;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::OwnedFd,
+    fs::{self, Mode, OFlags},
+    io::Errno,
+    pipe::{PipeFlags, pipe_with},
+    process::Pid,
+};
+
+use crate::{
+    child::{self, Environment},
+    machine::{Machine, Ports, Stream},
+    output_page::{self, OutputPage},
+    report,
+    stdin::Stdin,
+    syscall::{self, SignalSet},
+};
+
+/// When the command cannot even be tried.
+const FAILED: i32 = 255;
+
+/// Runs it to its end and gives its exit status.
+pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
+    let words: Vec<&CStr> = lists::items(argv).collect();
+    if words.is_empty() {
+        report::error(format_args!("/pvticket/argv names no command"));
+        return FAILED;
+    }
+    let outcome = match machine {
+        Machine::Pvticket(ports) => forwarded(machine, ports, &words),
+        Machine::Other => on_console(&words),
+    };
+    outcome.unwrap_or_else(|error| {
+        let number = error.raw_os_error();
+        report::error(format_args!("cannot start the command: error {number}"));
+        FAILED
+    })
+}
+
+/// Without the VMM: on the console, unaltered by it.
+fn on_console(words: &[&CStr]) -> Result<i32, Errno> {
+    let console = fs::open(c"/dev/console", OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
+    if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
+        settings.make_raw();
+        let now = rustix::termios::OptionalActions::Now;
+        rustix::termios::tcsetattr(&console, now, &settings)?;
+    }
+    let pid = child::spawn(words, &Environment::new(), || {
+        rustix::process::setsid()?;
+        child::set_standard(&console, &console, &console)
+    })?;
+    child::reap(pid, true).ok_or(Errno::CHILD)
+}
+
+fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, Errno> {
+    syscall::block_signals(SignalSet::CHILD);
+    let ended = syscall::signalfd(SignalSet::CHILD)?;
+
+    let (stdin_read, stdin_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stdout_read, stdout_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr_read, stderr_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let pid = child::spawn(words, &Environment::new(), || {
+        ports.give_up();
+        rustix::process::setsid()?;
+        child::set_standard(&stdin_read, &stdout_write, &stderr_write)
+    })?;
+    drop((stdin_read, stdout_write, stderr_write));
+    for ours in [&stdin_write, &stdout_read, &stderr_read] {
+        rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)?;
+    }
+    let forwarder = Forwarder {
+        machine,
+        ports,
+        ended,
+        stdin: Stdin::new(stdin_write),
+        stdout: Output { pipe: Some(stdout_read), stream: Stream::Stdout },
+        stderr: Output { pipe: Some(stderr_read), stream: Stream::Stderr },
+        buffer: Buffer::new(ports),
+    };
+    forwarder.run(pid)
+}
+
+/// Where output lies on its way from a pipe to the VMM.
+enum Buffer {
+    Page(OutputPage),
+    Own(Vec<u8>),
+}
+
+impl Buffer {
+    fn new(ports: &Ports) -> Self {
+        ports.output_page().map_or_else(|| Self::Own(vec![0; output_page::SIZE]), Self::Page)
+    }
+
+    /// Moves one buffer's worth from the pipe to the VMM; false at the pipe's end.
+    fn forward(&mut self, pipe: &OwnedFd, stream: Stream, ports: &Ports) -> Result<bool, Errno> {
+        let bytes = match self {
+            Self::Page(page) => page.bytes(),
+            Self::Own(bytes) => bytes,
+        };
+        let count = rustix::io::read(pipe, &mut *bytes)?;
+        match self {
+            _ if count == 0 => return Ok(false),
+            Self::Page(_) => ports.put_page(stream, count as u32),
+            Self::Own(bytes) => ports.put(stream, &bytes[..count]),
+        }
+        Ok(true)
+    }
+}
+
+/// One of the command's outputs; the pipe is gone once everyone has closed its other end.
+struct Output {
+    pipe: Option<OwnedFd>,
+    stream: Stream,
+}
+
+impl Output {
+    /// Moves all there is now.
+    fn pump(&mut self, buffer: &mut Buffer, ports: &Ports) {
+        while let Some(pipe) = &self.pipe {
+            match buffer.forward(pipe, self.stream, ports) {
+                Ok(true) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Ok(false) | Err(_) => self.pipe = None,
+            }
+        }
+    }
+}
+
+struct Forwarder<'a> {
+    machine: &'a Machine,
+    ports: &'a Ports,
+    ended: OwnedFd,
+    stdin: Stdin,
+    stdout: Output,
+    stderr: Output,
+    buffer: Buffer,
+}
+
+impl Forwarder<'_> {
+    /// Until the command ends. What it wrote before is in the pipes then; what a process that it
+    /// left behind may write later is not waited for.
+    fn run(mut self, pid: Pid) -> Result<i32, Errno> {
+        self.stdin.pump(self.machine, self.ports);
+        loop {
+            self.step()?;
+            let ended = child::reap(pid, false);
+            self.stdout.pump(&mut self.buffer, self.ports);
+            self.stderr.pump(&mut self.buffer, self.ports);
+            if let Some(status) = ended {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Waits for something to do, and does what concerns the input.
+    fn step(&mut self) -> Result<(), Errno> {
+        // An absent one is stood in for by one that is asked nothing.
+        let absent = PollFd::new(&self.ended, PollFlags::empty());
+        let [stdout, stderr] = [&self.stdout, &self.stderr]
+            .map(|output| output.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let [pipe, wake] = self.stdin.poll_fds();
+        let mut fds = [Some(PollFd::new(&self.ended, PollFlags::IN)), stdout, stderr, pipe, wake]
+            .map(|fd| fd.unwrap_or_else(|| absent.clone()));
+        let timeout =
+            self.stdin.timeout_ms().map(|ms| Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let [ended, _, _, pipe, wake] = fds.map(|fd| fd.revents());
+        if !ended.is_empty() {
+            // Only the signal is taken; who ended is for `reap` to find out.
+            let mut signal = [0; 128];
+            let _ = rustix::io::read(&self.ended, &mut signal);
+        }
+        self.stdin.handle(pipe, wake, self.machine, self.ports);
+        Ok(())
+    }
+}

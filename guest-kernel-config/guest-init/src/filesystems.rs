@@ -1,0 +1,89 @@
+//! The file systems and links that a command expects.
+
+use alloc::{format, vec::Vec};
+use core::ffi::CStr;
+
+use rustix::{
+    fs::{self, CWD, FileType, Mode, OFlags},
+    mount::{MountFlags, mount},
+};
+
+const EXECUTABLE: Mode = Mode::from_raw_mode(0o755);
+const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
+
+/// Where the kernel's own files of the VMM appear.
+pub const DEBUGFS: &CStr = c"/sys/kernel/debug";
+
+/// Mounts and links everything. What the kernel does not have is left out, without a word: a
+/// small kernel is no error, and what needs a missing piece says so itself.
+pub fn set_up() {
+    for directory in [c"/proc", c"/sys", c"/dev", c"/tmp"] {
+        let _ = fs::mkdir(directory, EXECUTABLE);
+    }
+    attach(c"proc", c"/proc");
+    attach(c"sysfs", c"/sys");
+    if !attach(c"devtmpfs", c"/dev") {
+        make_nodes();
+    }
+    attach(c"tmpfs", c"/tmp");
+    attach(c"debugfs", DEBUGFS);
+    let _ = fs::mkdir(c"/dev/pts", EXECUTABLE);
+    attach(c"devpts", c"/dev/pts");
+    for (name, target) in [
+        (c"/dev/fd", c"/proc/self/fd"),
+        (c"/dev/stdin", c"/proc/self/fd/0"),
+        (c"/dev/stdout", c"/proc/self/fd/1"),
+        (c"/dev/stderr", c"/proc/self/fd/2"),
+        (c"/bin/lockbench", c"/pvticket/init"),
+        (c"/bin/lockstats", c"/pvticket/init"),
+    ] {
+        let _ = fs::symlink(target, name);
+    }
+    link_busybox();
+}
+
+/// Mounts a file system of that kind; false when the kernel does not have it.
+pub fn attach(kind: &CStr, at: &CStr) -> bool {
+    mount(kind, at, kind, MountFlags::empty(), None).is_ok()
+}
+
+/// The whole of a file; nothing when it cannot be read.
+pub fn read(path: &CStr) -> Option<Vec<u8>> {
+    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut all = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match rustix::io::read(&file, &mut chunk).ok()? {
+            0 => return Some(all),
+            count => all.extend_from_slice(&chunk[..count]),
+        }
+    }
+}
+
+/// Without devtmpfs: the nodes that init itself needs (numbers: Documentation/admin-guide/
+/// devices.txt of the kernel).
+fn make_nodes() {
+    for (path, major, minor) in [
+        (c"/dev/console", 5, 1),
+        (c"/dev/tty", 5, 0),
+        (c"/dev/null", 1, 3),
+        (c"/dev/zero", 1, 5),
+        (c"/dev/ttyS0", 4, 64),
+        (c"/dev/ttyS1", 4, 65),
+    ] {
+        let device = fs::makedev(major, minor);
+        let _ = fs::mknodat(CWD, path, FileType::CharacterDevice, READ_WRITE, device);
+    }
+}
+
+/// `/pvticket/applets` lists busybox's applets, one a line. Linking them here, after the first
+/// event, keeps some 270 entries out of the archive that the kernel unpacks before it.
+fn link_busybox() {
+    let Some(list) = read(c"/pvticket/applets") else { return };
+    for name in list.split(|byte| *byte == b'\n').filter_map(|name| core::str::from_utf8(name).ok())
+    {
+        if !name.is_empty() {
+            let _ = fs::symlink(c"busybox", format!("/bin/{name}").as_str());
+        }
+    }
+}

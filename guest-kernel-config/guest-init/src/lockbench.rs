@@ -1,0 +1,180 @@
+//! The in-kernel lock benchmark: what to write to it, what it says, and the result as JSON.
+
+use alloc::{format, string::String, vec::Vec};
+use core::fmt::Write;
+
+use crate::{json, stats::Stats};
+
+/// How to call the `lockbench` applet.
+pub const USAGE: &str = "usage: lockbench [--critical N] [--think N] [--seconds S] [--cpus N]";
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Increments inside the critical section.
+    pub critical: u32,
+    /// Increments between release and the next take.
+    pub think: u32,
+    /// Length in milliseconds.
+    pub msecs: u32,
+    /// CPUs that take part; all when not given.
+    pub cpus: Option<u32>,
+}
+
+impl Default for Run {
+    /// The critical section and think time of the ring-3 payload, for two seconds.
+    fn default() -> Self {
+        Self { critical: 50, think: 200, msecs: 2000, cpus: None }
+    }
+}
+
+impl Run {
+    /// Reads `--name value` or `--name=value`. The error says which word is wrong.
+    pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut run = Self::default();
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word, None),
+            };
+            if !matches!(name, "--critical" | "--think" | "--seconds" | "--cpus") {
+                return Err(format!("unknown option '{word}'"));
+            }
+            let value =
+                value.or_else(|| words.next()).ok_or_else(|| format!("{name} needs a number"))?;
+            let bad = || format!("{name} '{value}' is not a number it takes");
+            match name {
+                "--critical" => run.critical = value.parse().map_err(|_| bad())?,
+                "--think" => run.think = value.parse().map_err(|_| bad())?,
+                "--cpus" => run.cpus = Some(positive(value.parse().ok()).ok_or_else(bad)?),
+                _ => run.msecs = positive(milliseconds(value)).ok_or_else(bad)?,
+            }
+        }
+        Ok(run)
+    }
+
+    /// The line that the kernel's file takes.
+    pub fn command(&self) -> String {
+        let Self { critical, think, msecs, cpus } = self;
+        let mut line = format!("critical={critical} think={think} msecs={msecs}");
+        if let Some(cpus) = cpus {
+            // Writing to a String cannot fail.
+            let _ = write!(line, " cpus={cpus}");
+        }
+        line
+    }
+}
+
+fn positive(number: Option<u32>) -> Option<u32> {
+    number.filter(|n| *n > 0)
+}
+
+/// Seconds with up to three decimals, in milliseconds.
+fn milliseconds(text: &str) -> Option<u32> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || part.len() > 3 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let thousandths = part.bytes().chain(*b"000").take(3);
+    let part = thousandths.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(part)
+}
+
+/// What the kernel says after a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Measured length in milliseconds.
+    pub msecs: u64,
+    /// Times the check of mutual exclusion failed, if the kernel checks it.
+    pub violations: Option<u64>,
+    /// Operations of each CPU that took part, in the order of the CPUs.
+    pub operations: Vec<u64>,
+}
+
+impl Outcome {
+    /// Reads `msecs N`, `violations N` and the `cpu I operations N` lines. Nothing when the
+    /// first, or every one of the last, is missing.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (mut msecs, mut violations) = (None, None);
+        let mut operations = Vec::new();
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let number = words.clone().last().and_then(|word| word.parse().ok());
+            match words.next() {
+                Some("msecs") => msecs = number,
+                Some("violations") => violations = number,
+                Some("cpu") if words.nth(1) == Some("operations") => operations.push(number?),
+                _ => {}
+            }
+        }
+        (!operations.is_empty()).then_some(())?;
+        Some(Self { msecs: msecs?, violations, operations })
+    }
+
+    /// The result of a run, as one JSON object and a newline.
+    pub fn to_json(&self, stats: &Stats<'_>) -> String {
+        let (seconds, rest) = (self.msecs / 1000, self.msecs % 1000);
+        let mut out = format!("{{\"seconds\":{seconds}.{rest:03},\"violations\":");
+        match self.violations {
+            Some(count) => json::number(&mut out, count),
+            None => out.push_str("null"),
+        }
+        out.push_str(",\"operations\":[");
+        json::separated(&mut out, self.operations.iter().copied(), json::number);
+        out.push_str("],\"stats\":");
+        stats.write_json(&mut out);
+        out.push_str("}\n");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_the_kernels_line() {
+        let run = Run::parse(["--critical", "7", "--seconds=0.25", "--cpus", "3"]).unwrap();
+        assert_eq!(run.command(), "critical=7 think=200 msecs=250 cpus=3");
+        assert_eq!(Run::parse([]).unwrap().command(), "critical=50 think=200 msecs=2000");
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (words, part) in [
+            (&["--speed", "1"][..], "--speed"),
+            (&["--seconds"], "needs a number"),
+            (&["--seconds", "0"], "'0'"),
+            (&["--seconds", "1.2.3"], "'1.2.3'"),
+            (&["--seconds", "."], "'.'"),
+            (&["--cpus", "0"], "'0'"),
+            (&["--think", "-1"], "'-1'"),
+        ] {
+            let error = Run::parse(words.iter().copied()).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn seconds_have_up_to_three_decimals() {
+        assert_eq!(milliseconds("2"), Some(2000));
+        assert_eq!(milliseconds("2.05"), Some(2050));
+        assert_eq!(milliseconds("1.0001"), None);
+        assert_eq!(milliseconds("99999999999"), None);
+    }
+
+    #[test]
+    fn the_outcome_is_one_json_object() {
+        let text = "msecs 2003\nviolations 0\ncpu 0 operations 12\ncpu 1 operations 30\n";
+        let outcome = Outcome::parse(text).unwrap();
+        assert_eq!(
+            outcome.to_json(&Stats::parse("kicked 4")),
+            "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\"stats\":{\"kicked\":4}}\n"
+        );
+        assert_eq!(Outcome::parse("msecs 1\ncpu 0 operations 3\n").unwrap().violations, None);
+        assert_eq!(Outcome::parse("cpu 0 operations 3\n"), None);
+        assert_eq!(Outcome::parse("msecs 1\nviolations 0\n"), None);
+    }
+}

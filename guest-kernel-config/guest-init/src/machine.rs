@@ -1,0 +1,159 @@
+//! The machine around the guest: the pvticket VMM with its ports, or any other.
+
+use core::arch::{asm, x86_64::__cpuid};
+
+use hypercalls::{
+    ABI_VERSION, cpuid,
+    ports::{self, Event},
+};
+use rustix::{
+    fs::{self, Mode, OFlags},
+    system::{RebootCommand, reboot},
+};
+
+use crate::{output_page::OutputPage, report, syscall};
+
+/// Where output goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// What process 1 can reach.
+pub enum Machine {
+    /// The pvticket VMM.
+    Pvticket(Ports),
+    /// Something else, for example QEMU: the console is all there is.
+    Other,
+}
+
+impl Machine {
+    /// Looks for the VMM in CPUID and, if it is there, opens its ports.
+    pub fn find() -> Self {
+        Ports::find().map_or(Self::Other, Self::Pvticket)
+    }
+
+    /// Tells the VMM, if there is one.
+    pub fn event(&self, event: Event) {
+        if let Self::Pvticket(ports) = self {
+            ports.write(ports::EVENT, event as u32);
+        }
+    }
+
+    /// Ends the machine with this status.
+    pub fn end(&self, status: i32) -> ! {
+        fs::sync();
+        if let Self::Pvticket(ports) = self {
+            ports.write(ports::EXIT, status as u32);
+        }
+        // Without the VMM, or with one that goes on: the console is the only way to say it.
+        report::error(format_args!("exit status {status}"));
+        if let Ok(console) =
+            fs::open(c"/dev/console", OFlags::WRONLY | OFlags::NOCTTY, Mode::empty())
+        {
+            // Best effort: power-off would cut the line short.
+            let _ = rustix::termios::tcdrain(console);
+        }
+        let _ = reboot(RebootCommand::PowerOff);
+        // Not reached when reboot works; ending process 1 panics the kernel, which ends it too.
+        syscall::exit(status)
+    }
+}
+
+/// The ports of the contract, open to this process.
+pub struct Ports {
+    base: u16,
+    features: u32,
+}
+
+impl Ports {
+    fn find() -> Option<Self> {
+        let base = __cpuid(cpuid::LEAF_BASE);
+        if [base.ebx, base.ecx, base.edx] != cpuid::signature_registers() {
+            return None;
+        }
+        let leaf = __cpuid(cpuid::LEAF_FEATURES);
+        if leaf.edx != ABI_VERSION || leaf.eax & cpuid::FEATURE_CONSOLE == 0 {
+            return None;
+        }
+        let base = leaf.ebx as u16;
+        match syscall::ioperm(base, ports::SPAN, true) {
+            Ok(()) => Some(Self { base, features: leaf.eax }),
+            Err(_) => {
+                report::error(format_args!(
+                    "the kernel refuses port access; it needs CONFIG_X86_IOPL_IOPERM"
+                ));
+                None
+            }
+        }
+    }
+
+    /// Takes the ports from the calling process, a child that is about to run something else.
+    pub fn give_up(&self) {
+        // It was granted, so taking it back works.
+        let _ = syscall::ioperm(self.base, ports::SPAN, false);
+    }
+
+    /// A page for output, if the VMM takes it by pages and the kernel tells where it is.
+    pub fn output_page(&self) -> Option<OutputPage> {
+        if self.features & cpuid::FEATURE_OUTPUT_PAGE == 0 {
+            return None;
+        }
+        let page = OutputPage::new()?;
+        self.write(ports::OUTPUT_PAGE, page.frame());
+        Some(page)
+    }
+
+    /// Hands the first `count` bytes of the output page to the VMM.
+    pub fn put_page(&self, stream: Stream, count: u32) {
+        let port = match stream {
+            Stream::Stdout => ports::STDOUT_PAGE,
+            Stream::Stderr => ports::STDERR_PAGE,
+        };
+        self.write(port, count);
+    }
+
+    /// Hands `bytes` to the VMM by a string instruction.
+    pub fn put(&self, stream: Stream, bytes: &[u8]) {
+        let port = match stream {
+            Stream::Stdout => ports::STDOUT,
+            Stream::Stderr => ports::STDERR,
+        };
+        // SAFETY: `new` was granted these ports; the instruction only reads `bytes`, upwards, as
+        // the direction flag is clear by the ABI.
+        unsafe {
+            asm!("rep outsb", in("dx") self.base + port, inout("rcx") bytes.len() => _,
+                inout("rsi") bytes.as_ptr() => _, options(nostack, preserves_flags, readonly));
+        }
+    }
+
+    /// Bytes of stdin that are ready now, or [`ports::STDIN_EOF`].
+    pub fn stdin_ready(&self) -> u32 {
+        let value;
+        // SAFETY: `new` was granted these ports.
+        unsafe {
+            asm!("in eax, dx", in("dx") self.base + ports::STDIN_AVAIL, out("eax") value,
+                options(nostack, nomem, preserves_flags));
+        }
+        value
+    }
+
+    /// Fills `into` from stdin; no more than [`stdin_ready`](Self::stdin_ready) promised.
+    pub fn get(&self, into: &mut [u8]) {
+        // SAFETY: `new` was granted these ports; the instruction writes all of `into` and nothing
+        // else, upwards, as the direction flag is clear by the ABI.
+        unsafe {
+            asm!("rep insb", in("dx") self.base + ports::STDIN, inout("rcx") into.len() => _,
+                inout("rdi") into.as_mut_ptr() => _, options(nostack, preserves_flags));
+        }
+    }
+
+    fn write(&self, port: u16, value: u32) {
+        // SAFETY: `new` was granted these ports. Not `nomem`: the VMM may read guest memory.
+        unsafe {
+            asm!("out dx, eax", in("dx") self.base + port, in("eax") value,
+                options(nostack, preserves_flags));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), hands its
+//! output and exit status to the VMM, and holds the workloads as applets.
+//!
+//! Freestanding: no libc, one thread, system calls through rustix.
+
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod applets;
+mod child;
+mod command;
+mod entry;
+mod filesystems;
+mod heap;
+mod machine;
+mod memory;
+mod output_page;
+mod report;
+mod shell;
+mod stdin;
+mod syscall;
+
+use core::ffi::CStr;
+
+use machine::Machine;
+
+/// What the program does; `words` are argv. Gives the exit status.
+fn run(words: &[&CStr]) -> i32 {
+    if let Some(status) = applets::run(words) {
+        return status;
+    }
+    if rustix::process::getpid().is_init() {
+        init()
+    }
+    report::error(format_args!("not an applet, and not process 1; applets: lockbench, lockstats"));
+    2
+}
+
+/// Process 1.
+fn init() -> ! {
+    // Before anything else: how long the kernel took is measured up to here.
+    let machine = Machine::find();
+    machine.event(hypercalls::ports::Event::InitReached);
+
+    filesystems::set_up();
+    let status = match filesystems::read(c"/pvticket/argv") {
+        Some(argv) => command::run(&machine, &argv),
+        None => shell::run(&machine),
+    };
+    machine.end(status)
+}

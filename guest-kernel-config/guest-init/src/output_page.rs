@@ -1,0 +1,62 @@
+//! A page of this process whose place in guest memory is known and stays.
+
+use core::ptr::NonNull;
+
+use rustix::{
+    fs::{self, Mode, OFlags},
+    mm::{MapFlags, ProtFlags, mmap_anonymous},
+};
+
+/// Bytes in a page.
+pub const SIZE: usize = 4096;
+
+/// Mapped for ever.
+pub struct OutputPage {
+    bytes: NonNull<[u8; SIZE]>,
+    frame: u32,
+}
+
+impl OutputPage {
+    /// Maps and locks a page; nothing when the kernel does not tell its frame.
+    pub fn new() -> Option<Self> {
+        // A locked page stays where it is but for compaction, which can be told to leave it. A
+        // kernel without compaction has no such file, and no such danger.
+        let knob = c"/proc/sys/vm/compact_unevictable_allowed";
+        if let Ok(knob) = fs::open(knob, OFlags::WRONLY, Mode::empty()) {
+            rustix::io::write(knob, b"0").ok()?;
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // Shared: a private page would move at the first write after a fork.
+        let flags = MapFlags::SHARED | MapFlags::LOCKED | MapFlags::POPULATE;
+        // SAFETY: a new mapping, where the kernel likes.
+        let address =
+            unsafe { mmap_anonymous(core::ptr::null_mut(), SIZE, protection, flags) }.ok()?;
+        let bytes = NonNull::new(address.cast::<[u8; SIZE]>())?;
+        // SAFETY: mapped just now. Written, so that it is a page of its own.
+        unsafe { bytes.write([0; SIZE]) };
+        Some(Self { bytes, frame: frame_of(address as u64)? })
+    }
+
+    /// Its page frame number.
+    pub fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: mapped for ever and lent out once, as `self` is borrowed mutably.
+        unsafe { self.bytes.as_mut() }
+    }
+}
+
+/// The page frame of a virtual address, from `/proc/self/pagemap` (Documentation/admin-guide/mm/
+/// pagemap.rst of the kernel: bit 63 says present, bits 0-54 are the frame).
+fn frame_of(address: u64) -> Option<u32> {
+    let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty()).ok()?;
+    let mut entry = [0; 8];
+    fs::seek(&pagemap, fs::SeekFrom::Start(address / SIZE as u64 * 8)).ok()?;
+    rustix::io::read(&pagemap, &mut entry).ok().filter(|count| *count == entry.len())?;
+    let entry = u64::from_le_bytes(entry);
+    let frame = entry & ((1 << 55) - 1);
+    (entry >> 63 == 1 && frame != 0).then_some(frame)?.try_into().ok()
+}

@@ -1,0 +1,120 @@
+//! The command's standard input, from the VMM's port into a pipe.
+
+use hypercalls::ports::{Event, STDIN_EOF};
+use rustix::{
+    event::{PollFd, PollFlags},
+    fd::OwnedFd,
+    fs::{self, Mode, OFlags},
+    io::Errno,
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
+
+use crate::machine::{Machine, Ports};
+
+/// Poll again after so long when there is no line to be woken by.
+const WITHOUT_WAKE_MS: i64 = 10;
+
+const CHUNK: usize = 4096;
+
+/// One step at a time, driven by [`poll_fds`](Stdin::poll_fds).
+pub struct Stdin {
+    /// None once the input has ended, or its reader has.
+    pipe: Option<OwnedFd>,
+    /// The line on which the VMM says that there is input; opened when first needed.
+    wake: Option<OwnedFd>,
+    chunk: [u8; CHUNK],
+    /// The part of `chunk` that is not in the pipe yet.
+    pending: core::ops::Range<usize>,
+    waiting: bool,
+}
+
+impl Stdin {
+    /// `pipe` is its write end, non-blocking.
+    pub fn new(pipe: OwnedFd) -> Self {
+        Self { pipe: Some(pipe), wake: None, chunk: [0; CHUNK], pending: 0..0, waiting: false }
+    }
+
+    /// Moves what can be moved without waiting.
+    pub fn pump(&mut self, machine: &Machine, ports: &Ports) {
+        while let Some(pipe) = &self.pipe {
+            if !self.pending.is_empty() {
+                match rustix::io::write(pipe, &self.chunk[self.pending.clone()]) {
+                    Ok(count) => self.pending.start += count,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::AGAIN) => return,
+                    // The command reads no more.
+                    Err(_) => self.pipe = None,
+                }
+                continue;
+            }
+            match ports.stdin_ready() {
+                STDIN_EOF => self.pipe = None,
+                0 => return self.ask(machine),
+                count => {
+                    let count = CHUNK.min(count as usize);
+                    ports.get(&mut self.chunk[..count]);
+                    self.pending = 0..count;
+                }
+            }
+        }
+    }
+
+    /// Asks the VMM to wake us. The line must be open before: opening discards what came.
+    fn ask(&mut self, machine: &Machine) {
+        self.waiting = true;
+        if self.wake.is_none() {
+            self.wake = open_wake_line();
+        }
+        machine.event(Event::StdinWanted);
+    }
+
+    /// What to wait for: the pipe's other end, and the wake byte.
+    pub fn poll_fds(&self) -> [Option<PollFd<'_>>; 2] {
+        let room = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let pipe = self.pipe.as_ref().map(|pipe| PollFd::new(pipe, room));
+        let wake = self.wake.as_ref().filter(|_| self.waiting && self.pipe.is_some());
+        [pipe, wake.map(|wake| PollFd::new(wake, PollFlags::IN))]
+    }
+
+    /// Longest wait in milliseconds, when there is a bound.
+    pub fn timeout_ms(&self) -> Option<i64> {
+        (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(WITHOUT_WAKE_MS)
+    }
+
+    /// Takes what [`poll_fds`](Self::poll_fds) brought.
+    pub fn handle(&mut self, pipe: PollFlags, wake: PollFlags, machine: &Machine, ports: &Ports) {
+        if pipe.contains(PollFlags::ERR) {
+            self.pipe = None;
+        }
+        if self.waiting {
+            if !wake.is_empty() {
+                self.drain_wake_line();
+            } else if self.wake.is_some() {
+                return;
+            }
+            self.waiting = false;
+        }
+        self.pump(machine, ports);
+    }
+
+    fn drain_wake_line(&mut self) {
+        let Some(wake) = &self.wake else { return };
+        let mut bytes = [0; 16];
+        match rustix::io::read(wake, &mut bytes) {
+            Ok(0) => self.wake = None,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+            // A line that cannot be read must not be polled for ever.
+            Err(_) => self.wake = None,
+        }
+    }
+}
+
+/// COM2, raw: no echo, no line editing, no waiting for a carrier.
+fn open_wake_line() -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let line = fs::open(c"/dev/ttyS1", flags, Mode::empty()).ok()?;
+    let mut settings = tcgetattr(&line).ok()?;
+    settings.make_raw();
+    tcsetattr(&line, OptionalActions::Now, &settings).ok()?;
+    Some(line)
+}
