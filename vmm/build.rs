@@ -26,14 +26,24 @@ struct Guest {
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-const GUESTS: &[Guest] = &[Guest {
-    dir: "guest-kernel-config/payload",
-    bin: "payload",
-    variable: "PVTICKET_PAYLOAD_ELF",
-    // A fixed address, see its linker script.
-    rustflags: &["-Crelocation-model=static"],
-    depends_on: &["hypercalls", "guest-kernel-config/locks"],
-}];
+const GUESTS: &[Guest] = &[
+    Guest {
+        dir: "guest-kernel-config/payload",
+        bin: "payload",
+        variable: "PVTICKET_PAYLOAD_ELF",
+        // A fixed address, see its linker script.
+        rustflags: &["-Crelocation-model=static"],
+        depends_on: &["hypercalls", "guest-kernel-config/locks"],
+    },
+    Guest {
+        dir: "guest-kernel-config/guest-init",
+        bin: "pvticket-init",
+        variable: "PVTICKET_GUEST_INIT_ELF",
+        // A fixed address: there is nobody to relocate it.
+        rustflags: &["-Crelocation-model=static"],
+        depends_on: &["hypercalls"],
+    },
+];
 
 /// What of a crate's directory makes it: not its `target`, if there is one.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];

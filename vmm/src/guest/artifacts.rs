@@ -1,0 +1,151 @@
+//! Where the things are that `make` builds or fetches: the cache, and what lies in it.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+/// A thing that is not where it should be. Each says how it gets there.
+#[derive(Debug, Error)]
+pub enum ArtifactError {
+    /// Neither a cache directory nor a home.
+    #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
+    NoCache,
+    /// `make kernel` has not run.
+    #[error("no PV ticketlock kernel at {0}: run `make kernel`, or name one with --kernel")]
+    Kernel(PathBuf),
+    /// `make busybox` has not run.
+    #[error("no static busybox at {0}: run `make busybox`")]
+    Busybox(PathBuf),
+    /// `make host` has not run.
+    #[error("no kernel for the emulated host at {0}: run `make host`")]
+    Host(PathBuf),
+}
+
+/// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
+/// `$XDG_CACHE_HOME` or in `~/.cache`.
+pub fn cache_dir() -> Result<PathBuf, ArtifactError> {
+    cache_dir_from(|name| env::var_os(name))
+}
+
+fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, ArtifactError> {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    path("PVTICKET_CACHE")
+        .or_else(|| path("XDG_CACHE_HOME").map(|dir| dir.join("pvticket")))
+        .or_else(|| path("HOME").map(|home| home.join(".cache/pvticket")))
+        .ok_or(ArtifactError::NoCache)
+}
+
+/// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `make kernel`.
+pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
+    let file = cache_dir()?.join("kernel/current/vmlinux");
+    if file.is_file() { Ok(file) } else { Err(ArtifactError::Kernel(file)) }
+}
+
+/// A static busybox for the guest: the cache's, or else this system's own if it is static.
+pub fn busybox() -> Result<PathBuf, ArtifactError> {
+    let cached = cache_dir()?.join("busybox/busybox");
+    let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
+    places.into_iter().find(|file| is_static(file)).ok_or(ArtifactError::Busybox(cached))
+}
+
+/// What the emulated host boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPieces {
+    /// Its kernel, a bzImage.
+    pub kernel: PathBuf,
+    /// Directory of its KVM modules.
+    pub modules: PathBuf,
+}
+
+/// The emulated host's pieces, of `make host`.
+pub fn host_pieces() -> Result<HostPieces, ArtifactError> {
+    let current = cache_dir()?.join("host/current");
+    let pieces = HostPieces { kernel: current.join("vmlinuz"), modules: current.join("modules") };
+    if pieces.kernel.is_file() && pieces.modules.is_dir() {
+        Ok(pieces)
+    } else {
+        Err(ArtifactError::Host(current))
+    }
+}
+
+/// Is it an ELF file for x86-64 that needs no dynamic loader?
+pub fn is_static(file: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(4096).read_to_end(&mut head));
+    read.is_ok() && has_no_interpreter(&head)
+}
+
+/// Looks for PT_INTERP among the program headers, which follow the ELF header in the first page.
+fn has_no_interpreter(head: &[u8]) -> bool {
+    const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
+    const MACHINE_X86_64: u64 = 62;
+    const PT_INTERP: u64 = 3;
+    let field = |at: usize, size: usize| {
+        let bytes = head.get(at..at.checked_add(size)?)?;
+        Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let kinds = || {
+        let (start, size, count) = (field(32, 8)?, field(54, 2)?, field(56, 2)?);
+        (0..count)
+            .map(|index| field(usize::try_from(start + index * size).ok()?, 4))
+            .collect::<Option<Vec<_>>>()
+    };
+    head.starts_with(ELF64_LITTLE_ENDIAN)
+        && field(18, 2) == Some(MACHINE_X86_64)
+        && kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(set: &[(&str, &str)]) -> Option<PathBuf> {
+        cache_dir_from(|name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        })
+        .ok()
+    }
+
+    #[test]
+    fn the_cache_is_where_the_environment_says() {
+        let all = [("PVTICKET_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(cache(&all), Some("/p".into()));
+        assert_eq!(cache(&all[1..]), Some("/x/pvticket".into()));
+        assert_eq!(cache(&all[2..]), Some("/h/.cache/pvticket".into()));
+        assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&all[2..]));
+        assert_eq!(cache(&[]), None);
+    }
+
+    fn elf(kinds: &[u32]) -> Vec<u8> {
+        let mut head = vec![0; 64 + 56 * kinds.len()];
+        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        head[18] = 62;
+        head[32] = 64;
+        head[54] = 56;
+        head[56] = kinds.len() as u8;
+        for (index, kind) in kinds.iter().enumerate() {
+            head[64 + index * 56..][..4].copy_from_slice(&kind.to_le_bytes());
+        }
+        head
+    }
+
+    #[test]
+    fn static_means_no_interpreter() {
+        assert!(has_no_interpreter(&elf(&[1, 1, 2])));
+        assert!(!has_no_interpreter(&elf(&[6, 3, 1])));
+        assert!(!has_no_interpreter(&elf(&[1])[..66]), "cut short");
+        assert!(!has_no_interpreter(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn this_test_is_built_as_the_product_is() {
+        let own = env::current_exe().expect("own path");
+        assert_eq!(is_static(&own), cfg!(target_feature = "crt-static"));
+    }
+}

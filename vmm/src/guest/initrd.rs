@@ -1,0 +1,204 @@
+//! The Linux guest's initrd, put together from parts so that big files go straight from the page
+//! cache into guest memory.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use thiserror::Error;
+
+use crate::cpio::{Archive, CpioError};
+
+/// The guest's `/init`, a static ELF.
+pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
+
+/// One part of an initrd. Each but the last is a multiple of four bytes long, or is filled up to
+/// one by whoever lays them behind each other.
+#[derive(Debug)]
+pub enum InitrdSource {
+    /// A whole file.
+    File(PathBuf),
+    /// Bytes made here.
+    Bytes(Vec<u8>),
+}
+
+/// What we put into a guest.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GuestRoot<'a> {
+    /// A static busybox: with it the guest has its applets and `/init`. None leaves the root to
+    /// the user's initrd.
+    pub busybox: Option<&'a Path>,
+    /// The command; empty means an interactive shell.
+    pub argv: &'a [OsString],
+}
+
+/// What can be wrong with an initrd.
+#[derive(Debug, Error)]
+pub enum InitrdError {
+    /// The archive of our own files.
+    #[error("initrd: {0}")]
+    Archive(#[from] CpioError),
+    /// A file that should be read.
+    #[error("initrd: cannot read {path}: {error}")]
+    Unreadable { path: PathBuf, error: io::Error },
+    /// busybox that cannot be asked.
+    #[error("initrd: {path} --list does not list its applets: {reason}; run `make busybox`")]
+    Applets { path: PathBuf, reason: String },
+    /// A file that no kernel takes.
+    #[error(
+        "{0} is no initrd: neither a newc cpio archive nor compressed with anything Linux unpacks"
+    )]
+    NotAnInitrd(PathBuf),
+    /// The archive ends before its trailer.
+    #[error("{0} is cut short: the cpio archive ends before its trailer; copy it again")]
+    Truncated(PathBuf),
+}
+
+/// The parts of the initrd: ours, if a root is given, then the user's.
+///
+/// Ours comes first because the kernel wants archives at multiples of four bytes, which the end
+/// of a compressed one need not be. Our files lie in `/pvticket`, so the user's do not replace
+/// them.
+pub fn assemble(
+    users: Option<&Path>,
+    own: Option<GuestRoot<'_>>,
+) -> Result<Vec<InitrdSource>, InitrdError> {
+    let mut parts = own.map_or(Ok(Vec::new()), |root| own_parts(&root))?;
+    if let Some(file) = users {
+        super::initrd_check::check(file)?;
+        parts.push(InitrdSource::File(file.into()));
+    }
+    Ok(parts)
+}
+
+fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
+    let mut parts = Vec::new();
+    let mut archive = Archive::new(Vec::new());
+    if let Some(busybox) = root.busybox {
+        let applets = applets(busybox)?;
+        let size = fs::metadata(busybox).map_err(unreadable(busybox))?.len();
+        parts = vec![
+            InitrdSource::Bytes(skeleton().and_then(|a| a.leave_at_file(BUSYBOX, 0o755, size))?),
+            InitrdSource::File(busybox.into()),
+        ];
+        archive.directory(OURS, 0o755)?;
+        archive.file("pvticket/applets", 0o644, applets.as_bytes())?;
+    } else {
+        archive.directory(OURS, 0o755)?;
+    }
+    archive.file("pvticket/init", 0o755, GUEST_INIT)?;
+    if !root.argv.is_empty() {
+        let words = root.argv.iter().map(|word| word.as_bytes());
+        archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
+    }
+    parts.push(InitrdSource::Bytes(archive.finish()?));
+    Ok(parts)
+}
+
+const OURS: &str = "pvticket";
+const BUSYBOX: &str = "bin/busybox";
+
+/// The root of a guest whose only program is busybox. What is mounted, init makes itself.
+fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
+    let mut archive = Archive::new(Vec::new());
+    archive.symlink("init", "pvticket/init")?;
+    for directory in ["bin", "usr", "etc"] {
+        archive.directory(directory, 0o755)?;
+    }
+    for (link, target) in [("sbin", "bin"), ("usr/bin", "../bin"), ("usr/sbin", "../bin")] {
+        archive.symlink(link, target)?;
+    }
+    archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n")?;
+    archive.file("etc/group", 0o644, b"root:x:0:\n")?;
+    Ok(archive)
+}
+
+fn nul_terminated<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    words.flat_map(|word| word.iter().copied().chain([0])).collect()
+}
+
+fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
+    move |error| InitrdError::Unreadable { path: path.into(), error }
+}
+
+/// The names of busybox's applets, one a line: from the file `applets` that `make busybox` puts
+/// beside it, or else from busybox itself.
+fn applets(busybox: &Path) -> Result<String, InitrdError> {
+    let list = busybox.with_file_name("applets");
+    if let Ok(mut file) = File::open(&list) {
+        let mut names = String::new();
+        file.read_to_string(&mut names).map_err(unreadable(&list))?;
+        return Ok(names);
+    }
+    let failed = |reason| InitrdError::Applets { path: busybox.into(), reason };
+    let output =
+        Command::new(busybox).arg("--list").output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(output.status.to_string()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flatten(parts: &[InitrdSource]) -> Vec<u8> {
+        let mut all = Vec::new();
+        for part in parts {
+            match part {
+                InitrdSource::Bytes(bytes) => all.extend(bytes),
+                InitrdSource::File(file) => all.extend(fs::read(file).expect("read")),
+            }
+            all.resize(all.len().next_multiple_of(4), 0);
+        }
+        all
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("pvticket-initrd-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("scratch directory");
+        dir.join(name)
+    }
+
+    #[test]
+    fn all_parts_together_are_one_archive() {
+        let busybox = scratch("busybox");
+        fs::write(&busybox, [7; 1001]).expect("write");
+        fs::write(busybox.with_file_name("applets"), "sh\nls\n").expect("write");
+        let root = GuestRoot {
+            busybox: Some(&busybox),
+            argv: &["sh".into(), "-c".into(), "exit 7".into()],
+        };
+        let all = scratch("all.cpio");
+        fs::write(&all, flatten(&assemble(None, Some(root)).expect("assemble"))).expect("write");
+        let names = crate::guest::initrd_check::names(&all).expect("well-formed");
+        for name in ["init", "bin/busybox", "pvticket/init", "pvticket/applets", "pvticket/argv"] {
+            assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+        }
+    }
+
+    #[test]
+    fn beside_the_users_initrd_only_our_directory_is_added() {
+        let users = scratch("users.cpio");
+        let archive = Archive::new(Vec::new()).finish().expect("archive");
+        fs::write(&users, archive).expect("write");
+        let root = GuestRoot { argv: &["true".into()], ..GuestRoot::default() };
+        let parts = assemble(Some(&users), Some(root)).expect("assemble");
+        assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
+        let own = scratch("own.cpio");
+        fs::write(&own, flatten(&parts[..1])).expect("write");
+        let names = crate::guest::initrd_check::names(&own).expect("well-formed");
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
+    }
+
+    #[test]
+    fn words_keep_their_bytes() {
+        assert_eq!(nul_terminated([&b"a"[..], b"", b"\xff "].into_iter()), b"a\0\0\xff \0");
+    }
+}
