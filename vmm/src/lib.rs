@@ -1,6 +1,7 @@
 //! The pvticket VMM as a library.
 
 pub mod boot;
+pub mod cli;
 pub mod cpio;
 pub mod guest;
 pub mod kvm;

@@ -1,7 +1,9 @@
 //! What each vCPU says of itself: from the host's supported CPUID to one socket of
 //! N cores with a thread each, under a hypervisor with our own leaves.
 
-use hypercalls::cpuid::{FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, LEAF_BASE, LEAF_FEATURES};
+use hypercalls::cpuid::{
+    FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, LEAF_BASE, LEAF_FEATURES,
+};
 use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
@@ -105,7 +107,10 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let base_port = u32::from(ports::DEFAULT_BASE);
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
-    table.push(leaf(LEAF_FEATURES, [FEATURE_CONSOLE | locks, base_port, 0, ABI_VERSION]));
+    table.push(leaf(
+        LEAF_FEATURES,
+        [FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks, base_port, 0, ABI_VERSION],
+    ));
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{
-    Console, GuestSpec, InitrdSource, MachineSpec, PvBackend, Running, VmError,
+    Console, GuestSpec, MachineSpec, PvBackend, Running, VmError,
     escape::EscapeFilter,
     input::{Pump, Subscriber},
 };
@@ -22,7 +22,10 @@ use crate::{
         cpuid::{self, CpuidSpec},
         lapic, layout, msrs,
     },
-    guest::payload::{PAYLOAD_ELF, SharedView},
+    guest::{
+        initrd::InitrdSource,
+        payload::{PAYLOAD_ELF, SharedView},
+    },
     kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats},
     machine::{
         Devices, EventLog, FirstMisuse,

@@ -10,7 +10,7 @@ pub mod spec;
 pub use build::Vm;
 pub use console::{Console, Input, InputTarget};
 pub use run::{Report, Running, sum};
-pub use spec::{GuestSpec, InitrdSource, MachineSpec, PvBackend};
+pub use spec::{GuestSpec, MachineSpec, PvBackend};
 
 use std::{io, path::PathBuf};
 

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::{
-    guest::payload::PayloadSpec,
+    guest::{initrd::InitrdSource, payload::PayloadSpec},
     units::{ByteSize, CpuList, VcpuCount},
 };
 
@@ -58,15 +58,6 @@ impl FromStr for PvBackend {
             .find(|backend| backend.name() == text)
             .ok_or_else(|| format!("'{text}' is no backend: vmm, kvm or off"))
     }
-}
-
-/// One part of an initial RAM disk; the parts lie one behind the other.
-#[derive(Debug)]
-pub enum InitrdSource {
-    /// A whole file, read straight into guest memory.
-    File(PathBuf),
-    /// Bytes made here.
-    Bytes(Vec<u8>),
 }
 
 /// What runs in the machine.

@@ -1,0 +1,58 @@
+# The only front door. `make run` and `make test` need nothing done by hand on a
+# fresh Debian 12; everything else is a part of them.
+
+CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
+PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
+
+.PHONY: run test bench build kernel kernel-stock host busybox setup header lint deny clean help
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+run: build kernel host busybox ## Set up, build, boot the Linux guest, run both comparisons
+	@$(PVTICKET) doctor
+	@printf '\n== A Linux guest with PV ticketlocks, 4 vCPUs ==\n'
+	@$(PVTICKET) boot --cpus 4 -- sh -c 'uname -r; echo "CPUs: $$(nproc)"; dmesg | grep pvticket:'
+	@printf '\n== Ring-3 payload: native and PV ticketlocks under overcommit ==\n'
+	@$(PVTICKET) compare --guest payload
+	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
+	@$(PVTICKET) compare --guest linux
+
+test: lint build kernel host busybox ## Run every check and test
+	$(CARGO) test --quiet --workspace --exclude pvticket-tests
+	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
+	$(CARGO) run --quiet --release --package pvticket-tests
+
+bench: build kernel host busybox ## Measure boot time, memory and the cost of an exit
+	@$(PVTICKET) bench boot
+
+build: setup ## Build the binary, its embedded guests included
+	@$(CARGO) build --quiet --release --package pvticket
+
+kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel
+
+kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock
+
+host: setup ## Fetch the emulated host's kernel
+	@sh guest-kernel-config/host/fetch.sh
+
+busybox: setup ## Fetch the static busybox of the guest
+	@sh guest-kernel-config/setup.sh --busybox
+
+setup: ## Install what is missing
+	@sh guest-kernel-config/setup.sh
+
+header: setup ## Write the C header of the contract
+	$(CARGO) run --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
+
+lint: setup ## Formatting and clippy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+deny: setup ## Licences and advisories of the dependencies (needs cargo-deny)
+	$(CARGO) deny check
+
+clean: ## Remove what was built here (the cache stays)
+	$(CARGO) clean

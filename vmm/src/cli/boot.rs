@@ -1,0 +1,74 @@
+//! `pvticket boot`: a Linux guest, with a command or a shell in it.
+
+mod direct;
+mod emulated;
+mod plan;
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::host::{HostMode, Place};
+use crate::{
+    units::{ByteSize, VcpuCount},
+    vm::PvBackend,
+};
+use plan::Plan;
+
+/// Boot a Linux guest. With a command, run it in the guest and exit with its
+/// status; without one, open a shell (Ctrl-A x ends the machine).
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
+    #[arg(long, value_name = "F")]
+    kernel: Option<PathBuf>,
+
+    /// Initial RAM disk [default: our init and busybox]. Without a command its own /init runs
+    #[arg(long, value_name = "F")]
+    initrd: Option<PathBuf>,
+
+    /// vCPUs, 1 to 128 [default: the host's CPUs]
+    #[arg(long, value_name = "N")]
+    cpus: Option<VcpuCount>,
+
+    /// Memory, for example 512M or 4G
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    mem: ByteSize,
+
+    /// More for the kernel's command line
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    append: Option<String>,
+
+    /// Who serves the PV ticketlock's hypercalls: this VMM, KVM itself, or nobody
+    #[arg(long, value_name = "vmm|kvm|off", default_value = "vmm")]
+    pv: PvBackend,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    host: HostMode,
+
+    /// Print the resolved machine and stop
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Write the machine's counters to this file as JSON when it has ended
+    #[arg(long, value_name = "F")]
+    stats: Option<PathBuf>,
+
+    /// Command to run in the guest
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: BootArgs) -> anyhow::Result<u8> {
+    let plan = Plan::resolve(args)?;
+    if plan.dry_run {
+        print!("{plan}");
+        return Ok(0);
+    }
+    match plan.choice.place {
+        Place::Direct => direct::run(&plan),
+        Place::Emulated => emulated::run(&plan),
+    }
+}

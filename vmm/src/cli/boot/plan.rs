@@ -1,0 +1,186 @@
+//! From arguments to a machine: every default filled in, every file found.
+
+use std::{
+    ffi::OsString,
+    fmt, fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use super::BootArgs;
+use crate::{
+    cli::{
+        Usage,
+        host::{self, Choice, GuestClass, Place},
+    },
+    guest::{artifacts, initrd},
+    kvm::KvmKind,
+    units::{ByteSize, VcpuCount},
+    vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
+};
+
+/// What runs as the guest's first process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Our init, with a command.
+    Command,
+    /// Our init, with a shell on the console.
+    Shell,
+    /// The init of the user's initrd.
+    OwnInit,
+}
+
+/// A boot with nothing left open.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) kernel: PathBuf,
+    pub(super) initrd: Option<PathBuf>,
+    pub(super) busybox: Option<PathBuf>,
+    pub(super) mode: Mode,
+    pub(super) command: Vec<OsString>,
+    pub(super) cpus: VcpuCount,
+    pub(super) mem: ByteSize,
+    pub(super) append: Option<String>,
+    pub(super) pv: PvBackend,
+    pub(super) choice: Choice,
+    pub(super) dry_run: bool,
+    pub(super) stats: Option<PathBuf>,
+}
+
+/// The kernel's own parameters in every boot. `reboot=k` resets through the
+/// keyboard controller's port, which ends the machine; `panic=-1` does so at
+/// once after a panic; COM2 carries the wake byte of the command's stdin.
+const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2";
+
+impl Plan {
+    pub(super) fn resolve(args: BootArgs) -> anyhow::Result<Self> {
+        let mode = match (&args.initrd, args.command.is_empty()) {
+            (_, false) => Mode::Command,
+            (None, true) => Mode::Shell,
+            (Some(_), true) => Mode::OwnInit,
+        };
+        if args.command.iter().any(|word| word.as_bytes().contains(&0)) {
+            return Err(Usage("the command contains a NUL byte".into()).into());
+        }
+        let kernel = match args.kernel {
+            Some(file) => readable(file, "--kernel")?,
+            None => artifacts::built_kernel()?,
+        };
+        let initrd = args.initrd.map(|file| readable(file, "--initrd")).transpose()?;
+        let busybox = match (mode, &initrd) {
+            (Mode::Command | Mode::Shell, None) => Some(artifacts::busybox()?),
+            _ => None,
+        };
+        Ok(Self {
+            kernel,
+            initrd,
+            busybox,
+            mode,
+            command: args.command,
+            cpus: args.cpus.unwrap_or_else(host_cpus),
+            mem: args.mem,
+            append: args.append,
+            pv: args.pv,
+            choice: host::choose(args.host, GuestClass::Linux, KvmKind::detect()),
+            dry_run: args.dry_run,
+            stats: args.stats,
+        })
+    }
+
+    /// The kernel's command line.
+    pub(super) fn cmdline(&self) -> String {
+        let init = match (self.mode, &self.initrd) {
+            (Mode::OwnInit, _) => None,
+            (_, None) => Some("quiet"),
+            // The user's initrd may have an /init; ours lies beside it.
+            (_, Some(_)) => Some("quiet rdinit=/pvticket/init"),
+        };
+        [Some(BASE_CMDLINE), init, Some(self.pv.kernel_parameters()), self.append.as_deref()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// Who reads the input.
+    pub(super) fn input_target(&self) -> InputTarget {
+        match self.mode {
+            Mode::Command => InputTarget::Command,
+            Mode::Shell => InputTarget::Shell,
+            Mode::OwnInit => InputTarget::Console,
+        }
+    }
+
+    /// The machine.
+    pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
+        let own = match self.mode {
+            Mode::OwnInit => None,
+            Mode::Command | Mode::Shell => {
+                Some(initrd::GuestRoot { busybox: self.busybox.as_deref(), argv: &self.command })
+            }
+        };
+        Ok(MachineSpec {
+            vcpus: self.cpus,
+            memory: self.mem,
+            guest: GuestSpec::Linux {
+                kernel: self.kernel.clone(),
+                initrd: initrd::assemble(self.initrd.as_deref(), own)?,
+                cmdline: self.cmdline(),
+            },
+            pv: self.pv,
+            affinity: None,
+            kvm_stats: self.stats.is_some(),
+        })
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<9} {value}");
+        row("kernel", &self.kernel.display())?;
+        match (&self.initrd, self.mode) {
+            (Some(file), Mode::OwnInit) => row("initrd", &file.display())?,
+            (Some(file), _) => row("initrd", &format_args!("{} + our init", file.display()))?,
+            (None, _) => row("initrd", &"our init and busybox")?,
+        }
+        row("cmdline", &self.cmdline())?;
+        row("vcpus", &self.cpus)?;
+        row("memory", &self.mem)?;
+        row("pv", &self.pv)?;
+        let place = match self.choice.place {
+            Place::Direct => "direct",
+            Place::Emulated => "emulated",
+        };
+        row("host", &format_args!("{place} ({})", self.choice.why))?;
+        match self.mode {
+            Mode::Command => {
+                let words: Vec<_> =
+                    self.command.iter().map(|word| word.to_string_lossy()).collect();
+                row("runs", &words.join(" "))
+            }
+            Mode::Shell => row("runs", &"a shell on the console"),
+            Mode::OwnInit => row("runs", &"the initrd's own /init"),
+        }
+    }
+}
+
+/// A file the user named, or bad usage.
+fn readable(file: PathBuf, option: &str) -> Result<PathBuf, Usage> {
+    let problem = match fs::File::open(&file).and_then(|open| open.metadata()) {
+        Ok(metadata) if metadata.is_file() => return absolute(&file),
+        Ok(_) => "it is not a regular file".into(),
+        Err(error) => error.to_string(),
+    };
+    Err(Usage(format!("{option} {}: {problem}", file.display())))
+}
+
+fn absolute(file: &Path) -> Result<PathBuf, Usage> {
+    fs::canonicalize(file).map_err(|error| Usage(format!("{}: {error}", file.display())))
+}
+
+fn host_cpus() -> VcpuCount {
+    let count = thread::available_parallelism().map_or(1, |count| count.get());
+    let most = u32::try_from(count).unwrap_or(u32::MAX).min(hypercalls::MAX_VCPUS);
+    VcpuCount::try_from(most).unwrap_or(VcpuCount::ONE)
+}

@@ -1,0 +1,78 @@
+//! `--host`: where a guest runs.
+
+use clap::ValueEnum;
+
+use crate::kvm::KvmKind;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HostMode {
+    /// This host's KVM if it can run the guest, the emulated host otherwise.
+    Auto,
+    /// This host's KVM.
+    Direct,
+    /// A machine with AMD-V that QEMU emulates on this host.
+    Emulated,
+}
+
+/// Where it will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On this host's KVM.
+    Direct,
+    /// In the emulated host.
+    Emulated,
+}
+
+/// What a guest needs of KVM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestClass {
+    /// A kernel in ring 0.
+    Linux,
+    /// Ring 3 alone.
+    Payload,
+}
+
+/// A place, with the reason for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Where.
+    pub place: Place,
+    /// Why, as half a sentence.
+    pub why: &'static str,
+}
+
+/// Decides where a guest runs on a host of this kind.
+pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
+    use GuestClass::{Linux, Payload};
+    use KvmKind::{Absent, Denied, Hardware, Software};
+    let (place, why) = match (mode, class, kind) {
+        (HostMode::Direct, ..) => (Place::Direct, "asked for"),
+        (HostMode::Emulated, ..) => (Place::Emulated, "asked for"),
+        (HostMode::Auto, _, Hardware) => (Place::Direct, "the CPU has VT-x or AMD-V"),
+        (HostMode::Auto, Payload, Software) => {
+            (Place::Direct, "software KVM runs ring-3 payloads natively")
+        }
+        (HostMode::Auto, Linux, Software) => {
+            (Place::Emulated, "software KVM cannot run guest kernels")
+        }
+        (HostMode::Auto, _, Absent) => (Place::Emulated, "there is no /dev/kvm"),
+        (HostMode::Auto, _, Denied) => (Place::Emulated, "/dev/kvm may not be opened"),
+    };
+    Choice { place, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_follows_the_kind_of_kvm() {
+        let place = |class, kind| choose(HostMode::Auto, class, kind).place;
+        assert_eq!(place(GuestClass::Linux, KvmKind::Hardware), Place::Direct);
+        assert_eq!(place(GuestClass::Linux, KvmKind::Software), Place::Emulated);
+        assert_eq!(place(GuestClass::Payload, KvmKind::Software), Place::Direct);
+        assert_eq!(place(GuestClass::Payload, KvmKind::Absent), Place::Emulated);
+        assert_eq!(place(GuestClass::Linux, KvmKind::Denied), Place::Emulated);
+    }
+}

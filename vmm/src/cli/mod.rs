@@ -1,0 +1,99 @@
+//! The command line: one file a subcommand.
+
+mod boot;
+mod host;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use thiserror::Error;
+
+/// Exit status of bad usage.
+const USAGE: u8 = 2;
+/// Exit status of a failure.
+const FAILURE: u8 = 1;
+/// Exit status after Ctrl-C, as shells have it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// A virtual machine monitor for one subject: spinlocks when vCPUs are
+/// overcommitted.
+#[derive(Debug, Parser)]
+#[command(name = "pvticket", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Boot(boot::BootArgs),
+}
+
+/// The user asked for something that cannot be: exit status 2.
+#[derive(Debug, Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// Parses the command line and runs it.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() => {
+            eprintln!("pvticket: {}", one_line(&error));
+            return ExitCode::from(USAGE);
+        }
+        Err(help) => {
+            // Help and version go to stdout; a closed stdout is no matter.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    let result = match cli.command {
+        Command::Boot(args) => boot::run(args),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("pvticket: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
+        }
+    }
+}
+
+/// clap's message without its "error: ", its usage block and its line breaks.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let message: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let message = message.join(" ");
+    format!("{} (see pvticket --help)", message.trim_start_matches("error: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        let error = Cli::try_parse_from(["pvticket", "boot", "--cpus", "0"]).unwrap_err();
+        assert_eq!(
+            one_line(&error),
+            "invalid value '0' for '--cpus <N>': 0 vCPUs: a machine has 1 to 128 \
+             (see pvticket --help)"
+        );
+        let error = Cli::try_parse_from(["pvticket", "fly"]).unwrap_err();
+        assert!(!one_line(&error).contains('\n'));
+    }
+}
