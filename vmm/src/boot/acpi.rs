@@ -139,3 +139,7 @@ fn madt(vcpus: VcpuCount) -> Vec<u8> {
     madt.append_slice(&entries);
     madt.as_slice().to_vec()
 }
+
+#[cfg(test)]
+#[path = "acpi_tests.rs"]
+mod tests;

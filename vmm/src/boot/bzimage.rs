@@ -9,7 +9,7 @@ use vm_memory::{ByteValued, GuestMemoryMmap, ReadVolatile};
 use super::error::ImageError;
 use super::image::Image;
 use super::layout;
-use crate::units::{ByteSize, Gpa};
+use crate::units::Gpa;
 
 /// Where the setup header begins in the file, and in the zero page.
 const HEADER_OFFSET: u64 = 0x1f1;
@@ -76,7 +76,7 @@ pub(super) fn load<R: ReadVolatile + Seek>(
     let in_use = u64::from(header.init_size).max(code_size);
     let end = start.0.checked_add(in_use).ok_or(ImageError::Malformed("address wraps around"))?;
     if end > ram_end.0 {
-        return Err(ImageError::TooLarge { needs: ByteSize(end), has: ByteSize(ram_end.0) });
+        return Err(ImageError::too_large(end, ram_end));
     }
     image.load(setup_size, code_size, memory, start)?;
     Ok(Loaded { entry: Gpa(start.0 + ENTRY_64), end: Gpa(end), header })

@@ -9,7 +9,7 @@ use vm_memory::{GuestMemoryMmap, ReadVolatile};
 
 use super::error::ImageError;
 use super::image::Image;
-use crate::units::{ByteSize, Gpa};
+use crate::units::Gpa;
 
 /// The first four bytes of every ELF file.
 pub(super) const MAGIC: [u8; 4] = [ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3];
@@ -92,7 +92,7 @@ impl Segment {
             return Err(ImageError::TooLow(room.start.0));
         }
         if end > room.end.0 {
-            return Err(ImageError::TooLarge { needs: ByteSize(end), has: ByteSize(room.end.0) });
+            return Err(ImageError::too_large(end, room.end));
         }
         match self.offset.checked_add(self.file_size) {
             Some(file_end) if file_end <= image_len => Ok(()),

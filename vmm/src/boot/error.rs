@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 use vm_memory::GuestMemoryError;
 
-use crate::units::ByteSize;
+use crate::units::{ByteSize, Gpa};
 
 /// Why a guest could not be put into memory.
 #[derive(Debug, Error)]
@@ -82,4 +82,13 @@ pub enum ImageError {
     /// Wants addresses that are not for images.
     #[error("it wants to be loaded below {0:#x}, where boot data lies")]
     TooLow(u64),
+}
+
+impl ImageError {
+    /// An image that ends at `end`, where there is room up to `room_end`.
+    pub(super) fn too_large(end: u64, room_end: Gpa) -> Self {
+        // Whole MiB read better; what does not round up is absurd anyway.
+        let needs = end.checked_next_multiple_of(1 << 20).unwrap_or(end);
+        Self::TooLarge { needs: ByteSize(needs), has: ByteSize(room_end.0) }
+    }
 }

@@ -113,3 +113,7 @@ fn load_kernel(
         Err(ImageError::Unrecognised)
     }
 }
+
+#[cfg(test)]
+#[path = "linux_tests.rs"]
+mod tests;

@@ -74,19 +74,5 @@ pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa) -> kvm
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_port_is_permitted_and_the_bitmap_is_closed_by_ones() {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
-        write_tss(&memory).unwrap();
-        let mut tss = vec![0; TSS_LIMIT as usize + 1];
-        memory.read_slice(&mut tss, GuestAddress(layout::PAYLOAD_TSS.0)).unwrap();
-        let bitmap = usize::from(u16::from_le_bytes([tss[102], tss[103]]));
-        assert_eq!(tss[bitmap..].len(), 65536 / 8 + 1);
-        assert!(tss[bitmap..tss.len() - 1].iter().all(|byte| *byte == 0));
-        assert_eq!(tss.last(), Some(&0xff));
-        const { assert!(layout::PAYLOAD_TSS.0 + (TSS_LIMIT as u64) < layout::CMDLINE.0) };
-    }
-}
+#[path = "payload_tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! Small kernels made up for tests: as little of the formats as a loader looks at.
+
+use vm_memory::GuestMemoryMmap;
+
+use super::memory;
+use crate::units::ByteSize;
+
+/// Where the made-up kernels want to be.
+pub const KERNEL_AT: u64 = 0x100_0000;
+/// Memory that the bzImage says it needs.
+pub const INIT_SIZE: u64 = 0x20_0000;
+/// What the kernels' code consists of.
+pub const CODE: [u8; 64] = [0x90; 64];
+
+/// Fresh guest memory.
+pub fn guest(mib: u64) -> GuestMemoryMmap {
+    GuestMemoryMmap::from_ranges(&memory::regions(ByteSize::mib(mib))).unwrap()
+}
+
+/// One field of an image: little-endian bytes at an offset.
+pub fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
+    image[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// An ELF file with one segment, entered at its start.
+pub fn elf(physical: u64, virtual_address: u64, memory_size: u64) -> Vec<u8> {
+    let mut image = vec![0; 64 + 56];
+    put(&mut image, 0, b"\x7fELF\x02\x01\x01");
+    put(&mut image, 16, &[2, 0, 62, 0, 1]); // executable, x86-64, version
+    put(&mut image, 24, &physical.to_le_bytes()); // entry
+    put(&mut image, 32, &64_u64.to_le_bytes()); // program headers
+    put(&mut image, 52, &[64, 0, 56, 0, 1, 0]); // sizes, one program header
+    put(&mut image, 64, &[1, 0, 0, 0, 5]); // load; read and execute
+    let fields = [120, virtual_address, physical, CODE.len() as u64, memory_size, 0x1000];
+    for (index, field) in fields.iter().enumerate() {
+        put(&mut image, 72 + index * 8, &field.to_le_bytes());
+    }
+    image.extend(CODE);
+    image
+}
+
+/// A `vmlinux`.
+pub fn vmlinux() -> Vec<u8> {
+    elf(KERNEL_AT, 0xffff_ffff_8100_0000, 0x10_0000)
+}
+
+/// A bzImage of protocol 2.15, relocatable.
+pub fn bzimage() -> Vec<u8> {
+    let mut image = vec![0xcc; 512 * 2];
+    put(&mut image, 0x1f1, &[1, 0, 0]); // one setup sector
+    put(&mut image, 0x1f4, &(CODE.len() as u32 / 16).to_le_bytes());
+    put(&mut image, 0x1fe, &[0x55, 0xaa, 0xeb, 0x6a]); // the jump over the header, to 0x26c
+    put(&mut image, 0x202, b"HdrS\x0f\x02");
+    put(&mut image, 0x208, &[0; 100]);
+    put(&mut image, 0x211, &[1]); // loaded high
+    put(&mut image, 0x22c, &0x7fff_ffff_u32.to_le_bytes()); // initrd_addr_max
+    put(&mut image, 0x230, &0x20_0000_u32.to_le_bytes()); // alignment
+    put(&mut image, 0x234, &[1, 21, 1, 0]); // relocatable, min alignment, 64-bit entry
+    put(&mut image, 0x238, &2047_u32.to_le_bytes()); // cmdline_size
+    put(&mut image, 0x258, &KERNEL_AT.to_le_bytes()); // pref_address
+    put(&mut image, 0x260, &(INIT_SIZE as u32).to_le_bytes());
+    image.extend(CODE);
+    image
+}
