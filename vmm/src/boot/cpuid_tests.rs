@@ -106,7 +106,9 @@ fn kvm_offers_its_kick_and_does_not_claim_real_time() {
 
 #[test]
 fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
-    for (lock_hypercalls, features) in [(false, 2), (true, 3)] {
+    let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE;
+    let with_locks = always | FEATURE_LOCK_HYPERCALLS;
+    for (lock_hypercalls, features) in [(false, always), (true, with_locks)] {
         let spec = CpuidSpec { lock_hypercalls, ..spec(2) };
         let table = table(&intel(), &spec, VcpuId(1));
         let [eax, ebx, ecx, edx] = registers(&table, LEAF_BASE, 0);

@@ -19,8 +19,8 @@ pub enum BootError {
     /// Reading a part of the initrd.
     #[error("initrd: cannot read it: {0}")]
     InitrdUnreadable(#[source] io::Error),
-    /// A part of the initrd ended before its size.
-    #[error("initrd: the file shrank while it was read")]
+    /// A part of the initrd is shorter than it says.
+    #[error("initrd: the file is truncated")]
     InitrdTruncated,
     /// Kernel and initrd do not fit together.
     #[error("initrd: {size} do not fit beside the kernel; give the machine more memory")]

@@ -11,6 +11,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
 use super::error::BootError;
 use super::layout::PAGE_SIZE;
+use super::newc;
 use crate::units::{ByteSize, Gpa};
 
 /// Archives begin at a multiple of this.
@@ -77,6 +78,9 @@ pub(super) fn load(
     let mut at = start;
     for (part, len) in parts.iter_mut().zip(&lengths) {
         part.load(memory, at, *len)?;
+        if !newc::is_whole(memory, at..at + len) {
+            return Err(BootError::InitrdTruncated);
+        }
         // Fresh memory is zero: padding needs no writing.
         at += len.next_multiple_of(ALIGNMENT);
     }

@@ -77,7 +77,7 @@ fn a_bzimage_keeps_its_alignment() {
 #[test]
 fn the_zero_page_tells_memory_command_line_and_acpi() {
     let memory = guest(4096);
-    let initrd: &[u8] = b"070701";
+    let initrd: &[u8] = b"archive";
     boot_with(&memory, &[initrd]).unwrap();
     let page = zero_page(&memory);
     assert_eq!({ page.acpi_rsdp_addr }, layout::ACPI.0);

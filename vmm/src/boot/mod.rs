@@ -21,6 +21,7 @@ pub mod layout;
 mod linux;
 pub mod memory;
 pub mod msrs;
+mod newc;
 mod paging;
 mod payload;
 mod segments;
