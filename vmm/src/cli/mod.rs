@@ -55,10 +55,24 @@ pub fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("pvticket: {error:#}");
+            eprintln!("pvticket: {}", chain(&error));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }
+}
+
+/// An error and what it adds by its sources, in one line. Our errors carry their
+/// source's text already where it helps.
+fn chain(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, link| {
+        if text.is_empty() {
+            link
+        } else if text.contains(&link) {
+            text
+        } else {
+            format!("{text}: {link}")
+        }
+    })
 }
 
 /// clap's message without its "error: ", its usage block and its line breaks.

@@ -14,8 +14,10 @@ use super::plan::{Mode, Plan};
 use crate::{
     cli::{
         INTERRUPTED,
+        host::{self, GuestClass},
         terminal::{RawTerminal, interrupt_descriptor},
     },
+    kvm::KvmKind,
     vcpu::End,
     vm::{Console, Input, Report, Vm, sum},
 };
@@ -25,6 +27,7 @@ const OUTPUT_CLOSED: u8 = 141;
 
 /// Boots and waits for the end; gives the exit status.
 pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
+    host::check_direct(GuestClass::Linux, KvmKind::detect())?;
     let spec = plan.machine()?;
     let vm = Vm::build(&spec)?;
     let interactive = plan.mode != Mode::Command;
