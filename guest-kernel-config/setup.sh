@@ -1,0 +1,267 @@
+#!/bin/sh
+# Sees to it that everything is there to build and run: packages, Rust, busybox.
+#
+#   setup.sh             install what is missing (packages and Rust)
+#   setup.sh --cargo     print the command that runs a cargo new enough
+#   setup.sh --busybox   put a static busybox into the cache
+#
+# Installs by apt-get as root, or with `sudo -n`; where that is not possible it says what is
+# missing and stops. Says nothing when nothing is to be done.
+
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pvticket}
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'setup: %s\n' "$@" >&2
+    exit 1
+}
+
+# ---- what is needed ------------------------------------------------------------------------
+
+# Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
+# package that has it. The guest kernel's build needs all up to xz; the rest is for running.
+needs() {
+    cat <<'LIST'
+command gcc gcc
+library libc.a libc6-dev
+command make make
+command flex flex
+command bison bison
+command bc bc
+command patch patch
+command perl perl
+command lz4 lz4
+command xz xz-utils
+header gelf.h libelf-dev
+header openssl/opensslv.h libssl-dev
+command cpio cpio
+command qemu-system-x86_64 qemu-system-x86
+file /etc/ssl/certs/ca-certificates.crt ca-certificates
+LIST
+}
+
+present() {
+    case $1 in
+    command) command -v "$2" >/dev/null ;;
+    header) [ -e "/usr/include/$2" ] || [ -e "/usr/include/x86_64-linux-gnu/$2" ] ;;
+    library) command -v gcc >/dev/null && [ -e "$(gcc -print-file-name="$2")" ] ;;
+    # Only apt's Rust reads it; other systems keep it elsewhere.
+    file) [ -e "$2" ] || ! command -v apt-get >/dev/null ;;
+    esac
+}
+
+missing_packages() {
+    needs | while read -r kind what package; do
+        present "$kind" "$what" || printf '%s\n' "$package"
+    done
+}
+
+# ---- apt -----------------------------------------------------------------------------------
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() {
+    command -v apt-get >/dev/null || return 1
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+
+# apt-get with its output kept for the case of failure. Another apt may be at work, for example a
+# fresh machine's first update: wait for it, up to five minutes.
+apt() {
+    log=$(mktemp)
+    for _ in $(seq 60); do
+        if as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1; then
+            rm -f "$log"
+            return 0
+        fi
+        grep -q 'Could not get lock\|Unable to lock' "$log" || break
+        sleep 5
+    done
+    apt_log=$log
+    return 1
+}
+
+have_lists() {
+    # A fresh image has none.
+    find /var/lib/apt/lists -name '*Packages*' 2>/dev/null | grep -q .
+}
+
+update() {
+    say "fetching apt's package lists"
+    apt update || {
+        tail -n 5 "$apt_log" >&2
+        fail "apt-get update failed; see above, mend it, and run this again"
+    }
+}
+
+install() {
+    have_lists || update
+    say "installing $*"
+    apt install --no-install-recommends "$@" && return
+    # Old lists name packages that the mirror no longer has.
+    update
+    apt install --no-install-recommends "$@" && return
+    tail -n 15 "$apt_log" >&2
+    fail "apt-get could not install: $*" "see above, mend it, and run this again"
+}
+
+# ---- Rust ----------------------------------------------------------------------------------
+
+wanted_rust() {
+    sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml"
+}
+
+# at_least VERSION WANTED: compares major.minor.
+at_least() {
+    have_minor=${1#*.} want_minor=${2#*.}
+    [ "${1%%.*}" -gt "${2%%.*}" ] ||
+        { [ "${1%%.*}" -eq "${2%%.*}" ] && [ "${have_minor%%.*}" -ge "${want_minor%%.*}" ]; }
+}
+
+version_of_cargo() {
+    (cd "$root" && "$1" --version 2>/dev/null) | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p'
+}
+
+# Sets cargo_dir to the first directory with a cargo and a rustc that are new enough, and old to
+# what is there otherwise.
+find_rust() {
+    wanted=$(wanted_rust)
+    old=
+    all=$PATH:${HOME:-/root}/.cargo/bin:/usr/local/bin:/usr/bin
+    while [ -n "$all" ]; do
+        cargo_dir=${all%%:*}
+        case $all in *:*) all=${all#*:} ;; *) all= ;; esac
+        [ -x "$cargo_dir/cargo" ] && [ -x "$cargo_dir/rustc" ] || continue
+        version=$(version_of_cargo "$cargo_dir/cargo")
+        if [ -n "$version" ] && at_least "$version" "$wanted"; then
+            return 0
+        fi
+        old="$old $cargo_dir/cargo (${version:-not working})"
+    done
+    return 1
+}
+
+# The version apt would install, as major.minor; empty when it knows none.
+apt_rust_version() {
+    apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]*\.[0-9]*\).*/\1/p'
+}
+
+rust_advice() {
+    fail "Rust $wanted or newer is needed (cargo and rustc); found:${old:- none}" \
+        "get it from https://rustup.rs, or with rustup: rustup update stable"
+}
+
+install_rust() {
+    can_install || rust_advice
+    have_lists || update
+    # Debian stable has an old Rust, and beside it a new one that its browsers are built with.
+    for set in 'rustc cargo rustfmt rust-clippy' 'rustc-web cargo-web rustfmt-web rust-web-clippy'
+    do
+        version=$(apt_rust_version "${set%% *}")
+        if [ -z "$version" ] || ! at_least "$version" "$wanted"; then continue; fi
+        # The two sets exclude each other: never remove what someone chose to have.
+        # shellcheck disable=SC2086
+        if apt-get -s --no-install-recommends install $set 2>/dev/null | grep -q '^Remv'; then
+            continue
+        fi
+        # shellcheck disable=SC2086
+        install $set
+        find_rust && return
+    done
+    rust_advice
+}
+
+print_cargo() {
+    if ! find_rust; then
+        # Not there yet: setup will bring it.
+        echo cargo
+    elif [ "$(command -v cargo || true)" = "$cargo_dir/cargo" ]; then
+        echo cargo
+    else
+        # cargo runs the rustc of PATH, so the directory must come first.
+        echo "env 'PATH=$cargo_dir:$PATH' cargo"
+    fi
+}
+
+# ---- busybox -------------------------------------------------------------------------------
+
+is_static() {
+    [ -x "$1" ] && ! ldd "$1" >/dev/null 2>&1
+}
+
+set_up_busybox() {
+    place=$cache/busybox
+    if [ -x "$place/busybox" ] && [ -s "$place/applets" ]; then return; fi
+    mkdir -p "$place"
+    work=$(mktemp -d "$place/new.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    for own in "$(command -v busybox || true)" /usr/bin/busybox /bin/busybox; do
+        if [ -n "$own" ] && is_static "$own"; then
+            cp "$own" "$work/busybox"
+            break
+        fi
+    done
+    [ -x "$work/busybox" ] || unpack_busybox
+    "$work/busybox" --list >"$work/applets" ||
+        fail "$work/busybox does not run here, so its applets cannot be listed"
+    mv "$work/applets" "$place/applets"
+    mv "$work/busybox" "$place/busybox"
+    say "static busybox is in $place"
+}
+
+# Without installing it: the package is fetched and unpacked.
+unpack_busybox() {
+    command -v apt-get >/dev/null ||
+        fail "no static busybox: put one at $place/busybox (a single file, statically linked)"
+    if ! have_lists; then
+        can_install || fail "apt has no package lists: run apt-get update as root"
+        update
+    fi
+    if ! (cd "$work" && apt-get -q download busybox-static >log 2>&1); then
+        if can_install; then update; fi
+        (cd "$work" && apt-get -q download busybox-static >log 2>&1) || {
+            tail -n 5 "$work/log" >&2
+            fail "cannot fetch busybox-static; see above, or put a static busybox at $place/busybox"
+        }
+    fi
+    dpkg -x "$work"/busybox-static_*.deb "$work/root"
+    for place_in in bin/busybox usr/bin/busybox; do
+        if [ -x "$work/root/$place_in" ]; then mv "$work/root/$place_in" "$work/busybox"; fi
+    done
+}
+
+# ---- main ----------------------------------------------------------------------------------
+
+set_up_packages() {
+    packages=$(missing_packages | sort -u | tr '\n' ' ')
+    [ -n "$packages" ] || return 0
+    if ! can_install; then
+        fail "missing (names of Debian's packages): $packages" \
+            "install them, as root: apt-get install --no-install-recommends $packages" \
+            "(other systems: the packages that have the same programs and headers; a static libc too)"
+    fi
+    # shellcheck disable=SC2086
+    install $packages
+    left=$(missing_packages | sort -u | tr '\n' ' ')
+    [ -z "$left" ] || fail "installed, and yet not found: what these packages bring: $left"
+}
+
+[ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] ||
+    fail "this is $(uname -s) on $(uname -m); pvticket runs on Linux on x86_64"
+
+case ${1:-} in
+'')
+    set_up_packages
+    find_rust || install_rust
+    ;;
+--cargo) print_cargo ;;
+--busybox) set_up_busybox ;;
+*) fail "unknown option '$1'; there are --cargo and --busybox" ;;
+esac
