@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand.
 
 mod boot;
+mod compare;
 mod host;
 mod terminal;
 
@@ -28,6 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Boot(boot::BootArgs),
+    Compare(compare::CompareArgs),
 }
 
 /// The user asked for something that cannot be: exit status 2.
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
+        Command::Compare(args) => compare::run(&args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

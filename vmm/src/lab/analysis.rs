@@ -1,0 +1,249 @@
+//! What the samples of one level say.
+
+use serde::Serialize;
+
+use super::{
+    LevelSamples, Plan,
+    cell::Sample,
+    stats::{self, Estimate, Fairness, Summary},
+};
+use crate::{units::VcpuCount, vm::PvBackend};
+
+/// Fewest runs a verdict may rest on: the range of n samples holds the median
+/// with probability 1 - 2^(1-n), which first passes 95 % at six.
+pub const ENOUGH_RUNS: usize = 6;
+
+/// One backend at one level.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The backend; `off` is the native lock.
+    #[serde(serialize_with = "name")]
+    pub backend: PvBackend,
+    /// Acquisitions a second.
+    pub rate: Summary,
+    /// Halts a second, over all runs.
+    pub halts: f64,
+    /// Kicks a second, over all runs.
+    pub kicks: f64,
+    /// Share of the acquisitions that had to wait.
+    pub slow: Option<f64>,
+    /// The median run's fairness between vCPUs.
+    pub fairness: Option<Fairness>,
+    /// Failures of mutual exclusion, in all runs.
+    pub violations: u64,
+}
+
+/// What a contrast comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The intervals of the medians are apart, PV above.
+    PvWins,
+    /// The intervals of the medians are apart, native above.
+    NativeWins,
+    /// The intervals overlap.
+    NoDifference,
+    /// Fewer than [`ENOUGH_RUNS`] of either.
+    TooFewRuns,
+}
+
+/// A PV backend against the baseline.
+#[derive(Debug, Clone, Serialize)]
+pub struct Contrast {
+    /// The PV backend.
+    #[serde(serialize_with = "name")]
+    pub backend: PvBackend,
+    /// Median over median; None when the baseline's is zero.
+    pub ratio: Option<Estimate>,
+    /// Median of the ratios of runs that were neighbours in time.
+    pub paired: Option<Estimate>,
+    /// What it comes to.
+    pub verdict: Verdict,
+}
+
+/// One level of overcommit.
+#[derive(Debug, Clone, Serialize)]
+pub struct LevelReport {
+    /// vCPUs of the machine.
+    #[serde(serialize_with = "count")]
+    pub vcpus: VcpuCount,
+    /// vCPUs for each CPU.
+    pub overcommit: f64,
+    /// One a backend that has runs, in the plan's order.
+    pub rows: Vec<Row>,
+    /// One a PV backend that has runs, if the baseline has.
+    pub contrasts: Vec<Contrast>,
+    /// Runs are missing.
+    pub partial: bool,
+}
+
+fn name<S: serde::Serializer>(backend: &PvBackend, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(backend.name())
+}
+
+fn count<S: serde::Serializer>(vcpus: &VcpuCount, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u32(vcpus.get())
+}
+
+impl LevelReport {
+    /// Analyses the runs of one level of `plan`.
+    pub fn new(plan: &Plan, samples: &LevelSamples) -> Self {
+        let rows: Vec<Row> =
+            plan.backends.iter().filter_map(|backend| row(samples, *backend)).collect();
+        let contrasts = match rows.split_first() {
+            Some((base, others)) if base.backend == plan.backends[0] => {
+                others.iter().map(|row| contrast(samples, base, row, plan.seed)).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self {
+            vcpus: samples.vcpus,
+            overcommit: f64::from(samples.vcpus.get()) / plan.cpus.cpus().len() as f64,
+            partial: samples.runs.len() < plan.backends.len() * plan.runs as usize,
+            rows,
+            contrasts,
+        }
+    }
+
+    /// Failures of mutual exclusion.
+    pub fn violations(&self) -> u64 {
+        self.rows.iter().map(|row| row.violations).sum()
+    }
+}
+
+fn rates(samples: &LevelSamples, backend: PvBackend) -> Vec<f64> {
+    samples.of(backend).map(Sample::rate).collect()
+}
+
+fn row(samples: &LevelSamples, backend: PvBackend) -> Option<Row> {
+    let rate = stats::summarise(&rates(samples, backend))?;
+    let total = |figure: fn(&Sample) -> u64| samples.of(backend).map(figure).sum::<u64>();
+    let seconds: f64 = samples.of(backend).map(|sample| sample.seconds).sum();
+    let acquisitions = total(Sample::acquisitions);
+    Some(Row {
+        backend,
+        rate,
+        halts: total(|sample| sample.halts) as f64 / seconds,
+        kicks: total(|sample| sample.kicks) as f64 / seconds,
+        slow: (acquisitions > 0).then(|| total(|sample| sample.slow) as f64 / acquisitions as f64),
+        fairness: median_fairness(samples.of(backend)),
+        violations: total(|sample| sample.violations),
+    })
+}
+
+fn median_fairness<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Fairness> {
+    let (even, jain): (Vec<f64>, Vec<f64>) = samples
+        .filter_map(|sample| stats::fairness(&sample.operations))
+        .map(|fairness| (fairness.min_over_max, fairness.jain))
+        .unzip();
+    Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })
+}
+
+fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contrast {
+    let pairs: Vec<(f64, f64)> = samples
+        .pairs(row.backend, base.backend)
+        .map(|(pv, native)| (pv.rate(), native.rate()))
+        .collect();
+    let (pv, native) = (&row.rate, &base.rate);
+    let verdict = if pv.count.min(native.count) < ENOUGH_RUNS {
+        Verdict::TooFewRuns
+    } else if pv.median.interval.is_above(&native.median.interval) {
+        Verdict::PvWins
+    } else if native.median.interval.is_above(&pv.median.interval) {
+        Verdict::NativeWins
+    } else {
+        Verdict::NoDifference
+    };
+    Contrast {
+        backend: row.backend,
+        ratio: stats::ratio_of_medians(
+            &rates(samples, row.backend),
+            &rates(samples, base.backend),
+            seed,
+        ),
+        paired: stats::ratio_of_pairs(&pairs),
+        verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{
+        super::compare::{Run, tests::sample},
+        *,
+    };
+
+    fn plan(runs: u32) -> Plan {
+        Plan {
+            levels: vec![VcpuCount::ONE],
+            cpus: "0-1".parse().unwrap(),
+            runs,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_secs(1),
+            backends: vec![PvBackend::Off, PvBackend::Vmm],
+            seed: 1,
+        }
+    }
+
+    fn level(native: &[u64], pv: &[u64]) -> LevelSamples {
+        let of = |backend, rates: &[u64]| {
+            rates
+                .iter()
+                .zip(0..)
+                .map(|(rate, round)| Run { backend, round, sample: sample(*rate) })
+                .collect::<Vec<_>>()
+        };
+        let runs = [of(PvBackend::Off, native), of(PvBackend::Vmm, pv)].concat();
+        LevelSamples { vcpus: VcpuCount::try_from(3).unwrap(), runs }
+    }
+
+    fn verdict(native: &[u64], pv: &[u64]) -> Verdict {
+        LevelReport::new(&plan(6), &level(native, pv)).contrasts[0].verdict
+    }
+
+    #[test]
+    fn verdicts_follow_the_intervals() {
+        let (low, high) = ([10, 11, 12, 10, 11, 12], [90, 95, 99, 91, 92, 93]);
+        assert_eq!(verdict(&low, &high), Verdict::PvWins);
+        assert_eq!(verdict(&high, &low), Verdict::NativeWins);
+        assert_eq!(verdict(&low, &low), Verdict::NoDifference);
+        assert_eq!(verdict(&low[..5], &high), Verdict::TooFewRuns);
+    }
+
+    #[test]
+    fn a_level_of_known_samples() {
+        let mut samples = level(&[100, 200], &[300, 800]);
+        samples.runs[2].sample.halts = 50;
+        samples.runs[2].sample.slow = 110;
+        samples.runs[3].sample.violations = 2;
+        let report = LevelReport::new(&plan(2), &samples);
+        assert_eq!(report.overcommit, 1.5);
+        assert!(!report.partial);
+        let pv = &report.rows[1];
+        assert_eq!((pv.halts, pv.slow, pv.violations), (25.0, Some(0.1), 2));
+        assert_eq!(report.violations(), 2);
+        let contrast = &report.contrasts[0];
+        assert_eq!(contrast.ratio.unwrap().value, 550.0 / 150.0);
+        assert_eq!(contrast.paired.unwrap().value, 3.5);
+    }
+
+    #[test]
+    fn missing_runs_are_told() {
+        let report = LevelReport::new(&plan(2), &level(&[100], &[]));
+        assert!(report.partial && report.contrasts.is_empty());
+        assert_eq!(report.rows.len(), 1);
+        let report = LevelReport::new(&plan(2), &level(&[], &[100]));
+        assert!(report.contrasts.is_empty(), "there is no baseline");
+    }
+
+    #[test]
+    fn a_dead_baseline_has_no_ratio() {
+        let report = LevelReport::new(&plan(6), &level(&[0; 6], &[5; 6]));
+        let contrast = &report.contrasts[0];
+        assert_eq!((contrast.ratio, contrast.paired), (None, None));
+        assert_eq!(contrast.verdict, Verdict::PvWins);
+        assert_eq!((report.rows[0].slow, report.rows[0].fairness), (None, None));
+    }
+}

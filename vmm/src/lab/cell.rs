@@ -1,0 +1,114 @@
+//! One run: a fresh machine, one lock, a number of vCPUs, a span of time.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::Interrupt;
+use crate::{
+    guest::payload::SharedError,
+    machine::counters::Counts,
+    units::{CpuList, VcpuCount},
+    vm::{PvBackend, VmError},
+};
+
+/// What one run is to be.
+#[derive(Debug)]
+pub struct RunSpec<'a> {
+    /// vCPUs of the machine, all of which contend.
+    pub vcpus: VcpuCount,
+    /// Host CPUs that carry them.
+    pub cpus: &'a CpuList,
+    /// Who serves the waiters; [`PvBackend::Off`]: native ticketlocks.
+    pub backend: PvBackend,
+    /// How long they contend before the measurement.
+    pub warm_up: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+}
+
+/// What one run gave.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sample {
+    /// How long was measured really, in seconds.
+    pub seconds: f64,
+    /// Acquisitions of each vCPU.
+    pub operations: Vec<u64>,
+    /// Acquisitions that had to wait.
+    pub slow: u64,
+    /// Halts that the guest counted.
+    pub halts: u64,
+    /// Kicks that the guest counted.
+    pub kicks: u64,
+    /// Failures of mutual exclusion since the start; anything but zero is a bug.
+    pub violations: u64,
+    /// The VMM's own counts, summed over the vCPUs, from the machine's start.
+    pub vmm: Counts,
+}
+
+impl Sample {
+    /// Acquisitions of all vCPUs.
+    pub fn acquisitions(&self) -> u64 {
+        self.operations.iter().sum()
+    }
+
+    /// Acquisitions a second.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.acquisitions() as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Why a run gave nothing.
+#[derive(Debug, Error)]
+pub enum CellError {
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The machine.
+    #[error(transparent)]
+    Vm(#[from] VmError),
+    /// The payload's shared block.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+    /// The machine ended before the measurement did.
+    #[error("the guest ended early: {0}")]
+    EndedEarly(String),
+    /// Some vCPUs did not come to the start.
+    #[error("{arrived} of {vcpus} vCPUs came to the start within {} s", waited.as_secs())]
+    NotArrived {
+        /// Those that came.
+        arrived: u32,
+        /// Those that should.
+        vcpus: VcpuCount,
+        /// How long they had.
+        waited: Duration,
+    },
+}
+
+/// A kind of guest that can be measured.
+pub trait Cell {
+    /// Makes a machine, measures, takes it down.
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_is_all_vcpus_over_the_time_measured() {
+        let mut sample = Sample {
+            seconds: 0.5,
+            operations: vec![10, 30],
+            slow: 0,
+            halts: 0,
+            kicks: 0,
+            violations: 0,
+            vmm: Counts::default(),
+        };
+        assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
+        sample.seconds = 0.0;
+        assert_eq!(sample.rate(), 0.0);
+    }
+}

@@ -1,0 +1,227 @@
+//! The comparison's loop: levels, rounds, runs.
+
+use thiserror::Error;
+
+use super::{
+    Interrupt, Plan,
+    cell::{Cell, CellError, RunSpec, Sample},
+};
+use crate::{units::VcpuCount, vm::PvBackend};
+
+/// A run that failed, and which it was.
+#[derive(Debug, Error)]
+#[error("{vcpus} vCPUs, {backend}, run {round}: {source}", round = round + 1)]
+pub struct LabError {
+    /// vCPUs of the run.
+    pub vcpus: VcpuCount,
+    /// Its backend.
+    pub backend: PvBackend,
+    /// Its round, from zero.
+    pub round: u32,
+    /// What happened.
+    pub source: CellError,
+}
+
+/// One run's place and figures.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Its backend.
+    pub backend: PvBackend,
+    /// Its round, from zero: the runs of a round are neighbours in time.
+    pub round: u32,
+    /// What it gave.
+    pub sample: Sample,
+}
+
+/// All runs with one number of vCPUs, in the order they were made.
+#[derive(Debug, Clone)]
+pub struct LevelSamples {
+    /// How many vCPUs.
+    pub vcpus: VcpuCount,
+    /// The runs.
+    pub runs: Vec<Run>,
+}
+
+impl LevelSamples {
+    /// The samples of one backend, in order.
+    pub fn of(&self, backend: PvBackend) -> impl Iterator<Item = &Sample> {
+        self.runs.iter().filter(move |run| run.backend == backend).map(|run| &run.sample)
+    }
+
+    /// The samples of two backends that were made in the same round.
+    pub fn pairs(&self, a: PvBackend, b: PvBackend) -> impl Iterator<Item = (&Sample, &Sample)> {
+        let find = move |round, backend| {
+            self.runs.iter().find(move |run| run.round == round && run.backend == backend)
+        };
+        self.runs
+            .iter()
+            .filter(move |run| run.backend == a)
+            .filter_map(move |run| Some((&run.sample, &find(run.round, b)?.sample)))
+    }
+}
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// One a level; the last may be incomplete.
+    pub levels: Vec<LevelSamples>,
+    /// The user ended it early.
+    pub interrupted: bool,
+}
+
+/// Told how a comparison gets on.
+pub trait Observer {
+    /// A run begins.
+    fn started(&mut self, vcpus: VcpuCount, backend: PvBackend, round: u32);
+    /// It gave this.
+    fn finished(&mut self, vcpus: VcpuCount, run: &Run);
+    /// A level has all its runs, or will have no more.
+    fn level(&mut self, samples: &LevelSamples);
+}
+
+/// Carries out `plan` with `cell`. An interrupted comparison is what was
+/// measured until then; a failed run fails it.
+pub fn compare(
+    plan: &Plan,
+    cell: &dyn Cell,
+    interrupt: &Interrupt,
+    observer: &mut dyn Observer,
+) -> Result<Comparison, LabError> {
+    let mut comparison = Comparison::default();
+    for (index, vcpus) in plan.levels.iter().copied().enumerate() {
+        let mut level = LevelSamples { vcpus, runs: Vec::new() };
+        comparison.interrupted = !run_level(plan, index, cell, interrupt, observer, &mut level)?;
+        if !level.runs.is_empty() {
+            observer.level(&level);
+            comparison.levels.push(level);
+        }
+        if comparison.interrupted {
+            break;
+        }
+    }
+    Ok(comparison)
+}
+
+/// `false`: interrupted.
+fn run_level(
+    plan: &Plan,
+    index: usize,
+    cell: &dyn Cell,
+    interrupt: &Interrupt,
+    observer: &mut dyn Observer,
+    level: &mut LevelSamples,
+) -> Result<bool, LabError> {
+    let vcpus = level.vcpus;
+    for round in 0..plan.runs {
+        for backend in plan.order(index, round) {
+            observer.started(vcpus, backend, round);
+            let Plan { ref cpus, warm_up, duration, .. } = *plan;
+            let spec = RunSpec { vcpus, cpus, backend, warm_up, duration };
+            let sample = match cell.run(&spec, interrupt) {
+                Ok(sample) => sample,
+                Err(CellError::Interrupted) => return Ok(false),
+                Err(source) => return Err(LabError { vcpus, backend, round, source }),
+            };
+            let run = Run { backend, round, sample };
+            observer.finished(vcpus, &run);
+            level.runs.push(run);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::{cell::RefCell, time::Duration};
+
+    use super::*;
+    use crate::machine::counters::Counts;
+
+    /// A sample of one vCPU with `rate` acquisitions in one second.
+    pub(in crate::lab) fn sample(rate: u64) -> Sample {
+        Sample {
+            seconds: 1.0,
+            operations: vec![rate],
+            slow: 0,
+            halts: 0,
+            kicks: 0,
+            violations: 0,
+            vmm: Counts::default(),
+        }
+    }
+
+    struct Script {
+        made: RefCell<Vec<(u32, PvBackend)>>,
+        interrupt_after: usize,
+        fail: bool,
+    }
+
+    impl Cell for Script {
+        fn run(&self, run: &RunSpec<'_>, _: &Interrupt) -> Result<Sample, CellError> {
+            let mut made = self.made.borrow_mut();
+            if made.len() == self.interrupt_after {
+                return Err(match self.fail {
+                    true => CellError::EndedEarly("gone".into()),
+                    false => CellError::Interrupted,
+                });
+            }
+            made.push((run.vcpus.get(), run.backend));
+            Ok(sample(made.len() as u64))
+        }
+    }
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn started(&mut self, _: VcpuCount, _: PvBackend, _: u32) {}
+        fn finished(&mut self, _: VcpuCount, _: &Run) {}
+        fn level(&mut self, _: &LevelSamples) {}
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            levels: vec![VcpuCount::ONE, VcpuCount::try_from(2).unwrap()],
+            cpus: "0".parse().unwrap(),
+            runs: 2,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(1),
+            backends: vec![PvBackend::Off, PvBackend::Vmm],
+            seed: 0,
+        }
+    }
+
+    fn go(interrupt_after: usize, fail: bool) -> Result<(Script, Comparison), LabError> {
+        let script = Script { made: RefCell::default(), interrupt_after, fail };
+        let comparison = compare(&plan(), &script, &Interrupt::new(), &mut Silent)?;
+        Ok((script, comparison))
+    }
+
+    #[test]
+    fn runs_alternate_and_pair_up_by_round() {
+        use PvBackend::{Off, Vmm};
+        let (script, comparison) = go(usize::MAX, false).unwrap();
+        let order: Vec<_> = script.made.into_inner();
+        assert_eq!(order[..4], [(1, Off), (1, Vmm), (1, Vmm), (1, Off)]);
+        assert_eq!(order[4..], [(2, Off), (2, Vmm), (2, Vmm), (2, Off)]);
+        let pairs: Vec<_> =
+            comparison.levels[0].pairs(Vmm, Off).map(|(a, b)| (a.rate(), b.rate())).collect();
+        assert_eq!(pairs, [(2.0, 1.0), (3.0, 4.0)]);
+        assert!(!comparison.interrupted);
+    }
+
+    #[test]
+    fn an_interrupt_keeps_what_was_measured() {
+        let (_, comparison) = go(5, false).unwrap();
+        assert!(comparison.interrupted);
+        let runs: Vec<_> = comparison.levels.iter().map(|level| level.runs.len()).collect();
+        assert_eq!(runs, [4, 1]);
+        let (_, nothing) = go(0, false).unwrap();
+        assert!(nothing.interrupted && nothing.levels.is_empty());
+    }
+
+    #[test]
+    fn a_failed_run_says_which() {
+        let error = go(3, true).err().unwrap();
+        assert_eq!(error.to_string(), "1 vCPUs, off, run 2: the guest ended early: gone");
+    }
+}

@@ -1,0 +1,21 @@
+//! Experiments: what to run, in which order, and what the figures say.
+//!
+//! [`plan`] -> [`compare`] runs a [`cell`] over and over -> [`analysis`] of the
+//! samples with [`stats`]. Nothing here prints; `report` does.
+
+pub mod analysis;
+pub mod cell;
+pub mod compare;
+pub mod host;
+pub mod interrupt;
+pub mod payload_cell;
+pub mod plan;
+pub mod rng;
+pub mod stats;
+
+pub use analysis::LevelReport;
+pub use cell::{Cell, CellError, Sample};
+pub use compare::{Comparison, LabError, LevelSamples, Observer};
+pub use interrupt::Interrupt;
+pub use payload_cell::PayloadCell;
+pub use plan::{Plan, PlanError};

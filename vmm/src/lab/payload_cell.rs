@@ -1,0 +1,132 @@
+//! A run of the ring-3 payload.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use hypercalls::payload::{LockKind, MEMORY};
+
+use super::{
+    Interrupt,
+    cell::{Cell, CellError, RunSpec, Sample},
+};
+use crate::{
+    guest::payload::{PayloadSpec, SharedView, SlotFigures},
+    units::ByteSize,
+    vm::{Console, GuestSpec, MachineSpec, PvBackend, Running, Vm, sum},
+};
+
+/// How long the vCPUs may take to the start: the slowest, 128 spinning vCPUs on
+/// one CPU, need a scheduler's round, well under a second.
+const ARRIVAL: Duration = Duration::from_secs(30);
+
+/// Between two looks whether all have arrived.
+const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
+
+/// The lock workload of the ring-3 payload.
+#[derive(Debug, Clone, Copy)]
+pub struct PayloadCell {
+    /// Looks at the lock's head before a PV waiter halts.
+    pub spin_threshold: u32,
+    /// Increments inside the critical section.
+    pub critical: u32,
+    /// Increments between release and the next take.
+    pub think: u32,
+}
+
+impl PayloadCell {
+    fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
+        let lock = match run.backend {
+            PvBackend::Off => LockKind::NativeTicket,
+            PvBackend::Vmm | PvBackend::Kvm => LockKind::PvTicket,
+        };
+        let &Self { spin_threshold, critical, think } = self;
+        let payload = PayloadSpec { spin_threshold, critical, think, ..PayloadSpec::lock(lock) };
+        MachineSpec {
+            vcpus: run.vcpus,
+            memory: ByteSize(MEMORY),
+            guest: GuestSpec::Payload(payload),
+            pv: run.backend,
+            affinity: Some(run.cpus.clone()),
+            kvm_stats: false,
+        }
+    }
+}
+
+impl Cell for PayloadCell {
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
+        let spec = self.machine(run);
+        let running = Vm::build(&spec)?.start(Console::null())?;
+        let sample = measure(&running, run, interrupt);
+        if running.has_ended() {
+            // Not by us: the payload stops when it is told to, and it was not.
+            let report = running.wait()?;
+            return Err(CellError::EndedEarly(format!("{:?}", report.end)));
+        }
+        running.stop();
+        running.wait()?;
+        sample
+    }
+}
+
+/// Starts the workload, lets it warm up, and measures between two readings. What
+/// comes after (a queue of spinning waiters drains slowly) is nobody's business,
+/// so the machine is then stopped from outside.
+fn measure(
+    running: &Running,
+    run: &RunSpec<'_>,
+    interrupt: &Interrupt,
+) -> Result<Sample, CellError> {
+    let shared = SharedView::new(running.memory());
+    wait_for_all(running, &shared, run, interrupt)?;
+    shared.go()?;
+    pause(run.warm_up, interrupt)?;
+    let (start, before) = (Instant::now(), shared.slots(run.vcpus)?);
+    pause(run.duration, interrupt)?;
+    let (end, after) = (Instant::now(), shared.slots(run.vcpus)?);
+    let counts = running.counts();
+    shared.stop()?;
+    let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
+        before.iter().zip(&after).map(|(before, after)| figure(after) - figure(before)).collect()
+    };
+    let total = |figure| grown(figure).iter().sum();
+    Ok(Sample {
+        seconds: (end - start).as_secs_f64(),
+        operations: grown(|slot| slot.operations),
+        slow: total(|slot| slot.slow),
+        halts: total(|slot| slot.halts),
+        kicks: total(|slot| slot.kicks),
+        violations: after.iter().map(|slot| slot.violations).sum(),
+        vmm: sum(&counts),
+    })
+}
+
+fn pause(duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
+    match interrupt.sleep_until(Instant::now() + duration) {
+        true => Ok(()),
+        false => Err(CellError::Interrupted),
+    }
+}
+
+fn wait_for_all(
+    running: &Running,
+    shared: &SharedView<'_>,
+    run: &RunSpec<'_>,
+    interrupt: &Interrupt,
+) -> Result<(), CellError> {
+    let deadline = Instant::now() + ARRIVAL;
+    loop {
+        let arrived = shared.arrived()?;
+        if arrived == run.vcpus.get() || running.has_ended() {
+            return Ok(());
+        }
+        if interrupt.raised() {
+            return Err(CellError::Interrupted);
+        }
+        if Instant::now() > deadline {
+            return Err(CellError::NotArrived { arrived, vcpus: run.vcpus, waited: ARRIVAL });
+        }
+        thread::sleep(ARRIVAL_LOOK);
+    }
+}

@@ -1,0 +1,93 @@
+//! A comparison as JSON: everything the table was made of.
+
+use serde::Serialize;
+
+use crate::{
+    lab::{Comparison, LevelReport, Plan, Sample, host::HostFacts},
+    vm::PvBackend,
+};
+
+/// Version of this document's form.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a, W> {
+    format: u32,
+    pvticket: &'static str,
+    host: &'a HostFacts,
+    workload: &'a W,
+    plan: PlanFacts<'a>,
+    complete: bool,
+    levels: Vec<Level<'a>>,
+}
+
+#[derive(Serialize)]
+struct PlanFacts<'a> {
+    cpus: &'a [usize],
+    runs: u32,
+    warm_up: f64,
+    seconds: f64,
+    backends: Vec<&'static str>,
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Level<'a> {
+    #[serde(flatten)]
+    report: LevelReport,
+    runs: Vec<Run<'a>>,
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    backend: &'static str,
+    round: u32,
+    rate: f64,
+    #[serde(flatten)]
+    sample: &'a Sample,
+}
+
+/// Renders the whole comparison; `workload` says what the guest did. The runs are
+/// in the order in which they were made.
+pub fn render<W: Serialize>(
+    host: &HostFacts,
+    workload: &W,
+    plan: &Plan,
+    comparison: &Comparison,
+) -> serde_json::Result<String> {
+    let document = Document {
+        format: FORMAT,
+        pvticket: env!("CARGO_PKG_VERSION"),
+        host,
+        workload,
+        plan: PlanFacts {
+            cpus: plan.cpus.cpus(),
+            runs: plan.runs,
+            warm_up: plan.warm_up.as_secs_f64(),
+            seconds: plan.duration.as_secs_f64(),
+            backends: plan.backends.iter().copied().map(PvBackend::name).collect(),
+            seed: plan.seed,
+        },
+        complete: !comparison.interrupted,
+        levels: comparison
+            .levels
+            .iter()
+            .map(|samples| Level {
+                report: LevelReport::new(plan, samples),
+                runs: samples
+                    .runs
+                    .iter()
+                    .map(|run| Run {
+                        backend: run.backend.name(),
+                        round: run.round,
+                        rate: run.sample.rate(),
+                        sample: &run.sample,
+                    })
+                    .collect(),
+            })
+            .collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&document)?;
+    text.push('\n');
+    Ok(text)
+}
