@@ -54,9 +54,6 @@ pub enum InitrdError {
         "{0} is no initrd: neither a newc cpio archive nor compressed with anything Linux unpacks"
     )]
     NotAnInitrd(PathBuf),
-    /// The archive ends before its trailer.
-    #[error("{0} is cut short: the cpio archive ends before its trailer; copy it again")]
-    Truncated(PathBuf),
 }
 
 /// The parts of the initrd: ours, if a root is given, then the user's.
@@ -70,7 +67,7 @@ pub fn assemble(
 ) -> Result<Vec<InitrdSource>, InitrdError> {
     let mut parts = own.map_or(Ok(Vec::new()), |root| own_parts(&root))?;
     if let Some(file) = users {
-        super::initrd_check::check(file)?;
+        check(file)?;
         parts.push(InitrdSource::File(file.into()));
     }
     Ok(parts)
@@ -118,6 +115,34 @@ fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
     Ok(archive)
 }
 
+/// Beginnings of what Linux unpacks: newc archives with and without check sums, and compressed
+/// ones (lib/decompress.c of the kernel).
+const MAGICS: &[&[u8]] = &[
+    b"070701",
+    b"070702",
+    b"\x1f\x8b",
+    b"\x1f\x9e",
+    b"BZh",
+    b"\x5d\x00",
+    b"\xfd7zXZ\x00",
+    b"\x89LZO",
+    b"\x02\x21\x4c\x18",
+    b"\x28\xb5\x2f\xfd",
+];
+
+/// Refuses what the kernel would refuse by its first bytes. Whether an archive is whole, the
+/// loader looks at.
+fn check(file: &Path) -> Result<(), InitrdError> {
+    let mut head = Vec::new();
+    let open = File::open(file).map_err(unreadable(file))?;
+    open.take(6).read_to_end(&mut head).map_err(unreadable(file))?;
+    if MAGICS.iter().any(|magic| head.starts_with(magic)) {
+        Ok(())
+    } else {
+        Err(InitrdError::NotAnInitrd(file.into()))
+    }
+}
+
 fn nul_terminated<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     words.flat_map(|word| word.iter().copied().chain([0])).collect()
 }
@@ -160,6 +185,26 @@ mod tests {
         all
     }
 
+    /// The names in a whole archive.
+    fn names(archive: &[u8]) -> Vec<String> {
+        let (mut at, mut names) = (0, Vec::new());
+        loop {
+            assert_eq!(&archive[at..at + 6], b"070701", "at {at}");
+            let field = |index: usize| {
+                let digits = &archive[at + 6 + index * 8..][..8];
+                usize::from_str_radix(std::str::from_utf8(digits).expect("digits"), 16)
+                    .expect("a number")
+            };
+            let (size, name_size) = (field(6), field(11));
+            let name = &archive[at + 110..][..name_size - 1];
+            if name == b"TRAILER!!!" {
+                return names;
+            }
+            names.push(String::from_utf8(name.to_vec()).expect("a name"));
+            at = ((at + 110 + name_size).next_multiple_of(4) + size).next_multiple_of(4);
+        }
+    }
+
     fn scratch(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("pvticket-initrd-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("scratch directory");
@@ -175,9 +220,7 @@ mod tests {
             busybox: Some(&busybox),
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
         };
-        let all = scratch("all.cpio");
-        fs::write(&all, flatten(&assemble(None, Some(root)).expect("assemble"))).expect("write");
-        let names = crate::guest::initrd_check::names(&all).expect("well-formed");
+        let names = names(&flatten(&assemble(None, Some(root)).expect("assemble")));
         for name in ["init", "bin/busybox", "pvticket/init", "pvticket/applets", "pvticket/argv"] {
             assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
         }
@@ -191,10 +234,22 @@ mod tests {
         let root = GuestRoot { argv: &["true".into()], ..GuestRoot::default() };
         let parts = assemble(Some(&users), Some(root)).expect("assemble");
         assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
-        let own = scratch("own.cpio");
-        fs::write(&own, flatten(&parts[..1])).expect("write");
-        let names = crate::guest::initrd_check::names(&own).expect("well-formed");
+        let names = names(&flatten(&parts[..1]));
         assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
+    }
+
+    #[test]
+    fn files_are_told_by_their_first_bytes() {
+        let file = scratch("any");
+        let checked = |bytes: &[u8]| {
+            fs::write(&file, bytes).expect("write");
+            check(&file)
+        };
+        assert!(checked(b"070701rest").is_ok());
+        assert!(checked(b"\x1f\x8b\x08rest").is_ok());
+        for bytes in [&b""[..], b"0707", &[0; 4096], b"\x7fELF\x02\x01"] {
+            assert!(matches!(checked(bytes), Err(InitrdError::NotAnInitrd(_))));
+        }
     }
 
     #[test]

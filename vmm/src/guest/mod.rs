@@ -2,5 +2,4 @@
 
 pub mod artifacts;
 pub mod initrd;
-mod initrd_check;
 pub mod payload;
