@@ -2,6 +2,7 @@
 
 mod boot;
 mod compare;
+mod emulated_test;
 mod host;
 mod terminal;
 
@@ -9,6 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
+
+use crate::emulated::agent;
 
 /// Exit status of bad usage.
 const USAGE: u8 = 2;
@@ -30,6 +33,8 @@ struct Cli {
 enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
+    #[command(hide = true)]
+    EmulatedTest(emulated_test::EmulatedTestArgs),
 }
 
 /// The user asked for something that cannot be: exit status 2.
@@ -39,6 +44,9 @@ struct Usage(String);
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
+    if agent::is_wanted() {
+        agent::run();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
@@ -54,6 +62,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(&args),
+        Command::EmulatedTest(args) => emulated_test::run(args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -4,6 +4,7 @@ pub mod futex;
 pub mod host;
 pub mod signal;
 pub mod stats;
+pub mod sys;
 pub mod vcpu;
 pub mod vm;
 

@@ -1,0 +1,109 @@
+//! The heartbeat.
+
+use std::{
+    fs, io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::{
+    super::wire::{Beat, FromAgent},
+    Line,
+};
+
+/// Between two beats.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What the heartbeat tells of.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    muted: AtomicBool,
+    child: AtomicU32,
+    moved: [AtomicU64; 3],
+}
+
+impl Pulse {
+    /// No more beats.
+    pub fn mute(&self) {
+        self.muted.store(true, Relaxed);
+    }
+
+    /// This process is the errand.
+    pub fn errand_is(&self, id: u32) {
+        self.child.store(id, Relaxed);
+    }
+
+    /// Bytes were moved on stream 0, 1 or 2.
+    pub fn moved(&self, stream: usize, count: usize) {
+        self.moved[stream].fetch_add(count as u64, Relaxed);
+    }
+
+    fn beat(&self, number: u64) -> Beat {
+        Beat {
+            number,
+            ticks: fs::read_to_string("/proc/interrupts")
+                .map_or_else(|_| Vec::new(), |text| ticks(&text)),
+            cpu_time: self.cpu_time(),
+            moved: [0, 1, 2].map(|stream: usize| self.moved[stream].load(Relaxed)),
+        }
+    }
+
+    fn cpu_time(&self) -> u64 {
+        let id = self.child.load(Relaxed);
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        cpu_time(&stat).unwrap_or(0)
+    }
+}
+
+/// Starts to beat.
+pub fn start(line: &Line) -> io::Result<Arc<Pulse>> {
+    let pulse = Arc::new(Pulse::default());
+    let (line, beating) = (line.clone(), pulse.clone());
+    thread::Builder::new().name("heartbeat".into()).spawn(move || {
+        for number in 1.. {
+            if !beating.muted.load(Relaxed) {
+                // When the line is cut, the listening thread ends the machine.
+                let _ = line.send(&FromAgent::Beat(beating.beat(number)));
+            }
+            thread::sleep(PERIOD);
+        }
+    })?;
+    Ok(pulse)
+}
+
+/// Each CPU's local timer interrupts, of /proc/interrupts.
+fn ticks(interrupts: &str) -> Vec<u64> {
+    let row = interrupts.lines().find_map(|line| line.trim_start().strip_prefix("LOC:"));
+    row.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect()
+}
+
+/// A process's and its ended children's CPU time, of /proc/PID/stat (proc(5), fields 14 to 17).
+fn cpu_time(stat: &str) -> Option<u64> {
+    let after_name = stat.rsplit_once(')')?.1;
+    let fields = after_name.split_whitespace().skip(11).take(4);
+    fields.map(|field| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timer_interrupts_are_read_for_each_cpu() {
+        let text = "           CPU0       CPU1\n  0:  12  0  IO-APIC 2-edge timer\nNMI: 0 0 \
+                    Non-maskable interrupts\nLOC:       1234       99   Local timer interrupts\n";
+        assert_eq!(ticks(text), [1234, 99]);
+        assert_eq!(ticks("nothing"), [0; 0]);
+    }
+
+    #[test]
+    fn cpu_time_is_found_behind_any_name() {
+        let stat = "12 (a) b) S 1 12 12 0 -1 4194560 100 0 0 0 30 12 5 1 20 0 1 0 99 1 2";
+        assert_eq!(cpu_time(stat), Some(48));
+        assert_eq!(cpu_time(""), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Runs the errand: a child process of this same binary, its streams carried over the ports.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::{
+        ffi::OsStringExt,
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::{
+    super::wire::{self, Done, FromAgent, Job, OUTPUT_PIECE},
+    Failure, Line,
+    beat::Pulse,
+    when,
+};
+
+/// The ports of the errand's streams.
+#[derive(Debug)]
+pub struct Ports {
+    /// To it.
+    pub stdin: File,
+    /// From it.
+    pub stdout: File,
+    /// From it.
+    pub stderr: File,
+}
+
+/// Runs it to its end and hands back its result files and how it ended.
+pub fn run(job: &Job, ports: Ports, line: &Line, pulse: &Arc<Pulse>) -> Result<(), Failure> {
+    let mut child = command(job).spawn().map_err(when("cannot start the command"))?;
+    pulse.errand_is(child.id());
+    let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
+    let status = child.wait().map_err(when("cannot wait for the command"))?;
+    // What it left running would keep its output open for ever.
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    for carrier in carriers {
+        match carrier.join() {
+            Ok(carried) => carried.map_err(when("output"))?,
+            Err(_) => return Err("a stream's thread failed".into()),
+        }
+    }
+    for (index, path) in job.files_out.iter().enumerate() {
+        hand_back(index as u32, path, line).map_err(when("control port"))?;
+    }
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    let done = Done { status: code.unwrap_or(1), oom_kills: oom_kills() };
+    line.send(&FromAgent::Done(done)).map_err(when("control port"))
+}
+
+fn command(job: &Job) -> Command {
+    let text = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("pvticket")
+        .args(job.args.iter().map(text))
+        .env_clear()
+        .envs([("PATH", "/bin:/sbin:/usr/bin:/usr/sbin"), ("HOME", "/root"), ("TMPDIR", "/tmp")])
+        .envs(job.env.iter().map(|(name, value)| (text(name), text(value))))
+        .current_dir("/tmp")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+type Carrier = JoinHandle<io::Result<()>>;
+
+/// Starts a thread a stream; the outputs' are to be joined.
+fn carry(child: &mut Child, ports: Ports, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
+    if let Some(to) = child.stdin.take() {
+        let pulse = pulse.clone();
+        named("stdin", move || carry_in(ports.stdin, to, &pulse))?;
+    }
+    let mut carriers = Vec::new();
+    if let Some(from) = child.stdout.take() {
+        let pulse = pulse.clone();
+        carriers.push(named("stdout", move || carry_out(from, ports.stdout, 1, &pulse))?);
+    }
+    if let Some(from) = child.stderr.take() {
+        let pulse = pulse.clone();
+        carriers.push(named("stderr", move || carry_out(from, ports.stderr, 2, &pulse))?);
+    }
+    Ok(carriers)
+}
+
+fn named(
+    name: &str,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<Carrier> {
+    thread::Builder::new().name(name.into()).spawn(work)
+}
+
+fn carry_in(mut port: File, to: impl Write, pulse: &Pulse) -> io::Result<()> {
+    let mut to = Some(to);
+    while let Some(bytes) = wire::read_frame(&mut port)? {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // Input that the errand does not want is taken all the same and dropped.
+        if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
+            to = None;
+        }
+        pulse.moved(0, bytes.len());
+    }
+    Ok(())
+}
+
+fn carry_out(mut from: impl Read, mut port: File, stream: usize, pulse: &Pulse) -> io::Result<()> {
+    let mut buffer = vec![0; OUTPUT_PIECE];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return wire::write_frame(&mut port, b""),
+            Ok(count) => {
+                wire::write_frame(&mut port, &buffer[..count])?;
+                pulse.moved(stream, count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn hand_back(index: u32, path: &[u8], line: &Line) -> io::Result<()> {
+    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+    let failed = |error: io::Error| {
+        let error = format!("{}: {error}", path.display());
+        line.send(&FromAgent::FileFailed { index, error })
+    };
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) => return failed(error),
+    };
+    let mut buffer = vec![0; OUTPUT_PIECE - 8];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return line.send(&FromAgent::FileEnd { index }),
+            Ok(count) => {
+                line.send(&FromAgent::Piece { index, bytes: buffer[..count].to_vec() })?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return failed(error),
+        }
+    }
+}
+
+/// How many processes this kernel has killed for want of memory.
+fn oom_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,114 @@
+//! The agent: this binary as `/init` of the emulated host.
+
+mod beat;
+mod errand;
+mod setup;
+
+use std::{
+    env,
+    fs::File,
+    io::{self, Write},
+    process,
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    system::{RebootCommand, reboot},
+    time::{ClockId, clock_gettime},
+};
+
+use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
+
+/// Is this process the agent? Then [`run`] is its whole life.
+///
+/// It is when it is the first process of a machine, and the kernel's command line has put the
+/// mark in its environment.
+pub fn is_wanted() -> bool {
+    process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
+}
+
+/// Serves one errand, then waits for the machine's end.
+pub fn run() -> ! {
+    if let Err(error) = serve() {
+        // The console: the supervisor looks for this mark when the machine ends.
+        eprintln!("pvticket agent: {error}");
+    }
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::Restart);
+    // Only without the right to do so, which the first process has.
+    process::exit(1)
+}
+
+type Failure = String;
+
+/// Adds what was tried to what went wrong.
+fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
+    move |error| format!("{what}: {error}")
+}
+
+/// The control port's sending side, for all threads.
+#[derive(Debug, Clone)]
+struct Line(Arc<Mutex<File>>);
+
+impl Line {
+    fn send(&self, message: &FromAgent) -> io::Result<()> {
+        let bytes = wire::encode(message)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes)
+    }
+}
+
+fn serve() -> Result<(), Failure> {
+    setup::mounts()?;
+    let modules = setup::modules()?;
+    let (transport, hypervisor) = setup::split(modules);
+    setup::load(&transport)?;
+    let [control, stdin, stdout, stderr] = setup::ports()?;
+    let line = Line(Arc::new(Mutex::new(control.try_clone().map_err(when("control port"))?)));
+    if let Err(error) = setup::load(&hypervisor) {
+        return tell(&line, error);
+    }
+    let uptime = clock_gettime(ClockId::Boottime);
+    let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;
+    line.send(&FromAgent::Hello { version: VERSION, uptime_ms }).map_err(when("control port"))?;
+    let job = match listen(control).recv() {
+        Ok(ToAgent::Start(job)) => job,
+        Err(_) => return Ok(()),
+    };
+    let pulse = beat::start(&line).map_err(when("heartbeat"))?;
+    match job.inject {
+        Some(Injection::Mute) => pulse.mute(),
+        Some(Injection::Panic) => setup::crash().map_err(when("sysrq"))?,
+        Some(Injection::Stop | Injection::Kill) | None => {}
+    }
+    if let Err(error) = errand::run(&job, errand::Ports { stdin, stdout, stderr }, &line, &pulse) {
+        return tell(&line, error);
+    }
+    // The supervisor kills the machine when it has all it wants.
+    loop {
+        thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// Tells the supervisor of a failure and gives it time to hear.
+fn tell(line: &Line, error: Failure) -> Result<(), Failure> {
+    line.send(&FromAgent::Failed { error: error.clone() }).map_err(when("control port"))?;
+    thread::sleep(Duration::from_secs(10));
+    Err(error)
+}
+
+/// Hears the supervisor. When it is gone, so is the machine, at once.
+fn listen(mut control: File) -> mpsc::Receiver<ToAgent> {
+    let (to, heard) = mpsc::channel();
+    thread::spawn(move || {
+        while let Ok(Some(body)) = wire::read_frame(&mut control) {
+            match wire::decode_to_agent(&body) {
+                Ok(message) => drop(to.send(message)),
+                Err(error) => eprintln!("pvticket agent: {error}"),
+            }
+        }
+        let _ = reboot(RebootCommand::Restart);
+    });
+    heard
+}

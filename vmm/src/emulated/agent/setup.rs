@@ -1,0 +1,138 @@
+//! Makes a bare machine fit for errands: mounts, modules, ports.
+
+use std::{
+    ffi::CString,
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    mount::{MountFlags, mount},
+    system::finit_module,
+};
+
+use super::{
+    super::{image::MODULES, wire::PORTS},
+    Failure, when,
+};
+
+/// How long the ports may take to appear after their driver is loaded.
+const PORTS_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Mounts what a program expects.
+pub fn mounts() -> Result<(), Failure> {
+    let mounts = [
+        ("devtmpfs", "/dev", "devtmpfs", "mode=0755"),
+        ("proc", "/proc", "proc", ""),
+        ("sysfs", "/sys", "sysfs", ""),
+        ("tmpfs", "/tmp", "tmpfs", "mode=1777"),
+        ("tmpfs", "/run", "tmpfs", "mode=0755"),
+        ("tmpfs", "/dev/shm", "tmpfs", "mode=1777"),
+        ("debugfs", "/sys/kernel/debug", "debugfs", ""),
+    ];
+    for (source, target, kind, options) in mounts {
+        let _ = fs::create_dir(target);
+        let options = CString::new(options).map_err(when(target))?;
+        match mount(source, target, kind, MountFlags::empty(), options.as_c_str()) {
+            // The kernel may have mounted /dev itself.
+            Ok(()) | Err(Errno::BUSY) => {}
+            // Nothing depends on debugfs.
+            Err(_) if kind == "debugfs" => {}
+            Err(error) => return Err(format!("cannot mount {kind} on {target}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// The modules in the initramfs in the order of loading, which their names have.
+pub fn modules() -> Result<Vec<PathBuf>, Failure> {
+    let folder = Path::new("/").join(MODULES);
+    let entries = fs::read_dir(&folder).map_err(when(folder.display()))?;
+    let mut files: Vec<PathBuf> =
+        entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Parts them into those of the ports and those of KVM: when the latter fail, the former can tell.
+pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let is_console = |path: &PathBuf| path.to_string_lossy().ends_with("console.ko");
+    let ports = modules.iter().position(is_console).map_or(modules.len(), |place| place + 1);
+    let rest = modules.split_off(ports);
+    (modules, rest)
+}
+
+/// Loads modules.
+pub fn load(modules: &[PathBuf]) -> Result<(), Failure> {
+    for path in modules {
+        let file = File::open(path).map_err(when(path.display()))?;
+        match finit_module(&file, c"", 0) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(format!("cannot load {}: {error}", path.display())),
+        }
+        // It is memory, and is needed no more.
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+/// Opens the ports in the order of [`PORTS`], each once the other end is connected.
+pub fn ports() -> Result<[File; PORTS.len()], Failure> {
+    let deadline = Instant::now() + PORTS_PATIENCE;
+    let mut files = Vec::with_capacity(PORTS.len());
+    for name in PORTS {
+        files.push(port(name, deadline).map_err(when(format!("port {name}")))?);
+    }
+    files.try_into().map_err(|_| "ports are missing".to_owned())
+}
+
+fn port(name: &str, deadline: Instant) -> io::Result<File> {
+    loop {
+        if let Some(path) = find_port(name) {
+            match OpenOptions::new().read(true).write(true).open(&path) {
+                Ok(file) => return connected(file, deadline),
+                // Its device node is made a moment after its name appears.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        wait(deadline)?;
+    }
+}
+
+fn find_port(name: &str) -> Option<PathBuf> {
+    fs::read_dir("/sys/class/virtio-ports").ok()?.flatten().find_map(|entry| {
+        let found = fs::read_to_string(entry.path().join("name")).ok()?;
+        (found.trim() == name).then(|| Path::new("/dev").join(entry.file_name()))
+    })
+}
+
+/// Until the host's end is known to be connected, the driver reads an end of the stream.
+fn connected(file: File, deadline: Instant) -> io::Result<File> {
+    loop {
+        let mut fds = [PollFd::new(&file, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        if !fds[0].revents().contains(PollFlags::HUP) {
+            return Ok(file);
+        }
+        wait(deadline)?;
+    }
+}
+
+fn wait(deadline: Instant) -> io::Result<()> {
+    if Instant::now() > deadline {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    thread::sleep(Duration::from_millis(1));
+    Ok(())
+}
+
+/// Makes the kernel panic, as a test wants.
+pub fn crash() -> io::Result<()> {
+    fs::write("/proc/sysrq-trigger", "c")
+}

@@ -1,0 +1,165 @@
+//! The emulated host's initramfs: our own binary as `/init`, the modules, the errand's files.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::File,
+    io::{self, BufWriter, Seek},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use thiserror::Error;
+
+use super::pieces::Module;
+use crate::{
+    cpio::{Archive, CpioError},
+    guest::artifacts::is_static,
+};
+
+/// Where the modules lie inside, with their order in their names.
+pub const MODULES: &str = "pvticket/modules";
+
+/// The initramfs cannot be made.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// Our own binary cannot be found.
+    #[error("cannot find this program's own file: {0}")]
+    OwnBinary(#[source] io::Error),
+    /// Our own binary needs a dynamic loader, which the emulated host does not have.
+    #[error("{0} is not a static binary, so it cannot start the emulated host: build it by `make`")]
+    NotStatic(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Open { path: PathBuf, source: io::Error },
+    /// A place inside that is not absolute, or not in UTF-8.
+    #[error("'{0}' is no place for a file in the emulated host: an absolute path without '..'")]
+    Place(PathBuf),
+    /// No memory for it.
+    #[error("cannot hold the emulated host's initramfs in memory: {0}")]
+    Memory(#[source] io::Error),
+    /// It cannot be written.
+    #[error(transparent)]
+    Cpio(#[from] CpioError),
+}
+
+/// The initramfs in anonymous memory: nothing to clean up, however we end.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+}
+
+impl Image {
+    /// Packs our own binary, the modules and `files` (host path, place inside).
+    pub fn pack(modules: &[Module], files: &[(PathBuf, PathBuf)]) -> Result<Self, ImageError> {
+        let own = env::current_exe().map_err(ImageError::OwnBinary)?;
+        // The link, not the path it shows: that one goes stale when the binary is rebuilt.
+        if !is_static(Path::new("/proc/self/exe")) {
+            return Err(ImageError::NotStatic(own));
+        }
+        let memory = memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC)
+            .map_err(|errno| ImageError::Memory(errno.into()))?;
+        let mut packer = Packer::new(File::from(memory));
+        packer.skeleton()?;
+        packer.add(Path::new("/proc/self/exe"), "init")?;
+        for (place, module) in modules.iter().enumerate() {
+            packer.add(&module.path, &format!("{MODULES}/{place:02}-{}.ko", module.name))?;
+        }
+        for (host, inside) in files {
+            packer.add(host, &relative(inside)?)?;
+        }
+        Ok(Self { file: packer.finish()? })
+    }
+
+    /// The file that holds it.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// How many bytes it has.
+    pub fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |data| data.len())
+    }
+}
+
+impl From<Image> for OwnedFd {
+    fn from(image: Image) -> Self {
+        image.file.into()
+    }
+}
+
+/// A place inside, as cpio wants it.
+fn relative(inside: &Path) -> Result<String, ImageError> {
+    let bad = || ImageError::Place(inside.into());
+    let mut parts = Vec::new();
+    for part in inside.components() {
+        match part {
+            Component::RootDir => {}
+            Component::Normal(name) => parts.push(name.to_str().ok_or_else(bad)?),
+            _ => return Err(bad()),
+        }
+    }
+    if inside.is_absolute() && !parts.is_empty() { Ok(parts.join("/")) } else { Err(bad()) }
+}
+
+struct Packer {
+    archive: Archive<BufWriter<File>>,
+    folders: BTreeSet<String>,
+}
+
+impl Packer {
+    fn new(file: File) -> Self {
+        let buffered = BufWriter::with_capacity(1 << 20, file);
+        Self { archive: Archive::new(buffered), folders: BTreeSet::new() }
+    }
+
+    fn skeleton(&mut self) -> Result<(), ImageError> {
+        for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
+            self.folder(folder)?;
+        }
+        // The kernel opens it as stdin, stdout and stderr of /init.
+        Ok(self.archive.character_device("dev/console", 0o600, 5, 1)?)
+    }
+
+    fn folder(&mut self, path: &str) -> Result<(), ImageError> {
+        if !self.folders.insert(path.into()) {
+            return Ok(());
+        }
+        Ok(self.archive.directory(path, if path == "tmp" { 0o1777 } else { 0o755 })?)
+    }
+
+    fn add(&mut self, from: &Path, to: &str) -> Result<(), ImageError> {
+        for (slash, _) in to.match_indices('/') {
+            self.folder(&to[..slash])?;
+        }
+        let failed = |source| ImageError::Open { path: from.into(), source };
+        let mut file = File::open(from).map_err(failed)?;
+        let data = file.metadata().map_err(failed)?;
+        if !data.is_file() {
+            return Err(failed(io::Error::other("it is not a regular file")));
+        }
+        Ok(self.archive.file_from(to, 0o755, data.len(), &mut file)?)
+    }
+
+    fn finish(self) -> Result<File, ImageError> {
+        let buffered = self.archive.finish()?;
+        let mut file =
+            buffered.into_inner().map_err(|error| ImageError::Memory(error.into_error()))?;
+        file.rewind().map_err(ImageError::Memory)?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_inside_are_absolute() {
+        assert_eq!(relative(Path::new("/in/kernel")).unwrap(), "in/kernel");
+        for bad in ["in/kernel", "/", "/in/../x", "", "."] {
+            assert!(matches!(relative(Path::new(bad)), Err(ImageError::Place(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! One life of the emulated host, from the start of QEMU to its end.
+
+use std::{io, process::ExitStatus, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    process::{Child, ChildStderr},
+    task::{JoinError, JoinSet},
+    time::{Interval, MissedTickBehavior, interval, timeout},
+};
+
+use super::{
+    Clock, EmulatedError, Errand, Finished, Freeze, Supervision, Timing,
+    error::Kept,
+    evidence::{Evidence, Log, interrogate},
+    image::Image,
+    machine::{Machine, Size},
+    output::{self, Seen, Stream, UserStream},
+    pieces::Pieces,
+    results::Results,
+    stdin::Input,
+    watch::Watch,
+    wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
+};
+
+/// How often the watch is asked.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long the sockets of a QEMU that has ended may take to run dry.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// How a life ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The errand has ended.
+    Finished(Box<Finished>),
+    /// The machine froze.
+    Frozen(Freeze, Kept),
+}
+
+/// A machine with everything that attends it.
+#[derive(Debug)]
+pub struct Life<'a> {
+    errand: &'a Errand,
+    supervision: &'a Supervision,
+    inject: Option<Injection>,
+    child: Child,
+    exited: Option<ExitStatus>,
+    control: Source<UnixStream>,
+    decoder: Decoder,
+    console: Source<UnixStream>,
+    words: Source<ChildStderr>,
+    monitor: UnixStream,
+    /// stdin, stdout, stderr, until the errand starts.
+    streams: Option<[UnixStream; 3]>,
+    tasks: JoinSet<Task>,
+    ticker: Interval,
+    clock: Clock,
+    watch: Watch,
+    beat: Beat,
+    console_log: Log,
+    words_log: Log,
+    results: Results,
+    stdout: Option<Vec<u8>>,
+    stderr: Option<Vec<u8>>,
+    done: Option<Done>,
+    agent_up: Duration,
+    command_line: String,
+}
+
+/// What a task of a stream came to.
+#[derive(Debug)]
+enum Task {
+    /// The input is all given. Errors there are the machine's death, seen elsewhere.
+    Input,
+    Output(Stream, io::Result<Vec<u8>>),
+}
+
+#[derive(Debug)]
+enum Event {
+    Control(io::Result<usize>),
+    Console(io::Result<usize>),
+    Words(io::Result<usize>),
+    Task(Option<Result<Task, JoinError>>),
+    Exited(io::Result<ExitStatus>),
+    Look,
+}
+
+impl<'a> Life<'a> {
+    /// Starts QEMU.
+    pub fn start(
+        errand: &'a Errand,
+        supervision: &'a Supervision,
+        pieces: &Pieces,
+        image: &Image,
+        inject: Option<Injection>,
+    ) -> Result<Self, EmulatedError> {
+        let clock = Clock::start();
+        let machine =
+            Machine::start(pieces, image, Size { cpus: errand.cpus, memory: errand.memory })?;
+        let [control, stdin, stdout, stderr] = machine.ports;
+        let mut ticker = interval(LOOK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            errand,
+            supervision,
+            inject,
+            child: machine.child,
+            exited: None,
+            control: Source::new(control),
+            decoder: Decoder::default(),
+            console: Source::new(machine.console),
+            words: Source::new(machine.stderr),
+            monitor: machine.monitor,
+            streams: Some([stdin, stdout, stderr]),
+            tasks: JoinSet::new(),
+            ticker,
+            clock,
+            watch: Watch::new(supervision.limits, clock.now()),
+            beat: Beat::default(),
+            console_log: Log::default(),
+            words_log: Log::default(),
+            results: Results::expect(errand.files_out.iter().map(|(_, host)| host.as_path())),
+            stdout: None,
+            stderr: None,
+            done: None,
+            agent_up: Duration::ZERO,
+            command_line: format!("{}\n{}", pieces.release, machine.command_line),
+        })
+    }
+
+    /// Attends it until the errand has ended, or the machine has frozen or failed.
+    pub async fn live(&mut self, input: &Input, seen: &Seen) -> Result<Outcome, EmulatedError> {
+        loop {
+            match self.event().await {
+                Event::Control(read) => self.heard(read, input, seen).await?,
+                Event::Console(read) => self.console_log.push(self.console.taken(read)),
+                Event::Words(read) => self.words_log.push(self.words.taken(read)),
+                Event::Task(task) => self.task_ended(task)?,
+                Event::Exited(status) => return self.obituary(status, input, seen).await,
+                Event::Look => {
+                    if let Some(freeze) = self.watch.check(self.clock.now()) {
+                        return Ok(self.frozen(freeze).await);
+                    }
+                }
+            }
+            if let Some(finished) = self.finished()? {
+                return Ok(Outcome::Finished(Box::new(finished)));
+            }
+        }
+    }
+
+    /// Ends everything of this life, and waits until QEMU is gone.
+    pub async fn end(mut self) -> Result<(), EmulatedError> {
+        self.tasks.shutdown().await;
+        if self.exited.is_none() {
+            self.child.kill().await.map_err(EmulatedError::Wait)?;
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self) -> Event {
+        tokio::select! {
+            read = self.control.read() => Event::Control(read),
+            read = self.console.read() => Event::Console(read),
+            read = self.words.read() => Event::Words(read),
+            task = self.tasks.join_next(), if !self.tasks.is_empty() => Event::Task(task),
+            status = self.child.wait(), if self.exited.is_none() => Event::Exited(status),
+            _ = self.ticker.tick() => Event::Look,
+        }
+    }
+
+    async fn heard(
+        &mut self,
+        read: io::Result<usize>,
+        input: &Input,
+        seen: &Seen,
+    ) -> Result<(), EmulatedError> {
+        self.decoder.push(self.control.taken(read));
+        while let Some(body) = self.decoder.next_frame()? {
+            match wire::decode(&body)? {
+                FromAgent::Hello { version, .. } if version != wire::VERSION => {
+                    return Err(EmulatedError::Version(version));
+                }
+                FromAgent::Hello { .. } => self.begin(input, seen).await?,
+                FromAgent::Beat(beat) => {
+                    self.watch.beat(&beat, self.clock.now());
+                    self.beat = beat;
+                }
+                FromAgent::Piece { index, bytes } => {
+                    self.results.piece(index, &bytes).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::FileEnd { index } => {
+                    self.results.end(index).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::FileFailed { index, error } => {
+                    self.results.failed(index, error).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::Done(done) => self.done = Some(done),
+                FromAgent::Failed { error } => {
+                    let evidence = self.keep(&error, b"");
+                    return Err(EmulatedError::Agent { error, evidence });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent is up: gives it the errand.
+    async fn begin(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+        self.agent_up = self.clock.now();
+        self.watch.hello(self.agent_up);
+        let Some([stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
+        let message = wire::encode_to_agent(&ToAgent::Start(self.job()))?;
+        self.control.stream.write_all(&message).await.map_err(EmulatedError::Connection)?;
+        let input = input.clone();
+        self.tasks.spawn(async move {
+            let _ = input.feed(stdin).await;
+            Task::Input
+        });
+        let outputs = [
+            (Stream::Stdout, self.errand.stdout, stdout),
+            (Stream::Stderr, self.errand.stderr, stderr),
+        ];
+        for (stream, mode, port) in outputs {
+            let seen = seen.clone();
+            self.tasks.spawn(async move {
+                Task::Output(stream, output::take(port, stream, mode, seen).await)
+            });
+        }
+        self.cause_fault();
+        Ok(())
+    }
+
+    fn job(&self) -> Job {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = |text: &std::ffi::OsStr| text.as_bytes().to_vec();
+        Job {
+            args: self.errand.args.iter().map(|arg| bytes(arg)).collect(),
+            env: self.errand.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+            files_out: self.errand.files_out.iter().map(|(path, _)| bytes(path.as_ref())).collect(),
+            inject: self.inject,
+        }
+    }
+
+    fn cause_fault(&self) {
+        let signal = match self.inject {
+            Some(Injection::Stop) => Signal::STOP,
+            Some(Injection::Kill) => Signal::KILL,
+            _ => return,
+        };
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn task_ended(&mut self, task: Option<Result<Task, JoinError>>) -> Result<(), EmulatedError> {
+        match task {
+            Some(Ok(Task::Output(Stream::Stdout, Ok(kept)))) => self.stdout = Some(kept),
+            Some(Ok(Task::Output(Stream::Stderr, Ok(kept)))) => self.stderr = Some(kept),
+            Some(Ok(Task::Output(_, Err(error)))) => {
+                // A port that fails is the machine's death, which is noticed as such.
+                if error.get_ref().is_some_and(|inner| inner.is::<UserStream>()) {
+                    return Err(EmulatedError::Output(error));
+                }
+            }
+            Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
+            Some(Ok(Task::Input)) | None => {}
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self) -> Result<Option<Finished>, EmulatedError> {
+        let (Some(done), true, true) = (self.done, self.stdout.is_some(), self.stderr.is_some())
+        else {
+            return Ok(None);
+        };
+        if done.oom_kills > 0 && done.status == 128 + 9 {
+            return Err(EmulatedError::Memory { memory: self.errand.memory });
+        }
+        let results = std::mem::replace(&mut self.results, Results::expect(std::iter::empty()));
+        Ok(Some(Finished {
+            status: done.status,
+            restarts: Vec::new(),
+            stdout: self.stdout.take().unwrap_or_default(),
+            stderr: self.stderr.take().unwrap_or_default(),
+            missing: results.commit().map_err(EmulatedError::Result)?,
+            timing: Timing { agent_up: self.agent_up, done: self.clock.now() },
+        }))
+    }
+
+    async fn frozen(&mut self, freeze: Freeze) -> Outcome {
+        let monitor = interrogate(&mut self.monitor, self.errand.cpus).await;
+        let evidence = self.keep(&format!("frozen: {freeze}"), &monitor);
+        Outcome::Frozen(freeze, evidence)
+    }
+
+    /// QEMU has ended by itself: finds out why, unless the errand was done just before.
+    async fn obituary(
+        &mut self,
+        status: io::Result<ExitStatus>,
+        input: &Input,
+        seen: &Seen,
+    ) -> Result<Outcome, EmulatedError> {
+        let status = status.map_err(EmulatedError::Wait)?;
+        self.exited = Some(status);
+        if let Ok(drained) = timeout(DRAIN, self.drain(input, seen)).await {
+            drained?;
+        }
+        if let Some(finished) = self.finished()? {
+            return Ok(Outcome::Finished(Box::new(finished)));
+        }
+        let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
+        if let Some(line) = self.console_log.line_with(&["pvticket agent:"]) {
+            let error = line.trim_start_matches("pvticket agent:").trim().to_owned();
+            return Err(EmulatedError::Agent { error, evidence });
+        }
+        if let Some(line) = self.console_log.line_with(&["Kernel panic"]) {
+            return Err(EmulatedError::Panic { line, evidence });
+        }
+        let complaint = self.words_log.last_complaint().unwrap_or_else(|| "it said nothing".into());
+        Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
+    }
+
+    /// Takes what is left in the sockets.
+    async fn drain(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+        while self.control.open || self.console.open || self.words.open || !self.tasks.is_empty() {
+            match self.event().await {
+                Event::Control(read) => self.heard(read, input, seen).await?,
+                Event::Console(read) => self.console_log.push(self.console.taken(read)),
+                Event::Words(read) => self.words_log.push(self.words.taken(read)),
+                Event::Task(task) => self.task_ended(task)?,
+                Event::Exited(_) | Event::Look => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, what: &str, monitor: &[u8]) -> Kept {
+        let Some(place) = &self.supervision.evidence else { return Kept(None) };
+        let summary = format!(
+            "{what}\n{:.3} s after its start; the agent was up at {:.3} s\nlast sign of life: {:?}\nerrand: {:?}\n{}\n",
+            self.clock.now().as_secs_f64(),
+            self.agent_up.as_secs_f64(),
+            self.beat,
+            self.errand.args,
+            self.command_line
+        );
+        let evidence = Evidence {
+            summary: &summary,
+            console: &self.console_log,
+            qemu: &self.words_log,
+            monitor,
+        };
+        // Evidence that cannot be kept must not hide the failure itself.
+        Kept(evidence.keep(place).ok())
+    }
+}
+
+/// A stream to read from, which is silent once it has ended.
+#[derive(Debug)]
+struct Source<R> {
+    stream: R,
+    buffer: Vec<u8>,
+    open: bool,
+}
+
+impl<R: AsyncRead + Unpin> Source<R> {
+    fn new(stream: R) -> Self {
+        Self { stream, buffer: vec![0; 64 << 10], open: true }
+    }
+
+    /// Reads; waits for ever if there is nothing more to come.
+    async fn read(&mut self) -> io::Result<usize> {
+        if !self.open {
+            return std::future::pending().await;
+        }
+        self.stream.read(&mut self.buffer).await
+    }
+
+    /// The bytes of a read; none at the stream's end, or on an error, which is the same to us.
+    fn taken(&mut self, read: io::Result<usize>) -> &[u8] {
+        let count = read.unwrap_or(0);
+        self.open = count > 0;
+        &self.buffer[..count]
+    }
+}

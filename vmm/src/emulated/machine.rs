@@ -1,0 +1,153 @@
+//! One life of the emulated host: the QEMU process and the sockets into it.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+    os::unix::{net::UnixStream as StdStream, process::CommandExt},
+    process::{Command as StdCommand, Stdio},
+};
+
+use thiserror::Error;
+use tokio::{
+    net::UnixStream,
+    process::{Child, ChildStderr, Command},
+};
+
+use super::{image::Image, pieces::Pieces, wire::PORTS};
+use crate::{kvm::sys::spawn::keep_and_die_with_us, units::ByteSize};
+
+/// The CPU that QEMU emulates: AMD-V with nested paging, and a quarter faster than `max`
+/// (measured with QEMU 7.2), which emulates more than the guest has use for.
+const CPU: &str = "EPYC,+svm";
+
+/// The kernel's command line. `nohz=off highres=off`: QEMU's TCG now and then loses an interrupt
+/// request while a CPU is in the inner guest with interrupts off, and only a periodic tick raises
+/// it again (measured). The next lines shorten the boot: no self-tests, no waits for RCU. THP is
+/// off because it makes the inner machine's times jump. The last one makes our binary the agent.
+const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
+    cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
+    random.trust_cpu=on tsc=reliable \
+    transparent_hugepage=never panic=-1 PVTICKET_AGENT=1";
+
+/// QEMU cannot be started.
+#[derive(Debug, Error)]
+pub enum MachineError {
+    /// No sockets.
+    #[error("cannot make a socket for the emulated host: {0}")]
+    Socket(#[source] io::Error),
+    /// No process.
+    #[error("cannot start {qemu}: {source}")]
+    Spawn { qemu: String, source: io::Error },
+    /// A QEMU without its stderr: it was spawned with one.
+    #[error("{0} was started without its stderr")]
+    NoStderr(String),
+}
+
+/// How big it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Emulated CPUs.
+    pub cpus: u32,
+    /// Memory.
+    pub memory: ByteSize,
+}
+
+/// A running QEMU. Dropping it kills QEMU.
+#[derive(Debug)]
+pub struct Machine {
+    /// The process.
+    pub child: Child,
+    /// What it says itself.
+    pub stderr: ChildStderr,
+    /// The agent's ports, in the order of [`PORTS`].
+    pub ports: [UnixStream; PORTS.len()],
+    /// The kernel's console.
+    pub console: UnixStream,
+    /// QEMU's monitor.
+    pub monitor: UnixStream,
+    /// How it was started, for the evidence.
+    pub command_line: String,
+}
+
+impl Machine {
+    /// Starts one. Must be called on a thread that lives as long as the machine shall.
+    pub fn start(pieces: &Pieces, image: &Image, size: Size) -> Result<Self, MachineError> {
+        let mut sockets = Sockets::default();
+        let [control, stdin, stdout, stderr] = sockets.pairs()?;
+        let [console, monitor] = sockets.pairs()?;
+        let mut command = StdCommand::new(&pieces.qemu);
+        base(&mut command, pieces, size);
+        // The image is rewound by nobody: QEMU opens it anew through this name.
+        command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
+        serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
+        extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
+        // A process group of its own: Ctrl-C reaches us alone, and we end QEMU in order.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        keep.push(image.file().as_raw_fd());
+        keep_and_die_with_us(&mut command, keep);
+        let command_line = format!("{command:?}");
+        let spawned = Command::from(command).kill_on_drop(true).spawn();
+        let qemu = || pieces.qemu.display().to_string();
+        let mut child = spawned.map_err(|source| MachineError::Spawn { qemu: qemu(), source })?;
+        let words = child.stderr.take().ok_or_else(|| MachineError::NoStderr(qemu()))?;
+        let ports = [control, stdin, stdout, stderr];
+        Ok(Self { child, stderr: words, ports, console, monitor, command_line })
+    }
+}
+
+fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
+    command
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-machine", "pc,usb=off,vmport=off,smm=off", "-accel", "tcg,thread=multi"])
+        .args(["-cpu", CPU, "-smp", &size.cpus.to_string()])
+        .args(["-m", &format!("{}K", size.memory.0 >> 10)])
+        .arg("-kernel")
+        .arg(&pieces.kernel)
+        .args(["-append", COMMAND_LINE]);
+}
+
+fn serial_ports(command: &mut StdCommand, sockets: &[StdStream]) {
+    command.args(["-device", "virtio-serial-pci,disable-legacy=on,vectors=3"]);
+    for (index, (name, socket)) in PORTS.iter().zip(sockets).enumerate() {
+        let chardev = format!("socket,id=port{index},fd={}", socket.as_raw_fd());
+        // Port 0 is a console's by the virtio specification (5.3).
+        let device = format!("virtserialport,chardev=port{index},name={name},nr={}", index + 1);
+        command.args(["-chardev", &chardev, "-device", &device]);
+    }
+}
+
+fn extras(command: &mut StdCommand, console: RawFd, monitor: RawFd) {
+    command
+        .args(["-chardev", &format!("socket,id=console,fd={console}")])
+        .args(["-serial", "chardev:console"])
+        .args(["-chardev", &format!("socket,id=monitor,fd={monitor}")])
+        .args(["-mon", "chardev=monitor,mode=readline"]);
+}
+
+/// Socket pairs, of which QEMU inherits one end each.
+#[derive(Debug, Default)]
+struct Sockets {
+    theirs: Vec<StdStream>,
+}
+
+impl Sockets {
+    fn pairs<const N: usize>(&mut self) -> Result<[UnixStream; N], MachineError> {
+        let mut ours = Vec::with_capacity(N);
+        for _ in 0..N {
+            ours.push(self.pair().map_err(MachineError::Socket)?);
+        }
+        ours.try_into().map_err(|_| MachineError::Socket(io::ErrorKind::Other.into()))
+    }
+
+    fn pair(&mut self) -> io::Result<UnixStream> {
+        let (ours, theirs) = StdStream::pair()?;
+        self.theirs.push(theirs);
+        ours.set_nonblocking(true)?;
+        UnixStream::from_std(ours)
+    }
+
+    fn number(&self, index: usize) -> RawFd {
+        self.theirs[index].as_raw_fd()
+    }
+}

@@ -1,0 +1,245 @@
+//! The emulated host: runs this program's own commands in a machine with AMD-V that QEMU's TCG
+//! emulates, for systems whose KVM cannot run guest kernels, or that have none.
+//!
+//! ```text
+//! run() ── QEMU ── Debian's cloud kernel ── /init = this binary (agent) ── this binary ARGS
+//!   │  control, stdin, stdout, stderr: virtio-serial ports     │  pipes
+//!   └──────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A machine that freezes is replaced, a bounded number of times, each with a line on stderr; it
+//! is never taken for a failure of the errand. It is replaced only while the errand can run again
+//! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
+//! Otherwise, and when the restarts are used up, `run` ends with [`EmulatedError::Frozen`], which
+//! no errand can cause. Result files appear only when the errand has ended.
+
+pub mod agent;
+mod error;
+mod evidence;
+mod image;
+mod life;
+mod machine;
+mod output;
+mod pieces;
+mod results;
+pub mod selftest;
+mod stdin;
+mod supervise;
+mod watch;
+mod wire;
+
+use std::{
+    env,
+    ffi::OsString,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub use error::EmulatedError;
+pub use output::OutputMode;
+pub use pieces::{Pieces, PiecesError};
+pub use results::Missing;
+pub use stdin::StdinMode;
+pub use watch::{Freeze, Limits};
+pub use wire::Injection;
+
+use crate::{guest::artifacts::cache_dir, units::ByteSize};
+
+/// What to run in the emulated host, and with what.
+#[derive(Debug, Clone)]
+pub struct Errand {
+    /// Arguments of this program there, after its name.
+    pub args: Vec<OsString>,
+    /// Its environment, beside `PATH`, `HOME` and `TMPDIR`, which are set for it.
+    pub env: Vec<(OsString, OsString)>,
+    /// Files to take along: here, and the absolute path there. They are in memory there.
+    pub files_in: Vec<(PathBuf, PathBuf)>,
+    /// Files to bring back: the absolute path there, and here.
+    pub files_out: Vec<(PathBuf, PathBuf)>,
+    /// Its input.
+    pub stdin: StdinMode,
+    /// What becomes of its output.
+    pub stdout: OutputMode,
+    /// What becomes of its errors.
+    pub stderr: OutputMode,
+    /// Emulated CPUs.
+    pub cpus: u32,
+    /// Memory of the emulated host; the guest's, files and the host's own ~160 MiB must fit.
+    pub memory: ByteSize,
+    /// Someone sits at a terminal in raw mode: our own lines end with a carriage return.
+    pub interactive: bool,
+}
+
+impl Errand {
+    /// An errand with these arguments, this process's stdin and live output, a CPU for each of
+    /// this system's up to eight, and 1 GiB.
+    pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self {
+            args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
+            files_in: Vec::new(),
+            files_out: Vec::new(),
+            stdin: StdinMode::Inherit,
+            stdout: OutputMode::Live,
+            stderr: OutputMode::Live,
+            cpus: thread::available_parallelism().map_or(1, |count| count.get().min(8) as u32),
+            memory: ByteSize::mib(1024),
+            interactive: false,
+        }
+    }
+}
+
+/// How the emulated host is looked after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervision {
+    /// When it counts as frozen.
+    pub limits: Limits,
+    /// How often it may be replaced.
+    pub restarts: u32,
+    /// Faults to cause: the first in the first machine, and so on. For tests.
+    pub inject: Vec<Option<Injection>>,
+    /// Where evidence of failures is kept; `None`: not at all.
+    pub evidence: Option<PathBuf>,
+}
+
+impl Default for Supervision {
+    fn default() -> Self {
+        Self {
+            limits: Limits { boot: Duration::from_secs(90), silence: Duration::from_secs(20) },
+            restarts: 2,
+            inject: Vec::new(),
+            evidence: cache_dir().ok().map(|cache| cache.join("evidence")),
+        }
+    }
+}
+
+impl Supervision {
+    /// The default, changed by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
+    /// sign of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT`
+    /// (a comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, one for each machine).
+    pub fn from_env() -> Result<Self, EmulatedError> {
+        Self::from_variables(|name| env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_variables(
+        variable: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, EmulatedError> {
+        let bad = |name, value: &str| EmulatedError::Variable { name, value: value.into() };
+        let mut supervision = Self::default();
+        let name = "PVTICKET_EMULATED_DEADLINE";
+        if let Some(value) = variable(name) {
+            let seconds = value.parse().ok().filter(|&seconds: &f64| seconds >= 0.5);
+            supervision.limits.silence = seconds
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .ok_or_else(|| bad(name, &value))?;
+        }
+        let name = "PVTICKET_EMULATED_RESTARTS";
+        if let Some(value) = variable(name) {
+            supervision.restarts = value.parse().map_err(|_| bad(name, &value))?;
+        }
+        let name = "PVTICKET_EMULATED_INJECT";
+        if let Some(value) = variable(name) {
+            let list: Option<Vec<_>> = value.split(',').map(injection).collect();
+            supervision.inject = list.ok_or_else(|| bad(name, &value))?;
+        }
+        Ok(supervision)
+    }
+}
+
+fn injection(word: &str) -> Option<Option<Injection>> {
+    match word {
+        "none" => Some(None),
+        "mute" => Some(Some(Injection::Mute)),
+        "stop" => Some(Some(Injection::Stop)),
+        "panic" => Some(Some(Injection::Panic)),
+        "kill" => Some(Some(Injection::Kill)),
+        _ => None,
+    }
+}
+
+/// An errand that has ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// Its exit status, or 128 and the number of the signal that ended it.
+    pub status: i32,
+    /// Why the emulated host was replaced, each time that it was.
+    pub restarts: Vec<Freeze>,
+    /// Its output, if captured.
+    pub stdout: Vec<u8>,
+    /// Its errors, if captured.
+    pub stderr: Vec<u8>,
+    /// Result files that it did not leave behind.
+    pub missing: Vec<Missing>,
+    /// How long things took in the machine in which it ended.
+    pub timing: Timing,
+}
+
+/// Times since the start of the emulator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Until the agent was up, and KVM loaded.
+    pub agent_up: Duration,
+    /// Until the errand had ended and all was handed over.
+    pub done: Duration,
+}
+
+/// Runs an errand in the emulated host and waits for it.
+///
+/// Handles SIGINT, SIGTERM and SIGHUP: the emulator is killed and
+/// [`EmulatedError::Interrupted`] returned, so that a caller can restore its terminal.
+pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, EmulatedError> {
+    let pieces = Pieces::find()?;
+    let image = image::Image::pack(&pieces.modules, &errand.files_in)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(EmulatedError::Runtime)?;
+    let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
+    // A thread may still wait for a user who does not read; nobody waits for it.
+    runtime.shutdown_background();
+    finished
+}
+
+/// Time since a moment, as [`watch::Watch`] takes it.
+#[derive(Debug, Clone, Copy)]
+struct Clock(Instant);
+
+impl Clock {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_changes_the_supervision() {
+        let set = |name: &str| match name {
+            "PVTICKET_EMULATED_DEADLINE" => Some("2.5".to_owned()),
+            "PVTICKET_EMULATED_RESTARTS" => Some("0".to_owned()),
+            "PVTICKET_EMULATED_INJECT" => Some("none,mute,stop,panic,kill".to_owned()),
+            _ => None,
+        };
+        let supervision = Supervision::from_variables(set).unwrap();
+        assert_eq!(supervision.limits.silence, Duration::from_millis(2500));
+        assert_eq!((supervision.restarts, supervision.inject.len()), (0, 5));
+        assert_eq!(supervision.inject[1], Some(Injection::Mute));
+        for (name, value) in [
+            ("PVTICKET_EMULATED_DEADLINE", "0"),
+            ("PVTICKET_EMULATED_DEADLINE", "inf"),
+            ("PVTICKET_EMULATED_RESTARTS", "-1"),
+            ("PVTICKET_EMULATED_INJECT", "mute,"),
+        ] {
+            let set = |asked| (asked == name).then(|| value.to_owned());
+            let error = Supervision::from_variables(set).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The errand's output: to the user as it comes, or kept.
+
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    task::spawn_blocking,
+};
+
+use super::wire::Decoder;
+
+/// What becomes of one of the errand's output streams.
+///
+/// It decides whether a frozen machine may be replaced: the errand runs again from its start, and
+/// its output must not come twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OutputMode {
+    /// Passed on at once. After the first byte there is no restart.
+    #[default]
+    Live,
+    /// Passed on at once, and it does no harm to see it twice: progress, logs.
+    Progress,
+    /// Kept, and handed over in [`Finished`](super::Finished).
+    Capture,
+}
+
+/// Which stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Has any output been passed on that must not come twice?
+#[derive(Debug, Clone, Default)]
+pub struct Seen(Arc<AtomicBool>);
+
+impl Seen {
+    /// Has it?
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn mark(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Takes a stream of frames from the machine to its empty frame and returns what was kept of it.
+pub async fn take(
+    mut port: impl AsyncRead + Unpin,
+    stream: Stream,
+    mode: OutputMode,
+    seen: Seen,
+) -> io::Result<Vec<u8>> {
+    let mut decoder = Decoder::default();
+    let mut buffer = vec![0; 64 << 10];
+    let mut kept = Vec::new();
+    loop {
+        let count = port.read(&mut buffer).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        decoder.push(&buffer[..count]);
+        while let Some(bytes) = decoder.next_frame()? {
+            if bytes.is_empty() {
+                return Ok(kept);
+            }
+            if mode == OutputMode::Capture {
+                kept.extend(bytes);
+                continue;
+            }
+            if mode == OutputMode::Live {
+                seen.mark();
+            }
+            spawn_blocking(move || pass_on(stream, &bytes)).await.map_err(io::Error::other)??;
+        }
+    }
+}
+
+/// Writes to this process's own stream; marked, so that its errors can be told from the port's.
+fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    let written = match stream {
+        Stream::Stdout => write_whole(&mut io::stdout().lock(), bytes),
+        Stream::Stderr => write_whole(&mut io::stderr().lock(), bytes),
+    };
+    written.map_err(|error| io::Error::new(error.kind(), UserStream(error)))
+}
+
+/// An error of the user's stream, not of the machine's.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct UserStream(io::Error);
+
+/// Writes all, also where the stream is set non-blocking (a terminal shares that with its input).
+fn write_whole(to: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let result = if bytes.is_empty() { to.flush().map(|()| 0) } else { to.write(bytes) };
+        match result {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(to, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::wire::frame;
+
+    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<Vec<u8>>, bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let seen = Seen::default();
+        let kept = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
+        (kept, seen.any())
+    }
+
+    #[test]
+    fn captured_output_is_kept_and_not_seen() {
+        let stream = [frame(b"ab\0"), frame(b"c"), frame(b"")].concat();
+        let (kept, seen) = taken(&stream, OutputMode::Capture);
+        assert_eq!((kept.unwrap().as_slice(), seen), (&b"ab\0c"[..], false));
+    }
+
+    #[test]
+    fn only_live_output_forbids_a_restart() {
+        let stream = [frame(b"\n"), frame(b"")].concat();
+        assert!(taken(&stream, OutputMode::Live).1);
+        assert!(!taken(&stream, OutputMode::Progress).1);
+        assert!(!taken(&frame(b""), OutputMode::Live).1);
+    }
+
+    #[test]
+    fn a_stream_cut_short_is_an_error() {
+        let (kept, _) = taken(&frame(b"half"), OutputMode::Capture);
+        assert_eq!(kept.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,213 @@
+//! The emulated host's parts: QEMU of this system, a kernel and modules of `make host`.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+use crate::guest::artifacts::{ArtifactError, cache_dir};
+
+/// Modules that the machine needs; what they depend on is found out from them.
+const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
+
+/// The emulator's name on `PATH`.
+const QEMU: &str = "qemu-system-x86_64";
+
+/// A part that is missing or not usable. Each says how to get it.
+#[derive(Debug, Error)]
+pub enum PiecesError {
+    /// No place for the cache.
+    #[error(transparent)]
+    Cache(#[from] ArtifactError),
+    /// No emulator.
+    #[error(
+        "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in PVTICKET_QEMU"
+    )]
+    Qemu,
+    /// `make host` has not run.
+    #[error("no kernel for the emulated host in {0}: run `make host`")]
+    Kernel(PathBuf),
+    /// A module is missing.
+    #[error("the emulated host's kernel in {folder} has no module {name}: run `make host` again")]
+    Module { folder: PathBuf, name: String },
+    /// Two modules that need each other: no real kernel has that.
+    #[error("the module {0} depends on itself")]
+    Circle(String),
+    /// A part cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+}
+
+/// Everything that makes an emulated host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pieces {
+    /// The emulator.
+    pub qemu: PathBuf,
+    /// Its kernel: the ELF file, which starts a second sooner, or else the bzImage.
+    pub kernel: PathBuf,
+    /// Its modules in the order of loading.
+    pub modules: Vec<Module>,
+    /// Which kernel it is.
+    pub release: String,
+}
+
+/// A kernel module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, without `.ko`.
+    pub name: String,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+impl Pieces {
+    /// Finds them, or says what is missing.
+    pub fn find() -> Result<Self, PiecesError> {
+        let folder = cache_dir()?.join("host/current");
+        let kernel = ["vmlinux", "vmlinuz"]
+            .map(|name| folder.join(name))
+            .into_iter()
+            .find(|file| file.is_file())
+            .ok_or_else(|| PiecesError::Kernel(folder.clone()))?;
+        let release = fs::canonicalize(&folder)
+            .ok()
+            .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
+            .unwrap_or_default();
+        let modules = in_order(&folder.join("modules"))?;
+        Ok(Self { qemu: find_qemu()?, kernel, modules, release })
+    }
+}
+
+fn find_qemu() -> Result<PathBuf, PiecesError> {
+    if let Some(named) = env::var_os("PVTICKET_QEMU").filter(|name| !name.is_empty()) {
+        return Some(PathBuf::from(named)).filter(|file| file.is_file()).ok_or(PiecesError::Qemu);
+    }
+    env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .map(|folder| folder.join(QEMU))
+        .find(|file| file.is_file())
+        .ok_or(PiecesError::Qemu)
+}
+
+/// The wanted modules of a folder with all they need, each after what it depends on.
+fn in_order(folder: &Path) -> Result<Vec<Module>, PiecesError> {
+    let mut order = Vec::new();
+    for name in WANTED {
+        add(folder, name, &mut Vec::new(), &mut order)?;
+    }
+    Ok(order)
+}
+
+fn add(
+    folder: &Path,
+    name: &str,
+    above: &mut Vec<String>,
+    order: &mut Vec<Module>,
+) -> Result<(), PiecesError> {
+    if order.iter().any(|module| same_module(&module.name, name)) {
+        return Ok(());
+    }
+    if above.iter().any(|module| same_module(module, name)) {
+        return Err(PiecesError::Circle(name.into()));
+    }
+    let path = find_module(folder, name)?;
+    let bytes =
+        fs::read(&path).map_err(|source| PiecesError::Read { path: path.clone(), source })?;
+    above.push(name.into());
+    for needed in depends(&bytes) {
+        add(folder, &needed, above, order)?;
+    }
+    above.pop();
+    order.push(Module { name: name.into(), path });
+    Ok(())
+}
+
+/// The kernel takes `-` and `_` in a module's name for the same; file names have either.
+fn same_module(a: &str, b: &str) -> bool {
+    a.replace('-', "_") == b.replace('-', "_")
+}
+
+fn find_module(folder: &Path, name: &str) -> Result<PathBuf, PiecesError> {
+    [name.replace('-', "_"), name.replace('_', "-"), name.into()]
+        .map(|name| folder.join(name + ".ko"))
+        .into_iter()
+        .find(|file| file.is_file())
+        .ok_or_else(|| PiecesError::Module { folder: folder.into(), name: name.into() })
+}
+
+/// What a module's `.modinfo` says it depends on: `depends=a,b` and a NUL byte.
+fn depends(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(start) = module.windows(KEY.len()).position(|part| part == KEY) else {
+        return Vec::new();
+    };
+    let value = &module[start + KEY.len()..];
+    let end = value.iter().position(|&byte| byte == 0).unwrap_or(0);
+    let names = String::from_utf8_lossy(&value[..end]);
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn with(modules: &[(&str, &str)]) -> Self {
+            let name = format!("pvticket-pieces-{}-{}", std::process::id(), modules.len());
+            let folder = env::temp_dir().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            for (file, needs) in modules {
+                let text = format!("\x7fELF..\0license=GPL\0depends={needs}\0intree=Y\0");
+                fs::write(folder.join(file), text).unwrap();
+            }
+            Self(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn modules_come_after_what_they_need() {
+        let folder = Folder::with(&[
+            ("virtio_pci.ko", "virtio_ring,virtio,virtio_pci_modern_dev"),
+            ("virtio_console.ko", "virtio,virtio_ring"),
+            ("virtio.ko", "virtio_ring"),
+            ("virtio_ring.ko", ""),
+            ("virtio_pci_modern_dev.ko", ""),
+            ("kvm-amd.ko", "kvm"),
+            ("kvm.ko", "irqbypass"),
+            ("irqbypass.ko", ""),
+        ]);
+        let order = in_order(&folder.0).unwrap();
+        let names: Vec<&str> = order.iter().map(|module| module.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "virtio_ring",
+                "virtio",
+                "virtio_pci_modern_dev",
+                "virtio_pci",
+                "virtio_console",
+                "irqbypass",
+                "kvm",
+                "kvm-amd"
+            ]
+        );
+    }
+
+    #[test]
+    fn missing_and_circular_modules_are_named() {
+        let folder = Folder::with(&[("virtio_pci.ko", "virtio-ring")]);
+        let error = in_order(&folder.0).unwrap_err().to_string();
+        assert!(error.contains("virtio-ring") && error.contains("make host"), "{error}");
+        let folder = Folder::with(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")]);
+        assert!(matches!(in_order(&folder.0), Err(PiecesError::Circle(_))));
+    }
+}

@@ -1,0 +1,135 @@
+//! Result files on their way out: they appear under their names whole, or not at all.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process,
+};
+
+/// A result file that the errand did not leave behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Where it would have come.
+    pub host: PathBuf,
+    /// Why it is not there.
+    pub why: String,
+}
+
+/// The result files of one life of the machine.
+#[derive(Debug)]
+pub struct Results {
+    files: Vec<Partial>,
+}
+
+#[derive(Debug)]
+struct Partial {
+    host: PathBuf,
+    temporary: PathBuf,
+    file: Option<File>,
+    complete: bool,
+    error: Option<String>,
+}
+
+impl Results {
+    /// Expects these.
+    pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>) -> Self {
+        Self { files: hosts.map(Partial::new).collect() }
+    }
+
+    /// Takes the next bytes of file `index`.
+    pub fn piece(&mut self, index: u32, bytes: &[u8]) -> io::Result<()> {
+        let partial = self.file(index)?;
+        partial.open()?.write_all(bytes)
+    }
+
+    /// File `index` is complete.
+    pub fn end(&mut self, index: u32) -> io::Result<()> {
+        let partial = self.file(index)?;
+        partial.open()?;
+        partial.complete = true;
+        Ok(())
+    }
+
+    /// File `index` will not come.
+    pub fn failed(&mut self, index: u32, error: String) -> io::Result<()> {
+        self.file(index)?.error = Some(error);
+        Ok(())
+    }
+
+    /// Gives the complete files their names; returns those that are missing.
+    pub fn commit(mut self) -> io::Result<Vec<Missing>> {
+        let mut missing = Vec::new();
+        for partial in &mut self.files {
+            if partial.complete {
+                fs::rename(&partial.temporary, &partial.host)?;
+                partial.file = None;
+                continue;
+            }
+            let why = partial.error.take().unwrap_or_else(|| "it was not handed back".into());
+            missing.push(Missing { host: partial.host.clone(), why });
+        }
+        Ok(missing)
+    }
+
+    fn file(&mut self, index: u32) -> io::Result<&mut Partial> {
+        self.files
+            .get_mut(index as usize)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a result nobody asked for"))
+    }
+}
+
+impl Partial {
+    fn new(host: &Path) -> Self {
+        let mut name = OsString::from(".");
+        name.push(host.file_name().unwrap_or_default());
+        name.push(format!(".{}.partial", process::id()));
+        let temporary = host.with_file_name(name);
+        Self { host: host.into(), temporary, file: None, complete: false, error: None }
+    }
+
+    fn open(&mut self) -> io::Result<&mut File> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => File::create(&self.temporary)?,
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_appear_whole_or_not_at_all() {
+        let folder = std::env::temp_dir().join(format!("pvticket-results-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.join(name));
+        let mut results = Results::expect(hosts.iter().map(PathBuf::as_path));
+        results.piece(0, b"ab").unwrap();
+        results.piece(2, b"x").unwrap();
+        results.piece(0, b"c").unwrap();
+        results.end(0).unwrap();
+        results.end(1).unwrap();
+        results.failed(3, "no such file".into()).unwrap();
+        assert!(results.piece(4, b"").is_err());
+        let missing = results.commit().unwrap();
+        assert_eq!(fs::read(&hosts[0]).unwrap(), b"abc");
+        assert_eq!(fs::read(&hosts[1]).unwrap(), b"");
+        let names: Vec<_> = missing.iter().map(|missing| missing.host.clone()).collect();
+        assert_eq!(names, hosts[2..]);
+        assert_eq!(missing[1].why, "no such file");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no partial file is left");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! Decides whether the emulated host is frozen, and what may be done about it.
+//!
+//! Pure: time comes as an argument, counted from any origin.
+//!
+//! What counts as life is what a frozen machine cannot fake: the agent's heartbeat, and every
+//! CPU's timer interrupts in it. The emulator's known defect stops one CPU's timer for good while
+//! the others go on, so that a heartbeat alone would hide it; the emulated host's kernel ticks
+//! periodically on each CPU (`nohz=off`), whatever runs there. What the *errand* does, or does
+//! not, is no sign: a guest that hangs is the guest's affair and not a freeze of its host.
+
+use std::{fmt, time::Duration};
+
+use super::wire::Beat;
+
+/// How long the emulated host may be without a sign of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// From the start of the emulator to the agent's first word.
+    pub boot: Duration,
+    /// Between heartbeats, and between timer interrupts of any one CPU.
+    pub silence: Duration,
+}
+
+/// Why the emulated host is held to be frozen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freeze {
+    /// It did not come up.
+    Boot {
+        /// Since its start.
+        after: Duration,
+    },
+    /// No heartbeat.
+    Silent {
+        /// Since the last one.
+        after: Duration,
+    },
+    /// One CPU takes no timer interrupts while others do.
+    Cpu {
+        /// Its number.
+        cpu: usize,
+        /// Since its last one.
+        after: Duration,
+    },
+}
+
+impl fmt::Display for Freeze {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boot { after } => {
+                write!(f, "it was not up {:.1} s after its start", seconds(after))
+            }
+            Self::Silent { after } => write!(f, "no heartbeat for {:.1} s", seconds(after)),
+            Self::Cpu { cpu, after } => {
+                write!(f, "its CPU {cpu} took no timer interrupt for {:.1} s", seconds(after))
+            }
+        }
+    }
+}
+
+fn seconds(time: &Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+/// Watches one life of the emulated host.
+#[derive(Debug)]
+pub struct Watch {
+    limits: Limits,
+    started: Duration,
+    last_check: Duration,
+    last_beat: Option<Duration>,
+    cpus: Vec<CpuSign>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct CpuSign {
+    ticks: u64,
+    changed: Duration,
+}
+
+/// The supervisor looks several times a second. When it did not for this long, it was stopped
+/// itself (Ctrl-Z, a suspended or starved machine), and that time is nobody's silence.
+const OWN_PAUSE: Duration = Duration::from_secs(2);
+
+impl Watch {
+    /// The emulator has just been started.
+    pub fn new(limits: Limits, now: Duration) -> Self {
+        Self { limits, started: now, last_check: now, last_beat: None, cpus: Vec::new() }
+    }
+
+    /// The agent said hello.
+    pub fn hello(&mut self, now: Duration) {
+        self.last_beat = Some(now);
+    }
+
+    /// The agent gave a sign of life.
+    pub fn beat(&mut self, beat: &Beat, now: Duration) {
+        self.last_beat = Some(now);
+        if self.cpus.len() != beat.ticks.len() {
+            self.cpus = beat.ticks.iter().map(|&ticks| CpuSign { ticks, changed: now }).collect();
+            return;
+        }
+        for (cpu, &ticks) in self.cpus.iter_mut().zip(&beat.ticks) {
+            if cpu.ticks != ticks {
+                *cpu = CpuSign { ticks, changed: now };
+            }
+        }
+    }
+
+    /// Is it frozen? To be asked several times a second.
+    pub fn check(&mut self, now: Duration) -> Option<Freeze> {
+        let pause = now.saturating_sub(self.last_check);
+        self.last_check = now;
+        if pause > OWN_PAUSE {
+            self.forgive(pause, now);
+        }
+        let Some(beat) = self.last_beat else {
+            let after = now.saturating_sub(self.started);
+            return (after > self.limits.boot).then_some(Freeze::Boot { after });
+        };
+        let after = now.saturating_sub(beat);
+        if after > self.limits.silence {
+            return Some(Freeze::Silent { after });
+        }
+        // As of the last heartbeat: in the time since then nothing is known of any CPU.
+        self.cpus.iter().enumerate().find_map(|(cpu, sign)| {
+            let after = beat.saturating_sub(sign.changed);
+            (after > self.limits.silence).then_some(Freeze::Cpu { cpu, after })
+        })
+    }
+
+    /// Moves what was seen before our own pause to after it, but not into the future.
+    fn forgive(&mut self, pause: Duration, now: Duration) {
+        let later = |time: Duration| (time + pause).min(now);
+        self.started = later(self.started);
+        self.last_beat = self.last_beat.map(later);
+        for cpu in &mut self.cpus {
+            cpu.changed = later(cpu.changed);
+        }
+    }
+}
+
+/// May the errand run a second time without anyone noticing more than the delay?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeatable {
+    /// Yes: nothing of it has been seen, and its input is still at hand.
+    Yes,
+    /// No: some output has been passed on already.
+    OutputSeen,
+    /// No: more input was used than is kept.
+    InputUsed,
+}
+
+/// What follows a freeze.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Start a new machine, with this many restarts then used.
+    Restart(u32),
+    /// End with an error.
+    GiveUp(GiveUp),
+}
+
+/// Why there is no further restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GiveUp {
+    /// All restarts are used.
+    Exhausted,
+    /// Running the errand again would repeat output.
+    OutputSeen,
+    /// The errand's input is gone.
+    InputUsed,
+}
+
+/// Decides after a freeze, when `used` of `allowed` restarts are used.
+pub fn after_freeze(used: u32, allowed: u32, repeatable: Repeatable) -> Decision {
+    match repeatable {
+        _ if used >= allowed => Decision::GiveUp(GiveUp::Exhausted),
+        Repeatable::OutputSeen => Decision::GiveUp(GiveUp::OutputSeen),
+        Repeatable::InputUsed => Decision::GiveUp(GiveUp::InputUsed),
+        Repeatable::Yes => Decision::Restart(used + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { boot: Duration::from_secs(60), silence: Duration::from_secs(20) };
+
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(100.0 + seconds)
+    }
+
+    /// Looks every quarter of a second up to `until`, as the supervisor does.
+    fn look(watch: &mut Watch, from: f64, until: f64) -> Option<(f64, Freeze)> {
+        let steps = ((until - from) / 0.25) as u32;
+        (1..=steps).find_map(|step| {
+            let now = from + f64::from(step) * 0.25;
+            watch.check(at(now)).map(|freeze| (now, freeze))
+        })
+    }
+
+    fn beat(number: u64, ticks: &[u64]) -> Beat {
+        Beat { number, ticks: ticks.to_vec(), ..Beat::default() }
+    }
+
+    #[test]
+    fn a_machine_that_does_not_come_up_is_frozen() {
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        let (when, freeze) = look(&mut watch, 0.0, 100.0).unwrap();
+        assert_eq!(when, 60.25);
+        assert!(matches!(freeze, Freeze::Boot { .. }));
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_last_sign() {
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        watch.hello(at(2.0));
+        assert_eq!(look(&mut watch, 0.0, 10.0), None);
+        watch.beat(&beat(1, &[5, 5]), at(10.0));
+        let (when, freeze) = look(&mut watch, 10.0, 100.0).unwrap();
+        assert_eq!(when, 30.25);
+        assert!(matches!(freeze, Freeze::Silent { .. }));
+    }
+
+    #[test]
+    fn one_stopped_cpu_among_living_ones_is_a_freeze() {
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        watch.hello(at(0.0));
+        let found = (0..200u64).find_map(|quarter| {
+            let now = quarter as f64 * 0.25;
+            let stopped = if now < 5.0 { quarter * 62 } else { 1240 };
+            watch.beat(&beat(quarter, &[quarter * 62, stopped]), at(now));
+            watch.check(at(now)).map(|freeze| (now, freeze))
+        });
+        let (when, freeze) = found.unwrap();
+        assert!(matches!(freeze, Freeze::Cpu { cpu: 1, .. }), "{freeze}");
+        assert!((25.0..26.0).contains(&when), "{when}");
+    }
+
+    #[test]
+    fn an_idle_errand_is_no_freeze() {
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        watch.hello(at(0.0));
+        for quarter in 0..4000u64 {
+            let now = at(quarter as f64 * 0.25);
+            watch.beat(&beat(quarter, &[quarter, quarter]), now);
+            assert_eq!(watch.check(now), None);
+        }
+    }
+
+    #[test]
+    fn our_own_pause_is_not_its_silence() {
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        watch.hello(at(1.0));
+        watch.beat(&beat(1, &[9]), at(2.0));
+        assert_eq!(look(&mut watch, 0.0, 15.0), None);
+        // Stopped for an hour; then 7 s of the 20 are left.
+        assert_eq!(watch.check(at(3615.0)), None);
+        let (when, _) = look(&mut watch, 3615.0, 3700.0).unwrap();
+        assert_eq!(when, 3622.25);
+        // A heartbeat that waited in the socket during the pause is taken first or last: no matter.
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        watch.beat(&beat(1, &[9]), at(1.0));
+        watch.beat(&beat(2, &[10]), at(3600.0));
+        assert_eq!(watch.check(at(3600.0)), None);
+        let (when, _) = look(&mut watch, 3600.0, 3700.0).unwrap();
+        assert_eq!(when, 3620.25);
+    }
+
+    #[test]
+    fn restarts_are_bounded_and_never_repeat_output() {
+        use Repeatable::{InputUsed, OutputSeen, Yes};
+        assert_eq!(after_freeze(0, 2, Yes), Decision::Restart(1));
+        assert_eq!(after_freeze(1, 2, Yes), Decision::Restart(2));
+        assert_eq!(after_freeze(2, 2, Yes), Decision::GiveUp(GiveUp::Exhausted));
+        assert_eq!(after_freeze(0, 0, Yes), Decision::GiveUp(GiveUp::Exhausted));
+        assert_eq!(after_freeze(0, 2, OutputSeen), Decision::GiveUp(GiveUp::OutputSeen));
+        assert_eq!(after_freeze(0, 2, InputUsed), Decision::GiveUp(GiveUp::InputUsed));
+    }
+}

@@ -1,0 +1,3 @@
+//! System calls that have no safe form and nothing to do with KVM.
+
+pub mod spawn;
