@@ -2,8 +2,10 @@
 
 mod boot;
 mod compare;
+mod emulate;
 mod emulated_test;
 mod host;
+mod inside;
 mod terminal;
 
 use std::process::ExitCode;
@@ -33,6 +35,9 @@ struct Cli {
 enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
+    Emulate(emulate::EmulateArgs),
+    #[command(hide = true)]
+    Exec(emulate::ExecArgs),
     #[command(hide = true)]
     EmulatedTest(emulated_test::EmulatedTestArgs),
 }
@@ -62,6 +67,8 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(&args),
+        Command::Emulate(args) => emulate::run(args),
+        Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
     };
     match result {

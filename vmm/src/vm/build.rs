@@ -111,6 +111,13 @@ impl<'a> Vm<'a> {
     }
 }
 
+/// Loads the guest into memory that is thrown away: finds what is wrong with its
+/// files without KVM.
+pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
+    let memory = map_memory(spec.memory)?;
+    LoadedGuest::load(&spec.guest, spec.vcpus, &memory).map(drop)
+}
+
 /// What the devices and threads use to call the event loop.
 struct Signals {
     ended: EventFd,

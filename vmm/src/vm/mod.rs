@@ -7,7 +7,7 @@ mod input;
 mod run;
 pub mod spec;
 
-pub use build::Vm;
+pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget};
 pub use run::{Report, Running, sum};
 pub use spec::{GuestSpec, MachineSpec, PvBackend};

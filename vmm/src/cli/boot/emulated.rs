@@ -1,10 +1,55 @@
 //! A boot in the emulated host.
 
-use anyhow::bail;
+use std::{ffi::OsString, path::Path};
 
-use super::plan::Plan;
+use anyhow::Context;
+
+use super::plan::{Mode, Plan};
+use crate::{
+    cli::{inside::Inside, terminal::RawTerminal},
+    vm::check_guest,
+};
 
 /// Boots there; gives the exit status.
-pub(super) fn run(_plan: &Plan) -> anyhow::Result<u8> {
-    bail!("wip")
+pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
+    // A bad image is found here, not after the emulated host has started.
+    check_guest(&plan.machine()?)?;
+    let terminal = match plan.mode {
+        Mode::Command => None,
+        Mode::Shell | Mode::OwnInit => {
+            RawTerminal::enter().context("cannot put the terminal into raw mode")?
+        }
+    };
+    let status = inside(plan).connect(|errand| errand.interactive = terminal.is_some()).run();
+    drop(terminal);
+    status
+}
+
+fn inside(plan: &Plan) -> Inside {
+    let mut args: Vec<OsString> = vec!["boot".into(), "--host".into(), "direct".into()];
+    for (option, value) in [
+        ("--cpus", plan.cpus.to_string()),
+        ("--mem", plan.mem.0.to_string()),
+        ("--pv", plan.pv.to_string()),
+    ] {
+        args.extend([option.into(), value.into()]);
+    }
+    if let Some(append) = &plan.append {
+        args.extend(["--append".into(), append.into()]);
+    }
+    let mut inside = Inside::new(args, plan.mem).with_kernel(&plan.kernel);
+    if let Some(busybox) = &plan.busybox {
+        inside = inside.with_busybox(busybox);
+    }
+    if let Some(initrd) = &plan.initrd {
+        let there = Path::new("/in/initrd");
+        inside = inside.with_file(initrd, there.into()).with_args(["--initrd".as_ref(), there]);
+    }
+    if let Some(stats) = &plan.stats {
+        inside = inside.with_result("--stats", stats);
+    }
+    if plan.mode == Mode::Command {
+        inside = inside.with_args(["--"]).with_args(&plan.command);
+    }
+    inside
 }

@@ -1,0 +1,72 @@
+//! `pvticket emulate`: any program in the emulated host, with our binary beside it.
+
+use std::{
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::inside::Inside;
+use crate::{guest::artifacts, units::ByteSize};
+
+/// Run a program in the emulated host: a static one brought along, or this
+/// binary (/init there). The built kernel and busybox are there too
+#[derive(Debug, Args)]
+pub struct EmulateArgs {
+    /// Memory for guests and their files
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    mem: ByteSize,
+
+    /// File to take along
+    #[arg(long = "in", value_name = "HERE:THERE", value_parser = pair)]
+    files_in: Vec<(PathBuf, PathBuf)>,
+
+    /// File to bring back
+    #[arg(long = "out", value_name = "THERE:HERE", value_parser = pair)]
+    files_out: Vec<(PathBuf, PathBuf)>,
+
+    /// Program and arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    let (one, other) = text.split_once(':').ok_or("write two paths with a colon between them")?;
+    Ok((one.into(), other.into()))
+}
+
+/// Runs the subcommand; gives the program's exit status.
+pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
+    let words = ["exec".into(), "--".into()].into_iter().chain(args.command);
+    let mut inside = Inside::new(words, args.mem);
+    // What is not built yet is not taken along; who needs it there is told there.
+    if let Ok(kernel) = artifacts::built_kernel() {
+        inside = inside.with_kernel(&kernel);
+    }
+    if let Ok(busybox) = artifacts::busybox() {
+        inside = inside.with_busybox(&busybox);
+    }
+    for (here, there) in &args.files_in {
+        inside = inside.with_file(here, there.clone());
+    }
+    inside.connect(|errand| errand.files_out.extend(args.files_out)).run()
+}
+
+/// Become another program: how `emulate` starts one there.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Replaces this process; returns only when that fails.
+pub fn exec(args: ExecArgs) -> anyhow::Result<u8> {
+    let mut words = args.command.into_iter();
+    let program = words.next().unwrap_or_default();
+    let error = Command::new(&program).args(words).exec();
+    Err(error).with_context(|| format!("cannot run {}", Path::new(&program).display()))
+}
