@@ -3,6 +3,7 @@
 pub mod boot;
 pub mod cli;
 pub mod cpio;
+pub mod doctor;
 pub mod emulated;
 pub mod guest;
 pub mod kvm;

@@ -2,6 +2,7 @@
 
 mod boot;
 mod compare;
+mod doctor;
 mod emulate;
 mod emulated_test;
 mod host;
@@ -35,6 +36,7 @@ struct Cli {
 enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
+    Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
     Exec(emulate::ExecArgs),
@@ -67,6 +69,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),

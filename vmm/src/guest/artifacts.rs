@@ -22,9 +22,6 @@ pub enum ArtifactError {
     /// `make busybox` has not run.
     #[error("no static busybox at {0}: run `make busybox`")]
     Busybox(PathBuf),
-    /// `make host` has not run.
-    #[error("no kernel for the emulated host at {0}: run `make host`")]
-    Host(PathBuf),
 }
 
 /// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
@@ -52,26 +49,6 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
     places.into_iter().find(|file| is_static(file)).ok_or(ArtifactError::Busybox(cached))
-}
-
-/// What the emulated host boots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostPieces {
-    /// Its kernel, a bzImage.
-    pub kernel: PathBuf,
-    /// Directory of its KVM modules.
-    pub modules: PathBuf,
-}
-
-/// The emulated host's pieces, of `make host`.
-pub fn host_pieces() -> Result<HostPieces, ArtifactError> {
-    let current = cache_dir()?.join("host/current");
-    let pieces = HostPieces { kernel: current.join("vmlinuz"), modules: current.join("modules") };
-    if pieces.kernel.is_file() && pieces.modules.is_dir() {
-        Ok(pieces)
-    } else {
-        Err(ArtifactError::Host(current))
-    }
 }
 
 /// Is it an ELF file for x86-64 that needs no dynamic loader?

@@ -1,5 +1,6 @@
 //! The only place that talks to KVM, and the only one with `unsafe`.
 
+pub mod caps;
 pub mod futex;
 pub mod host;
 pub mod signal;

@@ -128,7 +128,7 @@ impl KvmVm {
     }
 }
 
-fn open() -> Result<Kvm, KvmError> {
+pub(super) fn open() -> Result<Kvm, KvmError> {
     let path = Path::new(DEV_KVM);
     let kvm = Kvm::new().map_err(|errno| {
         match std::io::Error::from_raw_os_error(errno.errno()).kind() {

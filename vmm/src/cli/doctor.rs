@@ -1,0 +1,66 @@
+//! `pvticket doctor`: what this host can do, and what to do about it.
+
+use std::io::{self, Write};
+
+use clap::Args;
+
+use super::{
+    FAILURE,
+    host::{self, GuestClass, HostMode, Place},
+};
+use crate::{
+    doctor::{Facts, GuestRuns, Report, advice},
+    emulated::Pieces,
+    guest::artifacts,
+    kvm::KvmKind,
+};
+
+/// Say what this host can do, where guests will run and why, and what to
+/// install or change for more. Exit status 1 when no guest can run
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// The same facts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    let kind = KvmKind::detect();
+    let facts = Facts::collect(kind);
+    let guests = vec![runs(GuestClass::Linux, kind), runs(GuestClass::Payload, kind)];
+    let next = advice::next_steps(&facts, &guests);
+    let report = Report { facts, guests, next };
+    let text =
+        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
+    // A reader that has seen enough, such as `head`, is no failure.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(if report.anything_runs() { 0 } else { FAILURE })
+}
+
+/// Where a guest will run, and what it lacks there.
+fn runs(class: GuestClass, kind: KvmKind) -> GuestRuns {
+    let choice = host::choose(HostMode::Auto, class, kind);
+    let mut missing = Vec::new();
+    if choice.place == Place::Emulated
+        && let Err(error) = Pieces::find()
+    {
+        missing.push(error.to_string());
+    }
+    if class == GuestClass::Linux {
+        missing.extend(artifacts::busybox().err().map(|error| error.to_string()));
+        missing.extend(artifacts::built_kernel().err().map(|error| error.to_string()));
+    }
+    GuestRuns {
+        guest: match class {
+            GuestClass::Linux => "linux",
+            GuestClass::Payload => "payload",
+        },
+        host: match choice.place {
+            Place::Direct => "direct",
+            Place::Emulated => "emulated",
+        },
+        why: choice.why,
+        missing,
+    }
+}

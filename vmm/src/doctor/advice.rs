@@ -1,0 +1,182 @@
+//! What to do next on such a host. Pure: facts in, sentences out.
+
+use super::{Facts, GuestRuns, cpu_list};
+use crate::kvm::KvmKind;
+
+/// The most useful first; never empty.
+pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
+    let mut steps = Vec::new();
+    steps.extend(missing(facts, guests));
+    steps.extend(kvm(facts));
+    if steps.is_empty() {
+        steps.push("nothing is missing: run `make run`, or `pvticket boot` for a shell".into());
+    }
+    steps.extend(measuring(facts));
+    steps
+}
+
+/// What stands in the way of a guest, and of building.
+fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
+    let mut steps: Vec<String> = guests.iter().flat_map(|guest| guest.missing.clone()).collect();
+    steps.extend(facts.artifacts.iter().filter_map(|artifact| artifact.problem.clone()));
+    let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
+    let tools: Vec<&str> = absent.map(|tool| tool.name).collect();
+    if !tools.is_empty() {
+        let (tools, setup) = (tools.join(", "), "sh guest-kernel-config/setup.sh");
+        steps.push(format!("not found: {tools}. `{setup}` installs what is needed"));
+    }
+    let mut seen = Vec::new();
+    steps.retain(|step| {
+        let new = !seen.contains(step);
+        seen.push(step.clone());
+        new
+    });
+    steps
+}
+
+fn kvm(facts: &Facts) -> Option<String> {
+    let flag = |name: &str| facts.cpu.flags.get(name).copied().unwrap_or(false);
+    let in_vm = "this host is a VM: turn on nested virtualization for it, where it is run";
+    match facts.kvm.known {
+        KvmKind::Hardware => None,
+        KvmKind::Denied => Some(match &facts.kvm.group {
+            Some(group) => {
+                format!("for KVM without root: sudo usermod -aG {group} $USER, then log in again")
+            }
+            None => "for KVM without root: give /dev/kvm to a group \
+                (sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm) and join it"
+                .into(),
+        }),
+        KvmKind::Absent if flag("vmx") => Some("for KVM: sudo modprobe kvm_intel".into()),
+        KvmKind::Absent if flag("svm") => Some("for KVM: sudo modprobe kvm_amd".into()),
+        KvmKind::Absent if flag("hypervisor") => Some(format!("for KVM: {in_vm}")),
+        KvmKind::Absent => {
+            Some("for KVM: turn on VT-x or AMD-V (SVM) in the firmware's settings".into())
+        }
+        KvmKind::Software if flag("hypervisor") => {
+            Some(format!("for Linux guests at full speed: {in_vm}"))
+        }
+        KvmKind::Software => {
+            Some("for Linux guests at full speed: use a host with VT-x or AMD-V".into())
+        }
+    }
+}
+
+/// Settings that change figures: nothing is wrong with them, but one should know.
+fn measuring(facts: &Facts) -> Vec<String> {
+    let mut notes = Vec::new();
+    if facts.cpu.smt == Some(true) && facts.cpu.one_per_core.len() < facts.cpu.allowed.len() {
+        notes.push(format!(
+            "when measuring: hardware threads share cores; take one of each: --cpus {}",
+            cpu_list(&facts.cpu.one_per_core)
+        ));
+    }
+    if facts.cpu.allowed.len() < facts.cpu.online {
+        notes.push(format!(
+            "when measuring: only CPUs {} of {} may be used (taskset or a container's limit)",
+            cpu_list(&facts.cpu.allowed),
+            facts.cpu.online
+        ));
+    }
+    if facts.kvm.known == KvmKind::Hardware
+        && let Some(nanos @ 1..) = facts.kvm.halt_poll_ns
+    {
+        notes.push(format!(
+            "when measuring halts: KVM polls {} us before a vCPU sleeps; without: \
+             echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns",
+            nanos / 1000
+        ));
+    }
+    if facts.cpu.hypervisor.is_some() || facts.system.hypervisor_type.is_some() {
+        notes.push(
+            "when measuring: this host is a VM, whose CPUs are taken away at times: \
+             trust only runs that alternate, with their spread"
+                .into(),
+        );
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::doctor::{cpu::CpuFacts, kvm::KvmFacts, system::SystemFacts, tools::Artifact};
+
+    fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
+        let none = crate::doctor::files::Files::below(std::path::Path::new("/nonexistent"));
+        let mut kvm = KvmFacts::read(&none, KvmKind::Absent);
+        kvm.known = kind;
+        kvm.group = Some("kvm".into());
+        Facts {
+            kvm,
+            cpu: CpuFacts {
+                vendor: None,
+                model: None,
+                flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
+                online: 4,
+                allowed: vec![0, 1, 2, 3],
+                smt: Some(false),
+                one_per_core: vec![0, 1, 2, 3],
+                hypervisor: None,
+            },
+            system: SystemFacts {
+                kernel: None,
+                preemption: None,
+                hypervisor_type: None,
+                steal_percent: None,
+                transparent_huge_pages: None,
+                clocksource: None,
+            },
+            tools: Vec::new(),
+            artifacts: Vec::new(),
+        }
+    }
+
+    fn first(kind: KvmKind, flags: &[&'static str]) -> String {
+        next_steps(&facts(kind, flags), &[]).remove(0)
+    }
+
+    #[test]
+    fn each_kind_of_kvm_has_its_cure() {
+        assert!(first(KvmKind::Hardware, &["vmx"]).starts_with("nothing is missing"));
+        assert!(first(KvmKind::Denied, &[]).contains("usermod -aG kvm"));
+        assert!(first(KvmKind::Absent, &["vmx"]).contains("modprobe kvm_intel"));
+        assert!(first(KvmKind::Absent, &["svm"]).contains("modprobe kvm_amd"));
+        assert!(first(KvmKind::Absent, &["hypervisor"]).contains("nested"));
+        assert!(first(KvmKind::Absent, &[]).contains("firmware"));
+        assert!(first(KvmKind::Software, &["hypervisor"]).contains("nested"));
+        assert!(first(KvmKind::Software, &[]).contains("VT-x or AMD-V"));
+    }
+
+    #[test]
+    fn what_is_missing_comes_first_and_once() {
+        let mut facts = facts(KvmKind::Software, &[]);
+        let problem = "no kernel: run `make kernel`".to_owned();
+        facts.artifacts =
+            vec![Artifact { name: "kernel", path: None, problem: Some(problem.clone()) }];
+        let guests = [GuestRuns {
+            guest: "linux",
+            host: "emulated",
+            why: "",
+            missing: vec![problem.clone()],
+        }];
+        let steps = next_steps(&facts, &guests);
+        assert_eq!(steps[0], problem);
+        assert_eq!(steps.iter().filter(|step| **step == problem).count(), 1);
+    }
+
+    #[test]
+    fn settings_that_change_figures_are_named() {
+        let mut facts = facts(KvmKind::Hardware, &["svm"]);
+        facts.kvm.halt_poll_ns = Some(200_000);
+        facts.cpu.smt = Some(true);
+        facts.cpu.one_per_core = vec![0, 1];
+        facts.cpu.online = 8;
+        let steps = next_steps(&facts, &[]).join("\n");
+        assert!(steps.contains("--cpus 0-1"), "{steps}");
+        assert!(steps.contains("0-3 of 8"), "{steps}");
+        assert!(steps.contains("polls 200 us"), "{steps}");
+    }
+}

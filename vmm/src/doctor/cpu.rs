@@ -1,0 +1,125 @@
+//! The CPUs: kind, flags that matter, how many may be used.
+
+use std::{arch::x86_64::__cpuid, collections::BTreeMap};
+
+use serde::Serialize;
+
+use super::files::Files;
+use crate::kvm::host::has_flag;
+
+/// Flags of `/proc/cpuinfo` that decide something here.
+const FLAGS: [&str; 7] =
+    ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
+
+/// The CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CpuFacts {
+    /// For example `AuthenticAMD`.
+    pub vendor: Option<String>,
+    /// For example `AMD EPYC`.
+    pub model: Option<String>,
+    /// Those of interest, there or not.
+    pub flags: BTreeMap<&'static str, bool>,
+    /// CPUs that are on line.
+    pub online: usize,
+    /// CPUs that this process may use.
+    pub allowed: Vec<usize>,
+    /// Do hardware threads share cores?
+    pub smt: Option<bool>,
+    /// Of the CPUs that may be used, one of each core: what overcommit is best measured on.
+    pub one_per_core: Vec<usize>,
+    /// The hypervisor this host runs under, by its own name.
+    pub hypervisor: Option<String>,
+}
+
+impl CpuFacts {
+    pub(super) fn read(files: &Files, allowed: &[usize]) -> Self {
+        let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
+        let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
+        let hypervisor = flags["hypervisor"].then(hypervisor_name);
+        Self {
+            vendor: field(&cpuinfo, "vendor_id"),
+            model: field(&cpuinfo, "model name"),
+            online: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
+            smt: files.flag("/sys/devices/system/cpu/smt/active"),
+            one_per_core: one_per_core(files, allowed),
+            allowed: allowed.into(),
+            flags,
+            hypervisor,
+        }
+    }
+}
+
+fn field(cpuinfo: &str, name: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// Keeps of each core the first CPU. One whose core is unknown stands for itself.
+fn one_per_core(files: &Files, allowed: &[usize]) -> Vec<usize> {
+    let siblings = |cpu: &usize| {
+        files.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
+    };
+    let mut seen = Vec::new();
+    allowed
+        .iter()
+        .copied()
+        .filter(|cpu| match siblings(cpu) {
+            Some(core) if seen.contains(&core) => false,
+            Some(core) => {
+                seen.push(core);
+                true
+            }
+            None => true,
+        })
+        .collect()
+}
+
+/// The twelve bytes of CPUID leaf 0x4000_0000 (EBX, ECX, EDX), which hypervisors agree on.
+fn hypervisor_name() -> String {
+    let leaf = __cpuid(0x4000_0000);
+    let bytes: Vec<u8> =
+        [leaf.ebx, leaf.ecx, leaf.edx].iter().flat_map(|register| register.to_le_bytes()).collect();
+    let name = String::from_utf8_lossy(&bytes);
+    name.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::files::made_up;
+
+    const TWO: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: A CPU @ 2 GHz\n\
+        flags\t\t: fpu vmx x2apic\n\nprocessor\t: 1\nvendor_id\t: GenuineIntel\n";
+
+    #[test]
+    fn cpuinfo_is_read() {
+        let files = made_up::host("cpu", &[("proc/cpuinfo", TWO)]);
+        let cpu = CpuFacts::read(&files, &[0, 1]);
+        assert_eq!(cpu.vendor.as_deref(), Some("GenuineIntel"));
+        assert_eq!(cpu.model.as_deref(), Some("A CPU @ 2 GHz"));
+        assert_eq!(cpu.online, 2);
+        assert!(cpu.flags["vmx"] && cpu.flags["x2apic"]);
+        assert!(!cpu.flags["svm"] && !cpu.flags["hypervisor"]);
+        assert_eq!((cpu.smt, cpu.hypervisor), (None, None));
+        assert_eq!(cpu.one_per_core, [0, 1]);
+    }
+
+    #[test]
+    fn one_cpu_of_each_core_is_kept() {
+        let sibling =
+            |cpu| format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let (a, b, c, d) = (sibling(0), sibling(1), sibling(2), sibling(3));
+        let files = made_up::host(
+            "cores",
+            &[
+                (a.as_str(), "0,2\n"),
+                (b.as_str(), "1,3\n"),
+                (c.as_str(), "0,2\n"),
+                (d.as_str(), "1,3\n"),
+            ],
+        );
+        assert_eq!(one_per_core(&files, &[0, 1, 2, 3]), [0, 1]);
+        assert_eq!(one_per_core(&files, &[2, 3]), [2, 3]);
+    }
+}

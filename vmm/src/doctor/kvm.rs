@@ -1,0 +1,125 @@
+//! The host's KVM and the settings that change what is measured on it.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use serde::Serialize;
+
+use super::files::Files;
+use crate::kvm::{KvmKind, caps::Capabilities, host::DEV_KVM};
+
+/// KVM.
+#[derive(Debug, Clone, Serialize)]
+pub struct KvmFacts {
+    /// `hardware`, `software`, `absent` or `denied`.
+    pub kind: &'static str,
+    #[serde(skip)]
+    pub(super) known: KvmKind,
+    /// Its vendor module: `kvm_intel`, `kvm_amd` or another.
+    pub module: Option<String>,
+    /// The group that may open `/dev/kvm`, if a group may.
+    pub group: Option<String>,
+    /// What it answers, if it can be asked.
+    pub capabilities: Option<Capabilities>,
+    /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
+    pub halt_poll_ns: Option<u64>,
+    /// Does the CPU report a guest that spins in PAUSE loops, so that KVM runs another vCPU?
+    pub pause_loop_exiting: Option<bool>,
+    /// Do interrupts reach guests without an exit (APICv, AVIC)?
+    pub interrupt_virtualization: Option<bool>,
+    /// May its guests use VT-x or AMD-V themselves?
+    pub nested: Option<bool>,
+}
+
+impl KvmFacts {
+    pub(super) fn read(files: &Files, known: KvmKind) -> Self {
+        let module = vendor_module(files);
+        let usable = known.runs_payload();
+        let parameter = |name: &str| {
+            let module = module.as_deref()?;
+            Some(format!("/sys/module/{module}/parameters/{name}"))
+        };
+        let amd = module.as_deref() == Some("kvm_amd");
+        Self {
+            kind: match known {
+                KvmKind::Hardware => "hardware",
+                KvmKind::Software => "software",
+                KvmKind::Absent => "absent",
+                KvmKind::Denied => "denied",
+            },
+            known,
+            group: group(files),
+            capabilities: usable.then(Capabilities::query).and_then(Result::ok),
+            halt_poll_ns: files.number("/sys/module/kvm/parameters/halt_poll_ns"),
+            pause_loop_exiting: parameter(if amd { "pause_filter_count" } else { "ple_gap" })
+                .and_then(|path| files.flag(&path)),
+            interrupt_virtualization: parameter(if amd { "avic" } else { "enable_apicv" })
+                .and_then(|path| files.flag(&path)),
+            nested: parameter("nested").and_then(|path| files.flag(&path)),
+            module,
+        }
+    }
+}
+
+/// `/sys/module/kvm_*`; built-in ones show there too if they have parameters.
+fn vendor_module(files: &Files) -> Option<String> {
+    files.names("/sys/module").into_iter().find(|name| name.starts_with("kvm_"))
+}
+
+/// The name of the group of `/dev/kvm`, if its mode lets the group read and write.
+fn group(files: &Files) -> Option<String> {
+    const GROUP_READ_WRITE: u32 = 0o060;
+    let metadata = fs::metadata(DEV_KVM).ok()?;
+    let allowed = metadata.mode() & GROUP_READ_WRITE == GROUP_READ_WRITE;
+    allowed.then(|| name_of_group(&files.text("/etc/group")?, metadata.gid())).flatten()
+}
+
+fn name_of_group(groups: &str, gid: u32) -> Option<String> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::files::made_up;
+
+    #[test]
+    fn settings_of_amd_and_intel_are_found() {
+        let amd = made_up::host(
+            "amd",
+            &[
+                ("sys/module/kvm/parameters/halt_poll_ns", "200000"),
+                ("sys/module/kvm_amd/parameters/pause_filter_count", "3000"),
+                ("sys/module/kvm_amd/parameters/avic", "N"),
+                ("sys/module/kvm_amd/parameters/nested", "1"),
+            ],
+        );
+        let facts = KvmFacts::read(&amd, KvmKind::Denied);
+        assert_eq!(facts.kind, "denied");
+        assert_eq!(facts.halt_poll_ns, Some(200_000));
+        assert_eq!(facts.pause_loop_exiting, Some(true));
+        assert_eq!(facts.interrupt_virtualization, Some(false));
+        assert_eq!(facts.nested, Some(true));
+        let intel = made_up::host(
+            "intel",
+            &[
+                ("sys/module/kvm_intel/parameters/ple_gap", "0"),
+                ("sys/module/kvm_intel/parameters/enable_apicv", "Y"),
+            ],
+        );
+        let facts = KvmFacts::read(&intel, KvmKind::Absent);
+        assert_eq!(facts.pause_loop_exiting, Some(false));
+        assert_eq!(facts.interrupt_virtualization, Some(true));
+        assert_eq!((facts.nested, facts.halt_poll_ns), (None, None));
+    }
+
+    #[test]
+    fn groups_have_names() {
+        let groups = "root:x:0:\nkvm:x:104:me\n";
+        assert_eq!(name_of_group(groups, 104).as_deref(), Some("kvm"));
+        assert_eq!(name_of_group(groups, 5), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! A report for people.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{
+    Facts, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, system::SystemFacts, tools::Artifact,
+    tools::Tool,
+};
+use crate::kvm::KvmKind;
+
+/// Columns of a row's name.
+const NAME: usize = 22;
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Facts { kvm, cpu, system, tools, artifacts } = &self.facts;
+        section(f, "KVM", &kvm_rows(kvm))?;
+        section(f, "CPU", &cpu_rows(cpu))?;
+        section(f, "System", &system_rows(system, cpu))?;
+        section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
+        section(f, "Ours", &artifacts.iter().map(artifact_row).collect::<Vec<_>>())?;
+        section(f, "Where guests run", &self.guests.iter().map(guest_row).collect::<Vec<_>>())?;
+        writeln!(f, "What to do next")?;
+        self.next.iter().try_for_each(|step| writeln!(f, "  - {step}"))
+    }
+}
+
+type Row = (String, String);
+
+fn row(name: &str, value: impl Into<String>) -> Row {
+    (name.into(), value.into())
+}
+
+fn section(f: &mut Formatter<'_>, title: &str, rows: &[Row]) -> fmt::Result {
+    writeln!(f, "{title}")?;
+    rows.iter().try_for_each(|(name, value)| writeln!(f, "  {name:<NAME$} {value}"))?;
+    writeln!(f)
+}
+
+fn known(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "unknown".into(), |value| value.to_string())
+}
+
+fn yes_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
+    let kind = match kvm.known {
+        KvmKind::Hardware => "hardware: VT-x or AMD-V; every guest runs",
+        KvmKind::Software => "software: ring-3 guests run natively, guest kernels do not",
+        KvmKind::Absent => "none: there is no /dev/kvm",
+        KvmKind::Denied => "no permission to open /dev/kvm",
+    };
+    let mut rows = vec![row("kind", kind)];
+    if let Some(module) = &kvm.module {
+        rows.push(row("module", module.as_str()));
+    }
+    if let Some(capabilities) = &kvm.capabilities {
+        let (version, vcpus) = (capabilities.api_version, capabilities.max_vcpus);
+        let features = &capabilities.features;
+        let named = |wanted: bool| {
+            let names = features.iter().filter(|(_, there)| **there == wanted);
+            names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+        };
+        rows.push(row("API", format!("version {version}, up to {vcpus} vCPUs a machine")));
+        rows.push(row("can", named(true)));
+        if features.values().any(|there| !there) {
+            rows.push(row("cannot", named(false)));
+        }
+    }
+    if let Some(nanos) = kvm.halt_poll_ns {
+        let text = if nanos == 0 { "off".into() } else { format!("{} us", nanos / 1000) };
+        rows.push(row("halt polling", text));
+    }
+    let settings = [
+        ("pause-loop exiting", kvm.pause_loop_exiting),
+        ("APICv / AVIC", kvm.interrupt_virtualization),
+        ("nested guests", kvm.nested),
+    ];
+    let told = settings.iter().filter_map(|(name, value)| Some((*name, (*value)?)));
+    rows.extend(told.map(|(name, value)| row(name, yes_no(value))));
+    rows
+}
+
+fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
+    let named = |wanted: bool| {
+        let names = cpu.flags.iter().filter(|(_, there)| **there == wanted);
+        names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
+    };
+    let vendor = cpu.vendor.as_deref().unwrap_or("unknown vendor");
+    let smt = match cpu.smt {
+        Some(true) => "on: hardware threads share cores",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    vec![
+        row("model", format!("{} ({vendor})", known(cpu.model.as_ref()))),
+        row("flags", named(true)),
+        row("without", named(false)),
+        row(
+            "CPUs",
+            format!("{} on line, this process may use {}", cpu.online, cpu_list(&cpu.allowed)),
+        ),
+        row("SMT", smt),
+    ]
+}
+
+fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
+    let mut rows = vec![
+        row(
+            "kernel",
+            format!(
+                "{}, preemption {}",
+                known(system.kernel.as_ref()),
+                known(system.preemption.as_ref())
+            ),
+        ),
+        row("clock source", known(system.clocksource.as_ref())),
+        row("huge pages", known(system.transparent_huge_pages.as_ref())),
+    ];
+    if let Some(above) = cpu.hypervisor.as_ref().or(system.hypervisor_type.as_ref()) {
+        rows.push(row("runs under", format!("{above}: this host is a VM itself")));
+    }
+    if let Some(steal) = system.steal_percent {
+        rows.push(row("stolen CPU time", format!("{steal} % since boot")));
+    }
+    rows
+}
+
+fn tool_row(tool: &Tool) -> Row {
+    let found = match (&tool.path, &tool.version) {
+        (None, _) => format!("not found ({})", tool.purpose),
+        (Some(path), None) => path.display().to_string(),
+        (Some(path), Some(version)) => format!("{version:<10} {}", path.display()),
+    };
+    row(tool.name, found)
+}
+
+fn artifact_row(artifact: &Artifact) -> Row {
+    let place = artifact.path.as_ref().map(|path| path.display().to_string());
+    row(artifact.name, place.unwrap_or_else(|| "missing".into()))
+}
+
+fn guest_row(guest: &super::GuestRuns) -> Row {
+    let ready = if guest.missing.is_empty() { "" } else { "; not yet: see below" };
+    row(guest.guest, format!("{:<9} {}{ready}", guest.host, guest.why))
+}

@@ -1,0 +1,128 @@
+//! Programs of the host, and our own things in the cache.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+};
+
+use serde::Serialize;
+
+use crate::{emulated::Pieces, guest::artifacts};
+
+/// A program that is used, or was looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tool {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is good for.
+    pub purpose: &'static str,
+    /// Does anything fail without it? Package tools only save work.
+    pub needed: bool,
+    /// Where it is.
+    pub path: Option<PathBuf>,
+    /// What it says of its version.
+    pub version: Option<String>,
+}
+
+/// Something that `make` builds or fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Artifact {
+    /// What it is.
+    pub name: &'static str,
+    /// Where it is.
+    pub path: Option<PathBuf>,
+    /// What is missing, and which target of `make` brings it.
+    pub problem: Option<String>,
+}
+
+const HOST: &str = "the emulated host";
+const RUST: &str = "building pvticket";
+const KERNEL: &str = "building the guest kernel";
+const SETUP: &str = "setting up";
+
+/// Name, purpose, and whether its version is worth the time to ask.
+const TOOLS: [(&str, &str, bool); 10] = [
+    ("qemu-system-x86_64", HOST, true),
+    ("cargo", RUST, true),
+    ("rustc", RUST, true),
+    ("gcc", KERNEL, true),
+    ("make", KERNEL, false),
+    ("flex", KERNEL, false),
+    ("bison", KERNEL, false),
+    ("bc", KERNEL, false),
+    ("dpkg", SETUP, false),
+    ("apt-get", SETUP, false),
+];
+
+/// Looks for all of them, asking for versions at the same time.
+pub(super) fn find_tools() -> Vec<Tool> {
+    thread::scope(|scope| {
+        TOOLS
+            .map(|(name, purpose, ask)| {
+                scope.spawn(move || {
+                    let path = on_path(name);
+                    let version = path.as_deref().filter(|_| ask).and_then(version);
+                    Tool { name, purpose, needed: purpose != SETUP, path, version }
+                })
+            })
+            .into_iter()
+            .filter_map(|thread| thread.join().ok())
+            .collect()
+    })
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn version(program: &Path) -> Option<String> {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(|| first_version(&text)).flatten()
+}
+
+/// The first word of the first line that looks like a version, without a distribution's suffix.
+fn first_version(text: &str) -> Option<String> {
+    let line = text.lines().next()?;
+    let mut words = line.split(|c: char| c.is_whitespace() || "(),".contains(c));
+    let looks = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    let word = words.find(looks)?;
+    Some(word.split(['-', '+', '~']).next().unwrap_or(word).to_owned())
+}
+
+/// Looks into the cache.
+pub(super) fn find_artifacts() -> Vec<Artifact> {
+    vec![
+        artifact("PV ticketlock kernel", artifacts::built_kernel()),
+        artifact("emulated host's kernel", Pieces::find().map(|pieces| pieces.kernel)),
+        artifact("busybox for guests", artifacts::busybox()),
+    ]
+}
+
+fn artifact<E: std::fmt::Display>(name: &'static str, found: Result<PathBuf, E>) -> Artifact {
+    match found {
+        Ok(path) => Artifact { name, path: Some(path), problem: None },
+        Err(error) => Artifact { name, path: None, problem: Some(error.to_string()) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (text, version) in [
+            ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\nCopyright", Some("7.2.22")),
+            ("cargo 1.95.0 (f2d3ce0bd 2026-03-21)\n", Some("1.95.0")),
+            ("gcc (Debian 12.2.0-14+deb12u1) 12.2.0\n", Some("12.2.0")),
+            ("what?\n", None),
+            ("", None),
+        ] {
+            assert_eq!(first_version(text).as_deref(), version, "{text}");
+        }
+    }
+}
