@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
-        Command::Compare(args) => compare::run(&args),
+        Command::Compare(args) => compare::run(args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),

@@ -2,4 +2,5 @@
 
 pub mod artifacts;
 pub mod initrd;
+pub mod linux;
 pub mod payload;

@@ -119,16 +119,25 @@ fn row(samples: &LevelSamples, backend: PvBackend) -> Option<Row> {
     let rate = stats::summarise(&rates(samples, backend))?;
     let total = |figure: fn(&Sample) -> u64| samples.of(backend).map(figure).sum::<u64>();
     let seconds: f64 = samples.of(backend).map(|sample| sample.seconds).sum();
-    let acquisitions = total(Sample::acquisitions);
     Some(Row {
         backend,
         rate,
         halts: total(|sample| sample.halts) as f64 / seconds,
         kicks: total(|sample| sample.kicks) as f64 / seconds,
-        slow: (acquisitions > 0).then(|| total(|sample| sample.slow) as f64 / acquisitions as f64),
+        slow: slow_share(samples.of(backend)),
         fairness: median_fairness(samples.of(backend)),
         violations: total(|sample| sample.violations),
     })
+}
+
+/// None when there are no acquisitions, or the lock does not count the slow ones.
+fn slow_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+    let (mut slow, mut all) = (0, 0);
+    for sample in samples {
+        slow += sample.slow?;
+        all += sample.acquisitions();
+    }
+    (all > 0).then(|| slow as f64 / all as f64)
 }
 
 fn median_fairness<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Fairness> {
@@ -216,7 +225,7 @@ mod tests {
     fn a_level_of_known_samples() {
         let mut samples = level(&[100, 200], &[300, 800]);
         samples.runs[2].sample.halts = 50;
-        samples.runs[2].sample.slow = 110;
+        samples.runs[2].sample.slow = Some(110);
         samples.runs[3].sample.violations = 2;
         let report = LevelReport::new(&plan(2), &samples);
         assert_eq!(report.overcommit, 1.5);

@@ -1,13 +1,13 @@
 //! One run: a fresh machine, one lock, a number of vCPUs, a span of time.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use serde::Serialize;
 use thiserror::Error;
 
 use super::Interrupt;
 use crate::{
-    guest::payload::SharedError,
+    guest::{initrd::InitrdError, payload::SharedError},
     machine::counters::Counts,
     units::{CpuList, VcpuCount},
     vm::{PvBackend, VmError},
@@ -35,8 +35,8 @@ pub struct Sample {
     pub seconds: f64,
     /// Acquisitions of each vCPU.
     pub operations: Vec<u64>,
-    /// Acquisitions that had to wait.
-    pub slow: u64,
+    /// Acquisitions that had to wait, if the lock counts them.
+    pub slow: Option<u64>,
     /// Halts that the guest counted.
     pub halts: u64,
     /// Kicks that the guest counted.
@@ -74,6 +74,23 @@ pub enum CellError {
     /// The machine ended before the measurement did.
     #[error("the guest ended early: {0}")]
     EndedEarly(String),
+    /// The guest's initrd.
+    #[error(transparent)]
+    Initrd(#[from] InitrdError),
+    /// What the guest printed is no result.
+    #[error("cannot read the guest's result {0:?}: {1}")]
+    Result(String, serde_json::Error),
+    /// The guest's locks are not what was asked for.
+    #[error("the guest's locks are served by '{found}', not by '{asked}'")]
+    Backend {
+        /// As the guest says.
+        found: String,
+        /// As the machine offers.
+        asked: PvBackend,
+    },
+    /// A descriptor to interrupt the machine by.
+    #[error("cannot set up an interrupt: {0}")]
+    Descriptor(io::Error),
     /// Some vCPUs did not come to the start.
     #[error("{arrived} of {vcpus} vCPUs came to the start within {} s", waited.as_secs())]
     NotArrived {
@@ -101,7 +118,7 @@ mod tests {
         let mut sample = Sample {
             seconds: 0.5,
             operations: vec![10, 30],
-            slow: 0,
+            slow: Some(0),
             halts: 0,
             kicks: 0,
             violations: 0,

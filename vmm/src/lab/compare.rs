@@ -142,7 +142,7 @@ pub(super) mod tests {
         Sample {
             seconds: 1.0,
             operations: vec![rate],
-            slow: 0,
+            slow: Some(0),
             halts: 0,
             kicks: 0,
             violations: 0,
@@ -192,7 +192,7 @@ pub(super) mod tests {
 
     fn go(interrupt_after: usize, fail: bool) -> Result<(Script, Comparison), LabError> {
         let script = Script { made: RefCell::default(), interrupt_after, fail };
-        let comparison = compare(&plan(), &script, &Interrupt::new(), &mut Silent)?;
+        let comparison = compare(&plan(), &script, &Interrupt::never(), &mut Silent)?;
         Ok((script, comparison))
     }
 

@@ -1,6 +1,8 @@
 //! Ctrl-C, seen by whoever waits.
 
 use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -9,27 +11,50 @@ use std::{
     time::{Duration, Instant},
 };
 
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+    low_level::pipe,
+};
+
 /// Longest sleep without a look at the flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A flag that ends an experiment early. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    flag: Arc<AtomicBool>,
+    /// Becomes readable when it is raised, and stays so.
+    descriptor: Option<Arc<OwnedFd>>,
+}
 
 impl Interrupt {
-    /// A flag that nobody has raised.
-    pub fn new() -> Self {
+    /// A flag that nobody raises.
+    pub fn never() -> Self {
         Self::default()
     }
 
-    /// The flag itself, for a signal handler to set.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        self.0.clone()
+    /// A flag that SIGINT, SIGTERM and SIGHUP raise, and do nothing else from now
+    /// on.
+    pub fn on_signals() -> io::Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let (read, write) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register(signal, flag.clone())?;
+            pipe::register(signal, write.try_clone()?)?;
+        }
+        Ok(Self { flag, descriptor: Some(Arc::new(read.into())) })
+    }
+
+    /// A descriptor that becomes readable when the flag is raised, if anything
+    /// raises it.
+    pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        self.descriptor.as_ref().map(|descriptor| descriptor.try_clone()).transpose()
     }
 
     /// Has it been raised?
     pub fn raised(&self) -> bool {
-        self.0.load(SeqCst)
+        self.flag.load(SeqCst)
     }
 
     /// Sleeps until `deadline`; `false`: interrupted before.
@@ -52,11 +77,11 @@ mod tests {
 
     #[test]
     fn sleeps_to_the_end_unless_raised() {
-        let interrupt = Interrupt::new();
+        let interrupt = Interrupt::never();
         let start = Instant::now();
         assert!(interrupt.sleep_until(start + Duration::from_millis(20)));
         assert!(start.elapsed() >= Duration::from_millis(20));
-        interrupt.flag().store(true, SeqCst);
+        interrupt.flag.store(true, SeqCst);
         assert!(!interrupt.clone().sleep_until(start + Duration::from_secs(3600)));
     }
 }

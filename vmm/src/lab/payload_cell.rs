@@ -94,7 +94,7 @@ fn measure(
     Ok(Sample {
         seconds: (end - start).as_secs_f64(),
         operations: grown(|slot| slot.operations),
-        slow: total(|slot| slot.slow),
+        slow: Some(total(|slot| slot.slow)),
         halts: total(|slot| slot.halts),
         kicks: total(|slot| slot.kicks),
         violations: after.iter().map(|slot| slot.violations).sum(),

@@ -57,10 +57,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// The levels of a comparison unless others are asked for.
-    pub const DEFAULT: [Level; 4] =
-        [Level::Ratio(1.0), Level::Ratio(1.5), Level::Ratio(2.0), Level::Ratio(4.0)];
-
     fn vcpus(self, cpus: usize) -> Result<VcpuCount, PlanError> {
         match self {
             Level::Count(vcpus) => Ok(vcpus),
@@ -73,6 +69,15 @@ impl Level {
                     vcpus,
                 })
             }
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Count(vcpus) => vcpus.fmt(f),
+            Level::Ratio(ratio) => write!(f, "{ratio}x"),
         }
     }
 }
@@ -105,12 +110,6 @@ impl FromStr for Seconds {
             }
             _ => Err(PlanError::Seconds(text.into())),
         }
-    }
-}
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_secs_f64().fmt(f)
     }
 }
 
@@ -197,16 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn default_levels_are_ratios_of_the_cpus() {
-        assert_eq!(counts(&Level::DEFAULT, "0-1"), [2, 3, 4, 8]);
-        assert_eq!(counts(&Level::DEFAULT, "0-7"), [8, 12, 16, 32]);
-        assert_eq!(counts(&Level::DEFAULT, "3"), [1, 2, 4], "rounded up, without repeats");
+    fn ratios_are_of_the_cpus() {
+        let ratios = [1.0, 1.5, 2.0, 4.0].map(Level::Ratio);
+        assert_eq!(counts(&ratios, "0-1"), [2, 3, 4, 8]);
+        assert_eq!(counts(&ratios, "0-7"), [8, 12, 16, 32]);
+        assert_eq!(counts(&ratios, "3"), [1, 2, 4], "rounded up, without repeats");
     }
 
     #[test]
     fn levels_parse_as_counts_and_ratios() {
         assert_eq!("1.5x".parse(), Ok(Level::Ratio(1.5)));
         assert_eq!("4".parse(), Ok(Level::Count(VcpuCount::try_from(4).unwrap())));
+        for text in ["1.5x", "2x", "128"] {
+            assert_eq!(text.parse::<Level>().unwrap().to_string(), text);
+        }
         for bad in ["0", "129", "x", "-1x", "0x", "infx", "four", ""] {
             assert!(bad.parse::<Level>().is_err(), "{bad}");
         }

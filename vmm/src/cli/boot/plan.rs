@@ -14,7 +14,10 @@ use crate::{
         Usage,
         host::{self, Choice, GuestClass, Place},
     },
-    guest::{artifacts, initrd},
+    guest::{
+        artifacts, initrd,
+        linux::{BASE_CMDLINE, OUR_INIT},
+    },
     kvm::KvmKind,
     units::{ByteSize, VcpuCount},
     vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
@@ -47,11 +50,6 @@ pub(super) struct Plan {
     pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
 }
-
-/// The kernel's own parameters in every boot. `reboot=k` resets through the
-/// keyboard controller's port, which ends the machine; `panic=-1` does so at
-/// once after a panic; COM2 carries the wake byte of the command's stdin.
-const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2";
 
 impl Plan {
     pub(super) fn resolve(args: BootArgs) -> anyhow::Result<Self> {
@@ -94,7 +92,7 @@ impl Plan {
             (Mode::OwnInit, _) => None,
             (_, None) => Some("quiet"),
             // The user's initrd may have an /init; ours lies beside it.
-            (_, Some(_)) => Some("quiet rdinit=/pvticket/init"),
+            (_, Some(_)) => Some(OUR_INIT),
         };
         [Some(BASE_CMDLINE), init, Some(self.pv.kernel_parameters()), self.append.as_deref()]
             .into_iter()

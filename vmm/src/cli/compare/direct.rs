@@ -1,0 +1,97 @@
+//! A comparison on this host's KVM.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+
+use super::plan::{Resolved, Workload};
+use crate::{
+    cli::INTERRUPTED,
+    lab::{
+        Cell, Comparison, Interrupt, LevelReport, LinuxCell, PayloadCell, Plan, compare::compare,
+        host::HostFacts,
+    },
+    report::{
+        json,
+        progress::Progress,
+        table::{self, Heading},
+    },
+};
+
+/// Carries it out; gives the exit status.
+pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
+    let plan = resolved.plan()?;
+    let json = resolved.args.json.as_ref().map(open).transpose()?;
+    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
+    let facts = HostFacts::gather(&plan.cpus);
+    let comparison = {
+        let mut progress = Progress::new(&plan);
+        progress.print(&table::heading(&heading(resolved, &plan, &facts)));
+        compare(&plan, cell(&resolved.workload).as_ref(), &interrupt, &mut progress)?
+    };
+    if let Some((path, file)) = json {
+        store(path, file, &json::render(&facts, &resolved.workload, &plan, &comparison)?)?;
+    }
+    finish(&plan, &comparison)
+}
+
+fn cell(workload: &Workload) -> Box<dyn Cell> {
+    match *workload {
+        Workload::Payload { critical, think, spin_threshold } => {
+            Box::new(PayloadCell { spin_threshold, critical, think })
+        }
+        Workload::Linux { critical, think, ref kernel } => {
+            Box::new(LinuxCell { kernel: kernel.clone(), critical, think })
+        }
+    }
+}
+
+fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
+    let work = match &resolved.workload {
+        Workload::Payload { critical, think, spin_threshold } => format!(
+            "ring-3 payload: {critical} increments under one lock, {think} beside it; \
+             PV halts after {spin_threshold} looks"
+        ),
+        Workload::Linux { critical, think, .. } => format!(
+            "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} beside it"
+        ),
+    };
+    let warm_up = match plan.warm_up.is_zero() {
+        true => String::new(),
+        false => format!(" (after {} s of warm-up)", plan.warm_up.as_secs_f64()),
+    };
+    let method = format!(
+        "{} runs of {} s each{warm_up}, alternating, each on a fresh machine; CPU{} {}",
+        plan.runs,
+        plan.duration.as_secs_f64(),
+        if plan.cpus.cpus().len() == 1 { "" } else { "s" },
+        plan.cpus
+    );
+    Heading { work, method, host: facts.clone() }
+}
+
+/// The file, opened before anything is measured in vain. What it holds stays
+/// until there is something better.
+fn open(path: &PathBuf) -> anyhow::Result<(&PathBuf, File)> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    Ok((path, file.with_context(|| format!("cannot write {}", path.display()))?))
+}
+
+fn store(path: &Path, mut file: File, text: &str) -> anyhow::Result<()> {
+    file.set_len(0)
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
+    let violations: u64 =
+        comparison.levels.iter().map(|samples| LevelReport::new(plan, samples).violations()).sum();
+    if violations > 0 {
+        bail!("mutual exclusion failed {violations} times: this is a bug");
+    }
+    Ok(if comparison.interrupted { INTERRUPTED } else { 0 })
+}

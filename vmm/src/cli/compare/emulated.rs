@@ -1,0 +1,68 @@
+//! The same comparison in the emulated host.
+
+use std::ffi::OsString;
+
+use super::plan::{Resolved, Workload};
+use crate::{
+    cli::inside::Inside,
+    emulated::OutputMode,
+    lab::{LinuxCell, plan::Level},
+    units::ByteSize,
+    vm::PvBackend,
+};
+
+/// Carries it out there; gives the exit status.
+pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
+    let args = &resolved.args;
+    let memory = match resolved.workload {
+        Workload::Payload { .. } => ByteSize(hypercalls::payload::MEMORY),
+        Workload::Linux { .. } => LinuxCell::MEMORY,
+    };
+    let mut inside = Inside::new(arguments(resolved), memory);
+    inside = match &resolved.workload {
+        Workload::Payload { spin_threshold, .. } => inside.with_args([
+            "--guest",
+            "payload",
+            "--spin-threshold",
+            &spin_threshold.to_string(),
+        ]),
+        Workload::Linux { kernel, .. } => {
+            inside.with_kernel(kernel).with_args(["--guest", "linux"])
+        }
+    };
+    if let Some(json) = &args.json {
+        inside = inside.with_result("--json", json);
+    }
+    // Should the emulated host freeze, the table begins anew, whole: seeing its
+    // beginning twice does no harm.
+    inside
+        .connect(|errand| {
+            errand.stdout = OutputMode::Progress;
+            errand.stderr = OutputMode::Progress;
+        })
+        .run()
+}
+
+/// What is the same for every guest.
+fn arguments(resolved: &Resolved) -> Vec<OsString> {
+    let args = &resolved.args;
+    let levels: Vec<String> = args.vcpus.iter().map(Level::to_string).collect();
+    let backends: Vec<&str> = resolved.backends[1..].iter().copied().map(PvBackend::name).collect();
+    let mut arguments = vec!["compare".to_owned()];
+    for (option, value) in [
+        ("--host", "direct".to_owned()),
+        ("--vcpus", levels.join(",")),
+        ("--pv-backends", backends.join(",")),
+        ("--seconds", resolved.duration.as_secs_f64().to_string()),
+        ("--runs", resolved.runs.to_string()),
+        ("--critical", args.critical.to_string()),
+        ("--think", args.think.to_string()),
+        ("--seed", args.seed.to_string()),
+    ] {
+        arguments.extend([option.to_owned(), value]);
+    }
+    if let Some(cpus) = &args.cpus {
+        arguments.extend(["--cpus".to_owned(), cpus.to_string()]);
+    }
+    arguments.into_iter().map(OsString::from).collect()
+}

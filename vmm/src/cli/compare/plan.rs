@@ -1,0 +1,134 @@
+//! From arguments to a comparison with nothing left open.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use serde::Serialize;
+
+use super::{CompareArgs, Guest};
+use crate::{
+    cli::{
+        Usage,
+        host::{self, GuestClass, Place},
+    },
+    guest::{artifacts, payload::PayloadSpec},
+    kvm::KvmKind,
+    lab::{
+        Plan,
+        plan::{self, PlanError},
+    },
+    vm::PvBackend,
+};
+
+/// Contention before the measurement of the payload. A run begins with a fast
+/// spell, until the first holder is preempted: some scheduler slices.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// A comparison to carry out, here or in the emulated host.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) args: CompareArgs,
+    pub(super) place: Place,
+    pub(super) workload: Workload,
+    pub(super) runs: u32,
+    pub(super) duration: Duration,
+    /// Native first.
+    pub(super) backends: Vec<PvBackend>,
+}
+
+/// What the guest does.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "guest", rename_all = "snake_case")]
+pub(super) enum Workload {
+    /// The ring-3 payload.
+    Payload { critical: u32, think: u32, spin_threshold: u32 },
+    /// The benchmark in the guest kernel.
+    Linux { critical: u32, think: u32, kernel: PathBuf },
+}
+
+impl Resolved {
+    pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
+        let workload = workload(&args)?;
+        let class = match args.guest {
+            Guest::Payload => GuestClass::Payload,
+            Guest::Linux => GuestClass::Linux,
+        };
+        let kind = KvmKind::detect();
+        let place = host::choose(args.host, class, kind).place;
+        if place == Place::Direct {
+            host::check_direct(class, kind)?;
+        }
+        let (runs, seconds) = match args.guest {
+            Guest::Payload => (10, 0.5),
+            Guest::Linux => (6, 1.0),
+        };
+        Ok(Self {
+            place,
+            workload,
+            runs: args.runs.unwrap_or(runs),
+            duration: args.seconds.map_or(Duration::from_secs_f64(seconds), |seconds| seconds.0),
+            backends: backends(&args)?,
+            args,
+        })
+    }
+
+    /// The plan on this host's CPUs.
+    pub(super) fn plan(&self) -> Result<Plan, Usage> {
+        let usage = |error: PlanError| Usage(error.to_string());
+        let cpus = plan::resolve_cpus(self.args.cpus.clone()).map_err(usage)?;
+        Ok(Plan {
+            levels: plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?,
+            cpus,
+            runs: self.runs,
+            warm_up: match self.workload {
+                Workload::Payload { .. } => WARM_UP,
+                Workload::Linux { .. } => Duration::ZERO,
+            },
+            duration: self.duration,
+            backends: self.backends.clone(),
+            seed: self.args.seed,
+        })
+    }
+}
+
+fn workload(args: &CompareArgs) -> anyhow::Result<Workload> {
+    let &CompareArgs { critical, think, .. } = args;
+    let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
+    match args.guest {
+        Guest::Payload if args.kernel.is_some() => Err(only_for("linux", "--kernel").into()),
+        Guest::Payload => {
+            let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
+            Ok(Workload::Payload { critical, think, spin_threshold })
+        }
+        Guest::Linux if args.spin_threshold.is_some() => {
+            Err(only_for("payload", "--spin-threshold").into())
+        }
+        Guest::Linux => {
+            let kernel = match &args.kernel {
+                Some(file) => fs::canonicalize(file)
+                    .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
+                None => artifacts::built_kernel()?,
+            };
+            Ok(Workload::Linux { critical, think, kernel })
+        }
+    }
+}
+
+fn backends(args: &CompareArgs) -> Result<Vec<PvBackend>, Usage> {
+    let mut backends = vec![PvBackend::Off];
+    for backend in args.pv_backends.as_deref().unwrap_or(&[PvBackend::Vmm]) {
+        match (args.guest, backend) {
+            (_, PvBackend::Off) => {
+                return Err(Usage("--pv-backends: off is native, which always runs".into()));
+            }
+            // HLT and KVM's hypercalls are for ring 0.
+            (Guest::Payload, PvBackend::Kvm) => {
+                return Err(Usage(
+                    "--pv-backends: the payload has only vmm; use --guest linux".into(),
+                ));
+            }
+            _ if backends.contains(backend) => {}
+            _ => backends.push(*backend),
+        }
+    }
+    Ok(backends)
+}

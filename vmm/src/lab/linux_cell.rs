@@ -1,0 +1,239 @@
+//! A run of the Linux guest's lock benchmark.
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+use super::{
+    Interrupt,
+    cell::{Cell, CellError, RunSpec, Sample},
+};
+use crate::{
+    guest::{
+        initrd::{self, GuestRoot},
+        linux,
+    },
+    units::ByteSize,
+    vcpu::End,
+    vm::{Console, GuestSpec, MachineSpec, PvBackend, Report, Vm},
+};
+
+/// `spin_lock` in a Linux guest: one kernel thread a vCPU on one lock.
+#[derive(Debug, Clone)]
+pub struct LinuxCell {
+    /// The guest kernel.
+    pub kernel: PathBuf,
+    /// Increments inside the critical section.
+    pub critical: u32,
+    /// Increments between release and the next take.
+    pub think: u32,
+}
+
+impl LinuxCell {
+    /// Memory of each machine: the kernel and its per-CPU areas, for 128 vCPUs
+    /// too.
+    pub const MEMORY: ByteSize = ByteSize::mib(256);
+
+    fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
+        let argv = self.command(run.duration);
+        let root = GuestRoot { busybox: None, argv: &argv };
+        Ok(MachineSpec {
+            vcpus: run.vcpus,
+            memory: Self::MEMORY,
+            guest: GuestSpec::Linux {
+                kernel: self.kernel.clone(),
+                initrd: initrd::assemble(None, Some(root))?,
+                cmdline: linux::bare_cmdline(run.backend),
+            },
+            pv: run.backend,
+            affinity: Some(run.cpus.clone()),
+            kvm_stats: false,
+        })
+    }
+
+    /// The benchmark is an applet of our init.
+    fn command(&self, duration: Duration) -> [OsString; 8] {
+        [
+            "/pvticket/init".into(),
+            "lockbench".into(),
+            "--critical".into(),
+            self.critical.to_string().into(),
+            "--think".into(),
+            self.think.to_string().into(),
+            "--seconds".into(),
+            format!("{:.3}", duration.as_secs_f64()).into(),
+        ]
+    }
+}
+
+impl Cell for LinuxCell {
+    fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
+        let spec = self.machine(run)?;
+        let (stdout, messages) = (Kept::default(), Kept::default());
+        let console = Console {
+            com1: Box::new(messages.clone()),
+            stdout: Box::new(stdout.clone()),
+            stderr: Box::new(messages.clone()),
+            interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
+            ..Console::null()
+        };
+        let report = Vm::build(&spec)?.start(console)?.wait()?;
+        if interrupt.raised() {
+            return Err(CellError::Interrupted);
+        }
+        match report.end {
+            End::Exit(0) => Outcome::parse(&stdout.text())?.sample(run.backend, &report),
+            end => Err(CellError::EndedEarly(early(&end, &messages.text()))),
+        }
+    }
+}
+
+/// How the machine ended, and the guest's last word.
+fn early(end: &End, messages: &str) -> String {
+    let how = match end {
+        End::Exit(status) => format!("the benchmark gave exit status {status}"),
+        End::Failed(failure) => failure.to_string(),
+        other => format!("{other:?}"),
+    };
+    match messages.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => format!("{how}; the guest's last line: {}", line.trim()),
+        None => how,
+    }
+}
+
+/// What a guest wrote, up to a limit.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    /// Far more than a result or a panic's trace; the rest is dropped.
+    const LIMIT: usize = 1 << 20;
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = Self::LIMIT.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(&bytes[..room]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the benchmark prints.
+#[derive(Debug, Deserialize)]
+struct Outcome {
+    seconds: f64,
+    violations: Option<u64>,
+    operations: Vec<u64>,
+    stats: Stats,
+}
+
+/// The kernel's own counts of the run.
+#[derive(Debug, Deserialize)]
+struct Stats {
+    backend: String,
+    #[serde(default)]
+    taken_slow: u64,
+    #[serde(default)]
+    kicked: u64,
+    #[serde(default)]
+    halted_irq_off: u64,
+    #[serde(default)]
+    halted_irq_on: u64,
+}
+
+impl Outcome {
+    fn parse(text: &str) -> Result<Self, CellError> {
+        serde_json::from_str(text).map_err(|error| CellError::Result(text.into(), error))
+    }
+
+    fn sample(self, asked: PvBackend, report: &Report) -> Result<Sample, CellError> {
+        let Self { seconds, violations, operations, stats } = self;
+        if stats.backend != asked.name() {
+            return Err(CellError::Backend { found: stats.backend, asked });
+        }
+        Ok(Sample {
+            seconds,
+            operations,
+            // The native lock's slow path is its spin loop, which counts nothing.
+            slow: (asked != PvBackend::Off).then_some(stats.taken_slow),
+            halts: stats.halted_irq_off + stats.halted_irq_on,
+            kicks: stats.kicked,
+            violations: violations.unwrap_or(0),
+            vmm: report.total(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::units::Nanos;
+
+    const RESULT: &str = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
+        \"stats\":{\"backend\":\"vmm\",\"taken_slow\":5,\"taken_slow_pickup\":1,\
+        \"released_slow\":4,\"kicked\":4,\"halted_irq_off\":2,\"halted_irq_on\":3,\
+        \"time_blocked_ns\":900}}\n";
+
+    fn report() -> Report {
+        Report {
+            end: End::Exit(0),
+            ran: Nanos(1),
+            init_after: None,
+            counts: Box::default(),
+            at_counters_read: None,
+            kvm: BTreeMap::new(),
+            misuse: None,
+        }
+    }
+
+    #[test]
+    fn the_result_becomes_a_sample() {
+        let sample = Outcome::parse(RESULT).unwrap().sample(PvBackend::Vmm, &report()).unwrap();
+        assert_eq!((sample.seconds, sample.acquisitions()), (2.003, 42));
+        assert_eq!((sample.slow, sample.halts, sample.kicks), (Some(5), 5, 4));
+    }
+
+    #[test]
+    fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
+        let outcome = Outcome::parse(RESULT).unwrap();
+        let error = outcome.sample(PvBackend::Kvm, &report()).unwrap_err();
+        assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
+        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result(..))));
+    }
+
+    #[test]
+    fn an_early_end_quotes_the_guest() {
+        assert_eq!(
+            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
+            "the benchmark gave exit status 1; the guest's last line: init: no such file"
+        );
+        assert_eq!(early(&End::Reset, ""), "Reset");
+    }
+
+    #[test]
+    fn a_guest_cannot_fill_our_memory() {
+        let mut kept = Kept::default();
+        for _ in 0..3 {
+            assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
+        }
+        assert_eq!(kept.text().len(), Kept::LIMIT);
+    }
+}
