@@ -14,9 +14,12 @@ use super::paging::{self, Access};
 use super::segments::Ring;
 use crate::units::{Gpa, VcpuId};
 
-/// RFLAGS at entry: only the bit that is always set. Not IOPL 3: a software KVM
-/// clears it at the first entry (measured), so that ports go by the TSS's bitmap.
-const RFLAGS: u64 = 0x2;
+/// RFLAGS at entry: the bit that is always set, and IOPL 3. Ports are permitted
+/// twice over, by IOPL and by the TSS's bitmap, because two hosts know only one:
+/// a software KVM clears IOPL at the first entry (measured), and the CPU that
+/// QEMU emulates takes no bitmap of a TSS whose type is "busy", which is the only
+/// type that VM entry takes (`check_io` of its seg_helper.c).
+const RFLAGS: u64 = 0x3002;
 
 /// Offset in a TSS of the bitmap's offset (SDM volume 3, figure 8-11).
 const TSS_BITMAP_OFFSET: u64 = 102;

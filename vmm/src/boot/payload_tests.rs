@@ -37,7 +37,7 @@ fn every_vcpu_starts_in_ring_3_with_ports_and_its_own_stack() {
         let mut sregs = kvm_sregs::default();
         let regs = payload_registers(&mut sregs, VcpuId(vcpu), Gpa(IMAGE_GPA));
         assert_eq!((regs.rip, regs.rdi, regs.rsi), (IMAGE_GPA, vcpu.into(), SHARED_GPA));
-        assert_eq!((regs.rflags, sregs.tr.base), (2, layout::PAYLOAD_TSS.0));
+        assert_eq!((regs.rflags, sregs.tr.base), (0x3002, layout::PAYLOAD_TSS.0));
         assert_eq!((regs.rsp + 8) % 16, 0);
         let stack = STACKS_GPA + u64::from(vcpu) * STACK_SIZE;
         assert!(regs.rsp > stack && regs.rsp < stack + STACK_SIZE);

@@ -14,7 +14,7 @@ use crate::{
 /// The cache as it is laid out inside.
 const CACHE: &str = "/in/cache";
 /// Where result files are written inside.
-const OUT: &str = "/out";
+const OUT: &str = "/tmp";
 
 /// What a command of ours needs in the emulated host.
 #[derive(Debug)]

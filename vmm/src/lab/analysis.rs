@@ -41,7 +41,11 @@ pub enum Verdict {
     PvWins,
     /// The intervals of the medians are apart, native above.
     NativeWins,
-    /// The intervals overlap.
+    /// The medians' intervals overlap, but that of the pairs lies above 1.
+    PvAhead,
+    /// The medians' intervals overlap, but that of the pairs lies below 1.
+    NativeAhead,
+    /// The medians' intervals overlap, and the pairs' holds 1.
     NoDifference,
     /// Fewer than [`ENOUGH_RUNS`] of either.
     TooFewRuns,
@@ -154,6 +158,7 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
         .map(|(pv, native)| (pv.rate(), native.rate()))
         .collect();
     let (pv, native) = (&row.rate, &base.rate);
+    let paired = stats::ratio_of_pairs(&pairs);
     let verdict = if pv.count.min(native.count) < ENOUGH_RUNS {
         Verdict::TooFewRuns
     } else if pv.median.interval.is_above(&native.median.interval) {
@@ -161,7 +166,11 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
     } else if native.median.interval.is_above(&pv.median.interval) {
         Verdict::NativeWins
     } else {
-        Verdict::NoDifference
+        match paired.map(|paired| paired.interval) {
+            Some(interval) if interval.low > 1.0 => Verdict::PvAhead,
+            Some(interval) if interval.high < 1.0 => Verdict::NativeAhead,
+            _ => Verdict::NoDifference,
+        }
     };
     Contrast {
         backend: row.backend,
@@ -170,7 +179,7 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
             &rates(samples, base.backend),
             seed,
         ),
-        paired: stats::ratio_of_pairs(&pairs),
+        paired,
         verdict,
     }
 }
@@ -219,6 +228,9 @@ mod tests {
         assert_eq!(verdict(&high, &low), Verdict::NativeWins);
         assert_eq!(verdict(&low, &low), Verdict::NoDifference);
         assert_eq!(verdict(&low[..5], &high), Verdict::TooFewRuns);
+        let (drift, ahead) = ([10, 20, 30, 40, 50, 60], [15, 25, 35, 45, 55, 65]);
+        assert_eq!(verdict(&drift, &ahead), Verdict::PvAhead);
+        assert_eq!(verdict(&ahead, &drift), Verdict::NativeAhead);
     }
 
     #[test]

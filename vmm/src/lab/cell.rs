@@ -10,6 +10,7 @@ use crate::{
     guest::{initrd::InitrdError, payload::SharedError},
     machine::counters::Counts,
     units::{CpuList, VcpuCount},
+    vcpu::End,
     vm::{PvBackend, VmError},
 };
 
@@ -109,6 +110,20 @@ pub trait Cell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError>;
 }
 
+/// How a machine ended that should not have, and the guest's last word.
+pub(super) fn early(end: &End, messages: &str) -> String {
+    let how = match end {
+        End::Exit(status) => format!("the benchmark gave exit status {status}"),
+        End::Done(status) => format!("a vCPU gave status {status}"),
+        End::Failed(failure) => failure.to_string(),
+        other => format!("{other:?}"),
+    };
+    match messages.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => format!("{how}; the guest's last line: {}", line.trim()),
+        None => how,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +142,14 @@ mod tests {
         assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
         sample.seconds = 0.0;
         assert_eq!(sample.rate(), 0.0);
+    }
+
+    #[test]
+    fn an_early_end_quotes_the_guest() {
+        assert_eq!(
+            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
+            "the benchmark gave exit status 1; the guest's last line: init: no such file"
+        );
+        assert_eq!(early(&End::Reset, ""), "Reset");
     }
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample},
+    cell::{Cell, CellError, RunSpec, Sample, early},
 };
 use crate::{
     guest::{
@@ -91,19 +91,6 @@ impl Cell for LinuxCell {
             End::Exit(0) => Outcome::parse(&stdout.text())?.sample(run.backend, &report),
             end => Err(CellError::EndedEarly(early(&end, &messages.text()))),
         }
-    }
-}
-
-/// How the machine ended, and the guest's last word.
-fn early(end: &End, messages: &str) -> String {
-    let how = match end {
-        End::Exit(status) => format!("the benchmark gave exit status {status}"),
-        End::Failed(failure) => failure.to_string(),
-        other => format!("{other:?}"),
-    };
-    match messages.lines().rev().find(|line| !line.trim().is_empty()) {
-        Some(line) => format!("{how}; the guest's last line: {}", line.trim()),
-        None => how,
     }
 }
 
@@ -217,15 +204,6 @@ mod tests {
         let error = outcome.sample(PvBackend::Kvm, &report()).unwrap_err();
         assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
         assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result(..))));
-    }
-
-    #[test]
-    fn an_early_end_quotes_the_guest() {
-        assert_eq!(
-            early(&End::Exit(1), "booting\ninit: no such file\n\n"),
-            "the benchmark gave exit status 1; the guest's last line: init: no such file"
-        );
-        assert_eq!(early(&End::Reset, ""), "Reset");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use hypercalls::payload::{LockKind, MEMORY};
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample},
+    cell::{Cell, CellError, RunSpec, Sample, early},
 };
 use crate::{
     guest::payload::{PayloadSpec, SharedView, SlotFigures},
@@ -62,7 +62,7 @@ impl Cell for PayloadCell {
         if running.has_ended() {
             // Not by us: the payload stops when it is told to, and it was not.
             let report = running.wait()?;
-            return Err(CellError::EndedEarly(format!("{:?}", report.end)));
+            return Err(CellError::EndedEarly(early(&report.end, "")));
         }
         running.stop();
         running.wait()?;

@@ -146,6 +146,12 @@ fn conclusion(contrast: &Contrast) -> String {
     match contrast.verdict {
         Verdict::PvWins => format!("{pv} beats native{times}: intervals apart"),
         Verdict::NativeWins => format!("native beats {pv}: intervals apart"),
+        Verdict::PvAhead => {
+            format!("{pv} is ahead of native in pairs, though the medians' intervals overlap")
+        }
+        Verdict::NativeAhead => {
+            format!("native is ahead of {pv} in pairs, though the medians' intervals overlap")
+        }
         Verdict::NoDifference => {
             format!("no difference seen between {pv} and native: intervals overlap")
         }
