@@ -23,10 +23,11 @@ fail() {
 # ---- what is needed ------------------------------------------------------------------------
 
 # Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
-# package that has it. The guest kernel's build needs all up to xz; the rest is for running.
+# package that has it. The guest kernel's build needs all up to gelf.h; the rest is for running.
 needs() {
     cat <<'LIST'
 command gcc gcc
+command ld binutils
 library libc.a libc6-dev
 command make make
 command flex flex
@@ -37,7 +38,6 @@ command perl perl
 command lz4 lz4
 command xz xz-utils
 header gelf.h libelf-dev
-header openssl/opensslv.h libssl-dev
 command cpio cpio
 command qemu-system-x86_64 qemu-system-x86
 file /etc/ssl/certs/ca-certificates.crt ca-certificates

@@ -1,6 +1,7 @@
 //! The same command in the emulated host: what it takes along and how it ends.
 
 use std::{
+    env,
     ffi::OsString,
     path::{Path, PathBuf},
 };
@@ -30,6 +31,7 @@ impl Inside {
         let mut errand = Errand::new(args);
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
+        errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
         Self { errand }
     }
 

@@ -2,7 +2,7 @@
 //! cache into guest memory.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, Read},
     os::unix::ffi::OsStrExt,
@@ -35,6 +35,8 @@ pub struct GuestRoot<'a> {
     pub busybox: Option<&'a Path>,
     /// The command; empty means an interactive shell.
     pub argv: &'a [OsString],
+    /// The user's kind of terminal (`TERM`), for the environment.
+    pub term: Option<&'a OsStr>,
 }
 
 /// What can be wrong with an initrd.
@@ -92,6 +94,10 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
+    }
+    if let Some(term) = root.term {
+        let item = [b"TERM=", term.as_bytes()].concat();
+        archive.file("pvticket/env", 0o644, &nul_terminated([item.as_slice()].into_iter()))?;
     }
     parts.push(InitrdSource::Bytes(archive.finish()?));
     Ok(parts)
@@ -219,6 +225,7 @@ mod tests {
         let root = GuestRoot {
             busybox: Some(&busybox),
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
+            term: Some(OsStr::new("vt100")),
         };
         let names = names(&flatten(&assemble(None, Some(root)).expect("assemble")));
         for name in ["init", "bin/busybox", "pvticket/init", "pvticket/applets", "pvticket/argv"] {

@@ -1,6 +1,7 @@
 //! From arguments to a machine: every default filled in, every file found.
 
 use std::{
+    env,
     ffi::OsString,
     fmt, fs,
     os::unix::ffi::OsStrExt,
@@ -112,11 +113,14 @@ impl Plan {
 
     /// The machine.
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
+        let term = env::var_os("TERM");
         let own = match self.mode {
             Mode::OwnInit => None,
-            Mode::Command | Mode::Shell => {
-                Some(initrd::GuestRoot { busybox: self.busybox.as_deref(), argv: &self.command })
-            }
+            Mode::Command | Mode::Shell => Some(initrd::GuestRoot {
+                busybox: self.busybox.as_deref(),
+                argv: &self.command,
+                term: term.as_deref(),
+            }),
         };
         Ok(MachineSpec {
             vcpus: self.cpus,
