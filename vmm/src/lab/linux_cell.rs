@@ -42,7 +42,7 @@ impl LinuxCell {
 
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let argv = self.command(run.duration);
-        let root = GuestRoot { busybox: None, argv: &argv };
+        let root = GuestRoot { argv: &argv, ..GuestRoot::default() };
         Ok(MachineSpec {
             vcpus: run.vcpus,
             memory: Self::MEMORY,
