@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod cli;
+pub mod clock;
 pub mod cpio;
 pub mod doctor;
 pub mod emulated;

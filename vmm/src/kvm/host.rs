@@ -1,6 +1,6 @@
 //! Which kind of KVM this host has.
 
-use std::{fs, fs::OpenOptions, io::ErrorKind, path::Path};
+use std::{arch::x86_64::__cpuid, fs, fs::OpenOptions, io::ErrorKind, path::Path};
 
 /// Where KVM's device node is.
 pub const DEV_KVM: &str = "/dev/kvm";
@@ -44,6 +44,15 @@ impl KvmKind {
     pub fn runs_payload(self) -> bool {
         matches!(self, KvmKind::Hardware | KvmKind::Software)
     }
+}
+
+/// Is this machine one that QEMU's TCG emulates, where a CPU with AMD-V is no
+/// hardware? Its hypervisor leaf says so (CPUID 0x4000_0000, "TCGTCGTCGTCG").
+pub fn is_emulated() -> bool {
+    const HYPERVISOR: u32 = 1 << 31;
+    let leaf = __cpuid(0x4000_0000);
+    let signature = [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes);
+    __cpuid(1).ecx & HYPERVISOR != 0 && signature.as_flattened() == b"TCGTCGTCGTCG"
 }
 
 /// Does the first `flags` line of `/proc/cpuinfo` carry this flag?

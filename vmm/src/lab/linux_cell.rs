@@ -183,6 +183,7 @@ mod tests {
         Report {
             end: End::Exit(0),
             ran: Nanos(1),
+            init_at: None,
             init_after: None,
             counts: Box::default(),
             at_counters_read: None,

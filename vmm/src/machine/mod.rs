@@ -7,10 +7,7 @@ pub mod hypercall;
 pub mod power;
 pub mod serial;
 
-use std::{
-    sync::{OnceLock, atomic::AtomicU32},
-    time::Instant,
-};
+use std::sync::{OnceLock, atomic::AtomicU32};
 
 use vmm_sys_util::eventfd::EventFd;
 
@@ -18,7 +15,7 @@ use channel::{Output, StdinChannel};
 use power::PowerRequest;
 use serial::SerialPort;
 
-use crate::boot::layout;
+use crate::{boot::layout, clock::Moment};
 
 /// The first access to a hypercall port that was no call, for the report.
 pub type FirstMisuse = OnceLock<hypercall::Misuse>;
@@ -82,7 +79,7 @@ fn offset_in(port: u16, first: u16) -> Option<u8> {
 /// When the guest reached the points of its life that it announces.
 #[derive(Debug)]
 pub struct EventLog {
-    init: OnceLock<Instant>,
+    init: OnceLock<Moment>,
     shell: EventFd,
 }
 
@@ -94,7 +91,7 @@ impl EventLog {
 
     /// `/init` runs. The first time counts.
     pub fn init_reached(&self) {
-        let _ = self.init.set(Instant::now());
+        let _ = self.init.set(Moment::now());
     }
 
     /// A shell owns the console.
@@ -104,7 +101,7 @@ impl EventLog {
     }
 
     /// When `/init` ran first.
-    pub fn init_time(&self) -> Option<Instant> {
+    pub fn init_time(&self) -> Option<Moment> {
         self.init.get().copied()
     }
 }

@@ -1,11 +1,8 @@
 //! What the vCPU threads of one machine share.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
-    },
-    time::Instant,
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
 };
 
 use hypercalls::latch::{Kick, WakeLatch};
@@ -13,6 +10,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::End;
 use crate::{
+    clock::Moment,
     kvm::{KvmVm, futex},
     machine::{
         Devices,
@@ -38,7 +36,7 @@ pub struct Board {
     counters: Box<[VcpuCounters]>,
     stopping: AtomicBool,
     running: AtomicU32,
-    end: Mutex<Option<(End, Instant)>>,
+    end: Mutex<Option<(End, Moment)>>,
     ended: EventFd,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
 }
@@ -143,7 +141,7 @@ impl Board {
     pub fn finish(&self, end: End) {
         let mut slot = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
-            *slot = Some((end, Instant::now()));
+            *slot = Some((end, Moment::now()));
         }
         // A full eventfd counter means that the signal is already up.
         let _ = self.ended.write(1);
@@ -158,7 +156,7 @@ impl Board {
     }
 
     /// The end and its time, once.
-    pub fn take_end(&self) -> Option<(End, Instant)> {
+    pub fn take_end(&self) -> Option<(End, Moment)> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

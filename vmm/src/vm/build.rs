@@ -26,7 +26,7 @@ use crate::{
         initrd::InitrdSource,
         payload::{PAYLOAD_ELF, SharedView},
     },
-    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats},
+    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats, sys::dump},
     machine::{
         Devices, EventLog, FirstMisuse,
         channel::{Output, StdinChannel},
@@ -71,6 +71,11 @@ impl<'a> Vm<'a> {
             })
             .collect::<Result<_, VmError>>()?;
         Ok(Self { spec, vm, vcpus })
+    }
+
+    /// The machine and its vCPUs, to be driven by something else than our threads.
+    pub fn into_parts(self) -> (KvmVm, Vec<Vcpu>) {
+        (self.vm, self.vcpus)
     }
 
     /// Starts its vCPUs.
@@ -151,8 +156,10 @@ fn serial(
 }
 
 fn map_memory(size: ByteSize) -> Result<GuestMemoryMmap, VmError> {
-    GuestMemoryMmap::from_ranges(&boot::memory::regions(size))
-        .map_err(|error| VmError::Memory(size, error.to_string()))
+    let memory = GuestMemoryMmap::from_ranges(&boot::memory::regions(size))
+        .map_err(|error| VmError::Memory(size, error.to_string()))?;
+    dump::leave_out(&memory).map_err(|error| VmError::Memory(size, error.to_string()))?;
+    Ok(memory)
 }
 
 /// A guest in memory, and how its vCPUs begin.

@@ -12,6 +12,7 @@ use vm_memory::GuestMemoryMmap;
 
 use super::{VmError, input::Subscriber};
 use crate::{
+    clock::Moment,
     kvm::{Vcpu, signal, stats::VcpuStats},
     machine::{counters::Counts, hypercall::Misuse},
     units::{CpuList, Nanos, VcpuId},
@@ -28,7 +29,7 @@ pub struct Running {
     threads: Vec<(VcpuId, JoinHandle<()>)>,
     subscribers: Vec<Subscriber>,
     kvm_stats: Vec<VcpuStats>,
-    started: Instant,
+    started: Moment,
 }
 
 /// What became of a machine.
@@ -38,7 +39,9 @@ pub struct Report {
     pub end: End,
     /// From the first vCPU's start to the end.
     pub ran: Nanos,
-    /// From the first vCPU's start to `/init`, if it came that far.
+    /// When `/init` ran, if it came that far.
+    pub init_at: Option<Moment>,
+    /// From the first vCPU's start to `/init`.
     pub init_after: Option<Nanos>,
     /// Each vCPU's counts at the end.
     pub counts: Box<[Counts]>,
@@ -91,7 +94,7 @@ impl Running {
         subscribers: Vec<Subscriber>,
         kvm_stats: Vec<VcpuStats>,
     ) -> Self {
-        Self { board, threads: Vec::new(), subscribers, kvm_stats, started: Instant::now() }
+        Self { board, threads: Vec::new(), subscribers, kvm_stats, started: Moment::now() }
     }
 
     /// Starts one vCPU's thread.
@@ -126,18 +129,15 @@ impl Running {
     /// Serves the machine's input until it ends, then takes it apart.
     pub fn wait(mut self) -> Result<Report, VmError> {
         self.serve()?;
-        let (end, at) = self.board.take_end().unwrap_or((End::Stopped, Instant::now()));
+        let (end, at) = self.board.take_end().unwrap_or((End::Stopped, Moment::now()));
         let kvm = self.read_kvm_stats();
         self.teardown()?;
+        let init_at = self.board.devices.events.init_time();
         Ok(Report {
             end,
-            ran: nanos(at - self.started),
-            init_after: self
-                .board
-                .devices
-                .events
-                .init_time()
-                .map(|init| nanos(init.saturating_duration_since(self.started))),
+            ran: at.since(self.started),
+            init_at,
+            init_after: init_at.map(|init| init.since(self.started)),
             counts: self.board.counts(),
             at_counters_read: self.board.at_counters_read(),
             kvm,
@@ -197,8 +197,4 @@ impl Drop for Running {
         // thread that is stuck, which can only be one blocked on output.
         let _ = self.teardown();
     }
-}
-
-fn nanos(duration: Duration) -> Nanos {
-    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

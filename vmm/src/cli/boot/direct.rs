@@ -93,6 +93,7 @@ fn write_stats(file: &Path, report: &Report) -> io::Result<()> {
     let stats = json!({
         "ran_ns": report.ran.0,
         "init_after_ns": report.init_after.map(|nanos| nanos.0),
+        "init_at_monotonic_ns": report.init_at.map(|moment| moment.reading().0),
         "vmm": {
             "total": report.total(),
             "vcpus": report.counts,

@@ -1,0 +1,50 @@
+//! The monotonic clock, read so that two processes can compare.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::units::Nanos;
+
+/// A reading of `CLOCK_MONOTONIC`, which all processes of a host share: a parent
+/// may subtract its own reading from its child's. (`std::time::Instant` reads the
+/// same clock, but does not give the number away.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(Nanos);
+
+impl Moment {
+    /// Now.
+    pub fn now() -> Self {
+        let time = clock_gettime(ClockId::Monotonic);
+        // Neither is ever negative: the clock starts at the host's boot.
+        Self(Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+    }
+
+    /// The reading that another process sent.
+    pub const fn from_reading(reading: Nanos) -> Self {
+        Self(reading)
+    }
+
+    /// Nanoseconds since the clock's start, for another process.
+    pub const fn reading(self) -> Nanos {
+        self.0
+    }
+
+    /// The time from `earlier` to this; zero if that is later.
+    pub const fn since(self, earlier: Moment) -> Nanos {
+        Nanos(self.0.0.saturating_sub(earlier.0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_travel_and_order() {
+        let earlier = Moment::now();
+        let later = Moment::now();
+        assert!(earlier <= later);
+        assert_eq!(Moment::from_reading(earlier.reading()), earlier);
+        assert_eq!(later.since(earlier).0, later.reading().0 - earlier.reading().0);
+        assert_eq!(Moment::from_reading(Nanos(1)).since(later), Nanos(0));
+    }
+}
