@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+mod bench;
 mod boot;
 mod compare;
 mod doctor;
@@ -8,6 +9,7 @@ mod emulated_test;
 mod host;
 mod inside;
 mod terminal;
+mod tiny;
 
 use std::process::ExitCode;
 
@@ -42,6 +44,10 @@ enum Command {
     Exec(emulate::ExecArgs),
     #[command(hide = true)]
     EmulatedTest(emulated_test::EmulatedTestArgs),
+    Bench(bench::BenchArgs),
+    /// Boot the smallest guest, which prints one byte: for timing
+    #[command(hide = true)]
+    Tiny,
 }
 
 /// The user asked for something that cannot be: exit status 2.
@@ -73,6 +79,8 @@ pub fn main() -> ExitCode {
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Tiny => tiny::run(),
     };
     match result {
         Ok(status) => ExitCode::from(status),

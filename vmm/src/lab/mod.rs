@@ -4,6 +4,7 @@
 //! samples with [`stats`]. Nothing here prints; `report` does.
 
 pub mod analysis;
+pub mod boot_bench;
 pub mod cell;
 pub mod compare;
 pub mod host;

@@ -92,6 +92,36 @@ fn stddev(samples: &[f64]) -> Option<f64> {
     Some((squares / (samples.len() - 1) as f64).sqrt())
 }
 
+/// The spread of samples, without a word about their distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quartiles {
+    /// The lowest.
+    pub min: f64,
+    /// A quarter of the samples lies below.
+    pub lower: f64,
+    /// Half of them.
+    pub median: f64,
+    /// Three quarters of them.
+    pub upper: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+/// The quartiles of `samples`, between neighbours where none falls on one (type 7 of
+/// Hyndman and Fan, 1996); None of nothing.
+pub fn quartiles(samples: &[f64]) -> Option<Quartiles> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+        below + (above - below) * place.fract()
+    };
+    let [min, lower, median, upper, max] = [0.0, 0.25, 0.5, 0.75, 1.0].map(at);
+    Some(Quartiles { min, lower, median, upper, max })
+}
+
 /// The median; None of nothing.
 pub fn median(samples: &[f64]) -> Option<f64> {
     median_in_place(&mut samples.to_vec())
@@ -297,6 +327,16 @@ mod tests {
         let samples = [1.0, 5.0, 2.0, 8.0, 3.0, 9.0, 4.0];
         let ratio = |seed| ratio_of_medians(&samples, &samples, seed);
         assert_eq!(ratio(1), ratio(1));
+    }
+
+    #[test]
+    fn quartiles_by_hand() {
+        let all = quartiles(&[4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!([all.min, all.lower, all.median], [1.0, 1.75, 2.5]);
+        assert_eq!([all.upper, all.max], [3.25, 4.0]);
+        let one = quartiles(&[7.0]).unwrap();
+        assert_eq!((one.min, one.upper), (7.0, 7.0));
+        assert_eq!(quartiles(&[]), None);
     }
 
     #[test]

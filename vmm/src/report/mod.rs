@@ -1,6 +1,8 @@
 //! What people and programs read: tables, JSON, progress.
 
+pub mod boot_bench;
 pub mod json;
+mod peers;
 pub mod progress;
 pub mod si;
 pub mod table;

@@ -1,0 +1,90 @@
+//! What other VMMs need for what `bench boot` measures.
+//!
+//! Measured once, side by side with each other, in the same kind of emulated host
+//! (QEMU 7.2, two CPUs) on another machine and day; medians. A yardstick.
+
+use std::fmt::Write;
+
+use crate::lab::boot_bench::Quantity;
+
+struct Peer {
+    name: &'static str,
+    first_output_ms: f64,
+    to_init_s: [f64; 2],
+    pss_mib: f64,
+    anonymous_mib: f64,
+    exit_added_us: f64,
+}
+
+const PEERS: [Peer; 5] = [
+    // Boots bzImages only, which unpack themselves first.
+    peer("kvmtool", 69.0, [2.15, 2.10], 2.0, 0.2, 4.3),
+    peer("Firecracker 1.16", 116.0, [1.51, 1.89], 3.9, 0.3, 8.1),
+    peer("Alioth", 125.0, [1.47, 1.74], 4.9, 0.5, 4.6),
+    peer("Cloud Hypervisor 53", 147.0, [1.78, 2.02], 6.4, 0.7, 7.4),
+    // Its first output came after 345 to 438 ms.
+    peer("QEMU 7.2 microvm", 345.0, [1.82, 2.41], 46.0, 12.0, 14.0),
+];
+
+const fn peer(
+    name: &'static str,
+    first_output_ms: f64,
+    to_init_s: [f64; 2],
+    pss_mib: f64,
+    anonymous_mib: f64,
+    exit_added_us: f64,
+) -> Peer {
+    Peer { name, first_output_ms, to_init_s, pss_mib, anonymous_mib, exit_added_us }
+}
+
+/// The table's columns: name, quantity, digits behind the point, peers' figure.
+type Column = (&'static str, Quantity, usize, fn(&Peer) -> f64);
+
+const COLUMNS: [Column; 6] = [
+    ("first output ms", Quantity::FirstOutput, 0, |peer| peer.first_output_ms),
+    ("init s, 1 vCPU", Quantity::ToInit(1), 2, |peer| peer.to_init_s[0]),
+    ("init s, 4 vCPUs", Quantity::ToInit(4), 2, |peer| peer.to_init_s[1]),
+    ("PSS MiB", Quantity::Pss(1), 1, |peer| peer.pss_mib),
+    ("anon MiB", Quantity::Anonymous(1), 1, |peer| peer.anonymous_mib),
+    ("exit + us", Quantity::ExitAdded, 1, |peer| peer.exit_added_us),
+];
+
+/// The peers' figures below ours, which `ours` gives where there are any.
+pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
+    let mut text = String::from(
+        "beside five other VMMs, measured elsewhere on another day in the same kind of host:\n",
+    );
+    let _ = write!(text, "{:<20}", "median");
+    for (name, ..) in COLUMNS {
+        let _ = write!(text, "{name:>17}");
+    }
+    let _ = write!(text, "\n{:<20}", "pvticket (here)");
+    for (_, quantity, decimals, _) in COLUMNS {
+        let figure = ours(quantity).map_or("-".into(), |figure| format!("{figure:.decimals$}"));
+        let _ = write!(text, "{figure:>17}");
+    }
+    for peer in &PEERS {
+        let _ = write!(text, "\n{:<20}", peer.name);
+        for (.., decimals, figure) in COLUMNS {
+            let _ = write!(text, "{:>17.decimals$}", figure(peer));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_stand_above_the_peers() {
+        let table = table(|quantity| (quantity == Quantity::FirstOutput).then_some(41.4));
+        let rows: Vec<&str> = table.lines().collect();
+        assert_eq!(rows.len(), 3 + PEERS.len());
+        let words: Vec<&str> = rows[2].split_whitespace().collect();
+        assert_eq!(words, ["pvticket", "(here)", "41", "-", "-", "-", "-", "-"]);
+        assert!(rows[3].starts_with("kvmtool") && rows[3].ends_with("4.3"));
+        assert!(rows.iter().all(|row| row.len() <= 122));
+    }
+}
