@@ -1,0 +1,209 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Builds the guest kernel of one flavour and puts it into the cache:
+#
+#   $XDG_CACHE_HOME/pvticket/kernel/<hash>/{vmlinux,bzImage,System.map,config,build.log}
+#   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>
+#   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket)
+#
+# The hash covers whatever decides the result: source, patches, header,
+# configuration, flavour, compiler, and the recipe's number: raise it when a
+# change of this script changes what is built. See the Makefile for the variables.
+set -euo pipefail
+export LC_ALL=C
+
+here=$(cd "$(dirname "$0")" && pwd)
+header=$here/../../hypercalls/include/pvticket_abi.h
+flavour=${FLAVOUR:-pvticket}
+cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
+kernels=$cache/kernel
+package=linux-source-6.1
+recipe=1
+fragments=("$here/config/base.config" "$here/config/$flavour.config")
+
+say() { printf 'kernel: %s\n' "$*"; }
+fail() { printf 'kernel: %s\n' "$*" >&2; exit 1; }
+
+check_flavour() {
+    [ -f "$here/config/$flavour.config" ] && [ "$flavour" != base ] ||
+        fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock"
+}
+
+# Prints what is missing, as Debian package names.
+missing_tools() {
+    local need tool
+    for need in gcc:gcc ld:binutils make:make flex:flex bison:bison bc:bc \
+        perl:perl patch:patch xz:xz-utils lz4:lz4 tar:tar; do
+        tool=${need%%:*}
+        command -v "$tool" >/dev/null || echo "${need#*:}"
+    done
+    # objtool, which static branches need, reads ELF files with libelf.
+    echo '#include <gelf.h>' | gcc -E - >/dev/null 2>&1 || echo libelf-dev
+}
+
+check_tools() {
+    local missing
+    missing=$(missing_tools | tr '\n' ' ')
+    [ -z "$missing" ] || fail "to build a kernel these are missing: ${missing% }" \
+        "(on Debian: apt-get install ${missing% })"
+}
+
+# The newest package that is in the cache already.
+cached_package() {
+    find "$cache/source" -name "${package}_*_all.deb" 2>/dev/null | sort -V | tail -n 1
+}
+
+# The file name that apt would download.
+offered_package() {
+    command -v apt-get >/dev/null ||
+        fail "no apt-get here to fetch $package: give a Linux 6.1 tree as KERNEL_SRC=dir"
+    apt-get download --print-uris "$package" 2>/dev/null | awk '{ print $2; exit }'
+}
+
+# Sets source_id: what the source is, for the hash, without unpacking it.
+identify_source() {
+    if [ -n "${KERNEL_SRC:-}" ]; then
+        [ -f "$KERNEL_SRC/Kbuild" ] && [ -d "$KERNEL_SRC/arch/x86" ] ||
+            fail "KERNEL_SRC=$KERNEL_SRC is not a Linux source tree"
+        source_id=tree:$(find "$KERNEL_SRC" -name .git -prune -o -type f \
+            -printf '%P %s %T@\n' | sort | sha256sum)
+        return
+    fi
+    deb=$(cached_package)
+    [ -n "$deb" ] || deb=$(offered_package)
+    [ -n "$deb" ] || fail "apt knows no package $package (apt-get update?);" \
+        "or give a Linux 6.1 tree as KERNEL_SRC=dir"
+    source_id=deb:${deb##*/}
+}
+
+hash_inputs() {
+    {
+        echo "$source_id" "$flavour" "$recipe"
+        gcc --version | head -n 1
+        cat "$here"/patches/*.patch "$header" "${fragments[@]}" "$here/source.excludes"
+    } | sha256sum | cut -c 1-16
+}
+
+fetch_package() {
+    [ -f "$deb" ] && return
+    say "downloading $package ($(apt-get download --print-uris "$package" 2>/dev/null |
+        awk '{ printf "%d MB", $3 / 1000000; exit }'))"
+    mkdir -p "$cache/source/partial"
+    (cd "$cache/source/partial" && rm -f ./*.deb &&
+        apt-get -qq -o APT::Sandbox::User=root download "$package") ||
+        fail "apt-get download $package failed"
+    mv "$cache/source/partial"/*.deb "$cache/source/"
+    deb=$(cached_package)
+}
+
+# Fills $1 with the part of the source that is needed, as a clean tree.
+unpack_source() {
+    mkdir -p "$1"
+    if [ -n "${KERNEL_SRC:-}" ]; then
+        tar -C "$KERNEL_SRC" --exclude-from="$here/source.excludes" \
+            --exclude='*.o' --exclude='*.cmd' --exclude=./.config --exclude=./include/config \
+            --exclude='*/include/generated' -cf - . | tar -C "$1" -xf -
+        return
+    fi
+    dpkg --fsys-tarfile "$deb" | tar -xOf - "./usr/src/$package.tar.xz" | xz -dcT0 |
+        tar -C "$1" --strip-components=1 --exclude-from="$here/source.excludes" -xf -
+}
+
+apply_patches() {
+    local file
+    for file in "$here"/patches/*.patch; do
+        patch -d "$1" -p1 --no-backup-if-mismatch <"$file" ||
+            { echo "patch ${file##*/} does not apply"; return 1; }
+    done &&
+        cp "$header" "$1/arch/x86/include/asm/pvticket_abi.h"
+}
+
+# A line of a fragment that did not survive means a kernel other than asked for.
+check_config() {
+    local line bad=0
+    while read -r line; do
+        case $line in
+        CONFIG_*) grep -qxF -- "$line" "$1" || { echo "configuration: lost $line"; bad=1; } ;;
+        '# CONFIG_'*' is not set')
+            line=${line#\# }
+            ! grep -q "^${line% is not set}=" "$1" || { echo "configuration: still set: ${line% is not set}"; bad=1; } ;;
+        esac
+    done < <(cat "${fragments[@]}")
+    return $bad
+}
+
+configure() {
+    local src=$1 obj=$2
+    mkdir -p "$obj" &&
+        make -s -C "$src" O="$obj" tinyconfig &&
+        "$src/scripts/kconfig/merge_config.sh" -m -O "$obj" "$obj/.config" "${fragments[@]}" >/dev/null &&
+        make -s -C "$src" O="$obj" olddefconfig &&
+        check_config "$obj/.config"
+}
+
+# The same inputs give the same kernel, whoever builds it and when.
+compile() {
+    make -C "$1" O="$2" -j"$(nproc)" LOCALVERSION="-$flavour" \
+        KBUILD_BUILD_TIMESTAMP='1 January 2026' KBUILD_BUILD_USER=pvticket \
+        KBUILD_BUILD_HOST=pvticket vmlinux bzImage
+}
+
+# Called under `if`, where bash ignores -e: hence the chains.
+build_steps() {
+    local src=$1/src obj=$1/obj
+    unpack_source "$src" && apply_patches "$src" && configure "$src" "$obj" && compile "$src" "$obj"
+}
+
+collect() {
+    local work=$1
+    mkdir "$work/out"
+    cp "$work/obj/arch/x86/boot/bzImage" "$work/obj/System.map" "$work/build.log" "$work/out/"
+    cp "$work/obj/.config" "$work/out/config"
+    # Symbols stay (a VMM may look them up); what only a linker needs goes.
+    strip --strip-debug -o "$work/out/vmlinux" "$work/obj/vmlinux"
+    mv "$work/out" "$kernels/$hash"
+}
+
+build() {
+    local work=$kernels/.build-$hash began=$SECONDS
+    rm -rf "$work"
+    mkdir -p "$work"
+    say "building flavour $flavour (a few minutes; log: $work/build.log)"
+    if ! build_steps "$work" >"$work/build.log" 2>&1; then
+        tail -n 20 "$work/build.log" >&2
+        cp "$work/build.log" "$kernels/failed-$flavour.log"
+        [ -n "${KEEP_BUILD:-}" ] || rm -rf "$work"
+        fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
+    fi
+    collect "$work"
+    if [ -n "${KEEP_BUILD:-}" ]; then
+        say "source and objects kept in $work"
+    else
+        rm -rf "$work"
+    fi
+    say "built $kernels/$hash in $((SECONDS - began)) s"
+}
+
+# Replaced in one step: whoever looks finds the old kernel or the new one.
+link() {
+    ln -sfn "$hash" "$kernels/.$1.new"
+    mv -fT "$kernels/.$1.new" "$kernels/$1"
+}
+
+check_flavour
+command -v gcc >/dev/null || check_tools
+identify_source
+hash=$(hash_inputs)
+mkdir -p "$kernels"
+exec 9>"$kernels/.lock"
+flock 9
+if [ -f "$kernels/$hash/vmlinux" ]; then
+    say "flavour $flavour is built: $kernels/$hash"
+else
+    check_tools
+    [ -n "${KERNEL_SRC:-}" ] || fetch_package
+    build
+fi
+link "$flavour"
+[ "$flavour" != pvticket ] || link current
