@@ -13,6 +13,9 @@ use super::{
 };
 use crate::units::ByteSize;
 
+/// The least memory in which it boots, with some to spare (measured: 96 MiB, with no files).
+pub const SMALLEST: ByteSize = ByteSize::mib(128);
+
 /// The emulated host failed, or could not be had.
 #[derive(Debug, Error)]
 pub enum EmulatedError {
@@ -45,6 +48,9 @@ pub enum EmulatedError {
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
     )]
     Memory { memory: ByteSize },
+    /// It could not even boot.
+    #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
+    TooSmall(ByteSize),
     /// The agent cannot work there.
     #[error("the emulated host cannot run commands: {error}{evidence}")]
     Agent { error: String, evidence: Kept },

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     time::timeout,
 };
@@ -105,29 +106,44 @@ fn prune(place: &Path) -> io::Result<()> {
 /// Asks QEMU for the state of its CPUs and their local interrupt controllers: the emulator's known
 /// fault shows as vectors pending in a controller whose CPU never takes them.
 pub async fn interrogate(monitor: &mut UnixStream, cpus: u32) -> Vec<u8> {
-    let mut questions = String::from("info status\ninfo registers -a\n");
-    for cpu in 0..cpus {
-        questions += &format!("info lapic {cpu}\n");
+    let mut questions =
+        vec!["info version".into(), "info status".into(), "info registers -a".into()];
+    questions.extend((0..cpus).map(|cpu| format!("info lapic {cpu}")));
+    let mut answers = String::new();
+    let outcome = timeout(PATIENCE, converse(monitor, &questions, &mut answers)).await;
+    if !matches!(outcome, Ok(Ok(()))) {
+        answers += "(the monitor did not answer to the end)\n";
     }
-    questions += "info version\n";
-    let mut answers = Vec::new();
-    let talk = async {
-        monitor.write_all(questions.as_bytes()).await?;
-        let mut buffer = vec![0; 16 << 10];
-        loop {
-            let count = monitor.read(&mut buffer).await?;
-            answers.extend(&buffer[..count]);
-            let prompts = answers.windows(7).filter(|part| part == b"(qemu) ").count();
-            if count == 0 || prompts > cpus as usize + 3 {
-                return io::Result::Ok(());
+    answers.into_bytes()
+}
+
+/// QMP (docs/interop/qmp-spec of QEMU): JSON objects, one a line, with the texts of the human
+/// monitor in them.
+async fn converse(
+    monitor: &mut UnixStream,
+    questions: &[String],
+    answers: &mut String,
+) -> io::Result<()> {
+    let (from, mut to) = monitor.split();
+    let mut lines = BufReader::new(from).lines();
+    let ready = json!({ "execute": "qmp_capabilities" });
+    to.write_all(format!("{ready}\n").as_bytes()).await?;
+    for question in questions {
+        let arguments = json!({ "command-line": question });
+        let command =
+            json!({ "execute": "human-monitor-command", "arguments": arguments, "id": question });
+        to.write_all(format!("{command}\n").as_bytes()).await?;
+        while let Some(line) = lines.next_line().await? {
+            let answer: Value = serde_json::from_str(&line)?;
+            if answer["id"] == question.as_str() {
+                let text =
+                    answer["return"].as_str().map_or(line.clone(), |text| text.replace('\r', ""));
+                *answers += &format!("> {question}\n{text}\n");
+                break;
             }
         }
-    };
-    let outcome = timeout(PATIENCE, talk).await;
-    if !matches!(outcome, Ok(Ok(()))) {
-        answers.extend(b"\n(the monitor did not answer to the end)\n");
     }
-    answers
+    Ok(())
 }
 
 #[cfg(test)]

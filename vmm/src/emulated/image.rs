@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     env,
-    fs::File,
+    fs::{self, File},
     io::{self, BufWriter, Seek},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
@@ -64,7 +64,7 @@ impl Image {
         packer.skeleton()?;
         packer.add(Path::new("/proc/self/exe"), "init")?;
         for (place, module) in modules.iter().enumerate() {
-            packer.add(&module.path, &format!("{MODULES}/{place:02}-{}.ko", module.name))?;
+            packer.module(module, &format!("{MODULES}/{place:02}-{}.ko", module.name))?;
         }
         for (host, inside) in files {
             packer.add(host, &relative(inside)?)?;
@@ -103,6 +103,21 @@ fn relative(inside: &Path) -> Result<String, ImageError> {
     if inside.is_absolute() && !parts.is_empty() { Ok(parts.join("/")) } else { Err(bad()) }
 }
 
+/// A module without its signature. The kernel takes either, but to check the signatures of these
+/// modules is a quarter of all instructions of the boot (measured).
+///
+/// The file ends with the signature, 12 bytes of which the last four are its length, and the mark
+/// (include/linux/module_signature.h).
+fn unsigned(module: &[u8]) -> &[u8] {
+    const MARK: &[u8] = b"~Module signature appended~\n";
+    let body = module.strip_suffix(MARK).and_then(|rest| {
+        let (rest, length) = rest.split_last_chunk::<4>()?;
+        let signature = u32::from_be_bytes(*length) as usize + 8;
+        rest.get(..rest.len().checked_sub(signature)?)
+    });
+    body.unwrap_or(module)
+}
+
 struct Packer {
     archive: Archive<BufWriter<File>>,
     folders: BTreeSet<String>,
@@ -129,10 +144,19 @@ impl Packer {
         Ok(self.archive.directory(path, if path == "tmp" { 0o1777 } else { 0o755 })?)
     }
 
+    fn folders_of(&mut self, path: &str) -> Result<(), ImageError> {
+        path.match_indices('/').try_for_each(|(slash, _)| self.folder(&path[..slash]))
+    }
+
+    fn module(&mut self, module: &Module, to: &str) -> Result<(), ImageError> {
+        self.folders_of(to)?;
+        let bytes = fs::read(&module.path)
+            .map_err(|source| ImageError::Open { path: module.path.clone(), source })?;
+        Ok(self.archive.file(to, 0o644, unsigned(&bytes))?)
+    }
+
     fn add(&mut self, from: &Path, to: &str) -> Result<(), ImageError> {
-        for (slash, _) in to.match_indices('/') {
-            self.folder(&to[..slash])?;
-        }
+        self.folders_of(to)?;
         let failed = |source| ImageError::Open { path: from.into(), source };
         let mut file = File::open(from).map_err(failed)?;
         let data = file.metadata().map_err(failed)?;
@@ -154,6 +178,15 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signatures_are_cut_off() {
+        let signed = b"ELF body\x01\x02\x03\0\0\0\0\0\0\0\0\0\0\0\x03~Module signature appended~\n";
+        assert_eq!(unsigned(signed), b"ELF body");
+        assert_eq!(unsigned(b"ELF body"), b"ELF body");
+        let nonsense = b"\xff\xff\xff\xff~Module signature appended~\n";
+        assert_eq!(unsigned(nonsense), nonsense);
+    }
 
     #[test]
     fn places_inside_are_absolute() {

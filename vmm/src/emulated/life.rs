@@ -4,7 +4,7 @@ use std::{io, process::ExitStatus, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    io::AsyncWriteExt,
     net::UnixStream,
     process::{Child, ChildStderr},
     task::{JoinError, JoinSet},
@@ -20,6 +20,7 @@ use super::{
     output::{self, Seen, Stream, UserStream},
     pieces::Pieces,
     results::Results,
+    source::Source,
     stdin::Input,
     watch::Watch,
     wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
@@ -56,6 +57,8 @@ pub struct Life<'a> {
     /// stdin, stdout, stderr, until the errand starts.
     streams: Option<[UnixStream; 3]>,
     tasks: JoinSet<Task>,
+    /// The port of stdin, when all input is given.
+    given: Option<UnixStream>,
     ticker: Interval,
     clock: Clock,
     watch: Watch,
@@ -73,8 +76,9 @@ pub struct Life<'a> {
 /// What a task of a stream came to.
 #[derive(Debug)]
 enum Task {
-    /// The input is all given. Errors there are the machine's death, seen elsewhere.
-    Input,
+    /// The input is all given, or the machine died, which is seen elsewhere. The port comes back
+    /// to be kept open: QEMU drops what it has not read of a socket that closes (measured).
+    Input(UnixStream),
     Output(Stream, io::Result<Vec<u8>>),
 }
 
@@ -98,8 +102,8 @@ impl<'a> Life<'a> {
         inject: Option<Injection>,
     ) -> Result<Self, EmulatedError> {
         let clock = Clock::start();
-        let machine =
-            Machine::start(pieces, image, Size { cpus: errand.cpus, memory: errand.memory })?;
+        let size = Size { cpus: errand.cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
+        let machine = Machine::start(pieces, image, size)?;
         let [control, stdin, stdout, stderr] = machine.ports;
         let mut ticker = interval(LOOK);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,6 +120,7 @@ impl<'a> Life<'a> {
             monitor: machine.monitor,
             streams: Some([stdin, stdout, stderr]),
             tasks: JoinSet::new(),
+            given: None,
             ticker,
             clock,
             watch: Watch::new(supervision.limits, clock.now()),
@@ -212,13 +217,13 @@ impl<'a> Life<'a> {
     async fn begin(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);
-        let Some([stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
+        let Some([mut stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
         let message = wire::encode_to_agent(&ToAgent::Start(self.job()))?;
         self.control.stream.write_all(&message).await.map_err(EmulatedError::Connection)?;
         let input = input.clone();
         self.tasks.spawn(async move {
-            let _ = input.feed(stdin).await;
-            Task::Input
+            let _ = input.feed(&mut stdin).await;
+            Task::Input(stdin)
         });
         let outputs = [
             (Stream::Stdout, self.errand.stdout, stdout),
@@ -268,7 +273,8 @@ impl<'a> Life<'a> {
                 }
             }
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
-            Some(Ok(Task::Input)) | None => {}
+            Some(Ok(Task::Input(port))) => self.given = Some(port),
+            None => {}
         }
         Ok(())
     }
@@ -321,8 +327,17 @@ impl<'a> Life<'a> {
         if let Some(line) = self.console_log.line_with(&["Kernel panic"]) {
             return Err(EmulatedError::Panic { line, evidence });
         }
-        let complaint = self.words_log.last_complaint().unwrap_or_else(|| "it said nothing".into());
+        let complaint = self.words_log.last_complaint().unwrap_or_else(|| self.stage().into());
         Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
+    }
+
+    /// How far it had come.
+    fn stage(&self) -> &'static str {
+        if self.agent_up.is_zero() {
+            "its machine switched itself off before it was up"
+        } else {
+            "its machine switched itself off before the command was done"
+        }
     }
 
     /// Takes what is left in the sockets.
@@ -357,34 +372,5 @@ impl<'a> Life<'a> {
         };
         // Evidence that cannot be kept must not hide the failure itself.
         Kept(evidence.keep(place).ok())
-    }
-}
-
-/// A stream to read from, which is silent once it has ended.
-#[derive(Debug)]
-struct Source<R> {
-    stream: R,
-    buffer: Vec<u8>,
-    open: bool,
-}
-
-impl<R: AsyncRead + Unpin> Source<R> {
-    fn new(stream: R) -> Self {
-        Self { stream, buffer: vec![0; 64 << 10], open: true }
-    }
-
-    /// Reads; waits for ever if there is nothing more to come.
-    async fn read(&mut self) -> io::Result<usize> {
-        if !self.open {
-            return std::future::pending().await;
-        }
-        self.stream.read(&mut self.buffer).await
-    }
-
-    /// The bytes of a read; none at the stream's end, or on an error, which is the same to us.
-    fn taken(&mut self, read: io::Result<usize>) -> &[u8] {
-        let count = read.unwrap_or(0);
-        self.open = count > 0;
-        &self.buffer[..count]
     }
 }

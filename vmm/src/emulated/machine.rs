@@ -20,14 +20,28 @@ use crate::{kvm::sys::spawn::keep_and_die_with_us, units::ByteSize};
 /// (measured with QEMU 7.2), which emulates more than the guest has use for.
 const CPU: &str = "EPYC,+svm";
 
-/// The kernel's command line. `nohz=off highres=off`: QEMU's TCG now and then loses an interrupt
-/// request while a CPU is in the inner guest with interrupts off, and only a periodic tick raises
-/// it again (measured). The next lines shorten the boot: no self-tests, no waits for RCU. THP is
-/// off because it makes the inner machine's times jump. The last one makes our binary the agent.
+/// The kernel's command line, of which the ends of the boot times were measured (QEMU 7.2).
+///
+/// `nohz=off highres=off`: QEMU's TCG now and then loses an interrupt request while a CPU is in the
+/// inner guest with interrupts off, and only a periodic tick raises it again.
+/// `maxcpus=1 noreplace-smp`: code that the kernel patches costs a round through all CPUs for each
+/// place while they are up, so the agent brings the others up when the modules are loaded; and
+/// without a change of the lock prefixes for it.
+/// No self-tests, no waits for RCU. THP off, as it makes the inner machine's times jump.
+/// The last word makes our binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
+    maxcpus=1 noreplace-smp cpu_init_udelay=0 \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
-    random.trust_cpu=on tsc=reliable \
-    transparent_hugepage=never panic=-1 PVTICKET_AGENT=1";
+    random.trust_cpu=on transparent_hugepage=never panic=-1 PVTICKET_AGENT=1";
+
+/// Timer ticks a second of Debian's kernels (CONFIG_HZ).
+const HZ: u64 = 250;
+
+/// What the kernel would measure of its clocks, at length and, on a busy system, wrongly: TCG gives
+/// it this system's own counter.
+fn clock_line(tsc_khz: u64) -> String {
+    format!("tsc=reliable tsc_early_khz={tsc_khz} lpj={}", tsc_khz * 1000 / HZ)
+}
 
 /// QEMU cannot be started.
 #[derive(Debug, Error)]
@@ -43,13 +57,15 @@ pub enum MachineError {
     NoStderr(String),
 }
 
-/// How big it is.
+/// How big it is, and how fast its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// Emulated CPUs.
     pub cpus: u32,
     /// Memory.
     pub memory: ByteSize,
+    /// This system's time stamp counter.
+    pub tsc_khz: u64,
 }
 
 /// A running QEMU. Dropping it kills QEMU.
@@ -63,7 +79,7 @@ pub struct Machine {
     pub ports: [UnixStream; PORTS.len()],
     /// The kernel's console.
     pub console: UnixStream,
-    /// QEMU's monitor.
+    /// QEMU's monitor: its QMP.
     pub monitor: UnixStream,
     /// How it was started, for the evidence.
     pub command_line: String,
@@ -104,7 +120,7 @@ fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
         .args(["-m", &format!("{}K", size.memory.0 >> 10)])
         .arg("-kernel")
         .arg(&pieces.kernel)
-        .args(["-append", COMMAND_LINE]);
+        .args(["-append", &format!("{COMMAND_LINE} {}", clock_line(size.tsc_khz))]);
 }
 
 fn serial_ports(command: &mut StdCommand, sockets: &[StdStream]) {
@@ -122,7 +138,7 @@ fn extras(command: &mut StdCommand, console: RawFd, monitor: RawFd) {
         .args(["-chardev", &format!("socket,id=console,fd={console}")])
         .args(["-serial", "chardev:console"])
         .args(["-chardev", &format!("socket,id=monitor,fd={monitor}")])
-        .args(["-mon", "chardev=monitor,mode=readline"]);
+        .args(["-mon", "chardev=monitor,mode=control"]);
 }
 
 /// Socket pairs, of which QEMU inherits one end each.

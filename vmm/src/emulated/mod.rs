@@ -23,6 +23,7 @@ mod output;
 mod pieces;
 mod results;
 pub mod selftest;
+mod source;
 mod stdin;
 mod supervise;
 mod watch;
@@ -65,7 +66,7 @@ pub struct Errand {
     pub stderr: OutputMode,
     /// Emulated CPUs.
     pub cpus: u32,
-    /// Memory of the emulated host; the guest's, files and the host's own ~160 MiB must fit.
+    /// Memory of the emulated host; the guest's, files and the host's own 128 MiB must fit.
     pub memory: ByteSize,
     /// Someone sits at a terminal in raw mode: our own lines end with a carriage return.
     pub interactive: bool,
@@ -189,6 +190,9 @@ pub struct Timing {
 /// Handles SIGINT, SIGTERM and SIGHUP: the emulator is killed and
 /// [`EmulatedError::Interrupted`] returned, so that a caller can restore its terminal.
 pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, EmulatedError> {
+    if errand.memory < error::SMALLEST {
+        return Err(EmulatedError::TooSmall(errand.memory));
+    }
     let pieces = Pieces::find()?;
     let image = image::Image::pack(&pieces.modules, &errand.files_in)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

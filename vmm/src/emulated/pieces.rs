@@ -7,7 +7,10 @@ use std::{
 
 use thiserror::Error;
 
-use crate::guest::artifacts::{ArtifactError, cache_dir};
+use crate::{
+    guest::artifacts::{ArtifactError, cache_dir},
+    kvm::sys::tsc::Rate,
+};
 
 /// Modules that the machine needs; what they depend on is found out from them.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
@@ -41,7 +44,7 @@ pub enum PiecesError {
 }
 
 /// Everything that makes an emulated host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Pieces {
     /// The emulator.
     pub qemu: PathBuf,
@@ -51,6 +54,8 @@ pub struct Pieces {
     pub modules: Vec<Module>,
     /// Which kernel it is.
     pub release: String,
+    /// The clock that it will have: this system's.
+    pub tsc: Rate,
 }
 
 /// A kernel module.
@@ -65,6 +70,7 @@ pub struct Module {
 impl Pieces {
     /// Finds them, or says what is missing.
     pub fn find() -> Result<Self, PiecesError> {
+        let tsc = Rate::start();
         let folder = cache_dir()?.join("host/current");
         let kernel = ["vmlinux", "vmlinuz"]
             .map(|name| folder.join(name))
@@ -76,7 +82,7 @@ impl Pieces {
             .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_default();
         let modules = in_order(&folder.join("modules"))?;
-        Ok(Self { qemu: find_qemu()?, kernel, modules, release })
+        Ok(Self { qemu: find_qemu()?, kernel, modules, release, tsc })
     }
 }
 

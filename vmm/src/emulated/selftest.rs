@@ -15,7 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 /// Does what the words say, in their order, and exits 0, or as one of them says.
 ///
-/// `kvm`: KVM's API version; `thp`, `clock`: what the kernel chose; `cat`: stdin to stdout;
+/// `kvm`: KVM's API version; `cpus`: how many; `thp`, `clock`: what the kernel chose; `cat`: stdin to stdout;
 /// `out TEXT`, `err TEXT`; `flood BYTES` to stdout; `eat MIB` of memory; `write PATH TEXT`;
 /// `read PATH` to stdout; `env NAME`; `sleep SECONDS`; `signal NUMBER` to itself; `exit STATUS`.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> Result<u8, String> {
@@ -30,6 +30,9 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> Result<u8, String> {
                 kill_process(getpid(), signal).map_err(|errno| errno.to_string())?;
             }
             "sleep" => thread::sleep(Duration::from_secs_f64(number(&next()?)?)),
+            "cpus" => {
+                println!("{}", thread::available_parallelism().map_or(0, |count| count.get()))
+            }
             "env" => println!("{}", std::env::var(next()?).unwrap_or_default()),
             "eat" => eat(number(&next()?)?),
             "write" => fs::write(next()?, next()?).map_err(|error| error.to_string())?,

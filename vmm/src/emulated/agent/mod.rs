@@ -69,6 +69,7 @@ fn serve() -> Result<(), Failure> {
     if let Err(error) = setup::load(&hypervisor) {
         return tell(&line, error);
     }
+    setup::all_cpus();
     let uptime = clock_gettime(ClockId::Boottime);
     let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;
     line.send(&FromAgent::Hello { version: VERSION, uptime_ms }).map_err(when("control port"))?;

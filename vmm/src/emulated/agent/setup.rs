@@ -81,6 +81,20 @@ pub fn load(modules: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Brings up the CPUs that the kernel left alone. One that does not come up is no failure: the
+/// errand sees how many there are.
+pub fn all_cpus() {
+    for cpu in 1.. {
+        let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        let Ok(state) = fs::read_to_string(&switch) else { return };
+        if state.trim() == "0"
+            && let Err(error) = fs::write(&switch, "1")
+        {
+            eprintln!("pvticket agent: CPU {cpu} stays off: {error}");
+        }
+    }
+}
+
 /// Opens the ports in the order of [`PORTS`], each once the other end is connected.
 pub fn ports() -> Result<[File; PORTS.len()], Failure> {
     let deadline = Instant::now() + PORTS_PATIENCE;
