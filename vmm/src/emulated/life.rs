@@ -266,12 +266,11 @@ impl<'a> Life<'a> {
         match task {
             Some(Ok(Task::Output(Stream::Stdout, Ok(kept)))) => self.stdout = Some(kept),
             Some(Ok(Task::Output(Stream::Stderr, Ok(kept)))) => self.stderr = Some(kept),
-            Some(Ok(Task::Output(_, Err(error)))) => {
-                // A port that fails is the machine's death, which is noticed as such.
-                if error.get_ref().is_some_and(|inner| inner.is::<UserStream>()) {
-                    return Err(EmulatedError::Output(error));
-                }
+            Some(Ok(Task::Output(_, Err(error)))) if is_users(&error) => {
+                return Err(EmulatedError::Output(error));
             }
+            // A port that fails is the machine's death, which is noticed as such.
+            Some(Ok(Task::Output(_, Err(_)))) => {}
             Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
             Some(Ok(Task::Input(port))) => self.given = Some(port),
             None => {}
@@ -373,4 +372,9 @@ impl<'a> Life<'a> {
         // Evidence that cannot be kept must not hide the failure itself.
         Kept(evidence.keep(place).ok())
     }
+}
+
+/// Is it the user's own stream that failed?
+fn is_users(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
 }
