@@ -2,9 +2,9 @@
 # Fetches what the emulated host boots: a stock Debian cloud kernel with its KVM and virtio modules.
 # Nothing is installed, and no root is needed: the package is only downloaded and unpacked.
 #
-#   fetch            once; says so in one line when it is there already
-#   fetch --refresh  also when it is there
-#   HOST_DEB=FILE fetch    from a linux-image-*-cloud-amd64 package that is at hand
+#   fetch.sh                  once; says so in one line when it is there already
+#   fetch.sh --refresh        also when it is there
+#   HOST_DEB=FILE fetch.sh    from a linux-image-*-cloud-amd64 package that is at hand
 set -eu
 
 meta=linux-image-cloud-amd64
