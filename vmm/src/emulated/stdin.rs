@@ -10,13 +10,15 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     pipe::{PipeFlags, pipe_with},
+    process::{Signal, getpid, kill_process},
 };
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     sync::{Mutex, mpsc},
 };
 
-use super::wire::frame;
+use super::{output::Seen, wire::frame};
+use crate::vm::escape::EscapeFilter;
 
 /// Most bytes of input that are kept for a restart.
 const KEPT: usize = 16 << 20;
@@ -32,6 +34,9 @@ pub enum StdinMode {
     Null,
     /// This process's own stdin.
     Inherit,
+    /// The same, a terminal in raw mode: the keys that end the machine are acted upon here, as
+    /// the signal that the terminal would have sent.
+    Keys,
     /// These bytes.
     Bytes(Vec<u8>),
 }
@@ -54,16 +59,17 @@ struct Shared {
 
 impl Input {
     /// Opens it.
-    pub fn open(mode: &StdinMode) -> io::Result<Self> {
+    pub fn open(mode: &StdinMode, seen: &Seen) -> io::Result<Self> {
         let (from, reader, seen) = match mode {
             StdinMode::Null => (None, None, Vec::new()),
             StdinMode::Bytes(bytes) => (None, None, bytes.clone()),
-            StdinMode::Inherit => {
+            StdinMode::Inherit | StdinMode::Keys => {
+                let keys = (*mode == StdinMode::Keys).then(|| Keys::new(seen.clone()));
                 let (pipe_read, pipe_write) = pipe_with(PipeFlags::CLOEXEC)?;
                 let (to, from) = mpsc::channel(4);
                 thread::Builder::new()
                     .name("stdin".into())
-                    .spawn(move || read_until_closed(&pipe_read, &to))?;
+                    .spawn(move || read_until_closed(&pipe_read, &to, keys))?;
                 (Some(from), Some(Arc::new(pipe_write)), Vec::new())
             }
         };
@@ -109,8 +115,30 @@ impl Shared {
     }
 }
 
+/// Sorts out the keys that are ours.
+struct Keys {
+    filter: EscapeFilter,
+    seen: Seen,
+}
+
+impl Keys {
+    fn new(seen: Seen) -> Self {
+        Self { filter: EscapeFilter::default(), seen }
+    }
+
+    /// What the guest gets. Until it has said something nobody there can take a Ctrl-C.
+    fn sort(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let keys = self.filter.feed(bytes, self.seen.any());
+        if keys.quit {
+            // We may always signal ourselves.
+            let _ = kill_process(getpid(), Signal::INT);
+        }
+        keys.forward
+    }
+}
+
 /// Reads stdin until its end, or until the other end of `closed` closes.
-fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>) {
+fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<Keys>) {
     let stdin = io::stdin();
     loop {
         let readable = PollFlags::IN;
@@ -129,6 +157,13 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>) {
             Ok(count) => piece.truncate(count),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
             Err(_) => return,
+        }
+        if let Some(keys) = &mut keys {
+            piece = keys.sort(&piece);
+            // An empty frame would be the end of the input.
+            if piece.is_empty() {
+                continue;
+            }
         }
         if to.blocking_send(piece).is_err() {
             return;
@@ -152,11 +187,14 @@ mod tests {
 
     #[test]
     fn input_is_given_whole_and_again() {
-        let input = Input::open(&StdinMode::Bytes(vec![7; PIECE + 1])).unwrap();
+        let input = Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &Seen::default()).unwrap();
         for _ in 0..2 {
             assert_eq!(given(&input), [vec![7u8; PIECE], vec![7], vec![]]);
         }
-        assert_eq!(given(&Input::open(&StdinMode::Null).unwrap()), [Vec::<u8>::new()]);
+        assert_eq!(
+            given(&Input::open(&StdinMode::Null, &Seen::default()).unwrap()),
+            [Vec::<u8>::new()]
+        );
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub async fn supervise(
     image: &Image,
 ) -> Result<Finished, EmulatedError> {
     let mut stop = Stop::listen()?;
-    let input = Input::open(&errand.stdin).map_err(EmulatedError::Input)?;
     let seen = Seen::default();
+    let input = Input::open(&errand.stdin, &seen).map_err(EmulatedError::Input)?;
     let mut freezes: Vec<Freeze> = Vec::new();
     loop {
         let inject = supervision.inject.get(freezes.len()).copied().flatten();

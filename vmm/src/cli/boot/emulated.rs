@@ -7,6 +7,7 @@ use anyhow::Context;
 use super::plan::{Mode, Plan};
 use crate::{
     cli::{inside::Inside, terminal::RawTerminal},
+    emulated::{Errand, StdinMode},
     vm::check_guest,
 };
 
@@ -20,7 +21,13 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             RawTerminal::enter().context("cannot put the terminal into raw mode")?
         }
     };
-    let status = inside(plan).connect(|errand| errand.interactive = terminal.is_some()).run();
+    let connect = |errand: &mut Errand| {
+        if terminal.is_some() {
+            errand.interactive = true;
+            errand.stdin = StdinMode::Keys;
+        }
+    };
+    let status = inside(plan).connect(connect).run();
     drop(terminal);
     status
 }
