@@ -4,6 +4,7 @@ use alloc::{format, vec::Vec};
 use core::ffi::CStr;
 
 use rustix::{
+    fd::AsRawFd,
     fs::{self, CWD, FileType, Mode, OFlags},
     mount::{MountFlags, mount},
 };
@@ -25,6 +26,7 @@ pub fn set_up() {
     if !attach(c"devtmpfs", c"/dev") {
         make_nodes();
     }
+    fill_standard_descriptors();
     attach(c"tmpfs", c"/tmp");
     attach(c"debugfs", DEBUGFS);
     let _ = fs::mkdir(c"/dev/pts", EXECUTABLE);
@@ -40,6 +42,17 @@ pub fn set_up() {
         let _ = fs::symlink(target, name);
     }
     link_busybox();
+}
+
+/// A kernel without a console leaves them closed, and a pipe made later would get their numbers.
+fn fill_standard_descriptors() {
+    const LAST: i32 = 2;
+    while let Ok(null) = fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
+        if null.as_raw_fd() > LAST {
+            return;
+        }
+        core::mem::forget(null);
+    }
 }
 
 /// Mounts a file system of that kind; false when the kernel does not have it.

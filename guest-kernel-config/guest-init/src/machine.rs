@@ -120,7 +120,7 @@ impl Ports {
             Stream::Stdout => ports::STDOUT,
             Stream::Stderr => ports::STDERR,
         };
-        // SAFETY: `new` was granted these ports; the instruction only reads `bytes`, upwards, as
+        // SAFETY: `find` was granted these ports; the instruction only reads `bytes`, upwards, as
         // the direction flag is clear by the ABI.
         unsafe {
             asm!("rep outsb", in("dx") self.base + port, inout("rcx") bytes.len() => _,
@@ -131,7 +131,7 @@ impl Ports {
     /// Bytes of stdin that are ready now, or [`ports::STDIN_EOF`].
     pub fn stdin_ready(&self) -> u32 {
         let value;
-        // SAFETY: `new` was granted these ports.
+        // SAFETY: `find` was granted these ports.
         unsafe {
             asm!("in eax, dx", in("dx") self.base + ports::STDIN_AVAIL, out("eax") value,
                 options(nostack, nomem, preserves_flags));
@@ -141,7 +141,7 @@ impl Ports {
 
     /// Fills `into` from stdin; no more than [`stdin_ready`](Self::stdin_ready) promised.
     pub fn get(&self, into: &mut [u8]) {
-        // SAFETY: `new` was granted these ports; the instruction writes all of `into` and nothing
+        // SAFETY: `find` was granted these ports; the instruction writes all of `into` and nothing
         // else, upwards, as the direction flag is clear by the ABI.
         unsafe {
             asm!("rep insb", in("dx") self.base + ports::STDIN, inout("rcx") into.len() => _,
@@ -150,7 +150,7 @@ impl Ports {
     }
 
     fn write(&self, port: u16, value: u32) {
-        // SAFETY: `new` was granted these ports. Not `nomem`: the VMM may read guest memory.
+        // SAFETY: `find` was granted these ports. Not `nomem`: the VMM may read guest memory.
         unsafe {
             asm!("out dx, eax", in("dx") self.base + port, in("eax") value,
                 options(nostack, preserves_flags));
