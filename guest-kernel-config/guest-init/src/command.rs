@@ -45,7 +45,8 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
 
 /// Without the VMM: on the console, unaltered by it.
 fn on_console(words: &[&CStr]) -> Result<i32, Errno> {
-    let console = fs::open(c"/dev/console", OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
+    let console =
+        fs::open(c"/dev/console", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
         let now = rustix::termios::OptionalActions::Now;

@@ -51,7 +51,7 @@ fn on_console(machine: &Machine) -> Result<i32, Errno> {
 
 /// The first serial line, which can be a controlling terminal, or else whatever the console is.
 fn open_console() -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::NOCTTY;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     fs::open(c"/dev/ttyS0", flags, Mode::empty())
         .and_then(|line| rustix::termios::tcgetattr(&line).map(|_| line))
         .or_else(|_| fs::open(c"/dev/console", flags, Mode::empty()))
