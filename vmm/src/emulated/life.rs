@@ -21,6 +21,7 @@ use super::{
     pieces::Pieces,
     results::Results,
     source::Source,
+    starvation::Starvation,
     stdin::Input,
     watch::Watch,
     wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
@@ -62,6 +63,7 @@ pub struct Life<'a> {
     ticker: Interval,
     clock: Clock,
     watch: Watch,
+    starvation: Starvation,
     beat: Beat,
     console_log: Log,
     words_log: Log,
@@ -124,6 +126,7 @@ impl<'a> Life<'a> {
             ticker,
             clock,
             watch: Watch::new(supervision.limits, clock.now()),
+            starvation: Starvation::default(),
             beat: Beat::default(),
             console_log: Log::default(),
             words_log: Log::default(),
@@ -146,7 +149,8 @@ impl<'a> Life<'a> {
                 Event::Task(task) => self.task_ended(task)?,
                 Event::Exited(status) => return self.obituary(status, input, seen).await,
                 Event::Look => {
-                    if let Some(freeze) = self.watch.check(self.clock.now()) {
+                    let starved = self.starved();
+                    if let Some(freeze) = self.watch.check(self.clock.now(), starved) {
                         return Ok(self.frozen(freeze).await);
                     }
                 }
@@ -248,6 +252,10 @@ impl<'a> Life<'a> {
             files_out: self.errand.files_out.iter().map(|(path, _)| bytes(path.as_ref())).collect(),
             inject: self.inject,
         }
+    }
+
+    fn starved(&mut self) -> Duration {
+        self.child.id().map_or(Duration::ZERO, |process| self.starvation.since_last(process))
     }
 
     fn cause_fault(&self) {

@@ -27,10 +27,11 @@ const CPU: &str = "EPYC,+svm";
 /// `maxcpus=1 noreplace-smp`: code that the kernel patches costs a round through all CPUs for each
 /// place while they are up, so the agent brings the others up when the modules are loaded; and
 /// without a change of the lock prefixes for it.
-/// No self-tests, no waits for RCU. THP off, as it makes the inner machine's times jump.
+/// `no_timer_check`: on a starved system the kernel would take the timer for broken, and panic.
+/// No self-tests, no waits for RCU, no watchdogs. THP off, as it makes the inner machine's times jump.
 /// The last word makes our binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
-    maxcpus=1 noreplace-smp cpu_init_udelay=0 \
+    maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
     random.trust_cpu=on transparent_hugepage=never panic=-1 PVTICKET_AGENT=1";
 

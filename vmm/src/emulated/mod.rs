@@ -7,6 +7,7 @@
 //!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! A machine that is merely starved by a busy system is given the time (`starvation.rs`).
 //! A machine that freezes is replaced, a bounded number of times, each with a line on stderr; it
 //! is never taken for a failure of the errand. It is replaced only while the errand can run again
 //! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
@@ -24,6 +25,7 @@ mod pieces;
 mod results;
 pub mod selftest;
 mod source;
+mod starvation;
 mod stdin;
 mod supervise;
 mod watch;

@@ -106,13 +106,12 @@ impl Watch {
         }
     }
 
-    /// Is it frozen? To be asked several times a second.
-    pub fn check(&mut self, now: Duration) -> Option<Freeze> {
+    /// Is it frozen? To be asked several times a second, with how much of the time since then it
+    /// was starved: ready to run, but kept from it by others. That is no silence of its own.
+    pub fn check(&mut self, now: Duration, starved: Duration) -> Option<Freeze> {
         let pause = now.saturating_sub(self.last_check);
         self.last_check = now;
-        if pause > OWN_PAUSE {
-            self.forgive(pause, now);
-        }
+        self.forgive(if pause > OWN_PAUSE { pause } else { starved }, now);
         let Some(beat) = self.last_beat else {
             let after = now.saturating_sub(self.started);
             return (after > self.limits.boot).then_some(Freeze::Boot { after });
@@ -128,9 +127,9 @@ impl Watch {
         })
     }
 
-    /// Moves what was seen before our own pause to after it, but not into the future.
-    fn forgive(&mut self, pause: Duration, now: Duration) {
-        let later = |time: Duration| (time + pause).min(now);
+    /// Takes lost time off what has passed since all that was seen, but moves nothing into the future.
+    fn forgive(&mut self, lost: Duration, now: Duration) {
+        let later = |time: Duration| (time + lost).min(now);
         self.started = later(self.started);
         self.last_beat = self.last_beat.map(later);
         for cpu in &mut self.cpus {
@@ -196,7 +195,7 @@ mod tests {
         let steps = ((until - from) / 0.25) as u32;
         (1..=steps).find_map(|step| {
             let now = from + f64::from(step) * 0.25;
-            watch.check(at(now)).map(|freeze| (now, freeze))
+            watch.check(at(now), Duration::ZERO).map(|freeze| (now, freeze))
         })
     }
 
@@ -231,7 +230,7 @@ mod tests {
             let now = quarter as f64 * 0.25;
             let stopped = if now < 5.0 { quarter * 62 } else { 1240 };
             watch.beat(&beat(quarter, &[quarter * 62, stopped]), at(now));
-            watch.check(at(now)).map(|freeze| (now, freeze))
+            watch.check(at(now), Duration::ZERO).map(|freeze| (now, freeze))
         });
         let (when, freeze) = found.unwrap();
         assert!(matches!(freeze, Freeze::Cpu { cpu: 1, .. }), "{freeze}");
@@ -245,7 +244,7 @@ mod tests {
         for quarter in 0..4000u64 {
             let now = at(quarter as f64 * 0.25);
             watch.beat(&beat(quarter, &[quarter, quarter]), now);
-            assert_eq!(watch.check(now), None);
+            assert_eq!(watch.check(now, Duration::ZERO), None);
         }
     }
 
@@ -256,16 +255,28 @@ mod tests {
         watch.beat(&beat(1, &[9]), at(2.0));
         assert_eq!(look(&mut watch, 0.0, 15.0), None);
         // Stopped for an hour; then 7 s of the 20 are left.
-        assert_eq!(watch.check(at(3615.0)), None);
+        assert_eq!(watch.check(at(3615.0), Duration::ZERO), None);
         let (when, _) = look(&mut watch, 3615.0, 3700.0).unwrap();
         assert_eq!(when, 3622.25);
         // A heartbeat that waited in the socket during the pause is taken first or last: no matter.
         let mut watch = Watch::new(LIMITS, at(0.0));
         watch.beat(&beat(1, &[9]), at(1.0));
         watch.beat(&beat(2, &[10]), at(3600.0));
-        assert_eq!(watch.check(at(3600.0)), None);
+        assert_eq!(watch.check(at(3600.0), Duration::ZERO), None);
         let (when, _) = look(&mut watch, 3600.0, 3700.0).unwrap();
         assert_eq!(when, 3620.25);
+    }
+
+    #[test]
+    fn a_starved_machine_gets_more_time_and_a_frozen_one_does_not() {
+        let half = Duration::from_millis(125);
+        let mut watch = Watch::new(LIMITS, at(0.0));
+        let when = (1..1000u32).map(|quarter| f64::from(quarter) * 0.25).find(|&now| {
+            let starved = if now < 100.0 { half } else { Duration::ZERO };
+            watch.check(at(now), starved).is_some()
+        });
+        // 100 s half starved count for 50; the rest in full.
+        assert_eq!(when, Some(110.25));
     }
 
     #[test]
