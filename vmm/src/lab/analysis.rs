@@ -9,10 +9,6 @@ use super::{
 };
 use crate::{units::VcpuCount, vm::PvBackend};
 
-/// Fewest runs a verdict may rest on: the range of n samples holds the median
-/// with probability 1 - 2^(1-n), which first passes 95 % at six.
-pub const ENOUGH_RUNS: usize = 6;
-
 /// One backend at one level.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -47,7 +43,7 @@ pub enum Verdict {
     NativeAhead,
     /// The medians' intervals overlap, and the pairs' holds 1.
     NoDifference,
-    /// Fewer than [`ENOUGH_RUNS`] of either.
+    /// Fewer than [`stats::ENOUGH`] of either.
     TooFewRuns,
 }
 
@@ -159,18 +155,15 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
         .collect();
     let (pv, native) = (&row.rate, &base.rate);
     let paired = stats::ratio_of_pairs(&pairs);
-    let verdict = if pv.count.min(native.count) < ENOUGH_RUNS {
-        Verdict::TooFewRuns
-    } else if pv.median.interval.is_above(&native.median.interval) {
-        Verdict::PvWins
-    } else if native.median.interval.is_above(&pv.median.interval) {
-        Verdict::NativeWins
-    } else {
-        match paired.map(|paired| paired.interval) {
+    let verdict = match (pv.median.interval, native.median.interval) {
+        (Some(pv), Some(native)) if pv.is_above(&native) => Verdict::PvWins,
+        (Some(pv), Some(native)) if native.is_above(&pv) => Verdict::NativeWins,
+        (Some(_), Some(_)) => match paired.and_then(|paired| paired.interval) {
             Some(interval) if interval.low > 1.0 => Verdict::PvAhead,
             Some(interval) if interval.high < 1.0 => Verdict::NativeAhead,
             _ => Verdict::NoDifference,
-        }
+        },
+        _ => Verdict::TooFewRuns,
     };
     Contrast {
         backend: row.backend,

@@ -17,6 +17,10 @@ const RESAMPLES: usize = 4000;
 /// Probability left out at each end of an interval.
 const TAIL: f64 = 0.025;
 
+/// Fewest samples that tell anything about their median with 95 % confidence: it
+/// lies within all of n with a probability of 1 - 2^(1-n).
+pub const ENOUGH: usize = 6;
+
 /// An interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
@@ -43,8 +47,8 @@ impl Interval {
 pub struct Estimate {
     /// The figure.
     pub value: f64,
-    /// Where it lies with 95 % confidence.
-    pub interval: Interval,
+    /// Where it lies with 95 % confidence; None for fewer than [`ENOUGH`] samples.
+    pub interval: Option<Interval>,
 }
 
 /// What a set of samples looks like.
@@ -138,32 +142,33 @@ fn median_in_place(samples: &mut [f64]) -> Option<f64> {
 }
 
 /// The median of `samples` with its interval: the samples between which it lies
-/// with at least 95 % confidence, whatever their distribution. Fewer than six
-/// reach no such confidence; their interval is all of them.
+/// with at least 95 % confidence, whatever their distribution.
 pub fn median_estimate(samples: &[f64]) -> Option<Estimate> {
     let mut sorted = samples.to_vec();
     let value = median_in_place(&mut sorted)?;
-    let skipped = order_statistic(sorted.len());
-    let interval = Interval { low: sorted[skipped], high: sorted[sorted.len() - 1 - skipped] };
+    let interval = order_statistic(sorted.len())
+        .map(|outside| Interval { low: sorted[outside], high: sorted[sorted.len() - 1 - outside] });
     Some(Estimate { value, interval })
 }
 
 /// How many samples at each end lie outside the interval of the median of `n`.
 /// With `k` of them the interval lies above the true median when at most `k`
-/// samples lie below it, each of which does so like a fair coin; `k` is the
-/// largest for which that has a probability of no more than [`TAIL`].
-fn order_statistic(n: usize) -> usize {
+/// samples lie below it, each of which does so like a fair coin; the answer is
+/// the largest `k` for which that has a probability of no more than [`TAIL`].
+fn order_statistic(n: usize) -> Option<usize> {
     // In logarithms: 2^-n underflows from n = 1075 on.
     let mut ln_exactly = -(n as f64) * std::f64::consts::LN_2;
     let mut at_most = 0.0;
-    for below in 0..n / 2 {
+    let mut outside = None;
+    for below in 0..n {
         at_most += ln_exactly.exp();
         if at_most > TAIL {
-            return below.saturating_sub(1);
+            break;
         }
+        outside = Some(below);
         ln_exactly += ((n - below) as f64 / (below + 1) as f64).ln();
     }
-    0
+    outside
 }
 
 /// The ratio of the medians of two independent sets of samples; None when one is
@@ -174,11 +179,13 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
     if denominator == 0.0 {
         return None;
     }
-    let mut rng = SplitMix64::new(seed);
-    let mut scratch = Vec::with_capacity(above.len().max(below.len()));
-    let interval = bootstrap(|| {
-        let above = resampled_median(above, &mut rng, &mut scratch);
-        ratio(above, resampled_median(below, &mut rng, &mut scratch))
+    let interval = (above.len().min(below.len()) >= ENOUGH).then(|| {
+        let mut rng = SplitMix64::new(seed);
+        let mut scratch = Vec::new();
+        bootstrap(|| {
+            let above = resampled_median(above, &mut rng, &mut scratch);
+            ratio(above, resampled_median(below, &mut rng, &mut scratch))
+        })
     });
     Some(Estimate { value: numerator / denominator, interval })
 }
@@ -248,10 +255,10 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_its_own_interval_and_has_no_spread() {
+    fn one_sample_has_neither_interval_nor_spread() {
         let summary = summarise(&[3.5]).unwrap();
         assert_eq!((summary.min, summary.max, summary.mean), (3.5, 3.5, 3.5));
-        assert_eq!(summary.median.interval, Interval { low: 3.5, high: 3.5 });
+        assert_eq!(summary.median.interval, None);
         assert_eq!(summary.stddev, None);
         assert_eq!(summarise(&[]), None);
     }
@@ -262,7 +269,7 @@ mod tests {
         assert_eq!((summary.median.value, summary.mean), (2.0, 2.0));
         // Variance (1 + 1) / 1.
         assert_eq!(summary.stddev, Some(2.0f64.sqrt()));
-        assert_eq!(summary.median.interval, Interval { low: 1.0, high: 3.0 });
+        assert_eq!(summary.median.interval, None);
     }
 
     #[test]
@@ -281,14 +288,15 @@ mod tests {
         // Ranks of the 95 % interval of a median, as statistical tables have
         // them: none below 6, 1 and 6 of 6, 2 and 9 of 10, 6 and 15 of 20, 40
         // and 61 of 100.
-        for (n, first) in [(1, 1), (5, 1), (6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (100, 40)] {
+        for (n, first) in [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (100, 40)] {
             let samples: Vec<f64> = (1..=n).map(f64::from).collect();
             let interval = median_estimate(&samples).unwrap().interval;
             let (low, high) = (f64::from(first), f64::from(n + 1 - first));
-            assert_eq!(interval, Interval { low, high }, "{n}");
+            assert_eq!(interval, Some(Interval { low, high }), "{n}");
         }
+        assert!((0..ENOUGH).all(|n| order_statistic(n).is_none()));
         // By the normal approximation: 50000 - 1.96 * sqrt(100000) / 2.
-        assert!((49_689..=49_692).contains(&order_statistic(100_000)));
+        assert!((49_689..=49_692).contains(&order_statistic(100_000).unwrap()));
     }
 
     #[test]
@@ -299,7 +307,7 @@ mod tests {
         let held = (0..2000)
             .filter(|_| {
                 let samples: Vec<f64> = (0..15).map(|_| uniform()).collect();
-                median_estimate(&samples).unwrap().interval.contains(0.5)
+                median_estimate(&samples).unwrap().interval.unwrap().contains(0.5)
             })
             .count();
         assert!((1900..=1960).contains(&held), "{held} of 2000");
@@ -307,9 +315,13 @@ mod tests {
 
     #[test]
     fn ratios_by_hand() {
-        let estimate = ratio_of_medians(&[10.0, 20.0, 30.0], &[4.0, 5.0, 6.0], SEED).unwrap();
+        let (above, below) = ([10.0, 20.0, 30.0], [4.0, 5.0, 6.0]);
+        let few = ratio_of_medians(&above, &below, SEED).unwrap();
+        assert_eq!(few, Estimate { value: 4.0, interval: None });
+        let estimate = ratio_of_medians(&above.repeat(2), &below.repeat(2), SEED).unwrap();
+        let interval = estimate.interval.unwrap();
         assert_eq!(estimate.value, 4.0);
-        assert!(estimate.interval.low >= 10.0 / 6.0 && estimate.interval.high <= 30.0 / 4.0);
+        assert!(interval.low >= 10.0 / 6.0 && interval.high <= 30.0 / 4.0);
         let pairs = [(2.0, 1.0), (30.0, 10.0), (4.0, 4.0)];
         assert_eq!(ratio_of_pairs(&pairs).unwrap().value, 2.0);
     }
@@ -318,7 +330,8 @@ mod tests {
     fn a_common_drift_cancels_in_pairs() {
         let pairs: Vec<(f64, f64)> = (1..=20).map(|i| (f64::from(i) * 1.1, f64::from(i))).collect();
         let estimate = ratio_of_pairs(&pairs).unwrap();
-        assert!((estimate.interval.high - estimate.interval.low) < 1e-9);
+        let interval = estimate.interval.unwrap();
+        assert!((interval.high - interval.low) < 1e-9);
         assert!((estimate.value - 1.1).abs() < 1e-9);
     }
 

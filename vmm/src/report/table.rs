@@ -6,9 +6,9 @@ use super::si::{percent, ratio, si};
 use crate::{
     lab::{
         LevelReport,
-        analysis::{Contrast, ENOUGH_RUNS, Row, Verdict},
+        analysis::{Contrast, Row, Verdict},
         host::HostFacts,
-        stats::Estimate,
+        stats::{ENOUGH, Estimate},
     },
     units::CpuList,
     vm::PvBackend,
@@ -109,9 +109,12 @@ fn plural(count: usize) -> &'static str {
 fn line(row: &Row) -> String {
     let dash = || "-".to_owned();
     let rate = &row.rate;
-    let within = rate.median.interval;
+    let within = rate
+        .median
+        .interval
+        .map_or_else(dash, |within| format!("{:>6} .. {:<6}", si(within.low), si(within.high)));
     format!(
-        "  {:<w$}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{:>7} .. {:<5}{:>8}{:>8}{:>8}{:>9}{:>6}",
+        "  {:<w$}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{within:^16}{:>8}{:>8}{:>8}{:>9}{:>6}",
         label(row.backend),
         rate.count,
         si(rate.min),
@@ -119,8 +122,6 @@ fn line(row: &Row) -> String {
         si(rate.median.value),
         si(rate.mean),
         rate.stddev.map_or_else(dash, si),
-        si(within.low),
-        si(within.high),
         si(row.halts),
         si(row.kicks),
         row.slow.map_or_else(dash, percent),
@@ -155,7 +156,7 @@ fn conclusion(contrast: &Contrast) -> String {
         Verdict::NoDifference => {
             format!("no difference seen between {pv} and native: intervals overlap")
         }
-        Verdict::TooFewRuns => format!("too few runs to tell: {ENOUGH_RUNS} of each are the least"),
+        Verdict::TooFewRuns => format!("too few runs to tell: {ENOUGH} of each are the least"),
     }
 }
 
@@ -173,8 +174,11 @@ fn ratios(contrast: &Contrast) -> String {
 }
 
 fn with_interval(estimate: &Estimate) -> String {
-    let Estimate { value, interval } = estimate;
-    format!("{} ({} .. {})", ratio(*value), ratio(interval.low), ratio(interval.high))
+    let value = ratio(estimate.value);
+    match estimate.interval {
+        Some(interval) => format!("{value} ({} .. {})", ratio(interval.low), ratio(interval.high)),
+        None => value,
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +191,7 @@ mod tests {
 
     fn row(backend: PvBackend, median: f64) -> Row {
         let interval = Interval { low: median * 0.9, high: median * 1.1 };
-        let median = Estimate { value: median, interval };
+        let median = Estimate { value: median, interval: Some(interval) };
         let (min, max, mean) = (interval.low, interval.high, median.value);
         Row {
             backend,
@@ -201,7 +205,7 @@ mod tests {
     }
 
     fn report() -> LevelReport {
-        let interval = Interval { low: 30.0, high: 60.0 };
+        let interval = Some(Interval { low: 30.0, high: 60.0 });
         let ratio = Some(Estimate { value: 48.2, interval });
         let backend = PvBackend::Vmm;
         LevelReport {
