@@ -35,8 +35,8 @@ struct Line {
     runs: usize,
     #[serde(flatten)]
     quartiles: Quartiles,
-    /// 95 % interval of the median, by the bootstrap.
-    median_interval: stats::Interval,
+    /// 95 % interval of the median; None for too few runs.
+    median_interval: Option<stats::Interval>,
     #[serde(skip)]
     quantity: Quantity,
 }
@@ -76,8 +76,12 @@ pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
         for figure in [min, lower, median, upper, max] {
             let _ = write!(text, "{figure:>9.decimals$}");
         }
-        let stats::Interval { low, high } = line.median_interval;
-        let _ = writeln!(text, "  {:<4}{low:>9.decimals$} -{high:>7.decimals$}", line.unit);
+        let _ = match line.median_interval {
+            Some(stats::Interval { low, high }) => {
+                writeln!(text, "  {:<4}{low:>9.decimals$} -{high:>7.decimals$}", line.unit)
+            }
+            None => writeln!(text, "  {:<4}{:^18}", line.unit, "-"),
+        };
     }
     if place == Place::Emulated {
         let ours = |quantity| {
