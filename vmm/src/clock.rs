@@ -1,8 +1,6 @@
 //! The monotonic clock, read so that two processes can compare.
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::units::Nanos;
+use crate::{kvm::sys::clock, units::Nanos};
 
 /// A reading of `CLOCK_MONOTONIC`, which all processes of a host share: a parent
 /// may subtract its own reading from its child's. (`std::time::Instant` reads the
@@ -13,9 +11,7 @@ pub struct Moment(Nanos);
 impl Moment {
     /// Now.
     pub fn now() -> Self {
-        let time = clock_gettime(ClockId::Monotonic);
-        // Neither is ever negative: the clock starts at the host's boot.
-        Self(Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+        Self(clock::monotonic())
     }
 
     /// The reading that another process sent.

@@ -15,6 +15,7 @@ use super::{
     Console, GuestSpec, MachineSpec, PvBackend, Running, VmError,
     escape::EscapeFilter,
     input::{Pump, Subscriber},
+    ram::{self, Usage},
 };
 use crate::{
     boot::{
@@ -26,13 +27,13 @@ use crate::{
         initrd::InitrdSource,
         payload::{PAYLOAD_ELF, SharedView},
     },
-    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats, sys::dump},
+    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats},
     machine::{
         Devices, EventLog, FirstMisuse,
         channel::{Output, StdinChannel},
         serial::SerialPort,
     },
-    units::{ByteSize, Gpa, VcpuCount, VcpuId},
+    units::{Gpa, VcpuCount, VcpuId},
     vcpu::Board,
 };
 
@@ -47,7 +48,7 @@ pub struct Vm<'a> {
 impl<'a> Vm<'a> {
     /// Makes the machine and loads its guest.
     pub fn build(spec: &'a MachineSpec) -> Result<Self, VmError> {
-        let memory = map_memory(spec.memory)?;
+        let memory = map_memory(spec)?;
         // The guest first: a bad image is the likeliest error and costs no KVM.
         let guest = LoadedGuest::load(&spec.guest, spec.vcpus, &memory)?;
         // The interrupt controllers must be there before the vCPUs, which get
@@ -119,7 +120,7 @@ impl<'a> Vm<'a> {
 /// Loads the guest into memory that is thrown away: finds what is wrong with its
 /// files without KVM.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
-    let memory = map_memory(spec.memory)?;
+    let memory = map_memory(spec)?;
     LoadedGuest::load(&spec.guest, spec.vcpus, &memory).map(drop)
 }
 
@@ -155,11 +156,12 @@ fn serial(
     Ok(SerialPort::new(irq, copy(&signals.drained)?, out))
 }
 
-fn map_memory(size: ByteSize) -> Result<GuestMemoryMmap, VmError> {
-    let memory = GuestMemoryMmap::from_ranges(&boot::memory::regions(size))
-        .map_err(|error| VmError::Memory(size, error.to_string()))?;
-    dump::leave_out(&memory).map_err(|error| VmError::Memory(size, error.to_string()))?;
-    Ok(memory)
+fn map_memory(spec: &MachineSpec) -> Result<GuestMemoryMmap, VmError> {
+    let usage = match spec.guest {
+        GuestSpec::Linux { .. } => Usage::Dense,
+        GuestSpec::Payload(_) => Usage::Sparse,
+    };
+    ram::map(spec.memory, usage)
 }
 
 /// A guest in memory, and how its vCPUs begin.

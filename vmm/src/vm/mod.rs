@@ -4,6 +4,7 @@ mod build;
 pub mod console;
 pub mod escape;
 mod input;
+mod ram;
 mod run;
 pub mod spec;
 

@@ -1,5 +1,6 @@
 //! System calls and instructions that have no safe form and nothing to do with KVM.
 
-pub mod dump;
+pub mod advice;
+pub mod clock;
 pub mod spawn;
 pub mod tsc;

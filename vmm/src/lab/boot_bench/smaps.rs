@@ -35,7 +35,7 @@ struct Mapping {
 }
 
 /// What is outside, and the size of what was taken for guest memory: nameless
-/// mappings that are left out of core dumps (`crate::kvm::sys::dump`).
+/// mappings that are left out of core dumps (`crate::kvm::sys::advice`).
 fn sum(smaps: &str) -> (Outside, u64) {
     let (mut total, mut excluded) = (Outside::default(), 0);
     let mut mapping = Mapping::default();

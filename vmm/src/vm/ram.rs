@@ -1,0 +1,86 @@
+//! Guest memory in this process's address space.
+
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, MmapRegion};
+
+use super::VmError;
+use crate::{boot::memory::regions, kvm::sys::advice, units::ByteSize};
+
+/// KVM maps a huge page of the host to the guest as one when the address in this
+/// process and in the guest are the same modulo its size.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Mappings that are put out of the way at most, until one fits.
+const TRIES: usize = 3;
+
+/// How the guest will use its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// All over, as a kernel does: huge pages pay.
+    Dense,
+    /// A page here and there: a huge page would be cleared for each.
+    Sparse,
+}
+
+/// Maps guest memory of this size.
+pub(super) fn map(size: ByteSize, usage: Usage) -> Result<GuestMemoryMmap, VmError> {
+    let failed = |error: String| VmError::Memory(size, error);
+    let mut memory = plain(size).map_err(failed)?;
+    if usage == Usage::Dense {
+        memory = aligned(size, memory).map_err(failed)?;
+        // A kernel without huge pages refuses, which changes nothing.
+        let _ = advice::prefer_huge_pages(&memory);
+    }
+    advice::leave_out_of_dumps(&memory).map_err(|error| failed(error.to_string()))?;
+    Ok(memory)
+}
+
+fn plain(size: ByteSize) -> Result<GuestMemoryMmap, String> {
+    GuestMemoryMmap::from_ranges(&regions(size)).map_err(|error| error.to_string())
+}
+
+/// Maps it anew until it begins at a multiple of a huge page. vm-memory leaves the
+/// address to the kernel, which fills its gaps from above: a stopgap above it moves
+/// it down. If that fails, as another thread's mapping may make it, only speed is lost.
+fn aligned(size: ByteSize, mut memory: GuestMemoryMmap) -> Result<GuestMemoryMmap, String> {
+    let mut stopgaps = Vec::new();
+    for _ in 0..TRIES {
+        let excess = excess(&memory);
+        if excess == 0 {
+            break;
+        }
+        drop(memory);
+        // At least a huge page, so that it goes into no smaller gap than the memory.
+        let stopgap: MmapRegion =
+            MmapRegion::new(HUGE_PAGE + excess).map_err(|error| error.to_string())?;
+        stopgaps.push(stopgap);
+        memory = plain(size)?;
+    }
+    Ok(memory)
+}
+
+/// By how much the memory's place exceeds a multiple of a huge page.
+fn excess(memory: &GuestMemoryMmap) -> usize {
+    let first = memory.iter().next().map(GuestMemoryRegion::start_addr);
+    let host = first.and_then(|start| memory.get_host_address(start).ok());
+    host.map_or(0, |host| host.addr() % HUGE_PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_for_a_kernel_is_aligned_for_huge_pages() {
+        // Others of this program's threads map too, so not every try must succeed.
+        let kept: Vec<_> =
+            (0..8).map(|i| map(ByteSize::mib(64 + i), Usage::Dense).unwrap()).collect();
+        assert!(kept.iter().filter(|memory| excess(memory) == 0).count() >= 6);
+        assert!(kept.iter().all(|memory| memory.iter().next().unwrap().len() >= 64 << 20));
+    }
+
+    #[test]
+    fn sizes_that_are_no_multiple_of_a_huge_page_work() {
+        let memory = map(ByteSize((5 << 20) + 4096), Usage::Dense).unwrap();
+        assert_eq!(memory.iter().map(|region| region.len()).sum::<u64>(), (5 << 20) + 4096);
+    }
+}
