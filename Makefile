@@ -2,6 +2,8 @@
 # fresh Debian 12; everything else is a part of them.
 
 CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
+GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init
+TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
 .PHONY: run test bench build kernel kernel-stock host busybox setup header lint deny clean help
@@ -21,7 +23,8 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace --exclude pvticket-tests
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
-	$(CARGO) run --quiet --release --package pvticket-tests
+	$(CARGO) build --quiet --release --package pvticket-tests
+	@$(TESTS) $(TEST_ARGS)
 
 bench: build kernel host busybox ## Measure boot time, memory and the cost of an exit
 	@$(PVTICKET) bench boot
@@ -50,6 +53,10 @@ header: setup ## Write the C header of the contract
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	@set -e; for guest in $(GUESTS); do \
+		$(CARGO) fmt --manifest-path $$guest/Cargo.toml --check; \
+		$(CARGO) clippy --quiet --manifest-path $$guest/Cargo.toml -- -D warnings; \
+	done
 
 deny: setup ## Licences and advisories of the dependencies (needs cargo-deny)
 	$(CARGO) deny check
