@@ -115,7 +115,8 @@ impl FromStr for ByteSize {
             _ => (trimmed, 0),
         };
         let number: u64 = digits.parse().map_err(|_: ParseIntError| bad())?;
-        number.checked_mul(1 << shift).map(ByteSize).ok_or_else(bad)
+        // Nothing of what is asked for by size can be done with none.
+        number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).map(ByteSize).ok_or_else(bad)
     }
 }
 
@@ -204,7 +205,7 @@ mod tests {
         {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
-        for text in ["", "M", "12X", "-1M", "99999999999G"] {
+        for text in ["", "M", "0", "0G", "12X", "-1M", "99999999999G"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
         assert_eq!(ByteSize::mib(1536).to_string(), "1536 MiB");

@@ -120,6 +120,12 @@ fn segments<R: ReadVolatile + Seek>(image: &mut Image<'_, R>) -> Result<Vec<Segm
     if header.e_phnum > MAX_SEGMENTS {
         return Err(ImageError::Malformed("too many program headers"));
     }
+    // Nobody here needs the section headers, but linkers put them last: a file that ends before
+    // them was cut, perhaps in the middle of what they describe.
+    let sections = u64::from(header.e_shnum) * u64::from(header.e_shentsize);
+    if sections > 0 && header.e_shoff.checked_add(sections).is_none_or(|end| end > image.len()) {
+        return Err(ImageError::Truncated);
+    }
     let mut segments = Vec::new();
     for index in 0..u64::from(header.e_phnum) {
         let offset = header.e_phoff.checked_add(index * size_of::<Elf64_Phdr>() as u64);

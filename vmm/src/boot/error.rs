@@ -72,7 +72,7 @@ pub enum ImageError {
     #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is needed", .0 >> 8, .0 & 0xff)]
     OldProtocol(u16),
     /// Wants RAM where there is none.
-    #[error("it needs {needs} of memory, and the machine has {has} there")]
+    #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
     TooLarge {
         /// First address after the image in use.
         needs: ByteSize,

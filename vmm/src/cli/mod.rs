@@ -45,9 +45,8 @@ enum Command {
     #[command(hide = true)]
     EmulatedTest(emulated_test::EmulatedTestArgs),
     Bench(bench::BenchArgs),
-    /// Boot the smallest guest, which prints one byte: for timing
     #[command(hide = true)]
-    Tiny,
+    Tiny(tiny::TinyArgs),
 }
 
 /// The user asked for something that cannot be: exit status 2.
@@ -80,7 +79,7 @@ pub fn main() -> ExitCode {
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Tiny => tiny::run(),
+        Command::Tiny(args) => tiny::run(&args),
     };
     match result {
         Ok(status) => ExitCode::from(status),

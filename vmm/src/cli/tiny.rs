@@ -1,8 +1,9 @@
-//! `pvticket tiny`: the smallest guest, for timing. Its one byte goes to stdout.
+//! `pvticket tiny`: the smallest guests, for timing and for tests.
 
 use std::{fs::File, io, os::fd::AsFd};
 
 use anyhow::bail;
+use clap::{Args, ValueEnum};
 use hypercalls::payload::{MEMORY, Workload};
 
 use crate::{
@@ -12,19 +13,43 @@ use crate::{
     vm::{Console, GuestSpec, MachineSpec, PvBackend, Vm},
 };
 
+/// Boot the smallest guest: for timing and for tests.
+#[derive(Debug, Args)]
+pub struct TinyArgs {
+    /// What it does
+    #[arg(value_enum, default_value_t = Guest::Hello)]
+    guest: Guest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Guest {
+    /// Prints one byte.
+    Hello,
+    /// Uses the hypercall ports in every wrong way, and kicks a vCPU that is not there.
+    Misuse,
+}
+
 /// Runs it; gives the exit status.
-pub fn run() -> anyhow::Result<u8> {
+pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
+    let workload = match args.guest {
+        Guest::Hello => Workload::Hello,
+        Guest::Misuse => Workload::Misuse,
+    };
     let spec = MachineSpec {
         vcpus: VcpuCount::ONE,
         memory: ByteSize(MEMORY),
-        guest: GuestSpec::Payload(PayloadSpec::other(Workload::Hello)),
+        guest: GuestSpec::Payload(PayloadSpec::other(workload)),
         pv: PvBackend::Off,
         affinity: None,
         kvm_stats: false,
     };
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
-    match Vm::build(&spec)?.start(console)?.wait()?.end {
+    let report = Vm::build(&spec)?.start(console)?.wait()?;
+    if let Some(complaint) = report.complaint() {
+        eprintln!("pvticket: {complaint}");
+    }
+    match report.end {
         End::Done(0) => Ok(0),
         End::Failed(failure) => bail!("{failure}"),
         end => bail!("the tiny guest ended by {end:?}"),

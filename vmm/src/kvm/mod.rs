@@ -32,6 +32,11 @@ pub enum KvmError {
     /// `/dev/kvm` cannot be opened for another reason.
     #[error("cannot open {0}: {1}")]
     Open(PathBuf, #[source] Errno),
+    /// `/dev/kvm` opens, but knows none of KVM's calls.
+    #[error(
+        "{0} is no KVM device: unload and load kvm_intel or kvm_amd, or run with --host emulated"
+    )]
+    NotKvm(PathBuf),
     /// KVM speaks another API version than 12, the only one there has been
     /// since Linux 2.6.22 (kvm/api.rst, 4.1).
     #[error("this KVM has API version {0}; version 12 is needed")]

@@ -139,6 +139,8 @@ pub(super) fn open() -> Result<Kvm, KvmError> {
     })?;
     match kvm.get_api_version() {
         API_VERSION => Ok(kvm),
+        // The call itself failed.
+        -1 => Err(KvmError::NotKvm(path.into())),
         other => Err(KvmError::ApiVersion(other)),
     }
 }

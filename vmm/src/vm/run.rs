@@ -100,6 +100,9 @@ impl Running {
     /// Starts one vCPU's thread.
     pub(super) fn spawn(&mut self, vcpu: Vcpu, cpus: Option<CpuList>) -> Result<(), VmError> {
         let id = vcpu.id();
+        // The machine may end before the thread has looked after the kick itself: blocked here,
+        // it is blocked there from the first moment.
+        signal::block_in_this_thread()?;
         let thread = vcpu_thread::spawn(vcpu, self.board.clone(), cpus)
             .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
         self.threads.push((id, thread));

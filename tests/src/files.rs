@@ -1,0 +1,157 @@
+//! Files for tests: scratch directories, kernels of a few instructions, RAM disks, noise.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+/// A directory that goes with the value; other users may look into it.
+pub fn scratch() -> anyhow::Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new()
+        .prefix("pvticket-test-")
+        .permissions(mode)
+        .tempdir()
+        .context("no scratch directory")
+}
+
+/// Writes a file into a directory.
+pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf> {
+    let file = folder.path().join(name);
+    fs::write(&file, bytes).with_context(|| file.display().to_string())?;
+    Ok(file)
+}
+
+/// A file of the product's cache, found by the product's rule.
+pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
+    let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = path("PVTICKET_CACHE")
+        .or_else(|| path("XDG_CACHE_HOME").map(|folder| folder.join("pvticket")))
+        .or_else(|| path("HOME").map(|home| home.join(".cache/pvticket")))
+        .context("no cache directory")?;
+    let file = cache.join(name);
+    ensure!(file.is_file(), "no {}: run make build kernel host busybox", file.display());
+    Ok(file)
+}
+
+/// The kernel of `make kernel` as an ELF file.
+pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
+/// The same as a bzImage.
+pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
+/// Debian's cloud kernel, a bzImage.
+pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
+
+/// The memory that [`vmlinux`] occupies: 1 MiB from 16 MiB on.
+const KERNEL_AT: u64 = 16 << 20;
+const KERNEL_SIZE: u64 = 1 << 20;
+const ELF_HEADER: u64 = 64;
+const PROGRAM_HEADER: u64 = 56;
+
+/// An ELF kernel of nothing but this code, entered at its start in 64-bit mode.
+pub fn vmlinux(code: &[u8]) -> Vec<u8> {
+    vmlinux_of(KERNEL_SIZE, code)
+}
+
+/// The same with a memory size of its own.
+pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
+    const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
+    const UPPER_HALF: u64 = 0xffff_ffff_8100_0000;
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    file.extend(EXECUTABLE_X86_64);
+    file.extend(1_u32.to_le_bytes());
+    for field in [KERNEL_AT, ELF_HEADER, 0] {
+        file.extend(field.to_le_bytes());
+    }
+    file.extend(0_u32.to_le_bytes());
+    for field in [ELF_HEADER as u16, PROGRAM_HEADER as u16, 1, 0, 0, 0] {
+        file.extend(field.to_le_bytes());
+    }
+    for field in [1_u32, 5] {
+        file.extend(field.to_le_bytes()); // PT_LOAD, read and execute
+    }
+    let at = ELF_HEADER + PROGRAM_HEADER;
+    for field in [at, UPPER_HALF, KERNEL_AT, code.len() as u64, size, 0x1000] {
+        file.extend(field.to_le_bytes());
+    }
+    file.extend(code);
+    file
+}
+
+/// Code of kernels.
+pub mod code {
+    /// `jmp .`
+    pub const SPIN: &[u8] = &[0xeb, 0xfe];
+    /// `int3; jmp .`
+    pub const INT3: &[u8] = &[0xcc, 0xeb, 0xfe];
+    /// `lidt` of an empty table, then an instruction that does not exist: every exception is a
+    /// triple fault.
+    pub const TRIPLE_FAULT: &[u8] =
+        &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Writes the text to COM1, then resets the machine through the keyboard controller.
+    pub fn hello(text: &str) -> Vec<u8> {
+        let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
+        for byte in text.bytes() {
+            code.extend([0xb0, byte, 0xee]); // mov al, byte; out dx, al
+        }
+        code.extend([0xb0, 0xfe, 0xe6, 0x64]); // mov al, 0xfe; out 0x64, al
+        code.extend(SPIN);
+        code
+    }
+}
+
+/// A RAM disk with these files: path, mode and bytes. A mode of [`DIRECTORY`] has none.
+pub fn cpio(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (index, (path, mode, bytes)) in files.iter().enumerate() {
+        entry(&mut archive, index as u32 + 1, path, *mode, bytes);
+    }
+    entry(&mut archive, 0, "TRAILER!!!", 0, b"");
+    archive
+}
+
+/// A program in a RAM disk.
+pub const EXECUTABLE: u32 = 0o100_755;
+/// A directory in a RAM disk.
+pub const DIRECTORY: u32 = 0o040_755;
+
+fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8]) {
+    archive.extend(b"070701");
+    let name_size = path.len() as u32 + 1;
+    // inode, mode, uid, gid, links, mtime, size, four device numbers, name size, check sum
+    for field in [inode, mode, 0, 0, 1, 0, bytes.len() as u32, 0, 0, 0, 0, name_size, 0] {
+        archive.extend(format!("{field:08x}").bytes());
+    }
+    archive.extend(path.bytes());
+    archive.push(0);
+    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.extend(bytes);
+    archive.resize(archive.len().next_multiple_of(4), 0);
+}
+
+/// Bytes that look random and are the same each time (xorshift64).
+pub fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+/// The first part of a file.
+pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
+    let mut all = fs::read(file).with_context(|| file.display().to_string())?;
+    ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());
+    all.truncate(bytes);
+    Ok(all)
+}

@@ -1,0 +1,70 @@
+//! `pvticket boot -- CMD`: the command's streams and exit status are the product's.
+
+use anyhow::ensure;
+
+use crate::{files::noise, process::Input, product::Boot, tests};
+
+tests![
+    exit_status_is_passed_on,
+    unknown_command_gives_127,
+    signal_gives_128_and_its_number,
+    stdout_and_stderr_are_apart,
+    a_mebibyte_of_noise_comes_back_unchanged,
+    end_of_input_is_seen,
+    input_nobody_reads_delays_nothing,
+    silent_input_delays_nothing,
+    arguments_arrive_unchanged,
+];
+
+fn exit_status_is_passed_on() -> anyhow::Result<()> {
+    let ran = Boot::direct().script("exit 7").run()?.exits(7)?.says("")?;
+    ensure!(ran.stderr.is_empty(), "{}", ran.show());
+    Ok(())
+}
+
+fn unknown_command_gives_127() -> anyhow::Result<()> {
+    let ran = Boot::direct().command(["no-such-command", "x"]).run()?;
+    ran.exits(127)?.complains(&["no-such-command"])?.says("").map(drop)
+}
+
+fn signal_gives_128_and_its_number() -> anyhow::Result<()> {
+    Boot::direct().script("kill -TERM $$").run()?.exits(128 + 15).map(drop)
+}
+
+fn stdout_and_stderr_are_apart() -> anyhow::Result<()> {
+    let ran = Boot::direct().script("echo out; echo err >&2; printf end").run()?.exits(0)?;
+    let ran = ran.says("out\nend")?;
+    ensure!(ran.stderr == b"err\n", "stderr is not the command's alone\n{}", ran.show());
+    Ok(())
+}
+
+fn a_mebibyte_of_noise_comes_back_unchanged() -> anyhow::Result<()> {
+    let noise = noise((1 << 20) + 13);
+    let ran = Boot::direct().command(["cat"]).input(Input::Bytes(noise.clone())).run()?.exits(0)?;
+    ensure!(ran.stdout.len() == noise.len(), "{} bytes came back", ran.stdout.len());
+    let wrong = ran.stdout.iter().zip(&noise).position(|(one, other)| one != other);
+    ensure!(wrong.is_none(), "byte {wrong:?} came back changed");
+    Ok(())
+}
+
+fn end_of_input_is_seen() -> anyhow::Result<()> {
+    let script = "read a; echo got $a; read b || echo end";
+    let ran = Boot::direct().script(script).input(Input::Bytes(b"word\n".into())).run()?;
+    ran.exits(0)?.says("got word\nend\n")?;
+    Boot::direct().command(["cat"]).run()?.exits(0)?.says("").map(drop)
+}
+
+fn input_nobody_reads_delays_nothing() -> anyhow::Result<()> {
+    let boot = Boot::direct().script("exit 3").input(Input::Bytes(noise(1 << 20)));
+    boot.run()?.exits(3).map(drop)
+}
+
+fn silent_input_delays_nothing() -> anyhow::Result<()> {
+    Boot::direct().script("exit 4").input(Input::Silence).run()?.exits(4).map(drop)
+}
+
+fn arguments_arrive_unchanged() -> anyhow::Result<()> {
+    let words = ["a b", "", "c'd\"e", "é\n", "$x", "-n", "--"];
+    let ran = Boot::direct().command(["printf", "<%s>"].iter().chain(&words)).run()?.exits(0)?;
+    ran.says(&words.map(|word| format!("<{word}>")).concat()).map(drop)
+}

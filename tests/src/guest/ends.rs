@@ -1,0 +1,70 @@
+//! Ways in which a machine ends other than by its command's end.
+
+use anyhow::ensure;
+use rustix::process::Signal;
+
+use crate::{
+    files::{self, STOCK_KERNEL},
+    process::Input,
+    product::Boot,
+    tests,
+};
+
+tests![
+    power_off,
+    reset_instead_of_an_exit_status,
+    panic_without_init,
+    panic_of_a_stock_kernel,
+    triple_fault,
+    signals_end_it,
+    closed_output_ends_it,
+];
+
+fn power_off() -> anyhow::Result<()> {
+    Boot::direct().command(["poweroff", "-f"]).run()?.exits(0).map(drop)
+}
+
+fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
+    let ran = Boot::direct().command(["reboot", "-f"]).run()?;
+    ran.exits(1)?.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
+}
+
+/// The kernel finds no init in a RAM disk of the user's, and panics.
+fn panic_without_init() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let boot = Boot::direct().initrd(initrd).append("rdinit=/no/such").command(["true"]);
+    boot.run()?.exits(1)?.complains(&["Kernel panic", "pvticket: the guest reset"]).map(drop)
+}
+
+fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
+    let boot = Boot::direct()
+        .kernel(files::cached(STOCK_KERNEL)?)
+        .mem("1G")
+        .script("echo c > /proc/sysrq-trigger; sleep 600");
+    boot.run()?.exits(1)?.complains(&["sysrq triggered crash", "the guest reset"]).map(drop)
+}
+
+fn triple_fault() -> anyhow::Result<()> {
+    let ran = Boot::direct().append("reboot=t").command(["reboot", "-f"]).run()?;
+    ran.exits(1)?.complains(&["pvticket: vCPU", "triple fault"]).map(drop)
+}
+
+fn signals_end_it() -> anyhow::Result<()> {
+    for signal in [Signal::TERM, Signal::INT] {
+        let boot = Boot::direct().cpus(2).script("echo up; sleep 600").input(Input::Silence);
+        let mut running = boot.start()?;
+        running.wait_for_stdout("up\n")?;
+        running.signal(signal)?;
+        let ran = running.wait()?.exits(130)?;
+        ensure!(ran.stderr.is_empty(), "{}", ran.show());
+    }
+    Ok(())
+}
+
+/// As in `pvticket boot -- yes | head`.
+fn closed_output_ends_it() -> anyhow::Result<()> {
+    let (read, write) = rustix::pipe::pipe()?;
+    drop(read);
+    Boot::direct().command(["yes"]).program().output(write).run()?.exits(141).map(drop)
+}

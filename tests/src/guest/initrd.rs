@@ -1,0 +1,43 @@
+//! RAM disks of the user's own.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+
+use crate::{
+    files::{self, DIRECTORY, EXECUTABLE},
+    product::Boot,
+    tests,
+};
+
+tests![own_init_runs_without_a_command, a_command_runs_beside_the_own_files];
+
+/// A symbolic link in a RAM disk.
+const LINK: u32 = 0o120_777;
+
+/// A RAM disk with busybox as its shell, an init that says so, and a file.
+fn own() -> anyhow::Result<Vec<u8>> {
+    let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
+    Ok(files::cpio(&[
+        ("bin", DIRECTORY, b""),
+        ("bin/busybox", EXECUTABLE, &busybox),
+        ("bin/sh", LINK, b"busybox"),
+        ("own", EXECUTABLE, b"the file\n"),
+        ("init", EXECUTABLE, b"#!/bin/sh\necho own init runs\nexec /bin/busybox reboot -f\n"),
+    ]))
+}
+
+fn own_init_runs_without_a_command() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &own()?)?;
+    let ran = Boot::direct().initrd(initrd).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("own init runs"), "{}", ran.show());
+    Ok(())
+}
+
+fn a_command_runs_beside_the_own_files() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &own()?)?;
+    let ran = Boot::direct().initrd(initrd).script("busybox cat /own; exit 5").run()?;
+    ran.exits(5)?.says("the file\n").map(drop)
+}

@@ -1,0 +1,95 @@
+//! The machine that the guest finds: its CPUs, its memory, and who serves its locks.
+
+use anyhow::{Context, ensure};
+
+use crate::{product::Boot, tests};
+
+tests![
+    one_cpu_and_backend_vmm,
+    two_cpus_and_backend_vmm,
+    four_cpus_and_backend_vmm,
+    eight_cpus_and_backend_vmm,
+    four_cpus_and_backend_kvm,
+    four_cpus_and_native_locks,
+    memory_of_128_mib,
+    memory_up_to_the_hole,
+    memory_just_over_the_hole,
+    memory_across_the_hole,
+    cpus_128,
+];
+
+/// The guest's own words on its locks, and its own count of its CPUs.
+fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
+    let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
+    let ran = Boot::direct().cpus(cpus).pv(pv).script(script).run()?.exits(0)?;
+    let mut lines = ran.text()?.lines();
+    for what in ["nproc", "/proc/cpuinfo"] {
+        let count = lines.next().and_then(|line| line.parse().ok());
+        ensure!(count == Some(cpus), "{what} is not {cpus}\n{}", ran.show());
+    }
+    ensure!(lines.any(|line| line.contains(locks)), "no {locks:?}\n{}", ran.show());
+    Ok(())
+}
+
+fn one_cpu_and_backend_vmm() -> anyhow::Result<()> {
+    guest_says(1, "vmm", "PV ticketlocks on, backend vmm")
+}
+
+fn two_cpus_and_backend_vmm() -> anyhow::Result<()> {
+    guest_says(2, "vmm", "PV ticketlocks on, backend vmm")
+}
+
+fn four_cpus_and_backend_vmm() -> anyhow::Result<()> {
+    guest_says(4, "vmm", "PV ticketlocks on, backend vmm")
+}
+
+fn eight_cpus_and_backend_vmm() -> anyhow::Result<()> {
+    guest_says(8, "vmm", "PV ticketlocks on, backend vmm")
+}
+
+fn four_cpus_and_backend_kvm() -> anyhow::Result<()> {
+    guest_says(4, "kvm", "PV ticketlocks on, backend kvm")
+}
+
+fn four_cpus_and_native_locks() -> anyhow::Result<()> {
+    guest_says(4, "off", "native ticketlocks (PV off")
+}
+
+/// The guest must have nearly all that was asked for: what the kernel itself takes is a fixed
+/// part, and 1/64 for its page descriptors.
+fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
+    const KERNEL_MIB: u64 = 24;
+    let boot = Boot::direct().cpus(1).mem(option).command(["cat", "/proc/meminfo"]);
+    let ran = boot.run()?.exits(0)?;
+    let total = ran
+        .text()?
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .with_context(|| ran.show())?;
+    let total = total >> 10;
+    let least = mib - KERNEL_MIB - mib / 50;
+    ensure!((least..=mib).contains(&total), "MemTotal is {total} MiB of {mib} MiB");
+    Ok(())
+}
+
+fn memory_of_128_mib() -> anyhow::Result<()> {
+    memory_is("128M", 128)
+}
+
+fn memory_up_to_the_hole() -> anyhow::Result<()> {
+    memory_is("3G", 3 << 10)
+}
+
+fn memory_just_over_the_hole() -> anyhow::Result<()> {
+    memory_is("3200M", 3200)
+}
+
+fn memory_across_the_hole() -> anyhow::Result<()> {
+    memory_is("5G", 5 << 10)
+}
+
+fn cpus_128() -> anyhow::Result<()> {
+    let ran = Boot::direct().cpus(128).mem("1G").command(["nproc"]).limit(400).run()?;
+    ran.exits(0)?.says("128\n").map(drop)
+}

@@ -1,0 +1,25 @@
+//! Tests that boot Linux guests on a hardware KVM, be it the one of an emulated host.
+
+mod command;
+mod ends;
+mod initrd;
+mod locks;
+mod machine;
+mod shell;
+mod stock;
+
+use crate::suite::Test;
+
+/// All of them, one after the other.
+pub fn tests() -> Vec<Test> {
+    [
+        command::TESTS,
+        machine::TESTS,
+        locks::TESTS,
+        ends::TESTS,
+        initrd::TESTS,
+        shell::TESTS,
+        stock::TESTS,
+    ]
+    .concat()
+}

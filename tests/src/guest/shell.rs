@@ -1,0 +1,41 @@
+//! `pvticket boot` without a command: the guest's shell.
+
+use anyhow::ensure;
+
+use crate::{process::Input, product::Boot, terminal::Terminal, tests};
+
+tests![a_piped_script_runs_in_the_shell, a_shell_at_a_terminal, ctrl_a_x_leaves_the_shell];
+
+fn a_piped_script_runs_in_the_shell() -> anyhow::Result<()> {
+    let script = b"echo sum $((40+2))\nexit 9\n".to_vec();
+    let ran = Boot::direct().input(Input::Bytes(script)).run()?.exits(9)?;
+    ensure!(ran.text()?.contains("sum 42"), "{}", ran.show());
+    Ok(())
+}
+
+fn a_shell_at_a_terminal() -> anyhow::Result<()> {
+    let terminal = Terminal::open()?;
+    let mut running = terminal.start(Boot::direct().program())?;
+    terminal.wait_for_raw(&mut running)?;
+    terminal.wait_for(&mut running, "# ")?;
+    terminal.press(b"echo sum $((40+2))\r")?;
+    terminal.wait_for(&mut running, "sum 42")?;
+    // Ctrl-C is the guest's once its shell is there.
+    terminal.press(b"sh -c 'echo asleep; sleep 600' # x\r")?;
+    terminal.wait_for(&mut running, "\nasleep")?;
+    terminal.press(b"\x03")?;
+    terminal.press(b"echo status $?\r")?;
+    terminal.wait_for(&mut running, "status 130")?;
+    terminal.press(b"exit 3\r")?;
+    running.wait()?.exits(3)?;
+    terminal.is_restored()
+}
+
+fn ctrl_a_x_leaves_the_shell() -> anyhow::Result<()> {
+    let terminal = Terminal::open()?;
+    let mut running = terminal.start(Boot::direct().program())?;
+    terminal.wait_for(&mut running, "# ")?;
+    terminal.press(b"\x01x")?;
+    running.wait()?.exits(130)?;
+    terminal.is_restored()
+}

@@ -1,0 +1,72 @@
+//! What this host is, found out without the product.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::ErrorKind,
+};
+
+use crate::suite::skip;
+
+/// What `/dev/kvm` is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kvm {
+    /// VT-x or AMD-V.
+    Hardware,
+    /// Opens on a CPU that has neither: ring 3 only.
+    Software,
+    /// Not there.
+    Absent,
+    /// Not for this user.
+    Denied,
+}
+
+impl Kvm {
+    /// Looks.
+    pub fn here() -> Self {
+        match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Self::Denied,
+            Err(_) => Self::Absent,
+            Ok(_) if cpu_has("vmx") || cpu_has("svm") => Self::Hardware,
+            Ok(_) => Self::Software,
+        }
+    }
+
+    /// Why no guest at all runs on it.
+    fn trouble(self) -> Option<&'static str> {
+        match self {
+            Self::Hardware | Self::Software => None,
+            Self::Absent => Some("there is no /dev/kvm here"),
+            Self::Denied => Some("/dev/kvm may not be opened by this user"),
+        }
+    }
+}
+
+fn cpu_has(flag: &str) -> bool {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    cpuinfo
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .is_some_and(|line| line.split_whitespace().any(|word| word == flag))
+}
+
+/// Skips a test that needs a local KVM of any kind.
+pub fn need_kvm() -> anyhow::Result<Kvm> {
+    let kvm = Kvm::here();
+    kvm.trouble().map_or(Ok(kvm), skip)
+}
+
+/// Skips a test of what only a software KVM does.
+pub fn need_software_kvm() -> anyhow::Result<()> {
+    match need_kvm()? {
+        Kvm::Software => Ok(()),
+        _ => skip("this host's KVM is a hardware one"),
+    }
+}
+
+/// Skips a test that takes on other identities or mounts.
+pub fn need_root() -> anyhow::Result<()> {
+    match rustix::process::getuid().is_root() {
+        true => Ok(()),
+        false => skip("it needs root"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Tests of pvticket from outside, as a user meets it.
+//!
+//! Three groups, one after the other: quick ones side by side, then those that start an emulated
+//! host each, then those that boot Linux guests: on this host where its KVM can, otherwise all of
+//! them in one emulated host. What cannot run here is skipped, and says why.
+//!
+//! Takes the arguments of the standard test harness (a filter, `--exact`, `--skip`, `--list`).
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod guest;
+mod host;
+mod outer;
+mod process;
+mod product;
+mod ran;
+mod relay;
+mod suite;
+mod terminal;
+
+use std::{env, ffi::OsString, process::ExitCode};
+
+use libtest_mimic::Arguments;
+
+use host::Kvm;
+use relay::Relay;
+use suite::{Tally, Test, Verdict};
+
+fn main() -> ExitCode {
+    let result = match inside_arguments() {
+        Some(names) => relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS),
+        None => product::find().map(|()| run(&Arguments::from_args())),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("pvticket-tests: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The names of tests to run in the emulated host, if this is there.
+fn inside_arguments() -> Option<Vec<OsString>> {
+    let mut words = env::args_os().skip(1);
+    words.next().filter(|first| first == relay::ERRAND).map(|_| words.collect())
+}
+
+fn run(arguments: &Arguments) -> ExitCode {
+    let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
+    let mut tally = Tally::default();
+    tally.run(arguments, &outer::quick(), here);
+    tally.run(&serial, &outer::emulated(), here);
+    let guests = guest::tests();
+    if Kvm::here() == Kvm::Hardware {
+        tally.run(&serial, &guests, here);
+    } else {
+        let relay = Relay::new(suite::selected(arguments, &guests));
+        tally.run(&serial, &guests, move |test| relay.verdict(test));
+    }
+    if !arguments.list {
+        tally.print();
+    }
+    if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn here(test: &Test) -> Verdict {
+    (test.run)().into()
+}

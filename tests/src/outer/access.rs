@@ -1,0 +1,118 @@
+//! A `/dev/kvm` that is not there, not allowed, or not good enough.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::{
+    files::{self, code},
+    host::{need_root, need_software_kvm},
+    process::Program,
+    product::{self, Boot},
+    suite::skip,
+    tests,
+};
+
+tests![
+    no_permission_on_dev_kvm,
+    no_dev_kvm,
+    dev_kvm_that_is_something_else,
+    software_kvm_runs_no_guest_kernels,
+    auto_says_why_it_takes_the_emulated_host,
+];
+
+/// The user `nobody` of Debian; any number that owns nothing would do.
+const NOBODY: u32 = 65534;
+
+/// A copy of the product and a kernel where other users can read them.
+struct Kit {
+    folder: TempDir,
+    pvticket: PathBuf,
+    kernel: PathBuf,
+    initrd: PathBuf,
+}
+
+impl Kit {
+    fn new() -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let pvticket = folder.path().join("pvticket");
+        fs::copy(product::binary(), &pvticket).context("cannot copy the product")?;
+        fs::set_permissions(&pvticket, fs::Permissions::from_mode(0o755))?;
+        let kernel = files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN))?;
+        let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+        Ok(Self { folder, pvticket, kernel, initrd })
+    }
+
+    fn boot(&self, program: Program, host: &str) -> Program {
+        program
+            .args(["boot", "--host", host, "--kernel"])
+            .args([&self.kernel])
+            .args(["--initrd"])
+            .args([&self.initrd])
+            .env("HOME", self.folder.path())
+    }
+
+    /// The product in a mount namespace of its own, after this script.
+    fn behind(&self, script: &str) -> Program {
+        let script = format!("{script}; exec \"$@\"");
+        Program::new("unshare").args(["-m", "sh", "-c", &script, "sh"]).args([&self.pvticket])
+    }
+}
+
+/// Skips a test where mounting is not allowed, even for root.
+fn need_mounts() -> anyhow::Result<()> {
+    need_root()?;
+    match Program::new("unshare").args(["-m", "mount", "-t", "tmpfs", "t", "/mnt"]).run() {
+        Ok(ran) if ran.status()? == 0 => Ok(()),
+        _ => skip("mounting is not allowed here"),
+    }
+}
+
+/// `/dev` with nothing but what every program expects.
+const EMPTY_DEV: &str =
+    "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
+
+fn no_permission_on_dev_kvm() -> anyhow::Result<()> {
+    need_mounts()?;
+    let kit = Kit::new()?;
+    // A node of our own: the host's may be anyone's.
+    let script = format!(
+        "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
+         set -- setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\""
+    );
+    let ran = kit.boot(kit.behind(&script), "direct").run()?;
+    ran.fails(1, &["/dev/kvm", "permission", "kvm $USER"])?.says("").map(drop)
+}
+
+fn no_dev_kvm() -> anyhow::Result<()> {
+    need_mounts()?;
+    let kit = Kit::new()?;
+    let ran = kit.boot(kit.behind(EMPTY_DEV), "direct").run()?;
+    ran.fails(1, &["/dev/kvm", "--host emulated"])?.says("").map(drop)
+}
+
+fn dev_kvm_that_is_something_else() -> anyhow::Result<()> {
+    need_mounts()?;
+    let kit = Kit::new()?;
+    let script = format!("{EMPTY_DEV} && mknod -m 666 /dev/kvm c 1 3");
+    let ran = kit.boot(kit.behind(&script), "direct").env("PVTICKET_TRUST_KVM", "1").run()?;
+    ran.fails(1, &["/dev/kvm"])?.says("").map(drop)
+}
+
+fn software_kvm_runs_no_guest_kernels() -> anyhow::Result<()> {
+    need_software_kvm()?;
+    let kit = Kit::new()?;
+    let ran = Boot::direct().kernel(&kit.kernel).initrd(&kit.initrd).run()?;
+    ran.fails(1, &["software", "cannot run guest kernels", "--host emulated"])?.says("").map(drop)
+}
+
+fn auto_says_why_it_takes_the_emulated_host() -> anyhow::Result<()> {
+    need_mounts()?;
+    let kit = Kit::new()?;
+    let ran = kit.boot(kit.behind(EMPTY_DEV), "auto").args(["--dry-run"]).run()?.exits(0)?;
+    for part in ["emulated", "there is no /dev/kvm"] {
+        anyhow::ensure!(ran.text()?.contains(part), "no {part:?}\n{}", ran.show());
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Command lines that make no sense: one line that says what to do, exit status 2.
+
+use crate::{files, product::pvticket, tests};
+
+tests![
+    no_vcpus,
+    too_many_vcpus,
+    vcpus_that_are_no_number,
+    memory_that_is_no_size,
+    unknown_backend,
+    unknown_host,
+    unknown_subcommand,
+    missing_kernel,
+    missing_initrd,
+    directory_as_kernel,
+    help_and_version_are_no_errors,
+];
+
+fn refused(args: &[&str], parts: &[&str]) -> anyhow::Result<()> {
+    pvticket(args).run()?.fails(2, parts)?.says("").map(drop)
+}
+
+fn no_vcpus() -> anyhow::Result<()> {
+    refused(&["boot", "--cpus", "0", "--", "true"], &["0 vCPUs", "1 to 128"])
+}
+
+fn too_many_vcpus() -> anyhow::Result<()> {
+    refused(&["boot", "--cpus", "129", "--", "true"], &["129 vCPUs", "1 to 128"])
+}
+
+fn vcpus_that_are_no_number() -> anyhow::Result<()> {
+    for count in ["many", "-1", "4294967296", ""] {
+        refused(&["boot", &format!("--cpus={count}")], &["--cpus"])?;
+    }
+    Ok(())
+}
+
+fn memory_that_is_no_size() -> anyhow::Result<()> {
+    for size in ["lots", "0", "-1G", "12Q", "99999999999T"] {
+        refused(&["boot", &format!("--mem={size}"), "--", "true"], &["--mem"])?;
+    }
+    Ok(())
+}
+
+fn unknown_backend() -> anyhow::Result<()> {
+    refused(&["boot", "--pv", "xen", "--", "true"], &["'xen'", "vmm, kvm or off"])
+}
+
+fn unknown_host() -> anyhow::Result<()> {
+    refused(&["boot", "--host", "moon", "--", "true"], &["'moon'", "direct", "emulated"])
+}
+
+fn unknown_subcommand() -> anyhow::Result<()> {
+    refused(&["fly"], &["'fly'", "--help"])
+}
+
+fn missing_kernel() -> anyhow::Result<()> {
+    refused(&["boot", "--kernel", "/no/such/kernel"], &["--kernel /no/such/kernel", "No such file"])
+}
+
+fn missing_initrd() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(files::code::SPIN))?;
+    let kernel = kernel.to_string_lossy();
+    refused(
+        &["boot", "--kernel", &kernel, "--initrd", "/no/such/initrd"],
+        &["--initrd /no/such/initrd", "No such file"],
+    )
+}
+
+fn directory_as_kernel() -> anyhow::Result<()> {
+    refused(&["boot", "--kernel", "/tmp", "--", "true"], &["--kernel /tmp", "not a regular file"])
+}
+
+fn help_and_version_are_no_errors() -> anyhow::Result<()> {
+    for word in ["--help", "--version"] {
+        let ran = pvticket([word]).run()?.exits(0)?;
+        anyhow::ensure!(ran.stderr.is_empty() && !ran.stdout.is_empty(), "{}", ran.show());
+    }
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
+//! never taken for the guest's failure.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    files,
+    process::{Input, Program},
+    product::{Boot, pvticket},
+    terminal::Terminal,
+    tests,
+};
+
+tests![
+    streams_status_and_stats_come_back,
+    a_frozen_host_is_replaced,
+    a_host_that_freezes_again_and_again,
+    a_host_whose_kernel_dies,
+    an_emulator_that_is_killed,
+    signals_end_it,
+    a_shell_at_a_terminal,
+    ctrl_c_before_the_shell,
+    a_program_of_ones_own,
+];
+
+/// What a freeze is told by.
+const FROZE: &str = "the emulated host froze";
+
+fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let stats = folder.path().join("stats");
+    let noise = files::noise(200_000);
+    let ran = Boot::on("emulated")
+        .cpus(2)
+        .stats(&stats)
+        .script("cat; echo err >&2; exit 7")
+        .input(Input::Bytes(noise.clone()))
+        .run()?
+        .exits(7)?;
+    ensure!(ran.stdout == noise, "the input did not come back unchanged");
+    ensure!(ran.stderr == b"err\n", "stderr is not the command's alone\n{}", ran.show());
+    let stats: Value = serde_json::from_slice(&fs::read(&stats).context("no --stats file")?)?;
+    ensure!(stats["vmm"]["vcpus"].as_array().is_some_and(|all| all.len() == 2), "{stats}");
+    Ok(())
+}
+
+/// Faults as they are ordered, noticed after 3 seconds.
+fn faulty(faults: &str, restarts: u32) -> Program {
+    Boot::on("emulated")
+        .cpus(1)
+        .script("echo out; exit 7")
+        .program()
+        .env("PVTICKET_EMULATED_INJECT", faults)
+        .env("PVTICKET_EMULATED_DEADLINE", "3")
+        .env("PVTICKET_EMULATED_RESTARTS", restarts.to_string())
+}
+
+fn a_frozen_host_is_replaced() -> anyhow::Result<()> {
+    let ran = faulty("mute,stop", 2).run()?.exits(7)?.says("out\n")?;
+    let ran = ran.complains(&[FROZE, "1 of 2", "2 of 2"])?;
+    ensure!(ran.errors().lines().count() == 2, "a line for each restart\n{}", ran.show());
+    Ok(())
+}
+
+fn a_host_that_freezes_again_and_again() -> anyhow::Result<()> {
+    let ran = faulty("mute,mute", 1).run()?.exits(1)?.says("")?;
+    ran.complains(&[FROZE, "1 of 1", "not of the guest"]).map(drop)
+}
+
+fn a_host_whose_kernel_dies() -> anyhow::Result<()> {
+    let ran = faulty("panic", 2).run()?.exits(1)?.says("")?;
+    ran.complains(&["the emulated host's own kernel died"]).map(drop)
+}
+
+fn an_emulator_that_is_killed() -> anyhow::Result<()> {
+    faulty("kill", 2).run()?.fails(1, &["the emulator ended by itself"])?.says("").map(drop)
+}
+
+fn signals_end_it() -> anyhow::Result<()> {
+    let boot = Boot::on("emulated").cpus(1).script("echo up; sleep 600").input(Input::Silence);
+    let mut running = boot.start()?;
+    running.wait_for_stdout("up\n")?;
+    running.signal(Signal::TERM)?;
+    // Nothing is left behind: waiting for the end of the output would find it.
+    running.wait()?.exits(143).map(drop)
+}
+
+fn a_shell_at_a_terminal() -> anyhow::Result<()> {
+    let terminal = Terminal::open()?;
+    let mut running = terminal.start(Boot::on("emulated").cpus(1).program())?;
+    terminal.wait_for_raw(&mut running)?;
+    terminal.wait_for(&mut running, "# ")?;
+    terminal.press(b"echo sum $((40+2))\r")?;
+    terminal.wait_for(&mut running, "sum 42")?;
+    terminal.press(b"exit 3\r")?;
+    running.wait()?.exits(3)?;
+    terminal.is_restored()
+}
+
+fn ctrl_c_before_the_shell() -> anyhow::Result<()> {
+    let terminal = Terminal::open()?;
+    let mut running = terminal.start(Boot::on("emulated").cpus(1).program())?;
+    terminal.wait_for_raw(&mut running)?;
+    terminal.press(b"\x03")?;
+    running.wait()?.exits(130)?;
+    terminal.is_restored()
+}
+
+fn a_program_of_ones_own() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let input = files::put(&folder, "input", b"brought along\n")?;
+    let result = folder.path().join("result");
+    let pair = |one: &str, other: &str| format!("{one}:{other}");
+    let ran = pvticket(["emulate", "--in"])
+        .args([pair(&files::cached("busybox/busybox")?.to_string_lossy(), "/in/busybox")])
+        .args(["--in", &pair(&input.to_string_lossy(), "/in/input")])
+        .args(["--out", &pair("/tmp/result", &result.to_string_lossy())])
+        .args(["--", "/in/busybox", "sh", "-c", "cat /in/input | tee /tmp/result; exit 6"])
+        .run()?;
+    ran.exits(6)?.says("brought along\n")?;
+    ensure!(fs::read(&result)? == b"brought along\n", "the result file is another");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The terminal: raw while a guest has it, as it was before on every way out.
+
+use rustix::process::Signal;
+
+use super::tiny;
+use crate::{
+    files::{self, code},
+    host::need_kvm,
+    terminal::Terminal,
+    tests,
+};
+
+tests![
+    restored_when_the_guest_ends,
+    restored_when_the_guest_fails,
+    restored_when_the_image_is_bad,
+    restored_by_ctrl_c,
+    restored_by_ctrl_a_x,
+    restored_by_signals,
+];
+
+fn restored_when_the_guest_ends() -> anyhow::Result<()> {
+    need_kvm()?;
+    let (folder, terminal) = (files::scratch()?, Terminal::open()?);
+    let mut running = terminal.start(tiny::boot(&folder, &code::hello("hello"))?)?;
+    // Both at once: the guest may be gone before its word is seen here.
+    let _ = terminal.wait_for(&mut running, "hello");
+    running.wait()?.exits(0)?;
+    terminal.is_restored()
+}
+
+fn restored_when_the_guest_fails() -> anyhow::Result<()> {
+    need_kvm()?;
+    let (folder, terminal) = (files::scratch()?, Terminal::open()?);
+    let running = terminal.start(tiny::boot(&folder, code::TRIPLE_FAULT)?)?;
+    running.wait()?.exits(1)?;
+    terminal.is_restored()
+}
+
+fn restored_when_the_image_is_bad() -> anyhow::Result<()> {
+    let (folder, terminal) = (files::scratch()?, Terminal::open()?);
+    // Refused when it is loaded, which is after the arguments were found to be well.
+    let program = tiny::boot(&folder, code::SPIN)?;
+    files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
+    terminal.start(program)?.wait()?.exits(1)?;
+    terminal.is_restored()
+}
+
+fn left_by(
+    way_out: impl FnOnce(&Terminal, &crate::process::Running) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    need_kvm()?;
+    let (folder, terminal) = (files::scratch()?, Terminal::open()?);
+    let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?)?;
+    terminal.wait_for_raw(&mut running)?;
+    way_out(&terminal, &running)?;
+    running.wait()?.exits(130)?;
+    terminal.is_restored()
+}
+
+fn restored_by_ctrl_c() -> anyhow::Result<()> {
+    left_by(|terminal, _| terminal.press(b"\x03"))
+}
+
+fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
+    // Again and again: raw mode begins just before the vCPU threads do, so the end races with them.
+    (0..20).try_for_each(|_| left_by(|terminal, _| terminal.press(b"\x01x")))
+}
+
+fn restored_by_signals() -> anyhow::Result<()> {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        left_by(|_, running| running.signal(signal))?;
+    }
+    Ok(())
+}

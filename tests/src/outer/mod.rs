@@ -1,0 +1,22 @@
+//! Tests that run on this host.
+
+mod access;
+mod bad_image;
+mod bad_usage;
+mod emulated;
+mod keys;
+mod reports;
+mod tiny;
+
+use crate::suite::Test;
+
+/// Side by side.
+pub fn quick() -> Vec<Test> {
+    [bad_usage::TESTS, bad_image::TESTS, access::TESTS, tiny::TESTS, keys::TESTS, reports::TESTS]
+        .concat()
+}
+
+/// One after the other.
+pub fn emulated() -> Vec<Test> {
+    emulated::TESTS.to_vec()
+}

@@ -1,0 +1,88 @@
+//! Kernels of a few instructions on the local KVM, be it a hardware or a software one.
+
+use anyhow::ensure;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    files::{self, code},
+    host::{need_kvm, need_software_kvm},
+    process::{Input, Program},
+    product::Boot,
+    tests,
+};
+
+tests![
+    console_and_reset,
+    triple_fault,
+    instruction_that_kvm_cannot_emulate,
+    interrupt_and_termination,
+    stats_of_a_failed_guest,
+];
+
+/// `pvticket boot` of this code on the local KVM.
+pub fn boot(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
+    tune(folder, code, |boot| boot)
+}
+
+fn tune(
+    folder: &TempDir,
+    code: &[u8],
+    change: impl FnOnce(Boot) -> Boot,
+) -> anyhow::Result<Program> {
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
+    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+    let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1).limit(60);
+    // A software KVM is refused for guest kernels; a few instructions it can do.
+    Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
+}
+
+fn console_and_reset() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let ran = boot(&folder, &code::hello("hello\n"))?.run()?.exits(0)?.says("hello\n")?;
+    ensure!(ran.stderr.is_empty(), "{}", ran.show());
+    Ok(())
+}
+
+fn triple_fault() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    boot(&folder, code::TRIPLE_FAULT)?.run()?.fails(1, &["triple fault", "vCPU 0"]).map(drop)
+}
+
+fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
+    need_software_kvm()?;
+    let folder = files::scratch()?;
+    let ran = boot(&folder, code::INT3)?.run()?;
+    ran.fails(1, &["cannot emulate", " cc ", "--host emulated", "vCPU 0 at 0x1000000"]).map(drop)
+}
+
+fn interrupt_and_termination() -> anyhow::Result<()> {
+    need_kvm()?;
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let folder = files::scratch()?;
+        // It says that it runs, then spins.
+        let mut code = code::hello("up\n");
+        code.truncate(code.len() - 6);
+        code.extend(code::SPIN);
+        let mut running = boot(&folder, &code)?.input(Input::Silence).start()?;
+        running.wait_for_stdout("up\n")?;
+        running.signal(signal)?;
+        let ran = running.wait()?.exits(130)?;
+        ensure!(ran.stderr.is_empty(), "{}", ran.show());
+    }
+    Ok(())
+}
+
+fn stats_of_a_failed_guest() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let stats = folder.path().join("stats");
+    let program = tune(&folder, code::TRIPLE_FAULT, |boot| boot.stats(&stats))?;
+    program.run()?.fails(1, &["triple fault"])?;
+    let stats: Value = serde_json::from_slice(&std::fs::read(&stats)?)?;
+    ensure!(stats["vmm"]["total"]["exits"].as_u64() > Some(0), "no exits counted: {stats}");
+    Ok(())
+}

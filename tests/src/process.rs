@@ -1,0 +1,296 @@
+//! Child processes under a time limit, their output collected as it comes.
+
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    fs::File,
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    path::PathBuf,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::ran::Ran;
+
+/// How long whoever else holds a child's output may keep it after the child's end.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// Between two looks at a child.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What a child reads.
+#[derive(Debug)]
+pub enum Input {
+    /// Nothing: `/dev/null`.
+    Null,
+    /// These bytes, through a pipe.
+    Bytes(Vec<u8>),
+    /// A pipe that stays open and empty until the child ends.
+    Silence,
+    /// This descriptor.
+    From(OwnedFd),
+}
+
+/// A child to be.
+#[derive(Debug)]
+pub struct Program {
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    input: Input,
+    output: Option<OwnedFd>,
+    limit: Duration,
+}
+
+impl Program {
+    /// A program with nothing to read, 60 s to live, and this process's environment.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            input: Input::Null,
+            output: None,
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets what it reads.
+    pub fn input(mut self, input: Input) -> Self {
+        self.input = input;
+        self
+    }
+
+    /// Sends its output here, and collects none.
+    pub fn output(mut self, output: OwnedFd) -> Self {
+        self.output = Some(output);
+        self
+    }
+
+    /// Sets when it counts as hung.
+    pub fn limit(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Runs it to its end.
+    pub fn run(self) -> anyhow::Result<Ran> {
+        self.start()?.wait()
+    }
+
+    /// Starts it, in a process group of its own.
+    pub fn start(self) -> anyhow::Result<Running> {
+        let line = self.line();
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env).process_group(0);
+        let mut bytes = None;
+        command.stdin(match self.input {
+            Input::Null => Stdio::null(),
+            Input::Silence => Stdio::piped(),
+            Input::From(fd) => fd.into(),
+            Input::Bytes(given) => {
+                bytes = Some(given);
+                Stdio::piped()
+            }
+        });
+        match self.output {
+            Some(output) => command.stdout(output.try_clone()?).stderr(output),
+            None => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        };
+        let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
+        // Ours of the output's descriptors, which a terminal's reader would wait for.
+        drop(command);
+        if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
+            // A child that does not read it all is none of the writer's business.
+            thread::spawn(move || pipe.write_all(&bytes));
+        }
+        let stdout =
+            Collected::from(child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe))));
+        let stderr =
+            Collected::from(child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe))));
+        Ok(Running {
+            child,
+            line,
+            stdout,
+            stderr,
+            deadline: Instant::now() + self.limit,
+            ended: false,
+        })
+    }
+
+    fn line(&self) -> String {
+        let name = self.program.file_name().unwrap_or(self.program.as_os_str());
+        let mut line = name.to_string_lossy().into_owned();
+        for word in &self.args {
+            let word = word.to_string_lossy();
+            let quote = if word.contains([' ', '\n', ';']) { "'" } else { "" };
+            // Writing to a String cannot fail.
+            let _ = write!(line, " {quote}{word}{quote}");
+        }
+        line
+    }
+}
+
+/// A started child; it and its own are killed when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    line: String,
+    stdout: Collected,
+    stderr: Collected,
+    deadline: Instant,
+    ended: bool,
+}
+
+impl Running {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        kill_process(self.pid(), signal).context("cannot send a signal")
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Until its stdout contains this.
+    pub fn wait_for_stdout(&mut self, text: &str) -> anyhow::Result<()> {
+        let stdout = self.stdout.clone();
+        self.wait_until(&format!("'{text}' on its stdout"), || stdout.contains(text))
+    }
+
+    /// Until a condition holds, while it lives.
+    pub fn wait_until(&mut self, what: &str, holds: impl Fn() -> bool) -> anyhow::Result<()> {
+        loop {
+            let ended = self.child.try_wait().context("cannot wait")?;
+            if holds() {
+                return Ok(());
+            }
+            if let Some(status) = ended {
+                bail!("it ended ({status}) before {what}\n{}", self.so_far());
+            }
+            self.check_deadline(what)?;
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn check_deadline(&self, what: &str) -> anyhow::Result<()> {
+        if Instant::now() > self.deadline {
+            bail!("hung, killed: no {what} within its time\n{}", self.so_far());
+        }
+        Ok(())
+    }
+
+    fn so_far(&self) -> String {
+        Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
+    }
+
+    /// Until it has ended.
+    pub fn wait(mut self) -> anyhow::Result<Ran> {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().context("cannot wait")? {
+                break status;
+            }
+            self.check_deadline("end")?;
+            thread::sleep(PAUSE);
+        };
+        self.collect(status)
+    }
+
+    fn collect(&mut self, status: ExitStatus) -> anyhow::Result<Ran> {
+        let patience = Instant::now() + LEFT_BEHIND;
+        for output in [&self.stdout, &self.stderr] {
+            if !output.wait_for_end(patience) {
+                bail!("it ended ({status}), but left a process behind\n{}", self.so_far());
+            }
+        }
+        self.ended = true;
+        let (stdout, stderr) = (self.stdout.bytes(), self.stderr.bytes());
+        Ok(Ran::new(self.line.clone(), status, stdout, stderr))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = kill_process_group(self.pid(), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The bytes of one output so far.
+#[derive(Debug, Clone)]
+struct Collected(Arc<(Mutex<Output>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct Output {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Collected {
+    /// Reads on a thread until the end; None has ended already.
+    fn from(source: Option<File>) -> Self {
+        let output = Output { ended: source.is_none(), ..Output::default() };
+        let collected = Self(Arc::new((Mutex::new(output), Condvar::new())));
+        if let Some(file) = source {
+            let ours = collected.clone();
+            thread::spawn(move || ours.read(file));
+        }
+        collected
+    }
+
+    fn read(&self, mut file: File) {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            let count = file.read(&mut buffer).unwrap_or(0);
+            let mut output = self.lock();
+            output.bytes.extend(&buffer[..count]);
+            if count == 0 {
+                output.ended = true;
+                self.0.1.notify_all();
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Output> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.lock().bytes.clone()
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        self.lock().bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    }
+
+    /// False when it has not ended by then.
+    fn wait_for_end(&self, deadline: Instant) -> bool {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let (output, _) = self
+            .0
+            .1
+            .wait_timeout_while(self.lock(), patience, |output| !output.ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        output.ended
+    }
+}

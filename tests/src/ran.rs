@@ -1,0 +1,106 @@
+//! What a finished child left, and what a test may expect of it.
+
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+
+use anyhow::{Context, bail, ensure};
+
+/// Bytes of output that a failed test shows.
+const SHOWN: usize = 4000;
+
+/// A finished child.
+#[derive(Debug)]
+pub struct Ran {
+    line: String,
+    status: ExitStatus,
+    /// Its stdout.
+    pub stdout: Vec<u8>,
+    /// Its stderr.
+    pub stderr: Vec<u8>,
+}
+
+impl Ran {
+    pub(crate) fn new(line: String, status: ExitStatus, stdout: Vec<u8>, stderr: Vec<u8>) -> Self {
+        Self { line, status, stdout, stderr }
+    }
+
+    /// A command line and its output, for a person.
+    pub(crate) fn describe(line: &str, stdout: &[u8], stderr: &[u8]) -> String {
+        let mut text = format!("$ {line}");
+        for (name, bytes) in [("stdout", stdout), ("stderr", stderr)] {
+            let from = bytes.len().saturating_sub(SHOWN);
+            let cut = if from > 0 { " (its end)" } else { "" };
+            let shown = String::from_utf8_lossy(&bytes[from..]);
+            text += &format!("\n--- {name}{cut}\n{}", shown.trim_end());
+        }
+        text
+    }
+
+    /// This child's, for the message of a failure.
+    pub fn show(&self) -> String {
+        Self::describe(&self.line, &self.stdout, &self.stderr)
+    }
+
+    /// It must have exited with this status.
+    pub fn exits(self, status: i32) -> anyhow::Result<Self> {
+        ensure!(
+            self.status.code() == Some(status),
+            "{} instead of exit status {status}\n{}",
+            self.status,
+            self.show()
+        );
+        Ok(self)
+    }
+
+    /// A signal must not have ended it: whatever it exits with, it does so by itself.
+    pub fn status(&self) -> anyhow::Result<i32> {
+        match self.status.signal() {
+            Some(signal) => bail!("ended by signal {signal}\n{}", self.show()),
+            None => self.status.code().context("neither status nor signal"),
+        }
+    }
+
+    /// Its stdout must be exactly this.
+    pub fn says(self, text: &str) -> anyhow::Result<Self> {
+        ensure!(self.stdout == text.as_bytes(), "stdout is not {text:?}\n{}", self.show());
+        Ok(self)
+    }
+
+    /// Its stdout as text.
+    pub fn text(&self) -> anyhow::Result<&str> {
+        std::str::from_utf8(&self.stdout).with_context(|| format!("not text\n{}", self.show()))
+    }
+
+    /// Its stderr as text.
+    pub fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Its stderr must have all of these in it.
+    pub fn complains(self, parts: &[&str]) -> anyhow::Result<Self> {
+        let errors = self.errors();
+        for part in parts {
+            ensure!(errors.contains(part), "stderr has no {part:?}\n{}", self.show());
+        }
+        ensure!(!errors.contains("panicked at"), "it panicked\n{}", self.show());
+        Ok(self)
+    }
+
+    /// It must have failed with this status and one line that has all of these in it.
+    pub fn fails(self, status: i32, parts: &[&str]) -> anyhow::Result<Self> {
+        self.exits(status)?.one_line(parts)
+    }
+
+    /// Its stderr must be one line of the product's, with all of these in it.
+    pub fn one_line(self, parts: &[&str]) -> anyhow::Result<Self> {
+        let ran = self.complains(parts)?;
+        let errors = ran.errors();
+        ensure!(
+            errors.starts_with("pvticket: ")
+                && errors.ends_with('\n')
+                && errors.trim_end().lines().count() == 1,
+            "not one line of its own on stderr\n{}",
+            ran.show()
+        );
+        Ok(ran)
+    }
+}

@@ -1,0 +1,198 @@
+//! The guest tests where this host's KVM runs no guest kernels: all of them in one emulated host.
+//!
+//! This binary goes there beside the product, runs the tests one after the other and writes a line
+//! of JSON for each. Should the emulated host freeze half-way, which is no test's fault, another
+//! one takes over with the test it was at; that is said, and it happens a bounded number of times.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    files, product,
+    suite::{Test, Verdict},
+};
+
+/// First argument of this binary there.
+pub const ERRAND: &str = "--inside";
+/// The product there.
+const PRODUCT_THERE: &str = "/init";
+/// This binary there.
+const TESTS_THERE: &str = "/in/pvticket-tests";
+/// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
+const MEMORY: &str = "2G";
+/// How often a frozen emulated host is replaced.
+const REPLACEMENTS: u32 = 2;
+/// What the product says when it gives up on a freeze, and then only.
+const FROZEN: &str = "the emulated host froze: ";
+
+/// A test's end, as it is told from there to here.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    name: String,
+    skipped: Option<String>,
+    failed: Option<String>,
+}
+
+/// Runs tests by name there; says how each ended.
+pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
+    product::set(Path::new(PRODUCT_THERE));
+    for name in names {
+        let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
+        let test = test.with_context(|| format!("no test {}", name.display()))?;
+        let (skipped, failed) = match Verdict::from((test.run)()) {
+            Verdict::Passed => (None, None),
+            Verdict::Skipped(why) => (Some(why), None),
+            Verdict::Failed(what) => (None, Some(what)),
+        };
+        let line = Line { name: test.name().into(), skipped, failed };
+        println!("{}", serde_json::to_string(&line)?);
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+/// The tests that run there, seen from here.
+pub struct Relay {
+    names: Vec<&'static str>,
+    state: Mutex<State>,
+}
+
+struct State {
+    host: Option<Host>,
+    replacements: u32,
+    broken: Option<String>,
+}
+
+impl Relay {
+    /// For these tests, which will be asked for in this order.
+    pub fn new(names: Vec<&'static str>) -> Self {
+        let state = State { host: None, replacements: 0, broken: None };
+        Self { names, state: Mutex::new(state) }
+    }
+
+    /// How this test ended there. Starts the emulated host if need be.
+    pub fn verdict(&self, test: &Test) -> Verdict {
+        let name = test.name();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = &state.broken {
+            return Verdict::Failed(format!("not run: {why}"));
+        }
+        state.result(name, &self.from(name)).unwrap_or_else(|error| {
+            // The next tests would only meet the same again.
+            state.broken = Some("the emulated host ended at an earlier test".into());
+            Verdict::Failed(format!("{error:#}"))
+        })
+    }
+
+    /// This test and those after it.
+    fn from(&self, name: &str) -> Vec<&'static str> {
+        self.names.iter().copied().skip_while(|other| *other != name).collect()
+    }
+}
+
+impl State {
+    fn result(&mut self, name: &str, rest: &[&'static str]) -> anyhow::Result<Verdict> {
+        loop {
+            let host = match &mut self.host {
+                Some(host) => host,
+                None => self.host.insert(Host::start(rest)?),
+            };
+            if let Some(verdict) = host.next(name)? {
+                return Ok(verdict);
+            }
+            let errors = self.host.take().map(Host::errors).transpose()?.unwrap_or_default();
+            if !errors.contains(FROZEN) || self.replacements == REPLACEMENTS {
+                bail!("the emulated host ended at this test:\n{}", errors.trim_end());
+            }
+            self.replacements += 1;
+            eprintln!("note: the emulated host froze at {name} and was replaced:\n{errors}");
+        }
+    }
+}
+
+/// One emulated host at work.
+struct Host {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    errors: JoinHandle<String>,
+}
+
+impl Host {
+    fn start(names: &[&str]) -> anyhow::Result<Self> {
+        let mut command = Command::new(product::binary());
+        command.args(["emulate", "--mem", MEMORY]);
+        let own = env::current_exe().context("cannot find myself")?;
+        take_along(&mut command, &own, TESTS_THERE);
+        for name in [files::STOCK_KERNEL, files::BUILT_BZIMAGE] {
+            // Which of the tests needs it says so there.
+            if let Ok(file) = files::cached(name) {
+                take_along(&mut command, &file, &format!("/in/cache/{name}"));
+            }
+        }
+        command.args(["--", TESTS_THERE, ERRAND]).args(names);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            command.process_group(0).spawn().context("cannot start pvticket emulate")?;
+        let lines = BufReader::new(child.stdout.take().context("no stdout")?);
+        let mut errors = child.stderr.take().context("no stderr")?;
+        let errors = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was read before a failure counts too.
+            let _ = errors.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Ok(Self { child, lines, errors })
+    }
+
+    /// The next test's end; None when there is no more.
+    fn next(&mut self, name: &str) -> anyhow::Result<Option<Verdict>> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).context("cannot read from the emulated host")?;
+        if !line.ends_with('\n') {
+            return Ok(None);
+        }
+        let line: Line = serde_json::from_str(&line)
+            .with_context(|| format!("the tests in the emulated host said {line:?}"))?;
+        if line.name != name {
+            bail!("the tests in the emulated host are at {} already", line.name);
+        }
+        Ok(Some(match line {
+            Line { failed: Some(what), .. } => Verdict::Failed(what),
+            Line { skipped: Some(why), .. } => Verdict::Skipped(why),
+            Line { .. } => Verdict::Passed,
+        }))
+    }
+
+    fn errors(mut self) -> anyhow::Result<String> {
+        let status = self.child.wait().context("cannot wait for pvticket emulate")?;
+        let errors = std::mem::replace(&mut self.errors, thread::spawn(String::new));
+        let errors = errors.join().unwrap_or_default();
+        Ok(format!("{errors}(pvticket emulate: {status})\n"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // It ends by itself after the last test; an earlier end of ours must be its end too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn take_along(command: &mut Command, here: &Path, there: &str) {
+    let mut pair = here.as_os_str().to_owned();
+    pair.push(":");
+    pair.push(there);
+    command.arg("--in").arg(pair);
+}

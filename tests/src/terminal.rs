@@ -1,0 +1,149 @@
+//! A terminal of our own for the product to sit at.
+
+use std::{
+    ffi::CStr,
+    fs::{self, File},
+    io::Write,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context, ensure};
+use rustix::{
+    fs::{Mode, OFlags},
+    mount::MountFlags,
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{LocalModes, Termios, tcgetattr},
+};
+
+use crate::{
+    process::{Input, Program, Running},
+    suite::skip,
+};
+
+/// A pseudo-terminal: the user's side of it.
+pub struct Terminal {
+    keyboard: File,
+    /// The program's side, kept open so that its settings outlive the program.
+    line: OwnedFd,
+    screen: Arc<Mutex<Vec<u8>>>,
+    before: Settings,
+}
+
+/// Everything that a program may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    modes: [u32; 4],
+    keys: String,
+}
+
+impl Settings {
+    fn of(termios: &Termios) -> Self {
+        Self {
+            modes: [
+                termios.input_modes.bits(),
+                termios.output_modes.bits(),
+                termios.control_modes.bits(),
+                termios.local_modes.bits(),
+            ],
+            keys: format!("{:?}", termios.special_codes),
+        }
+    }
+
+    fn is_raw(&self) -> bool {
+        let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        self.modes[3] & cooked.bits() == 0
+    }
+}
+
+impl Terminal {
+    /// Opens one.
+    pub fn open() -> anyhow::Result<Self> {
+        mount_devpts()?;
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal")?;
+        grantpt(&master).context("grantpt")?;
+        unlockpt(&master).context("unlockpt")?;
+        let name = ptsname(&master, Vec::new()).context("ptsname")?;
+        let line = open_line(&name)?;
+        let before = Settings::of(&tcgetattr(&line).context("tcgetattr")?);
+        let keyboard = File::from(master);
+        let screen = Arc::new(Mutex::new(Vec::new()));
+        let (shown, source) = (screen.clone(), keyboard.try_clone()?);
+        thread::spawn(move || watch(source, &shown));
+        Ok(Self { keyboard, line, screen, before })
+    }
+
+    /// Starts a program at this terminal.
+    pub fn start(&self, program: Program) -> anyhow::Result<Running> {
+        let input = Input::From(self.line.try_clone()?);
+        program.input(input).output(self.line.try_clone()?).start()
+    }
+
+    /// Types.
+    pub fn press(&self, keys: &[u8]) -> anyhow::Result<()> {
+        (&self.keyboard).write_all(keys).context("cannot type")
+    }
+
+    /// Until the program has put the terminal into raw mode.
+    pub fn wait_for_raw(&self, running: &mut Running) -> anyhow::Result<()> {
+        running.wait_until("raw mode of its terminal", || {
+            self.settings().is_ok_and(|settings| settings.is_raw())
+        })
+    }
+
+    /// Until this is on the screen.
+    pub fn wait_for(&self, running: &mut Running, text: &str) -> anyhow::Result<()> {
+        running
+            .wait_until(&format!("'{text}' on its terminal"), || self.shown().contains(text))
+            .with_context(|| format!("--- screen\n{}", self.shown()))
+    }
+
+    /// The terminal must be as it was before the program.
+    pub fn is_restored(&self) -> anyhow::Result<()> {
+        let now = self.settings()?;
+        ensure!(now == self.before, "the terminal was {:?} and is left {now:?}", self.before);
+        Ok(())
+    }
+
+    /// All that was ever on the screen.
+    pub fn shown(&self) -> String {
+        let bytes = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        Ok(Settings::of(&tcgetattr(self.line.as_fd()).context("tcgetattr")?))
+    }
+}
+
+fn watch(mut source: File, screen: &Mutex<Vec<u8>>) {
+    use std::io::Read;
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = source.read(&mut buffer) {
+        screen.lock().unwrap_or_else(PoisonError::into_inner).extend(&buffer[..count]);
+    }
+}
+
+fn open_line(name: &CStr) -> anyhow::Result<OwnedFd> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())
+        .with_context(|| path.display().to_string())
+}
+
+/// The emulated host has no pseudo-terminals until someone wants one.
+fn mount_devpts() -> anyhow::Result<()> {
+    const PTS: &str = "/dev/pts";
+    if Path::new("/dev/pts/ptmx").exists() {
+        return Ok(());
+    }
+    let _ = fs::create_dir(PTS);
+    match rustix::mount::mount("devpts", PTS, "devpts", MountFlags::empty(), c"ptmxmode=0666") {
+        Ok(()) => Ok(()),
+        Err(error) => skip(format!("no pseudo-terminals here ({error})")),
+    }
+}
