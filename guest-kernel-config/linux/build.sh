@@ -51,7 +51,8 @@ check_tools() {
 
 # The newest package that is in the cache already.
 cached_package() {
-    find "$cache/source" -name "${package}_*_all.deb" 2>/dev/null | sort -V | tail -n 1
+    [ -d "$cache/source" ] || return 0
+    find "$cache/source" -name "${package}_*_all.deb" | sort -V | tail -n 1
 }
 
 # The file name that apt would download.
