@@ -18,7 +18,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Ring-3 payload: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest payload
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
-	@$(PVTICKET) compare --guest linux
+	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
 test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace --exclude pvticket-tests

@@ -3,9 +3,10 @@
 use std::{
     fs::{self, OpenOptions},
     io::ErrorKind,
+    path::Path,
 };
 
-use crate::suite::skip;
+use crate::{product, suite::skip};
 
 /// What `/dev/kvm` is here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,11 @@ fn cpu_has(flag: &str) -> bool {
         .lines()
         .find(|line| line.starts_with("flags"))
         .is_some_and(|line| line.split_whitespace().any(|word| word == flag))
+}
+
+/// Is this the emulated host, where our own binary is the first process?
+pub fn is_emulated() -> bool {
+    product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
 /// Skips a test that needs a local KVM of any kind.

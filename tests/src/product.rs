@@ -12,6 +12,9 @@ use anyhow::{Context, bail};
 use crate::process::{Input, Program, Running};
 use crate::ran::Ran;
 
+/// Where the binary is in the emulated host.
+pub const IN_EMULATED_HOST: &str = "/init";
+
 static BINARY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Finds the binary: `$PVTICKET`, or else beside this one.

@@ -25,8 +25,6 @@ use crate::{
 
 /// First argument of this binary there.
 pub const ERRAND: &str = "--inside";
-/// The product there.
-const PRODUCT_THERE: &str = "/init";
 /// This binary there.
 const TESTS_THERE: &str = "/in/pvticket-tests";
 /// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
@@ -46,7 +44,7 @@ struct Line {
 
 /// Runs tests by name there; says how each ended.
 pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
-    product::set(Path::new(PRODUCT_THERE));
+    product::set(Path::new(product::IN_EMULATED_HOST));
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;

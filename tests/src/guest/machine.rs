@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use crate::{product::Boot, tests};
+use crate::{host, product::Boot, tests};
 
 tests![
     one_cpu_and_backend_vmm,
@@ -15,7 +15,7 @@ tests![
     memory_up_to_the_hole,
     memory_just_over_the_hole,
     memory_across_the_hole,
-    cpus_128,
+    as_many_cpus_as_can_be,
 ];
 
 /// The guest's own words on its locks, and its own count of its CPUs.
@@ -56,9 +56,10 @@ fn four_cpus_and_native_locks() -> anyhow::Result<()> {
 }
 
 /// The guest must have nearly all that was asked for: what the kernel itself takes is a fixed
-/// part, and 1/64 for its page descriptors.
+/// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers when there is memory beyond
+/// 4 GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
-    const KERNEL_MIB: u64 = 24;
+    let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
     let boot = Boot::direct().cpus(1).mem(option).command(["cat", "/proc/meminfo"]);
     let ran = boot.run()?.exits(0)?;
     let total = ran
@@ -68,7 +69,7 @@ fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
         .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
         .with_context(|| ran.show())?;
     let total = total >> 10;
-    let least = mib - KERNEL_MIB - mib / 50;
+    let least = mib - kernel_mib - mib / 50;
     ensure!((least..=mib).contains(&total), "MemTotal is {total} MiB of {mib} MiB");
     Ok(())
 }
@@ -89,7 +90,9 @@ fn memory_across_the_hole() -> anyhow::Result<()> {
     memory_is("5G", 5 << 10)
 }
 
-fn cpus_128() -> anyhow::Result<()> {
-    let ran = Boot::direct().cpus(128).mem("1G").command(["nproc"]).limit(400).run()?;
-    ran.exits(0)?.says("128\n").map(drop)
+/// As many as there can be. An emulated host would need many minutes for the last ones.
+fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
+    let cpus = if host::is_emulated() { 64 } else { 128 };
+    let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
+    ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
 }

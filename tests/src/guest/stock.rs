@@ -10,23 +10,23 @@ use crate::{
 
 tests![debian_cloud_kernel_with_one_cpu, debian_cloud_kernel_with_four_cpus, built_bzimage];
 
-fn boots(kernel: &str, cpus: u32, release: &str) -> anyhow::Result<()> {
+fn boots(kernel: &str, cpus: u32, stock: bool) -> anyhow::Result<()> {
     let boot = Boot::direct().kernel(files::cached(kernel)?).cpus(cpus).mem("1G");
     let ran = boot.script("nproc; uname -r").run()?.exits(0)?;
     let text = ran.text()?;
     ensure!(text.starts_with(&format!("{cpus}\n6.")), "not {cpus} CPUs\n{}", ran.show());
-    ensure!(text.contains(release), "another kernel ran\n{}", ran.show());
+    ensure!(text.contains("cloud-amd64") == stock, "another kernel ran\n{}", ran.show());
     Ok(())
 }
 
 fn debian_cloud_kernel_with_one_cpu() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 1, "cloud-amd64")
+    boots(STOCK_KERNEL, 1, true)
 }
 
 fn debian_cloud_kernel_with_four_cpus() -> anyhow::Result<()> {
-    boots(STOCK_KERNEL, 4, "cloud-amd64")
+    boots(STOCK_KERNEL, 4, true)
 }
 
 fn built_bzimage() -> anyhow::Result<()> {
-    boots(BUILT_BZIMAGE, 2, "-pvticket")
+    boots(BUILT_BZIMAGE, 2, false)
 }

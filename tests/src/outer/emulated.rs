@@ -48,11 +48,11 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Faults as they are ordered, noticed after 3 seconds.
+/// Faults as they are ordered, noticed after 3 seconds: before the command can end.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .cpus(1)
-        .script("echo out; exit 7")
+        .script("sleep 10; echo out; exit 7")
         .program()
         .env("PVTICKET_EMULATED_INJECT", faults)
         .env("PVTICKET_EMULATED_DEADLINE", "3")
