@@ -71,10 +71,11 @@ mod tests {
 
     #[test]
     fn memory_for_a_kernel_is_aligned_for_huge_pages() {
-        // Others of this program's threads map too, so not every try must succeed.
+        // Other tests' threads map too, so many a try may fail; but without the
+        // stopgaps one in 512 is right by chance, and 8 of 64 never are.
         let kept: Vec<_> =
-            (0..8).map(|i| map(ByteSize::mib(64 + i), Usage::Dense).unwrap()).collect();
-        assert!(kept.iter().filter(|memory| excess(memory) == 0).count() >= 6);
+            (0..64).map(|i| map(ByteSize::mib(64 + i), Usage::Dense).unwrap()).collect();
+        assert!(kept.iter().filter(|memory| excess(memory) == 0).count() >= 8);
         assert!(kept.iter().all(|memory| memory.iter().next().unwrap().len() >= 64 << 20));
     }
 
