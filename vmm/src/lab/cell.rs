@@ -110,7 +110,8 @@ pub trait Cell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError>;
 }
 
-/// How a machine ended that should not have, and the guest's last word.
+/// How a machine ended that should not have, and the guest's word on it: what it
+/// says of a panic, whose last lines say nothing, or its last line.
 pub(super) fn early(end: &End, messages: &str) -> String {
     let how = match end {
         End::Exit(status) => format!("the benchmark gave exit status {status}"),
@@ -118,9 +119,12 @@ pub(super) fn early(end: &End, messages: &str) -> String {
         End::Failed(failure) => failure.to_string(),
         other => format!("{other:?}"),
     };
-    match messages.lines().rev().find(|line| !line.trim().is_empty()) {
-        Some(line) => format!("{how}; the guest's last line: {}", line.trim()),
-        None => how,
+    let panic = messages.lines().find(|line| line.contains("Kernel panic"));
+    let last = || messages.lines().rev().find(|line| !line.trim().is_empty());
+    match (panic, last()) {
+        (Some(line), _) => format!("{how}; the guest: {}", line.trim()),
+        (None, Some(line)) => format!("{how}; the guest's last line: {}", line.trim()),
+        (None, None) => how,
     }
 }
 
@@ -151,5 +155,10 @@ mod tests {
             "the benchmark gave exit status 1; the guest's last line: init: no such file"
         );
         assert_eq!(early(&End::Reset, ""), "Reset");
+        let panic = "[1.0] Kernel panic - not syncing: why\n[1.1] Kernel Offset: disabled\n";
+        assert_eq!(
+            early(&End::Reset, panic),
+            "Reset; the guest: [1.0] Kernel panic - not syncing: why"
+        );
     }
 }
