@@ -41,6 +41,13 @@ pub(super) fn find(table: &mut [kvm_cpuid_entry2], leaf: u32) -> Option<&mut kvm
     table.iter_mut().find(|entry| entry.function == leaf && entry.index == 0)
 }
 
+/// The extended state that this table offers, as XCR0 has it: None without XSAVE.
+pub fn extended_state(table: &mut [kvm_cpuid_entry2]) -> Option<u64> {
+    const XSAVE: u32 = 1 << 26;
+    find(table, 1).filter(|entry| entry.ecx & XSAVE != 0)?;
+    find(table, 0xd).map(|entry| u64::from(entry.edx) << 32 | u64::from(entry.eax))
+}
+
 /// An entry whose subleaf matters.
 pub(super) fn subleaf(leaf: u32, index: u32, registers: [u32; 4]) -> kvm_cpuid_entry2 {
     let [eax, ebx, ecx, edx] = registers;

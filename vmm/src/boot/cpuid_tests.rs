@@ -40,6 +40,15 @@ fn registers(table: &[kvm_cpuid_entry2], leaf: u32, index: u32) -> [u32; 4] {
 }
 
 #[test]
+fn extended_state_needs_xsave() {
+    let mut table = vec![leaf(1, [0, 0, 1 << 26, 0]), subleaf(0xd, 0, [7, 0, 0, 2])];
+    assert_eq!(extended_state(&mut table), Some(0x2_0000_0007));
+    table[0].ecx = 0;
+    assert_eq!(extended_state(&mut table), None);
+    assert_eq!(extended_state(&mut []), None);
+}
+
+#[test]
 fn every_leaf_gives_the_vcpus_own_apic_id() {
     for supported in [intel(), amd()] {
         for id in [0, 1, 5, 127] {

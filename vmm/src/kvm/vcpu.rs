@@ -5,7 +5,8 @@ use std::{mem, slice};
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
     KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVMIO, Msrs,
-    kvm_cpuid_entry2, kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
+    kvm_cpuid_entry2, kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr,
+    kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vmm_sys_util::{
@@ -100,6 +101,13 @@ impl Vcpu {
             Msrs::from_entries(entries).map_err(|_| KvmError::Capability("that many MSRs"))?;
         let taken = self.fd.set_msrs(&msrs).map_err(ioctl("KVM_SET_MSRS"))?;
         entries.get(taken).map_or(Ok(()), |refused| Err(KvmError::Msr(refused.index)))
+    }
+
+    /// Sets XCR0, the extended state that is in use. After CPUID, which bounds it.
+    pub fn set_xcr0(&self, value: u64) -> Result<(), KvmError> {
+        let mut xcrs = kvm_xcrs { nr_xcrs: 1, ..Default::default() };
+        xcrs.xcrs[0] = kvm_xcr { xcr: 0, value, ..Default::default() };
+        self.fd.set_xcrs(&xcrs).map_err(ioctl("KVM_SET_XCRS"))
     }
 
     /// The special registers.

@@ -66,8 +66,9 @@ impl<'a> Vm<'a> {
             .map(|id| {
                 let vcpu = vm.create_vcpu(id)?;
                 // CPUID before MSRs: KVM checks MSRs against it.
-                vcpu.set_cpuid(&cpuid::table(&supported, &cpuid_spec, id))?;
-                guest.set_registers(&vcpu)?;
+                let mut table = cpuid::table(&supported, &cpuid_spec, id);
+                vcpu.set_cpuid(&table)?;
+                guest.set_registers(&vcpu, cpuid::extended_state(&mut table))?;
                 Ok(vcpu)
             })
             .collect::<Result<_, VmError>>()?;
@@ -200,11 +201,17 @@ impl LoadedGuest {
         }
     }
 
-    fn set_registers(&self, vcpu: &Vcpu) -> Result<(), VmError> {
+    fn set_registers(&self, vcpu: &Vcpu, xcr0: Option<u64>) -> Result<(), VmError> {
         let mut sregs = vcpu.sregs()?;
         match self {
             Self::Linux(entry) => {
                 vcpu.set_msrs(&msrs::boot_msrs())?;
+                // What Linux sets itself. QEMU's emulated AMD-V does not intercept
+                // XSETBV: KVM would go on loading the reset value at every entry,
+                // and the kernel find its state inconsistent and AVX unusable.
+                if let Some(xcr0) = xcr0 {
+                    vcpu.set_xcr0(xcr0)?;
+                }
                 let mut lapic = vcpu.lapic()?;
                 lapic::set_local_pins(&mut lapic);
                 vcpu.set_lapic(&lapic)?;
