@@ -28,12 +28,13 @@ const CPU: &str = "EPYC,+svm";
 /// place while they are up, so the agent brings the others up when the modules are loaded; and
 /// without a change of the lock prefixes for it.
 /// `no_timer_check`: on a starved system the kernel would take the timer for broken, and panic.
-/// No self-tests, no waits for RCU, no watchdogs. THP off, as it makes the inner machine's times jump.
+/// No self-tests, no waits for RCU, no watchdogs. Huge pages for
+/// whoever asks, as we do for guest memory; given to all, they make other VMMs' times jump.
 /// The last word makes our binary the agent.
 const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
     maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
     cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
-    random.trust_cpu=on transparent_hugepage=never panic=-1 PVTICKET_AGENT=1";
+    random.trust_cpu=on transparent_hugepage=madvise panic=-1 PVTICKET_AGENT=1";
 
 /// Timer ticks a second of Debian's kernels (CONFIG_HZ).
 const HZ: u64 = 250;

@@ -1,7 +1,8 @@
 //! What other VMMs need for what `bench boot` measures.
 //!
 //! Measured once, side by side with each other, in the same kind of emulated host
-//! (QEMU 7.2, two CPUs) on another machine and day; medians. A yardstick.
+//! (QEMU 7.2, two CPUs, no transparent huge pages) on another machine and day; medians.
+//! A yardstick.
 
 use std::fmt::Write;
 
@@ -52,16 +53,19 @@ const COLUMNS: [Column; 6] = [
 /// The peers' figures below ours, which `ours` gives where there are any.
 pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
     let mut text = String::from(
-        "beside five other VMMs, measured elsewhere on another day in the same kind of host:\n",
+        "beside five other VMMs, measured elsewhere on another day in the same kind of host,\n\
+         without huge pages:\n",
     );
     let _ = write!(text, "{:<20}", "median");
     for (name, ..) in COLUMNS {
         let _ = write!(text, "{name:>17}");
     }
-    let _ = write!(text, "\n{:<20}", "pvticket (here)");
-    for (_, quantity, decimals, _) in COLUMNS {
-        let figure = ours(quantity).map_or("-".into(), |figure| format!("{figure:.decimals$}"));
-        let _ = write!(text, "{figure:>17}");
+    row(&mut text, "pvticket (here)", &ours);
+    if ours(Quantity::ToInitSmallPages(1)).is_some() {
+        row(&mut text, "  small pages", |quantity| match quantity {
+            Quantity::ToInit(vcpus) => ours(Quantity::ToInitSmallPages(vcpus)),
+            _ => None,
+        });
     }
     for peer in &PEERS {
         let _ = write!(text, "\n{:<20}", peer.name);
@@ -73,6 +77,14 @@ pub fn table(ours: impl Fn(Quantity) -> Option<f64>) -> String {
     text
 }
 
+fn row(text: &mut String, name: &str, ours: impl Fn(Quantity) -> Option<f64>) {
+    let _ = write!(text, "\n{name:<20}");
+    for (_, quantity, decimals, _) in COLUMNS {
+        let figure = ours(quantity).map_or("-".into(), |figure| format!("{figure:.decimals$}"));
+        let _ = write!(text, "{figure:>17}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,10 +93,10 @@ mod tests {
     fn ours_stand_above_the_peers() {
         let table = table(|quantity| (quantity == Quantity::FirstOutput).then_some(41.4));
         let rows: Vec<&str> = table.lines().collect();
-        assert_eq!(rows.len(), 3 + PEERS.len());
-        let words: Vec<&str> = rows[2].split_whitespace().collect();
+        assert_eq!(rows.len(), 4 + PEERS.len());
+        let words: Vec<&str> = rows[3].split_whitespace().collect();
         assert_eq!(words, ["pvticket", "(here)", "41", "-", "-", "-", "-", "-"]);
-        assert!(rows[3].starts_with("kvmtool") && rows[3].ends_with("4.3"));
+        assert!(rows[4].starts_with("kvmtool") && rows[4].ends_with("4.3"));
         assert!(rows.iter().all(|row| row.len() <= 122));
     }
 }

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::thread::disable_transparent_huge_pages;
 use serde::Deserialize;
 
 use super::{
@@ -23,6 +24,23 @@ use crate::{
 
 /// How long a guest that is up is left alone before its VMM's memory is looked at.
 const SETTLE: Duration = Duration::from_millis(300);
+
+/// What a child's guest memory may be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Whatever the host grants.
+    AsGranted,
+    /// Small ones alone, as in a host without transparent huge pages.
+    Small,
+}
+
+impl Pages {
+    /// Does this host grant others than small ones?
+    pub fn are_huge_ones_granted() -> bool {
+        let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        setting.is_ok_and(|setting| !setting.contains("[never]"))
+    }
+}
 
 /// What of `boot --stats` is needed here.
 #[derive(Deserialize)]
@@ -57,11 +75,11 @@ impl Binary {
     }
 
     /// From before the start to the Linux guest's init.
-    pub fn to_init(&self, vcpus: VcpuCount) -> Result<Nanos, BenchError> {
+    pub fn to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
         let mut command = self.boot(vcpus);
         command.arg("--stats").arg(&self.scratch).stdin(Stdio::null()).args(["--", "true"]);
         let start = Moment::now();
-        Run::start(&mut command)?.end()?;
+        Run::start_with(&mut command, pages)?.end()?;
         let stats = fs::read(&self.scratch)
             .and_then(|text| serde_json::from_slice::<Stats>(&text).map_err(io::Error::other))
             .map_err(|error| BenchError::Read(self.scratch.display().to_string(), error))?;
@@ -103,6 +121,21 @@ struct Run {
 }
 
 impl Run {
+    /// The setting is this process's for a moment, and the child inherits it (prctl(2),
+    /// PR_SET_THP_DISABLE).
+    fn start_with(command: &mut Command, pages: Pages) -> Result<Self, BenchError> {
+        let set = |disable| disable_transparent_huge_pages(disable).map_err(BenchError::HugePages);
+        match pages {
+            Pages::AsGranted => Self::start(command),
+            Pages::Small => {
+                set(true)?;
+                let run = Self::start(command);
+                set(false)?;
+                run
+            }
+        }
+    }
+
     fn start(command: &mut Command) -> Result<Self, BenchError> {
         let mut child = command
             .stdout(Stdio::piped())

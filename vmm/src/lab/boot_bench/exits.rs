@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long each loop is measured.
-const WINDOW: Duration = Duration::from_millis(200);
+const WINDOW: Duration = Duration::from_millis(100);
 /// How long it runs before, so that its code and tables are in the caches.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Pause between looks for the guest's arrival.

@@ -1,7 +1,7 @@
 //! What the VMM itself costs: time to the guest's first output, time to a Linux
 //! guest's init, memory beside the guest's own, a port exit.
 //!
-//! A round measures each once; rounds repeat, so that what changes slowly on the
+//! A round measures each once (exits three times); rounds repeat, so that what changes slowly on the
 //! host falls on all figures alike. One round before the first is thrown away: it
 //! finds files that are not in memory yet.
 
@@ -10,7 +10,7 @@ mod exits;
 mod quantity;
 mod smaps;
 
-pub use children::Binary;
+pub use children::{Binary, Pages};
 pub use exits::ExitPair;
 pub use quantity::Quantity;
 pub use smaps::Outside;
@@ -34,6 +34,9 @@ use crate::{
 /// Memory of the Linux guests.
 pub const GUEST_MEMORY: ByteSize = ByteSize::mib(512);
 
+/// Pairs of loops in a round: the difference is small, and each pair is short.
+const EXIT_PAIRS: u32 = 3;
+
 /// Why there is no figure.
 #[derive(Debug, Error)]
 pub enum BenchError {
@@ -54,6 +57,9 @@ pub enum BenchError {
     /// A file cannot be read.
     #[error("cannot read {0}: {1}")]
     Read(String, #[source] io::Error),
+    /// Huge pages cannot be turned off for a child.
+    #[error("cannot turn huge pages off for a measured run: {0}")]
+    HugePages(#[source] rustix::io::Errno),
     /// The guest's init did not announce itself.
     #[error("the guest did not say that its init runs; boot it with our own initrd")]
     NoInit,
@@ -111,6 +117,8 @@ pub struct LinuxFigures {
     pub vcpus: u32,
     /// Nanoseconds from start to its init.
     pub to_init_ns: Vec<u64>,
+    /// The same with small pages alone; empty where the host grants no others.
+    pub to_init_small_pages_ns: Vec<u64>,
     /// What its VMM held beside its memory while it was idle.
     pub memory: Vec<Outside>,
 }
@@ -139,6 +147,7 @@ impl BenchPlan {
         let empty = |vcpus: &VcpuCount| LinuxFigures {
             vcpus: vcpus.get(),
             to_init_ns: Vec::new(),
+            to_init_small_pages_ns: Vec::new(),
             memory: Vec::new(),
         };
         let linux = match self.kernel {
@@ -158,9 +167,14 @@ fn one_round(
 ) -> Result<(), BenchError> {
     figures.first_output_ns.push(binary.first_output()?.0);
     for (vcpus, linux) in plan.vcpus.iter().zip(&mut figures.linux) {
-        linux.to_init_ns.push(binary.to_init(*vcpus)?.0);
+        linux.to_init_ns.push(binary.to_init(*vcpus, Pages::AsGranted)?.0);
+        if Pages::are_huge_ones_granted() {
+            linux.to_init_small_pages_ns.push(binary.to_init(*vcpus, Pages::Small)?.0);
+        }
         linux.memory.push(binary.memory(*vcpus)?);
     }
-    figures.exits.push(exits::measure(cpu, number.is_multiple_of(2))?);
+    for pair in 0..EXIT_PAIRS {
+        figures.exits.push(exits::measure(cpu, (number + pair).is_multiple_of(2))?);
+    }
     Ok(())
 }

@@ -11,6 +11,8 @@ pub enum Quantity {
     FirstOutput,
     /// Start to the init of a Linux guest with so many vCPUs.
     ToInit(u32),
+    /// The same with guest memory in small pages alone.
+    ToInitSmallPages(u32),
     /// Proportional set size beside the memory of such a guest.
     Pss(u32),
     /// Anonymous memory beside it.
@@ -28,7 +30,7 @@ impl Quantity {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::FirstOutput => "ms",
-            Self::ToInit(_) => "s",
+            Self::ToInit(_) | Self::ToInitSmallPages(_) => "s",
             Self::Pss(_) | Self::Anonymous(_) => "MiB",
             Self::ExitBare | Self::ExitLoop | Self::ExitAdded => "us",
         }
@@ -48,6 +50,9 @@ impl Quantity {
         match self {
             Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
             Self::ToInit(vcpus) => scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
+            Self::ToInitSmallPages(vcpus) => {
+                scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
+            }
             Self::Pss(vcpus) => memory(vcpus, |held| held.pss_kib),
             Self::Anonymous(vcpus) => memory(vcpus, |held| held.anonymous_kib),
             Self::ExitBare => exits(|pair| pair.bare_ns),
@@ -64,6 +69,7 @@ impl Quantity {
         [Self::FirstOutput]
             .into_iter()
             .chain(each(Self::ToInit))
+            .chain(each(Self::ToInitSmallPages))
             .chain(each(Self::Pss))
             .chain(each(Self::Anonymous))
             .chain([Self::ExitBare, Self::ExitLoop, Self::ExitAdded])
@@ -80,6 +86,7 @@ impl fmt::Display for Quantity {
         match self {
             Self::FirstOutput => vcpus(f, "start to first output, tiny guest", &1),
             Self::ToInit(count) => vcpus(f, "start to init, Linux guest", count),
+            Self::ToInitSmallPages(count) => vcpus(f, "the same, small pages", count),
             Self::Pss(count) => vcpus(f, "memory outside the guest, PSS", count),
             Self::Anonymous(count) => vcpus(f, "memory outside the guest, anonymous", count),
             Self::ExitBare => f.write_str("port exit, bare KVM_RUN"),
