@@ -38,8 +38,9 @@ kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache
 kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock
 
-host: setup ## Fetch the emulated host's kernel
+host: setup ## Fetch the emulated host's kernel, and a QEMU where this system's is old
 	@sh guest-kernel-config/host/fetch.sh
+	@sh guest-kernel-config/host/qemu.sh
 
 busybox: setup ## Fetch the static busybox of the guest
 	@sh guest-kernel-config/setup.sh --busybox

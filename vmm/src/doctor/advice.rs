@@ -1,7 +1,7 @@
 //! What to do next on such a host. Pure: facts in, sentences out.
 
 use super::{Facts, GuestRuns, cpu_list};
-use crate::kvm::KvmKind;
+use crate::{emulated::QEMU, kvm::KvmKind};
 
 /// The most useful first; never empty.
 pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
@@ -25,6 +25,7 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
         let (tools, setup) = (tools.join(", "), "sh guest-kernel-config/setup.sh");
         steps.push(format!("not found: {tools}. `{setup}` installs what is needed"));
     }
+    steps.extend(old_qemu(facts));
     let mut seen = Vec::new();
     steps.retain(|step| {
         let new = !seen.contains(step);
@@ -32,6 +33,20 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
         new
     });
     steps
+}
+
+/// Before 8.1 QEMU could translate code wrong that another CPU was changing: its guests, and the
+/// emulated host itself, die now and then (guest-kernel-config/host/qemu.sh has the figures).
+fn old_qemu(facts: &Facts) -> Option<String> {
+    let version = facts.tools.iter().find(|tool| tool.name == QEMU)?.version.as_deref()?;
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let [major, minor] = [numbers.next()?, numbers.next()?];
+    (facts.kvm.known != KvmKind::Hardware && (major, minor) < (8, 1)).then(|| {
+        format!(
+            "for a steadier emulated host: QEMU 8.1 or newer instead of {version}; \
+             on Debian 12 `make host` fetches one"
+        )
+    })
 }
 
 fn kvm(facts: &Facts) -> Option<String> {
@@ -102,7 +117,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::doctor::{cpu::CpuFacts, kvm::KvmFacts, system::SystemFacts, tools::Artifact};
+    use crate::doctor::{
+        cpu::CpuFacts,
+        kvm::KvmFacts,
+        system::SystemFacts,
+        tools::{Artifact, Tool},
+    };
 
     fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
         let none = crate::doctor::files::Files::below(std::path::Path::new("/nonexistent"));
@@ -148,6 +168,20 @@ mod tests {
         assert!(first(KvmKind::Absent, &[]).contains("firmware"));
         assert!(first(KvmKind::Software, &["hypervisor"]).contains("nested"));
         assert!(first(KvmKind::Software, &[]).contains("VT-x or AMD-V"));
+    }
+
+    #[test]
+    fn an_old_qemu_is_named_where_it_is_used() {
+        let advice = |kind, version: &str| {
+            let mut facts = facts(kind, &[]);
+            let version = Some(version.to_owned());
+            let (name, purpose, path) = (QEMU, "", Some("/usr/bin/qemu".into()));
+            facts.tools = vec![Tool { name, purpose, needed: true, path, version }];
+            next_steps(&facts, &[]).iter().any(|step| step.contains("QEMU 8.1 or newer"))
+        };
+        assert!(advice(KvmKind::Absent, "7.2.22") && advice(KvmKind::Software, "8.0.4"));
+        assert!(!advice(KvmKind::Absent, "8.1.0") && !advice(KvmKind::Absent, "10.0.2"));
+        assert!(!advice(KvmKind::Hardware, "7.2.22"));
     }
 
     #[test]

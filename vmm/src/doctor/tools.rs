@@ -9,7 +9,10 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{emulated::Pieces, guest::artifacts};
+use crate::{
+    emulated::{Pieces, QEMU, find_qemu},
+    guest::artifacts,
+};
 
 /// A program that is used, or was looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,7 +47,7 @@ const SETUP: &str = "setting up";
 
 /// Name, purpose, and whether its version is worth the time to ask.
 const TOOLS: [(&str, &str, bool); 10] = [
-    ("qemu-system-x86_64", HOST, true),
+    (QEMU, HOST, true),
     ("cargo", RUST, true),
     ("rustc", RUST, true),
     ("gcc", KERNEL, true),
@@ -62,7 +65,7 @@ pub(super) fn find_tools() -> Vec<Tool> {
         TOOLS
             .map(|(name, purpose, ask)| {
                 scope.spawn(move || {
-                    let path = on_path(name);
+                    let path = if name == QEMU { find_qemu().ok() } else { on_path(name) };
                     let version = path.as_deref().filter(|_| ask).and_then(version);
                     Tool { name, purpose, needed: purpose != SETUP, path, version }
                 })

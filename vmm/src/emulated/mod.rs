@@ -41,7 +41,7 @@ use std::{
 
 pub use error::EmulatedError;
 pub use output::OutputMode;
-pub use pieces::{Pieces, PiecesError};
+pub use pieces::{Pieces, PiecesError, QEMU, find_qemu};
 pub use results::Missing;
 pub use stdin::StdinMode;
 pub use watch::{Freeze, Limits};

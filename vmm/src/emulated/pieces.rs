@@ -1,4 +1,4 @@
-//! The emulated host's parts: QEMU of this system, a kernel and modules of `make host`.
+//! The emulated host's parts: QEMU, a kernel and modules, all of them of `make host`.
 
 use std::{
     env, fs, io,
@@ -16,7 +16,7 @@ use crate::{
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
 
 /// The emulator's name on `PATH`.
-const QEMU: &str = "qemu-system-x86_64";
+pub const QEMU: &str = "qemu-system-x86_64";
 
 /// A part that is missing or not usable. Each says how to get it.
 #[derive(Debug, Error)]
@@ -86,9 +86,15 @@ impl Pieces {
     }
 }
 
-fn find_qemu() -> Result<PathBuf, PiecesError> {
+/// The emulator that is used: the one the user names, or the one of `make host`, which fetches one
+/// where this system's is too old, or this system's.
+pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     if let Some(named) = env::var_os("PVTICKET_QEMU").filter(|name| !name.is_empty()) {
         return Some(PathBuf::from(named)).filter(|file| file.is_file()).ok_or(PiecesError::Qemu);
+    }
+    let fetched = cache_dir()?.join("qemu/current/bin").join(QEMU);
+    if fetched.is_file() {
+        return Ok(fetched);
     }
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .map(|folder| folder.join(QEMU))

@@ -3,6 +3,7 @@
 mod beat;
 mod errand;
 mod setup;
+mod steady;
 
 use std::{
     env,
@@ -18,6 +19,8 @@ use rustix::{
     system::{RebootCommand, reboot},
     time::{ClockId, clock_gettime},
 };
+
+use steady::Steady;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
 
@@ -69,6 +72,10 @@ fn serve() -> Result<(), Failure> {
     if let Err(error) = setup::load(&hypervisor) {
         return tell(&line, error);
     }
+    let _steady = match Steady::hold() {
+        Ok(steady) => steady,
+        Err(error) => return tell(&line, error),
+    };
     setup::all_cpus();
     let uptime = clock_gettime(ClockId::Boottime);
     let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;

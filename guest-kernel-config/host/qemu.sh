@@ -1,0 +1,102 @@
+#!/bin/sh
+# Fetches a QEMU for the emulated host where this system's own is older than 8.1.
+#
+#   qemu.sh              once; says so in one line when nothing is to be done
+#   qemu.sh --refresh    also when it is there
+#
+# Until 8.1 QEMU's TCG did not lock a page of code while it translated it, so that code which
+# another CPU changes meanwhile was translated wrong, for good ("accel/tcg: Always lock pages before
+# translation"). Kernels change their own code: of Linux guests with four vCPUs about one boot in
+# thirty died, and the emulated host froze about as often (measured with 7.2).
+#
+# Nothing is installed, and no root is needed: Debian 12's backports have a newer one, of which the
+# emulator and its firmware are unpacked into the cache; its libraries are those of Debian 12's own.
+set -eu
+
+wanted=8.1
+cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/qemu
+program=qemu-system-x86_64
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
+
+say() { echo "qemu: $*"; }
+
+# Not being newer is no failure: the old one does, with supervision, if not always.
+give_up() {
+    say "$*" >&2
+    say "the emulated host will use this system's $(version_of $program || echo "QEMU, which is missing")" >&2
+    say "for one that is newer than $wanted, name it in PVTICKET_QEMU" >&2
+    exit 0
+}
+
+version_of() {
+    "$1" --version 2>/dev/null | sed -n 's/^QEMU emulator version \([0-9]*\.[0-9]*\.[0-9]*\).*/\1/p' | grep .
+}
+
+at_least() {
+    major=${1%%.*} rest=${1#*.}
+    [ "$major" -gt "${wanted%.*}" ] ||
+        { [ "$major" -eq "${wanted%.*}" ] && [ "${rest%%.*}" -ge "${wanted#*.}" ]; }
+}
+
+# Debian 12's mirror of this system, for one that is not to be reached by another.
+mirror() {
+    # shellcheck disable=SC2016 # apt's own placeholders
+    found=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+        sed -n 's/^bookworm //p' | head -n 1)
+    echo "${found:-http://deb.debian.org/debian}"
+}
+
+# Downloads packages into the current folder, by lists of our own.
+download() {
+    mkdir -p lists/partial archives/partial
+    echo "deb [signed-by=$keys] $(mirror) bookworm-backports main" >sources.list
+    options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1
+        -o Dir::Etc::sourcelist=$PWD/sources.list -o Dir::Etc::sourceparts=/dev/null
+        -o Acquire::Languages=none -o APT::Sandbox::User=root"
+    # shellcheck disable=SC2086 # a list of options
+    apt-get $options -qq update >apt.log 2>&1 && apt-get $options -qq download "$@" >apt.log 2>&1
+}
+
+own=$(version_of $program || true)
+if [ -n "$own" ] && at_least "$own"; then
+    say "this system's own is $own"
+    exit 0
+fi
+if [ "${1:-}" != --refresh ] && cached=$(version_of "$cache/current/bin/$program"); then
+    say "$cached is in $cache"
+    exit 0
+fi
+# Its libraries are there when the system's own QEMU is, which setup.sh has seen to.
+case $(cat /etc/debian_version 2>/dev/null) in
+12*) ;;
+*) give_up "QEMU ${own:-(none)} is older than $wanted, and this is no Debian 12, whose backports have one" ;;
+esac
+command -v apt-get >/dev/null && [ -e $keys ] || give_up "no apt-get, or no $keys, to fetch a newer one with"
+
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/.new-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+cd "$work"
+download qemu-system-x86 qemu-system-data seabios ||
+    give_up "cannot fetch a newer QEMU from Debian's backports: $(tail -n 1 apt.log)"
+for package in ./*.deb; do
+    dpkg-deb -x "$package" tree || give_up "cannot unpack $package"
+done
+mkdir -p new/bin new/share/qemu
+# QEMU looks for its firmware beside itself (`../share/qemu`).
+mv "tree/usr/bin/$program" new/bin/
+for file in $firmware; do
+    cp tree/usr/share/*/"$file" new/share/qemu/ || give_up "the newer QEMU's packages have no $file"
+done
+version=$(version_of "new/bin/$program") ||
+    give_up "the newer QEMU does not run here: $("new/bin/$program" --version 2>&1 | head -n 1)"
+chmod -R u=rwX,go=rX new
+
+if [ -e "$cache/$version" ]; then mv -T "$cache/$version" "$work/old"; fi
+mv -T new "$cache/$version"
+ln -s "$version" "$work/current"
+mv -T "$work/current" "$cache/current"
+say "$version is now in $cache ($(du -sh "$cache/$version" | cut -f1))"
