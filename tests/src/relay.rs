@@ -3,6 +3,7 @@
 //! This binary goes there beside the product, runs the tests one after the other and writes a line
 //! of JSON for each. Should the emulated host freeze half-way, which is no test's fault, another
 //! one takes over with the test it was at; that is said, and it happens a bounded number of times.
+//! The same goes for a test whose guest the emulated CPU killed.
 
 use std::{
     env,
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     files, product,
-    suite::{Test, Verdict},
+    suite::{REPEATS, Test, Verdict},
 };
 
 /// First argument of this binary there.
@@ -40,6 +41,7 @@ struct Line {
     name: String,
     skipped: Option<String>,
     failed: Option<String>,
+    killed: u32,
 }
 
 /// Runs tests by name there; says how each ended.
@@ -48,16 +50,38 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;
-        let (skipped, failed) = match Verdict::from((test.run)()) {
-            Verdict::Passed => (None, None),
+        let (verdict, killed) = stubbornly(test);
+        let (skipped, failed) = match verdict {
+            Verdict::Passed | Verdict::PassedAtLast(_) => (None, None),
             Verdict::Skipped(why) => (Some(why), None),
             Verdict::Failed(what) => (None, Some(what)),
         };
-        let line = Line { name: test.name().into(), skipped, failed };
+        let line = Line { name: test.name().into(), skipped, failed, killed };
         println!("{}", serde_json::to_string(&line)?);
         std::io::stdout().flush()?;
     }
     Ok(())
+}
+
+/// What the product says when a guest's CPU has met a triple fault.
+const KILLED: &str = ": triple fault; the guest's console shows what led to it";
+
+/// Runs a test again whose guest died of a triple fault; says how many did.
+///
+/// QEMU's emulated AMD-V (7.2 and 10.0) now and then goes wrong at a world switch: the CPU goes on
+/// in the guest's state without nested paging, or in its host's state with it. KVM's trace shows
+/// exits of the guest at addresses of the *host*, then the triple fault, silent and out of nothing.
+/// Measured with 10.0: 1 of 200 boots with 4 vCPUs, 3 of 20 with 64. A triple fault of our own
+/// making would be there each time.
+fn stubbornly(test: &Test) -> (Verdict, u32) {
+    let mut killed = 0;
+    loop {
+        let verdict = Verdict::from((test.run)());
+        match &verdict {
+            Verdict::Failed(what) if what.contains(KILLED) && killed < REPEATS => killed += 1,
+            _ => return (verdict, killed),
+        }
+    }
 }
 
 /// The tests that run there, seen from here.
@@ -168,7 +192,8 @@ impl Host {
         Ok(Some(match line {
             Line { failed: Some(what), .. } => Verdict::Failed(what),
             Line { skipped: Some(why), .. } => Verdict::Skipped(why),
-            Line { .. } => Verdict::Passed,
+            Line { killed: 0, .. } => Verdict::Passed,
+            Line { killed, .. } => Verdict::PassedAtLast(killed),
         }))
     }
 

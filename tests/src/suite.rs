@@ -39,6 +39,9 @@ impl Test {
     }
 }
 
+/// How often a test may be repeated whose guest the emulated CPU killed.
+pub const REPEATS: u32 = 3;
+
 /// Why a test cannot be run here. Its error is no failure.
 #[derive(Debug)]
 pub struct Skip(pub String);
@@ -61,6 +64,8 @@ pub fn skip<T>(why: impl Into<String>) -> anyhow::Result<T> {
 pub enum Verdict {
     /// Well.
     Passed,
+    /// Well, after the emulated CPU had killed the test's guest so many times.
+    PassedAtLast(u32),
     /// Not run, with the reason.
     Skipped(String),
     /// Badly, with what was found.
@@ -91,9 +96,12 @@ pub struct Tally {
     failed: u64,
     filtered: u64,
     skipped: Skipped,
+    repeated: Repeated,
 }
 
 type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
+/// The names of tests that were repeated, and how often.
+type Repeated = Arc<Mutex<BTreeSet<(String, u32)>>>;
 
 impl Tally {
     /// Runs one group; `verdict` runs a test of it.
@@ -111,9 +119,14 @@ impl Tally {
         let trials = tests
             .iter()
             .map(|test| {
-                let (test, verdict, skipped) = (*test, verdict.clone(), self.skipped.clone());
+                let (test, verdict) = (*test, verdict.clone());
+                let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
                 Trial::ignorable_test(test.name(), move || {
-                    completion(verdict(&test), &test, &skipped)
+                    let verdict = verdict(&test);
+                    if let Verdict::PassedAtLast(times) = verdict {
+                        note(&repeated, &test, times);
+                    }
+                    completion(verdict, &test, &skipped)
                 })
             })
             .collect();
@@ -132,12 +145,21 @@ impl Tally {
         for (name, why) in skipped.iter() {
             println!("skipped {name}: {why}");
         }
+        let repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, times) in repeated.iter() {
+            println!(
+                "repeated {name}: the emulated CPU killed its guest, {times} of {REPEATS} times"
+            );
+        }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",
             self.passed,
             self.failed,
             skipped.len()
         );
+        if !repeated.is_empty() {
+            line += &format!(", {} repeated", repeated.len());
+        }
         if self.filtered > 0 {
             line += &format!(", {} filtered out", self.filtered);
         }
@@ -150,15 +172,17 @@ impl Tally {
     }
 }
 
+fn note<T: Ord>(what: &Mutex<BTreeSet<(String, T)>>, test: &Test, detail: T) {
+    let mut what = what.lock().unwrap_or_else(PoisonError::into_inner);
+    what.insert((test.name().to_owned(), detail));
+}
+
 fn completion(verdict: Verdict, test: &Test, skipped: &Skipped) -> Result<Completion, Failed> {
     match verdict {
-        Verdict::Passed => Ok(Completion::Completed),
+        Verdict::Passed | Verdict::PassedAtLast(_) => Ok(Completion::Completed),
         Verdict::Failed(what) => Err(what.into()),
         Verdict::Skipped(why) => {
-            skipped
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert((test.name().to_owned(), why.clone()));
+            note(skipped, test, why.clone());
             Ok(Completion::ignored_with(why))
         }
     }
