@@ -195,6 +195,7 @@ mod tests {
             duration: Duration::from_secs(1),
             backends: vec![PvBackend::Off, PvBackend::Vmm],
             seed: 1,
+            repeats: 0,
         }
     }
 

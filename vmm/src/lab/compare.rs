@@ -67,12 +67,16 @@ pub struct Comparison {
     pub levels: Vec<LevelSamples>,
     /// The user ended it early.
     pub interrupted: bool,
+    /// Runs that were made again because their guest had died.
+    pub repeated: u32,
 }
 
 /// Told how a comparison gets on.
 pub trait Observer {
     /// A run begins.
     fn started(&mut self, vcpus: VcpuCount, backend: PvBackend, round: u32);
+    /// Its guest died, and it is made again.
+    fn repeated(&mut self, error: &LabError);
     /// It gave this.
     fn finished(&mut self, vcpus: VcpuCount, run: &Run);
     /// A level has all its runs, or will have no more.
@@ -80,7 +84,7 @@ pub trait Observer {
 }
 
 /// Carries out `plan` with `cell`. An interrupted comparison is what was
-/// measured until then; a failed run fails it.
+/// measured until then; a failed run fails it, unless it may be repeated.
 pub fn compare(
     plan: &Plan,
     cell: &dyn Cell,
@@ -90,7 +94,9 @@ pub fn compare(
     let mut comparison = Comparison::default();
     for (index, vcpus) in plan.levels.iter().copied().enumerate() {
         let mut level = LevelSamples { vcpus, runs: Vec::new() };
-        comparison.interrupted = !run_level(plan, index, cell, interrupt, observer, &mut level)?;
+        let lab = Lab { plan, cell, interrupt };
+        comparison.interrupted =
+            !lab.run_level(index, observer, &mut level, &mut comparison.repeated)?;
         if !level.runs.is_empty() {
             observer.level(&level);
             comparison.levels.push(level);
@@ -102,32 +108,53 @@ pub fn compare(
     Ok(comparison)
 }
 
-/// `false`: interrupted.
-fn run_level(
-    plan: &Plan,
-    index: usize,
-    cell: &dyn Cell,
-    interrupt: &Interrupt,
-    observer: &mut dyn Observer,
-    level: &mut LevelSamples,
-) -> Result<bool, LabError> {
-    let vcpus = level.vcpus;
-    for round in 0..plan.runs {
-        for backend in plan.order(index, round) {
-            observer.started(vcpus, backend, round);
-            let Plan { ref cpus, warm_up, duration, .. } = *plan;
-            let spec = RunSpec { vcpus, cpus, backend, warm_up, duration };
-            let sample = match cell.run(&spec, interrupt) {
-                Ok(sample) => sample,
-                Err(CellError::Interrupted) => return Ok(false),
-                Err(source) => return Err(LabError { vcpus, backend, round, source }),
-            };
-            let run = Run { backend, round, sample };
-            observer.finished(vcpus, &run);
-            level.runs.push(run);
+struct Lab<'a> {
+    plan: &'a Plan,
+    cell: &'a dyn Cell,
+    interrupt: &'a Interrupt,
+}
+
+impl Lab<'_> {
+    /// `false`: interrupted.
+    fn run_level(
+        &self,
+        index: usize,
+        observer: &mut dyn Observer,
+        level: &mut LevelSamples,
+        repeated: &mut u32,
+    ) -> Result<bool, LabError> {
+        let vcpus = level.vcpus;
+        for round in 0..self.plan.runs {
+            for backend in self.plan.order(index, round) {
+                observer.started(vcpus, backend, round);
+                let sample = loop {
+                    match self.run(vcpus, backend) {
+                        Ok(sample) => break sample,
+                        Err(CellError::Interrupted) => return Ok(false),
+                        Err(source) => {
+                            let may_repeat = matches!(source, CellError::EndedEarly(_))
+                                && *repeated < self.plan.repeats;
+                            let error = LabError { vcpus, backend, round, source };
+                            if !may_repeat {
+                                return Err(error);
+                            }
+                            *repeated += 1;
+                            observer.repeated(&error);
+                        }
+                    }
+                };
+                let run = Run { backend, round, sample };
+                observer.finished(vcpus, &run);
+                level.runs.push(run);
+            }
         }
+        Ok(true)
     }
-    Ok(true)
+
+    fn run(&self, vcpus: VcpuCount, backend: PvBackend) -> Result<Sample, CellError> {
+        let Plan { ref cpus, warm_up, duration, .. } = *self.plan;
+        self.cell.run(&RunSpec { vcpus, cpus, backend, warm_up, duration }, self.interrupt)
+    }
 }
 
 #[cfg(test)]
@@ -174,6 +201,7 @@ pub(super) mod tests {
 
     impl Observer for Silent {
         fn started(&mut self, _: VcpuCount, _: PvBackend, _: u32) {}
+        fn repeated(&mut self, _: &LabError) {}
         fn finished(&mut self, _: VcpuCount, _: &Run) {}
         fn level(&mut self, _: &LevelSamples) {}
     }
@@ -187,6 +215,7 @@ pub(super) mod tests {
             duration: Duration::from_millis(1),
             backends: vec![PvBackend::Off, PvBackend::Vmm],
             seed: 0,
+            repeats: 0,
         }
     }
 
@@ -217,6 +246,32 @@ pub(super) mod tests {
         assert_eq!(runs, [4, 1]);
         let (_, nothing) = go(0, false).unwrap();
         assert!(nothing.interrupted && nothing.levels.is_empty());
+    }
+
+    /// Its first guests die.
+    struct Mortal(RefCell<u32>);
+
+    impl Cell for Mortal {
+        fn run(&self, _: &RunSpec<'_>, _: &Interrupt) -> Result<Sample, CellError> {
+            let mut deaths = self.0.borrow_mut();
+            if *deaths > 0 {
+                *deaths -= 1;
+                return Err(CellError::EndedEarly("gone".into()));
+            }
+            Ok(sample(1))
+        }
+    }
+
+    #[test]
+    fn a_dead_guests_run_is_repeated_as_often_as_allowed() {
+        let go = |deaths, repeats| {
+            let plan = Plan { repeats, ..plan() };
+            compare(&plan, &Mortal(RefCell::new(deaths)), &Interrupt::never(), &mut Silent)
+        };
+        let comparison = go(2, 2).unwrap();
+        assert_eq!(comparison.repeated, 2);
+        assert!(comparison.levels.iter().all(|level| level.runs.len() == 4));
+        assert!(go(3, 2).is_err() && go(1, 0).is_err());
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub struct Plan {
     pub backends: Vec<PvBackend>,
     /// Decides which backend begins, and the bootstrap.
     pub seed: u64,
+    /// How many runs may be repeated whose guest died before its measurement:
+    /// none on real CPUs, where that is a bug.
+    pub repeats: u32,
 }
 
 impl Plan {
@@ -250,6 +253,7 @@ mod tests {
             duration: Duration::from_secs(1),
             backends: vec![Off, Vmm],
             seed,
+            repeats: 0,
         };
         assert_eq!([plan(0).order(0, 0), plan(0).order(0, 1)], [[Off, Vmm], [Vmm, Off]]);
         assert_eq!([plan(1).order(0, 0), plan(1).order(0, 1)], [[Vmm, Off], [Off, Vmm]]);

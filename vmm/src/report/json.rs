@@ -18,6 +18,7 @@ struct Document<'a, W> {
     workload: &'a W,
     plan: PlanFacts<'a>,
     complete: bool,
+    repeated: u32,
     levels: Vec<Level<'a>>,
 }
 
@@ -69,6 +70,7 @@ pub fn render<W: Serialize>(
             seed: plan.seed,
         },
         complete: !comparison.interrupted,
+        repeated: comparison.repeated,
         levels: comparison
             .levels
             .iter()

@@ -12,7 +12,7 @@ use super::{
     table::{self, label},
 };
 use crate::{
-    lab::{LevelReport, LevelSamples, Observer, Plan, compare::Run},
+    lab::{LabError, LevelReport, LevelSamples, Observer, Plan, compare::Run},
     units::VcpuCount,
     vm::PvBackend,
 };
@@ -58,6 +58,15 @@ impl Observer for Progress<'_> {
     fn started(&mut self, vcpus: VcpuCount, backend: PvBackend, _: u32) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{vcpus} vCPUs, {}", label(backend)));
+        }
+    }
+
+    fn repeated(&mut self, error: &LabError) {
+        let text = format!("note: repeated, as emulated CPUs kill guests now and then: {error}\n");
+        let print = || drop(io::stderr().write_all(text.as_bytes()));
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 

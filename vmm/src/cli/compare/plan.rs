@@ -11,7 +11,7 @@ use crate::{
         host::{self, GuestClass, Place},
     },
     guest::{artifacts, payload::PayloadSpec},
-    kvm::KvmKind,
+    kvm::{KvmKind, host::is_emulated},
     lab::{
         Plan,
         plan::{self, PlanError},
@@ -22,6 +22,10 @@ use crate::{
 /// Contention before the measurement of the payload. A run begins with a fast
 /// spell, until the first holder is preempted: some scheduler slices.
 const WARM_UP: Duration = Duration::from_millis(100);
+
+/// Runs of a comparison that may be repeated in the emulated host, whose CPUs
+/// now and then kill a guest by a triple fault: 1 of 200 boots (measured).
+const EMULATED_REPEATS: u32 = 3;
 
 /// A comparison to carry out, here or in the emulated host.
 #[derive(Debug)]
@@ -86,6 +90,7 @@ impl Resolved {
             duration: self.duration,
             backends: self.backends.clone(),
             seed: self.args.seed,
+            repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
         })
     }
 }
