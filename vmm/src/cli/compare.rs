@@ -61,7 +61,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = PayloadSpec::THINK)]
     think: u32,
 
-    /// Payload: looks at the lock before a PV waiter halts [default: 2048]
+    /// Looks at the lock before a PV waiter halts [default: 2048 for the payload, 32768 for Linux,
+    /// 512 for Linux in the emulated host, where each takes so long]
     #[arg(long, value_name = "N")]
     spin_threshold: Option<u32>,
 

@@ -29,6 +29,8 @@ use crate::{
 pub struct LinuxCell {
     /// The guest kernel.
     pub kernel: PathBuf,
+    /// Looks at the lock before a PV waiter halts; at least one.
+    pub spin_threshold: u32,
     /// Increments inside the critical section.
     pub critical: u32,
     /// Increments between release and the next take.
@@ -40,6 +42,9 @@ impl LinuxCell {
     /// too.
     pub const MEMORY: ByteSize = ByteSize::mib(256);
 
+    /// The guest kernel's own threshold, that of the series of 2012.
+    pub const SPIN_THRESHOLD: u32 = 1 << 15;
+
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let argv = self.command(run.duration);
         let root = GuestRoot { argv: &argv, ..GuestRoot::default() };
@@ -49,7 +54,12 @@ impl LinuxCell {
             guest: GuestSpec::Linux {
                 kernel: self.kernel.clone(),
                 initrd: initrd::assemble(None, Some(root))?,
-                cmdline: linux::bare_cmdline(run.backend),
+                // Native guests get it too: both have the same command line.
+                cmdline: format!(
+                    "{} pvticket_spin={}",
+                    linux::bare_cmdline(run.backend),
+                    self.spin_threshold
+                ),
             },
             pv: run.backend,
             affinity: Some(run.cpus.clone()),

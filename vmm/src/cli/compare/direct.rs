@@ -44,8 +44,8 @@ fn cell(workload: &Workload) -> Box<dyn Cell> {
         Workload::Payload { critical, think, spin_threshold } => {
             Box::new(PayloadCell { spin_threshold, critical, think })
         }
-        Workload::Linux { critical, think, ref kernel } => {
-            Box::new(LinuxCell { kernel: kernel.clone(), critical, think })
+        Workload::Linux { critical, think, spin_threshold, ref kernel } => {
+            Box::new(LinuxCell { kernel: kernel.clone(), spin_threshold, critical, think })
         }
     }
 }
@@ -56,8 +56,9 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
             "ring-3 payload: {critical} increments under one lock, {think} beside it; \
              PV halts after {spin_threshold} looks"
         ),
-        Workload::Linux { critical, think, .. } => format!(
-            "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} beside it"
+        Workload::Linux { critical, think, spin_threshold, .. } => format!(
+            "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} beside \
+             it; PV halts after {spin_threshold} looks"
         ),
     };
     let warm_up = match plan.warm_up.is_zero() {

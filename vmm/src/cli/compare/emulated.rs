@@ -20,16 +20,14 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     };
     let mut inside = Inside::new(arguments(resolved), memory);
     inside = match &resolved.workload {
-        Workload::Payload { spin_threshold, .. } => inside.with_args([
-            "--guest",
-            "payload",
-            "--spin-threshold",
-            &spin_threshold.to_string(),
-        ]),
+        Workload::Payload { .. } => inside.with_args(["--guest", "payload"]),
         Workload::Linux { kernel, .. } => {
             inside.with_kernel(kernel).with_args(["--guest", "linux"])
         }
     };
+    let (Workload::Payload { spin_threshold, .. } | Workload::Linux { spin_threshold, .. }) =
+        &resolved.workload;
+    inside = inside.with_args(["--spin-threshold", &spin_threshold.to_string()]);
     if let Some(json) = &args.json {
         inside = inside.with_result("--json", json);
     }

@@ -13,7 +13,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Plan,
+        LinuxCell, Plan,
         plan::{self, PlanError},
     },
     vm::PvBackend,
@@ -26,6 +26,11 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// Runs of a comparison that may be repeated in the emulated host, whose CPUs
 /// now and then kill a guest by a triple fault: 1 of 200 boots (measured).
 const EMULATED_REPEATS: u32 = 3;
+
+/// Looks before a halt on an emulated CPU. QEMU's leaves its loop for every PAUSE
+/// (`helper_pause`), so that the kernel's own threshold is tens of milliseconds,
+/// several slices of the host's scheduler: nobody would halt before its slice's end.
+const EMULATED_LOOKS: u32 = 512;
 
 /// A comparison to carry out, here or in the emulated host.
 #[derive(Debug)]
@@ -46,12 +51,11 @@ pub(super) enum Workload {
     /// The ring-3 payload.
     Payload { critical: u32, think: u32, spin_threshold: u32 },
     /// The benchmark in the guest kernel.
-    Linux { critical: u32, think: u32, kernel: PathBuf },
+    Linux { critical: u32, think: u32, spin_threshold: u32, kernel: PathBuf },
 }
 
 impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
-        let workload = workload(&args)?;
         let class = match args.guest {
             Guest::Payload => GuestClass::Payload,
             Guest::Linux => GuestClass::Linux,
@@ -61,6 +65,7 @@ impl Resolved {
         if place == Place::Direct {
             host::check_direct(class, kind)?;
         }
+        let workload = workload(&args, place == Place::Emulated || is_emulated())?;
         let (runs, seconds) = match args.guest {
             Guest::Payload => (10, 0.5),
             Guest::Linux => (6, 1.0),
@@ -95,7 +100,7 @@ impl Resolved {
     }
 }
 
-fn workload(args: &CompareArgs) -> anyhow::Result<Workload> {
+fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
     let &CompareArgs { critical, think, .. } = args;
     let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
     match args.guest {
@@ -104,16 +109,20 @@ fn workload(args: &CompareArgs) -> anyhow::Result<Workload> {
             let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
             Ok(Workload::Payload { critical, think, spin_threshold })
         }
-        Guest::Linux if args.spin_threshold.is_some() => {
-            Err(only_for("payload", "--spin-threshold").into())
-        }
         Guest::Linux => {
             let kernel = match &args.kernel {
                 Some(file) => fs::canonicalize(file)
                     .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
                 None => artifacts::built_kernel()?,
             };
-            Ok(Workload::Linux { critical, think, kernel })
+            let default = if emulated { EMULATED_LOOKS } else { LinuxCell::SPIN_THRESHOLD };
+            let spin_threshold = args.spin_threshold.unwrap_or(default);
+            if spin_threshold == 0 {
+                return Err(
+                    Usage("--spin-threshold: a Linux guest looks at least once".into()).into()
+                );
+            }
+            Ok(Workload::Linux { critical, think, spin_threshold, kernel })
         }
     }
 }
