@@ -5,7 +5,8 @@ use std::{
     io::{self, Write},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde::Deserialize;
@@ -19,10 +20,17 @@ use crate::{
         initrd::{self, GuestRoot},
         linux,
     },
+    kvm::host::is_emulated,
     units::ByteSize,
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec, PvBackend, Report, Vm},
 };
+
+/// How long a guest may take for all that is not its benchmark: its boot, slow on
+/// emulated and overcommitted CPUs, and its way out.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// `spin_lock` in a Linux guest: one kernel thread a vCPU on one lock.
 #[derive(Debug, Clone)]
@@ -57,7 +65,7 @@ impl LinuxCell {
                 // Native guests get it too: both have the same command line.
                 cmdline: format!(
                     "{} pvticket_spin={}",
-                    linux::bare_cmdline(run.backend),
+                    linux::bare_cmdline(run.backend, is_emulated(), run.vcpus),
                     self.spin_threshold
                 ),
             },
@@ -93,9 +101,20 @@ impl Cell for LinuxCell {
             interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
             ..Console::null()
         };
-        let report = Vm::build(&spec)?.start(console)?.wait()?;
+        let running = Vm::build(&spec)?.start(console)?;
+        let deadline = Instant::now() + run.duration + PATIENCE;
+        while !running.has_ended() && Instant::now() < deadline && !interrupt.raised() {
+            thread::sleep(LOOK_EVERY);
+        }
+        let in_time = running.has_ended();
+        running.stop();
+        let report = running.wait()?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
+        }
+        if !in_time {
+            let waited = (run.duration + PATIENCE).as_secs_f64();
+            return Err(CellError::EndedEarly(format!("it gave no result within {waited:.0} s")));
         }
         match report.end {
             End::Exit(0) => Outcome::parse(&stdout.text())?.sample(run.backend, &report),
