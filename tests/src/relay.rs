@@ -1,7 +1,7 @@
 //! The guest tests where this host's KVM runs no guest kernels: all of them in one emulated host.
 //!
 //! This binary goes there beside the product, runs the tests one after the other and writes a line
-//! of JSON for each. Should the emulated host freeze half-way, which is no test's fault, another
+//! of JSON for each. Should the emulated host freeze or die half-way, which is no test's fault, another
 //! one takes over with the test it was at; that is said, and it happens a bounded number of times.
 //! The same goes for a test whose guest the emulated CPU killed.
 
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     files, product,
-    suite::{REPEATS, Test, Verdict},
+    suite::{Test, Verdict, stubbornly},
 };
 
 /// First argument of this binary there.
@@ -30,10 +30,12 @@ pub const ERRAND: &str = "--inside";
 const TESTS_THERE: &str = "/in/pvticket-tests";
 /// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
 const MEMORY: &str = "2G";
-/// How often a frozen emulated host is replaced.
+/// How often an emulated host that failed is replaced.
 const REPLACEMENTS: u32 = 2;
-/// What the product says when it gives up on a freeze, and then only.
-const FROZEN: &str = "the emulated host froze: ";
+/// What the product says when it gives up on a freeze, and when the host's own kernel died of what
+/// kills guests too (see `stubbornly`), and then only.
+const HOST_FAULTS: [&str; 2] =
+    ["the emulated host froze: ", "the emulated host's own kernel died: "];
 
 /// A test's end, as it is told from there to here.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,27 +63,6 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
         std::io::stdout().flush()?;
     }
     Ok(())
-}
-
-/// What the product says when a guest's CPU has met a triple fault.
-const KILLED: &str = ": triple fault; the guest's console shows what led to it";
-
-/// Runs a test again whose guest died of a triple fault; says how many did.
-///
-/// QEMU's emulated AMD-V (7.2 and 10.0) now and then goes wrong at a world switch: the CPU goes on
-/// in the guest's state without nested paging, or in its host's state with it. KVM's trace shows
-/// exits of the guest at addresses of the *host*, then the triple fault, silent and out of nothing.
-/// Measured with 10.0: 1 of 200 boots with 4 vCPUs, 3 of 20 with 64. A triple fault of our own
-/// making would be there each time.
-fn stubbornly(test: &Test) -> (Verdict, u32) {
-    let mut killed = 0;
-    loop {
-        let verdict = Verdict::from((test.run)());
-        match &verdict {
-            Verdict::Failed(what) if what.contains(KILLED) && killed < REPEATS => killed += 1,
-            _ => return (verdict, killed),
-        }
-    }
 }
 
 /// The tests that run there, seen from here.
@@ -134,11 +115,12 @@ impl State {
                 return Ok(verdict);
             }
             let errors = self.host.take().map(Host::errors).transpose()?.unwrap_or_default();
-            if !errors.contains(FROZEN) || self.replacements == REPLACEMENTS {
+            let fault = HOST_FAULTS.iter().any(|words| errors.contains(words));
+            if !fault || self.replacements == REPLACEMENTS {
                 bail!("the emulated host ended at this test:\n{}", errors.trim_end());
             }
             self.replacements += 1;
-            eprintln!("note: the emulated host froze at {name} and was replaced:\n{errors}");
+            eprintln!("note: the emulated host failed at {name} and was replaced:\n{errors}");
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::{
     },
     guest::{
         artifacts, initrd,
-        linux::{BASE_CMDLINE, OUR_INIT, emulated_parameters},
+        linux::{BASE_CMDLINE, OUR_INIT},
     },
-    kvm::{KvmKind, host::is_emulated},
+    kvm::KvmKind,
     units::{ByteSize, VcpuCount},
     vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
 };
@@ -95,10 +95,7 @@ impl Plan {
             // The user's initrd may have an /init; ours lies beside it.
             (_, Some(_)) => Some(OUR_INIT),
         };
-        let emulated = self.choice.place == Place::Emulated || is_emulated();
-        let ticks = emulated_parameters(emulated, self.cpus);
-        let pv = Some(self.pv.kernel_parameters());
-        [Some(BASE_CMDLINE), init, ticks, pv, self.append.as_deref()]
+        [Some(BASE_CMDLINE), init, Some(self.pv.kernel_parameters()), self.append.as_deref()]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
