@@ -9,7 +9,8 @@ set -eu
 
 meta=linux-image-cloud-amd64
 wanted="virtio_pci virtio_console kvm-amd"
-cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/host
+name=host
+. "$(dirname "$0")/cache.sh"
 
 say() { echo "host: $*"; }
 
@@ -85,10 +86,7 @@ download() {
     options=
     package=$(real_package)
     if [ -z "$package" ]; then
-        mkdir -p lists/partial archives/partial
-        options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1"
-        # shellcheck disable=SC2086 # a list of options
-        apt-get $options -qq update >apt.log 2>&1 || true
+        own_lists || true
         package=$(real_package)
     fi
     [ -n "$package" ] || fail "apt knows no $meta (it is Debian's; see apt.log if there was one)"
@@ -109,11 +107,7 @@ if [ "${1:-}" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/v
     exit 0
 fi
 
-mkdir -p "$cache"
-work=$(mktemp -d "$cache/.new-XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+begin_work
 case ${HOST_DEB:-} in
 '') cd "$work" && download ;;
 /*) deb=$HOST_DEB ;;
@@ -128,10 +122,4 @@ mkdir -p new/modules
 cp tree/boot/vmlinuz-* new/vmlinuz || fail "$deb has no kernel"
 for module in $wanted; do take_module tree new/modules "$module"; done
 extract_elf new/vmlinuz new/vmlinux
-chmod -R u=rwX,go=rX new
-
-if [ -e "$cache/$version" ]; then mv -T "$cache/$version" "$work/old"; fi
-mv -T new "$cache/$version"
-ln -s "$version" "$work/current"
-mv -T "$work/current" "$cache/current"
-say "$version is now in $cache ($(du -sh "$cache/$version" | cut -f1))"
+put_in_place "$version"

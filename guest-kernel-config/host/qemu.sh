@@ -14,7 +14,8 @@
 set -eu
 
 wanted=8.1
-cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/qemu
+name=qemu
+. "$(dirname "$0")/cache.sh"
 program=qemu-system-x86_64
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
@@ -49,13 +50,11 @@ mirror() {
 
 # Downloads packages into the current folder, by lists of our own.
 download() {
-    mkdir -p lists/partial archives/partial
     echo "deb [signed-by=$keys] $(mirror) bookworm-backports main" >sources.list
-    options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1
-        -o Dir::Etc::sourcelist=$PWD/sources.list -o Dir::Etc::sourceparts=/dev/null
-        -o Acquire::Languages=none -o APT::Sandbox::User=root"
+    own_lists -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+        -o Acquire::Languages=none -o APT::Sandbox::User=root || return 1
     # shellcheck disable=SC2086 # a list of options
-    apt-get $options -qq update >apt.log 2>&1 && apt-get $options -qq download "$@" >apt.log 2>&1
+    apt-get $options -qq download "$@" >apt.log 2>&1
 }
 
 own=$(version_of $program || true)
@@ -74,11 +73,7 @@ case $(cat /etc/debian_version 2>/dev/null) in
 esac
 command -v apt-get >/dev/null && [ -e $keys ] || give_up "no apt-get, or no $keys, to fetch a newer one with"
 
-mkdir -p "$cache"
-work=$(mktemp -d "$cache/.new-XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+begin_work
 cd "$work"
 download qemu-system-x86 qemu-system-data seabios ||
     give_up "cannot fetch a newer QEMU from Debian's backports: $(tail -n 1 apt.log)"
@@ -93,10 +88,4 @@ for file in $firmware; do
 done
 version=$(version_of "new/bin/$program") ||
     give_up "the newer QEMU does not run here: $("new/bin/$program" --version 2>&1 | head -n 1)"
-chmod -R u=rwX,go=rX new
-
-if [ -e "$cache/$version" ]; then mv -T "$cache/$version" "$work/old"; fi
-mv -T new "$cache/$version"
-ln -s "$version" "$work/current"
-mv -T "$work/current" "$cache/current"
-say "$version is now in $cache ($(du -sh "$cache/$version" | cut -f1))"
+put_in_place "$version"

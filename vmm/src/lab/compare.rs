@@ -127,21 +127,10 @@ impl Lab<'_> {
         for round in 0..self.plan.runs {
             for backend in self.plan.order(index, round) {
                 observer.started(vcpus, backend, round);
-                let sample = loop {
-                    match self.run(vcpus, backend) {
-                        Ok(sample) => break sample,
-                        Err(CellError::Interrupted) => return Ok(false),
-                        Err(source) => {
-                            let may_repeat = matches!(source, CellError::EndedEarly(_))
-                                && *repeated < self.plan.repeats;
-                            let error = LabError { vcpus, backend, round, source };
-                            if !may_repeat {
-                                return Err(error);
-                            }
-                            *repeated += 1;
-                            observer.repeated(&error);
-                        }
-                    }
+                let sample = match self.sample(vcpus, backend, round, observer, repeated) {
+                    Ok(sample) => sample,
+                    Err(LabError { source: CellError::Interrupted, .. }) => return Ok(false),
+                    Err(error) => return Err(error),
                 };
                 let run = Run { backend, round, sample };
                 observer.finished(vcpus, &run);
@@ -151,9 +140,30 @@ impl Lab<'_> {
         Ok(true)
     }
 
-    fn run(&self, vcpus: VcpuCount, backend: PvBackend) -> Result<Sample, CellError> {
+    /// One run, made again while its guest dies and that is allowed.
+    fn sample(
+        &self,
+        vcpus: VcpuCount,
+        backend: PvBackend,
+        round: u32,
+        observer: &mut dyn Observer,
+        repeated: &mut u32,
+    ) -> Result<Sample, LabError> {
         let Plan { ref cpus, warm_up, duration, .. } = *self.plan;
-        self.cell.run(&RunSpec { vcpus, cpus, backend, warm_up, duration }, self.interrupt)
+        let spec = RunSpec { vcpus, cpus, backend, warm_up, duration };
+        loop {
+            let source = match self.cell.run(&spec, self.interrupt) {
+                Ok(sample) => return Ok(sample),
+                Err(source) => source,
+            };
+            let died = matches!(source, CellError::EndedEarly(_));
+            let error = LabError { vcpus, backend, round, source };
+            if !died || *repeated == self.plan.repeats {
+                return Err(error);
+            }
+            *repeated += 1;
+            observer.repeated(&error);
+        }
     }
 }
 
