@@ -16,10 +16,36 @@
 #define PVTICKET_SIGNATURE_EDX            0x6b636f4cU
 #define PVTICKET_FEATURE_LOCK_HYPERCALLS  0x1U
 #define PVTICKET_FEATURE_CONSOLE          0x2U
+#define PVTICKET_FEATURE_TELEMETRY        0x8U
 #define PVTICKET_PORT_LOCK_SPINNING       0x0U
 #define PVTICKET_PORT_UNLOCK_KICK         0x4U
+#define PVTICKET_PORT_PREEMPT_POINT       0x8U
+#define PVTICKET_PORT_YIELD               0xcU
+#define PVTICKET_PORT_SPUN_OUT            0x30U
 #define PVTICKET_PORT_EXIT                0x10U
 #define PVTICKET_PORT_EVENT               0x18U
 #define PVTICKET_EVENT_COUNTERS_READ      0x3U
+#define PVTICKET_LINE_SIZE                0x80U
+#define PVTICKET_LINE_HELD                0x0U
+#define PVTICKET_LINE_WAIT                0x4U
+#define PVTICKET_LINE_WAIT_LOCK           0x8U
+#define PVTICKET_LINE_WAIT_SINCE          0x10U
+#define PVTICKET_LINE_HELD_LOCK           0x18U
+#define PVTICKET_LINE_HELD_TICKET         0x30U
+#define PVTICKET_LINE_RELEASED_AT         0x38U
+#define PVTICKET_LINE_YIELD_WANTED        0x40U
+#define PVTICKET_LINE_POINTS              0x44U
+#define PVTICKET_LINE_SPIN_LOOKS          0x48U
+#define PVTICKET_LINE_RESUMED_AT          0x50U
+#define PVTICKET_LINE_NAMED               0x3U
+#define PVTICKET_WAIT_NOTHING             0x0U
+#define PVTICKET_WAIT_ENTERING            0x1U
+#define PVTICKET_WAIT_SPINNING            0x2U
+#define PVTICKET_WAIT_HALTED              0x3U
+#define PVTICKET_POINT_BEFORE_FLAG        0x0U
+#define PVTICKET_POINT_FLAG_TO_HALT       0x1U
+#define PVTICKET_POINT_RELEASE_TO_KICK    0x2U
+#define PVTICKET_POINT_CRITICAL           0x3U
+#define PVTICKET_POINT_INTERRUPT          0x4U
 
 #endif /* _PVTICKET_ABI_H */

@@ -3,7 +3,8 @@
 /// Base leaf. EAX: the highest leaf of this range; EBX, ECX, EDX: [`SIGNATURE`].
 pub const LEAF_BASE: u32 = 0x4000_0100;
 
-/// EAX: feature bits (`FEATURE_*`), EBX: base I/O port, ECX: zero,
+/// EAX: feature bits (`FEATURE_*`), EBX: base I/O port, ECX: page frame number of the
+/// [`telemetry`](crate::telemetry) lines (zero without [`FEATURE_TELEMETRY`]),
 /// EDX: [`ABI_VERSION`](crate::ABI_VERSION).
 pub const LEAF_FEATURES: u32 = 0x4000_0101;
 
@@ -19,6 +20,12 @@ pub const FEATURE_CONSOLE: u32 = 1 << 1;
 /// Output by whole pages is there: [`OUTPUT_PAGE`](crate::ports::OUTPUT_PAGE),
 /// [`STDOUT_PAGE`](crate::ports::STDOUT_PAGE) and [`STDERR_PAGE`](crate::ports::STDERR_PAGE).
 pub const FEATURE_OUTPUT_PAGE: u32 = 1 << 2;
+
+/// The VMM reads [`telemetry`](crate::telemetry) lines at the page frame in ECX, which is
+/// memory that the guest is not given for anything else, and serves
+/// [`YIELD`](crate::ports::YIELD), [`SPUN_OUT`](crate::ports::SPUN_OUT) and
+/// [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
+pub const FEATURE_TELEMETRY: u32 = 1 << 3;
 
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
 pub const fn signature_registers() -> [u32; 3] {

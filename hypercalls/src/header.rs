@@ -2,7 +2,12 @@
 
 use core::fmt::{self, Write};
 
-use crate::{ABI_VERSION, MAX_VCPUS, cpuid, ports};
+use core::mem::offset_of;
+
+use crate::{
+    ABI_VERSION, MAX_VCPUS, cpuid, ports,
+    telemetry::{Line, NAMED, Point, Wait},
+};
 
 /// Writes the C header to `out`. `make header` stores it in
 /// `hypercalls/include/pvticket_abi.h`; a test fails when the two differ.
@@ -19,11 +24,37 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("SIGNATURE_EDX", d),
         ("FEATURE_LOCK_HYPERCALLS", cpuid::FEATURE_LOCK_HYPERCALLS),
         ("FEATURE_CONSOLE", cpuid::FEATURE_CONSOLE),
+        ("FEATURE_TELEMETRY", cpuid::FEATURE_TELEMETRY),
         ("PORT_LOCK_SPINNING", ports::LOCK_SPINNING.into()),
         ("PORT_UNLOCK_KICK", ports::UNLOCK_KICK.into()),
+        ("PORT_PREEMPT_POINT", ports::PREEMPT_POINT.into()),
+        ("PORT_YIELD", ports::YIELD.into()),
+        ("PORT_SPUN_OUT", ports::SPUN_OUT.into()),
         ("PORT_EXIT", ports::EXIT.into()),
         ("PORT_EVENT", ports::EVENT.into()),
         ("EVENT_COUNTERS_READ", ports::Event::CountersRead as u32),
+        ("LINE_SIZE", size_of::<Line>() as u32),
+        ("LINE_HELD", offset_of!(Line, held) as u32),
+        ("LINE_WAIT", offset_of!(Line, wait) as u32),
+        ("LINE_WAIT_LOCK", offset_of!(Line, wait_lock) as u32),
+        ("LINE_WAIT_SINCE", offset_of!(Line, wait_since) as u32),
+        ("LINE_HELD_LOCK", offset_of!(Line, held_lock) as u32),
+        ("LINE_HELD_TICKET", offset_of!(Line, held_ticket) as u32),
+        ("LINE_RELEASED_AT", offset_of!(Line, released_at) as u32),
+        ("LINE_YIELD_WANTED", offset_of!(Line, yield_wanted) as u32),
+        ("LINE_POINTS", offset_of!(Line, points) as u32),
+        ("LINE_SPIN_LOOKS", offset_of!(Line, spin_looks) as u32),
+        ("LINE_RESUMED_AT", offset_of!(Line, resumed_at) as u32),
+        ("LINE_NAMED", NAMED as u32),
+        ("WAIT_NOTHING", Wait::Nothing as u32),
+        ("WAIT_ENTERING", Wait::Entering as u32),
+        ("WAIT_SPINNING", Wait::Spinning as u32),
+        ("WAIT_HALTED", Wait::Halted as u32),
+        ("POINT_BEFORE_FLAG", Point::BeforeFlag as u32),
+        ("POINT_FLAG_TO_HALT", Point::FlagToHalt as u32),
+        ("POINT_RELEASE_TO_KICK", Point::ReleaseToKick as u32),
+        ("POINT_CRITICAL", Point::Critical as u32),
+        ("POINT_INTERRUPT", Point::Interrupt as u32),
     ] {
         writeln!(out, "#define PVTICKET_{name:<24} {value:#x}U")?;
     }

@@ -2,8 +2,9 @@
 //!
 //! Everything both sides must agree on lives here and nowhere else: how a guest
 //! discovers the VMM ([`cpuid`]), which I/O ports it writes ([`ports`]), the
-//! memory a ring-3 payload shares with the VMM ([`payload`]) and the one-bit
-//! [`WakeLatch`](latch::WakeLatch) between a kick and a halt. The crate does no
+//! memory a ring-3 payload shares with the VMM ([`payload`]), what a vCPU says of its
+//! locks ([`telemetry`]) and the one-bit [`WakeLatch`](latch::WakeLatch) between a kick and a
+//! halt. The crate does no
 //! I/O, allocates nothing and needs no `std`; [`header`] renders the same facts
 //! as the C header that the Linux patch includes.
 
@@ -15,6 +16,7 @@ pub mod header;
 pub mod latch;
 pub mod payload;
 pub mod ports;
+pub mod telemetry;
 
 /// Version of this contract, reported in EDX of [`cpuid::LEAF_FEATURES`].
 /// A guest that does not know the version must not use the ports.

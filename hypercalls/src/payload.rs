@@ -7,10 +7,13 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::MAX_VCPUS;
+use crate::{MAX_VCPUS, telemetry};
 
 /// Guest-physical (and virtual: identity-mapped) address of [`Shared`].
 pub const SHARED_GPA: u64 = 0x10_0000;
+
+/// Address of the [`telemetry`] lines.
+pub const TELEMETRY_GPA: u64 = 0x1c_0000;
 
 /// Where a payload image may lie: from here up to [`STACKS_GPA`].
 pub const IMAGE_GPA: u64 = 0x20_0000;
@@ -70,6 +73,8 @@ pub struct Params {
     pub think: AtomicU32,
     /// Base I/O port of the contract.
     pub port_base: AtomicU32,
+    /// Address of the [`telemetry`] lines; zero: keep none.
+    pub telemetry: AtomicU32,
 }
 
 /// One vCPU's figures; written by that vCPU alone.
@@ -110,5 +115,6 @@ pub struct Shared {
 }
 
 // The block must end before the image begins.
-const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= IMAGE_GPA);
+const _: () = assert!(SHARED_GPA + size_of::<Shared>() as u64 <= TELEMETRY_GPA);
+const _: () = assert!(TELEMETRY_GPA + telemetry::SIZE <= IMAGE_GPA);
 const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);

@@ -21,6 +21,20 @@ pub const LOCK_SPINNING: u16 = 0x00;
 /// counted and ignored.
 pub const UNLOCK_KICK: u16 = 0x04;
 
+/// Write 32: the vCPU has reached the [`Point`](crate::telemetry::Point) of this number, where
+/// a schedule may keep it off its CPU. Only those that
+/// [`Line::points`](crate::telemetry::Line::points) asks for are of interest.
+pub const PREEMPT_POINT: u16 = 0x08;
+
+/// Write 32 (the value is ignored): the vCPU holds no lock and waits for none, and gives its
+/// CPU away as [`Line::yield_wanted`](crate::telemetry::Line::yield_wanted) asked.
+pub const YIELD: u16 = 0x0c;
+
+/// Write 32: `lock_spinning` without a halt: the vCPU has looked for this ticket
+/// [`Line::spin_looks`](crate::telemetry::Line::spin_looks) times. Its CPU may go to another;
+/// it returns without being kicked.
+pub const SPUN_OUT: u16 = 0x30;
+
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 
