@@ -11,6 +11,8 @@ pub mod kvm;
 pub mod lab;
 pub mod machine;
 pub mod report;
+pub mod rng;
+pub mod sched;
 pub mod units;
 pub mod vcpu;
 pub mod vm;

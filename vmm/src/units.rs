@@ -25,9 +25,83 @@ impl fmt::Display for Gpa {
     }
 }
 
-/// A span of time in nanoseconds.
+/// A pCPU slot of a schedule: what carries one vCPU at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u32);
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slot {}", self.0)
+    }
+}
+
+/// A span of time in nanoseconds, or a moment by a clock that starts at 0. Parses `4ms`,
+/// `500us`, `1s`, `250ns`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time.
+    pub const ZERO: Nanos = Nanos(0);
+    /// Later than anything.
+    pub const NEVER: Nanos = Nanos(u64::MAX);
+
+    /// `n` microseconds.
+    pub const fn micros(n: u64) -> Self {
+        Self(n * 1_000)
+    }
+
+    /// `n` milliseconds.
+    pub const fn millis(n: u64) -> Self {
+        Self(n * 1_000_000)
+    }
+
+    /// From `earlier` to this; zero if that is later.
+    pub const fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// So much later; [`Nanos::NEVER`] stays never.
+    pub const fn after(self, span: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(span.0))
+    }
+
+    /// In seconds.
+    pub const fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::Span(text.into());
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit: u64 = match &text[digits.len()..] {
+            "ns" => 1,
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            _ => return Err(bad()),
+        };
+        let number: f64 = digits.parse().map_err(|_| bad())?;
+        let nanos = number * unit as f64;
+        // An hour is longer than any slice or hold makes sense.
+        if (1.0..=3.6e12).contains(&nanos) { Ok(Nanos(nanos as u64)) } else { Err(bad()) }
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n < 1_000 => write!(f, "{n}ns"),
+            n if n < 1_000_000 => write!(f, "{}us", n as f64 / 1e3),
+            n if n < 1_000_000_000 => write!(f, "{}ms", n as f64 / 1e6),
+            n => write!(f, "{}s", n as f64 / 1e9),
+        }
+    }
+}
 
 /// A number from the command line that is not what it should be.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -41,6 +115,9 @@ pub enum UnitError {
     /// Not a size.
     #[error("'{0}' is not a size: write bytes with K, M or G, for example 512M")]
     Size(String),
+    /// Not a span of time.
+    #[error("'{0}' is not a span of time: write for example 500us, 4ms or 1s")]
+    Span(String),
     /// Not a list of CPUs.
     #[error("'{0}' is not a list of CPUs: write for example 0,2-5")]
     CpuList(String),
@@ -209,6 +286,21 @@ mod tests {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
         assert_eq!(ByteSize::mib(1536).to_string(), "1536 MiB");
+    }
+
+    #[test]
+    fn spans_need_their_unit() {
+        for (text, nanos) in
+            [("250ns", 250), ("1.5us", 1500), ("4ms", 4_000_000), ("1s", 1_000_000_000)]
+        {
+            assert_eq!(text.parse(), Ok(Nanos(nanos)), "{text}");
+        }
+        for text in ["4", "ms", "", "-1ms", "0ms", "1e99s", "4 ms", "5000s"] {
+            assert!(text.parse::<Nanos>().is_err(), "{text}");
+        }
+        assert_eq!(Nanos::millis(20).to_string(), "20ms");
+        assert_eq!(Nanos::micros(500).to_string(), "500us");
+        assert_eq!(Nanos::micros(1500).to_string(), "1.5ms");
     }
 
     #[test]

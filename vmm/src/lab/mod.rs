@@ -12,7 +12,6 @@ pub mod interrupt;
 pub mod linux_cell;
 pub mod payload_cell;
 pub mod plan;
-pub mod rng;
 pub mod stats;
 
 pub use analysis::LevelReport;

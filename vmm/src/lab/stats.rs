@@ -8,7 +8,7 @@
 
 use serde::Serialize;
 
-use super::rng::SplitMix64;
+use crate::rng::SplitMix64;
 
 /// Resamples of a bootstrap. At 4000 the ends of a 95 % interval move by about
 /// half a percent of its width from seed to seed.

@@ -1,0 +1,351 @@
+//! The core: who runs where, decided by a policy; every rule that no policy may break is here.
+
+use super::{
+    event::{Action, Doing, Event, Look, VcpuIndex, Witness},
+    log::{Entry, Log, TurnEnd},
+    policy::{Policy, Ready, Verdict, View, Why},
+    truth::{Preemption, Truth},
+};
+use crate::units::{Nanos, SlotId};
+
+/// One vCPU of the schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Number of its VM.
+    pub vm: u32,
+    /// Its share; 1024 is the usual one.
+    pub weight: u32,
+}
+
+/// What a vCPU is at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its thread has not come yet.
+    New,
+    /// Waits for a slot.
+    Ready,
+    /// Has this slot.
+    Running(SlotId),
+    /// Kept off until then.
+    Held(Nanos),
+    /// Halts until it is kicked.
+    Halted,
+    /// Sits in KVM's HLT.
+    Idle,
+    /// Has left.
+    Gone,
+}
+
+#[derive(Debug)]
+pub(super) struct Vcpu {
+    pub(super) member: Member,
+    pub(super) state: State,
+    /// Of the last stop.
+    pub(super) look: Look,
+    /// When its turn began.
+    pub(super) since: Nanos,
+    deadline: Nanos,
+    /// A kick overtook the halt that it is for.
+    kick: bool,
+    turn: Entry,
+}
+
+/// The scheduler: events and the time in, actions out.
+#[derive(Debug)]
+pub struct Core {
+    vcpus: Box<[Vcpu]>,
+    slots: Box<[Option<VcpuIndex>]>,
+    policy: Box<dyn Policy>,
+    points: u32,
+    truth: Truth,
+    log: Log,
+    actions: Vec<Action>,
+}
+
+impl Core {
+    /// A schedule of `members` on `slots` slots, none of which runs yet.
+    pub fn new(members: &[Member], slots: usize, policy: Box<dyn Policy>, log: Log) -> Self {
+        let vcpu = |member: &Member| Vcpu {
+            member: *member,
+            state: State::New,
+            look: Look::default(),
+            since: Nanos::ZERO,
+            deadline: Nanos::NEVER,
+            kick: false,
+            turn: Entry::default(),
+        };
+        Self {
+            vcpus: members.iter().map(vcpu).collect(),
+            slots: vec![None; slots].into(),
+            policy,
+            points: 0,
+            truth: Truth::new(members.len()),
+            log,
+            // A step grants each slot at most once, and asks or tells little else.
+            actions: Vec::with_capacity(slots + 4),
+        }
+    }
+
+    /// What it is at.
+    pub fn state(&self, vcpu: VcpuIndex) -> State {
+        self.vcpus[vcpu.ix()].state
+    }
+
+    /// When it is to come out, if it runs; when it is to be let go, if it is held.
+    pub fn deadline(&self, vcpu: VcpuIndex) -> Option<Nanos> {
+        let this = &self.vcpus[vcpu.ix()];
+        match this.state {
+            State::Running(_) => Some(this.deadline),
+            State::Held(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// The next moment at which something is due.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let all = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
+        all.filter_map(|vcpu| self.deadline(vcpu)).min()
+    }
+
+    /// Who has each slot.
+    pub fn slots(&self) -> &[Option<VcpuIndex>] {
+        &self.slots
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// What preemptions have cost.
+    pub fn truth(&self) -> &Truth {
+        &self.truth
+    }
+
+    /// What was decided.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Takes an event of `vcpu` at `now`, which never goes back; gives what is to be done.
+    pub fn handle(
+        &mut self,
+        vcpu: VcpuIndex,
+        event: Event,
+        now: Nanos,
+        witness: &dyn Witness,
+    ) -> &[Action] {
+        self.actions.clear();
+        self.take(vcpu, event, now);
+        self.fill_slots(now, witness);
+        let points = self.policy.points(now);
+        if points != self.points {
+            self.points = points;
+            self.actions.push(Action::Points(points));
+        }
+        &self.actions
+    }
+
+    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
+        let running = matches!(self.state(vcpu), State::Running(_));
+        match event {
+            Event::Exited => self.exit(vcpu, now),
+            Event::Started if self.state(vcpu) == State::New => {
+                self.make_ready(vcpu, Ready::Started, now);
+            }
+            Event::Kicked(by) => self.kick(vcpu, by, now),
+            Event::Woken if self.state(vcpu) == State::Idle => {
+                self.make_ready(vcpu, Ready::Woken, now);
+            }
+            Event::HoldOver => {
+                if matches!(self.state(vcpu), State::Held(until) if until <= now) {
+                    self.make_ready(vcpu, Ready::Released, now);
+                }
+            }
+            Event::Stopped(look) if running => {
+                self.saw(vcpu, look, now);
+                let verdict = self.ask(now, |policy, view| policy.stopped(vcpu, &look, view));
+                self.carry_out(vcpu, verdict, now);
+            }
+            Event::Halted(look) if running => self.halt(vcpu, look, now),
+            Event::Yielded if running => {
+                let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
+                self.vcpus[vcpu.ix()].look = Look { doing: Doing::Free, ..Look::default() };
+                self.carry_out(vcpu, verdict, now);
+            }
+            Event::SpunOut(look) if running => {
+                self.saw(vcpu, look, now);
+                if let Some(verdict) =
+                    self.ask(now, |policy, view| policy.spun_out(vcpu, &look, view))
+                {
+                    self.carry_out(vcpu, verdict, now);
+                }
+            }
+            Event::Point(point, look) if running => {
+                self.saw(vcpu, look, now);
+                if let Some(verdict) =
+                    self.ask(now, |policy, view| policy.point(vcpu, point, &look, view))
+                {
+                    self.carry_out(vcpu, verdict, now);
+                }
+            }
+            Event::Idle if running => {
+                self.end_turn(vcpu, TurnEnd::Idle, now);
+                self.vcpus[vcpu.ix()].state = State::Idle;
+            }
+            // What is true no more: it lost its slot, or left, before it could say so.
+            _ => {}
+        }
+    }
+
+    fn ask<T>(&mut self, now: Nanos, question: impl FnOnce(&mut dyn Policy, &View<'_>) -> T) -> T {
+        let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
+        question(self.policy.as_mut(), &view)
+    }
+
+    fn make_ready(&mut self, vcpu: VcpuIndex, why: Ready, now: Nanos) {
+        self.vcpus[vcpu.ix()].state = State::Ready;
+        self.ask(now, |policy, view| policy.ready(vcpu, why, view));
+    }
+
+    fn kick(&mut self, vcpu: VcpuIndex, by: Option<VcpuIndex>, now: Nanos) {
+        match self.state(vcpu) {
+            State::Halted | State::Idle => self.make_ready(vcpu, Ready::Kicked(by), now),
+            State::Gone => {}
+            _ => self.vcpus[vcpu.ix()].kick = true,
+        }
+    }
+
+    fn halt(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+        self.saw(vcpu, look, now);
+        if std::mem::take(&mut self.vcpus[vcpu.ix()].kick) {
+            return;
+        }
+        self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
+        self.end_turn(vcpu, TurnEnd::Halted, now);
+        self.vcpus[vcpu.ix()].state = State::Halted;
+    }
+
+    fn exit(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        match self.state(vcpu) {
+            State::Running(_) => self.end_turn(vcpu, TurnEnd::Exited, now),
+            State::Ready => self.policy.gone(vcpu),
+            _ => {}
+        }
+        self.vcpus[vcpu.ix()].state = State::Gone;
+    }
+
+    /// Takes note of what a running vCPU did at this moment.
+    fn saw(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+        let this = &mut self.vcpus[vcpu.ix()];
+        this.look = look;
+        if let Doing::Waiting { lock, since, .. } = look.doing {
+            self.truth.spun(vcpu, this.member.vm, lock, since.max(this.since), now);
+        }
+    }
+
+    fn carry_out(&mut self, vcpu: VcpuIndex, verdict: Verdict, now: Nanos) {
+        match verdict {
+            Verdict::Stay(until) => self.vcpus[vcpu.ix()].deadline = until,
+            Verdict::Ask(until) => {
+                self.vcpus[vcpu.ix()].deadline = until;
+                self.actions.push(Action::Ask(vcpu));
+            }
+            Verdict::Preempt(Why::Yield) => {
+                self.truth.yielded();
+                self.end_turn(vcpu, TurnEnd::Yield, now);
+                self.make_ready(vcpu, Ready::Yielded, now);
+            }
+            Verdict::Preempt(why) => {
+                let end = match why {
+                    Why::Slice | Why::Yield => TurnEnd::Slice,
+                    Why::Grace => TurnEnd::Grace,
+                    Why::Spun => TurnEnd::Spun,
+                    Why::Injected => TurnEnd::Injected,
+                };
+                self.preempt(vcpu, end, now);
+                self.make_ready(vcpu, Ready::Preempted, now);
+            }
+            Verdict::Hold(until) => {
+                self.preempt(vcpu, TurnEnd::Injected, now);
+                self.vcpus[vcpu.ix()].state = State::Held(until);
+            }
+        }
+    }
+
+    fn preempt(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
+        let &Vcpu { look, member, state, .. } = &self.vcpus[vcpu.ix()];
+        if let State::Running(slot) = state {
+            let (off, spun) = (None, Nanos::ZERO);
+            let preemption = Preemption { at: now, vcpu, slot, end, look, off, spun };
+            self.truth.preempted(preemption, member.vm);
+        }
+        self.end_turn(vcpu, end, now);
+    }
+
+    /// Frees its slot. The caller gives it a new state.
+    fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
+        let this = &mut self.vcpus[vcpu.ix()];
+        let ran = now.since(this.since);
+        self.log.end(this.turn, end, ran);
+        if let State::Running(slot) = this.state {
+            self.slots[slot.0 as usize] = None;
+        }
+        self.policy.turn_over(vcpu, end, ran);
+    }
+
+    fn fill_slots(&mut self, now: Nanos, witness: &dyn Witness) {
+        for ix in 0..self.slots.len() {
+            let slot = SlotId(ix as u32);
+            if self.slots[ix].is_some() {
+                continue;
+            }
+            let Some(pick) = self.ask(now, |policy, view| policy.pick(slot, view)) else {
+                continue;
+            };
+            let vcpu = pick.vcpu;
+            // A policy that picks whom it may not is a bug, and must not become a vCPU on two
+            // slots: the slot stays idle instead.
+            debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
+            if self.state(vcpu) == State::Ready {
+                self.grant(vcpu, slot, pick.until, now, witness);
+            }
+        }
+    }
+
+    fn grant(
+        &mut self,
+        vcpu: VcpuIndex,
+        slot: SlotId,
+        until: Nanos,
+        now: Nanos,
+        witness: &dyn Witness,
+    ) {
+        self.account_spinners(vcpu, now, witness);
+        self.truth.back(vcpu, now);
+        self.truth.granted();
+        self.slots[slot.0 as usize] = Some(vcpu);
+        let this = &mut self.vcpus[vcpu.ix()];
+        (this.state, this.since, this.deadline) = (State::Running(slot), now, until);
+        this.turn = self.log.begin(vcpu, slot, now);
+        self.actions.push(Action::Grant(vcpu, slot));
+    }
+
+    /// `vcpu` comes back: those that run and spin for its lock have done so in vain until now.
+    fn account_spinners(&mut self, vcpu: VcpuIndex, now: Nanos, witness: &dyn Witness) {
+        let Some(lock) = self.truth.blocks(vcpu) else { return };
+        let vm = self.vcpus[vcpu.ix()].member.vm;
+        for spinner in self.slots.iter().flatten() {
+            let other = &self.vcpus[spinner.ix()];
+            if other.member.vm != vm {
+                continue;
+            }
+            match witness.glance(*spinner) {
+                Doing::Waiting { lock: its, since, .. } if its == lock => {
+                    self.truth.spun(*spinner, vm, lock, since.max(other.since), now);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What no policy may break, on random histories.
+
+use std::cell::RefCell;
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    core::State,
+    event::Blind,
+    log::{Log, Recording, Turn},
+    policy::Setup,
+    *,
+};
+use crate::units::{Nanos, SlotId};
+
+const SLICE: Nanos = Nanos(1_000);
+
+/// Something that may happen next; whether it can is seen when its turn comes.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// The earliest deadline passes, and its vCPU comes out like this.
+    Due(usize),
+    /// A vCPU comes out for no reason.
+    Spurious(usize),
+    /// A running vCPU's latch is parked; its `Halted` may come later.
+    Park(usize),
+    /// Its `Halted`.
+    Halted(usize),
+    Kick(usize, usize),
+    Yield(usize),
+    Spin(usize, usize),
+    Point(usize),
+    Idle(usize),
+    Woken(usize),
+    Exit(usize),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let who = || 0..64_usize;
+    prop_oneof![
+        20 => who().prop_map(Step::Due),
+        4 => who().prop_map(Step::Spurious),
+        8 => who().prop_map(Step::Park),
+        8 => who().prop_map(Step::Halted),
+        8 => (who(), who()).prop_map(|(a, b)| Step::Kick(a, b)),
+        4 => who().prop_map(Step::Yield),
+        4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
+        2 => who().prop_map(Step::Point),
+        3 => who().prop_map(Step::Idle),
+        3 => who().prop_map(Step::Woken),
+        1 => who().prop_map(Step::Exit),
+        4 => (0..3_000_u64).prop_map(Step::Pass),
+    ]
+}
+
+const LOOKS: [Doing; 5] = [
+    Doing::Unknown,
+    Doing::Free,
+    Doing::Entering,
+    Doing::Holding { lock: Some(LockId(1)), depth: 1 },
+    Doing::Waiting { lock: LockId(1), ticket: 4, distance: Some(1), since: Nanos(0) },
+];
+
+fn look(which: usize) -> Look {
+    Look { mode: Mode::Unknown, doing: LOOKS[which % LOOKS.len()] }
+}
+
+/// A schedule, and what the threads around it would know.
+struct World {
+    core: Core,
+    now: Nanos,
+    parked: Vec<bool>,
+    /// A kick was taken from the latch and is owed a wake-up.
+    owed: Vec<bool>,
+    conserving: bool,
+    points: RefCell<u32>,
+}
+
+impl World {
+    fn new(policy: &str, vcpus: usize, slots: usize, recording: Option<&Recording>) -> Self {
+        let vms: Vec<u32> = (0..vcpus).map(|ix| (ix % 3) as u32).collect();
+        let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 7, recording };
+        let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+        let members: Vec<Member> =
+            vms.iter().map(|vm| Member { vm: *vm, weight: 512 * (vm + 1) }).collect();
+        let conserving = policy.is_work_conserving();
+        let core = Core::new(&members, slots, policy, Log::new());
+        let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
+        let mut world =
+            Self { core, now: Nanos(1), parked, owed, conserving, points: RefCell::default() };
+        (0..vcpus).for_each(|ix| world.tell(ix, Event::Started));
+        world
+    }
+
+    fn tell(&mut self, ix: usize, event: Event) {
+        let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
+        let before: Vec<State> = self.states();
+        let actions = self.core.handle(VcpuIndex(ix as u32), event, self.now, &Blind).to_vec();
+        for action in actions {
+            match action {
+                Action::Grant(vcpu, slot) => {
+                    let was = before[vcpu.ix()];
+                    // Free before, or freed by the vCPU that this event is of.
+                    assert!(free[slot.0 as usize] || before[ix] == State::Running(slot));
+                    assert_eq!(self.core.state(vcpu), State::Running(slot));
+                    assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
+                    if was == State::Halted {
+                        assert!(matches!(event, Event::Kicked(_)) && vcpu.ix() == ix);
+                    }
+                }
+                Action::Points(mask) => *self.points.borrow_mut() = mask,
+                Action::Ask(vcpu) | Action::Signal(vcpu) => {
+                    assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn states(&self) -> Vec<State> {
+        (0..self.parked.len()).map(|ix| self.core.state(VcpuIndex(ix as u32))).collect()
+    }
+
+    fn check(&self) {
+        let states = self.states();
+        for (ix, occupant) in self.core.slots().iter().enumerate() {
+            let slot = SlotId(ix as u32);
+            let here: Vec<usize> =
+                (0..states.len()).filter(|vcpu| states[*vcpu] == State::Running(slot)).collect();
+            assert!(here.len() <= 1, "{here:?} share {slot}");
+            assert_eq!(here.first().copied(), occupant.map(VcpuIndex::ix));
+        }
+        let waits = states.contains(&State::Ready);
+        let idle = self.core.slots().iter().any(Option::is_none);
+        assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
+    }
+
+    fn runs(&self, ix: usize) -> bool {
+        matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
+    }
+
+    /// A vCPU that runs and is not on its way into a halt can do things.
+    fn acts(&self, ix: usize) -> bool {
+        self.runs(ix) && !self.parked[ix] && !self.owed[ix]
+    }
+
+    fn due(&mut self, which: usize) {
+        let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
+        let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
+        let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
+        self.now = self.now.max(at);
+        if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
+            // Its thread is on its way into the halt, and says that first.
+            return self.step(Step::Halted(vcpu.ix()));
+        }
+        match self.core.state(vcpu) {
+            State::Held(_) => self.tell(vcpu.ix(), Event::HoldOver),
+            _ => self.tell(vcpu.ix(), Event::Stopped(look(which))),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let n = self.parked.len();
+        match step {
+            Step::Due(which) => self.due(which),
+            Step::Pass(span) => self.now = self.now.after(Nanos(span)),
+            Step::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
+            Step::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
+            Step::Halted(v) => {
+                let v = v % n;
+                if self.runs(v) && (self.parked[v] || self.owed[v]) {
+                    let owed = self.owed[v];
+                    self.tell(v, Event::Halted(look(4)));
+                    assert_eq!(self.runs(v), owed, "an early kick ends the halt before it begins");
+                    if owed {
+                        self.owed[v] = false;
+                    }
+                }
+            }
+            Step::Kick(v, by) if self.parked[v % n] => {
+                self.parked[v % n] = false;
+                self.owed[v % n] = self.runs(v % n);
+                self.tell(v % n, Event::Kicked(Some(VcpuIndex((by % n) as u32))));
+                assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
+            }
+            Step::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
+            Step::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            Step::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
+                let point = hypercalls::telemetry::Point::Critical;
+                self.tell(v % n, Event::Point(point, look(3)));
+            }
+            Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle),
+            Step::Woken(v) => self.tell(v % n, Event::Woken),
+            Step::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
+            _ => {}
+        }
+    }
+}
+
+const ALL: [&str; 12] = [
+    "rr",
+    "fair",
+    "gang",
+    "kick-boost",
+    "directed-yield",
+    "deferred",
+    "deferred:look",
+    "lhp:100000,5us",
+    "lwp:100000,5us",
+    "point:critical,100000,5us",
+    "random",
+    "replay:none",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Never two vCPUs on a slot nor one on two; work conserved where promised; halted vCPUs
+    /// never granted; no kick lost: all checked at every step.
+    #[test]
+    fn no_history_breaks_the_rules(
+        steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
+    ) {
+        for policy in ALL {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+        }
+    }
+
+    /// Whoever waits runs within a bounded number of turns, under what promises it.
+    #[test]
+    fn nobody_starves(steps in vec(step(), 1..200), vcpus in 1..12_usize, slots in 1..5_usize) {
+        for policy in ["rr", "fair"] {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+            let waiting: Vec<usize> =
+                (0..vcpus).filter(|v| world.states()[*v] == State::Ready).collect();
+            let mut ran = vec![false; vcpus];
+            // `fair` lets those go first that have had less: at most a slice's credit each, and by
+            // weights of 1 to 3.
+            for _ in 0..vcpus * 40 + 400 {
+                world.due(1);
+                (0..vcpus).filter(|v| world.runs(*v)).for_each(|v| ran[v] = true);
+            }
+            for v in waiting {
+                prop_assert!(ran[v], "{policy}: vCPU {v} starves");
+            }
+        }
+    }
+
+    /// A replay of a history without halts takes the very same turns.
+    #[test]
+    fn replays_take_the_same_turns(dues in vec(0..64_usize, 1..300), vcpus in 1..8_usize, slots in 1..4_usize) {
+        let mut first = World::new("random", vcpus, slots, None);
+        dues.iter().for_each(|which| first.due(*which));
+        let turns = first.core.log().turns().to_vec();
+        let recording =
+            Recording { vcpus: vcpus as u32, slots: slots as u32, lost: 0, turns: turns.clone() };
+        let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
+        dues.iter().for_each(|which| again.due(*which));
+        let who = |turns: &[Turn]| -> Vec<_> { turns.iter().map(|t| (t.vcpu, t.slot)).collect() };
+        let replayed = again.core.log().turns();
+        let common = turns.len().min(replayed.len());
+        prop_assert!(common + slots >= turns.len());
+        prop_assert_eq!(who(&turns[..common]), who(&replayed[..common]));
+        let divergence = again.core.policy().divergence().unwrap();
+        prop_assert_eq!((divergence.skipped, divergence.early, divergence.late), (0, 0, 0));
+    }
+}
+
+fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
+    core.handle(VcpuIndex(vcpu), event, Nanos(now), &Blind).to_vec()
+}
+
+fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
+    let setup = Setup { vms, slots, slice: SLICE, seed: 1, recording: None };
+    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+    let members: Vec<Member> = vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect();
+    let mut core = Core::new(&members, slots, policy, Log::new());
+    (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
+    core
+}
+
+fn waiting(ticket: u16, distance: u16, since: u64) -> Look {
+    let doing =
+        Doing::Waiting { lock: LockId(9), ticket, distance: Some(distance), since: Nanos(since) };
+    Look { mode: Mode::User, doing }
+}
+
+fn holding() -> Look {
+    Look { mode: Mode::User, doing: Doing::Holding { lock: Some(LockId(9)), depth: 1 } }
+}
+
+fn free() -> Look {
+    Look { mode: Mode::User, doing: Doing::Free }
+}
+
+#[test]
+fn lhp_waits_for_a_holder_and_keeps_it_off() {
+    let mut core = core_of("lhp:100000,500ns", &[0, 0], 2);
+    // The first is due 10 us after the start.
+    tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 20_000);
+    tell(&mut core, 1, Event::Stopped(free()), 20_100);
+    assert_eq!(core.policy().hits().unwrap().misses, 2);
+    tell(&mut core, 1, Event::Stopped(holding()), 20_200);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)));
+    // A waiter spins from 20_000 until the holder is back at 20_700, all but 200 ns in vain.
+    tell(&mut core, 0, Event::Stopped(waiting(2, 1, 20_000)), 20_600);
+    tell(&mut core, 1, Event::HoldOver, 20_699);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)), "too early");
+    tell(&mut core, 1, Event::HoldOver, 20_700);
+    let totals = core.truth().totals();
+    assert_eq!((totals.lhp, totals.lwp, totals.injected), (1, 0, 1));
+    assert_eq!(totals.wasted_spin_ns, 400, "counted at its stop; the rest was not witnessed");
+    assert_eq!(totals.holders_off_ns, 500);
+    assert_eq!(core.truth().records()[0].off, Some(Nanos(500)));
+}
+
+#[test]
+fn deferred_asks_once_and_forces_after_the_grace() {
+    let mut core = core_of("deferred:ask,300ns", &[0, 0], 1);
+    assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_001), [Action::Ask(VcpuIndex(0))]);
+    assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(1_301)));
+    let granted = tell(&mut core, 0, Event::Yielded, 1_100);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
+    assert_eq!((core.truth().totals().yields, core.truth().totals().preemptions), (1, 0));
+    tell(&mut core, 1, Event::Stopped(holding()), 2_100);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_400);
+    assert_eq!((core.truth().totals().forced, core.truth().totals().lhp), (1, 1));
+    // Out of any lock it goes at once.
+    tell(&mut core, 0, Event::Stopped(free()), 3_400);
+    assert_eq!(core.truth().totals().preemptions, 2);
+}
+
+#[test]
+fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
+    let mut core = core_of("kick-boost", &[0; 4], 2);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
+    tell(&mut core, 1, Event::Kicked(None), 20);
+    tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 30);
+    // Slot 0 frees first, but 0 belongs beside its kicker: nobody else boosted, so it goes there.
+    assert_eq!(
+        tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
+        [Action::Grant(VcpuIndex(0), SlotId(0))]
+    );
+}
+
+#[test]
+fn directed_yield_prefers_the_holder() {
+    let mut core = core_of("directed-yield", &[0; 4], 1);
+    tell(&mut core, 0, Event::Stopped(free()), 1_001);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_001);
+    tell(&mut core, 2, Event::Stopped(waiting(6, 2, 0)), 3_001);
+    assert_eq!(
+        tell(&mut core, 3, Event::SpunOut(waiting(8, 3, 3_100)), 3_200),
+        [Action::Grant(VcpuIndex(1), SlotId(0))],
+        "though 0 has waited longer"
+    );
+    assert_eq!(
+        tell(&mut core, 1, Event::Stopped(free()), 4_300),
+        [Action::Grant(VcpuIndex(0), SlotId(0))]
+    );
+}
+
+#[test]
+fn gangs_change_together() {
+    let mut core = core_of("gang", &[0, 0, 1, 1], 2);
+    let on_slots = |core: &Core| core.slots().iter().map(|v| v.unwrap().0).collect::<Vec<_>>();
+    let first = on_slots(&core);
+    assert!(first == [0, 1], "{first:?}");
+    tell(&mut core, 0, Event::Stopped(holding()), 1_001);
+    tell(&mut core, 1, Event::Stopped(free()), 1_002);
+    assert_eq!(on_slots(&core), [2, 3]);
+}

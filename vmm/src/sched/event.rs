@@ -1,0 +1,155 @@
+//! What goes into the core and what comes out of it.
+
+use hypercalls::telemetry::Point;
+
+use crate::units::{Nanos, SlotId};
+
+/// A vCPU's place in a schedule: dense over all the schedule's VMs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VcpuIndex(pub u32);
+
+impl VcpuIndex {
+    pub(super) const fn ix(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A lock, by the guest-virtual address of its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockId(pub u64);
+
+/// Where in the guest a vCPU is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Nobody looked.
+    #[default]
+    Unknown,
+    /// Ring 3.
+    User,
+    /// Ring 0.
+    Kernel,
+}
+
+/// What a vCPU has to do with locks.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub enum Doing {
+    /// Nobody knows: the guest keeps no telemetry.
+    #[default]
+    Unknown,
+    /// It neither holds nor awaits one.
+    Free,
+    /// It is drawing a ticket: it may have one, nobody knows which.
+    Entering,
+    /// It holds locks; the innermost that is known.
+    Holding {
+        /// None: deeper than telemetry names them, or only counted.
+        lock: Option<LockId>,
+        /// How many.
+        depth: u32,
+    },
+    /// It waits in a queue.
+    Waiting {
+        /// For this lock.
+        lock: LockId,
+        /// With this ticket.
+        ticket: u16,
+        /// Releases until it is served; 0: it is, and has not noticed. None: the
+        /// lock's word could not be read.
+        distance: Option<u16>,
+        /// When it began to wait, by the schedule's clock; zero if that is not known.
+        since: Nanos,
+    },
+}
+
+impl Doing {
+    /// A preemption now is a lock-holder preemption.
+    pub const fn is_holder(&self) -> bool {
+        matches!(self, Doing::Holding { .. })
+    }
+
+    /// A preemption now is a next-in-line (lock-waiter) preemption: nobody else can be served
+    /// before it once the present holder, if there still is one, releases.
+    pub const fn is_next(&self) -> bool {
+        matches!(self, Doing::Waiting { distance: Some(0 | 1), .. })
+    }
+
+    /// Others may come to wait for it if it is preempted now.
+    pub const fn is_involved(&self) -> bool {
+        matches!(self, Doing::Holding { .. } | Doing::Waiting { .. } | Doing::Entering)
+    }
+
+    /// The lock, if there is one and it is known.
+    pub const fn lock(&self) -> Option<LockId> {
+        match *self {
+            Doing::Holding { lock, .. } => lock,
+            Doing::Waiting { lock, .. } => Some(lock),
+            _ => None,
+        }
+    }
+}
+
+/// What was seen of a vCPU outside the guest.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Look {
+    /// Where it was.
+    pub mode: Mode,
+    /// What it did.
+    pub doing: Doing,
+}
+
+/// Something that happened to a vCPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Event {
+    /// Its thread is ready to enter the guest for the first time.
+    Started,
+    /// It has come out of the guest: at its deadline, by an [`Action::Signal`], or for no reason.
+    Stopped(Look),
+    /// `lock_spinning` found no kick pending: it halts.
+    Halted(Look),
+    /// `unlock_kick` by that vCPU, if a vCPU it was, ends its halt. May come before
+    /// [`Event::Halted`], which then does not halt.
+    Kicked(Option<VcpuIndex>),
+    /// It gives up its slot, as asked.
+    Yielded,
+    /// It has looked often enough at a lock.
+    SpunOut(Look),
+    /// It is at a named place.
+    Point(Point, Look),
+    /// It sits in KVM's own HLT.
+    Idle,
+    /// It does no longer.
+    Woken,
+    /// The time it had to be kept off is over.
+    HoldOver,
+    /// It has left for good.
+    Exited,
+}
+
+/// What the driver must do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Run this vCPU on that slot, which is free, until [`Core::deadline`](super::Core::deadline).
+    Grant(VcpuIndex, SlotId),
+    /// Make it leave the guest; [`Event::Stopped`] follows.
+    Signal(VcpuIndex),
+    /// Ask it to yield.
+    Ask(VcpuIndex),
+    /// Have every vCPU report these [`Point`]s (a mask) from now on.
+    Points(u32),
+}
+
+/// Who can say what a vCPU does that runs at this moment.
+pub trait Witness {
+    /// A look without stopping it: what it says may be over already.
+    fn glance(&self, vcpu: VcpuIndex) -> Doing;
+}
+
+/// A witness who saw nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Blind;
+
+impl Witness for Blind {
+    fn glance(&self, _: VcpuIndex) -> Doing {
+        Doing::Unknown
+    }
+}

@@ -1,0 +1,18 @@
+//! The overcommit scheduler: M slots carry N vCPUs, and who runs when is an input.
+//!
+//! [`Core`] decides and does nothing else: [`Event`]s and the time go in, [`Action`]s come out,
+//! so the same core drives real threads and a simulation, and a recorded run replays. A
+//! [`policy`] is one file; [`truth`] keeps the account of what preemptions cost; [`log`] records
+//! decisions. [`driver`] is the only part with threads, clocks and signals.
+
+pub mod core;
+#[cfg(test)]
+mod core_tests;
+pub mod event;
+pub mod log;
+pub mod policy;
+pub mod truth;
+
+pub use core::{Core, Member};
+pub use event::{Action, Blind, Doing, Event, LockId, Look, Mode, VcpuIndex, Witness};
+pub use policy::{Policy, PolicySpec};

@@ -1,0 +1,72 @@
+//! `deferred[:ask|look[,GRACE]]`: the slice's end waits for a moment with no lock held or awaited,
+//! up to GRACE (a slice): asked of the guest, or found by stopping it and looking at its telemetry.
+//! Lock-aware preemption, after Uhlig et al. (VM 2004), who delay it by "safe points".
+//! Right whenever guests tell: what is never preempted in a lock keeps nobody waiting.
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
+use crate::{
+    sched::event::{Look, VcpuIndex},
+    units::{Nanos, SlotId},
+};
+
+/// Between two looks at a guest that is not asked.
+const LOOK_AGAIN: Nanos = Nanos::micros(20);
+
+/// How the moment is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The guest is asked to yield.
+    Ask,
+    /// It is stopped again and again.
+    Look,
+}
+
+#[derive(Debug)]
+pub(super) struct Deferred {
+    rr: Rr,
+    way: Way,
+    grace: Nanos,
+    slice: Nanos,
+}
+
+impl Deferred {
+    pub(super) fn new(setup: &Setup<'_>, way: Way, grace: Option<Nanos>) -> Self {
+        Self { rr: Rr::new(setup), way, grace: grace.unwrap_or(setup.slice), slice: setup.slice }
+    }
+}
+
+impl Policy for Deferred {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, why, view);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.rr.gone(vcpu);
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        self.rr.pick(slot, view)
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+        if self.rr.left(vcpu, view) > Nanos::ZERO
+            || !self.rr.is_contended()
+            || !look.doing.is_involved()
+        {
+            return self.rr.stopped(vcpu, look, view);
+        }
+        let left = self.slice.after(self.grace).since(view.ran(vcpu));
+        match self.way {
+            _ if left == Nanos::ZERO => Verdict::Preempt(Why::Grace),
+            Way::Ask => Verdict::Ask(view.now.after(left)),
+            Way::Look => Verdict::Stay(view.now.after(left.min(LOOK_AGAIN))),
+        }
+    }
+
+    fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
+        match self.rr.is_contended() {
+            true => Verdict::Preempt(Why::Yield),
+            false => Verdict::Stay(self.rr.turn(view)),
+        }
+    }
+}

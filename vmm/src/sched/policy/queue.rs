@@ -1,0 +1,52 @@
+//! A line of waiting vCPUs that never grows.
+
+use std::collections::VecDeque;
+
+use crate::sched::event::VcpuIndex;
+
+/// First in, first out, with a way to the front.
+#[derive(Debug)]
+pub(super) struct Queue(VecDeque<VcpuIndex>);
+
+impl Queue {
+    /// Room for so many: each may stand in it once.
+    pub(super) fn with_room(vcpus: usize) -> Self {
+        Self(VecDeque::with_capacity(vcpus))
+    }
+
+    pub(super) fn push(&mut self, vcpu: VcpuIndex) {
+        debug_assert!(!self.0.contains(&vcpu), "{vcpu:?} waits twice");
+        self.0.push_back(vcpu);
+    }
+
+    pub(super) fn push_front(&mut self, vcpu: VcpuIndex) {
+        self.0.push_front(vcpu);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<VcpuIndex> {
+        self.0.pop_front()
+    }
+
+    /// Takes the first that fits.
+    pub(super) fn take(&mut self, fits: impl Fn(VcpuIndex) -> bool) -> Option<VcpuIndex> {
+        let at = self.0.iter().position(|vcpu| fits(*vcpu))?;
+        self.0.remove(at)
+    }
+
+    /// Takes one by its place in the line.
+    pub(super) fn take_at(&mut self, at: usize) -> Option<VcpuIndex> {
+        self.0.remove(at)
+    }
+
+    pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
+        self.0.retain(|other| *other != vcpu);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

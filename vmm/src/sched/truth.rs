@@ -1,0 +1,191 @@
+//! Ground truth: what each preemption interrupted, and what it cost the others.
+//!
+//! A vCPU spins in vain while whoever must move first is off its CPU. That time is added up
+//! from what is known for certain: when a waiter began to wait (its telemetry), when it ran (the
+//! schedule), and from when to when the holder, or the next in line, was preempted.
+
+use serde::Serialize;
+
+use super::{
+    event::{Doing, LockId, Look, Mode, VcpuIndex},
+    log::TurnEnd,
+};
+use crate::units::{Nanos, SlotId};
+
+/// Preemptions that are kept one by one.
+const ROOM: usize = 1 << 16;
+
+/// One preemption.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Preemption {
+    /// When.
+    pub at: Nanos,
+    /// Who.
+    pub vcpu: VcpuIndex,
+    /// From which slot.
+    pub slot: SlotId,
+    /// Why.
+    pub end: TurnEnd,
+    /// At what.
+    pub look: Look,
+    /// How long it was off; None: until the end.
+    pub off: Option<Nanos>,
+    /// How long others span for its lock meanwhile, added up.
+    pub spun: Nanos,
+}
+
+/// Sums over a run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Turns that began.
+    pub grants: u64,
+    /// Turns that ended against the vCPU's will.
+    pub preemptions: u64,
+    /// Of them, of a vCPU that held a lock.
+    pub lhp: u64,
+    /// Of them, of a vCPU that was next in line.
+    pub lwp: u64,
+    /// Of them, of a vCPU further back in a line, or just joining one.
+    pub queued: u64,
+    /// Of them, at nobody knows what.
+    pub unknown: u64,
+    /// Of them, after a grace ran out.
+    pub forced: u64,
+    /// Of them, for the experiment.
+    pub injected: u64,
+    /// Turns that the guest ended because it was asked.
+    pub yields: u64,
+    /// vCPU-nanoseconds of spinning for a lock whose holder or next in line was preempted.
+    pub wasted_spin_ns: u64,
+    /// Nanoseconds for which lock holders were preempted.
+    pub holders_off_ns: u64,
+    /// The same for those next in line.
+    pub next_off_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    at: Nanos,
+    vm: u32,
+    doing: Doing,
+    spun: Nanos,
+    record: Option<usize>,
+}
+
+/// The account.
+#[derive(Debug)]
+pub struct Truth {
+    totals: Totals,
+    records: Vec<Preemption>,
+    /// Preempted and not yet back, by vCPU.
+    open: Box<[Option<Open>]>,
+    /// Until when a vCPU's spinning is in the account, so that none counts twice.
+    counted: Box<[Nanos]>,
+}
+
+impl Truth {
+    /// An empty account for so many vCPUs.
+    pub fn new(vcpus: usize) -> Self {
+        Self {
+            totals: Totals::default(),
+            records: Vec::with_capacity(ROOM),
+            open: vec![None; vcpus].into(),
+            counted: vec![Nanos::ZERO; vcpus].into(),
+        }
+    }
+
+    /// The sums.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The first preemptions, one by one: [`Totals::preemptions`] tells how many there were.
+    pub fn records(&self) -> &[Preemption] {
+        &self.records
+    }
+
+    pub(super) fn preempted(&mut self, p: Preemption, vm: u32) {
+        let totals = &mut self.totals;
+        totals.preemptions += 1;
+        match p.look.doing {
+            Doing::Unknown => totals.unknown += 1,
+            Doing::Free => {}
+            doing if doing.is_holder() => totals.lhp += 1,
+            doing if doing.is_next() => totals.lwp += 1,
+            _ => totals.queued += 1,
+        }
+        match p.end {
+            TurnEnd::Grace => totals.forced += 1,
+            TurnEnd::Injected => totals.injected += 1,
+            _ => {}
+        }
+        let record = (self.records.len() < self.records.capacity()).then(|| {
+            self.records.push(p);
+            self.records.len() - 1
+        });
+        let doing = p.look.doing;
+        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, doing, spun: Nanos::ZERO, record });
+    }
+
+    pub(super) fn yielded(&mut self) {
+        self.totals.yields += 1;
+    }
+
+    pub(super) fn granted(&mut self) {
+        self.totals.grants += 1;
+    }
+
+    /// The lock that others of its VM may spin for because this vCPU is off.
+    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> Option<LockId> {
+        self.open[vcpu.ix()].and_then(|open| open.doing.lock())
+    }
+
+    /// It is back on a slot.
+    pub(super) fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        let Some(open) = self.open[vcpu.ix()].take() else { return };
+        let off = now.since(open.at);
+        if open.doing.is_holder() {
+            self.totals.holders_off_ns += off.0;
+        } else if open.doing.is_next() {
+            self.totals.next_off_ns += off.0;
+        }
+        if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
+            (record.off, record.spun) = (Some(off), open.spun);
+        }
+    }
+
+    /// `spinner` of `vm` has run and waited for `lock` from `from` to `now`.
+    pub(super) fn spun(
+        &mut self,
+        spinner: VcpuIndex,
+        vm: u32,
+        lock: LockId,
+        from: Nanos,
+        now: Nanos,
+    ) {
+        let from = from.max(self.counted[spinner.ix()]);
+        self.counted[spinner.ix()] = now;
+        let blocks = |open: &&mut Open, is: fn(&Doing) -> bool| {
+            open.vm == vm && is(&open.doing) && open.doing.lock() == Some(lock)
+        };
+        let mut culprit = self.open.iter_mut().flatten().find(|o| blocks(o, Doing::is_holder));
+        if culprit.is_none() {
+            culprit = self.open.iter_mut().flatten().find(|o| blocks(o, Doing::is_next));
+        }
+        let Some(open) = culprit else { return };
+        let spun = now.since(from.max(open.at));
+        open.spun = open.spun.after(spun);
+        self.totals.wasted_spin_ns += spun.0;
+    }
+}
+
+impl Preemption {
+    /// Where the vCPU was, in a word.
+    pub const fn mode(&self) -> &'static str {
+        match self.look.mode {
+            Mode::Unknown => "unknown",
+            Mode::User => "user",
+            Mode::Kernel => "kernel",
+        }
+    }
+}
