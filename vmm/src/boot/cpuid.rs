@@ -2,12 +2,13 @@
 //! N cores with a thread each, under a hypervisor with our own leaves.
 
 use hypercalls::cpuid::{
-    FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, LEAF_BASE, LEAF_FEATURES,
+    FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, FEATURE_TELEMETRY, LEAF_BASE,
+    LEAF_FEATURES,
 };
 use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
-use super::topology;
+use super::{layout, topology};
 use crate::units::{VcpuCount, VcpuId};
 
 /// What the table depends on.
@@ -20,6 +21,8 @@ pub struct CpuidSpec {
     pub tsc_deadline: bool,
     /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
     pub lock_hypercalls: bool,
+    /// Have the guest keep telemetry lines at [`layout::TELEMETRY`].
+    pub telemetry: bool,
 }
 
 /// The CPUID table of `vcpu`, made from what `KVM_GET_SUPPORTED_CPUID` gave.
@@ -114,10 +117,12 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let base_port = u32::from(ports::DEFAULT_BASE);
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
-    table.push(leaf(
-        LEAF_FEATURES,
-        [FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks, base_port, 0, ABI_VERSION],
-    ));
+    let (telemetry, frame) = match spec.telemetry {
+        true => (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32),
+        false => (0, 0),
+    };
+    let features = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks | telemetry;
+    table.push(leaf(LEAF_FEATURES, [features, base_port, frame, ABI_VERSION]));
 }
 
 #[cfg(test)]

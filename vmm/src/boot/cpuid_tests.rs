@@ -29,7 +29,12 @@ fn amd() -> Vec<kvm_cpuid_entry2> {
 }
 
 fn spec(vcpus: u32) -> CpuidSpec {
-    CpuidSpec { vcpus: vcpus.try_into().unwrap(), tsc_deadline: true, lock_hypercalls: true }
+    CpuidSpec {
+        vcpus: vcpus.try_into().unwrap(),
+        tsc_deadline: true,
+        lock_hypercalls: true,
+        telemetry: false,
+    }
 }
 
 fn registers(table: &[kvm_cpuid_entry2], leaf: u32, index: u32) -> [u32; 4] {

@@ -6,6 +6,7 @@
 //! 0x0000_9000  page tables: PML4, PDPT, up to four page directories
 //! 0x0002_0000  kernel command line
 //! 0x0009_fc00  end of the low RAM that e820 reports
+//! 0x000d_0000  telemetry lines of the contract
 //! 0x000e_0000  ACPI: RSDP first, the tables behind it
 //! 0x0010_0000  1 MiB: kernels, payload images
 //!              ... initrd at the top of RAM below the hole
@@ -49,6 +50,13 @@ pub const CMDLINE_SPACE: u64 = 0x1_0000;
 /// End of conventional memory as e820 reports it: the last KiB below 640 KiB
 /// is where a PC keeps its extended BIOS data area, and Linux looks there.
 pub const LOW_RAM_END: Gpa = Gpa(0x9_fc00);
+
+/// The [`telemetry`](hypercalls::telemetry) lines of a Linux guest. Linux maps the first MiB whole
+/// (`init_mem_mapping`, the ISA range), so that they can be read early and cheaply.
+pub const TELEMETRY: Gpa = Gpa(0xd_0000);
+
+/// First address above them.
+pub const TELEMETRY_END: Gpa = Gpa(TELEMETRY.0 + hypercalls::telemetry::SIZE);
 
 /// ACPI: the RSDP. Inside the range that an OS scans for it (ACPI 5.2.5.1), so
 /// that kernels find it without the zero page's pointer too.
@@ -118,7 +126,8 @@ const _: () = {
     assert!(BOOT_STACK_TOP.0 <= PAGE_TABLES.0);
     assert!(PAGE_TABLES_END.0 <= CMDLINE.0);
     assert!(CMDLINE.0 + CMDLINE_SPACE <= LOW_RAM_END.0);
-    assert!(LOW_RAM_END.0 <= ACPI.0);
+    assert!(LOW_RAM_END.0 <= TELEMETRY.0 && TELEMETRY_END.0 <= ACPI.0);
+    assert!(TELEMETRY.0.is_multiple_of(PAGE_SIZE));
     assert!(ACPI_END.0 <= HIGH_RAM.0);
     assert!(HOLE_START.0 <= IOAPIC.0 && KVM_PAGES_END.0 <= HOLE_END.0);
     assert!(KVM_IDENTITY_MAP.0 + PAGE_SIZE == KVM_TSS.0);

@@ -83,8 +83,8 @@ fn the_zero_page_tells_memory_command_line_and_acpi() {
     assert_eq!({ page.acpi_rsdp_addr }, layout::ACPI.0);
     assert_eq!(bytes(&memory, layout::ACPI.0), *b"RSD PTR ");
     assert_eq!({ page.hdr.cmd_line_ptr }, layout::CMDLINE.0 as u32);
-    assert_eq!({ page.e820_entries }, 5);
-    let last = page.e820_table[4];
+    assert_eq!({ page.e820_entries }, 6);
+    let last = page.e820_table[5];
     assert_eq!(({ last.addr }, { last.size }, { last.r#type }), (4 << 30, 1 << 30, 1));
     // The last page below initrd_addr_max.
     assert_eq!(({ page.hdr.ramdisk_image }, { page.hdr.ramdisk_size }), (0x7fff_f000, 8));

@@ -52,6 +52,7 @@ pub fn e820(memory: &GuestMemoryMmap) -> Vec<Range> {
     let low_end = low_end(memory);
     let mut map = vec![
         range(Gpa(0), layout::LOW_RAM_END.min(low_end), RangeType::Ram),
+        range(layout::TELEMETRY, layout::TELEMETRY_END, RangeType::Reserved),
         range(layout::ACPI, layout::ACPI_END, RangeType::Acpi),
         range(layout::HIGH_RAM, low_end, RangeType::Ram),
         range(layout::KVM_IDENTITY_MAP, layout::KVM_PAGES_END, RangeType::Reserved),

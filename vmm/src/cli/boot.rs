@@ -8,7 +8,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::host::{HostMode, Place};
+use super::{
+    host::{HostMode, Place},
+    schedule::ScheduleArgs,
+};
 use crate::{
     units::{ByteSize, VcpuCount},
     vm::PvBackend,
@@ -46,6 +49,9 @@ pub struct BootArgs {
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
+
+    #[command(flatten)]
+    schedule: ScheduleArgs,
 
     /// Print the resolved machine and stop
     #[arg(long)]

@@ -9,7 +9,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::host::{HostMode, Place};
+use super::{
+    host::{HostMode, Place},
+    schedule::ScheduleArgs,
+};
 use crate::{
     guest::payload::PayloadSpec,
     lab::plan::{Level, Seconds},
@@ -78,9 +81,8 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
 
-    /// Seed of the resampling and of who begins
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    schedule: ScheduleArgs,
 }
 
 /// Kinds of guests that can be compared.

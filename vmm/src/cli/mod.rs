@@ -8,6 +8,7 @@ mod emulate;
 mod emulated_test;
 mod host;
 mod inside;
+mod schedule;
 mod terminal;
 mod tiny;
 

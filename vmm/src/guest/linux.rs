@@ -1,6 +1,6 @@
 //! What every Linux guest of ours is told.
 
-use crate::vm::PvBackend;
+use crate::{units::Gpa, vm::PvBackend};
 
 /// The kernel's own parameters in every boot. `reboot=k` resets through the
 /// keyboard controller's port, which ends the machine; `panic=-1` does so at
@@ -10,10 +10,40 @@ use crate::vm::PvBackend;
 /// vCPU and several then run the same lock code.
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
+/// Where the kernel's image is mapped (`__START_KERNEL_map`, x86/x86_64/mm.rst).
+const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
+/// Size of that mapping without KASLR: 512 MiB.
+const KERNEL_MAP_SIZE: u64 = 512 << 20;
+/// The mapping of all physical memory with 4-level paging, where nothing randomises it.
+const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
+/// Size of that mapping: 64 TiB.
+const DIRECT_MAP_SIZE: u64 = 64 << 40;
+
+/// Where a lock of our kernel is, by its virtual address: in the kernel's image or in memory that
+/// was allocated page-wise. None for what is mapped in other ways (vmalloc).
+pub fn lock_address(address: u64) -> Option<Gpa> {
+    let within = |base: u64, size| address.checked_sub(base).filter(|offset| *offset < size);
+    within(KERNEL_MAP, KERNEL_MAP_SIZE).or(within(DIRECT_MAP, DIRECT_MAP_SIZE)).map(Gpa)
+}
+
 /// Runs our init although the initrd's `/init` is another's, or is none.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
 /// The command line of a guest that has nothing but our init.
 pub fn bare_cmdline(pv: PvBackend) -> String {
     format!("{BASE_CMDLINE} {OUR_INIT} {}", pv.kernel_parameters())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_are_found_in_both_mappings_and_nowhere_else() {
+        assert_eq!(lock_address(0xffff_ffff_8100_0010), Some(Gpa(0x100_0010)));
+        assert_eq!(lock_address(0xffff_8880_0200_0000), Some(Gpa(0x200_0000)));
+        for elsewhere in [0, 0xffff_c900_0000_0000, u64::MAX, 0x7fff_ffff_f000] {
+            assert_eq!(lock_address(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use super::KvmError;
 use crate::units::CpuList;
 
 /// The signal that ends `KVM_RUN`.
-fn number() -> libc::c_int {
+pub(super) fn number() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
@@ -66,16 +66,64 @@ pub fn kick<T>(thread: &JoinHandle<T>) {
 
 /// Restricts the calling thread to these CPUs.
 pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
-    // SAFETY: CPU_SET writes inside the set because CpuList holds only numbers
-    // below CPU_SETSIZE; 0 names the calling thread.
+    pin(0, cpus.cpus())
+}
+
+/// Restricts a thread, 0 for the calling one, to these CPUs, all below `CPU_SETSIZE`.
+fn pin(tid: libc::pid_t, cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: CPU_SET checks that it writes inside the set; the set is live through the call.
     let result = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
-        for cpu in cpus.cpus() {
+        for cpu in cpus {
             libc::CPU_SET(*cpu, &mut set);
         }
-        libc::sched_setaffinity(0, mem::size_of_val(&set), &set)
+        libc::sched_setaffinity(tid, mem::size_of_val(&set), &set)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A thread of this process, by its number. The number may be given to another thread once this
+/// one has ended: whoever keeps it must forget it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadId(libc::pid_t);
+
+impl ThreadId {
+    /// The calling thread.
+    pub fn current() -> Self {
+        // SAFETY: gettid has no arguments and cannot fail.
+        Self(unsafe { libc::gettid() })
+    }
+
+    /// Sends it the kick.
+    pub fn kick(self) {
+        // SAFETY: no pointers; a thread that has ended gives ESRCH, which is no matter.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, number()) };
+    }
+
+    /// Restricts it to one CPU. It has been checked that this process may use it; should that
+    /// change, the thread stays where it is.
+    pub fn pin(self, cpu: usize) {
+        let _ = pin(self.0, &[cpu]);
+    }
+
+    /// Lets it run only where nobody else wants to (`SCHED_IDLE`, sched(7)), or as usual again.
+    pub fn set_background(self, background: bool) {
+        let policy = if background { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `param` is live through the call. Both changes are allowed to every process
+        // (since Linux 2.6.39), and a refused one costs precision only.
+        unsafe { libc::sched_setscheduler(self.0, policy, &param) };
+    }
+
+    /// The number, for an atomic.
+    pub fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// From [`ThreadId::raw`].
+    pub fn from_raw(raw: i32) -> Self {
+        Self(raw)
+    }
 }
 
 /// The CPUs that the calling thread may use.

@@ -39,26 +39,57 @@ impl VcpuStats {
 
     /// Every scalar counter by KVM's name (`hypercalls`, `halt_exits`, ...).
     pub fn read(&self) -> io::Result<BTreeMap<String, u64>> {
-        let mut header = [0_u8; HEADER_WORDS * 4];
-        self.0.read_exact_at(&mut header, 0)?;
-        let word = |index: usize| u32_at(&header, index * 4);
-        let (name_size, count) = (word(1) as usize, word(2) as usize);
-        let (desc_offset, data_offset) = (u64::from(word(4)), u64::from(word(5)));
-
-        let mut descriptors = vec![0_u8; count * (DESC_FIXED + name_size)];
-        self.0.read_exact_at(&mut descriptors, desc_offset)?;
         let mut counters = BTreeMap::new();
-        for desc in descriptors.chunks_exact(DESC_FIXED + name_size) {
-            let size = u16::from_le_bytes([desc[6], desc[7]]);
-            if size != 1 {
-                continue; // a histogram
-            }
+        for (name, offset) in scalars(&self.0)? {
             let mut value = [0_u8; 8];
-            self.0.read_exact_at(&mut value, data_offset + u64::from(u32_at(desc, 8)))?;
-            let name = desc[DESC_FIXED..].split(|byte| *byte == 0).next().unwrap_or_default();
-            counters.insert(String::from_utf8_lossy(name).into_owned(), u64::from_le_bytes(value));
+            self.0.read_exact_at(&mut value, offset)?;
+            counters.insert(name, u64::from_le_bytes(value));
         }
         Ok(counters)
+    }
+}
+
+/// The name and the offset of each counter in the file that is one number.
+fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
+    let mut header = [0_u8; HEADER_WORDS * 4];
+    file.read_exact_at(&mut header, 0)?;
+    let word = |index: usize| u32_at(&header, index * 4);
+    let (name_size, count) = (word(1) as usize, word(2) as usize);
+    let (desc_offset, data_offset) = (u64::from(word(4)), u64::from(word(5)));
+
+    let mut descriptors = vec![0_u8; count * (DESC_FIXED + name_size)];
+    file.read_exact_at(&mut descriptors, desc_offset)?;
+    let named = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
+        let size = u16::from_le_bytes([desc[6], desc[7]]);
+        let name = desc[DESC_FIXED..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let offset = data_offset + u64::from(u32_at(desc, 8));
+        // Others are histograms.
+        (size == 1).then(|| (String::from_utf8_lossy(name).into_owned(), offset))
+    });
+    Ok(named.collect())
+}
+
+/// Whether one vCPU sits in KVM's HLT, asked often.
+#[derive(Debug)]
+pub struct Blocking {
+    file: File,
+    offset: u64,
+}
+
+impl Blocking {
+    /// Opens it; None where this KVM does not say (before Linux 5.16).
+    pub fn open(vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
+        let VcpuStats(file) = VcpuStats::open(vcpu)?;
+        let offset = scalars(&file).ok().and_then(|all| {
+            all.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
+        });
+        Ok(offset.map(|offset| Self { file, offset }))
+    }
+
+    /// Is it blocked at this moment?
+    pub fn now(&self) -> bool {
+        let mut value = [0; 8];
+        self.file.read_exact_at(&mut value, self.offset).is_ok() && u64::from_le_bytes(value) != 0
     }
 }
 

@@ -1,12 +1,12 @@
 //! One vCPU's file and the step `run() -> Exit`.
 
-use std::{mem, slice};
+use std::{mem, ptr, slice};
 
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
-    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVMIO, Msrs,
-    kvm_cpuid_entry2, kvm_lapic_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr,
-    kvm_xcrs,
+    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVM_VCPU_TSC_CTRL,
+    KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state,
+    kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vmm_sys_util::{
@@ -26,6 +26,7 @@ struct SignalMask {
 }
 
 ioctl_io_nr!(KVM_RUN, KVMIO, 0x80);
+ioctl_iow_nr!(KVM_GET_DEVICE_ATTR, KVMIO, 0xe2, kvm_device_attr);
 // The kernel defines the request by the header alone, a 4-byte struct.
 ioctl_iow_nr!(KVM_SET_SIGNAL_MASK, KVMIO, 0x8b, u32);
 
@@ -67,6 +68,15 @@ pub enum Exit<'a> {
     EntryRefused(u64),
     /// Anything else: KVM's exit reason.
     Other(u32),
+}
+
+/// A guest's time stamp counter beside the host's.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct TscClock {
+    /// The guest's less the host's (kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
+    pub offset: u64,
+    /// Its frequency.
+    pub khz: u64,
 }
 
 /// One vCPU. `run` must be called by one thread, the one that called
@@ -138,6 +148,27 @@ impl Vcpu {
     /// Sets the local APIC's registers.
     pub fn set_lapic(&self, lapic: &kvm_lapic_state) -> Result<(), KvmError> {
         self.fd.set_lapic(lapic).map_err(ioctl("KVM_SET_LAPIC"))
+    }
+
+    /// How its time stamp counter relates to the host's. Where KVM does not say, the two are taken
+    /// to be one: software KVMs let ring 3 read the host's.
+    pub fn tsc_clock(&self) -> Result<TscClock, KvmError> {
+        let mut offset = 0_u64;
+        let attribute = kvm_device_attr {
+            group: KVM_VCPU_TSC_CTRL,
+            attr: KVM_VCPU_TSC_OFFSET.into(),
+            addr: ptr::from_mut(&mut offset).addr() as u64,
+            ..Default::default()
+        };
+        // SAFETY: the kernel writes 8 bytes at `addr`, which is `offset`, or nothing if it fails.
+        let result = unsafe { ioctl_with_ref(&self.fd, KVM_GET_DEVICE_ATTR(), &attribute) };
+        let khz = self.fd.get_tsc_khz().map_err(ioctl("KVM_GET_TSC_KHZ"))?;
+        Ok(TscClock { offset: if result == 0 { offset } else { 0 }, khz: khz.into() })
+    }
+
+    /// Is the guest in ring 3 (CS.DPL)? None: KVM does not say.
+    pub fn is_in_user_mode(&self) -> Option<bool> {
+        self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
     }
 
     /// Prepares the calling thread to be interrupted in `run` by

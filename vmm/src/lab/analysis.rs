@@ -1,20 +1,23 @@
 //! What the samples of one level say.
 
-use serde::Serialize;
+use serde::{Serialize, ser::SerializeMap};
 
 use super::{
-    LevelSamples, Plan,
+    Contender, LevelSamples, Plan,
     cell::Sample,
     stats::{self, Estimate, Fairness, Summary},
 };
-use crate::{units::VcpuCount, vm::PvBackend};
+use crate::{
+    sched::{policy::Hits, truth::Totals},
+    units::VcpuCount,
+};
 
-/// One backend at one level.
+/// One contender at one level.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The backend; `off` is the native lock.
-    #[serde(serialize_with = "name")]
-    pub backend: PvBackend,
+    /// Which.
+    #[serde(flatten, serialize_with = "names")]
+    pub contender: Contender,
     /// Acquisitions a second.
     pub rate: Summary,
     /// Halts a second, over all runs.
@@ -25,8 +28,24 @@ pub struct Row {
     pub slow: Option<f64>,
     /// The median run's fairness between vCPUs.
     pub fairness: Option<Fairness>,
+    /// What its schedule did, if it was not the host's.
+    pub schedule: Option<ScheduleRow>,
     /// Failures of mutual exclusion, in all runs.
     pub violations: u64,
+}
+
+/// A schedule's figures over all runs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ScheduleRow {
+    /// Lock-holder preemptions a second.
+    pub lhp: f64,
+    /// Next-in-line preemptions a second.
+    pub lwp: f64,
+    /// Share of the slots' time spent spinning for a lock whose holder or next in line was
+    /// preempted.
+    pub wasted: f64,
+    /// Hits and misses, of a policy that aims.
+    pub hits: Option<Hits>,
 }
 
 /// What a contrast comes to.
@@ -50,9 +69,9 @@ pub enum Verdict {
 /// A PV backend against the baseline.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contrast {
-    /// The PV backend.
-    #[serde(serialize_with = "name")]
-    pub backend: PvBackend,
+    /// The PV contender.
+    #[serde(flatten, serialize_with = "names")]
+    pub contender: Contender,
     /// Median over median; None when the baseline's is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of runs that were neighbours in time.
@@ -64,21 +83,24 @@ pub struct Contrast {
 /// One level of overcommit.
 #[derive(Debug, Clone, Serialize)]
 pub struct LevelReport {
-    /// vCPUs of the machine.
+    /// vCPUs of each machine.
     #[serde(serialize_with = "count")]
     pub vcpus: VcpuCount,
-    /// vCPUs for each CPU.
+    /// vCPUs of all machines for each slot.
     pub overcommit: f64,
-    /// One a backend that has runs, in the plan's order.
+    /// One a contender that has runs, in the plan's order.
     pub rows: Vec<Row>,
-    /// One a PV backend that has runs, if the baseline has.
+    /// One a PV contender that has runs, if the native one under its policy has.
     pub contrasts: Vec<Contrast>,
     /// Runs are missing.
     pub partial: bool,
 }
 
-fn name<S: serde::Serializer>(backend: &PvBackend, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(backend.name())
+fn names<S: serde::Serializer>(contender: &Contender, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(2))?;
+    map.serialize_entry("policy", &contender.policy.to_string())?;
+    map.serialize_entry("backend", contender.backend.name())?;
+    map.end()
 }
 
 fn count<S: serde::Serializer>(vcpus: &VcpuCount, serializer: S) -> Result<S::Ok, S::Error> {
@@ -89,17 +111,17 @@ impl LevelReport {
     /// Analyses the runs of one level of `plan`.
     pub fn new(plan: &Plan, samples: &LevelSamples) -> Self {
         let rows: Vec<Row> =
-            plan.backends.iter().filter_map(|backend| row(samples, *backend)).collect();
-        let contrasts = match rows.split_first() {
-            Some((base, others)) if base.backend == plan.backends[0] => {
-                others.iter().map(|row| contrast(samples, base, row, plan.seed)).collect()
-            }
-            _ => Vec::new(),
-        };
+            plan.contenders.iter().filter_map(|contender| row(plan, samples, contender)).collect();
+        let base_of =
+            |row: &Row| rows.iter().find(|base| base.contender.is_baseline_of(&row.contender));
+        let contrasts = rows
+            .iter()
+            .filter_map(|row| Some(contrast(samples, base_of(row)?, row, plan.seed)))
+            .collect();
         Self {
             vcpus: samples.vcpus,
-            overcommit: f64::from(samples.vcpus.get()) / plan.cpus.cpus().len() as f64,
-            partial: samples.runs.len() < plan.backends.len() * plan.runs as usize,
+            overcommit: plan.overcommit(samples.vcpus),
+            partial: samples.runs.len() < plan.contenders.len() * plan.runs as usize,
             rows,
             contrasts,
         }
@@ -111,22 +133,46 @@ impl LevelReport {
     }
 }
 
-fn rates(samples: &LevelSamples, backend: PvBackend) -> Vec<f64> {
-    samples.of(backend).map(Sample::rate).collect()
+fn rates(samples: &LevelSamples, contender: &Contender) -> Vec<f64> {
+    samples.of(contender).map(Sample::rate).collect()
 }
 
-fn row(samples: &LevelSamples, backend: PvBackend) -> Option<Row> {
-    let rate = stats::summarise(&rates(samples, backend))?;
-    let total = |figure: fn(&Sample) -> u64| samples.of(backend).map(figure).sum::<u64>();
-    let seconds: f64 = samples.of(backend).map(|sample| sample.seconds).sum();
+fn row(plan: &Plan, samples: &LevelSamples, contender: &Contender) -> Option<Row> {
+    let rate = stats::summarise(&rates(samples, contender))?;
+    let of = || samples.of(contender);
+    let total = |figure: fn(&Sample) -> u64| of().map(figure).sum::<u64>();
+    let seconds: f64 = of().map(|sample| sample.seconds).sum();
     Some(Row {
-        backend,
+        contender: contender.clone(),
         rate,
         halts: total(|sample| sample.halts) as f64 / seconds,
         kicks: total(|sample| sample.kicks) as f64 / seconds,
-        slow: slow_share(samples.of(backend)),
-        fairness: median_fairness(samples.of(backend)),
+        slow: slow_share(of()),
+        fairness: median_fairness(of()),
+        schedule: schedule_row(of(), plan.slots as f64 * seconds, seconds),
         violations: total(|sample| sample.violations),
+    })
+}
+
+fn schedule_row<'a>(
+    samples: impl Iterator<Item = &'a Sample>,
+    slot_seconds: f64,
+    seconds: f64,
+) -> Option<ScheduleRow> {
+    let schedules: Vec<_> = samples.filter_map(|sample| sample.schedule.as_ref()).collect();
+    schedules.first()?;
+    let total = |figure: fn(&Totals) -> u64| {
+        schedules.iter().map(|schedule| figure(&schedule.measured)).sum::<u64>() as f64
+    };
+    let hits = schedules
+        .iter()
+        .filter_map(|schedule| schedule.whole.hits)
+        .reduce(|a, b| Hits { hits: a.hits + b.hits, misses: a.misses + b.misses });
+    Some(ScheduleRow {
+        lhp: total(|totals| totals.lhp) / seconds,
+        lwp: total(|totals| totals.lwp) / seconds,
+        wasted: total(|totals| totals.wasted_spin_ns) / 1e9 / slot_seconds,
+        hits,
     })
 }
 
@@ -150,7 +196,7 @@ fn median_fairness<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Fair
 
 fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contrast {
     let pairs: Vec<(f64, f64)> = samples
-        .pairs(row.backend, base.backend)
+        .pairs(&row.contender, &base.contender)
         .map(|(pv, native)| (pv.rate(), native.rate()))
         .collect();
     let (pv, native) = (&row.rate, &base.rate);
@@ -166,10 +212,10 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
         _ => Verdict::TooFewRuns,
     };
     Contrast {
-        backend: row.backend,
+        contender: row.contender.clone(),
         ratio: stats::ratio_of_medians(
-            &rates(samples, row.backend),
-            &rates(samples, base.backend),
+            &rates(samples, &row.contender),
+            &rates(samples, &base.contender),
             seed,
         ),
         paired,
@@ -182,9 +228,13 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        super::compare::{Run, tests::sample},
+        super::compare::{
+            Run,
+            tests::{pair, sample},
+        },
         *,
     };
+    use crate::units::Nanos;
 
     fn plan(runs: u32) -> Plan {
         Plan {
@@ -193,21 +243,30 @@ mod tests {
             runs,
             warm_up: Duration::ZERO,
             duration: Duration::from_secs(1),
-            backends: vec![PvBackend::Off, PvBackend::Vmm],
+            contenders: pair(),
+            vms: 1,
+            slots: 2,
+            slice: Nanos(1),
+            recording: None,
+            record: false,
             seed: 1,
             repeats: 0,
         }
     }
 
     fn level(native: &[u64], pv: &[u64]) -> LevelSamples {
-        let of = |backend, rates: &[u64]| {
+        let of = |contender: &Contender, rates: &[u64]| {
             rates
                 .iter()
                 .zip(0..)
-                .map(|(rate, round)| Run { backend, round, sample: sample(*rate) })
+                .map(|(rate, round)| Run {
+                    contender: contender.clone(),
+                    round,
+                    sample: sample(*rate),
+                })
                 .collect::<Vec<_>>()
         };
-        let runs = [of(PvBackend::Off, native), of(PvBackend::Vmm, pv)].concat();
+        let runs = [of(&pair()[0], native), of(&pair()[1], pv)].concat();
         LevelSamples { vcpus: VcpuCount::try_from(3).unwrap(), runs }
     }
 

@@ -9,6 +9,7 @@ use super::Interrupt;
 use crate::{
     guest::{initrd::InitrdError, payload::SharedError},
     machine::counters::Counts,
+    sched::{SchedReport, ScheduleSpec, truth::Totals},
     units::{CpuList, VcpuCount},
     vcpu::End,
     vm::{PvBackend, VmError},
@@ -17,12 +18,16 @@ use crate::{
 /// What one run is to be.
 #[derive(Debug)]
 pub struct RunSpec<'a> {
-    /// vCPUs of the machine, all of which contend.
+    /// vCPUs of each machine, all of which contend.
     pub vcpus: VcpuCount,
+    /// Machines, all alike.
+    pub vms: u32,
     /// Host CPUs that carry them.
     pub cpus: &'a CpuList,
     /// Who serves the waiters; [`PvBackend::Off`]: native ticketlocks.
     pub backend: PvBackend,
+    /// Who decides when they run.
+    pub schedule: ScheduleSpec,
     /// How long they contend before the measurement.
     pub warm_up: Duration,
     /// How long to measure.
@@ -46,12 +51,41 @@ pub struct Sample {
     pub violations: u64,
     /// The VMM's own counts, summed over the vCPUs, from the machine's start.
     pub vmm: Counts,
+    /// What the schedule did while it was measured, if it was not the host's.
+    pub schedule: Option<Scheduled>,
+}
+
+/// A schedule's account.
+#[derive(Debug, Clone, Serialize)]
+pub struct Scheduled {
+    /// Sums over the time measured.
+    pub measured: Totals,
+    /// Everything, from the machine's start.
+    pub whole: SchedReport,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.measured == other.measured
+    }
 }
 
 impl Sample {
     /// Acquisitions of all vCPUs.
     pub fn acquisitions(&self) -> u64 {
         self.operations.iter().sum()
+    }
+
+    /// Both machines' figures: they ran side by side.
+    pub fn with(mut self, other: Sample) -> Self {
+        self.seconds = self.seconds.max(other.seconds);
+        self.operations.extend(other.operations);
+        self.slow = self.slow.zip(other.slow).map(|(a, b)| a + b);
+        self.halts += other.halts;
+        self.kicks += other.kicks;
+        self.violations += other.violations;
+        self.vmm += other.vmm;
+        self
     }
 
     /// Acquisitions a second.
@@ -142,6 +176,7 @@ mod tests {
             kicks: 0,
             violations: 0,
             vmm: Counts::default(),
+            schedule: None,
         };
         assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
         sample.seconds = 0.0;

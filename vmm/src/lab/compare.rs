@@ -3,19 +3,19 @@
 use thiserror::Error;
 
 use super::{
-    Interrupt, Plan,
+    Contender, Interrupt, Plan,
     cell::{Cell, CellError, RunSpec, Sample},
 };
-use crate::{units::VcpuCount, vm::PvBackend};
+use crate::{sched::SchedReport, units::VcpuCount};
 
 /// A run that failed, and which it was.
 #[derive(Debug, Error)]
-#[error("{vcpus} vCPUs, {backend}, run {round}: {source}", round = round + 1)]
+#[error("{vcpus} vCPUs, {contender}, run {round}: {source}", round = round + 1)]
 pub struct LabError {
     /// vCPUs of the run.
     pub vcpus: VcpuCount,
-    /// Its backend.
-    pub backend: PvBackend,
+    /// What ran.
+    pub contender: Contender,
     /// Its round, from zero.
     pub round: u32,
     /// What happened.
@@ -25,8 +25,8 @@ pub struct LabError {
 /// One run's place and figures.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its backend.
-    pub backend: PvBackend,
+    /// What ran.
+    pub contender: Contender,
     /// Its round, from zero: the runs of a round are neighbours in time.
     pub round: u32,
     /// What it gave.
@@ -43,19 +43,23 @@ pub struct LevelSamples {
 }
 
 impl LevelSamples {
-    /// The samples of one backend, in order.
-    pub fn of(&self, backend: PvBackend) -> impl Iterator<Item = &Sample> {
-        self.runs.iter().filter(move |run| run.backend == backend).map(|run| &run.sample)
+    /// The samples of one contender, in order.
+    pub fn of(&self, contender: &Contender) -> impl Iterator<Item = &Sample> {
+        self.runs.iter().filter(move |run| run.contender == *contender).map(|run| &run.sample)
     }
 
-    /// The samples of two backends that were made in the same round.
-    pub fn pairs(&self, a: PvBackend, b: PvBackend) -> impl Iterator<Item = (&Sample, &Sample)> {
-        let find = move |round, backend| {
-            self.runs.iter().find(move |run| run.round == round && run.backend == backend)
+    /// The samples of two contenders that were made in the same round.
+    pub fn pairs<'a>(
+        &'a self,
+        a: &'a Contender,
+        b: &'a Contender,
+    ) -> impl Iterator<Item = (&'a Sample, &'a Sample)> {
+        let find = move |round, contender: &'a Contender| {
+            self.runs.iter().find(move |run| run.round == round && run.contender == *contender)
         };
         self.runs
             .iter()
-            .filter(move |run| run.backend == a)
+            .filter(move |run| run.contender == *a)
             .filter_map(move |run| Some((&run.sample, &find(run.round, b)?.sample)))
     }
 }
@@ -71,10 +75,18 @@ pub struct Comparison {
     pub repeated: u32,
 }
 
+impl Comparison {
+    /// What the last run under a schedule of ours did.
+    pub fn last_schedule(&self) -> Option<&SchedReport> {
+        let runs = self.levels.iter().flat_map(|level| &level.runs);
+        runs.filter_map(|run| run.sample.schedule.as_ref()).next_back().map(|all| &all.whole)
+    }
+}
+
 /// Told how a comparison gets on.
 pub trait Observer {
     /// A run begins.
-    fn started(&mut self, vcpus: VcpuCount, backend: PvBackend, round: u32);
+    fn started(&mut self, vcpus: VcpuCount, contender: &Contender, round: u32);
     /// Its guest died, and it is made again.
     fn repeated(&mut self, error: &LabError);
     /// It gave this.
@@ -125,14 +137,14 @@ impl Lab<'_> {
     ) -> Result<bool, LabError> {
         let vcpus = level.vcpus;
         for round in 0..self.plan.runs {
-            for backend in self.plan.order(index, round) {
-                observer.started(vcpus, backend, round);
-                let sample = match self.sample(vcpus, backend, round, observer, repeated) {
+            for contender in self.plan.order(index, round) {
+                observer.started(vcpus, contender, round);
+                let sample = match self.sample(vcpus, contender, round, observer, repeated) {
                     Ok(sample) => sample,
                     Err(LabError { source: CellError::Interrupted, .. }) => return Ok(false),
                     Err(error) => return Err(error),
                 };
-                let run = Run { backend, round, sample };
+                let run = Run { contender: contender.clone(), round, sample };
                 observer.finished(vcpus, &run);
                 level.runs.push(run);
             }
@@ -144,20 +156,22 @@ impl Lab<'_> {
     fn sample(
         &self,
         vcpus: VcpuCount,
-        backend: PvBackend,
+        contender: &Contender,
         round: u32,
         observer: &mut dyn Observer,
         repeated: &mut u32,
     ) -> Result<Sample, LabError> {
-        let Plan { ref cpus, warm_up, duration, .. } = *self.plan;
-        let spec = RunSpec { vcpus, cpus, backend, warm_up, duration };
+        let Plan { ref cpus, vms, warm_up, duration, .. } = *self.plan;
+        let (backend, schedule) = (contender.backend, self.plan.schedule(&contender.policy));
+        let spec = RunSpec { vcpus, vms, cpus, backend, schedule, warm_up, duration };
         loop {
             let source = match self.cell.run(&spec, self.interrupt) {
                 Ok(sample) => return Ok(sample),
                 Err(source) => source,
             };
             let died = matches!(source, CellError::EndedEarly(_));
-            let error = LabError { vcpus, backend, round, source };
+            let contender = contender.clone();
+            let error = LabError { vcpus, contender, round, source };
             if !died || *repeated == self.plan.repeats {
                 return Err(error);
             }
@@ -172,7 +186,7 @@ pub(super) mod tests {
     use std::{cell::RefCell, time::Duration};
 
     use super::*;
-    use crate::machine::counters::Counts;
+    use crate::{machine::counters::Counts, sched::PolicySpec, units::Nanos, vm::PvBackend};
 
     /// A sample of one vCPU with `rate` acquisitions in one second.
     pub(in crate::lab) fn sample(rate: u64) -> Sample {
@@ -184,7 +198,13 @@ pub(super) mod tests {
             kicks: 0,
             violations: 0,
             vmm: Counts::default(),
+            schedule: None,
         }
+    }
+
+    /// Native and PV under the host's scheduler.
+    pub(in crate::lab) fn pair() -> Vec<Contender> {
+        Contender::all(&[PolicySpec::host()], &[PvBackend::Off, PvBackend::Vmm])
     }
 
     struct Script {
@@ -210,7 +230,7 @@ pub(super) mod tests {
     struct Silent;
 
     impl Observer for Silent {
-        fn started(&mut self, _: VcpuCount, _: PvBackend, _: u32) {}
+        fn started(&mut self, _: VcpuCount, _: &Contender, _: u32) {}
         fn repeated(&mut self, _: &LabError) {}
         fn finished(&mut self, _: VcpuCount, _: &Run) {}
         fn level(&mut self, _: &LevelSamples) {}
@@ -223,7 +243,12 @@ pub(super) mod tests {
             runs: 2,
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(1),
-            backends: vec![PvBackend::Off, PvBackend::Vmm],
+            contenders: pair(),
+            vms: 1,
+            slots: 1,
+            slice: Nanos(1),
+            recording: None,
+            record: false,
             seed: 0,
             repeats: 0,
         }
@@ -242,8 +267,9 @@ pub(super) mod tests {
         let order: Vec<_> = script.made.into_inner();
         assert_eq!(order[..4], [(1, Off), (1, Vmm), (1, Vmm), (1, Off)]);
         assert_eq!(order[4..], [(2, Off), (2, Vmm), (2, Vmm), (2, Off)]);
+        let [off, vmm] = &pair()[..] else { panic!("a pair") };
         let pairs: Vec<_> =
-            comparison.levels[0].pairs(Vmm, Off).map(|(a, b)| (a.rate(), b.rate())).collect();
+            comparison.levels[0].pairs(vmm, off).map(|(a, b)| (a.rate(), b.rate())).collect();
         assert_eq!(pairs, [(2.0, 1.0), (3.0, 4.0)]);
         assert!(!comparison.interrupted);
     }

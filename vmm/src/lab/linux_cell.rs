@@ -13,7 +13,8 @@ use serde::Deserialize;
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample, early},
+    cell::{Cell, CellError, RunSpec, Sample, Scheduled, early},
+    machines::{Machines, affinity},
 };
 use crate::{
     guest::{
@@ -22,7 +23,7 @@ use crate::{
     },
     units::ByteSize,
     vcpu::End,
-    vm::{Console, GuestSpec, MachineSpec, PvBackend, Report, Vm},
+    vm::{Console, GuestSpec, MachineSpec, PvBackend, Report},
 };
 
 /// How long a guest may take for all that is not its benchmark: its boot, slow on
@@ -72,7 +73,8 @@ impl LinuxCell {
                 ),
             },
             pv: run.backend,
-            affinity: Some(run.cpus.clone()),
+            telemetry: !run.schedule.policy.is_host(),
+            affinity: affinity(run),
             kvm_stats: false,
         })
     }
@@ -95,22 +97,14 @@ impl LinuxCell {
 impl Cell for LinuxCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
         let spec = self.machine(run)?;
-        let (stdout, messages) = (Kept::default(), Kept::default());
-        let console = Console {
-            com1: Box::new(messages.clone()),
-            stdout: Box::new(stdout.clone()),
-            stderr: Box::new(messages.clone()),
-            interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
-            ..Console::null()
-        };
-        let running = Vm::build(&spec)?.start(console)?;
+        let outputs: Vec<Outputs> = (0..run.vms).map(|_| Outputs::default()).collect();
+        let machines = Machines::start(run, &spec, |vm| outputs[vm].console(interrupt))?;
         let deadline = Instant::now() + run.duration + PATIENCE;
-        while !running.has_ended() && Instant::now() < deadline && !interrupt.raised() {
+        while !machines.have_all_ended() && Instant::now() < deadline && !interrupt.raised() {
             thread::sleep(LOOK_EVERY);
         }
-        let in_time = running.has_ended();
-        running.stop();
-        let report = running.wait()?;
+        let in_time = machines.have_all_ended();
+        let (reports, schedule) = machines.stop()?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
@@ -118,9 +112,40 @@ impl Cell for LinuxCell {
             let waited = (run.duration + PATIENCE).as_secs_f64();
             return Err(CellError::EndedEarly(format!("it gave no result within {waited:.0} s")));
         }
-        match report.end {
-            End::Exit(0) => Outcome::parse(&stdout.text())?.sample(run.backend, &report),
-            end => Err(CellError::EndedEarly(early(&end, &messages.text()))),
+        let mut all: Option<Sample> = None;
+        for (outputs, report) in outputs.iter().zip(&reports) {
+            let sample = outputs.sample(run.backend, report)?;
+            all = Some(all.map_or(sample.clone(), |all| all.with(sample)));
+        }
+        let mut sample = all.ok_or(CellError::Interrupted)?;
+        // There is no telling when the benchmark began: the guest's boot is in it.
+        sample.schedule = schedule.map(|whole| Scheduled { measured: whole.totals, whole });
+        Ok(sample)
+    }
+}
+
+/// What one machine writes.
+#[derive(Debug, Default)]
+struct Outputs {
+    stdout: Kept,
+    messages: Kept,
+}
+
+impl Outputs {
+    fn console(&self, interrupt: &Interrupt) -> Result<Console, CellError> {
+        Ok(Console {
+            com1: Box::new(self.messages.clone()),
+            stdout: Box::new(self.stdout.clone()),
+            stderr: Box::new(self.messages.clone()),
+            interrupt: interrupt.descriptor().map_err(CellError::Descriptor)?,
+            ..Console::null()
+        })
+    }
+
+    fn sample(&self, backend: PvBackend, report: &Report) -> Result<Sample, CellError> {
+        match &report.end {
+            End::Exit(0) => Outcome::parse(&self.stdout.text())?.sample(backend, report),
+            end => Err(CellError::EndedEarly(early(end, &self.messages.text()))),
         }
     }
 }
@@ -194,6 +219,7 @@ impl Outcome {
             kicks: stats.kicked,
             violations: violations.unwrap_or(0),
             vmm: report.total(),
+            schedule: None,
         })
     }
 }

@@ -9,12 +9,16 @@ use hypercalls::payload::{LockKind, MEMORY};
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample, early},
+    cell::{Cell, CellError, RunSpec, Sample, Scheduled, early},
+    machines::{Machines, affinity},
 };
 use crate::{
     guest::payload::{PayloadSpec, SharedView, SlotFigures},
+    machine::counters::Counts,
+    sched::truth::Totals,
     units::ByteSize,
-    vm::{Console, GuestSpec, MachineSpec, PvBackend, Running, Vm, sum},
+    vcpu::End,
+    vm::{Console, GuestSpec, MachineSpec, PvBackend, sum},
 };
 
 /// How long the vCPUs may take to the start: the slowest, 128 spinning vCPUs on
@@ -48,7 +52,8 @@ impl PayloadCell {
             memory: ByteSize(MEMORY),
             guest: GuestSpec::Payload(payload),
             pv: run.backend,
-            affinity: Some(run.cpus.clone()),
+            telemetry: !run.schedule.policy.is_host(),
+            affinity: affinity(run),
             kvm_stats: false,
         }
     }
@@ -57,16 +62,20 @@ impl PayloadCell {
 impl Cell for PayloadCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
         let spec = self.machine(run);
-        let running = Vm::build(&spec)?.start(Console::null())?;
-        let sample = measure(&running, run, interrupt);
-        if running.has_ended() {
-            // Not by us: the payload stops when it is told to, and it was not.
-            let report = running.wait()?;
-            return Err(CellError::EndedEarly(early(&report.end, "")));
+        let machines = Machines::start(run, &spec, |_| Ok(Console::null()))?;
+        let sample = measure(&machines, run, interrupt);
+        // Not by us: the payload stops when it is told to, and it was not.
+        let ended = machines.has_one_ended();
+        let (reports, schedule) = machines.stop()?;
+        if ended {
+            let found = reports.iter().find(|report| !matches!(report.end, End::Stopped));
+            return Err(CellError::EndedEarly(
+                found.map_or_else(String::new, |report| early(&report.end, "")),
+            ));
         }
-        running.stop();
-        running.wait()?;
-        sample
+        let (mut sample, measured) = sample?;
+        sample.schedule = schedule.map(|whole| Scheduled { measured, whole });
+        Ok(sample)
     }
 }
 
@@ -74,32 +83,42 @@ impl Cell for PayloadCell {
 /// comes after (a queue of spinning waiters drains slowly) is nobody's business,
 /// so the machine is then stopped from outside.
 fn measure(
-    running: &Running,
+    machines: &Machines,
     run: &RunSpec<'_>,
     interrupt: &Interrupt,
-) -> Result<Sample, CellError> {
-    let shared = SharedView::new(running.memory());
-    wait_for_all(running, &shared, run, interrupt)?;
-    shared.go()?;
+) -> Result<(Sample, Totals), CellError> {
+    let shared: Vec<SharedView<'_>> =
+        machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
+    let read = || -> Result<Vec<SlotFigures>, CellError> {
+        let slots = shared.iter().map(|shared| shared.slots(run.vcpus));
+        Ok(slots.collect::<Result<Vec<_>, _>>()?.concat())
+    };
+    for shared in &shared {
+        wait_for_all(machines, shared, run, interrupt)?;
+    }
+    shared.iter().try_for_each(SharedView::go)?;
     pause(run.warm_up, interrupt)?;
-    let (start, before) = (Instant::now(), shared.slots(run.vcpus)?);
+    let (start, before, totals) = (Instant::now(), read()?, machines.totals());
     pause(run.duration, interrupt)?;
-    let (end, after) = (Instant::now(), shared.slots(run.vcpus)?);
-    let counts = running.counts();
-    shared.stop()?;
+    let (end, after, measured) = (Instant::now(), read()?, machines.totals() - totals);
+    let mut vmm = Counts::default();
+    machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
+    shared.iter().try_for_each(SharedView::stop)?;
     let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
         before.iter().zip(&after).map(|(before, after)| figure(after) - figure(before)).collect()
     };
     let total = |figure| grown(figure).iter().sum();
-    Ok(Sample {
+    let sample = Sample {
         seconds: (end - start).as_secs_f64(),
         operations: grown(|slot| slot.operations),
         slow: Some(total(|slot| slot.slow)),
         halts: total(|slot| slot.halts),
         kicks: total(|slot| slot.kicks),
         violations: after.iter().map(|slot| slot.violations).sum(),
-        vmm: sum(&counts),
-    })
+        vmm,
+        schedule: None,
+    };
+    Ok((sample, measured))
 }
 
 fn pause(duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
@@ -110,7 +129,7 @@ fn pause(duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
 }
 
 fn wait_for_all(
-    running: &Running,
+    machines: &Machines,
     shared: &SharedView<'_>,
     run: &RunSpec<'_>,
     interrupt: &Interrupt,
@@ -118,7 +137,7 @@ fn wait_for_all(
     let deadline = Instant::now() + ARRIVAL;
     loop {
         let arrived = shared.arrived()?;
-        if arrived == run.vcpus.get() || running.has_ended() {
+        if arrived == run.vcpus.get() || machines.has_one_ended() {
             return Ok(());
         }
         if interrupt.raised() {

@@ -1,12 +1,13 @@
 //! What a comparison runs: how many vCPUs on which CPUs, how often, how long.
 
-use std::{fmt, fs, str::FromStr, time::Duration};
+use std::{fmt, fs, str::FromStr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 
+use super::Contender;
 use crate::{
-    units::{CpuList, UnitError, VcpuCount},
-    vm::PvBackend,
+    sched::{PolicySpec, ScheduleSpec, log::Recording},
+    units::{CpuList, Nanos, UnitError, VcpuCount},
 };
 
 /// A plan that cannot be carried out.
@@ -126,9 +127,19 @@ pub struct Plan {
     pub warm_up: Duration,
     /// Time measured in a run.
     pub duration: Duration,
-    /// What is compared; the first is the baseline.
-    pub backends: Vec<PvBackend>,
-    /// Decides which backend begins, and the bootstrap.
+    /// What is compared.
+    pub contenders: Vec<Contender>,
+    /// Machines in each run.
+    pub vms: u32,
+    /// How many of the CPUs carry vCPUs under a schedule of ours: the first.
+    pub slots: usize,
+    /// How long a turn lasts there.
+    pub slice: Nanos,
+    /// What a replay replays.
+    pub recording: Option<Arc<Recording>>,
+    /// Keep the last run's decisions.
+    pub record: bool,
+    /// Decides which contender begins, the bootstrap, and what is random in a schedule.
     pub seed: u64,
     /// How many runs may be repeated whose guest died before its measurement:
     /// none on real CPUs, where that is a bug.
@@ -139,8 +150,8 @@ impl Plan {
     /// The order of a round's runs: forwards and backwards in turn (ABBA), so
     /// that a drift of the host falls on all alike. The seed says which way the
     /// first goes.
-    pub fn order(&self, level: usize, round: u32) -> Vec<PvBackend> {
-        let mut order = self.backends.clone();
+    pub fn order(&self, level: usize, round: u32) -> Vec<&Contender> {
+        let mut order: Vec<&Contender> = self.contenders.iter().collect();
         let first = (self.seed >> (level % 64)) & 1;
         if (first + u64::from(round)) % 2 == 1 {
             order.reverse();
@@ -150,7 +161,24 @@ impl Plan {
 
     /// Runs in all.
     pub fn total_runs(&self) -> u64 {
-        self.levels.len() as u64 * u64::from(self.runs) * self.backends.len() as u64
+        self.levels.len() as u64 * u64::from(self.runs) * self.contenders.len() as u64
+    }
+
+    /// vCPUs of all machines for each slot, at a level.
+    pub fn overcommit(&self, vcpus: VcpuCount) -> f64 {
+        f64::from(vcpus.get() * self.vms) / self.slots as f64
+    }
+
+    /// The schedule under this policy.
+    pub fn schedule(&self, policy: &PolicySpec) -> ScheduleSpec {
+        ScheduleSpec {
+            policy: policy.clone(),
+            cpus: self.cpus.cpus()[..self.slots].to_vec(),
+            slice: self.slice,
+            seed: self.seed,
+            recording: self.recording.clone(),
+            record: self.record,
+        }
     }
 }
 
@@ -188,7 +216,7 @@ fn allowed(status: &str) -> Option<CpuList> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::compare::tests::pair, *};
 
     fn cpus(text: &str) -> CpuList {
         text.parse().unwrap()
@@ -244,19 +272,24 @@ mod tests {
 
     #[test]
     fn rounds_alternate_and_the_seed_says_who_begins() {
-        use PvBackend::{Off, Vmm};
+        let [off, vmm] = &pair()[..] else { panic!("a pair") };
         let plan = |seed| Plan {
             levels: vec![VcpuCount::ONE],
             cpus: cpus("0"),
             runs: 2,
             warm_up: Duration::ZERO,
             duration: Duration::from_secs(1),
-            backends: vec![Off, Vmm],
+            contenders: pair(),
+            vms: 1,
+            slots: 1,
+            slice: Nanos(1),
+            recording: None,
+            record: false,
             seed,
             repeats: 0,
         };
-        assert_eq!([plan(0).order(0, 0), plan(0).order(0, 1)], [[Off, Vmm], [Vmm, Off]]);
-        assert_eq!([plan(1).order(0, 0), plan(1).order(0, 1)], [[Vmm, Off], [Off, Vmm]]);
+        assert_eq!([plan(0).order(0, 0), plan(0).order(0, 1)], [[off, vmm], [vmm, off]]);
+        assert_eq!([plan(1).order(0, 0), plan(1).order(0, 1)], [[vmm, off], [off, vmm]]);
         assert_eq!(plan(0).total_runs(), 4);
     }
 }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use hypercalls::ports::{self, Event};
+use hypercalls::{
+    ports::{self, Event},
+    telemetry::Point,
+};
 
 use crate::units::VcpuId;
 
@@ -13,6 +16,12 @@ pub enum Call<'a> {
     LockSpinning,
     /// Wake this vCPU, or leave a pending kick.
     UnlockKick(VcpuId),
+    /// Give up the CPU, as asked.
+    Yield,
+    /// A lock was looked at long enough.
+    SpunOut,
+    /// A named place.
+    PreemptPoint(Point),
     /// End the machine with this exit status.
     Exit(u8),
     /// The calling vCPU is done, with this status (0 = well).
@@ -93,6 +102,9 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
     Some(match offset {
         ports::LOCK_SPINNING => ("lock_spinning", 4),
         ports::UNLOCK_KICK => ("unlock_kick", 4),
+        ports::PREEMPT_POINT => ("preempt_point", 4),
+        ports::YIELD => ("yield", 4),
+        ports::SPUN_OUT => ("spun_out", 4),
         ports::EXIT => ("exit", 4),
         ports::VCPU_DONE => ("vcpu_done", 4),
         ports::EVENT => ("event", 4),
@@ -129,6 +141,11 @@ pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Mis
     match offset {
         ports::LOCK_SPINNING => Ok(Call::LockSpinning),
         ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
+        ports::YIELD => Ok(Call::Yield),
+        ports::SPUN_OUT => Ok(Call::SpunOut),
+        ports::PREEMPT_POINT => {
+            Point::from_raw(value).map(Call::PreemptPoint).ok_or(misuse(Some(value)))
+        }
         ports::EXIT => Ok(Call::Exit(value as u8)),
         ports::VCPU_DONE => Ok(Call::VcpuDone(value)),
         ports::OUTPUT_PAGE => Ok(Call::OutputPage(value)),

@@ -2,10 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{
-    lab::{Comparison, LevelReport, Plan, Sample, host::HostFacts},
-    vm::PvBackend,
-};
+use crate::lab::{Comparison, Contender, LevelReport, Plan, Sample, host::HostFacts};
 
 /// Version of this document's form.
 const FORMAT: u32 = 1;
@@ -29,6 +26,10 @@ struct PlanFacts<'a> {
     warm_up: f64,
     seconds: f64,
     backends: Vec<&'static str>,
+    policies: Vec<String>,
+    vms: u32,
+    slots: usize,
+    slice_ns: u64,
     seed: u64,
 }
 
@@ -41,6 +42,7 @@ struct Level<'a> {
 
 #[derive(Serialize)]
 struct Run<'a> {
+    policy: String,
     backend: &'static str,
     round: u32,
     rate: f64,
@@ -66,7 +68,11 @@ pub fn render<W: Serialize>(
             runs: plan.runs,
             warm_up: plan.warm_up.as_secs_f64(),
             seconds: plan.duration.as_secs_f64(),
-            backends: plan.backends.iter().copied().map(PvBackend::name).collect(),
+            backends: unique(plan, |contender| contender.backend.name()),
+            policies: unique(plan, |contender| contender.policy.to_string()),
+            vms: plan.vms,
+            slots: plan.slots,
+            slice_ns: plan.slice.0,
             seed: plan.seed,
         },
         complete: !comparison.interrupted,
@@ -80,7 +86,8 @@ pub fn render<W: Serialize>(
                     .runs
                     .iter()
                     .map(|run| Run {
-                        backend: run.backend.name(),
+                        policy: run.contender.policy.to_string(),
+                        backend: run.contender.backend.name(),
                         round: run.round,
                         rate: run.sample.rate(),
                         sample: &run.sample,
@@ -92,4 +99,15 @@ pub fn render<W: Serialize>(
     let mut text = serde_json::to_string_pretty(&document)?;
     text.push('\n');
     Ok(text)
+}
+
+/// What the contenders differ in, in their order.
+fn unique<T: PartialEq>(plan: &Plan, of: impl Fn(&Contender) -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    for name in plan.contenders.iter().map(of) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
 }

@@ -4,5 +4,6 @@ pub mod boot_bench;
 pub mod json;
 mod peers;
 pub mod progress;
+pub mod schedule;
 pub mod si;
 pub mod table;

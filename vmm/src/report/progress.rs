@@ -12,9 +12,8 @@ use super::{
     table::{self, label},
 };
 use crate::{
-    lab::{LabError, LevelReport, LevelSamples, Observer, Plan, compare::Run},
+    lab::{Contender, LabError, LevelReport, LevelSamples, Observer, Plan, compare::Run},
     units::VcpuCount,
-    vm::PvBackend,
 };
 
 /// Shows progress on stderr and prints each level on stdout once it has its runs.
@@ -55,9 +54,9 @@ fn bar(runs: u64) -> ProgressBar {
 }
 
 impl Observer for Progress<'_> {
-    fn started(&mut self, vcpus: VcpuCount, backend: PvBackend, _: u32) {
+    fn started(&mut self, vcpus: VcpuCount, contender: &Contender, _: u32) {
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("{vcpus} vCPUs, {}", label(backend)));
+            bar.set_message(format!("{vcpus} vCPUs, {}", label(contender)));
         }
     }
 
@@ -74,7 +73,7 @@ impl Observer for Progress<'_> {
         match &self.bar {
             Some(bar) => bar.inc(1),
             None => {
-                let (lock, round, runs) = (label(run.backend), run.round + 1, self.plan.runs);
+                let (lock, round, runs) = (label(&run.contender), run.round + 1, self.plan.runs);
                 let rate = si(run.sample.rate());
                 // Nobody to tell is no reason to stop.
                 let _ = writeln!(
@@ -87,7 +86,7 @@ impl Observer for Progress<'_> {
 
     fn level(&mut self, samples: &LevelSamples) {
         let report = LevelReport::new(self.plan, samples);
-        self.print(&format!("{}\n", table::level(&report, &self.plan.cpus)));
+        self.print(&format!("{}\n", table::level(&report, self.plan)));
     }
 }
 

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use super::si::{percent, ratio, si};
 use crate::{
     lab::{
-        LevelReport,
-        analysis::{Contrast, Row, Verdict},
+        Contender, LevelReport, Plan,
+        analysis::{Contrast, Row, ScheduleRow, Verdict},
         host::HostFacts,
-        stats::{ENOUGH, Estimate},
+        stats::{ENOUGH, Estimate, Fairness},
     },
-    units::CpuList,
+    sched::policy::Hits,
     vm::PvBackend,
 };
 
@@ -28,8 +28,73 @@ pub struct Heading {
 /// Share of the CPUs' time in others' hands that is worth a word.
 const BUSY: f64 = 0.1;
 
+/// Which columns a table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Columns {
+    /// The host's scheduler decides: what preemptions hit is not known.
+    Plain,
+    /// A schedule of ours does, and counts them.
+    Scheduled,
+}
+
+impl Columns {
+    /// The columns for a plan.
+    pub fn of(plan: &Plan) -> Self {
+        match plan.contenders.iter().all(|contender| contender.policy.is_host()) {
+            true => Columns::Plain,
+            false => Columns::Scheduled,
+        }
+    }
+
+    /// Width of the column of names.
+    const fn names(self) -> usize {
+        match self {
+            Columns::Plain => 9,
+            Columns::Scheduled => 26,
+        }
+    }
+
+    fn tail(self) -> String {
+        match self {
+            Columns::Plain => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
+            Columns::Scheduled => {
+                format!("{:>8}{:>8}{:>8}{:>6}", "LHP/s", "LWP/s", "wasted", "Jain")
+            }
+        }
+    }
+
+    fn tail_of(self, row: &Row) -> String {
+        let even = |pick: fn(&Fairness) -> f64, digits| {
+            row.fairness.map_or_else(dash, |fairness| format!("{:.*}", digits, pick(&fairness)))
+        };
+        let jain = even(|fairness| fairness.jain, 2);
+        match self {
+            Columns::Plain => format!(
+                "{:>8}{:>9}{jain:>6}",
+                row.slow.map_or_else(dash, percent),
+                even(|fairness| fairness.min_over_max, 3),
+            ),
+            Columns::Scheduled => {
+                let of = |text: fn(&ScheduleRow) -> String| {
+                    row.schedule.as_ref().map_or_else(dash, text)
+                };
+                format!(
+                    "{:>8}{:>8}{:>8}{jain:>6}",
+                    of(|schedule| si(schedule.lhp)),
+                    of(|schedule| si(schedule.lwp)),
+                    of(|schedule| percent(schedule.wasted)),
+                )
+            }
+        }
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
 /// Runs and host in three lines, and the columns' names.
-pub fn heading(heading: &Heading) -> String {
+pub fn heading(heading: &Heading, columns: Columns) -> String {
     let HostFacts { cpu, kvm, kernel, load_average, .. } = &heading.host;
     let load = load_average.first().map(|load| format!(", load {load:.2}")).unwrap_or_default();
     let busy = match heading.host.busy {
@@ -46,13 +111,13 @@ pub fn heading(heading: &Heading) -> String {
          {busy}\n\
          {blank:>w$}{acq:^43}{median:^15}\n\
          {lock:<w$}{n:>4}{min:>8}{max:>8}{med:>8}{avg:>8}{dev:>8}{interval:^16}\
-         {halts:>8}{kicks:>8}{slow:>8}{even:>9}{jain:>6}\n",
+         {halts:>8}{kicks:>8}{tail}\n",
         work = heading.work,
         method = heading.method,
         blank = "",
         acq = "acquisitions/s",
         median = "median,",
-        w = LOCK,
+        w = columns.names(),
         lock = "lock",
         n = "N",
         min = "Min",
@@ -63,30 +128,23 @@ pub fn heading(heading: &Heading) -> String {
         interval = "95 % interval",
         halts = "halts/s",
         kicks = "kicks/s",
-        slow = "slow",
-        even = "min/max",
-        jain = "Jain",
+        tail = columns.tail(),
     )
 }
 
-/// Width of the column of lock names.
-const LOCK: usize = 9;
-
-/// One level: a title, a row a backend, a line a contrast.
-pub fn level(report: &LevelReport, cpus: &CpuList) -> String {
+/// One level: a title, a row a contender, a line a contrast.
+pub fn level(report: &LevelReport, plan: &Plan) -> String {
+    let columns = Columns::of(plan);
     let mut text = String::new();
-    let vcpus = report.vcpus.get();
     // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "{vcpus} vCPU{} on CPU{} {cpus}: {}{}",
-        plural(vcpus as usize),
-        plural(cpus.cpus().len()),
-        ratio(report.overcommit),
-        if report.partial { " (partial: interrupted)" } else { "" }
-    );
+    let _ = writeln!(text, "{}", title(report, plan, columns));
     for row in &report.rows {
-        let _ = writeln!(text, "{}", line(row));
+        let _ = writeln!(text, "{}", line(row, columns));
+    }
+    for row in &report.rows {
+        if let Some(hits) = row.schedule.and_then(|schedule| schedule.hits) {
+            let _ = writeln!(text, "  {}", aimed(&row.contender, hits));
+        }
     }
     for contrast in &report.contrasts {
         let _ = writeln!(text, "  {}", ratios(contrast));
@@ -102,20 +160,42 @@ pub fn level(report: &LevelReport, cpus: &CpuList) -> String {
     text
 }
 
+fn title(report: &LevelReport, plan: &Plan, columns: Columns) -> String {
+    let vcpus = report.vcpus.get();
+    let machines = if plan.vms > 1 { format!("{} machines of ", plan.vms) } else { String::new() };
+    let place = match columns {
+        Columns::Plain => format!("CPU{} {}", plural(plan.cpus.cpus().len()), plan.cpus),
+        Columns::Scheduled => format!("{} slot{}", plan.slots, plural(plan.slots)),
+    };
+    format!(
+        "{machines}{vcpus} vCPU{} on {place}: {}{}",
+        plural(vcpus as usize),
+        ratio(report.overcommit),
+        if report.partial { " (partial: interrupted)" } else { "" }
+    )
+}
+
+fn aimed(contender: &Contender, Hits { hits, misses }: Hits) -> String {
+    let looks = hits + misses;
+    format!(
+        "{}: {hits} preemptions, all of what was aimed at; {looks} looks for them",
+        label(contender)
+    )
+}
+
 fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn line(row: &Row) -> String {
-    let dash = || "-".to_owned();
+fn line(row: &Row, columns: Columns) -> String {
     let rate = &row.rate;
     let within = rate
         .median
         .interval
         .map_or_else(dash, |within| format!("{:>6} .. {:<6}", si(within.low), si(within.high)));
     format!(
-        "  {:<w$}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{within:^16}{:>8}{:>8}{:>8}{:>9}{:>6}",
-        label(row.backend),
+        "  {:<w$}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{within:^16}{:>8}{:>8}{}",
+        label(&row.contender),
         rate.count,
         si(rate.min),
         si(rate.max),
@@ -124,15 +204,21 @@ fn line(row: &Row) -> String {
         rate.stddev.map_or_else(dash, si),
         si(row.halts),
         si(row.kicks),
-        row.slow.map_or_else(dash, percent),
-        row.fairness.map_or_else(dash, |fairness| format!("{:.3}", fairness.min_over_max)),
-        row.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
-        w = LOCK - 2,
+        columns.tail_of(row),
+        w = columns.names() - 2,
     )
 }
 
+/// A contender as the table calls it.
+pub fn label(contender: &Contender) -> String {
+    match contender.policy.is_host() {
+        true => lock(contender.backend).to_owned(),
+        false => format!("{} {}", contender.policy, lock(contender.backend)),
+    }
+}
+
 /// A lock as its users call it.
-pub const fn label(backend: PvBackend) -> &'static str {
+const fn lock(backend: PvBackend) -> &'static str {
     match backend {
         PvBackend::Off => "native",
         PvBackend::Vmm => "pv",
@@ -142,7 +228,7 @@ pub const fn label(backend: PvBackend) -> &'static str {
 
 /// What a contrast says, in words that its intervals bear out.
 fn conclusion(contrast: &Contrast) -> String {
-    let pv = label(contrast.backend);
+    let pv = lock(contrast.contender.backend);
     let times = contrast.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
     match contrast.verdict {
         Verdict::PvWins => format!("{pv} beats native{times}: intervals apart"),
@@ -162,14 +248,15 @@ fn conclusion(contrast: &Contrast) -> String {
 
 /// The ratios behind a conclusion, with their intervals.
 fn ratios(contrast: &Contrast) -> String {
-    let pv = label(contrast.backend);
+    let (pv, policy) = (lock(contrast.contender.backend), &contrast.contender.policy);
+    let under = if policy.is_host() { String::new() } else { format!("{policy}: ") };
     let parts: Vec<String> = [("medians", contrast.ratio), ("pairs", contrast.paired)]
         .into_iter()
         .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
         .collect();
     match parts.is_empty() {
-        true => format!("{pv}/native has no ratio: native did nothing"),
-        false => format!("{pv}/native {}", parts.join(", ")),
+        true => format!("{under}{pv}/native has no ratio: native did nothing"),
+        false => format!("{under}{pv}/native {}", parts.join(", ")),
     }
 }
 
@@ -183,10 +270,13 @@ fn with_interval(estimate: &Estimate) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
-        lab::stats::{Fairness, Interval, Summary},
-        units::VcpuCount,
+        lab::stats::{Interval, Summary},
+        sched::PolicySpec,
+        units::{Nanos, VcpuCount},
     };
 
     fn row(backend: PvBackend, median: f64) -> Row {
@@ -194,25 +284,49 @@ mod tests {
         let median = Estimate { value: median, interval: Some(interval) };
         let (min, max, mean) = (interval.low, interval.high, median.value);
         Row {
-            backend,
+            contender: under(PolicySpec::host(), backend),
             rate: Summary { count: 10, min, max, median, mean, stddev: Some(12_345.0) },
             halts: 1234.0,
             kicks: 999_999.0,
             slow: Some(0.999),
             fairness: Some(Fairness { min_over_max: 0.5, jain: 0.987 }),
+            schedule: None,
             violations: 0,
+        }
+    }
+
+    fn under(policy: PolicySpec, backend: PvBackend) -> Contender {
+        Contender { policy, backend }
+    }
+
+    fn plan(policies: &[PolicySpec]) -> Plan {
+        Plan {
+            levels: Vec::new(),
+            cpus: "0-1".parse().unwrap(),
+            runs: 10,
+            warm_up: Duration::ZERO,
+            duration: Duration::ZERO,
+            contenders: Contender::all(policies, &[PvBackend::Off, PvBackend::Vmm]),
+            vms: 1,
+            slots: 2,
+            slice: Nanos::millis(4),
+            recording: None,
+            record: false,
+            seed: 1,
+            repeats: 0,
         }
     }
 
     fn report() -> LevelReport {
         let interval = Some(Interval { low: 30.0, high: 60.0 });
         let ratio = Some(Estimate { value: 48.2, interval });
-        let backend = PvBackend::Vmm;
+        let (backend, verdict) = (PvBackend::Vmm, Verdict::PvWins);
+        let contender = under(PolicySpec::host(), backend);
         LevelReport {
             vcpus: VcpuCount::try_from(3).unwrap(),
             overcommit: 1.5,
             rows: vec![row(PvBackend::Off, 7_800.0), row(backend, 123_456_789.0)],
-            contrasts: vec![Contrast { backend, ratio, paired: ratio, verdict: Verdict::PvWins }],
+            contrasts: vec![Contrast { contender, ratio, paired: ratio, verdict }],
             partial: false,
         }
     }
@@ -230,11 +344,13 @@ mod tests {
 
     #[test]
     fn rows_line_up_under_the_columns_within_110_characters() {
-        let heading =
-            heading(&Heading { work: "work".into(), method: "method".into(), host: facts() });
+        let heading = heading(
+            &Heading { work: "work".into(), method: "method".into(), host: facts() },
+            Columns::Plain,
+        );
         assert!(heading.contains("note    others took 25.0 % of these CPUs"), "{heading}");
         let columns = heading.lines().last().unwrap();
-        let text = level(&report(), &"0-1".parse().unwrap());
+        let text = level(&report(), &plan(&[PolicySpec::host()]));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "3 vCPUs on CPUs 0-1: 1.50x");
         assert_eq!(lines[1].chars().count(), columns.chars().count());
@@ -262,8 +378,35 @@ mod tests {
         let mut report = report();
         report.rows[1].violations = 3;
         report.partial = true;
-        let text = level(&report, &"1".parse().unwrap());
+        let text = level(&report, &plan(&[PolicySpec::host()]));
         assert!(text.contains("BROKEN: mutual exclusion failed 3 times"));
-        assert!(text.starts_with("3 vCPUs on CPU 1: 1.50x (partial: interrupted)"));
+        assert!(text.starts_with("3 vCPUs on CPUs 0-1: 1.50x (partial: interrupted)"));
+    }
+
+    #[test]
+    fn scheduled_rows_show_what_preemptions_hit() {
+        let policy: PolicySpec = "lhp:10,20ms".parse().unwrap();
+        let plan = plan(std::slice::from_ref(&policy));
+        let mut report = report();
+        for row in &mut report.rows {
+            row.contender.policy = policy.clone();
+            let hits = Some(Hits { hits: 9, misses: 91 });
+            row.schedule = Some(ScheduleRow { lhp: 9.5, lwp: 0.0, wasted: 0.123, hits });
+        }
+        report.contrasts[0].contender.policy = policy;
+        let heading = heading(
+            &Heading { work: "work".into(), method: "method".into(), host: facts() },
+            Columns::of(&plan),
+        );
+        let text = level(&report, &plan);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "3 vCPUs on 2 slots: 1.50x");
+        let columns = heading.lines().last().unwrap();
+        assert_eq!(lines[1].chars().count(), columns.chars().count());
+        assert!(lines[1].contains("12.3 %"), "{text}");
+        assert!(
+            text.contains("lhp:10,20ms native: 9 preemptions, all of what was aimed at; 100 looks")
+        );
+        assert!(text.contains("lhp:10,20ms: pv/native 48.2x"));
     }
 }

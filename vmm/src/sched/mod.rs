@@ -8,11 +8,13 @@
 pub mod core;
 #[cfg(test)]
 mod core_tests;
+pub mod driver;
 pub mod event;
 pub mod log;
 pub mod policy;
 pub mod truth;
 
 pub use core::{Core, Member};
+pub use driver::{Driver, Lines, SchedReport, ScheduleSpec};
 pub use event::{Action, Blind, Doing, Event, LockId, Look, Mode, VcpuIndex, Witness};
 pub use policy::{Policy, PolicySpec};

@@ -63,6 +63,27 @@ pub struct Totals {
     pub next_off_ns: u64,
 }
 
+impl std::ops::Sub for Totals {
+    type Output = Totals;
+
+    fn sub(self, before: Totals) -> Totals {
+        Totals {
+            grants: self.grants - before.grants,
+            preemptions: self.preemptions - before.preemptions,
+            lhp: self.lhp - before.lhp,
+            lwp: self.lwp - before.lwp,
+            queued: self.queued - before.queued,
+            unknown: self.unknown - before.unknown,
+            forced: self.forced - before.forced,
+            injected: self.injected - before.injected,
+            yields: self.yields - before.yields,
+            wasted_spin_ns: self.wasted_spin_ns - before.wasted_spin_ns,
+            holders_off_ns: self.holders_off_ns - before.holders_off_ns,
+            next_off_ns: self.next_off_ns - before.next_off_ns,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Open {
     at: Nanos,

@@ -1,14 +1,14 @@
 //! What the vCPU threads of one machine share.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
 };
 
 use hypercalls::latch::{Kick, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::End;
+use super::{End, Gate};
 use crate::{
     clock::Moment,
     kvm::{KvmVm, futex},
@@ -32,6 +32,8 @@ pub struct Board {
     pub vm: KvmVm,
     /// Its devices.
     pub devices: Devices,
+    /// The schedule, if it is not the host's alone.
+    pub gate: Option<Arc<dyn Gate>>,
     latches: Box<[OwnLine]>,
     counters: Box<[VcpuCounters]>,
     stopping: AtomicBool,
@@ -43,10 +45,17 @@ pub struct Board {
 
 impl Board {
     /// A board for `vcpus` threads; `ended` is written at the machine's end.
-    pub fn new(vm: KvmVm, devices: Devices, vcpus: VcpuCount, ended: EventFd) -> Self {
+    pub fn new(
+        vm: KvmVm,
+        devices: Devices,
+        vcpus: VcpuCount,
+        ended: EventFd,
+        gate: Option<Arc<dyn Gate>>,
+    ) -> Self {
         Self {
             vm,
             devices,
+            gate,
             latches: vcpus.ids().map(|_| OwnLine::default()).collect(),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
             stopping: AtomicBool::new(false),
@@ -88,8 +97,13 @@ impl Board {
             return;
         }
         counters.parked.bump();
-        while latch.is_parked() && !self.stopping() {
-            futex::wait(latch.word(), hypercalls::latch::PARKED);
+        match &self.gate {
+            Some(gate) => gate.halt(id),
+            None => {
+                while latch.is_parked() && !self.stopping() {
+                    futex::wait(latch.word(), hypercalls::latch::PARKED);
+                }
+            }
         }
         latch.unpark();
     }
@@ -105,7 +119,10 @@ impl Board {
         match latch.kick() {
             Kick::Wake => {
                 counters.woke_parked.bump();
-                futex::wake_one(latch.word());
+                match &self.gate {
+                    Some(gate) => gate.kick(target, id),
+                    None => futex::wake_one(latch.word()),
+                }
                 return;
             }
             Kick::LeftPending => counters.left_pending.bump(),
@@ -114,6 +131,9 @@ impl Board {
         // Not parked here: it runs, or it waits in HLT with interrupts on.
         if self.vm.kick_halted(target) {
             counters.kick_msi.bump();
+            if let Some(gate) = &self.gate {
+                gate.kick_halted(target);
+            }
         }
     }
 
@@ -129,6 +149,9 @@ impl Board {
         for OwnLine(latch) in &self.latches {
             latch.kick();
             futex::wake_one(latch.word());
+        }
+        if let Some(gate) = &self.gate {
+            gate.stop();
         }
     }
 

@@ -2,10 +2,12 @@
 //! ([`thread`]).
 
 pub mod board;
+pub mod gate;
 pub mod step;
 pub mod thread;
 
 pub use board::Board;
+pub use gate::Gate;
 
 use std::fmt;
 

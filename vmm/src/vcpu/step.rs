@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use hypercalls::ports::Event;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Board, Cause, End};
+use super::{Board, Cause, End, Gate};
 use crate::{
     kvm::Exit,
     machine::{
@@ -21,6 +21,8 @@ use crate::{
 pub enum Next {
     /// Enter the guest again. Pending port input completes there.
     Resume,
+    /// A signal ended the run: enter again, unless a schedule has other plans.
+    Interrupted,
     /// This vCPU is done.
     Leave,
     /// The machine ends.
@@ -47,7 +49,8 @@ pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
             data.fill(0);
             Next::Resume
         }
-        Exit::MmioWrite | Exit::Interrupted => Next::Resume,
+        Exit::MmioWrite => Next::Resume,
+        Exit::Interrupted => Next::Interrupted,
         Exit::Halt => {
             board.vcpu_done(0);
             Next::Leave
@@ -70,6 +73,9 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
     match hypercall::decode_write(offset, width, data) {
         Ok(Call::LockSpinning) => board.lock_spinning(id),
         Ok(Call::UnlockKick(target)) => board.unlock_kick(id, target),
+        Ok(Call::Yield) => scheduled(board, |gate| gate.yielded(id)),
+        Ok(Call::SpunOut) => scheduled(board, |gate| gate.spun_out(id)),
+        Ok(Call::PreemptPoint(point)) => scheduled(board, |gate| gate.point(id, point)),
         Ok(Call::Stdout(bytes)) => return write_out(&board.devices.stdout, bytes),
         Ok(Call::Stderr(bytes)) => return write_out(&board.devices.stderr, bytes),
         Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
@@ -84,6 +90,13 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
         Err(misuse) => count(board, id, misuse),
     }
     Next::Resume
+}
+
+/// A call that means something to a schedule alone.
+fn scheduled(board: &Board, call: impl FnOnce(&dyn Gate)) {
+    if let Some(gate) = &board.gate {
+        call(gate.as_ref());
+    }
 }
 
 fn write_out(output: &Output, bytes: &[u8]) -> Next {

@@ -35,20 +35,39 @@ fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
         return fail(&vcpu, board, Cause::Kvm(error));
     }
     let id = vcpu.id();
+    if let Some(gate) = &board.gate
+        && let Err(error) = gate.enter(id)
+    {
+        return fail(&vcpu, board, Cause::Kvm(KvmError::Signal(error)));
+    }
+    drive(&mut vcpu, board);
+    if let Some(gate) = &board.gate {
+        gate.leave(id);
+    }
+}
+
+fn drive(vcpu: &mut Vcpu, board: &Board) {
+    let id = vcpu.id();
     let counters = board.counters(id);
     while !board.stopping() {
         let next = match vcpu.run() {
             Ok(exit) => {
                 counters.exits.bump();
+                if let Some(gate) = &board.gate {
+                    gate.came_out(id);
+                }
                 step::handle(board, id, exit)
             }
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
+        if let (Next::Interrupted, Some(gate)) = (&next, &board.gate) {
+            gate.interrupted(id, vcpu);
+        }
         match next {
-            Next::Resume => {}
+            Next::Resume | Next::Interrupted => {}
             Next::Leave => return,
             Next::End(end) => return board.finish(end),
-            Next::Fail(cause) => return fail(&vcpu, board, cause),
+            Next::Fail(cause) => return fail(vcpu, board, cause),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use hypercalls::ports;
+use hypercalls::{payload::TELEMETRY_GPA, ports};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -25,16 +25,22 @@ use crate::{
     },
     guest::{
         initrd::InitrdSource,
+        linux,
         payload::{PAYLOAD_ELF, SharedView},
     },
-    kvm::{KvmVm, Vcpu, Wiring, stats::VcpuStats},
+    kvm::{
+        KvmVm, Vcpu, Wiring,
+        stats::{Blocking, VcpuStats},
+        vcpu::TscClock,
+    },
     machine::{
         Devices, EventLog, FirstMisuse,
         channel::{Output, StdinChannel},
         serial::SerialPort,
     },
+    sched::{Driver, Lines, driver::Translate},
     units::{Gpa, VcpuCount, VcpuId},
-    vcpu::Board,
+    vcpu::{Board, Gate},
 };
 
 /// A machine with its guest loaded, not yet started.
@@ -59,6 +65,7 @@ impl<'a> Vm<'a> {
             vcpus: spec.vcpus,
             tsc_deadline: vm.has_tsc_deadline(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
+            telemetry: spec.telemetry,
         };
         let vcpus = spec
             .vcpus
@@ -80,8 +87,44 @@ impl<'a> Vm<'a> {
         (self.vm, self.vcpus)
     }
 
-    /// Starts its vCPUs.
+    /// Starts its vCPUs; the host's scheduler decides when they run.
     pub fn start(self, console: Console) -> Result<Running, VmError> {
+        self.start_behind(console, None)
+    }
+
+    /// Starts them as machine number `vm` of a schedule.
+    pub fn start_in(
+        self,
+        console: Console,
+        schedule: &Arc<Driver>,
+        vm: usize,
+    ) -> Result<Running, VmError> {
+        let lines = self.spec.telemetry.then(|| self.lines()).transpose()?;
+        let blocking = match self.spec.guest {
+            GuestSpec::Linux { .. } => {
+                self.vcpus.iter().map(Blocking::open).collect::<Result<Option<Vec<_>>, _>>()?
+            }
+            // Its vCPUs cannot execute HLT.
+            GuestSpec::Payload(_) => None,
+        };
+        let gate = schedule.gate(vm, lines, blocking);
+        self.start_behind(console, Some(gate))
+    }
+
+    fn lines(&self) -> Result<Lines, VmError> {
+        let (base, translate): (Gpa, Translate) = match self.spec.guest {
+            GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address),
+            GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |address| Some(Gpa(address))),
+        };
+        let clock = self.vcpus.first().map_or(Ok(TscClock::default()), Vcpu::tsc_clock)?;
+        Ok(Lines::new(self.vm.memory().clone(), base, translate, clock))
+    }
+
+    fn start_behind(
+        self,
+        console: Console,
+        gate: Option<Arc<dyn Gate>>,
+    ) -> Result<Running, VmError> {
         let Self { spec, vm, vcpus } = self;
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt } = console;
         let signals = Signals::new()?;
@@ -99,7 +142,7 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let board = Arc::new(Board::new(vm, devices, spec.vcpus, copy(&signals.ended)?));
+        let board = Arc::new(Board::new(vm, devices, spec.vcpus, copy(&signals.ended)?, gate));
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {

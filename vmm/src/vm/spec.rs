@@ -89,6 +89,8 @@ pub struct MachineSpec {
     pub pv: PvBackend,
     /// Host CPUs that the vCPU threads may use; None leaves them as they are.
     pub affinity: Option<CpuList>,
+    /// Have the guest say what it does with locks.
+    pub telemetry: bool,
     /// Keep KVM's own counters for the report.
     pub kvm_stats: bool,
 }

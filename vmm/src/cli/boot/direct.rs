@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     os::fd::AsFd,
     path::Path,
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -18,8 +19,10 @@ use crate::{
         terminal::{RawTerminal, interrupt_descriptor},
     },
     kvm::KvmKind,
+    report::schedule::in_a_line,
+    sched::{Driver, SchedReport},
     vcpu::End,
-    vm::{Console, Input, Report, Vm, sum},
+    vm::{Console, Input, Report, Running, Vm, sum},
 };
 
 /// Exit status when the reader of the output is gone: 128 + SIGPIPE.
@@ -29,27 +32,62 @@ const OUTPUT_CLOSED: u8 = 141;
 pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     host::check_direct(GuestClass::Linux, KvmKind::detect())?;
     let spec = plan.machine()?;
-    let vm = Vm::build(&spec)?;
+    let schedule = plan.schedule()?;
+    let record = plan.schedule_file()?;
+    let vms = plan.vms() as usize;
+    let driver = Driver::new(&schedule, &vec![spec.vcpus.get(); vms]);
+    let built = (0..vms).map(|_| Vm::build(&spec)).collect::<Result<Vec<_>, _>>()?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter().context("cannot put the terminal into raw mode")?
     } else {
         None
     };
-    let running = vm.start(console(plan, terminal.is_some())?)?;
-    let report = running.wait()?;
+    let mut running = Vec::new();
+    for (ix, vm) in built.into_iter().enumerate() {
+        let console = console(plan, ix, terminal.is_some())?;
+        running.push(match &driver {
+            Some(driver) => vm.start_in(console, driver, ix)?,
+            None => vm.start(console)?,
+        });
+    }
+    let reports = wait_for_all(running)?;
     drop(terminal);
+    let schedule = driver.map(|driver| driver.report());
     if let Some(file) = &plan.stats {
-        write_stats(file, &report)
+        write_stats(file, &reports, schedule.as_ref())
             .with_context(|| format!("cannot write --stats {}", file.display()))?;
     }
-    if let Some(complaint) = report.complaint() {
+    for complaint in reports.iter().filter_map(Report::complaint) {
         eprintln!("pvticket: {complaint}");
     }
-    exit_status(plan, report.end)
+    if let Some(schedule) = schedule {
+        eprintln!("pvticket: {}", in_a_line(&schedule));
+        if let Some(file) = record {
+            file.write(&schedule.recording)?;
+        }
+    }
+    let mut worst = 0;
+    for report in reports {
+        worst = exit_status(plan, report.end)?.max(worst);
+    }
+    Ok(worst)
 }
 
-fn console(plan: &Plan, raw_keys: bool) -> io::Result<Console> {
+/// Serves every machine's input until all have ended.
+fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
+    thread::scope(|scope| {
+        let waiting: Vec<_> =
+            running.into_iter().map(|running| scope.spawn(|| running.wait())).collect();
+        let reports = waiting.into_iter().map(|thread| match thread.join() {
+            Ok(report) => Ok(report?),
+            Err(_) => bail!("a machine's event loop failed"),
+        });
+        reports.collect()
+    })
+}
+
+fn console(plan: &Plan, vm: usize, raw_keys: bool) -> io::Result<Console> {
     let (stdout, stderr) = (output(io::stdout())?, output(io::stderr())?);
     // With a command stdout is the command's alone; what the kernel has to say
     // goes where diagnostics go.
@@ -58,7 +96,8 @@ fn console(plan: &Plan, raw_keys: bool) -> io::Result<Console> {
         Mode::Shell | Mode::OwnInit => output(io::stdout())?,
     };
     Ok(Console {
-        input: Input::stdin(),
+        // Of several machines the first reads it.
+        input: if vm == 0 { Input::stdin() } else { None },
         target: plan.input_target(),
         raw_keys,
         com1,
@@ -88,9 +127,23 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     }
 }
 
-fn write_stats(file: &Path, report: &Report) -> io::Result<()> {
+fn write_stats(file: &Path, reports: &[Report], schedule: Option<&SchedReport>) -> io::Result<()> {
+    let mut machines = reports.iter().map(stats_of);
+    let mut stats = machines.next().unwrap_or_default();
+    if reports.len() > 1 {
+        stats["other_machines"] = machines.collect();
+    }
+    if let Some(schedule) = schedule {
+        stats["schedule"] = json!(schedule);
+    }
+    let mut text = serde_json::to_string_pretty(&stats)?;
+    text.push('\n');
+    std::fs::write(file, text)
+}
+
+fn stats_of(report: &Report) -> serde_json::Value {
     let at_guest_read = report.at_counters_read.as_deref();
-    let stats = json!({
+    json!({
         "ran_ns": report.ran.0,
         "init_after_ns": report.init_after.map(|nanos| nanos.0),
         "init_at_monotonic_ns": report.init_at.map(|moment| moment.reading().0),
@@ -103,8 +156,5 @@ fn write_stats(file: &Path, report: &Report) -> io::Result<()> {
             "vcpus": counts,
         })),
         "kvm": report.kvm,
-    });
-    let mut text = serde_json::to_string_pretty(&stats)?;
-    text.push('\n');
-    std::fs::write(file, text)
+    })
 }

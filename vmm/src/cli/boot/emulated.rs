@@ -8,6 +8,7 @@ use super::plan::{Mode, Plan};
 use crate::{
     cli::{inside::Inside, terminal::RawTerminal},
     emulated::{Errand, StdinMode},
+    units::ByteSize,
     vm::check_guest,
 };
 
@@ -44,7 +45,9 @@ fn inside(plan: &Plan) -> Inside {
     if let Some(append) = &plan.append {
         args.extend(["--append".into(), append.into()]);
     }
-    let mut inside = Inside::new(args, plan.mem).with_kernel(&plan.kernel);
+    let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
+    let mut inside = Inside::new(args, memory).with_kernel(&plan.kernel);
+    inside = plan.schedule.pass_on(inside);
     if let Some(busybox) = &plan.busybox {
         inside = inside.with_busybox(busybox);
     }

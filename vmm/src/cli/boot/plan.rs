@@ -14,12 +14,15 @@ use crate::{
     cli::{
         Usage,
         host::{self, Choice, GuestClass, Place},
+        schedule::{RecordFile, ScheduleArgs},
     },
     guest::{
         artifacts, initrd,
         linux::{BASE_CMDLINE, OUR_INIT},
     },
     kvm::KvmKind,
+    lab::plan::resolve_cpus,
+    sched::{PolicySpec, ScheduleSpec},
     units::{ByteSize, VcpuCount},
     vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
 };
@@ -50,6 +53,8 @@ pub(super) struct Plan {
     pub(super) choice: Choice,
     pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
+    pub(super) policy: PolicySpec,
+    pub(super) schedule: ScheduleArgs,
 }
 
 impl Plan {
@@ -71,7 +76,13 @@ impl Plan {
             (Mode::Command | Mode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
+        args.schedule.check()?;
+        if args.schedule.vms > 1 && mode != Mode::Command {
+            return Err(Usage("--vms: several machines need a command to run".into()).into());
+        }
         Ok(Self {
+            policy: args.schedule.policy()?,
+            schedule: args.schedule,
             kernel,
             initrd,
             busybox,
@@ -111,6 +122,30 @@ impl Plan {
         }
     }
 
+    /// Machines, all alike.
+    pub(super) fn vms(&self) -> u32 {
+        self.schedule.vms
+    }
+
+    /// Where the schedule's decisions go.
+    pub(super) fn schedule_file(&self) -> anyhow::Result<Option<RecordFile>> {
+        self.schedule.record.as_deref().map(RecordFile::open).transpose()
+    }
+
+    /// Who decides when vCPUs run.
+    pub(super) fn schedule(&self) -> anyhow::Result<ScheduleSpec> {
+        let cpus = resolve_cpus(None).map_err(|error| Usage(error.to_string()))?;
+        let slots = self.schedule.slots(&cpus)?;
+        Ok(ScheduleSpec {
+            policy: self.policy.clone(),
+            cpus: cpus.cpus()[..slots].to_vec(),
+            slice: self.schedule.slice,
+            seed: self.schedule.seed,
+            recording: self.schedule.recording()?,
+            record: self.schedule.record.is_some(),
+        })
+    }
+
     /// The machine.
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
         let term = env::var_os("TERM");
@@ -131,6 +166,7 @@ impl Plan {
                 cmdline: self.cmdline(),
             },
             pv: self.pv,
+            telemetry: !self.policy.is_host(),
             affinity: None,
             kvm_stats: self.stats.is_some(),
         })
@@ -150,6 +186,10 @@ impl fmt::Display for Plan {
         row("vcpus", &self.cpus)?;
         row("memory", &self.mem)?;
         row("pv", &self.pv)?;
+        if self.schedule.vms > 1 {
+            row("machines", &self.schedule.vms)?;
+        }
+        row("policy", &self.policy)?;
         let place = match self.choice.place {
             Place::Direct => "direct",
             Place::Emulated => "emulated",

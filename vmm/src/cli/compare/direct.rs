@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 use super::plan::{Resolved, Workload};
 use crate::{
-    cli::INTERRUPTED,
+    cli::{INTERRUPTED, schedule::RecordFile},
     lab::{
         Cell, Comparison, Interrupt, LevelReport, LinuxCell, PayloadCell, Plan, compare::compare,
         host::HostFacts,
@@ -18,7 +18,7 @@ use crate::{
     report::{
         json,
         progress::Progress,
-        table::{self, Heading},
+        table::{self, Columns, Heading},
     },
 };
 
@@ -26,15 +26,19 @@ use crate::{
 pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let plan = resolved.plan()?;
     let json = resolved.args.json.as_ref().map(open).transpose()?;
+    let record = resolved.args.schedule.record.as_deref().map(RecordFile::open).transpose()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let facts = HostFacts::gather(&plan.cpus);
     let comparison = {
         let mut progress = Progress::new(&plan);
-        progress.print(&table::heading(&heading(resolved, &plan, &facts)));
+        progress.print(&table::heading(&heading(resolved, &plan, &facts), Columns::of(&plan)));
         compare(&plan, cell(&resolved.workload).as_ref(), &interrupt, &mut progress)?
     };
     if let Some((path, file)) = json {
         store(path, file, &json::render(&facts, &resolved.workload, &plan, &comparison)?)?;
+    }
+    if let Some((file, last)) = record.zip(comparison.last_schedule()) {
+        file.write(&last.recording)?;
     }
     finish(&plan, &comparison)
 }
@@ -65,8 +69,12 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
         true => String::new(),
         false => format!(" (after {} s of warm-up)", plan.warm_up.as_secs_f64()),
     };
+    let turns = match Columns::of(plan) {
+        Columns::Plain => String::new(),
+        Columns::Scheduled => format!("; turns of {}, seed {}", plan.slice, plan.seed),
+    };
     let method = format!(
-        "{} runs of {} s each{warm_up}, alternating, each on a fresh machine; CPU{} {}",
+        "{} runs of {} s each{warm_up}, alternating, each on fresh machines; CPU{} {}{turns}",
         plan.runs,
         plan.duration.as_secs_f64(),
         if plan.cpus.cpus().len() == 1 { "" } else { "s" },

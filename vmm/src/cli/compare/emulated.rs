@@ -18,6 +18,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
         Workload::Payload { .. } => ByteSize(hypercalls::payload::MEMORY),
         Workload::Linux { .. } => LinuxCell::MEMORY,
     };
+    let memory = ByteSize(memory.0.saturating_mul(args.schedule.vms.into()));
     let mut inside = Inside::new(arguments(resolved), memory);
     inside = match &resolved.workload {
         Workload::Payload { .. } => inside.with_args(["--guest", "payload"]),
@@ -28,6 +29,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let (Workload::Payload { spin_threshold, .. } | Workload::Linux { spin_threshold, .. }) =
         &resolved.workload;
     inside = inside.with_args(["--spin-threshold", &spin_threshold.to_string()]);
+    inside = args.schedule.pass_on(inside);
     if let Some(json) = &args.json {
         inside = inside.with_result("--json", json);
     }
@@ -55,7 +57,6 @@ fn arguments(resolved: &Resolved) -> Vec<OsString> {
         ("--runs", resolved.runs.to_string()),
         ("--critical", args.critical.to_string()),
         ("--think", args.think.to_string()),
-        ("--seed", args.seed.to_string()),
     ] {
         arguments.extend([option.to_owned(), value]);
     }

@@ -13,7 +13,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        LinuxCell, Plan,
+        Contender, LinuxCell, Plan,
         plan::{self, PlanError},
     },
     vm::PvBackend,
@@ -56,6 +56,7 @@ pub(super) enum Workload {
 
 impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
+        args.schedule.check()?;
         let class = match args.guest {
             Guest::Payload => GuestClass::Payload,
             Guest::Linux => GuestClass::Linux,
@@ -81,10 +82,12 @@ impl Resolved {
     }
 
     /// The plan on this host's CPUs.
-    pub(super) fn plan(&self) -> Result<Plan, Usage> {
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let usage = |error: PlanError| Usage(error.to_string());
         let cpus = plan::resolve_cpus(self.args.cpus.clone()).map_err(usage)?;
+        let schedule = &self.args.schedule;
         Ok(Plan {
+            slots: schedule.slots(&cpus)?,
             levels: plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?,
             cpus,
             runs: self.runs,
@@ -93,8 +96,12 @@ impl Resolved {
                 Workload::Linux { .. } => Duration::ZERO,
             },
             duration: self.duration,
-            backends: self.backends.clone(),
-            seed: self.args.seed,
+            contenders: Contender::all(&schedule.policies(), &self.backends),
+            vms: schedule.vms,
+            slice: schedule.slice,
+            recording: schedule.recording()?,
+            record: schedule.record.is_some(),
+            seed: schedule.seed,
             repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
         })
     }

@@ -3,4 +3,5 @@
 pub mod advice;
 pub mod clock;
 pub mod spawn;
+pub mod timer;
 pub mod tsc;

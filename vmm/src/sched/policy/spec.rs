@@ -25,8 +25,11 @@ pub struct Registered {
     pub usage: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
-    make: fn(&Setup<'_>, &Args) -> Result<Option<Box<dyn Policy>>, String>,
+    make: fn(&Setup<'_>, &Args) -> Made,
 }
+
+/// A policy, none for the host's own scheduling, or what is wrong with the arguments.
+type Made = Result<Option<Box<dyn Policy>>, String>;
 
 /// Makes a policy's box, or none for the host's own scheduling.
 macro_rules! policy {
@@ -35,7 +38,7 @@ macro_rules! policy {
     };
 }
 
-fn boxed(policy: impl Policy + 'static) -> Result<Option<Box<dyn Policy>>, String> {
+fn boxed(policy: impl Policy + 'static) -> Made {
     Ok(Some(Box::new(policy)))
 }
 
@@ -90,11 +93,7 @@ pub const POLICIES: [Registered; 12] = [
     }),
 ];
 
-fn inject(
-    setup: &Setup<'_>,
-    args: &Args,
-    target: Target,
-) -> Result<Option<Box<dyn Policy>>, String> {
+fn inject(setup: &Setup<'_>, args: &Args, target: Target) -> Made {
     boxed(Inject::new(setup, target, args.rate(0)?, args.get(1, Inject::HOLD)?))
 }
 

@@ -1,0 +1,37 @@
+//! A schedule's account in words.
+
+use std::fmt::Write;
+
+use crate::{sched::SchedReport, units::Nanos};
+
+/// One line: preemptions, what they hit, what they cost.
+pub fn in_a_line(report: &SchedReport) -> String {
+    let totals = &report.totals;
+    let mut text = format!(
+        "schedule: {} preemptions, {} of lock holders, {} of the next in line; {} of spinning for \
+         who was preempted",
+        totals.preemptions,
+        totals.lhp,
+        totals.lwp,
+        Nanos(totals.wasted_spin_ns),
+    );
+    // Writing to a String cannot fail.
+    if let Some(hits) = report.hits {
+        let _ = write!(text, "; {} hits, {} other looks", hits.hits, hits.misses);
+    }
+    if totals.yields > 0 {
+        let _ = write!(text, "; {} yields", totals.yields);
+    }
+    if let Some(divergence) = report.divergence {
+        let _ = write!(
+            text,
+            "; replayed {} of {} turns, {} skipped, {} ended early, {} late",
+            divergence.replayed,
+            divergence.recorded,
+            divergence.skipped,
+            divergence.early,
+            divergence.late
+        );
+    }
+    text
+}

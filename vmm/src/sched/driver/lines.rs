@@ -1,0 +1,202 @@
+//! Telemetry as the VMM reads it: what a vCPU does with locks at this moment.
+
+use std::{
+    mem::offset_of,
+    sync::atomic::Ordering::{Acquire, Relaxed},
+};
+
+use hypercalls::telemetry::{Line, NAMED, Wait};
+use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryMmap};
+
+use crate::{
+    kvm::{sys::tsc, vcpu::TscClock},
+    sched::event::{Doing, LockId},
+    units::{Gpa, Nanos, VcpuId},
+};
+
+/// Low bit of a ticketlock's head: the slowpath flag.
+const FLAG: u16 = 1;
+/// Distance between two tickets.
+const INC: u16 = 2;
+
+/// Where a guest-virtual address lies, for the addresses that locks have.
+pub type Translate = fn(u64) -> Option<Gpa>;
+
+/// The lines of one VM.
+#[derive(Debug)]
+pub struct Lines {
+    memory: GuestMemoryMmap,
+    base: Gpa,
+    translate: Translate,
+    clock: TscClock,
+}
+
+impl Lines {
+    /// The lines at `base` of a guest whose time stamp counter is `clock`.
+    pub fn new(memory: GuestMemoryMmap, base: Gpa, translate: Translate, clock: TscClock) -> Self {
+        Self { memory, base, translate, clock }
+    }
+
+    fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
+        let at = self.base.0 + u64::from(vcpu.0) * size_of::<Line>() as u64 + offset as u64;
+        // The lines were made a part of the guest's memory when it was built.
+        self.memory.load(GuestAddress(at), Acquire).unwrap_or_default()
+    }
+
+    fn store<T: AtomicAccess>(&self, vcpu: VcpuId, offset: usize, value: T) {
+        let at = self.base.0 + u64::from(vcpu.0) * size_of::<Line>() as u64 + offset as u64;
+        let _ = self.memory.store(value, GuestAddress(at), Relaxed);
+    }
+
+    /// The ticket that a lock serves, if its word can be found.
+    fn head(&self, lock: LockId) -> Option<u16> {
+        let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(2))?;
+        let head: u16 = self.memory.load(GuestAddress(at.0), Acquire).ok()?;
+        Some(head & !FLAG)
+    }
+
+    /// What it does at `now`. Exact for a vCPU outside the guest; of one inside it may be over.
+    pub fn doing(&self, vcpu: VcpuId, now: Nanos) -> Doing {
+        let held: u32 = self.load(vcpu, offset_of!(Line, held));
+        if let Some(holding) = self.holding(vcpu, held) {
+            return holding;
+        }
+        let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
+        match wait {
+            Wait::Nothing => Doing::Free,
+            Wait::Entering => Doing::Entering,
+            Wait::Spinning | Wait::Halted => {
+                let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+                let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
+                let since = self.when(self.load(vcpu, offset_of!(Line, wait_since)), now);
+                Doing::Waiting { lock, ticket, distance, since: since.unwrap_or_default() }
+            }
+        }
+    }
+
+    /// Of `held` locks the innermost that is still held: between a release and the store that
+    /// says so there is an instruction, and a preemption may fall there.
+    fn holding(&self, vcpu: VcpuId, held: u32) -> Option<Doing> {
+        let depth = held.checked_sub(1)?;
+        let Some(ix) = usize::try_from(depth).ok().filter(|ix| *ix < NAMED) else {
+            return Some(Doing::Holding { lock: None, depth: held });
+        };
+        let lock: u64 = self.load(vcpu, offset_of!(Line, held_lock) + ix * 8);
+        let ticket: u16 = self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2);
+        match self.head(LockId(lock)) {
+            Some(head) if head != ticket => self.holding(vcpu, depth),
+            _ => Some(Doing::Holding { lock: Some(LockId(lock)), depth: held }),
+        }
+    }
+
+    /// When the guest's TSC stood there, by the clock that shows `now`. None for what lies in the
+    /// future or more than an hour back: the guest may write what it likes.
+    fn when(&self, guest_tsc: u64, now: Nanos) -> Option<Nanos> {
+        const HOUR: u64 = 3_600_000_000_000;
+        let ago = tsc::read().wrapping_add(self.clock.offset).wrapping_sub(guest_tsc);
+        let nanos = u128::from(ago) * 1_000_000 / u128::from(self.clock.khz.max(1));
+        let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos < HOUR)?;
+        now.0.checked_sub(nanos).map(Nanos)
+    }
+
+    /// When it released the lock of its last kick.
+    pub fn released_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
+        self.when(self.load(vcpu, offset_of!(Line, released_at)), now)
+    }
+
+    /// When it was back from its last halt.
+    pub fn resumed_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
+        self.when(self.load(vcpu, offset_of!(Line, resumed_at)), now)
+    }
+
+    /// Asks it to yield.
+    pub fn ask_to_yield(&self, vcpu: VcpuId) {
+        self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
+    }
+
+    /// Takes that back.
+    pub fn ask_no_more(&self, vcpu: VcpuId) {
+        self.store(vcpu, offset_of!(Line, yield_wanted), 0u32);
+    }
+
+    /// Tells it which points to report.
+    pub fn set_points(&self, vcpu: VcpuId, mask: u32) {
+        self.store(vcpu, offset_of!(Line, points), mask);
+    }
+
+    /// Tells it after how many looks it has spun out.
+    pub fn set_spin_looks(&self, vcpu: VcpuId, looks: u32) {
+        self.store(vcpu, offset_of!(Line, spin_looks), looks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: u64 = 0x3000;
+    const VCPU: VcpuId = VcpuId(2);
+
+    fn lines() -> Lines {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        Lines::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), TscClock { offset: 0, khz: 1_000_000 })
+    }
+
+    fn set_head(lines: &Lines, head: u16) {
+        lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
+    }
+
+    fn hold(lines: &Lines, depth: usize, ticket: u16) {
+        lines.store(VCPU, offset_of!(Line, held_lock) + (depth - 1) * 8, LOCK);
+        lines.store(VCPU, offset_of!(Line, held_ticket) + (depth - 1) * 2, ticket);
+        lines.store(VCPU, offset_of!(Line, held), depth as u32);
+    }
+
+    #[test]
+    fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
+        let lines = lines();
+        assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free);
+        lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(2));
+        for (head, expected) in [(0xfffe, 2), (0, 1), (1, 1), (2, 0)] {
+            set_head(&lines, head);
+            let Doing::Waiting { distance, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
+            assert_eq!(distance, Some(expected), "head {head:#x}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
+        let lines = lines();
+        hold(&lines, 1, 6);
+        set_head(&lines, 7);
+        let holding = Doing::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+        assert_eq!(lines.doing(VCPU, Nanos(5)), holding, "the flag is no part of the ticket");
+        set_head(&lines, 8);
+        assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free);
+    }
+
+    #[test]
+    fn nothing_a_guest_writes_is_believed_blindly() {
+        let lines = lines();
+        lines.store(VCPU, offset_of!(Line, held), u32::MAX);
+        let deep = Doing::Holding { lock: None, depth: u32::MAX };
+        assert_eq!(lines.doing(VCPU, Nanos(5)), deep);
+        lines.store(VCPU, offset_of!(Line, held), 0u32);
+        lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
+        lines.store(VCPU, offset_of!(Line, wait_since), u64::MAX);
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Halted.word(9));
+        let Doing::Waiting { distance, since, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
+        assert_eq!((distance, since), (None, Nanos::ZERO));
+    }
+
+    #[test]
+    fn guest_time_becomes_the_schedules() {
+        let lines = lines();
+        let now = Nanos::millis(10);
+        // A counter of 1 GHz that stood there 1 ms ago, more or less.
+        let then = tsc::read().wrapping_sub(1_000_000);
+        let when = lines.when(then, now).unwrap();
+        assert!(when <= Nanos::millis(9) && when > Nanos::millis(1), "{when}");
+    }
+}

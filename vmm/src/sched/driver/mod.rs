@@ -1,0 +1,401 @@
+//! The driver: enforces the core's decisions on real vCPU threads.
+//!
+//! There is no scheduler thread. Whoever's turn ends asks the core, wakes who comes next (on its
+//! own CPU, so that one futex handoff is the whole switch) and sleeps. A turn's end is the
+//! thread's own timer: its signal is blocked outside `KVM_RUN`, so an early one ends the next entry at
+//! once and none is lost. The preemption is dealt with when `KVM_RUN` says that it was interrupted
+//! and at no other exit: by then KVM has finished any port access that was pending.
+//!
+//! The core's lock is held for decisions only; threads are woken after it is released, because
+//! whom one wakes on one's own CPU may run at once.
+
+mod keeper;
+mod lines;
+mod report;
+mod seat;
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+};
+
+use arrayvec::ArrayVec;
+use hypercalls::{MAX_VCPUS, telemetry::Point};
+
+pub use lines::{Lines, Translate};
+pub use report::{Latency, SchedReport};
+
+use super::{
+    core::{Core, Member, State},
+    event::{Action, Doing, Event, Look, Mode, VcpuIndex, Witness},
+    log::{Log, Recording},
+    policy::{PolicySpec, Setup},
+    truth::Totals,
+};
+use crate::{
+    clock::Moment,
+    kvm::{Vcpu, signal, stats::Blocking},
+    units::{Nanos, VcpuId},
+    vcpu::Gate,
+};
+use report::Stats;
+use seat::Seat;
+
+/// Actions of one step at most: a grant a slot, and little else.
+const ACTIONS: usize = MAX_VCPUS as usize + 8;
+
+/// The usual share of a vCPU.
+pub const USUAL_WEIGHT: u32 = 1024;
+
+/// A schedule to enforce.
+#[derive(Debug, Clone)]
+pub struct ScheduleSpec {
+    /// Who decides; not `host`.
+    pub policy: PolicySpec,
+    /// The host CPU of each slot.
+    pub cpus: Vec<usize>,
+    /// How long a turn lasts.
+    pub slice: Nanos,
+    /// For whatever is random.
+    pub seed: u64,
+    /// What a replay replays.
+    pub recording: Option<Arc<Recording>>,
+    /// Keep every decision.
+    pub record: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    core: Core,
+    stats: Stats,
+}
+
+/// One schedule of one or several VMs.
+#[derive(Debug)]
+pub struct Driver {
+    inner: Mutex<Inner>,
+    seats: Box<[Seat]>,
+    /// Of each VM: its first vCPU's index.
+    bases: Box<[u32]>,
+    vms: Box<[u32]>,
+    lines: Box<[OnceLock<Lines>]>,
+    /// Of each VM whose vCPUs can halt inside KVM.
+    blocking: Box<[OnceLock<Vec<Blocking>>]>,
+    /// vCPUs whose threads have come and not left; at first all of them.
+    alive: AtomicU32,
+    keepers: Once,
+    cpus: Box<[usize]>,
+    spin_looks: u32,
+}
+
+/// Where a vCPU stands after an event of its own.
+struct Standing {
+    state: State,
+    deadline: Nanos,
+}
+
+impl Driver {
+    /// A schedule for VMs of so many vCPUs each. None if it is to be left to the host.
+    pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
+        let mut bases = Vec::new();
+        let mut vms = Vec::new();
+        for (vm, count) in (0..).zip(vcpus) {
+            bases.push(vms.len() as u32);
+            vms.extend((0..*count).map(|_| vm));
+        }
+        let setup = Setup {
+            vms: &vms,
+            slots: spec.cpus.len(),
+            slice: spec.slice,
+            seed: spec.seed,
+            recording: spec.recording.as_deref(),
+        };
+        let policy = spec.policy.make(&setup)?;
+        let members: Vec<Member> =
+            vms.iter().map(|vm| Member { vm: *vm, weight: USUAL_WEIGHT }).collect();
+        let log = if spec.record { Log::new() } else { Log::brief() };
+        let spin_looks = policy.spin_looks();
+        Some(Arc::new(Self {
+            inner: Mutex::new(Inner {
+                core: Core::new(&members, spec.cpus.len(), policy, log),
+                stats: Stats::new(members.len()),
+            }),
+            seats: members.iter().map(|_| Seat::default()).collect(),
+            bases: bases.into(),
+            lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
+            blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
+            alive: AtomicU32::new(vms.len() as u32),
+            keepers: Once::new(),
+            vms: vms.into(),
+            cpus: spec.cpus.as_slice().into(),
+            spin_looks,
+        }))
+    }
+
+    /// The gate of a VM, whose telemetry is in these lines if it keeps any; `blocking` says of each
+    /// of its vCPUs whether it sits in KVM's HLT, if they can.
+    pub fn gate(
+        self: &Arc<Self>,
+        vm: usize,
+        lines: Option<Lines>,
+        blocking: Option<Vec<Blocking>>,
+    ) -> Arc<dyn Gate> {
+        if let Some(blocking) = blocking {
+            let _ = self.blocking[vm].set(blocking);
+        }
+        if let Some(lines) = lines {
+            self.members(vm).for_each(|(_, id)| lines.set_spin_looks(id, self.spin_looks));
+            let _ = self.lines[vm].set(lines);
+        }
+        Arc::new(VmGate { driver: self.clone(), vm })
+    }
+
+    /// What has happened so far.
+    pub fn report(&self) -> SchedReport {
+        let inner = self.lock();
+        SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32)
+    }
+
+    /// The sums so far.
+    pub fn totals(&self) -> Totals {
+        self.lock().core.truth().totals()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members(&self, vm: usize) -> impl Iterator<Item = (VcpuIndex, VcpuId)> {
+        let base = self.bases[vm];
+        let count = self.vms.iter().filter(|its| **its as usize == vm).count() as u32;
+        (0..count).map(move |id| (VcpuIndex(base + id), VcpuId(id)))
+    }
+
+    fn id_of(&self, vcpu: VcpuIndex) -> (usize, VcpuId) {
+        let vm = self.vms[vcpu.ix()] as usize;
+        (vm, VcpuId(vcpu.0 - self.bases[vm]))
+    }
+
+    fn lines_of(&self, vcpu: VcpuIndex) -> Option<(&Lines, VcpuId)> {
+        let (vm, id) = self.id_of(vcpu);
+        self.lines[vm].get().map(|lines| (lines, id))
+    }
+
+    fn seat(&self, vcpu: VcpuIndex) -> &Seat {
+        &self.seats[vcpu.ix()]
+    }
+
+    fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Look {
+        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.doing(id, now()));
+        Look { mode, doing: doing.unwrap_or_default() }
+    }
+
+    /// Tells the core, and does what it says.
+    fn tell(&self, vcpu: VcpuIndex, event: Event) -> Standing {
+        let mut actions = ArrayVec::<Action, ACTIONS>::new();
+        let standing = {
+            let mut inner = self.lock();
+            let inner = &mut *inner;
+            let now = now();
+            inner.stats.before(vcpu, &event, self, &inner.core, now);
+            actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
+            actions.retain(|action| {
+                inner.stats.decided(action, now);
+                if let Action::Grant(who, _) = action {
+                    self.seat(*who).set_turn(now, inner.core.deadline(*who));
+                }
+                !self.grant_astray(action)
+            });
+            Standing {
+                state: inner.core.state(vcpu),
+                deadline: inner.core.deadline(vcpu).unwrap_or(Nanos::NEVER),
+            }
+        };
+        actions.iter().for_each(|action| self.carry_out(action));
+        standing
+    }
+
+    /// A vCPU that is in the guest without a slot gets one: under the core's lock, because its
+    /// thread does not wait for this and may lose it again at once.
+    fn grant_astray(&self, action: &Action) -> bool {
+        let &Action::Grant(who, slot) = action else { return false };
+        let seat = self.seat(who);
+        if !seat.is_astray() {
+            return false;
+        }
+        seat.set_astray(false);
+        seat.grant(self.cpus[slot.0 as usize]);
+        seat.set_alarm(seat.deadline());
+        true
+    }
+
+    fn carry_out(&self, action: &Action) {
+        match *action {
+            Action::Grant(who, slot) => self.seat(who).grant(self.cpus[slot.0 as usize]),
+            Action::Signal(who) => self.seat(who).signal(),
+            Action::Ask(who) => {
+                if let Some((lines, id)) = self.lines_of(who) {
+                    lines.ask_to_yield(id);
+                }
+            }
+            Action::Points(mask) => {
+                for (vm, lines) in self.lines.iter().enumerate() {
+                    let Some(lines) = lines.get() else { continue };
+                    self.members(vm).for_each(|(_, id)| lines.set_points(id, mask));
+                }
+            }
+        }
+    }
+
+    /// The thread of `vcpu` goes on when it has a slot, or its machine stops.
+    fn settle(&self, vcpu: VcpuIndex, mut standing: Standing) {
+        let seat = self.seat(vcpu);
+        let mut waited = false;
+        while !matches!(standing.state, State::Running(_)) {
+            let until = match standing.state {
+                State::Held(until) => Some(until),
+                _ => None,
+            };
+            waited = true;
+            if seat.wait(until, now) {
+                break;
+            }
+            standing = self.tell(vcpu, Event::HoldOver);
+        }
+        if seat.is_stopped() {
+            return;
+        }
+        if waited {
+            let now = now();
+            seat.came_in(now);
+            if seat.alarm() <= now {
+                // It went off while the thread slept: that is of the former turn.
+                signal::consume();
+                seat.alarm_is_over();
+            }
+            standing.deadline = seat.deadline();
+        }
+        seat.set_alarm(standing.deadline);
+    }
+
+    /// An event of the calling thread's own vCPU, which may cost it its slot.
+    fn own(&self, vcpu: VcpuIndex, event: Event) {
+        self.seat(vcpu).expect_grant();
+        let standing = self.tell(vcpu, event);
+        if matches!(event, Event::Stopped(_)) {
+            self.find_woken();
+        }
+        self.settle(vcpu, standing);
+    }
+}
+
+impl Witness for Driver {
+    fn glance(&self, vcpu: VcpuIndex) -> Doing {
+        self.look(vcpu, Mode::Unknown).doing
+    }
+}
+
+fn now() -> Nanos {
+    Moment::now().reading()
+}
+
+/// One VM's view of its schedule.
+#[derive(Debug)]
+struct VmGate {
+    driver: Arc<Driver>,
+    vm: usize,
+}
+
+impl VmGate {
+    fn index(&self, id: VcpuId) -> VcpuIndex {
+        VcpuIndex(self.driver.bases[self.vm] + id.0)
+    }
+
+    /// Of a number that a guest gave.
+    fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
+        self.driver.members(self.vm).nth(id.0 as usize).map(|(index, _)| index)
+    }
+}
+
+impl Gate for VmGate {
+    fn enter(&self, id: VcpuId) -> io::Result<()> {
+        let vcpu = self.index(id);
+        self.driver.seat(vcpu).take()?;
+        if self.driver.blocking[self.vm].get().is_some() {
+            self.driver.keepers.call_once(|| keeper::start(&self.driver));
+        }
+        self.driver.own(vcpu, Event::Started);
+        Ok(())
+    }
+
+    fn interrupted(&self, id: VcpuId, kvm: &Vcpu) {
+        let vcpu = self.index(id);
+        let seat = self.driver.seat(vcpu);
+        if seat.is_astray() {
+            return self.came_out(id);
+        }
+        if seat.alarm() <= now() {
+            seat.alarm_is_over();
+        }
+        let mode = match kvm.is_in_user_mode() {
+            Some(true) => Mode::User,
+            Some(false) => Mode::Kernel,
+            None => Mode::Unknown,
+        };
+        self.driver.own(vcpu, Event::Stopped(self.driver.look(vcpu, mode)));
+    }
+
+    fn came_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        if self.driver.seat(vcpu).is_astray() {
+            self.driver.seat(vcpu).set_astray(false);
+            self.driver.own(vcpu, Event::Woken);
+        }
+    }
+
+    fn halt(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Halted(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn yielded(&self, id: VcpuId) {
+        self.driver.own(self.index(id), Event::Yielded);
+    }
+
+    fn spun_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn point(&self, id: VcpuId, point: Point) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn kick(&self, target: VcpuId, id: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            self.driver.tell(target, Event::Kicked(Some(self.index(id))));
+            self.driver.reclaim_all();
+        }
+    }
+
+    fn kick_halted(&self, target: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            self.driver.woken(target);
+        }
+    }
+
+    fn leave(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.tell(vcpu, Event::Exited);
+        self.driver.seat(vcpu).leave();
+        self.driver.alive.fetch_sub(1, SeqCst);
+    }
+
+    fn stop(&self) {
+        self.driver.members(self.vm).for_each(|(vcpu, _)| self.driver.seat(vcpu).stop());
+    }
+}

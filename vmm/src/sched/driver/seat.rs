@@ -1,0 +1,190 @@
+//! One vCPU thread's place in the driver: how it is woken, interrupted, placed.
+
+use std::{
+    io,
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+        },
+    },
+};
+
+use crate::{
+    kvm::{futex, signal::ThreadId, sys::timer::ThreadTimer},
+    units::Nanos,
+};
+
+/// [`Seat::word`]: the thread has no slot.
+const OFF: u32 = 0;
+/// [`Seat::word`]: it has.
+const ON: u32 = 1;
+/// [`Seat::word`]: its machine stops.
+const STOP: u32 = 2;
+
+/// No CPU.
+const NOWHERE: usize = usize::MAX;
+
+/// In cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Seat {
+    /// What the thread sleeps on while it is off.
+    word: AtomicU32,
+    /// Zero before the thread has come and after it has gone.
+    tid: AtomicI32,
+    timer: OnceLock<ThreadTimer>,
+    /// What the timer is set to.
+    alarm: AtomicU64,
+    /// When the turn was granted, and when it ends.
+    granted: AtomicU64,
+    deadline: AtomicU64,
+    /// From that grant until the thread was there; zero once it is in the account.
+    handover: AtomicU64,
+    cpu: AtomicUsize,
+    /// It sits in KVM's HLT, or comes out of it, without a slot.
+    astray: AtomicBool,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self {
+            word: AtomicU32::new(OFF),
+            tid: AtomicI32::new(0),
+            timer: OnceLock::new(),
+            alarm: AtomicU64::new(Nanos::NEVER.0),
+            granted: AtomicU64::new(0),
+            deadline: AtomicU64::new(Nanos::NEVER.0),
+            handover: AtomicU64::new(0),
+            cpu: AtomicUsize::new(NOWHERE),
+            astray: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Seat {
+    /// Owner: the calling thread sits down.
+    pub(super) fn take(&self) -> io::Result<()> {
+        let timer = ThreadTimer::new()?;
+        let _ = self.timer.set(timer);
+        self.tid.store(ThreadId::current().raw(), SeqCst);
+        Ok(())
+    }
+
+    /// Owner: it leaves. Nobody may use its number afterwards.
+    pub(super) fn leave(&self) {
+        self.set_alarm(Nanos::NEVER);
+        self.tid.store(0, SeqCst);
+    }
+
+    fn thread(&self) -> Option<ThreadId> {
+        match self.tid.load(SeqCst) {
+            0 => None,
+            tid => Some(ThreadId::from_raw(tid)),
+        }
+    }
+
+    /// Owner, before it says anything that may cost it its slot: from now on only a grant lets
+    /// it on.
+    pub(super) fn expect_grant(&self) {
+        let _ = self.word.compare_exchange(ON, OFF, SeqCst, SeqCst);
+    }
+
+    /// Before a grant: when it was decided, and when the turn ends.
+    pub(super) fn set_turn(&self, granted: Nanos, deadline: Option<Nanos>) {
+        self.granted.store(granted.0, Relaxed);
+        self.deadline.store(deadline.unwrap_or(Nanos::NEVER).0, Relaxed);
+    }
+
+    pub(super) fn deadline(&self) -> Nanos {
+        Nanos(self.deadline.load(Relaxed))
+    }
+
+    /// Owner: it is awake and about to enter the guest.
+    pub(super) fn came_in(&self, now: Nanos) {
+        self.handover.store(now.0.saturating_sub(self.granted.load(Relaxed)), Relaxed);
+    }
+
+    /// How long the last handover to it took, if nobody has asked yet.
+    pub(super) fn take_handover(&self) -> Option<Nanos> {
+        match self.handover.swap(0, Relaxed) {
+            0 => None,
+            nanos => Some(Nanos(nanos)),
+        }
+    }
+
+    /// The slot on `cpu` is its own. Its thread runs there as soon as it can.
+    pub(super) fn grant(&self, cpu: usize) {
+        if self.cpu.swap(cpu, Relaxed) != cpu
+            && let Some(thread) = self.thread()
+        {
+            thread.pin(cpu);
+        }
+        let was = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
+        if was.is_ok() && self.thread() != Some(ThreadId::current()) {
+            futex::wake_one(&self.word);
+        }
+    }
+
+    /// Owner: sleeps until there is a grant, the machine stops, or `until` has come; the latter
+    /// gives false.
+    pub(super) fn wait(&self, until: Option<Nanos>, now: impl Fn() -> Nanos) -> bool {
+        while self.word.load(Acquire) == OFF {
+            match until {
+                None => futex::wait(&self.word, OFF),
+                Some(until) if now() >= until => return false,
+                Some(until) => futex::wait_until(&self.word, OFF, until),
+            }
+        }
+        true
+    }
+
+    /// Its machine stops: it never waits again.
+    pub(super) fn stop(&self) {
+        self.word.store(STOP, SeqCst);
+        futex::wake_one(&self.word);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.word.load(Acquire) == STOP
+    }
+
+    /// Makes it leave the guest.
+    pub(super) fn signal(&self) {
+        if let Some(thread) = self.thread() {
+            thread.kick();
+        }
+    }
+
+    /// Signals it at this time, and at no other.
+    pub(super) fn set_alarm(&self, at: Nanos) {
+        if self.alarm.swap(at.0, Relaxed) != at.0
+            && let Some(timer) = self.timer.get()
+        {
+            timer.set(at);
+        }
+    }
+
+    /// What the timer is set to.
+    pub(super) fn alarm(&self) -> Nanos {
+        Nanos(self.alarm.load(Relaxed))
+    }
+
+    /// The timer has gone off: it is set to nothing.
+    pub(super) fn alarm_is_over(&self) {
+        self.alarm.store(Nanos::NEVER.0, Relaxed);
+    }
+
+    /// It is in the guest, or KVM's HLT, without a slot: it runs only where nobody else does.
+    pub(super) fn set_astray(&self, astray: bool) {
+        self.astray.store(astray, Release);
+        if let Some(thread) = self.thread() {
+            thread.set_background(astray);
+        }
+    }
+
+    pub(super) fn is_astray(&self) -> bool {
+        self.astray.load(Acquire)
+    }
+}

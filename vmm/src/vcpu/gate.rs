@@ -1,0 +1,44 @@
+//! Who lets a vCPU thread into the guest, if not the host's scheduler alone.
+
+use std::{fmt, io};
+
+use hypercalls::telemetry::Point;
+
+use crate::{kvm::Vcpu, units::VcpuId};
+
+/// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
+/// and returns when that vCPU may be in the guest, or its machine stops.
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// The thread is ready: waits for the first turn.
+    fn enter(&self, id: VcpuId) -> io::Result<()>;
+
+    /// A signal has ended `KVM_RUN`: the turn may be over.
+    fn interrupted(&self, id: VcpuId, vcpu: &Vcpu);
+
+    /// Any other exit: may the vCPU be here at all? A load of its own when it may.
+    fn came_out(&self, id: VcpuId);
+
+    /// It halts; its latch is parked. Returns after a [`Gate::kick`].
+    fn halt(&self, id: VcpuId);
+
+    /// It gives up its turn, as it was asked to.
+    fn yielded(&self, id: VcpuId);
+
+    /// It has looked in vain for long.
+    fn spun_out(&self, id: VcpuId);
+
+    /// It is at a named place.
+    fn point(&self, id: VcpuId, point: Point);
+
+    /// It has taken the kick out of `target`'s parked latch.
+    fn kick(&self, target: VcpuId, id: VcpuId);
+
+    /// It has sent `target` an MSI, which may have ended a HLT in KVM.
+    fn kick_halted(&self, target: VcpuId);
+
+    /// The thread leaves.
+    fn leave(&self, id: VcpuId);
+
+    /// The machine stops: nobody waits any longer. By any thread.
+    fn stop(&self);
+}
