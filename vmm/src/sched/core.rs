@@ -136,7 +136,7 @@ impl Core {
         witness: &dyn Witness,
     ) -> &[Action] {
         self.actions.clear();
-        self.take(vcpu, event, now);
+        self.take(vcpu, event, now, witness);
         self.fill_slots(now, witness);
         let points = self.policy.points(now);
         if points != self.points {
@@ -146,14 +146,14 @@ impl Core {
         &self.actions
     }
 
-    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
-        let running = matches!(self.state(vcpu), State::Running(_));
+    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, witness: &dyn Witness) {
+        let running = self.runs(vcpu);
         match event {
             Event::Exited => self.exit(vcpu, now),
             Event::Started if self.state(vcpu) == State::New => {
                 self.make_ready(vcpu, Ready::Started, now);
             }
-            Event::Kicked(by) => self.kick(vcpu, by, now),
+            Event::Kicked(by) => self.kick(vcpu, by, now, witness),
             Event::Woken if self.state(vcpu) == State::Idle => {
                 self.make_ready(vcpu, Ready::Woken, now);
             }
@@ -208,12 +208,26 @@ impl Core {
         self.ask(now, |policy, view| policy.ready(vcpu, why, view));
     }
 
-    fn kick(&mut self, vcpu: VcpuIndex, by: Option<VcpuIndex>, now: Nanos) {
+    fn kick(&mut self, vcpu: VcpuIndex, by: Option<VcpuIndex>, now: Nanos, witness: &dyn Witness) {
         match self.state(vcpu) {
-            State::Halted | State::Idle => self.make_ready(vcpu, Ready::Kicked(by), now),
+            State::Halted | State::Idle => {
+                self.make_ready(vcpu, Ready::Kicked(by), now);
+                let full = self.slots.iter().all(Option::is_some);
+                if let Some(by) = by.filter(|by| full && self.runs(*by))
+                    && self.ask(now, |policy, view| policy.makes_way(by, view))
+                {
+                    self.vcpus[by.ix()].look =
+                        Look { doing: witness.glance(by), ..Look::default() };
+                    self.carry_out(by, Verdict::Preempt(Why::MadeWay), now);
+                }
+            }
             State::Gone => {}
             _ => self.vcpus[vcpu.ix()].kick = true,
         }
+    }
+
+    fn runs(&self, vcpu: VcpuIndex) -> bool {
+        matches!(self.state(vcpu), State::Running(_))
     }
 
     fn halt(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
@@ -262,6 +276,7 @@ impl Core {
                     Why::Grace => TurnEnd::Grace,
                     Why::Spun => TurnEnd::Spun,
                     Why::Injected => TurnEnd::Injected,
+                    Why::MadeWay => TurnEnd::MadeWay,
                 };
                 self.preempt(vcpu, end, now);
                 self.make_ready(vcpu, Ready::Preempted, now);

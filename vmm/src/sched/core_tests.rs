@@ -101,8 +101,13 @@ impl World {
             match action {
                 Action::Grant(vcpu, slot) => {
                     let was = before[vcpu.ix()];
-                    // Free before, or freed by the vCPU that this event is of.
-                    assert!(free[slot.0 as usize] || before[ix] == State::Running(slot));
+                    // Free before, or freed by the vCPU that this event is of or by.
+                    let kicker = match event {
+                        Event::Kicked(Some(by)) => before[by.ix()],
+                        _ => State::New,
+                    };
+                    let freed = [before[ix], kicker].contains(&State::Running(slot));
+                    assert!(free[slot.0 as usize] || freed);
                     assert_eq!(self.core.state(vcpu), State::Running(slot));
                     assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
                     if was == State::Halted {
@@ -198,11 +203,12 @@ impl World {
     }
 }
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "rr",
     "fair",
     "gang",
     "kick-boost",
+    "kick-boost:later",
     "directed-yield",
     "deferred",
     "deferred:look",
@@ -335,7 +341,7 @@ fn deferred_asks_once_and_forces_after_the_grace() {
 
 #[test]
 fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
-    let mut core = core_of("kick-boost", &[0; 4], 2);
+    let mut core = core_of("kick-boost:later", &[0; 4], 2);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
     tell(&mut core, 1, Event::Kicked(None), 20);
     tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 30);
@@ -344,6 +350,17 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
         tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
         [Action::Grant(VcpuIndex(0), SlotId(0))]
     );
+}
+
+#[test]
+fn a_kicker_makes_way_on_its_own_slot() {
+    let mut core = core_of("kick-boost", &[0; 4], 2);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
+    assert_eq!(
+        tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 30),
+        [Action::Grant(VcpuIndex(0), SlotId(1))]
+    );
+    assert_eq!(core.state(VcpuIndex(1)), State::Ready);
 }
 
 #[test]

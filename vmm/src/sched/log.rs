@@ -39,10 +39,12 @@ pub enum TurnEnd {
     Idle = 7,
     /// It left for good.
     Exited = 8,
+    /// It made way for whom it had just kicked.
+    MadeWay = 9,
 }
 
 impl TurnEnd {
-    const ALL: [TurnEnd; 9] = [
+    const ALL: [TurnEnd; 10] = [
         TurnEnd::Open,
         TurnEnd::Slice,
         TurnEnd::Grace,
@@ -52,6 +54,7 @@ impl TurnEnd {
         TurnEnd::Halted,
         TurnEnd::Idle,
         TurnEnd::Exited,
+        TurnEnd::MadeWay,
     ];
 
     /// The vCPU itself ended it.
@@ -257,12 +260,12 @@ mod tests {
         let recording = Recording { vcpus: 4, slots: 2, lost: 7, turns: turns.collect() };
         let mut bytes = Vec::new();
         recording.write(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), 40 + 9 * 16);
+        assert_eq!(bytes.len(), 40 + 10 * 16);
         assert_eq!(Recording::read(&mut bytes.as_slice()).unwrap(), recording);
 
         let error = |bytes: &[u8]| Recording::read(&mut &*bytes).unwrap_err().to_string();
         assert!(error(b"PK").contains("no recording"));
-        assert_eq!(error(&bytes[..bytes.len() - 1]), "it is damaged at turn 8");
+        assert_eq!(error(&bytes[..bytes.len() - 1]), "it is damaged at turn 9");
         let mut other = bytes.clone();
         other[8] = 9;
         assert!(error(&other).contains("version 9"));

@@ -195,6 +195,11 @@ impl Driver {
 
     /// Tells the core, and does what it says.
     fn tell(&self, vcpu: VcpuIndex, event: Event) -> Standing {
+        self.tell_for(vcpu, vcpu, event)
+    }
+
+    /// The same; gives where `whose` stands then.
+    fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> Standing {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         let standing = {
             let mut inner = self.lock();
@@ -210,8 +215,8 @@ impl Driver {
                 !self.grant_astray(action)
             });
             Standing {
-                state: inner.core.state(vcpu),
-                deadline: inner.core.deadline(vcpu).unwrap_or(Nanos::NEVER),
+                state: inner.core.state(whose),
+                deadline: inner.core.deadline(whose).unwrap_or(Nanos::NEVER),
             }
         };
         actions.iter().for_each(|action| self.carry_out(action));
@@ -377,8 +382,12 @@ impl Gate for VmGate {
 
     fn kick(&self, target: VcpuId, id: VcpuId) {
         if let Some(target) = self.index_if_any(target) {
-            self.driver.tell(target, Event::Kicked(Some(self.index(id))));
+            let kicker = self.index(id);
+            // It may have to make way.
+            self.driver.seat(kicker).expect_grant();
+            let standing = self.driver.tell_for(kicker, target, Event::Kicked(Some(kicker)));
             self.driver.reclaim_all();
+            self.driver.settle(kicker, standing);
         }
     }
 

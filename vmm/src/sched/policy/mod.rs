@@ -165,6 +165,8 @@ pub enum Why {
     Spun,
     /// The experiment asked for it.
     Injected,
+    /// It makes way for whom it has just kicked.
+    MadeWay,
 }
 
 /// Decides. Called with the time and a [`View`]; keeps no clock and, once running, allocates
@@ -187,6 +189,11 @@ pub trait Policy: Debug + Send {
 
     /// It halts: its slot is free.
     fn halted(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) {}
+
+    /// It has just kicked a vCPU, which is ready now, and no slot is free: does it make way?
+    fn makes_way(&mut self, _: VcpuIndex, _: &View<'_>) -> bool {
+        false
+    }
 
     /// It yields because it was asked to.
     fn yielded(&mut self, _: VcpuIndex, _: &View<'_>) -> Verdict {

@@ -130,6 +130,7 @@ impl Policy for Replay {
             TurnEnd::Injected => Verdict::Hold(view.now.after(self.off_after(ix))),
             TurnEnd::Grace => Verdict::Preempt(Why::Grace),
             TurnEnd::Spun => Verdict::Preempt(Why::Spun),
+            TurnEnd::MadeWay => Verdict::Preempt(Why::MadeWay),
             _ => Verdict::Preempt(Why::Slice),
         }
     }

@@ -48,9 +48,16 @@ pub const POLICIES: [Registered; 12] = [
     policy!("rr", "rr", "everybody in turn, blind to locks", |s, _| boxed(Rr::new(s))),
     policy!("fair", "fair", "whoever has had least, by weight", |s, _| boxed(Fair::new(s))),
     policy!("gang", "gang", "all slots to one VM at a time", |s, _| boxed(Gang::new(s))),
-    policy!("kick-boost", "kick-boost", "who is kicked runs next, on the kicker's CPU", |s, _| {
-        boxed(KickBoost::new(s))
-    }),
+    policy!(
+        "kick-boost",
+        "kick-boost[:later]",
+        "who is kicked runs next, on the kicker's CPU",
+        |s, args| match args.word(0) {
+            None => boxed(KickBoost::new(s, false)),
+            Some("later") => boxed(KickBoost::new(s, true)),
+            Some(other) => Err(format!("'{other}' is not later")),
+        }
+    ),
     policy!(
         "directed-yield",
         "directed-yield[:LOOKS]",
