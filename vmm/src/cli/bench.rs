@@ -1,33 +1,11 @@
-//! `pvticket bench`: what the VMM itself costs.
+//! `pvticket bench`: what the VMM itself costs, and its schedules.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-};
+mod boot;
+mod sched;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{
-    host::{self, GuestClass, HostMode},
-    inside::Inside,
-};
-use crate::{
-    emulated::StdinMode,
-    guest::artifacts::{self, ArtifactError},
-    kvm::{KvmKind, host::is_emulated},
-    lab::{
-        boot_bench::{self, BenchPlan},
-        host::HostFacts,
-        plan::resolve_cpus,
-    },
-    report::boot_bench::{self as report, Place},
-    units::VcpuCount,
-};
-
-/// Measure what the VMM itself costs.
+/// Measure what the VMM itself costs, and what its policies keep.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -36,82 +14,14 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Boot(BootBenchArgs),
-}
-
-/// Time to a guest's first output and to Linux's init, memory beside the guest's,
-/// the cost of a port exit.
-#[derive(Debug, Args)]
-struct BootBenchArgs {
-    /// Rounds; each measures everything once
-    #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    runs: u32,
-
-    /// Write every sample to this file as JSON
-    #[arg(long, value_name = "F")]
-    json: Option<PathBuf>,
-
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
-    host: HostMode,
-
-    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
-    #[arg(long, value_name = "F")]
-    kernel: Option<PathBuf>,
+    Boot(boot::BootBenchArgs),
+    Sched(sched::SchedBenchArgs),
 }
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
-    let What::Boot(args) = args.what;
-    let kind = KvmKind::detect();
-    match host::choose(args.host, GuestClass::Linux, kind).place {
-        host::Place::Direct => direct(&args, kind),
-        host::Place::Emulated => emulated(&args),
+    match args.what {
+        What::Boot(args) => boot::run(&args),
+        What::Sched(args) => sched::run(&args),
     }
-}
-
-/// CPUs of the emulated host: as many as the peers of the report had.
-const OUTER_CPUS: u32 = 2;
-
-/// The same command there, with the same files.
-fn emulated(args: &BootBenchArgs) -> anyhow::Result<u8> {
-    let runs = args.runs.to_string();
-    let words = ["bench", "boot", "--host", "direct", "--runs", &runs].map(OsString::from);
-    let inside = Inside::new(words, boot_bench::GUEST_MEMORY)
-        .with_kernel(&kernel(args)?)
-        .with_busybox(&artifacts::busybox()?)
-        .connect(|errand| {
-            errand.stdin = StdinMode::Null;
-            errand.cpus = OUTER_CPUS;
-        });
-    match &args.json {
-        Some(file) => inside.with_result("--json", file).run(),
-        None => inside.run(),
-    }
-}
-
-fn kernel(args: &BootBenchArgs) -> Result<PathBuf, ArtifactError> {
-    args.kernel.clone().map_or_else(artifacts::built_kernel, Ok)
-}
-
-fn direct(args: &BootBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
-    let kernel = match kind.runs_linux() {
-        true => Some(kernel(args)?),
-        false => {
-            eprintln!("pvticket: this KVM runs no guest kernels: the tiny guest alone is measured");
-            None
-        }
-    };
-    let plan =
-        BenchPlan { runs: args.runs, kernel, vcpus: vec![VcpuCount::ONE, VcpuCount::try_from(4)?] };
-    let host = HostFacts::gather(&resolve_cpus(None)?);
-    let figures = boot_bench::run(&plan, |round| eprintln!("round {round} of {}", args.runs))?;
-    let place = if is_emulated() { Place::Emulated } else { Place::Direct };
-    // A closed stdout is no matter: the JSON may be what the user wants.
-    let _ = io::stdout().write_all(report::table(&figures, &host, place).as_bytes());
-    if let Some(file) = &args.json {
-        fs::write(file, report::json(&figures, &host, place)?)
-            .with_context(|| format!("cannot write --json {}", file.display()))?;
-    }
-    Ok(0)
 }

@@ -20,6 +20,7 @@ use crate::{
     vm::PvBackend,
 };
 use plan::Resolved;
+pub(super) use plan::Workload;
 
 /// Compare native with PV ticketlocks: take one lock on every vCPU, on few CPUs.
 /// Runs alternate between the two, each on a fresh machine.
@@ -88,7 +89,7 @@ pub struct CompareArgs {
 /// Kinds of guests that can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Guest {
+pub(super) enum Guest {
     /// The ring-3 payload, on any KVM
     Payload,
     /// spin_lock in a Linux guest: a kernel thread on each vCPU

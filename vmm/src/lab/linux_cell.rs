@@ -56,6 +56,13 @@ impl LinuxCell {
     /// The guest kernel's own threshold, that of the series of 2012.
     pub const SPIN_THRESHOLD: u32 = 1 << 15;
 
+    /// Looks before a halt, on real CPUs or on emulated ones: QEMU's leave their loop for every
+    /// PAUSE (`helper_pause`), so that the kernel's own threshold is tens of milliseconds there,
+    /// several slices of the host's scheduler: nobody would halt before its slice's end.
+    pub const fn default_looks(emulated: bool) -> u32 {
+        if emulated { 512 } else { Self::SPIN_THRESHOLD }
+    }
+
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let argv = self.command(run.duration);
         let root = GuestRoot { argv: &argv, ..GuestRoot::default() };

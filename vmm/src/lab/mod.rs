@@ -14,6 +14,7 @@ pub mod linux_cell;
 mod machines;
 pub mod payload_cell;
 pub mod plan;
+pub mod sched_bench;
 pub mod stats;
 
 pub use analysis::LevelReport;

@@ -4,6 +4,7 @@ pub mod boot_bench;
 pub mod json;
 mod peers;
 pub mod progress;
+pub mod sched_bench;
 pub mod schedule;
 pub mod si;
 pub mod table;

@@ -8,13 +8,10 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::plan::{Resolved, Workload};
+use super::plan::Resolved;
 use crate::{
     cli::{INTERRUPTED, schedule::RecordFile},
-    lab::{
-        Cell, Comparison, Interrupt, LevelReport, LinuxCell, PayloadCell, Plan, compare::compare,
-        host::HostFacts,
-    },
+    lab::{Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         json,
         progress::Progress,
@@ -32,7 +29,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let comparison = {
         let mut progress = Progress::new(&plan);
         progress.print(&table::heading(&heading(resolved, &plan, &facts), Columns::of(&plan)));
-        compare(&plan, cell(&resolved.workload).as_ref(), &interrupt, &mut progress)?
+        compare(&plan, resolved.workload.cell().as_ref(), &interrupt, &mut progress)?
     };
     if let Some((path, file)) = json {
         store(path, file, &json::render(&facts, &resolved.workload, &plan, &comparison)?)?;
@@ -43,28 +40,8 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     finish(&plan, &comparison)
 }
 
-fn cell(workload: &Workload) -> Box<dyn Cell> {
-    match *workload {
-        Workload::Payload { critical, think, spin_threshold } => {
-            Box::new(PayloadCell { spin_threshold, critical, think })
-        }
-        Workload::Linux { critical, think, spin_threshold, ref kernel } => {
-            Box::new(LinuxCell { kernel: kernel.clone(), spin_threshold, critical, think })
-        }
-    }
-}
-
 fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
-    let work = match &resolved.workload {
-        Workload::Payload { critical, think, spin_threshold } => format!(
-            "ring-3 payload: {critical} increments under one lock, {think} beside it; \
-             PV halts after {spin_threshold} looks"
-        ),
-        Workload::Linux { critical, think, spin_threshold, .. } => format!(
-            "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} beside \
-             it; PV halts after {spin_threshold} looks"
-        ),
-    };
+    let work = resolved.workload.to_string();
     let warm_up = match plan.warm_up.is_zero() {
         true => String::new(),
         false => format!(" (after {} s of warm-up)", plan.warm_up.as_secs_f64()),

@@ -1,6 +1,6 @@
 //! From arguments to a comparison with nothing left open.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fmt, fs, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Contender, LinuxCell, Plan,
+        Cell, Contender, LinuxCell, PayloadCell, Plan,
         plan::{self, PlanError},
     },
     vm::PvBackend,
@@ -26,11 +26,6 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// Runs of a comparison that may be repeated in the emulated host, whose CPUs
 /// now and then kill a guest by a triple fault: 1 of 200 boots (measured).
 const EMULATED_REPEATS: u32 = 3;
-
-/// Looks before a halt on an emulated CPU. QEMU's leaves its loop for every PAUSE
-/// (`helper_pause`), so that the kernel's own threshold is tens of milliseconds,
-/// several slices of the host's scheduler: nobody would halt before its slice's end.
-const EMULATED_LOOKS: u32 = 512;
 
 /// A comparison to carry out, here or in the emulated host.
 #[derive(Debug)]
@@ -47,11 +42,42 @@ pub(super) struct Resolved {
 /// What the guest does.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "guest", rename_all = "snake_case")]
-pub(super) enum Workload {
+pub(in crate::cli) enum Workload {
     /// The ring-3 payload.
     Payload { critical: u32, think: u32, spin_threshold: u32 },
     /// The benchmark in the guest kernel.
     Linux { critical: u32, think: u32, spin_threshold: u32, kernel: PathBuf },
+}
+
+impl Workload {
+    /// What runs it.
+    pub(in crate::cli) fn cell(&self) -> Box<dyn Cell> {
+        match *self {
+            Workload::Payload { critical, think, spin_threshold } => {
+                Box::new(PayloadCell { spin_threshold, critical, think })
+            }
+            Workload::Linux { critical, think, spin_threshold, ref kernel } => {
+                Box::new(LinuxCell { kernel: kernel.clone(), spin_threshold, critical, think })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::Payload { critical, think, spin_threshold } => write!(
+                f,
+                "ring-3 payload: {critical} increments under one lock, {think} beside it; PV halts \
+                 after {spin_threshold} looks"
+            ),
+            Workload::Linux { critical, think, spin_threshold, .. } => write!(
+                f,
+                "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} \
+                 beside it; PV halts after {spin_threshold} looks"
+            ),
+        }
+    }
 }
 
 impl Resolved {
@@ -122,8 +148,8 @@ fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
                     .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
                 None => artifacts::built_kernel()?,
             };
-            let default = if emulated { EMULATED_LOOKS } else { LinuxCell::SPIN_THRESHOLD };
-            let spin_threshold = args.spin_threshold.unwrap_or(default);
+            let spin_threshold =
+                args.spin_threshold.unwrap_or_else(|| LinuxCell::default_looks(emulated));
             if spin_threshold == 0 {
                 return Err(
                     Usage("--spin-threshold: a Linux guest looks at least once".into()).into()

@@ -6,7 +6,7 @@
 //! finds files that are not in memory yet.
 
 mod children;
-mod exits;
+pub mod exits;
 mod quantity;
 mod smaps;
 
