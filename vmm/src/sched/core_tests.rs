@@ -186,7 +186,9 @@ impl World {
             Step::Kick(v, by) if self.parked[v % n] => {
                 self.parked[v % n] = false;
                 self.owed[v % n] = self.runs(v % n);
-                self.tell(v % n, Event::Kicked(Some(VcpuIndex((by % n) as u32))));
+                // Who is on its way into a halt kicks nobody.
+                let by = self.acts(by % n).then_some(VcpuIndex((by % n) as u32));
+                self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
             }
             Step::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
