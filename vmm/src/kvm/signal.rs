@@ -57,6 +57,18 @@ pub fn consume() {
     unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
 }
 
+/// Waits for a kick as `KVM_RUN` does, for so long; was there one? For tests of what sends them.
+#[cfg(test)]
+pub fn wait_for(longest: std::time::Duration) -> bool {
+    let set = kick_set();
+    let longest = libc::timespec {
+        tv_sec: longest.as_secs() as libc::time_t,
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: as for `consume`.
+    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &longest) > 0 }
+}
+
 /// Sends the kick to a thread that has not been joined.
 pub fn kick<T>(thread: &JoinHandle<T>) {
     // SAFETY: an unjoined JoinHandle's pthread_t is valid; a thread that has

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use hypercalls::telemetry::Point;
 
-use crate::{kvm::Vcpu, units::VcpuId};
+use crate::units::VcpuId;
 
 /// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
 /// and returns when that vCPU may be in the guest, or its machine stops.
@@ -12,8 +12,9 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// The thread is ready: waits for the first turn.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 
-    /// A signal has ended `KVM_RUN`: the turn may be over.
-    fn interrupted(&self, id: VcpuId, vcpu: &Vcpu);
+    /// A signal has ended `KVM_RUN`: the turn may be over. `in_user_mode` finds out where the
+    /// guest was, if anybody wants to know.
+    fn interrupted(&self, id: VcpuId, in_user_mode: &dyn Fn() -> Option<bool>);
 
     /// Any other exit: may the vCPU be here at all? A load of its own when it may.
     fn came_out(&self, id: VcpuId);
@@ -32,6 +33,9 @@ pub trait Gate: fmt::Debug + Send + Sync {
 
     /// It has taken the kick out of `target`'s parked latch.
     fn kick(&self, target: VcpuId, id: VcpuId);
+
+    /// The host itself has taken a kick out of `target`'s parked latch.
+    fn wake(&self, target: VcpuId);
 
     /// It has sent `target` an MSI, which may have ended a HLT in KVM.
     fn kick_halted(&self, target: VcpuId);

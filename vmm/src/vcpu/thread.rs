@@ -61,7 +61,7 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
         if let (Next::Interrupted, Some(gate)) = (&next, &board.gate) {
-            gate.interrupted(id, vcpu);
+            gate.interrupted(id, &|| vcpu.is_in_user_mode());
         }
         match next {
             Next::Resume | Next::Interrupted => {}

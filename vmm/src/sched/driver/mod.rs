@@ -9,6 +9,7 @@
 //! The core's lock is held for decisions only; threads are woken after it is released, because
 //! whom one wakes on one's own CPU may run at once.
 
+mod delay;
 mod keeper;
 mod lines;
 mod report;
@@ -37,7 +38,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    kvm::{Vcpu, signal, stats::Blocking},
+    kvm::{signal, stats::Blocking},
     units::{Nanos, VcpuId},
     vcpu::Gate,
 };
@@ -201,6 +202,7 @@ impl Driver {
     /// The same; gives where `whose` stands then.
     fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> Standing {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
+        delay::maybe();
         let standing = {
             let mut inner = self.lock();
             let inner = &mut *inner;
@@ -219,7 +221,11 @@ impl Driver {
                 deadline: inner.core.deadline(whose).unwrap_or(Nanos::NEVER),
             }
         };
-        actions.iter().for_each(|action| self.carry_out(action));
+        for action in &actions {
+            delay::maybe();
+            self.carry_out(action);
+        }
+        delay::maybe();
         standing
     }
 
@@ -270,6 +276,7 @@ impl Driver {
             }
             standing = self.tell(vcpu, Event::HoldOver);
         }
+        delay::maybe();
         if seat.is_stopped() {
             return;
         }
@@ -336,7 +343,7 @@ impl Gate for VmGate {
         Ok(())
     }
 
-    fn interrupted(&self, id: VcpuId, kvm: &Vcpu) {
+    fn interrupted(&self, id: VcpuId, in_user_mode: &dyn Fn() -> Option<bool>) {
         let vcpu = self.index(id);
         let seat = self.driver.seat(vcpu);
         if seat.is_astray() {
@@ -345,7 +352,7 @@ impl Gate for VmGate {
         if seat.alarm() <= now() {
             seat.alarm_is_over();
         }
-        let mode = match kvm.is_in_user_mode() {
+        let mode = match in_user_mode() {
             Some(true) => Mode::User,
             Some(false) => Mode::Kernel,
             None => Mode::Unknown,
@@ -391,6 +398,13 @@ impl Gate for VmGate {
         }
     }
 
+    fn wake(&self, target: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            self.driver.tell(target, Event::Kicked(None));
+            self.driver.reclaim_all();
+        }
+    }
+
     fn kick_halted(&self, target: VcpuId) {
         if let Some(target) = self.index_if_any(target) {
             self.driver.woken(target);
@@ -408,3 +422,6 @@ impl Gate for VmGate {
         self.driver.members(self.vm).for_each(|(vcpu, _)| self.driver.seat(vcpu).stop());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use super::delay;
 use crate::{
     kvm::{futex, signal::ThreadId, sys::timer::ThreadTimer},
     units::Nanos,
@@ -121,6 +122,7 @@ impl Seat {
         {
             thread.pin(cpu);
         }
+        delay::maybe();
         let was = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
         if was.is_ok() && self.thread() != Some(ThreadId::current()) {
             futex::wake_one(&self.word);
@@ -131,6 +133,7 @@ impl Seat {
     /// gives false.
     pub(super) fn wait(&self, until: Option<Nanos>, now: impl Fn() -> Nanos) -> bool {
         while self.word.load(Acquire) == OFF {
+            delay::maybe();
             match until {
                 None => futex::wait(&self.word, OFF),
                 Some(until) if now() >= until => return false,
