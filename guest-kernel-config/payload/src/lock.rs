@@ -4,7 +4,9 @@ use core::sync::atomic::AtomicU64;
 
 use hypercalls::payload::LockKind;
 use hypercalls::ports;
-use locks::{Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, WaitTable, increment};
+use locks::{
+    Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, Unwatched, WaitTable, increment,
+};
 
 use crate::port;
 use crate::vcpu::Vcpu;
@@ -62,6 +64,7 @@ fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
         spin_threshold: vcpu.param(|params| &params.spin_threshold),
         pv: &pv,
         waiters: &WAITERS,
+        watch: Unwatched,
     };
     let critical = vcpu.param(|params| &params.critical);
     let think = vcpu.param(|params| &params.think);
