@@ -6,7 +6,7 @@
 //! the releaser. What a halt and a kick are is the caller's [`Pv`]: port writes
 //! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
 //! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
-//! word of themselves.
+//! word of themselves. A [`Watch`] is told each step of a lock as it is made.
 //!
 //! The crate needs no `std`, allocates nothing and has no `unsafe`. It assumes
 //! that no interrupt handler on the same CPU takes a lock while
@@ -21,11 +21,13 @@ mod section;
 mod sync;
 mod ticket;
 mod wait;
+mod watch;
 
 pub use native::NativeTicketLock;
 pub use pv::PvTicketLock;
 pub use section::{Section, Violation, increment};
 pub use wait::{MAX_CPUS, WaitTable};
+pub use watch::{Place, Unwatched, Watch};
 
 /// What a lock needs from the machine it runs on.
 pub trait Pv {
@@ -43,7 +45,7 @@ pub trait Pv {
 
 /// Who takes a lock, and with what.
 #[derive(Debug, Clone, Copy)]
-pub struct Cpu<'a, P> {
+pub struct Cpu<'a, P, W = Unwatched> {
     /// Index of this CPU, less than [`MAX_CPUS`]; no two threads of execution
     /// may use the same one at the same time.
     pub id: usize,
@@ -53,6 +55,8 @@ pub struct Cpu<'a, P> {
     pub pv: &'a P,
     /// Shared by all CPUs that take PV locks with each other.
     pub waiters: &'a WaitTable,
+    /// Who is told what the locks do.
+    pub watch: W,
 }
 
 /// How an acquisition went.
@@ -74,8 +78,8 @@ pub struct Released {
 /// A lock without the data it protects.
 pub trait RawLock {
     /// Returns when the caller holds the lock.
-    fn lock<P: Pv>(&self, cpu: &Cpu<'_, P>) -> Taken;
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken;
 
     /// Gives the lock to the next in line. Only the holder may call it.
-    fn unlock<P: Pv>(&self, cpu: &Cpu<'_, P>) -> Released;
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
 }

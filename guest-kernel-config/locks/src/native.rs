@@ -1,12 +1,15 @@
 //! The native ticketlock.
 
 use crate::ticket::TicketWord;
-use crate::{Cpu, Pv, RawLock, Released, Taken};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Cpu, Pv, RawLock, Released, Taken, Watch};
 
 /// First in, first out; a waiter spins until it is served. What a kernel that
 /// does not know it is a guest uses: when a vCPU in the queue is preempted,
 /// everybody behind it burns its time slice.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub struct NativeTicketLock(TicketWord);
 
 impl NativeTicketLock {
@@ -14,24 +17,38 @@ impl NativeTicketLock {
     pub const fn new() -> Self {
         Self(TicketWord::new())
     }
+
+    #[inline]
+    fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
+        cpu.watch.spinning(LockKey::of(self).address(), ticket);
+        let mut looks = Looks::new(&cpu.watch);
+        loop {
+            looks.count(&cpu.watch, ticket);
+            if self.0.head().ticket() == ticket {
+                return;
+            }
+            cpu.pv.spin_hint();
+        }
+    }
 }
 
 impl RawLock for NativeTicketLock {
     #[inline]
-    fn lock<P: Pv>(&self, cpu: &Cpu<'_, P>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering();
         let ticket = self.0.take_ticket();
-        if self.0.head().ticket() == ticket {
-            return Taken::default();
+        let slow = self.0.head().ticket() != ticket;
+        if slow {
+            self.spin(cpu, ticket);
         }
-        while self.0.head().ticket() != ticket {
-            cpu.pv.spin_hint();
-        }
-        Taken { slow: true, halts: 0 }
+        cpu.watch.taken(LockKey::of(self).address(), ticket);
+        Taken { slow, halts: 0 }
     }
 
     #[inline]
-    fn unlock<P: Pv>(&self, _: &Cpu<'_, P>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
         self.0.release_plain();
+        cpu.watch.released();
         Released::default()
     }
 }

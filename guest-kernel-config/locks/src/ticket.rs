@@ -22,6 +22,9 @@ pub(crate) struct TicketWord {
     tail: AtomicU16,
 }
 
+// A watcher is told a lock's address and finds the head there.
+const _: () = assert!(core::mem::offset_of!(TicketWord, head) == 0);
+
 /// The head as somebody saw it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head(u16);

@@ -18,6 +18,11 @@ impl LockKey {
     pub(crate) fn of<T>(lock: &T) -> Self {
         Self(core::ptr::from_ref(lock).addr())
     }
+
+    /// The lock's address.
+    pub(crate) fn address(self) -> usize {
+        self.0
+    }
 }
 
 /// One CPU's record. Alone in its pair of cache lines: its owner writes it on

@@ -1,13 +1,15 @@
 //! The locks under real threads: a CPU is a thread, a halt is `park`, a kick is
 //! `unpark` (whose token is the sticky bit).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Released, Section, Taken, WaitTable,
+    Cpu, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Released, Section, Taken, Unwatched,
+    WaitTable, Watch,
 };
 
 /// Longest a test may take before it counts as a lost wakeup.
@@ -49,12 +51,81 @@ impl Pv for Threads {
 struct Open;
 
 impl RawLock for Open {
-    fn lock<P: Pv>(&self, _: &Cpu<'_, P>) -> Taken {
+    fn lock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Taken {
         Taken::default()
     }
 
-    fn unlock<P: Pv>(&self, _: &Cpu<'_, P>) -> Released {
+    fn unlock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Released {
         Released::default()
+    }
+}
+
+/// What a CPU is at, as its watcher was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Nothing,
+    Entering,
+    Spinning(u16),
+    Halted(u16),
+    Holding,
+    JustReleased,
+}
+
+/// Fails when it is told a step that cannot follow the last.
+struct Grammar(Cell<At>);
+
+impl Grammar {
+    fn step(&self, from: &[At], to: At) {
+        let at = self.0.replace(to);
+        assert!(from.contains(&at), "{at:?} is followed by {to:?}");
+    }
+}
+
+impl Watch for Grammar {
+    fn entering(&self) {
+        self.step(&[At::Nothing, At::JustReleased], At::Entering);
+    }
+
+    fn spinning(&self, _lock: usize, ticket: u16) {
+        self.step(&[At::Entering], At::Spinning(ticket));
+    }
+
+    fn spin_looks(&self) -> u32 {
+        7
+    }
+
+    fn spun_out(&self, ticket: u16) {
+        self.step(&[At::Spinning(ticket)], At::Spinning(ticket));
+    }
+
+    fn halting(&self, ticket: u16) {
+        self.step(&[At::Spinning(ticket)], At::Halted(ticket));
+    }
+
+    fn resumed(&self, ticket: u16) {
+        self.step(&[At::Halted(ticket)], At::Spinning(ticket));
+    }
+
+    fn taken(&self, _lock: usize, ticket: u16) {
+        self.step(&[At::Entering, At::Spinning(ticket)], At::Holding);
+    }
+
+    fn released(&self) {
+        self.step(&[At::Holding], At::JustReleased);
+    }
+
+    fn before_kick(&self) {
+        self.step(&[At::JustReleased], At::Nothing);
+    }
+
+    fn reached(&self, place: Place) {
+        let at = self.0.get();
+        let possible = match place {
+            Place::BeforeFlag => matches!(at, At::Spinning(_)),
+            Place::FlagToHalt => matches!(at, At::Halted(_)),
+            Place::ReleaseToKick => at == At::Nothing,
+        };
+        assert!(possible, "{place:?} is reached at {at:?}");
     }
 }
 
@@ -73,6 +144,18 @@ fn contend<L: RawLock + Sync>(
     spin_threshold: u32,
     enough: impl Fn(u64) -> bool + Sync,
 ) -> Outcome {
+    contend_watched(lock, count, rounds, spin_threshold, enough, || Unwatched)
+}
+
+/// As [`contend`], each thread with a `watcher` of its own.
+fn contend_watched<L: RawLock + Sync, W: Watch>(
+    lock: &L,
+    count: usize,
+    rounds: u32,
+    spin_threshold: u32,
+    enough: impl Fn(u64) -> bool + Sync,
+    watcher: impl Fn() -> W + Sync,
+) -> Outcome {
     let pv = Threads::new(count);
     let waiters = WaitTable::new();
     let section = Section::new();
@@ -87,9 +170,10 @@ fn contend<L: RawLock + Sync>(
             let (pv, waiters, section, start) = (&pv, &waiters, &section, &start);
             let (violations, slow, halts, kicks) = (&violations, &slow, &halts, &kicks);
             let (enough, finished) = (&enough, &finished);
+            let watcher = &watcher;
             scope.spawn(move || {
                 pv.handles[id].set(thread::current()).expect("set once");
-                let cpu = Cpu { id, spin_threshold, pv, waiters };
+                let cpu = Cpu { id, spin_threshold, pv, waiters, watch: watcher() };
                 start.wait();
                 for _ in 0..rounds {
                     let taken = lock.lock(&cpu);
@@ -158,6 +242,19 @@ fn pv_excludes_with_short_spins_over_the_wrap_of_the_tickets() {
 fn pv_alone_is_never_slow() {
     let outcome = contend(&PvTicketLock::new(), 1, 70_000, 10, all);
     assert_eq!((outcome.violations, outcome.slow, outcome.halts), (0, 0, 0));
+}
+
+#[test]
+fn watchers_are_told_steps_that_can_follow_each_other() {
+    let grammar = || Grammar(Cell::new(At::Nothing));
+    for spin_threshold in [0, 20] {
+        let lock = PvTicketLock::new();
+        let outcome = contend_watched(&lock, 8, 5_000, spin_threshold, all, grammar);
+        assert_eq!(outcome.violations, 0);
+        assert!(outcome.halts > 0);
+    }
+    let outcome = contend_watched(&NativeTicketLock::new(), 2, 50_000, 0, all, grammar);
+    assert_eq!(outcome.violations, 0);
 }
 
 #[test]

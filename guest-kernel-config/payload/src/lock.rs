@@ -4,9 +4,12 @@ use core::sync::atomic::AtomicU64;
 
 use hypercalls::payload::LockKind;
 use hypercalls::ports;
-use locks::{Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, WaitTable, increment};
+use locks::{
+    Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, Unwatched, WaitTable, increment,
+};
 
 use crate::port;
+use crate::telemetry::{Report, Telemetry};
 use crate::vcpu::Vcpu;
 
 /// The status of a vCPU that was told to take an unknown lock.
@@ -45,14 +48,27 @@ impl Pv for Ports {
 /// Runs the workload with the lock that the parameters ask for.
 pub fn run(vcpu: &Vcpu) -> u32 {
     match vcpu.param(|params| &params.lock) {
-        kind if kind == LockKind::NativeTicket as u32 => contend(vcpu, &NATIVE.0),
-        kind if kind == LockKind::PvTicket as u32 => contend(vcpu, &PARAVIRT.0),
+        kind if kind == LockKind::NativeTicket as u32 => run_with(vcpu, &NATIVE.0),
+        kind if kind == LockKind::PvTicket as u32 => run_with(vcpu, &PARAVIRT.0),
         _ => return STATUS_UNKNOWN_LOCK,
     }
     0
 }
 
-fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
+fn run_with<L: RawLock>(vcpu: &Vcpu, lock: &L) {
+    match Telemetry::of(vcpu) {
+        Some(telemetry) => contend_watched(vcpu, lock, telemetry),
+        None => contend(vcpu, lock, Unwatched),
+    }
+}
+
+/// Apart, so that it takes no registers from the unwatched loops.
+#[inline(never)]
+fn contend_watched<L: RawLock>(vcpu: &Vcpu, lock: &L, telemetry: Telemetry) {
+    contend(vcpu, lock, telemetry);
+}
+
+fn contend<L: RawLock, W: Report>(vcpu: &Vcpu, lock: &L, watch: W) {
     let pv = Ports {
         lock_spinning: port::at(ports::LOCK_SPINNING),
         unlock_kick: port::at(ports::UNLOCK_KICK),
@@ -62,6 +78,7 @@ fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
         spin_threshold: vcpu.param(|params| &params.spin_threshold),
         pv: &pv,
         waiters: &WAITERS,
+        watch,
     };
     let critical = vcpu.param(|params| &params.critical);
     let think = vcpu.param(|params| &params.think);
@@ -70,6 +87,7 @@ fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
     vcpu.wait_for_go();
     while !vcpu.stopped() {
         let taken = lock.lock(&cpu);
+        cpu.watch.critical();
         let alone = SECTION.run(cpu.id, critical);
         let released = lock.unlock(&cpu);
 
@@ -89,6 +107,7 @@ fn contend<L: RawLock>(vcpu: &Vcpu, lock: &L) {
             violations += 1;
             vcpu.publish(|slot| &slot.violations, violations);
         }
+        cpu.watch.between();
         increment(&private.0, think);
     }
 }

@@ -10,6 +10,7 @@ mod entry;
 mod lock;
 mod misuse;
 mod port;
+mod telemetry;
 mod vcpu;
 
 use hypercalls::payload::Workload;

@@ -4,7 +4,9 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
 use hypercalls::MAX_VCPUS;
-use hypercalls::payload::{Line, LockKind, Params, SHARED_GPA, Shared, Slot, Workload};
+use hypercalls::payload::{
+    Line, LockKind, Params, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Workload,
+};
 use thiserror::Error;
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
@@ -26,6 +28,8 @@ pub struct PayloadSpec {
     pub critical: u32,
     /// Increments between release and the next take.
     pub think: u32,
+    /// Do the vCPUs keep [`hypercalls::telemetry`] lines?
+    pub telemetry: bool,
 }
 
 impl PayloadSpec {
@@ -45,6 +49,7 @@ impl PayloadSpec {
             spin_threshold: Self::SPIN_THRESHOLD,
             critical: Self::CRITICAL,
             think: Self::THINK,
+            telemetry: false,
         }
     }
 
@@ -92,6 +97,7 @@ impl<'a> SharedView<'a> {
         port_base: u16,
     ) -> Result<(), SharedError> {
         let params = offset_of!(Shared, params);
+        let telemetry = if spec.telemetry { TELEMETRY_GPA as u32 } else { 0 };
         for (offset, value) in [
             (offset_of!(Params, workload), spec.workload as u32),
             (offset_of!(Params, lock), spec.lock as u32),
@@ -100,6 +106,7 @@ impl<'a> SharedView<'a> {
             (offset_of!(Params, critical), spec.critical),
             (offset_of!(Params, think), spec.think),
             (offset_of!(Params, port_base), port_base.into()),
+            (offset_of!(Params, telemetry), telemetry),
         ] {
             self.store(params + offset, value)?;
         }
@@ -178,16 +185,20 @@ mod tests {
         assert!(IMAGE_GPA + word(PAYLOAD_ELF, segment + 40) <= STACKS_GPA, "size in memory");
     }
 
+    fn params(spec: &PayloadSpec) -> Vec<u32> {
+        let memory = memory();
+        SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600).unwrap();
+        let mut words = [0u8; 32];
+        memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
+        words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
     #[test]
     fn parameters_land_where_the_contract_has_them() {
-        let memory = memory();
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(LockKind::PvTicket) };
-        SharedView::new(&memory).write_params(&spec, VcpuCount::ONE, 0x600).unwrap();
-        let mut words = [0u8; 28];
-        memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
-        let words: Vec<u32> =
-            words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
-        assert_eq!(words, [1, 1, 1, 2048, 7, 9, 0x600]);
+        assert_eq!(params(&spec), [1, 1, 1, 2048, 7, 9, 0x600, 0]);
+        let watched = PayloadSpec { telemetry: true, ..spec };
+        assert_eq!(params(&watched), [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000]);
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! The vCPU's telemetry line, kept by its locks.
+
+use core::arch::x86_64::_rdtsc;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::compiler_fence;
+
+use hypercalls::ports;
+use hypercalls::telemetry::{Line, Point, Wait};
+use locks::{Place, Unwatched, Watch};
+
+use crate::port;
+use crate::vcpu::Vcpu;
+
+/// What the workload itself has to tell, beside what its locks do.
+pub trait Report: Watch {
+    /// The vCPU is in the critical section.
+    fn critical(&self) {}
+
+    /// The vCPU holds no lock and waits for none.
+    fn between(&self) {}
+}
+
+impl Report for Unwatched {}
+
+/// Writes the line of one vCPU. The processor keeps the order of its stores;
+/// where the VMM relies on it, [`in_order`] makes the compiler keep it too.
+pub struct Telemetry {
+    line: &'static Line,
+    preempt_point: u16,
+    yields: u16,
+    spun_out: u16,
+}
+
+/// What is stored above is stored before what is stored below.
+#[inline]
+fn in_order() {
+    compiler_fence(Release);
+}
+
+#[inline]
+fn tsc() -> u64 {
+    // SAFETY: every processor of 64 bits has RDTSC; the VMM leaves CR4.TSD clear.
+    unsafe { _rdtsc() }
+}
+
+impl Telemetry {
+    /// Of `vcpu`; `None`: the VMM wants no lines.
+    pub fn of(vcpu: &Vcpu) -> Option<Self> {
+        let lines = vcpu.param(|params| &params.telemetry);
+        if lines == 0 {
+            return None;
+        }
+        let line = with_exposed_provenance::<Line>(lines as usize).wrapping_add(vcpu.index);
+        Some(Self {
+            // SAFETY: the VMM maps a zeroed line for every index that a vCPU can
+            // have, aligned, for as long as the guest runs, and touches it by
+            // atomics alone.
+            line: unsafe { &*line },
+            preempt_point: port::at(ports::PREEMPT_POINT),
+            yields: port::at(ports::YIELD),
+            spun_out: port::at(ports::SPUN_OUT),
+        })
+    }
+
+    #[inline]
+    fn wait(&self, wait: Wait, ticket: u16) {
+        self.line.wait.store(wait.word(ticket), Relaxed);
+    }
+
+    #[inline]
+    fn point(&self, point: Point) {
+        if self.line.points.load(Relaxed) & point.bit() != 0 {
+            port::out32(self.preempt_point, point as u32);
+        }
+    }
+}
+
+impl Watch for Telemetry {
+    #[inline]
+    fn entering(&self) {
+        self.wait(Wait::Entering, 0);
+        in_order();
+    }
+
+    #[inline]
+    fn spinning(&self, lock: usize, ticket: u16) {
+        self.line.wait_lock.store(lock as u64, Relaxed);
+        self.line.wait_since.store(tsc(), Relaxed);
+        in_order();
+        self.wait(Wait::Spinning, ticket);
+    }
+
+    #[inline]
+    fn spin_looks(&self) -> u32 {
+        self.line.spin_looks.load(Relaxed)
+    }
+
+    #[cold]
+    fn spun_out(&self, ticket: u16) {
+        port::out32(self.spun_out, ticket.into());
+    }
+
+    #[inline]
+    fn halting(&self, ticket: u16) {
+        self.wait(Wait::Halted, ticket);
+    }
+
+    #[inline]
+    fn resumed(&self, ticket: u16) {
+        self.line.resumed_at.store(tsc(), Relaxed);
+        in_order();
+        self.wait(Wait::Spinning, ticket);
+    }
+
+    #[inline]
+    fn taken(&self, lock: usize, ticket: u16) {
+        let line = self.line;
+        line.held_lock[0].store(lock as u64, Relaxed);
+        line.held_ticket[0].store(ticket, Relaxed);
+        in_order();
+        line.held.store(1, Relaxed);
+        in_order();
+        self.wait(Wait::Nothing, 0);
+    }
+
+    #[inline]
+    fn released(&self) {
+        in_order();
+        self.line.held.store(0, Relaxed);
+    }
+
+    #[inline]
+    fn before_kick(&self) {
+        self.line.released_at.store(tsc(), Relaxed);
+    }
+
+    #[inline]
+    fn reached(&self, place: Place) {
+        self.point(match place {
+            Place::BeforeFlag => Point::BeforeFlag,
+            Place::FlagToHalt => Point::FlagToHalt,
+            Place::ReleaseToKick => Point::ReleaseToKick,
+        });
+    }
+}
+
+impl Report for Telemetry {
+    #[inline]
+    fn critical(&self) {
+        self.point(Point::Critical);
+    }
+
+    #[inline]
+    fn between(&self) {
+        if self.line.yield_wanted.load(Relaxed) != 0 {
+            self.line.yield_wanted.store(0, Relaxed);
+            port::out32(self.yields, 0);
+        }
+    }
+}
