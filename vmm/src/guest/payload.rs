@@ -28,8 +28,6 @@ pub struct PayloadSpec {
     pub critical: u32,
     /// Increments between release and the next take.
     pub think: u32,
-    /// Do the vCPUs keep [`hypercalls::telemetry`] lines?
-    pub telemetry: bool,
 }
 
 impl PayloadSpec {
@@ -49,7 +47,6 @@ impl PayloadSpec {
             spin_threshold: Self::SPIN_THRESHOLD,
             critical: Self::CRITICAL,
             think: Self::THINK,
-            telemetry: false,
         }
     }
 
@@ -89,15 +86,17 @@ impl<'a> SharedView<'a> {
         Self(memory)
     }
 
-    /// Writes the experiment's parameters. Before the first vCPU runs.
+    /// Writes the experiment's parameters, and whether the vCPUs shall keep
+    /// [`hypercalls::telemetry`] lines. Before the first vCPU runs.
     pub fn write_params(
         &self,
         spec: &PayloadSpec,
         vcpus: VcpuCount,
         port_base: u16,
+        telemetry: bool,
     ) -> Result<(), SharedError> {
         let params = offset_of!(Shared, params);
-        let telemetry = if spec.telemetry { TELEMETRY_GPA as u32 } else { 0 };
+        let telemetry = if telemetry { TELEMETRY_GPA as u32 } else { 0 };
         for (offset, value) in [
             (offset_of!(Params, workload), spec.workload as u32),
             (offset_of!(Params, lock), spec.lock as u32),
@@ -185,9 +184,9 @@ mod tests {
         assert!(IMAGE_GPA + word(PAYLOAD_ELF, segment + 40) <= STACKS_GPA, "size in memory");
     }
 
-    fn params(spec: &PayloadSpec) -> Vec<u32> {
+    fn params(spec: &PayloadSpec, telemetry: bool) -> Vec<u32> {
         let memory = memory();
-        SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600).unwrap();
+        SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600, telemetry).unwrap();
         let mut words = [0u8; 32];
         memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
         words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
@@ -196,9 +195,8 @@ mod tests {
     #[test]
     fn parameters_land_where_the_contract_has_them() {
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(LockKind::PvTicket) };
-        assert_eq!(params(&spec), [1, 1, 1, 2048, 7, 9, 0x600, 0]);
-        let watched = PayloadSpec { telemetry: true, ..spec };
-        assert_eq!(params(&watched), [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000]);
+        assert_eq!(params(&spec, false), [1, 1, 1, 2048, 7, 9, 0x600, 0]);
+        assert_eq!(params(&spec, true), [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ use crate::{
         serial::SerialPort,
     },
     sched::{Driver, Lines, driver::Translate},
-    units::{Gpa, VcpuCount, VcpuId},
+    units::{Gpa, VcpuId},
     vcpu::{Board, Gate},
 };
 
@@ -56,7 +56,7 @@ impl<'a> Vm<'a> {
     pub fn build(spec: &'a MachineSpec) -> Result<Self, VmError> {
         let memory = map_memory(spec)?;
         // The guest first: a bad image is the likeliest error and costs no KVM.
-        let guest = LoadedGuest::load(&spec.guest, spec.vcpus, &memory)?;
+        let guest = LoadedGuest::load(spec, &memory)?;
         // The interrupt controllers must be there before the vCPUs, which get
         // their local APICs at creation (kvm/api.rst, 4.24).
         let vm = KvmVm::new(memory, guest.wiring(), layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
@@ -165,7 +165,7 @@ impl<'a> Vm<'a> {
 /// files without KVM.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
     let memory = map_memory(spec)?;
-    LoadedGuest::load(&spec.guest, spec.vcpus, &memory).map(drop)
+    LoadedGuest::load(spec, &memory).map(drop)
 }
 
 /// What the devices and threads use to call the event loop.
@@ -215,23 +215,24 @@ enum LoadedGuest {
 }
 
 impl LoadedGuest {
-    fn load(
-        guest: &GuestSpec,
-        vcpus: VcpuCount,
-        memory: &GuestMemoryMmap,
-    ) -> Result<Self, VmError> {
-        match guest {
+    fn load(spec: &MachineSpec, memory: &GuestMemoryMmap) -> Result<Self, VmError> {
+        match &spec.guest {
             GuestSpec::Linux { kernel, initrd, cmdline } => {
                 let mut kernel = open(kernel)?;
                 let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
                 let mut parts: Vec<InitrdPart<'_>> =
                     files.iter_mut().map(OpenPart::as_part).collect();
-                let entry = boot::load_linux(memory, &mut kernel, &mut parts, cmdline, vcpus)?;
+                let entry = boot::load_linux(memory, &mut kernel, &mut parts, cmdline, spec.vcpus)?;
                 Ok(Self::Linux(entry))
             }
             GuestSpec::Payload(payload) => {
                 let entry = boot::load_payload(memory, PAYLOAD_ELF)?;
-                SharedView::new(memory).write_params(payload, vcpus, ports::DEFAULT_BASE)?;
+                SharedView::new(memory).write_params(
+                    payload,
+                    spec.vcpus,
+                    ports::DEFAULT_BASE,
+                    spec.telemetry,
+                )?;
                 Ok(Self::Payload(entry))
             }
         }
