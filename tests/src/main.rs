@@ -1,6 +1,7 @@
 //! Tests of pvticket from outside, as a user meets it.
 //!
-//! Three groups, one after the other: quick ones side by side, then those that start an emulated
+//! Four groups, one after the other: quick ones side by side, then those that schedule vCPUs on
+//! this host, then those that start an emulated
 //! host each, then those that boot Linux guests: on this host where its KVM can, otherwise all of
 //! them in one emulated host. What cannot run here is skipped, and says why.
 //!
@@ -48,6 +49,7 @@ fn run(arguments: &Arguments) -> ExitCode {
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let mut tally = Tally::default();
     tally.run(arguments, &outer::quick(), here);
+    tally.run(&serial, &outer::schedules(), here);
     tally.run(&serial, &outer::emulated(), in_emulated_host);
     let guests = guest::tests();
     if Kvm::here() == Kvm::Hardware {

@@ -6,6 +6,7 @@ mod bad_usage;
 mod emulated;
 mod keys;
 mod reports;
+mod schedule;
 mod tiny;
 
 use crate::suite::Test;
@@ -14,6 +15,11 @@ use crate::suite::Test;
 pub fn quick() -> Vec<Test> {
     [bad_usage::TESTS, bad_image::TESTS, access::TESTS, tiny::TESTS, keys::TESTS, reports::TESTS]
         .concat()
+}
+
+/// One after the other: they measure.
+pub fn schedules() -> Vec<Test> {
+    schedule::TESTS.to_vec()
 }
 
 /// One after the other.

@@ -137,6 +137,7 @@ impl Core {
     ) -> &[Action] {
         self.actions.clear();
         self.take(vcpu, event, now, witness);
+        self.wake_some(now);
         self.fill_slots(now, witness);
         let points = self.policy.points(now);
         if points != self.points {
@@ -307,6 +308,15 @@ impl Core {
             self.slots[slot.0 as usize] = None;
         }
         self.policy.turn_over(vcpu, end, ran);
+    }
+
+    fn wake_some(&mut self, now: Nanos) {
+        while let Some(vcpu) = self.ask(now, |policy, view| policy.wakes(view)) {
+            if !matches!(self.state(vcpu), State::Halted | State::Idle) {
+                return;
+            }
+            self.make_ready(vcpu, Ready::Woken, now);
+        }
     }
 
     fn fill_slots(&mut self, now: Nanos, witness: &dyn Witness) {

@@ -10,8 +10,10 @@ use crate::{
     units::{Nanos, SlotId},
 };
 
-/// Between two looks at a guest that is not asked.
-const LOOK_AGAIN: Nanos = Nanos::micros(20);
+/// Between two looks at a guest that is not asked: a part of its turn,
+const LOOKS_A_SLICE: u64 = 20;
+/// and far more than an entry into the guest takes, or it would never get on (measured).
+const LOOK_AGAIN: Nanos = Nanos::micros(100);
 
 /// How the moment is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +82,10 @@ impl Policy for Deferred {
         match self.way {
             _ if left == Nanos::ZERO => Verdict::Preempt(Why::Grace),
             Way::Ask => Verdict::Ask(view.now.after(left)),
-            Way::Look => Verdict::Stay(view.now.after(left.min(LOOK_AGAIN))),
+            Way::Look => {
+                let pause = Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN);
+                Verdict::Stay(view.now.after(left.min(pause)))
+            }
         }
     }
 

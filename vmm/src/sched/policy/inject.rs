@@ -11,8 +11,9 @@ use crate::{
     units::{Nanos, SlotId},
 };
 
-/// Longest time between two tries. They are random, so that no rhythm of the guest's evades them.
-const RETRY: u64 = 40_000;
+/// Nanoseconds between two tries: far more than an entry into the guest takes, or it would never get
+/// on; and random, so that no rhythm of the guest's evades them.
+const RETRY: std::ops::Range<u64> = 60_000..200_000;
 
 /// Whom to preempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,8 @@ impl Due {
     }
 
     fn retry(&mut self) -> Nanos {
-        Nanos(1_000 + self.rng.next_u64() % RETRY)
+        let span = (RETRY.end - RETRY.start) as usize;
+        Nanos(RETRY.start + self.rng.below(span) as u64)
     }
 
     /// Not later than the time it is due, or the next try.

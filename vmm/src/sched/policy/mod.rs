@@ -72,9 +72,14 @@ impl View<'_> {
         }
     }
 
-    /// Has it been kept off, left, or halted, so that nothing but an event brings it back?
-    pub fn is_out(&self, vcpu: VcpuIndex) -> bool {
-        self.slot_of(vcpu).is_none() && !self.is_ready(vcpu)
+    /// Does it halt, in the VMM or in KVM?
+    pub fn is_halted(&self, vcpu: VcpuIndex) -> bool {
+        matches!(self.vcpus[vcpu.ix()].state, State::Halted | State::Idle)
+    }
+
+    /// Has it left?
+    pub fn is_gone(&self, vcpu: VcpuIndex) -> bool {
+        self.vcpus[vcpu.ix()].state == State::Gone
     }
 
     /// What it did when it was last seen outside the guest.
@@ -207,6 +212,12 @@ pub trait Policy: Debug + Send {
 
     /// It is at a named place. None: nothing changes.
     fn point(&mut self, _: VcpuIndex, _: Point, _: &Look, _: &View<'_>) -> Option<Verdict> {
+        None
+    }
+
+    /// Whom to wake without a kick, if anybody: a vCPU that halts or sits in KVM's HLT.
+    /// `lock_spinning` may return for no reason (its contract says so).
+    fn wakes(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
         None
     }
 

@@ -1,5 +1,6 @@
 //! `replay:FILE`: the turns of a recording again, each on its slot, in their order, for as long.
-//! A turn whose vCPU is not ready is waited for while anybody runs, and then skipped: a divergence.
+//! A turn whose vCPU halts is waited for while anybody runs; then the vCPU is woken, which its
+//! guest must expect, and that is a divergence. Only a turn of a vCPU that has left is skipped.
 //! After deterministic replay (ReVirt, Dunlap et al., OSDI 2002), of the schedule alone.
 
 use serde::Serialize;
@@ -16,12 +17,14 @@ use crate::{
 /// How far a replay followed its recording.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Divergence {
-    /// Turns of the recording.
+    /// Turns of the recording, up to the first that its end cut off.
     pub recorded: u64,
     /// Of them, taken again.
     pub replayed: u64,
-    /// Of them, left out: the vCPU was not ready and nobody ran who could change that.
+    /// Of them, left out: the vCPU had left.
     pub skipped: u64,
+    /// vCPUs that halted when their turn came, nobody ran who could kick them, and were woken.
+    pub woken: u64,
     /// Turns that ended by themselves, earlier than recorded.
     pub early: u64,
     /// Turns that were recorded to end by themselves and did not.
@@ -43,8 +46,10 @@ pub(super) struct Replay {
 
 impl Replay {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
+        let recorded = setup.recording.map_or(&[][..], |recording| recording.turns.as_slice());
+        // How long a turn would have lasted that was not over is not known, nor what came next.
         let turns: Box<[Turn]> =
-            setup.recording.map_or(Box::default(), |recording| recording.turns.clone().into());
+            recorded.iter().take_while(|turn| turn.end != TurnEnd::Open).copied().collect();
         let vcpus = setup.vms.len();
         let recorded = turns.len() as u64;
         Self {
@@ -69,22 +74,14 @@ impl Replay {
         again.map_or(Nanos::ZERO, |again| again.at.since(turn.at.after(turn.ran)))
     }
 
-    /// The turn to take now, on whatever slot, if its time has come.
-    fn due(&mut self, view: &View<'_>) -> Option<(usize, bool)> {
-        let mut skipped = false;
-        while let Some(turn) = self.turns.get(self.next) {
-            if self.ready[turn.vcpu.ix()] {
-                return Some((self.next, skipped));
-            }
-            let will_be = view.anybody_runs() || view.is_held(turn.vcpu);
-            if will_be {
-                return None;
-            }
+    /// The turn to take now.
+    fn due(&mut self, view: &View<'_>) -> Option<usize> {
+        while self.turns.get(self.next).is_some_and(|turn| view.is_gone(turn.vcpu)) {
             self.divergence.skipped += 1;
             self.next += 1;
-            skipped = true;
         }
-        None
+        let turn = self.turns.get(self.next)?;
+        self.ready[turn.vcpu.ix()].then_some(self.next)
     }
 }
 
@@ -100,10 +97,8 @@ impl Policy for Replay {
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let due = self.due(view);
-        let pick = match due {
-            // After a skip nobody may be asked again, so any slot will do.
-            Some((ix, skipped)) if skipped || self.turns[ix].slot == slot => {
+        let pick = match self.due(view) {
+            Some(ix) if self.turns[ix].slot == slot => {
                 self.next += 1;
                 self.divergence.replayed += 1;
                 let Turn { vcpu, ran, end, .. } = self.turns[ix];
@@ -126,7 +121,6 @@ impl Policy for Replay {
         let left = limit.since(view.ran(vcpu));
         match end {
             _ if left > Nanos::ZERO => Verdict::Stay(view.now.after(left)),
-            TurnEnd::Open => Verdict::Stay(view.now.after(self.slice)),
             TurnEnd::Injected => Verdict::Hold(view.now.after(self.off_after(ix))),
             TurnEnd::Grace => Verdict::Preempt(Why::Grace),
             TurnEnd::Spun => Verdict::Preempt(Why::Spun),
@@ -138,10 +132,19 @@ impl Policy for Replay {
     fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
         let Some(ix) = self.current[vcpu.ix()].take() else { return };
         match (self.turns[ix].end.is_voluntary(), end.is_voluntary()) {
-            (false, true) if self.turns[ix].end != TurnEnd::Open => self.divergence.early += 1,
+            (false, true) => self.divergence.early += 1,
             (true, false) => self.divergence.late += 1,
             _ => {}
         }
+    }
+
+    fn wakes(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
+        if view.anybody_runs() || self.due(view).is_some() {
+            return None;
+        }
+        let turn = self.turns.get(self.next).filter(|turn| view.is_halted(turn.vcpu))?;
+        self.divergence.woken += 1;
+        Some(turn.vcpu)
     }
 
     fn is_work_conserving(&self) -> bool {

@@ -1,0 +1,250 @@
+//! Schedules of ours on the ring-3 payload: preemptions where they were asked for, counted from
+//! telemetry, recorded and replayed.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{files, host::need_kvm, product::pvticket, tests};
+
+tests![
+    every_policy_runs_both_locks,
+    holders_are_preempted_where_asked,
+    the_next_in_line_are_preempted_where_asked,
+    named_places_are_hit,
+    deferred_preempts_nobody_in_a_lock,
+    who_spins_in_vain_gives_its_slot_to_the_holder,
+    several_machines_share_slots_as_gangs,
+    two_replays_take_the_same_decisions,
+    many_vcpus_on_two_slots_lose_nothing,
+    bad_schedules_are_refused,
+    what_is_no_recording_is_named,
+];
+
+/// `compare` of the payload; gives the schedules' accounts: native first, PV second, and so on.
+fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
+        .args([&file])
+        .args(options)
+        .run()?
+        .exits(0)?;
+    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let levels = report["levels"].as_array().with_context(|| ran.show())?;
+    let mut runs: Vec<Value> = levels
+        .iter()
+        .flat_map(|level| level["runs"].as_array().into_iter().flatten())
+        .cloned()
+        .collect();
+    for run in &runs {
+        ensure!(run["violations"] == 0, "mutual exclusion failed, or nobody looked: {run}");
+        ensure!(run["schedule"]["whole"]["grants"].as_u64() > Some(0), "no schedule: {run}");
+    }
+    // Who begins is the seed's choice.
+    runs.sort_by_key(|run| (run["policy"].to_string(), run["backend"] != "off"));
+    Ok(runs)
+}
+
+/// A count of the whole run's account.
+fn whole(run: &Value, name: &str) -> anyhow::Result<u64> {
+    run["schedule"]["whole"][name].as_u64().with_context(|| format!("no {name}: {run}"))
+}
+
+fn taken(run: &Value) -> u64 {
+    run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum()
+}
+
+fn every_policy_runs_both_locks() -> anyhow::Result<()> {
+    let policies = "rr,fair,gang,kick-boost,kick-boost:later,directed-yield,deferred,deferred:look,\
+                    lhp,lwp,point:critical,random";
+    let runs =
+        compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
+    ensure!(runs.len() == 24, "{} runs", runs.len());
+    for run in runs {
+        ensure!(taken(&run) > 0, "the lock was never taken: {run}");
+        ensure!(whole(&run, "unknown")? == 0, "preemptions at nobody knows what: {run}");
+    }
+    Ok(())
+}
+
+/// One deliberate preemption keeps a vCPU off for 20 ms. With native locks another spins for that
+/// long; with PV it halts when it has looked often enough.
+fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
+    let runs = compare(&["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", policy])?;
+    let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+    for run in [native, pv] {
+        let (hits, injected) = (&run["schedule"]["whole"]["hits"]["hits"], whole(run, "injected")?);
+        ensure!(
+            injected >= 3 && hits.as_u64() == Some(injected),
+            "{injected} of {hits} hits: {run}"
+        );
+        // Two vCPUs on two slots: no other preemption is there.
+        ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
+        // The last one may not be over when the account is drawn up.
+        let (off, least) = (whole(run, off)?, (injected - 1) * 19_900_000);
+        ensure!((least..injected * 200_000_000).contains(&off), "off for {off} ns: {run}");
+    }
+    let wasted = |run| anyhow::Ok(whole(run, "wasted_spin_ns")? as f64 / whole(run, off)? as f64);
+    let (in_native, in_pv) = (wasted(native)?, wasted(pv)?);
+    ensure!(in_native > 0.9, "native waiters span for {in_native} of it");
+    ensure!(in_pv < 0.3, "PV waiters span for {in_pv} of it");
+    ensure!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
+    Ok(())
+}
+
+fn holders_are_preempted_where_asked() -> anyhow::Result<()> {
+    deliberate("lhp:10,20ms", "lhp", "holders_off_ns")
+}
+
+fn the_next_in_line_are_preempted_where_asked() -> anyhow::Result<()> {
+    deliberate("lwp:10,20ms", "lwp", "next_off_ns")
+}
+
+fn named_places_are_hit() -> anyhow::Result<()> {
+    let hits = |run: &Value| run["schedule"]["whole"]["hits"]["hits"].as_u64();
+    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms", "--policy"];
+    for place in ["before-flag", "flag-to-halt", "release-to-kick", "critical"] {
+        let policy = format!("point:{place},50,1ms");
+        let runs = compare(&[&options[..], &[&policy]].concat())?;
+        let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
+        ensure!(hits(pv) > Some(0), "{place} was never hit: {pv}");
+        let expected =
+            if place == "critical" { hits(native) > Some(0) } else { hits(native) == Some(0) };
+        ensure!(expected, "native locks and {place}: {native}");
+    }
+    // A guest that is kept off in its critical section holds the lock.
+    let runs = compare(&[&options[..], &["point:critical,50,1ms"]].concat())?;
+    for run in runs {
+        ensure!(whole(&run, "lhp")? >= whole(&run, "injected")?, "{run}");
+    }
+    Ok(())
+}
+
+fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
+    let options = ["--vcpus", "2x", "--seconds", "0.5", "--slice", "1ms"];
+    for policy in ["deferred:ask,1s", "deferred:look,1s"] {
+        for run in compare(&[&options[..], &["--policy", policy]].concat())? {
+            let [lhp, lwp, queued] =
+                ["lhp", "lwp", "queued"].map(|kind| whole(&run, kind).unwrap_or(u64::MAX));
+            ensure!((lhp, lwp, queued) == (0, 0, 0), "{policy}: {lhp} {lwp} {queued}: {run}");
+            ensure!(whole(&run, "preemptions")? + whole(&run, "yields")? > 10, "no turns: {run}");
+        }
+    }
+    let asked = compare(&[&options[..], &["--policy", "deferred"]].concat())?;
+    ensure!(whole(&asked[0], "yields")? > 0, "nobody was asked, or nobody yielded: {}", asked[0]);
+    Ok(())
+}
+
+fn who_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
+    let options = ["--vcpus", "2x", "--seconds", "0.5", "--policy", "rr,directed-yield"];
+    let runs = compare(&options)?;
+    // By name: directed-yield native, pv, rr native, pv.
+    let (directed, rr) = (taken(&runs[0]), taken(&runs[2]));
+    ensure!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
+    Ok(())
+}
+
+fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
+    let runs = compare(&["--vms", "3", "--vcpus", "1x", "--seconds", "0.3", "--policy", "gang"])?;
+    for run in runs {
+        let operations = run["operations"].as_array().context("no operations")?;
+        ensure!(operations.len() % 3 == 0 && operations.len() >= 3, "not three machines: {run}");
+        ensure!(operations.iter().all(|count| count.as_u64() > Some(0)), "one stood still: {run}");
+    }
+    Ok(())
+}
+
+/// The vCPU and the slot of each turn of a recording (16 bytes a turn behind 40: see the format's
+/// description in the sources).
+fn decisions(file: &Path) -> anyhow::Result<Vec<(u16, u8)>> {
+    let bytes = fs::read(file)?;
+    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
+    Ok(turns.map(|turn| (u16::from_le_bytes([turn[12], turn[13]]), turn[14])).collect())
+}
+
+fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let [first, second, third] = ["a", "b", "c"].map(|name| folder.path().join(name));
+    let run = |policy: &str, file: &Path| {
+        // Native alone: pv runs are the last ones, so they are what is recorded.
+        pvticket(["compare", "--vcpus", "2x", "--runs", "1", "--seconds", "0.4", "--slice", "1ms"])
+            .args(["--policy", policy, "--record"])
+            .args([file])
+            .run()?
+            .exits(0)
+            .map(drop)
+    };
+    run("random", &first)?;
+    let replay = format!("replay:{}", first.display());
+    run(&replay, &second)?;
+    run(&replay, &third)?;
+    let [first, second, third] = [decisions(&first)?, decisions(&second)?, decisions(&third)?];
+    let common = second.len().min(third.len()).min(first.len());
+    ensure!(common > 50, "only {common} decisions");
+    ensure!(second[..common] == third[..common], "two replays differ");
+    Ok(())
+}
+
+fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
+    let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
+    let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
+    for run in &runs {
+        ensure!(taken(run) > 0, "the lock was never taken: {run}");
+        // The guest's count is taken a moment before the VMM's.
+        let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());
+        ensure!(guest <= vmm, "{guest:?} halts in the guest, {vmm:?} here");
+        let [kicks, woke, left, joined] =
+            ["unlock_kick", "woke_parked", "left_pending", "coalesced"]
+                .map(|name| run["vmm"][name].as_u64().unwrap_or(u64::MAX));
+        let sorted = woke + left + joined;
+        // One may be under way on each vCPU when they are read.
+        ensure!(kicks.abs_diff(sorted) <= 64, "{kicks} kicks, {sorted} of them known: {run}");
+    }
+    Ok(())
+}
+
+fn bad_schedules_are_refused() -> anyhow::Result<()> {
+    for (words, parts) in [
+        (&["--policy", "nonsense"][..], &["'nonsense'", "directed-yield"][..]),
+        (&["--policy", "lhp:fast"], &["'fast'", "lhp[:RATE,HOLD]"]),
+        (&["--policy", "rr:1"], &["rr:1"]),
+        (&["--policy", "point:home"], &["'home'", "critical"]),
+        (&["--slots", "0", "--policy", "rr"], &["--slots 0"]),
+        (&["--slots", "999", "--policy", "rr"], &["--slots 999"]),
+        (&["--slice", "4", "--policy", "rr"], &["--slice", "500us"]),
+        (&["--vms", "0", "--policy", "rr"], &["--vms"]),
+        (&["--record", "/tmp/never"], &["--record", "--policy"]),
+        (&["--policy", "replay:/no/such/file"], &["replay:/no/such/file", "No such file"]),
+    ] {
+        for command in ["compare", "boot"] {
+            let ran = match command {
+                "boot" => pvticket(["boot", "--host", "direct"]).args(words).args(["--", "true"]),
+                _ => pvticket(["compare", "--host", "direct"]).args(words),
+            };
+            // A boot looks for its kernel first; both are bad usage or a set-up that is missing.
+            let ran = ran.run()?;
+            match command {
+                "compare" => ran.fails(2, parts).map(drop)?,
+                _ => ensure!(ran.status()? != 0, "{}", ran.show()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn what_is_no_recording_is_named() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    for (name, bytes) in
+        [("text", &b"not a recording"[..]), ("empty", b""), ("cut", b"PVTSCHED\x01\0")]
+    {
+        let file = files::put(&folder, name, bytes)?;
+        let policy = format!("replay:{}", file.display());
+        let ran = pvticket(["compare", "--host", "direct", "--policy", &policy]).run()?;
+        ran.fails(2, &["--policy replay:"])?;
+    }
+    Ok(())
+}
