@@ -87,6 +87,26 @@ impl Boot {
         self.option("--pv", backend)
     }
 
+    /// `--policy`.
+    pub fn policy(self, policy: &str) -> Self {
+        self.option("--policy", policy)
+    }
+
+    /// `--slots`.
+    pub fn slots(self, count: u32) -> Self {
+        self.option("--slots", count.to_string())
+    }
+
+    /// `--vms`.
+    pub fn vms(self, count: u32) -> Self {
+        self.option("--vms", count.to_string())
+    }
+
+    /// `--record`.
+    pub fn record(self, file: impl AsRef<Path>) -> Self {
+        self.option("--record", file.as_ref())
+    }
+
     /// `--append`.
     pub fn append(self, parameters: &str) -> Self {
         self.option("--append", parameters)

@@ -36,14 +36,19 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
     running.wait()
 }
 
-/// Twice as many writers as CPUs; the guest ends by itself with the verdict on its console.
+/// On few CPUs, of which the host's scheduler makes what it will.
 fn torture(pv: &str) -> anyhow::Result<()> {
+    torture_of(Boot::direct().pv(pv))
+}
+
+/// Twice as many writers as vCPUs; the guest ends by itself with the verdict on its console.
+pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
     let writers = 2 * VCPUS;
     let parameters = format!(
         "locktorture.torture_type=spin_lock locktorture.nwriters_stress={writers} \
          locktorture.stat_interval=1 locktorture.shutdown_secs=4 locktorture.verbose=0"
     );
-    let boot = Boot::direct().cpus(VCPUS).pv(pv).append(&parameters).command(["sleep", "600"]);
+    let boot = boot.cpus(VCPUS).append(&parameters).command(["sleep", "600"]);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let log = ran.errors();
     ensure!(log.contains("End of test: SUCCESS"), "no success\n{}", ran.show());

@@ -5,6 +5,7 @@ mod ends;
 mod initrd;
 mod locks;
 mod machine;
+mod schedule;
 mod shell;
 mod stock;
 
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         command::TESTS,
         machine::TESTS,
         locks::TESTS,
+        schedule::TESTS,
         ends::TESTS,
         initrd::TESTS,
         shell::TESTS,

@@ -1,0 +1,111 @@
+//! Schedules of ours on Linux guests: correct under overcommit, telling from the kernel's telemetry
+//! what preemptions hit, and without a slot for who sits in HLT.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::locks;
+use crate::{files, product::Boot, tests};
+
+tests![
+    torture_under_rr_with_native_locks,
+    torture_under_random_with_backend_vmm,
+    torture_under_kick_boost_with_backend_vmm,
+    torture_under_deferred_with_backend_kvm,
+    lock_holders_of_a_kernel_are_preempted_where_asked,
+    the_next_in_line_of_a_kernel_are_preempted_where_asked,
+    a_vcpu_in_hlt_keeps_no_slot,
+    two_machines_run_the_same_command,
+    a_stock_kernel_is_scheduled_without_telemetry,
+];
+
+/// Two vCPUs for each of two slots.
+fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
+    locks::torture_of(Boot::direct().pv(pv).policy(policy).slots(2))
+}
+
+fn torture_under_rr_with_native_locks() -> anyhow::Result<()> {
+    torture("rr", "off")
+}
+
+fn torture_under_random_with_backend_vmm() -> anyhow::Result<()> {
+    torture("random", "vmm")
+}
+
+fn torture_under_kick_boost_with_backend_vmm() -> anyhow::Result<()> {
+    torture("kick-boost", "vmm")
+}
+
+fn torture_under_deferred_with_backend_kvm() -> anyhow::Result<()> {
+    torture("deferred", "kvm")
+}
+
+/// The schedule's account of a benchmark of locks.
+fn account(boot: Boot) -> anyhow::Result<Value> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("stats");
+    let ran = boot.stats(&file).command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
+    ensure!(ran.errors().contains("schedule: "), "no word on the schedule\n{}", ran.show());
+    let mut stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    Ok(stats["schedule"].take())
+}
+
+fn deliberate(policy: &str, kind: &str) -> anyhow::Result<()> {
+    for pv in ["off", "vmm"] {
+        let schedule = account(Boot::direct().cpus(2).pv(pv).slots(2).policy(policy))?;
+        let count = |name: &str| {
+            schedule[name].as_u64().with_context(|| format!("no {name}: {schedule:#}"))
+        };
+        let (hits, injected) = (&schedule["hits"]["hits"], count("injected")?);
+        ensure!(injected > 0 && hits.as_u64() == Some(injected), "{injected}: {schedule:#}");
+        ensure!(count(kind)? >= injected, "not all were {kind}: {schedule:#}");
+        ensure!(count("unknown")? == 0, "preemptions at nobody knows what: {schedule:#}");
+    }
+    Ok(())
+}
+
+fn lock_holders_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
+    deliberate("lhp:20,20ms", "lhp")
+}
+
+fn the_next_in_line_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
+    deliberate("lwp:20,20ms", "lwp")
+}
+
+/// How often turns ended because the vCPU sat in HLT (byte 15 of a turn is 7; see the format's
+/// description in the sources).
+fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("recording");
+    // One slot: while one vCPU works the others must get out of its way, again and again.
+    let boot = Boot::direct().cpus(4).slots(1).policy("rr").record(&file);
+    boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done").run()?.exits(0)?;
+    let bytes = fs::read(&file)?;
+    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
+    let idle = turns.clone().filter(|turn| turn[15] == 7).count();
+    ensure!(idle > 4, "of {} turns {idle} ended in HLT", turns.len());
+    Ok(())
+}
+
+fn two_machines_run_the_same_command() -> anyhow::Result<()> {
+    let boot = Boot::direct().cpus(2).mem("256M").slots(2).policy("fair").vms(2);
+    let ran = boot.script("nproc; exit 3").run()?.exits(3)?;
+    ensure!(ran.text()? == "2\n2\n", "{}", ran.show());
+    Ok(())
+}
+
+/// It keeps no telemetry: what its preemptions hit is unknown, and said to be.
+fn a_stock_kernel_is_scheduled_without_telemetry() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("stats");
+    let boot = Boot::direct().kernel(files::cached("host/current/vmlinuz")?);
+    let boot = boot.cpus(4).slots(2).policy("rr").stats(&file);
+    let ran = boot.command(["nproc"]).run()?.exits(0)?;
+    ensure!(ran.text()? == "4\n", "{}", ran.show());
+    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let schedule = &stats["schedule"];
+    ensure!(schedule["grants"].as_u64() > Some(0) && schedule["lhp"] == 0, "{schedule:#}");
+    Ok(())
+}
