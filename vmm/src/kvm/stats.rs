@@ -86,6 +86,11 @@ impl Blocking {
         Ok(offset.map(|offset| Self { file, offset }))
     }
 
+    /// A function that says whether it is blocked at this moment.
+    pub fn into_fn(self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        Box::new(move || self.now())
+    }
+
     /// Is it blocked at this moment?
     pub fn now(&self) -> bool {
         let mut value = [0; 8];

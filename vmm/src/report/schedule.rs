@@ -16,6 +16,9 @@ pub fn in_a_line(report: &SchedReport) -> String {
         Nanos(totals.wasted_spin_ns),
     );
     // Writing to a String cannot fail.
+    if totals.unknown > 0 {
+        let _ = write!(text, "; {} at nobody knows what, without telemetry", totals.unknown);
+    }
     if let Some(hits) = report.hits {
         let _ = write!(text, "; {} hits, {} other looks", hits.hits, hits.misses);
     }

@@ -39,7 +39,10 @@ use crate::{
         channel::{Output, StdinChannel},
         serial::SerialPort,
     },
-    sched::{Driver, Lines, driver::Translate},
+    sched::{
+        Driver, Lines,
+        driver::{Kept, Translate},
+    },
     units::{Gpa, VcpuId},
     vcpu::{Board, Gate},
 };
@@ -105,7 +108,9 @@ impl<'a> Vm<'a> {
         let lines = self.spec.telemetry.then(|| self.lines()).transpose()?;
         let blocking = match self.spec.guest {
             GuestSpec::Linux { .. } => {
-                self.vcpus.iter().map(Blocking::open).collect::<Result<Option<Vec<_>>, _>>()?
+                let all =
+                    self.vcpus.iter().map(Blocking::open).collect::<Result<Option<Vec<_>>, _>>()?;
+                all.map(|all| all.into_iter().map(Blocking::into_fn).collect())
             }
             // Its vCPUs cannot execute HLT.
             GuestSpec::Payload(_) => None,
@@ -115,12 +120,12 @@ impl<'a> Vm<'a> {
     }
 
     fn lines(&self) -> Result<Lines, VmError> {
-        let (base, translate): (Gpa, Translate) = match self.spec.guest {
-            GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address),
-            GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |address| Some(Gpa(address))),
+        let (base, translate, kept): (Gpa, Translate, Kept) = match self.spec.guest {
+            GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address, Kept::Perhaps),
+            GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |at| Some(Gpa(at)), Kept::Always),
         };
         let clock = self.vcpus.first().map_or(Ok(TscClock::default()), Vcpu::tsc_clock)?;
-        Ok(Lines::new(self.vm.memory().clone(), base, translate, clock))
+        Ok(Lines::new(self.vm.memory().clone(), base, translate, clock, kept))
     }
 
     fn start_behind(

@@ -63,7 +63,7 @@ impl Driver {
     pub(super) fn is_blocked(&self, vcpu: VcpuIndex) -> bool {
         let (vm, id) = self.id_of(vcpu);
         let blocking = self.blocking[vm].get().and_then(|all| all.get(id.0 as usize));
-        blocking.is_some_and(|blocking| blocking.now())
+        blocking.is_some_and(|blocked| blocked())
     }
 
     fn can_block(&self) -> bool {
@@ -91,14 +91,6 @@ impl Driver {
 
     /// Its slot is free, though its thread stays where it is.
     fn send_astray(&self, vcpu: VcpuIndex) {
-        // Before the core knows: who grants it a slot afterwards must find the mark.
-        {
-            let inner = self.lock();
-            if !matches!(inner.core.state(vcpu), State::Running(_)) {
-                return;
-            }
-            self.seat(vcpu).set_astray(true);
-        }
         self.tell(vcpu, Event::Idle);
         // It may have woken in between, and would then run on without a slot.
         if !self.is_blocked(vcpu) {

@@ -29,12 +29,32 @@ pub struct Lines {
     base: Gpa,
     translate: Translate,
     clock: TscClock,
+    kept: Kept,
+}
+
+/// Whether a guest keeps its lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// From its first instruction on.
+    Always,
+    /// If its kernel can: a line says nothing until its vCPU has taken a lock.
+    Perhaps,
 }
 
 impl Lines {
     /// The lines at `base` of a guest whose time stamp counter is `clock`.
-    pub fn new(memory: GuestMemoryMmap, base: Gpa, translate: Translate, clock: TscClock) -> Self {
-        Self { memory, base, translate, clock }
+    pub fn new(
+        memory: GuestMemoryMmap,
+        base: Gpa,
+        translate: Translate,
+        clock: TscClock,
+        kept: Kept,
+    ) -> Self {
+        Self { memory, base, translate, clock, kept }
+    }
+
+    fn is_blank(&self, vcpu: VcpuId) -> bool {
+        self.kept == Kept::Perhaps && self.load::<u64>(vcpu, offset_of!(Line, held_lock)) == 0
     }
 
     fn load<T: AtomicAccess + Default>(&self, vcpu: VcpuId, offset: usize) -> T {
@@ -63,6 +83,7 @@ impl Lines {
         }
         let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
         match wait {
+            Wait::Nothing if self.is_blank(vcpu) => Doing::Unknown,
             Wait::Nothing => Doing::Free,
             Wait::Entering => Doing::Entering,
             Wait::Spinning | Wait::Halted => {
@@ -139,7 +160,13 @@ mod tests {
 
     fn lines() -> Lines {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
-        Lines::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), TscClock { offset: 0, khz: 1_000_000 })
+        Lines::new(
+            memory,
+            Gpa(0x1000),
+            |at| Some(Gpa(at)),
+            TscClock { offset: 0, khz: 1_000_000 },
+            Kept::Always,
+        )
     }
 
     fn set_head(lines: &Lines, head: u16) {
@@ -163,6 +190,15 @@ mod tests {
             let Doing::Waiting { distance, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
             assert_eq!(distance, Some(expected), "head {head:#x}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
+        let lines = Lines { kept: Kept::Perhaps, ..lines() };
+        assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Unknown);
+        hold(&lines, 1, 6);
+        lines.store(VCPU, offset_of!(Line, held), 0u32);
+        assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free, "it has taken one");
     }
 
     #[test]

@@ -6,8 +6,9 @@
 //! once and none is lost. The preemption is dealt with when `KVM_RUN` says that it was interrupted
 //! and at no other exit: by then KVM has finished any port access that was pending.
 //!
-//! The core's lock is held for decisions only; threads are woken after it is released, because
-//! whom one wakes on one's own CPU may run at once.
+//! What decides whether a thread may be in its guest is changed under the core's lock, so that no
+//! grant is ever late; threads are woken after it is released, because whom one wakes on one's own
+//! CPU may run at once.
 
 mod delay;
 mod keeper;
@@ -16,7 +17,7 @@ mod report;
 mod seat;
 
 use std::{
-    io,
+    fmt, io,
     sync::{
         Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering::SeqCst},
@@ -26,7 +27,7 @@ use std::{
 use arrayvec::ArrayVec;
 use hypercalls::{MAX_VCPUS, telemetry::Point};
 
-pub use lines::{Lines, Translate};
+pub use lines::{Kept, Lines, Translate};
 pub use report::{Latency, SchedReport};
 
 use super::{
@@ -38,7 +39,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    kvm::{signal, stats::Blocking},
+    kvm::signal,
     units::{Nanos, VcpuId},
     vcpu::Gate,
 };
@@ -47,6 +48,9 @@ use seat::Seat;
 
 /// Actions of one step at most: a grant a slot, and little else.
 const ACTIONS: usize = MAX_VCPUS as usize + 8;
+
+/// Says whether a vCPU sits in KVM's HLT at this moment.
+pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The usual share of a vCPU.
 pub const USUAL_WEIGHT: u32 = 1024;
@@ -75,7 +79,6 @@ struct Inner {
 }
 
 /// One schedule of one or several VMs.
-#[derive(Debug)]
 pub struct Driver {
     inner: Mutex<Inner>,
     seats: Box<[Seat]>,
@@ -84,7 +87,7 @@ pub struct Driver {
     vms: Box<[u32]>,
     lines: Box<[OnceLock<Lines>]>,
     /// Of each VM whose vCPUs can halt inside KVM.
-    blocking: Box<[OnceLock<Vec<Blocking>>]>,
+    blocking: Box<[OnceLock<Vec<Blocked>>]>,
     /// vCPUs whose threads have come and not left; at first all of them.
     alive: AtomicU32,
     keepers: Once,
@@ -96,6 +99,12 @@ pub struct Driver {
 struct Standing {
     state: State,
     deadline: Nanos,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("vms", &self.vms).finish_non_exhaustive()
+    }
 }
 
 impl Driver {
@@ -142,7 +151,7 @@ impl Driver {
         self: &Arc<Self>,
         vm: usize,
         lines: Option<Lines>,
-        blocking: Option<Vec<Blocking>>,
+        blocking: Option<Vec<Blocked>>,
     ) -> Arc<dyn Gate> {
         if let Some(blocking) = blocking {
             let _ = self.blocking[vm].set(blocking);
@@ -208,14 +217,20 @@ impl Driver {
             let inner = &mut *inner;
             let now = now();
             inner.stats.before(vcpu, &event, self, &inner.core, now);
+            if event == Event::Idle && matches!(inner.core.state(vcpu), State::Running(_)) {
+                // Its thread may come out at this moment, and must find the mark if the core
+                // takes its slot.
+                self.seat(vcpu).set_astray(true);
+            }
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
-            actions.retain(|action| {
+            for action in &actions {
                 inner.stats.decided(action, now);
-                if let Action::Grant(who, _) = action {
-                    self.seat(*who).set_turn(now, inner.core.deadline(*who));
+                if let &Action::Grant(who, slot) = action {
+                    let seat = self.seat(who);
+                    seat.set_turn(now, inner.core.deadline(who));
+                    seat.grant(self.cpus[slot.0 as usize]);
                 }
-                !self.grant_astray(action)
-            });
+            }
             Standing {
                 state: inner.core.state(whose),
                 deadline: inner.core.deadline(whose).unwrap_or(Nanos::NEVER),
@@ -229,23 +244,9 @@ impl Driver {
         standing
     }
 
-    /// A vCPU that is in the guest without a slot gets one: under the core's lock, because its
-    /// thread does not wait for this and may lose it again at once.
-    fn grant_astray(&self, action: &Action) -> bool {
-        let &Action::Grant(who, slot) = action else { return false };
-        let seat = self.seat(who);
-        if !seat.is_astray() {
-            return false;
-        }
-        seat.set_astray(false);
-        seat.grant(self.cpus[slot.0 as usize]);
-        seat.set_alarm(seat.deadline());
-        true
-    }
-
     fn carry_out(&self, action: &Action) {
         match *action {
-            Action::Grant(who, slot) => self.seat(who).grant(self.cpus[slot.0 as usize]),
+            Action::Grant(who, _) => self.seat(who).wake(),
             Action::Signal(who) => self.seat(who).signal(),
             Action::Ask(who) => {
                 if let Some((lines, id)) = self.lines_of(who) {

@@ -115,16 +115,24 @@ impl Seat {
         }
     }
 
-    /// The slot on `cpu` is its own. Its thread runs there as soon as it can.
+    /// The slot on `cpu` is its own: under the core's lock, which says so too. A thread that is in
+    /// the guest already, or in KVM's HLT, runs there as all others do, and until the turn's end.
     pub(super) fn grant(&self, cpu: usize) {
         if self.cpu.swap(cpu, Relaxed) != cpu
             && let Some(thread) = self.thread()
         {
             thread.pin(cpu);
         }
-        delay::maybe();
-        let was = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
-        if was.is_ok() && self.thread() != Some(ThreadId::current()) {
+        if self.is_astray() {
+            self.set_astray(false);
+            self.set_alarm(self.deadline());
+        }
+        let _ = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
+    }
+
+    /// After a grant, without the core's lock: its thread may sleep.
+    pub(super) fn wake(&self) {
+        if self.thread() != Some(ThreadId::current()) {
             futex::wake_one(&self.word);
         }
     }

@@ -27,6 +27,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct World {
     gates: Vec<Arc<dyn Gate>>,
     latches: Vec<Vec<WakeLatch>>,
+    /// Sits in KVM's HLT, by vCPU of both machines.
+    blocked: Vec<Arc<AtomicBool>>,
     /// vCPUs that are between a return of a gate and the next call of one.
     inside: AtomicU32,
     most: AtomicU32,
@@ -50,8 +52,14 @@ impl World {
         };
         let driver = Driver::new(&spec, &[VCPUS, VCPUS]).unwrap();
         let latches = || (0..VCPUS).map(|_| WakeLatch::new()).collect();
+        let blocked: Vec<Arc<AtomicBool>> = (0..2 * VCPUS).map(|_| Arc::default()).collect();
+        let blocking = |vm: usize| -> Vec<Blocked> {
+            let of_vm = blocked.iter().skip(vm * VCPUS as usize).take(VCPUS as usize).cloned();
+            of_vm.map(|flag| Box::new(move || flag.load(SeqCst)) as Blocked).collect()
+        };
         let world = Self {
-            gates: (0..2).map(|vm| driver.gate(vm, None, None)).collect(),
+            gates: (0..2).map(|vm| driver.gate(vm, None, Some(blocking(vm)))).collect(),
+            blocked: blocked.clone(),
             latches: vec![latches(), latches()],
             inside: AtomicU32::new(0),
             most: AtomicU32::new(0),
@@ -90,7 +98,8 @@ impl World {
                     gate.interrupted(id, &|| None);
                 }
                 (_, 0..3) => self.halt(gate, vm, id),
-                (_, 3..7) => self.kick(gate, vm, id, rng.below(VCPUS as usize) as u32),
+                (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
+                (_, 4..7) => self.kick(gate, vm, id, rng.below(VCPUS as usize) as u32),
                 _ => gate.yielded(id),
             }
             self.enter_guest();
@@ -109,6 +118,19 @@ impl World {
             delay::maybe();
             gate.halt(id);
             latch.unpark();
+        }
+    }
+
+    /// As KVM: HLT, and out of it by an interrupt, or by a signal.
+    fn sit_in_hlt(&self, gate: &Arc<dyn Gate>, vm: usize, id: VcpuId, micros: u64) {
+        let blocked = &self.blocked[vm * VCPUS as usize + id.0 as usize];
+        blocked.store(true, SeqCst);
+        let signalled = signal::wait_for(Duration::from_micros(micros));
+        blocked.store(false, SeqCst);
+        delay::maybe();
+        match signalled {
+            true => gate.interrupted(id, &|| None),
+            false => gate.came_out(id),
         }
     }
 
