@@ -254,8 +254,8 @@ impl Core {
     fn saw(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
         let this = &mut self.vcpus[vcpu.ix()];
         this.look = look;
-        if let Doing::Waiting { lock, since, .. } = look.doing {
-            self.truth.spun(vcpu, this.member.vm, lock, since.max(this.since), now);
+        if let Doing::Waiting { since, .. } = look.doing {
+            self.truth.spun(vcpu, this.member.vm, &look.doing, since.max(this.since), now);
         }
     }
 
@@ -366,8 +366,8 @@ impl Core {
                 continue;
             }
             match witness.glance(*spinner) {
-                Doing::Waiting { lock: its, since, .. } if its == lock => {
-                    self.truth.spun(*spinner, vm, lock, since.max(other.since), now);
+                doing @ Doing::Waiting { lock: its, since, .. } if its == lock => {
+                    self.truth.spun(*spinner, vm, &doing, since.max(other.since), now);
                 }
                 _ => {}
             }

@@ -359,6 +359,20 @@ fn lhp_waits_for_a_holder_and_keeps_it_off() {
 }
 
 #[test]
+fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
+    let mut core = core_of("rr", &[0; 3], 2);
+    // Far back in the line when its slice ends, and served 300 ns later.
+    tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
+    assert_eq!(core.truth().totals().lwp, 0);
+    tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
+    assert_eq!(core.truth().totals().wasted_spin_ns, 600, "from when it waits until it is seen");
+    let mut core = core_of("rr", &[0; 3], 2);
+    tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
+    tell(&mut core, 1, Event::Stopped(waiting(10, 2, 1_400)), 2_000);
+    assert_eq!(core.truth().totals().wasted_spin_ns, 0, "another is served, who runs");
+}
+
+#[test]
 fn deferred_asks_once_and_forces_after_the_grace() {
     let mut core = core_of("deferred:ask,300ns", &[0, 0], 1);
     assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_001), [Action::Ask(VcpuIndex(0))]);

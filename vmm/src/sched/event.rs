@@ -73,6 +73,17 @@ impl Doing {
         matches!(self, Doing::Waiting { distance: Some(0 | 1), .. })
     }
 
+    /// The ticket that its lock served when it was seen waiting.
+    pub const fn head(&self) -> Option<u16> {
+        match *self {
+            // Tickets go by twos: the low bit of a head is the slowpath flag.
+            Doing::Waiting { ticket, distance: Some(distance), .. } => {
+                Some(ticket.wrapping_sub(distance.wrapping_mul(2)))
+            }
+            _ => None,
+        }
+    }
+
     /// Others may come to wait for it if it is preempted now.
     pub const fn is_involved(&self) -> bool {
         matches!(self, Doing::Holding { .. } | Doing::Waiting { .. } | Doing::Entering)

@@ -55,7 +55,7 @@ pub struct Totals {
     pub injected: u64,
     /// Turns that the guest ended because it was asked.
     pub yields: u64,
-    /// vCPU-nanoseconds of spinning for a lock whose holder or next in line was preempted.
+    /// vCPU-nanoseconds of spinning for a lock whose holder, or whom it served next, was preempted.
     pub wasted_spin_ns: u64,
     /// Nanoseconds for which lock holders were preempted.
     pub holders_off_ns: u64,
@@ -175,25 +175,28 @@ impl Truth {
         }
     }
 
-    /// `spinner` of `vm` has run and waited for `lock` from `from` to `now`.
+    /// `spinner` of `vm` has run and waited as `doing` says from `from` to `now`: in vain, if the
+    /// lock's holder is preempted, or whom the lock serves by now. (A holder that runs keeps it for
+    /// so short that its part of the wait is not told apart.)
     pub(super) fn spun(
         &mut self,
         spinner: VcpuIndex,
         vm: u32,
-        lock: LockId,
+        doing: &Doing,
         from: Nanos,
         now: Nanos,
     ) {
         let from = from.max(self.counted[spinner.ix()]);
         self.counted[spinner.ix()] = now;
-        let blocks = |open: &&mut Open, is: fn(&Doing) -> bool| {
-            open.vm == vm && is(&open.doing) && open.doing.lock() == Some(lock)
+        let (lock, head) = (doing.lock(), doing.head());
+        let keeps_waiting = |open: &Open| match open.doing {
+            _ if open.vm != vm || open.doing.lock() != lock => false,
+            Doing::Waiting { ticket, .. } => head.map_or(open.doing.is_next(), |h| h == ticket),
+            _ => open.doing.is_holder(),
         };
-        let mut culprit = self.open.iter_mut().flatten().find(|o| blocks(o, Doing::is_holder));
-        if culprit.is_none() {
-            culprit = self.open.iter_mut().flatten().find(|o| blocks(o, Doing::is_next));
-        }
-        let Some(open) = culprit else { return };
+        let Some(open) = self.open.iter_mut().flatten().find(|open| keeps_waiting(open)) else {
+            return;
+        };
         let spun = now.since(from.max(open.at));
         open.spun = open.spun.after(spun);
         self.totals.wasted_spin_ns += spun.0;

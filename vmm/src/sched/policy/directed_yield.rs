@@ -32,7 +32,7 @@ impl DirectedYield {
         doing: &Doing,
         view: &View<'_>,
     ) -> Option<VcpuIndex> {
-        let &Doing::Waiting { lock, ticket, distance, .. } = doing else {
+        let &Doing::Waiting { lock, .. } = doing else {
             return self.rr.queue().pop();
         };
         let vm = view.vm_of(spinner);
@@ -40,9 +40,7 @@ impl DirectedYield {
             view.vm_of(vcpu) == vm && fits(view.last_seen(vcpu), lock)
         };
         let holds = |seen: &Doing, lock| seen.is_holder() && seen.lock() == Some(lock);
-        // Where the head is now: its own ticket was so many releases from it. Tickets go by
-        // twos, the low bit being the flag's.
-        let head = distance.map(|releases| ticket.wrapping_sub(releases.wrapping_mul(2)));
+        let head = doing.head();
         let is_next = |seen: &Doing, lock| match *seen {
             Doing::Waiting { lock: its, ticket: its_ticket, .. } => {
                 its == lock && head.is_some_and(|head| its_ticket.wrapping_sub(head) <= 2)
