@@ -42,6 +42,8 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
 pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
 /// The same as a bzImage.
 pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
+/// Its symbols.
+pub const SYSTEM_MAP: &str = "kernel/current/System.map";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 

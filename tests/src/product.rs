@@ -102,6 +102,11 @@ impl Boot {
         self.option("--vms", count.to_string())
     }
 
+    /// `--system-map`.
+    pub fn system_map(self, file: impl AsRef<Path>) -> Self {
+        self.option("--system-map", file.as_ref())
+    }
+
     /// `--record`.
     pub fn record(self, file: impl AsRef<Path>) -> Self {
         self.option("--record", file.as_ref())

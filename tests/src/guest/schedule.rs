@@ -19,6 +19,7 @@ tests![
     a_vcpu_in_hlt_keeps_no_slot,
     two_machines_run_the_same_command,
     a_stock_kernel_is_scheduled_without_telemetry,
+    without_telemetry_the_preempt_count_is_a_guess,
 ];
 
 /// Two vCPUs for each of two slots.
@@ -101,7 +102,7 @@ fn two_machines_run_the_same_command() -> anyhow::Result<()> {
 fn a_stock_kernel_is_scheduled_without_telemetry() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("stats");
-    let boot = Boot::direct().kernel(files::cached("host/current/vmlinuz")?);
+    let boot = Boot::direct().kernel(files::cached(files::STOCK_KERNEL)?);
     let boot = boot.cpus(4).slots(2).policy("rr").stats(&file);
     let ran = boot.command(["nproc"]).run()?.exits(0)?;
     ensure!(ran.text()? == "4\n", "{}", ran.show());
@@ -109,5 +110,20 @@ fn a_stock_kernel_is_scheduled_without_telemetry() -> anyhow::Result<()> {
     let schedule = &stats["schedule"];
     let [all, unknown] = ["preemptions", "unknown"].map(|name| schedule[name].as_u64());
     ensure!(all > Some(0) && all == unknown, "{schedule:#}");
+    Ok(())
+}
+
+/// What a kernel without telemetry does is guessed from its own count, in interrupts at least.
+fn without_telemetry_the_preempt_count_is_a_guess() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("stats");
+    let map = files::cached(files::SYSTEM_MAP)?;
+    let boot = Boot::direct().cpus(2).slots(1).policy("rr").append("pvticket_telemetry=off");
+    let ran = boot.system_map(&map).stats(&file).command(["lockbench", "--seconds", "1"]).run()?;
+    let ran = ran.exits(0)?;
+    let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let count = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
+    ensure!(count("unknown")? * 2 < count("preemptions")?, "no guesses: {stats:#}");
+    ensure!(count("lhp")? == 0, "a guess is no lock-holder preemption: {stats:#}");
     Ok(())
 }

@@ -13,6 +13,7 @@ tests![
     missing_kernel,
     missing_initrd,
     directory_as_kernel,
+    a_system_map_that_is_none,
     help_and_version_are_no_errors,
 ];
 
@@ -70,6 +71,11 @@ fn missing_initrd() -> anyhow::Result<()> {
 
 fn directory_as_kernel() -> anyhow::Result<()> {
     refused(&["boot", "--kernel", "/tmp", "--", "true"], &["--kernel /tmp", "not a regular file"])
+}
+
+fn a_system_map_that_is_none() -> anyhow::Result<()> {
+    refused(&["boot", "--system-map", "/no/such/map"], &["--system-map /no/such/map", "No such"])?;
+    refused(&["boot", "--system-map", "/etc/passwd"], &["--system-map", "__preempt_count"])
 }
 
 fn help_and_version_are_no_errors() -> anyhow::Result<()> {

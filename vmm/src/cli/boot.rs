@@ -50,6 +50,11 @@ pub struct BootArgs {
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
 
+    /// The kernel's System.map, if it keeps no telemetry: what a schedule's preemptions hit is
+    /// then guessed from its __preempt_count
+    #[arg(long, value_name = "F")]
+    system_map: Option<PathBuf>,
+
     #[command(flatten)]
     schedule: ScheduleArgs,
 

@@ -42,6 +42,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         pv: PvBackend::Off,
         telemetry: false,
         affinity: None,
+        preempt_count: None,
         kvm_stats: false,
     };
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);

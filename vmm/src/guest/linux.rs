@@ -26,6 +26,12 @@ pub fn lock_address(address: u64) -> Option<Gpa> {
     within(KERNEL_MAP, KERNEL_MAP_SIZE).or(within(DIRECT_MAP, DIRECT_MAP_SIZE)).map(Gpa)
 }
 
+/// The offset of `__preempt_count` in per-CPU areas, from the text of a kernel's System.map.
+pub fn preempt_count_in(system_map: &str) -> Option<u64> {
+    let line = system_map.lines().find(|line| line.ends_with(" __preempt_count"))?;
+    u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
+}
+
 /// Runs our init although the initrd's `/init` is another's, or is none.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
@@ -37,6 +43,13 @@ pub fn bare_cmdline(pv: PvBackend) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_preempt_count_is_found_by_its_whole_name() {
+        let map = "000000000001abb8 D x__preempt_count_x\n000000000001abc0 D __preempt_count\n";
+        assert_eq!(preempt_count_in(map), Some(0x1abc0));
+        assert_eq!(preempt_count_in("ffffffffffffffff B The real System.map is elsewhere"), None);
+    }
 
     #[test]
     fn locks_are_found_in_both_mappings_and_nowhere_else() {

@@ -1,6 +1,6 @@
 //! One vCPU's file and the step `run() -> Exit`.
 
-use std::{mem, ptr, slice};
+use std::{mem, ptr, slice, sync::atomic::Ordering};
 
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
@@ -9,6 +9,7 @@ use kvm_bindings::{
     kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use vmm_sys_util::{
     errno::Error as Errno,
     ioctl::{ioctl as call, ioctl_with_ref},
@@ -169,6 +170,19 @@ impl Vcpu {
     /// Is the guest in ring 3 (CS.DPL)? None: KVM does not say.
     pub fn is_in_user_mode(&self) -> Option<bool> {
         self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
+    }
+
+    /// A word of the per-CPU area that the guest's kernel has in GS, by its offset there. None
+    /// where GS is not the kernel's: in ring 3, and in the first instructions of an entry.
+    pub fn per_cpu_word(&self, offset: u64, memory: &GuestMemoryMmap) -> Option<u32> {
+        const KERNEL_HALF: u64 = 1 << 63;
+        let sregs = self.sregs().ok()?;
+        if sregs.cs.dpl == 3 || sregs.gs.base & KERNEL_HALF == 0 {
+            return (sregs.cs.dpl == 3).then_some(0);
+        }
+        let place = self.fd.translate_gva(sregs.gs.base.wrapping_add(offset)).ok()?;
+        let at = GuestAddress(place.physical_address);
+        memory.load(at, Ordering::Relaxed).ok().filter(|_| place.valid != 0)
     }
 
     /// Prepares the calling thread to be interrupted in `run` by

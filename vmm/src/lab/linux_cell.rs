@@ -82,6 +82,7 @@ impl LinuxCell {
             pv: run.backend,
             telemetry: !run.schedule.policy.is_host(),
             affinity: affinity(run),
+            preempt_count: None,
             kvm_stats: false,
         })
     }

@@ -54,6 +54,7 @@ impl PayloadCell {
             pv: run.backend,
             telemetry: !run.schedule.policy.is_host(),
             affinity: affinity(run),
+            preempt_count: None,
             kvm_stats: false,
         }
     }

@@ -16,6 +16,13 @@ pub fn in_a_line(report: &SchedReport) -> String {
         Nanos(totals.wasted_spin_ns),
     );
     // Writing to a String cannot fail.
+    if totals.guarded > 0 {
+        let _ = write!(
+            text,
+            "; {} with the kernel's preemption disabled (lower confidence: no telemetry)",
+            totals.guarded
+        );
+    }
     if totals.unknown > 0 {
         let _ = write!(text, "; {} at nobody knows what, without telemetry", totals.unknown);
     }

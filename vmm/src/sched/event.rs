@@ -38,6 +38,8 @@ pub enum Doing {
     Unknown,
     /// It neither holds nor awaits one.
     Free,
+    /// Its kernel has disabled preemption, maybe for a lock: a guess, where there is no telemetry.
+    Guarded,
     /// It is drawing a ticket: it may have one, nobody knows which.
     Entering,
     /// It holds locks; the innermost that is known.
@@ -86,7 +88,10 @@ impl Doing {
 
     /// Others may come to wait for it if it is preempted now.
     pub const fn is_involved(&self) -> bool {
-        matches!(self, Doing::Holding { .. } | Doing::Waiting { .. } | Doing::Entering)
+        matches!(
+            self,
+            Doing::Holding { .. } | Doing::Waiting { .. } | Doing::Entering | Doing::Guarded
+        )
     }
 
     /// The lock, if there is one and it is known.

@@ -47,6 +47,9 @@ pub struct Totals {
     pub lwp: u64,
     /// Of them, of a vCPU further back in a line, or just joining one.
     pub queued: u64,
+    /// Of them, of a vCPU whose kernel had disabled preemption: maybe a holder, where there is no
+    /// telemetry.
+    pub guarded: u64,
     /// Of them, at nobody knows what.
     pub unknown: u64,
     /// Of them, after a grace ran out.
@@ -73,6 +76,7 @@ impl std::ops::Sub for Totals {
             lhp: self.lhp - before.lhp,
             lwp: self.lwp - before.lwp,
             queued: self.queued - before.queued,
+            guarded: self.guarded - before.guarded,
             unknown: self.unknown - before.unknown,
             forced: self.forced - before.forced,
             injected: self.injected - before.injected,
@@ -130,6 +134,7 @@ impl Truth {
         totals.preemptions += 1;
         match p.look.doing {
             Doing::Unknown => totals.unknown += 1,
+            Doing::Guarded => totals.guarded += 1,
             Doing::Free => {}
             doing if doing.is_holder() => totals.lhp += 1,
             doing if doing.is_next() => totals.lwp += 1,

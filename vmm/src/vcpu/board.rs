@@ -32,6 +32,8 @@ pub struct Board {
     pub vm: KvmVm,
     /// Its devices.
     pub devices: Devices,
+    /// Offset of `__preempt_count` in a Linux guest's per-CPU areas, if it is known.
+    pub preempt_count: Option<u64>,
     /// The schedule, if it is not the host's alone.
     pub gate: Option<Arc<dyn Gate>>,
     latches: Box<[OwnLine]>,
@@ -51,11 +53,13 @@ impl Board {
         vcpus: VcpuCount,
         ended: EventFd,
         gate: Option<Arc<dyn Gate>>,
+        preempt_count: Option<u64>,
     ) -> Self {
         Self {
             vm,
             devices,
             gate,
+            preempt_count,
             latches: vcpus.ids().map(|_| OwnLine::default()).collect(),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
             stopping: AtomicBool::new(false),

@@ -6,15 +6,25 @@ use hypercalls::telemetry::Point;
 
 use crate::units::VcpuId;
 
+/// A vCPU outside its guest, for who wants to know more of it.
+pub trait Stopped {
+    /// Was the guest in ring 3? None: KVM does not say.
+    fn is_in_user_mode(&self) -> Option<bool>;
+
+    /// A Linux guest's `__preempt_count` on this vCPU: not zero where its kernel has disabled
+    /// preemption, as spinlocks do in kernels that count them (`CONFIG_PREEMPT_COUNT`), and in
+    /// interrupts. None: nobody knows where it is.
+    fn preempt_count(&self) -> Option<u32>;
+}
+
 /// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
 /// and returns when that vCPU may be in the guest, or its machine stops.
 pub trait Gate: fmt::Debug + Send + Sync {
     /// The thread is ready: waits for the first turn.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 
-    /// A signal has ended `KVM_RUN`: the turn may be over. `in_user_mode` finds out where the
-    /// guest was, if anybody wants to know.
-    fn interrupted(&self, id: VcpuId, in_user_mode: &dyn Fn() -> Option<bool>);
+    /// A signal has ended `KVM_RUN`: the turn may be over.
+    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped);
 
     /// Any other exit: may the vCPU be here at all? A load of its own when it may.
     fn came_out(&self, id: VcpuId);

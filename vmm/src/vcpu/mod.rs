@@ -7,7 +7,7 @@ pub mod step;
 pub mod thread;
 
 pub use board::Board;
-pub use gate::Gate;
+pub use gate::{Gate, Stopped};
 
 use std::fmt;
 

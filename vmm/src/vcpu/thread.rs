@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Board, Cause, End, Failure,
+    Board, Cause, End, Failure, Stopped,
     step::{self, Next},
 };
 use crate::{
@@ -61,7 +61,7 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
         if let (Next::Interrupted, Some(gate)) = (&next, &board.gate) {
-            gate.interrupted(id, &|| vcpu.is_in_user_mode());
+            gate.interrupted(id, &Outside { vcpu, board });
         }
         match next {
             Next::Resume | Next::Interrupted => {}
@@ -69,6 +69,25 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             Next::End(end) => return board.finish(end),
             Next::Fail(cause) => return fail(vcpu, board, cause),
         }
+    }
+}
+
+/// A vCPU whose run a signal has ended.
+struct Outside<'a> {
+    vcpu: &'a Vcpu,
+    board: &'a Board,
+}
+
+impl Stopped for Outside<'_> {
+    fn is_in_user_mode(&self) -> Option<bool> {
+        self.vcpu.is_in_user_mode()
+    }
+
+    fn preempt_count(&self) -> Option<u32> {
+        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.vm.memory()).map(|word| {
+            // Bit 31, inverted, says that the guest's scheduler is wanted (asm/preempt.h).
+            word & !(1 << 31)
+        })
     }
 }
 

@@ -150,7 +150,14 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let board = Arc::new(Board::new(vm, devices, spec.vcpus, copy(&signals.ended)?, gate));
+        let board = Arc::new(Board::new(
+            vm,
+            devices,
+            spec.vcpus,
+            copy(&signals.ended)?,
+            gate,
+            spec.preempt_count,
+        ));
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {

@@ -91,6 +91,8 @@ pub struct MachineSpec {
     pub affinity: Option<CpuList>,
     /// Have the guest say what it does with locks.
     pub telemetry: bool,
+    /// Offset of `__preempt_count` in the kernel's per-CPU areas, if it is known.
+    pub preempt_count: Option<u64>,
     /// Keep KVM's own counters for the report.
     pub kvm_stats: bool,
 }

@@ -55,6 +55,10 @@ fn inside(plan: &Plan) -> Inside {
         let there = Path::new("/in/initrd");
         inside = inside.with_file(initrd, there.into()).with_args(["--initrd".as_ref(), there]);
     }
+    if let Some(map) = &plan.system_map {
+        let there = Path::new("/in/System.map");
+        inside = inside.with_file(map, there.into()).with_args(["--system-map".as_ref(), there]);
+    }
     if let Some(stats) = &plan.stats {
         inside = inside.with_result("--stats", stats);
     }

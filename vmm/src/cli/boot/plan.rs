@@ -18,7 +18,7 @@ use crate::{
     },
     guest::{
         artifacts, initrd,
-        linux::{BASE_CMDLINE, OUR_INIT},
+        linux::{self, BASE_CMDLINE, OUR_INIT},
     },
     kvm::KvmKind,
     lab::plan::resolve_cpus,
@@ -53,6 +53,8 @@ pub(super) struct Plan {
     pub(super) choice: Choice,
     pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
+    pub(super) preempt_count: Option<u64>,
+    pub(super) system_map: Option<PathBuf>,
     pub(super) policy: PolicySpec,
     pub(super) schedule: ScheduleArgs,
 }
@@ -81,6 +83,8 @@ impl Plan {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
         Ok(Self {
+            preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
+            system_map: args.system_map.map(|file| readable(file, "--system-map")).transpose()?,
             policy: args.schedule.policy()?,
             schedule: args.schedule,
             kernel,
@@ -168,6 +172,7 @@ impl Plan {
             pv: self.pv,
             telemetry: !self.policy.is_host(),
             affinity: None,
+            preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
         })
     }
@@ -205,6 +210,14 @@ impl fmt::Display for Plan {
             Mode::OwnInit => row("runs", &"the initrd's own /init"),
         }
     }
+}
+
+/// Where a kernel has its `__preempt_count`.
+fn preempt_count(map: &Path) -> Result<u64, Usage> {
+    let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
+    let text = fs::read(map).map_err(|error| usage(&error.to_string()))?;
+    linux::preempt_count_in(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| usage("it has no __preempt_count (is it a kernel's System.map?)"))
 }
 
 /// A file the user named, or bad usage.

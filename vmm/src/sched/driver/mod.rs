@@ -41,7 +41,7 @@ use crate::{
     clock::Moment,
     kvm::signal,
     units::{Nanos, VcpuId},
-    vcpu::Gate,
+    vcpu::{Gate, Stopped},
 };
 use report::Stats;
 use seat::Seat;
@@ -344,7 +344,7 @@ impl Gate for VmGate {
         Ok(())
     }
 
-    fn interrupted(&self, id: VcpuId, in_user_mode: &dyn Fn() -> Option<bool>) {
+    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped) {
         let vcpu = self.index(id);
         let seat = self.driver.seat(vcpu);
         if seat.is_astray() {
@@ -353,12 +353,20 @@ impl Gate for VmGate {
         if seat.alarm() <= now() {
             seat.alarm_is_over();
         }
-        let mode = match in_user_mode() {
+        let mode = match stopped.is_in_user_mode() {
             Some(true) => Mode::User,
             Some(false) => Mode::Kernel,
             None => Mode::Unknown,
         };
-        self.driver.own(vcpu, Event::Stopped(self.driver.look(vcpu, mode)));
+        let mut look = self.driver.look(vcpu, mode);
+        if look.doing == Doing::Unknown {
+            look.doing = match stopped.preempt_count() {
+                None => Doing::Unknown,
+                Some(0) => Doing::Free,
+                Some(_) => Doing::Guarded,
+            };
+        }
+        self.driver.own(vcpu, Event::Stopped(look));
     }
 
     fn came_out(&self, id: VcpuId) {

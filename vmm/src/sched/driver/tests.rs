@@ -24,6 +24,19 @@ const STEPS: u32 = 150;
 /// A hang, not a slow machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Nothing is known of where a guest was.
+struct Nowhere;
+
+impl Stopped for Nowhere {
+    fn is_in_user_mode(&self) -> Option<bool> {
+        None
+    }
+
+    fn preempt_count(&self) -> Option<u32> {
+        None
+    }
+}
+
 struct World {
     gates: Vec<Arc<dyn Gate>>,
     latches: Vec<Vec<WakeLatch>>,
@@ -95,7 +108,7 @@ impl World {
             match (interrupted, rng.below(8)) {
                 (true, _) => {
                     self.stops.fetch_add(1, SeqCst);
-                    gate.interrupted(id, &|| None);
+                    gate.interrupted(id, &Nowhere);
                 }
                 (_, 0..3) => self.halt(gate, vm, id),
                 (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
@@ -129,7 +142,7 @@ impl World {
         blocked.store(false, SeqCst);
         delay::maybe();
         match signalled {
-            true => gate.interrupted(id, &|| None),
+            true => gate.interrupted(id, &Nowhere),
             false => gate.came_out(id),
         }
     }

@@ -25,7 +25,8 @@ pub(super) enum Target {
 impl Target {
     fn is(self, doing: &Doing) -> bool {
         match self {
-            Target::Holder => doing.is_holder(),
+            // Without telemetry a guess is the best there is; it is not counted as LHP.
+            Target::Holder => doing.is_holder() || *doing == Doing::Guarded,
             Target::Next => doing.is_next(),
         }
     }
