@@ -254,7 +254,7 @@ impl Core {
     fn saw(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
         let this = &mut self.vcpus[vcpu.ix()];
         this.look = look;
-        if let Doing::Waiting { since, .. } = look.doing {
+        if let Doing::Waiting { since, halted: false, .. } = look.doing {
             self.truth.spun(vcpu, this.member.vm, &look.doing, since.max(this.since), now);
         }
     }
@@ -366,7 +366,7 @@ impl Core {
                 continue;
             }
             match witness.glance(*spinner) {
-                doing @ Doing::Waiting { lock: its, since, .. } if its == lock => {
+                doing @ Doing::Waiting { lock: its, since, halted: false, .. } if its == lock => {
                     self.truth.spun(*spinner, vm, &doing, since.max(other.since), now);
                 }
                 _ => {}

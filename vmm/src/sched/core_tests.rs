@@ -59,7 +59,13 @@ const LOOKS: [Doing; 5] = [
     Doing::Free,
     Doing::Entering,
     Doing::Holding { lock: Some(LockId(1)), depth: 1 },
-    Doing::Waiting { lock: LockId(1), ticket: 4, distance: Some(1), since: Nanos(0) },
+    Doing::Waiting {
+        lock: LockId(1),
+        ticket: 4,
+        distance: Some(1),
+        since: Nanos(0),
+        halted: false,
+    },
 ];
 
 fn look(which: usize) -> Look {
@@ -324,8 +330,13 @@ fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
 }
 
 fn waiting(ticket: u16, distance: u16, since: u64) -> Look {
-    let doing =
-        Doing::Waiting { lock: LockId(9), ticket, distance: Some(distance), since: Nanos(since) };
+    let doing = Doing::Waiting {
+        lock: LockId(9),
+        ticket,
+        distance: Some(distance),
+        since: Nanos(since),
+        halted: false,
+    };
     Look { mode: Mode::User, doing }
 }
 

@@ -60,6 +60,8 @@ pub enum Doing {
         distance: Option<u16>,
         /// When it began to wait, by the schedule's clock; zero if that is not known.
         since: Nanos,
+        /// It does not spin: it halts, in KVM if it has a slot.
+        halted: bool,
     },
 }
 

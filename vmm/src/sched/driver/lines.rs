@@ -90,7 +90,8 @@ impl Lines {
                 let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
                 let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
                 let since = self.when(self.load(vcpu, offset_of!(Line, wait_since)), now);
-                Doing::Waiting { lock, ticket, distance, since: since.unwrap_or_default() }
+                let (since, halted) = (since.unwrap_or_default(), wait == Wait::Halted);
+                Doing::Waiting { lock, ticket, distance, since, halted }
             }
         }
     }

@@ -379,7 +379,12 @@ impl Gate for VmGate {
 
     fn halt(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::Halted(self.driver.look(vcpu, Mode::Unknown)));
+        let mut look = self.driver.look(vcpu, Mode::Unknown);
+        if let Doing::Waiting { halted, .. } = &mut look.doing {
+            // It has span until now.
+            *halted = false;
+        }
+        self.driver.own(vcpu, Event::Halted(look));
     }
 
     fn yielded(&self, id: VcpuId) {
