@@ -17,6 +17,8 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@$(PVTICKET) boot --cpus 4 -- sh -c 'uname -r; echo "CPUs: $$(nproc)"; dmesg | grep pvticket:'
 	@printf '\n== Ring-3 payload: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest payload
+	@printf '\n== The same lock, scheduled by us: blindly, aware of locks, and with kicks that hand over the slot ==\n'
+	@$(PVTICKET) compare --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
@@ -26,8 +28,9 @@ test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
-bench: build kernel host busybox ## Measure boot time, memory and the cost of an exit
+bench: build kernel host busybox ## Measure boot time, memory, the cost of an exit, and schedules
 	@$(PVTICKET) bench boot
+	@$(PVTICKET) bench sched
 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --quiet --release --package pvticket
