@@ -3,6 +3,7 @@
 use std::{fmt, num::ParseIntError, str::FromStr};
 
 use hypercalls::MAX_VCPUS;
+use serde::Serialize;
 use thiserror::Error;
 
 /// Index of a vCPU in its machine; also its APIC id.
@@ -26,7 +27,7 @@ impl fmt::Display for Gpa {
 }
 
 /// A pCPU slot of a schedule: what carries one vCPU at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SlotId(pub u32);
 
 impl fmt::Display for SlotId {
@@ -37,7 +38,7 @@ impl fmt::Display for SlotId {
 
 /// A span of time in nanoseconds, or a moment by a clock that starts at 0. Parses `4ms`,
 /// `500us`, `1s`, `250ns`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Nanos(pub u64);
 
 impl Nanos {

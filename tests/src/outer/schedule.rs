@@ -83,6 +83,13 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
         );
         // Two vCPUs on two slots: no other preemption is there.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
+        let told = run["schedule"]["whole"]["preemptions_one_by_one"].as_array();
+        let told = told.with_context(|| format!("not one by one: {run}"))?;
+        ensure!(told.len() as u64 == whole(run, "preemptions")?, "{run}");
+        for preemption in told {
+            let known = ["vcpu", "slot", "mode", "doing", "at_ns", "others_spun_ns"];
+            ensure!(known.iter().all(|name| !preemption[name].is_null()), "{preemption}");
+        }
         // The last one may not be over when the account is drawn up.
         let (off, least) = (whole(run, off)?, (injected - 1) * 19_900_000);
         ensure!((least..injected * 200_000_000).contains(&off), "off for {off} ns: {run}");

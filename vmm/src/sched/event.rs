@@ -1,11 +1,12 @@
 //! What goes into the core and what comes out of it.
 
 use hypercalls::telemetry::Point;
+use serde::Serialize;
 
 use crate::units::{Nanos, SlotId};
 
 /// A vCPU's place in a schedule: dense over all the schedule's VMs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct VcpuIndex(pub u32);
 
 impl VcpuIndex {
@@ -15,11 +16,12 @@ impl VcpuIndex {
 }
 
 /// A lock, by the guest-virtual address of its word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LockId(pub u64);
 
 /// Where in the guest a vCPU is.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Nobody looked.
     #[default]
@@ -31,7 +33,8 @@ pub enum Mode {
 }
 
 /// What a vCPU has to do with locks.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "doing")]
 pub enum Doing {
     /// Nobody knows: the guest keeps no telemetry.
     #[default]
@@ -107,11 +110,12 @@ impl Doing {
 }
 
 /// What was seen of a vCPU outside the guest.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Look {
     /// Where it was.
     pub mode: Mode,
     /// What it did.
+    #[serde(flatten)]
     pub doing: Doing,
 }
 

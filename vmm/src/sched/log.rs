@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 
+use serde::Serialize;
 use thiserror::Error;
 
 use super::event::VcpuIndex;
@@ -18,7 +19,8 @@ const ROOM: usize = 4 << 20;
 const TURN_BYTES: usize = 16;
 
 /// How a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum TurnEnd {
     /// Not yet, when the recording did.

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::{
-    event::{Doing, LockId, Look, Mode, VcpuIndex},
+    event::{Doing, LockId, Look, VcpuIndex},
     log::TurnEnd,
 };
 use crate::units::{Nanos, SlotId};
@@ -15,10 +15,11 @@ use crate::units::{Nanos, SlotId};
 /// Preemptions that are kept one by one.
 const ROOM: usize = 1 << 16;
 
-/// One preemption.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// One preemption. Times are in nanoseconds, of the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Preemption {
     /// When.
+    #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// Who.
     pub vcpu: VcpuIndex,
@@ -27,10 +28,13 @@ pub struct Preemption {
     /// Why.
     pub end: TurnEnd,
     /// At what.
+    #[serde(flatten)]
     pub look: Look,
     /// How long it was off; None: until the end.
+    #[serde(rename = "off_ns")]
     pub off: Option<Nanos>,
     /// How long others span for its lock meanwhile, added up.
+    #[serde(rename = "others_spun_ns")]
     pub spun: Nanos,
 }
 
@@ -205,16 +209,5 @@ impl Truth {
         let spun = now.since(from.max(open.at));
         open.spun = open.spun.after(spun);
         self.totals.wasted_spin_ns += spun.0;
-    }
-}
-
-impl Preemption {
-    /// Where the vCPU was, in a word.
-    pub const fn mode(&self) -> &'static str {
-        match self.look.mode {
-            Mode::Unknown => "unknown",
-            Mode::User => "user",
-            Mode::Kernel => "kernel",
-        }
     }
 }

@@ -11,21 +11,19 @@
 //! CPU may run at once.
 
 mod delay;
+mod gate;
 mod keeper;
 mod lines;
 mod report;
 mod seat;
 
 use std::{
-    fmt, io,
-    sync::{
-        Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, atomic::AtomicU32},
 };
 
 use arrayvec::ArrayVec;
-use hypercalls::{MAX_VCPUS, telemetry::Point};
+use hypercalls::MAX_VCPUS;
 
 pub use lines::{Kept, Lines, Translate};
 pub use report::{Latency, SchedReport};
@@ -41,8 +39,9 @@ use crate::{
     clock::Moment,
     kvm::signal,
     units::{Nanos, VcpuId},
-    vcpu::{Gate, Stopped},
+    vcpu::Gate,
 };
+use gate::VmGate;
 use report::Stats;
 use seat::Seat;
 
@@ -160,7 +159,7 @@ impl Driver {
             self.members(vm).for_each(|(_, id)| lines.set_spin_looks(id, self.spin_looks));
             let _ = self.lines[vm].set(lines);
         }
-        Arc::new(VmGate { driver: self.clone(), vm })
+        Arc::new(VmGate::new(self.clone(), vm))
     }
 
     /// What has happened so far.
@@ -313,128 +312,6 @@ impl Witness for Driver {
 
 fn now() -> Nanos {
     Moment::now().reading()
-}
-
-/// One VM's view of its schedule.
-#[derive(Debug)]
-struct VmGate {
-    driver: Arc<Driver>,
-    vm: usize,
-}
-
-impl VmGate {
-    fn index(&self, id: VcpuId) -> VcpuIndex {
-        VcpuIndex(self.driver.bases[self.vm] + id.0)
-    }
-
-    /// Of a number that a guest gave.
-    fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
-        self.driver.members(self.vm).nth(id.0 as usize).map(|(index, _)| index)
-    }
-}
-
-impl Gate for VmGate {
-    fn enter(&self, id: VcpuId) -> io::Result<()> {
-        let vcpu = self.index(id);
-        self.driver.seat(vcpu).take()?;
-        if self.driver.blocking[self.vm].get().is_some() {
-            self.driver.keepers.call_once(|| keeper::start(&self.driver));
-        }
-        self.driver.own(vcpu, Event::Started);
-        Ok(())
-    }
-
-    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped) {
-        let vcpu = self.index(id);
-        let seat = self.driver.seat(vcpu);
-        if seat.is_astray() {
-            return self.came_out(id);
-        }
-        if seat.alarm() <= now() {
-            seat.alarm_is_over();
-        }
-        let mode = match stopped.is_in_user_mode() {
-            Some(true) => Mode::User,
-            Some(false) => Mode::Kernel,
-            None => Mode::Unknown,
-        };
-        let mut look = self.driver.look(vcpu, mode);
-        if look.doing == Doing::Unknown {
-            look.doing = match stopped.preempt_count() {
-                None => Doing::Unknown,
-                Some(0) => Doing::Free,
-                Some(_) => Doing::Guarded,
-            };
-        }
-        self.driver.own(vcpu, Event::Stopped(look));
-    }
-
-    fn came_out(&self, id: VcpuId) {
-        let vcpu = self.index(id);
-        if self.driver.seat(vcpu).is_astray() {
-            self.driver.seat(vcpu).set_astray(false);
-            self.driver.own(vcpu, Event::Woken);
-        }
-    }
-
-    fn halt(&self, id: VcpuId) {
-        let vcpu = self.index(id);
-        let mut look = self.driver.look(vcpu, Mode::Unknown);
-        if let Doing::Waiting { halted, .. } = &mut look.doing {
-            // It has span until now.
-            *halted = false;
-        }
-        self.driver.own(vcpu, Event::Halted(look));
-    }
-
-    fn yielded(&self, id: VcpuId) {
-        self.driver.own(self.index(id), Event::Yielded);
-    }
-
-    fn spun_out(&self, id: VcpuId) {
-        let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
-    }
-
-    fn point(&self, id: VcpuId, point: Point) {
-        let vcpu = self.index(id);
-        self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
-    }
-
-    fn kick(&self, target: VcpuId, id: VcpuId) {
-        if let Some(target) = self.index_if_any(target) {
-            let kicker = self.index(id);
-            // It may have to make way.
-            self.driver.seat(kicker).expect_grant();
-            let standing = self.driver.tell_for(kicker, target, Event::Kicked(Some(kicker)));
-            self.driver.reclaim_all();
-            self.driver.settle(kicker, standing);
-        }
-    }
-
-    fn wake(&self, target: VcpuId) {
-        if let Some(target) = self.index_if_any(target) {
-            self.driver.tell(target, Event::Kicked(None));
-            self.driver.reclaim_all();
-        }
-    }
-
-    fn kick_halted(&self, target: VcpuId) {
-        if let Some(target) = self.index_if_any(target) {
-            self.driver.woken(target);
-        }
-    }
-
-    fn leave(&self, id: VcpuId) {
-        let vcpu = self.index(id);
-        self.driver.tell(vcpu, Event::Exited);
-        self.driver.seat(vcpu).leave();
-        self.driver.alive.fetch_sub(1, SeqCst);
-    }
-
-    fn stop(&self) {
-        self.driver.members(self.vm).for_each(|(vcpu, _)| self.driver.seat(vcpu).stop());
-    }
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ pub struct SchedReport {
     /// From that grant to the guest's first instruction.
     pub grant_to_guest: Latency,
     /// The first preemptions, one by one.
-    #[serde(skip)]
+    #[serde(rename = "preemptions_one_by_one")]
     pub preemptions: Vec<Preemption>,
     /// The decisions, if they were recorded.
     #[serde(skip)]

@@ -13,7 +13,7 @@ use std::{
 use hypercalls::latch::{Kick, Park, WakeLatch};
 
 use super::*;
-use crate::rng::SplitMix64;
+use crate::{rng::SplitMix64, vcpu::Stopped};
 
 /// vCPUs of each of two machines.
 const VCPUS: u32 = 4;

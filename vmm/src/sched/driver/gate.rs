@@ -1,0 +1,141 @@
+//! What vCPU threads say to the schedule, translated for the core.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use hypercalls::telemetry::Point;
+
+use super::{Driver, keeper, now};
+use crate::{
+    sched::event::{Doing, Event, Mode, VcpuIndex},
+    units::VcpuId,
+    vcpu::{Gate, Stopped},
+};
+
+/// One VM's view of its schedule.
+#[derive(Debug)]
+pub(super) struct VmGate {
+    driver: Arc<Driver>,
+    vm: usize,
+}
+
+impl VmGate {
+    pub(super) const fn new(driver: Arc<Driver>, vm: usize) -> Self {
+        Self { driver, vm }
+    }
+
+    fn index(&self, id: VcpuId) -> VcpuIndex {
+        VcpuIndex(self.driver.bases[self.vm] + id.0)
+    }
+
+    /// Of a number that a guest gave.
+    fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
+        self.driver.members(self.vm).nth(id.0 as usize).map(|(index, _)| index)
+    }
+}
+
+impl Gate for VmGate {
+    fn enter(&self, id: VcpuId) -> io::Result<()> {
+        let vcpu = self.index(id);
+        self.driver.seat(vcpu).take()?;
+        if self.driver.blocking[self.vm].get().is_some() {
+            self.driver.keepers.call_once(|| keeper::start(&self.driver));
+        }
+        self.driver.own(vcpu, Event::Started);
+        Ok(())
+    }
+
+    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped) {
+        let vcpu = self.index(id);
+        let seat = self.driver.seat(vcpu);
+        if seat.is_astray() {
+            return self.came_out(id);
+        }
+        if seat.alarm() <= now() {
+            seat.alarm_is_over();
+        }
+        let mode = match stopped.is_in_user_mode() {
+            Some(true) => Mode::User,
+            Some(false) => Mode::Kernel,
+            None => Mode::Unknown,
+        };
+        let mut look = self.driver.look(vcpu, mode);
+        if look.doing == Doing::Unknown {
+            look.doing = match stopped.preempt_count() {
+                None => Doing::Unknown,
+                Some(0) => Doing::Free,
+                Some(_) => Doing::Guarded,
+            };
+        }
+        self.driver.own(vcpu, Event::Stopped(look));
+    }
+
+    fn came_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        if self.driver.seat(vcpu).is_astray() {
+            self.driver.seat(vcpu).set_astray(false);
+            self.driver.own(vcpu, Event::Woken);
+        }
+    }
+
+    fn halt(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        let mut look = self.driver.look(vcpu, Mode::Unknown);
+        if let Doing::Waiting { halted, .. } = &mut look.doing {
+            // It has span until now.
+            *halted = false;
+        }
+        self.driver.own(vcpu, Event::Halted(look));
+    }
+
+    fn yielded(&self, id: VcpuId) {
+        self.driver.own(self.index(id), Event::Yielded);
+    }
+
+    fn spun_out(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::SpunOut(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn point(&self, id: VcpuId, point: Point) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn kick(&self, target: VcpuId, id: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            let kicker = self.index(id);
+            // It may have to make way.
+            self.driver.seat(kicker).expect_grant();
+            let standing = self.driver.tell_for(kicker, target, Event::Kicked(Some(kicker)));
+            self.driver.reclaim_all();
+            self.driver.settle(kicker, standing);
+        }
+    }
+
+    fn wake(&self, target: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            self.driver.tell(target, Event::Kicked(None));
+            self.driver.reclaim_all();
+        }
+    }
+
+    fn kick_halted(&self, target: VcpuId) {
+        if let Some(target) = self.index_if_any(target) {
+            self.driver.woken(target);
+        }
+    }
+
+    fn leave(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.tell(vcpu, Event::Exited);
+        self.driver.seat(vcpu).leave();
+        self.driver.alive.fetch_sub(1, SeqCst);
+    }
+
+    fn stop(&self) {
+        self.driver.members(self.vm).for_each(|(vcpu, _)| self.driver.seat(vcpu).stop());
+    }
+}
