@@ -186,6 +186,10 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
             .map(drop)
     };
     run("random", &first)?;
+    let other = pvticket(["compare", "--vcpus", "3", "--runs", "1", "--policy"])
+        .args([format!("replay:{}", first.display())])
+        .run()?;
+    other.fails(2, &["--policy replay:", "vCPUs on", "and this is 3"])?;
     let replay = format!("replay:{}", first.display());
     run(&replay, &second)?;
     run(&replay, &third)?;

@@ -112,8 +112,13 @@ impl ScheduleArgs {
         }
     }
 
-    /// The recording that a policy replays, if one does.
-    pub(super) fn recording(&self) -> anyhow::Result<Option<Arc<Recording>>> {
+    /// The recording that a policy replays, if one does. It must be of as many slots, and of as
+    /// many vCPUs as every one of `vcpus`, those of all machines.
+    pub(super) fn recording(
+        &self,
+        slots: usize,
+        vcpus: impl IntoIterator<Item = u32>,
+    ) -> anyhow::Result<Option<Arc<Recording>>> {
         let policies = self.policies();
         let Some(file) = policies.iter().find_map(PolicySpec::replays) else { return Ok(None) };
         let usage =
@@ -121,6 +126,13 @@ impl ScheduleArgs {
         let open = File::open(file).map_err(|error| usage(&error))?;
         let recording =
             Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))?;
+        if let Some(here) = vcpus
+            .into_iter()
+            .find(|here| *here != recording.vcpus || slots != recording.slots as usize)
+        {
+            let of = format!("{} vCPUs on {} slots", recording.vcpus, recording.slots);
+            return Err(usage(&format!("it is of {of}, and this is {here} on {slots}")).into());
+        }
         Ok(Some(Arc::new(recording)))
     }
 

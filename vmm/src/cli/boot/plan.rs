@@ -145,7 +145,7 @@ impl Plan {
             cpus: cpus.cpus()[..slots].to_vec(),
             slice: self.schedule.slice,
             seed: self.schedule.seed,
-            recording: self.schedule.recording()?,
+            recording: self.schedule.recording(slots, [self.cpus.get() * self.schedule.vms])?,
             record: self.schedule.record.is_some(),
         })
     }

@@ -112,9 +112,13 @@ impl Resolved {
         let usage = |error: PlanError| Usage(error.to_string());
         let cpus = plan::resolve_cpus(self.args.cpus.clone()).map_err(usage)?;
         let schedule = &self.args.schedule;
+        let slots = schedule.slots(&cpus)?;
+        let levels = plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?;
+        let all = levels.iter().map(|vcpus| vcpus.get() * schedule.vms);
+        let recording = schedule.recording(slots, all)?;
         Ok(Plan {
-            slots: schedule.slots(&cpus)?,
-            levels: plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?,
+            slots,
+            levels,
             cpus,
             runs: self.runs,
             warm_up: match self.workload {
@@ -125,7 +129,7 @@ impl Resolved {
             contenders: Contender::all(&schedule.policies(), &self.backends),
             vms: schedule.vms,
             slice: schedule.slice,
-            recording: schedule.recording()?,
+            recording,
             record: schedule.record.is_some(),
             seed: schedule.seed,
             repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },

@@ -48,8 +48,13 @@ impl Replay {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let recorded = setup.recording.map_or(&[][..], |recording| recording.turns.as_slice());
         // How long a turn would have lasted that was not over is not known, nor what came next.
-        let turns: Box<[Turn]> =
-            recorded.iter().take_while(|turn| turn.end != TurnEnd::Open).copied().collect();
+        // (And a recording of another schedule is not for this one.)
+        let fits = |turn: &&Turn| {
+            turn.end != TurnEnd::Open
+                && turn.vcpu.ix() < setup.vms.len()
+                && (turn.slot.0 as usize) < setup.slots
+        };
+        let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
         let vcpus = setup.vms.len();
         let recorded = turns.len() as u64;
         Self {
