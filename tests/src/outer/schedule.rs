@@ -16,6 +16,7 @@ tests![
     deferred_preempts_nobody_in_a_lock,
     who_spins_in_vain_gives_its_slot_to_the_holder,
     several_machines_share_slots_as_gangs,
+    machines_get_what_they_weigh,
     two_replays_take_the_same_decisions,
     many_vcpus_on_two_slots_lose_nothing,
     bad_schedules_are_refused,
@@ -161,6 +162,17 @@ fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
         ensure!(operations.len() % 3 == 0 && operations.len() >= 3, "not three machines: {run}");
         ensure!(operations.iter().all(|count| count.as_u64() > Some(0)), "one stood still: {run}");
     }
+    Ok(())
+}
+
+/// One vCPU each on one slot, with native locks: what they do is what time they get.
+fn machines_get_what_they_weigh() -> anyhow::Result<()> {
+    let options = ["--vms", "2", "--vcpus", "1", "--slots", "1", "--seconds", "0.5"];
+    let runs = compare(&[&options[..], &["--slice", "1ms", "--policy", "fair:1,3"]].concat())?;
+    let native = runs[0]["operations"].as_array().context("no operations")?;
+    let [light, heavy] = native.as_slice() else { anyhow::bail!("not two vCPUs: {}", runs[0]) };
+    let share = heavy.as_f64().unwrap_or(0.0) / light.as_f64().unwrap_or(f64::NAN);
+    ensure!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
     Ok(())
 }
 

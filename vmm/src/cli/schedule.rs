@@ -25,7 +25,7 @@ const RECORDING_INSIDE: &str = "/in/recording";
 /// Who schedules, how, and where.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    /// Who decides when vCPUs run: host, rr, fair, gang, kick-boost, directed-yield[:LOOKS],
+    /// Who decides when vCPUs run: host, rr, fair[:WEIGHT,...], gang, kick-boost[:later], directed-yield[:LOOKS],
     /// deferred[:ask|look[,GRACE]], lhp[:RATE,HOLD], lwp[:RATE,HOLD], point:NAME[,RATE,HOLD],
     /// random or replay:FILE [default: host]
     #[arg(long, value_name = "P")]

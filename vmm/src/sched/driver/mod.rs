@@ -51,9 +51,6 @@ const ACTIONS: usize = MAX_VCPUS as usize + 8;
 /// Says whether a vCPU sits in KVM's HLT at this moment.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// The usual share of a vCPU.
-pub const USUAL_WEIGHT: u32 = 1024;
-
 /// A schedule to enforce.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
@@ -124,7 +121,7 @@ impl Driver {
         };
         let policy = spec.policy.make(&setup)?;
         let members: Vec<Member> =
-            vms.iter().map(|vm| Member { vm: *vm, weight: USUAL_WEIGHT }).collect();
+            vms.iter().map(|vm| Member { vm: *vm, weight: spec.policy.weight_of(*vm) }).collect();
         let log = if spec.record { Log::new() } else { Log::brief() };
         let spin_looks = policy.spin_looks();
         Some(Arc::new(Self {

@@ -1,5 +1,5 @@
-//! `fair`: whoever has had least, by weight, runs next; who comes back from a sleep gets a
-//! bounded credit. After Linux's CFS (Molnar 2007), without its wake-up preemption.
+//! `fair[:WEIGHT,...]`: whoever has had least, by its machine's weight, runs next; who comes back
+//! from a sleep gets a bounded credit. After Linux's CFS (Molnar 2007), without its wake-up preemption.
 //! Right for a host with VMs of different shares; as blind to locks as `rr`.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why};

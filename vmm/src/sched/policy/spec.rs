@@ -17,6 +17,9 @@ use super::{
 };
 use crate::units::Nanos;
 
+/// The usual share of a vCPU.
+const USUAL_WEIGHT: u32 = 1024;
+
 /// A policy there is.
 pub struct Registered {
     /// Its name.
@@ -46,7 +49,10 @@ fn boxed(policy: impl Policy + 'static) -> Made {
 pub const POLICIES: [Registered; 12] = [
     policy!("host", "host", "leave it to the host's scheduler", |_, _| Ok(None)),
     policy!("rr", "rr", "everybody in turn, blind to locks", |s, _| boxed(Rr::new(s))),
-    policy!("fair", "fair", "whoever has had least, by weight", |s, _| boxed(Fair::new(s))),
+    policy!("fair", "fair[:WEIGHT,...]", "whoever has had least, by weight", |s, args| {
+        (0..args.0.len()).try_for_each(|ix| args.weight(ix).map(drop))?;
+        boxed(Fair::new(s))
+    }),
     policy!("gang", "gang", "all slots to one VM at a time", |s, _| boxed(Gang::new(s))),
     policy!(
         "kick-boost",
@@ -123,6 +129,13 @@ impl Args {
         })
     }
 
+    fn weight(&self, ix: usize) -> Result<u32, String> {
+        match self.get(ix, 1)? {
+            weight @ 1..=1000 => Ok(weight),
+            weight => Err(format!("{weight} is no weight: 1 to 1000")),
+        }
+    }
+
     fn rate(&self, ix: usize) -> Result<f64, String> {
         let rate = self.get(ix, Inject::RATE)?;
         match (0.001..=100_000.0).contains(&rate) {
@@ -153,6 +166,16 @@ impl PolicySpec {
     /// Is it left to the host?
     pub fn is_host(&self) -> bool {
         self.name == "host"
+    }
+
+    /// The share of a machine's vCPUs: `fair:1,3` gives those of the second three times as much;
+    /// of more machines than weights, they begin anew. 1024 is the usual one.
+    pub fn weight_of(&self, vm: u32) -> u32 {
+        match self.args.0.len() {
+            0 => USUAL_WEIGHT,
+            _ if self.name != "fair" => USUAL_WEIGHT,
+            count => self.args.weight(vm as usize % count).unwrap_or(1) * USUAL_WEIGHT,
+        }
     }
 
     /// The recording it replays.
@@ -200,7 +223,10 @@ impl FromStr for PolicySpec {
         })?;
         let split = |args: &str| args.split(',').map(str::to_owned).collect();
         let args = Args(args.map_or(Vec::new(), split));
-        let most = policy.usage.split([':', ',']).count() - 1;
+        let most = match policy.usage.ends_with("...]") {
+            true => usize::MAX,
+            false => policy.usage.split([':', ',']).count() - 1,
+        };
         if args.0.len() > most || args.0.iter().any(String::is_empty) {
             return Err(format!("'{text}': write {}", policy.usage));
         }
@@ -227,9 +253,17 @@ mod tests {
 
     #[test]
     fn names_and_arguments_parse_and_print_alike() {
-        for text in
-            ["host", "rr", "lhp:0.5,20ms", "deferred:look,1ms", "replay:/a/b", "point:critical"]
-        {
+        assert_eq!("fair:1,3".parse::<PolicySpec>().unwrap().weight_of(3), 3 * USUAL_WEIGHT);
+        assert!("fair:0".parse::<PolicySpec>().is_err());
+        for text in [
+            "fair:2,1,7",
+            "host",
+            "rr",
+            "lhp:0.5,20ms",
+            "deferred:look,1ms",
+            "replay:/a/b",
+            "point:critical",
+        ] {
             assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
         }
         for text in [
