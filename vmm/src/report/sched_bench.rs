@@ -1,5 +1,7 @@
 //! The table and the JSON of `bench sched`.
 
+mod figures;
+
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -9,148 +11,45 @@ use crate::{
     lab::{
         Sample,
         host::HostFacts,
-        sched_bench::{Case, CaseSamples, HostCosts, SchedFigures, SchedPlan},
+        sched_bench::{Case, HostCosts, SchedFigures, SchedPlan},
         stats::{self, Estimate, Interval},
     },
-    sched::{
-        driver::Latency,
-        log::TurnEnd,
-        truth::{Preemption, Totals},
-    },
-    units::Nanos,
+    sched::driver::Latency,
     vm::PvBackend,
 };
+use figures::{Handoff, Injected, Itself, Kept, all_kept, handoffs, injected, itself};
 
 /// Version of the JSON document's form.
 const FORMAT: u32 = 1;
 
-/// A case beside its baseline.
-#[derive(Debug, Serialize)]
-struct Kept {
-    #[serde(flatten)]
-    case: Case,
-    overcommit: f64,
-    runs: usize,
-    /// Acquisitions a second.
-    rate: Option<Estimate>,
-    /// Of the baseline's of the same lock: the ratio of medians.
-    kept: Option<Estimate>,
-    /// The median run's fairness.
-    jain: Option<f64>,
-    halts: f64,
-    lhp: f64,
-    lwp: f64,
-    yields: f64,
-    forced: f64,
-    /// Share of the slots' time.
-    wasted: f64,
-}
-
-fn rates(samples: &[Sample]) -> Vec<f64> {
-    samples.iter().map(Sample::rate).collect()
-}
-
-fn kept(of: &CaseSamples, base: Option<&CaseSamples>, slots: f64, seed: u64) -> Kept {
-    let samples = &of.samples;
-    let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
-    let total = |figure: fn(&Totals) -> u64| {
-        let schedules = samples.iter().filter_map(|sample| sample.schedule.as_ref());
-        schedules.map(|schedule| figure(&schedule.measured)).sum::<u64>() as f64
+fn handoff_table(figures: &SchedFigures) -> String {
+    let mut text = format!(
+        "\nA PV lock's way to a waiter that halts, p50 (p99), medians over runs\n\
+         {:<32}{:>20}{:>20}{:>24}\n",
+        "vCPUs, policy", "release -> kick", "kick -> grant", "grant -> guest's code"
+    );
+    let cell = |all: &[Latency]| {
+        let of = |figure: fn(&Latency) -> u64| {
+            let all = all.iter().filter(|latency| latency.count > 0);
+            stats::median(&all.map(|latency| figure(latency) as f64).collect::<Vec<_>>())
+        };
+        match (of(|latency| latency.p50), of(|latency| latency.p99)) {
+            (Some(p50), Some(p99)) => format!("{:.1} us ({:.0})", p50 / 1e3, p99 / 1e3),
+            _ => "-".to_owned(),
+        }
     };
-    let jain: Vec<f64> = samples
-        .iter()
-        .filter_map(|sample| stats::fairness(&sample.operations))
-        .map(|fairness| fairness.jain)
-        .collect();
-    Kept {
-        case: of.case.clone(),
-        overcommit: f64::from(of.case.vms * of.case.vcpus) / slots,
-        runs: samples.len(),
-        rate: stats::median_estimate(&rates(samples)),
-        kept: base
-            .and_then(|base| stats::ratio_of_medians(&rates(samples), &rates(&base.samples), seed)),
-        jain: stats::median(&jain),
-        halts: samples.iter().map(|sample| sample.halts).sum::<u64>() as f64 / seconds,
-        lhp: total(|totals| totals.lhp) / seconds,
-        lwp: total(|totals| totals.lwp) / seconds,
-        yields: total(|totals| totals.yields) / seconds,
-        forced: total(|totals| totals.forced) / seconds,
-        // It is in the account at a stop, which may be of a wait from before the measurement.
-        wasted: (total(|totals| totals.wasted_spin_ns) / 1e9 / (seconds * slots)).min(1.0),
+    for Handoff { case, release_to_kick, kick_to_grant, grant_to_guest } in handoffs(figures) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "  {:<30}{:>20}{:>20}{:>24}",
+            format!("{} {}", case.vcpus, case.policy),
+            cell(&release_to_kick),
+            cell(&kick_to_grant),
+            cell(&grant_to_guest),
+        );
     }
-}
-
-/// What deliberate preemptions did.
-#[derive(Debug, Serialize)]
-struct Injected {
-    #[serde(flatten)]
-    case: Case,
-    /// Preemptions made.
-    made: usize,
-    /// Of them, verified after the stop to be of what was aimed at.
-    on_target: usize,
-    /// Stops that found something else, and let it go on.
-    other_looks: u64,
-    /// How long the vCPU was off, in nanoseconds.
-    off_ns: Option<stats::Quartiles>,
-    /// How long others span for its lock meanwhile, in nanoseconds.
-    spun_ns: Option<stats::Quartiles>,
-}
-
-fn injected(of: &CaseSamples) -> Injected {
-    let schedules = || of.samples.iter().filter_map(|sample| sample.schedule.as_ref());
-    let made: Vec<&Preemption> = schedules()
-        .flat_map(|schedule| &schedule.whole.preemptions)
-        .filter(|preemption| preemption.end == TurnEnd::Injected && preemption.off.is_some())
-        .collect();
-    let aimed_at_holders = of.case.policy.name() == "lhp";
-    let on_target = made.iter().filter(|preemption| match aimed_at_holders {
-        true => preemption.look.doing.is_holder(),
-        false => preemption.look.doing.is_next(),
-    });
-    let figures = |figure: fn(&Preemption) -> Nanos| {
-        let all: Vec<f64> = made.iter().map(|preemption| figure(preemption).0 as f64).collect();
-        stats::quartiles(&all)
-    };
-    Injected {
-        case: of.case.clone(),
-        made: made.len(),
-        on_target: on_target.count(),
-        other_looks: schedules()
-            .filter_map(|schedule| schedule.whole.hits)
-            .map(|hits| hits.misses)
-            .sum(),
-        off_ns: figures(|preemption| preemption.off.unwrap_or_default()),
-        spun_ns: figures(|preemption| preemption.spun),
-    }
-}
-
-/// What the schedule itself does, from the runs under `rr` at the lowest overcommit.
-#[derive(Debug, Serialize)]
-struct Itself {
-    /// Each run's.
-    lateness: Vec<Latency>,
-    handover: Vec<Latency>,
-    futex_ns: Option<f64>,
-    exit_ns: Option<f64>,
-}
-
-fn itself(figures: &SchedFigures) -> Itself {
-    let is_rr =
-        |of: &&CaseSamples| of.case.policy.name() == "rr" && of.case.backend == PvBackend::Off;
-    let samples = figures.policies.iter().find(is_rr).map_or(&[][..], |of| &of.samples);
-    let of = |latency: fn(&crate::sched::SchedReport) -> Latency| {
-        samples.iter().filter_map(|s| s.schedule.as_ref()).map(|s| latency(&s.whole)).collect()
-    };
-    let host = |cost: fn(&HostCosts) -> f64| {
-        stats::median(&figures.host.iter().map(cost).collect::<Vec<_>>())
-    };
-    Itself {
-        lateness: of(|report| report.lateness),
-        handover: of(|report| report.handover),
-        futex_ns: host(|costs| costs.futex_ns),
-        exit_ns: host(|costs| costs.exit_ns),
-    }
+    text
 }
 
 /// Everything as text.
@@ -174,17 +73,9 @@ pub fn table(figures: &SchedFigures, plan: &SchedPlan, host: &HostFacts, work: &
     }
     text.push_str(&throughput(figures, plan));
     text.push_str(&deliberate(figures));
+    text.push_str(&handoff_table(figures));
     text.push_str(&schedule_itself(&itself(figures)));
     text
-}
-
-fn all_kept(figures: &SchedFigures, plan: &SchedPlan) -> Vec<Kept> {
-    let slots = plan.cpus.cpus().len() as f64;
-    let base_of = |of: &CaseSamples| {
-        figures.baselines.iter().find(|base| base.case.backend == of.case.backend)
-    };
-    let all = figures.baselines.iter().chain(&figures.policies);
-    all.map(|of| kept(of, base_of(of), slots, plan.seed)).collect()
 }
 
 fn throughput(figures: &SchedFigures, plan: &SchedPlan) -> String {
@@ -334,6 +225,7 @@ struct Document<'a> {
     repeated: u32,
     throughput: Vec<Kept>,
     deliberate: Vec<Injected>,
+    handoffs: Vec<Handoff>,
     itself: Itself,
     host_costs: &'a [HostCosts],
     samples: Vec<Samples<'a>>,
@@ -368,6 +260,7 @@ pub fn json(
         repeated: figures.repeated,
         throughput: all_kept(figures, plan),
         deliberate: figures.injected.iter().map(injected).collect(),
+        handoffs: handoffs(figures),
         itself: itself(figures),
         host_costs: &figures.host,
         samples: all().map(|of| Samples { case: &of.case, samples: &of.samples }).collect(),
