@@ -92,7 +92,9 @@ fn memory_across_the_hole() -> anyhow::Result<()> {
 
 /// As many as there can be. An emulated host would need many minutes for the last ones.
 fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
-    let cpus = if host::is_emulated() { 64 } else { 128 };
+    // Of machines with 64 the emulated CPU kills most while their CPUs start (10 of 11, "triple
+    // fault" of some AP; 0 of 4 with 32).
+    let cpus = if host::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
     ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
 }
