@@ -17,11 +17,14 @@
 #define PVTICKET_FEATURE_LOCK_HYPERCALLS  0x1U
 #define PVTICKET_FEATURE_CONSOLE          0x2U
 #define PVTICKET_FEATURE_TELEMETRY        0x8U
+#define PVTICKET_FEATURE_DOORBELL         0x10U
 #define PVTICKET_PORT_LOCK_SPINNING       0x0U
 #define PVTICKET_PORT_UNLOCK_KICK         0x4U
 #define PVTICKET_PORT_PREEMPT_POINT       0x8U
 #define PVTICKET_PORT_YIELD               0xcU
 #define PVTICKET_PORT_SPUN_OUT            0x30U
+#define PVTICKET_PORT_DOORBELL            0x34U
+#define PVTICKET_PORT_KICK_AND_HALT       0x38U
 #define PVTICKET_PORT_EXIT                0x10U
 #define PVTICKET_PORT_EVENT               0x18U
 #define PVTICKET_EVENT_COUNTERS_READ      0x3U
@@ -36,6 +39,7 @@
 #define PVTICKET_LINE_YIELD_WANTED        0x40U
 #define PVTICKET_LINE_POINTS              0x44U
 #define PVTICKET_LINE_SPIN_LOOKS          0x48U
+#define PVTICKET_LINE_OFF_CPU             0x4cU
 #define PVTICKET_LINE_RESUMED_AT          0x50U
 #define PVTICKET_LINE_NAMED               0x3U
 #define PVTICKET_WAIT_NOTHING             0x0U

@@ -27,6 +27,10 @@ pub const FEATURE_OUTPUT_PAGE: u32 = 1 << 2;
 /// [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
 pub const FEATURE_TELEMETRY: u32 = 1 << 3;
 
+/// [`DOORBELL`](crate::ports::DOORBELL) kicks vCPUs that halted by HLT, interrupts on or off:
+/// the machine has local APICs, and its HLT does not exit to the VMM.
+pub const FEATURE_DOORBELL: u32 = 1 << 4;
+
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
 pub const fn signature_registers() -> [u32; 3] {
     let s = SIGNATURE;

@@ -38,8 +38,16 @@ pub enum Workload {
     Hello = 0,
     /// Take one shared lock, do `critical` increments, release, `think`.
     Lock = 1,
-    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit.
+    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Samples of it, too.
     PortExit = 2,
+    /// vCPU 0 and the last vCPU, in turn, kick the other and halt. An operation of vCPU 0 is a
+    /// round trip; its [`Shared::samples`] are their times.
+    PingPong = 4,
+    /// vCPU 0 kicks the last vCPU, which spins. Samples are the times of kicks.
+    KickRunning = 5,
+    /// vCPU 0 kicks itself. Samples are the times of the halt that follows, which has a kick
+    /// pending.
+    PendingHalt = 6,
     /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
     /// a hostile or broken guest does with the ports.
     Misuse = 3,
@@ -54,6 +62,38 @@ pub enum LockKind {
     /// Ticketlock that halts after `spin_threshold` looks at the head.
     PvTicket = 1,
 }
+
+/// How a payload's vCPU halts for a lock and is kicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Transport {
+    /// The ports [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING) and
+    /// [`UNLOCK_KICK`](crate::ports::UNLOCK_KICK): in ring 3 or 0.
+    Ports = 0,
+    /// HLT and the port [`DOORBELL`](crate::ports::DOORBELL). HLT wants ring 0.
+    Doorbell = 1,
+    /// HLT and KVM's own `KVM_HC_KICK_CPU` by VMCALL. Both want ring 0.
+    Vmcall = 2,
+    /// The same by VMMCALL.
+    Vmmcall = 3,
+}
+
+/// Bits of [`Params::handoff`]: what PV locks do to make handoffs cheaper, see `locks::Handoff`.
+pub mod handoff {
+    /// `Handoff::predecessor`.
+    pub const PREDECESSOR: u32 = 1 << 0;
+    /// `Handoff::adapt`.
+    pub const ADAPT: u32 = 1 << 1;
+    /// `Handoff::claim`.
+    pub const CLAIM: u32 = 1 << 2;
+    /// `Handoff::ahead`.
+    pub const AHEAD: u32 = 1 << 3;
+    /// `Handoff::fuse`.
+    pub const FUSE: u32 = 1 << 4;
+}
+
+/// Samples that a payload keeps of a latency: the last ones.
+pub const SAMPLES: usize = 1 << 14;
 
 /// Set by the VMM before the first instruction, constant afterwards.
 #[derive(Debug)]
@@ -75,6 +115,14 @@ pub struct Params {
     pub port_base: AtomicU32,
     /// Address of the [`telemetry`] lines; zero: keep none.
     pub telemetry: AtomicU32,
+    /// A [`Transport`].
+    pub transport: AtomicU32,
+    /// Bits of [`handoff`].
+    pub handoff: AtomicU32,
+    /// A waiter that this many others or more are before halts without spinning; zero: none does.
+    pub far: AtomicU32,
+    /// vCPUs that may queue for a lock, its holder included; zero: all.
+    pub queue: AtomicU32,
 }
 
 /// One vCPU's figures; written by that vCPU alone.
@@ -110,8 +158,12 @@ pub struct Shared {
     pub go: Line,
     /// VMM: non-zero ends it at each vCPU's next look.
     pub stop: Line,
+    /// Guest: whose turn it is, see [`Workload::PingPong`].
+    pub ball: Line,
     /// Indexed by vCPU.
     pub slots: [Slot; MAX_VCPUS as usize],
+    /// Times in TSC ticks, those of operation `n` of vCPU 0 at `n` modulo [`SAMPLES`].
+    pub samples: [AtomicU32; SAMPLES],
 }
 
 // The block must end before the image begins.

@@ -35,6 +35,16 @@ pub const YIELD: u16 = 0x0c;
 /// it returns without being kicked.
 pub const SPUN_OUT: u16 = 0x30;
 
+/// Write 32: `unlock_kick(apic id)` for a vCPU that halts by HLT: it leaves HLT even with
+/// interrupts off; if it is not in HLT, its next HLT returns at once. Idempotent; several coalesce.
+/// Needs [`FEATURE_DOORBELL`](crate::cpuid::FEATURE_DOORBELL). As a rule the write does not leave
+/// the kernel: an ioeventfd for each vCPU catches it and rings an irqfd.
+pub const DOORBELL: u16 = 0x34;
+
+/// Write 32: `unlock_kick` of the vCPU in bits 31-16, then `lock_spinning` with the ticket in bits
+/// 15-0: one exit for a vCPU that does both.
+pub const KICK_AND_HALT: u16 = 0x38;
+
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 

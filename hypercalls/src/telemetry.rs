@@ -130,8 +130,9 @@ pub struct Line {
     /// VMM: a waiter that has looked so often without being served says so (port
     /// [`SPUN_OUT`](crate::ports::SPUN_OUT)), and counts anew. 0: never.
     pub spin_looks: AtomicU32,
-    /// Zero.
-    pub reserved2: AtomicU32,
+    /// VMM: not zero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Zero
+    /// where the host's scheduler decides, of which the VMM knows nothing.
+    pub off_cpu: AtomicU32,
     /// Guest: its TSC at the first instruction after its last halt of `lock_spinning`.
     pub resumed_at: AtomicU64,
     /// Zero.

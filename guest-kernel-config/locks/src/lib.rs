@@ -6,15 +6,16 @@
 //! the releaser. What a halt and a kick are is the caller's [`Pv`]: port writes
 //! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
 //! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
-//! word of themselves. A [`Watch`] is told each step of a lock as it is made.
+//! word of themselves. A [`Watch`] is told each step of a lock as it is made, and
+//! [`Handoff`] has what a lock may do to be handed over more cheaply.
 //!
-//! The crate needs no `std`, allocates nothing and has no `unsafe`. It assumes
-//! that no interrupt handler on the same CPU takes a lock while
-//! [`Pv::lock_spinning`] is under way: true of a ring-3 payload and of threads.
+//! The crate needs no `std`, allocates nothing and has no `unsafe`. An interrupt
+//! handler may take locks while its CPU waits for one, halted or about to.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod handoff;
 mod native;
 mod pv;
 mod section;
@@ -23,10 +24,12 @@ mod ticket;
 mod wait;
 mod watch;
 
+pub use handoff::Handoff;
 pub use native::NativeTicketLock;
-pub use pv::PvTicketLock;
+pub use pv::{PvTicketLock, settle};
 pub use section::{Section, Violation, increment};
-pub use wait::{MAX_CPUS, WaitTable};
+pub use sync::MAX_CPUS;
+pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
 
 /// What a lock needs from the machine it runs on.
@@ -41,6 +44,19 @@ pub trait Pv {
     /// Wakes `cpu` from [`Pv::lock_spinning`], or makes its next call return at
     /// once. Kicking a CPU that does not wait is allowed.
     fn unlock_kick(&self, cpu: usize);
+
+    /// Kicks `cpu`, then halts: where one call can do both.
+    fn kick_and_halt(&self, cpu: usize, ticket: u16) {
+        self.unlock_kick(cpu);
+        self.lock_spinning(ticket);
+    }
+
+    /// Is the CPU that `lock` serves before `ticket` known not to run? `lock` is
+    /// the address of the lock.
+    fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
+        let _ = (lock, ticket);
+        false
+    }
 }
 
 /// Who takes a lock, and with what.
@@ -57,6 +73,8 @@ pub struct Cpu<'a, P, W = Unwatched> {
     pub waiters: &'a WaitTable,
     /// Who is told what the locks do.
     pub watch: W,
+    /// What this CPU's PV locks do to be cheaper.
+    pub handoff: Handoff,
 }
 
 /// How an acquisition went.

@@ -1,7 +1,7 @@
 //! The paravirtual ticketlock.
 
-use crate::ticket::{INC, TicketWord};
-use crate::wait::LockKey;
+use crate::ticket::{Head, INC, TicketWord};
+use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
 use crate::{Cpu, Place, Pv, RawLock, Released, Taken, Watch};
 
@@ -18,9 +18,13 @@ impl PvTicketLock {
         Self(TicketWord::new())
     }
 
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
     /// One look at the head; `true`: the caller holds the lock.
     #[inline]
-    fn served(&self, ticket: u16) -> bool {
+    fn served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
         let head = self.0.head();
         if head.ticket() != ticket {
             return false;
@@ -28,7 +32,8 @@ impl PvTicketLock {
         // Clearing is the taker's work: the releaser may not touch the lock
         // after the release.
         if head.flagged() {
-            self.0.clear_flag_if_alone(ticket);
+            let is_awaited = || cpu.waiters.find_aside(self.key(), cpu.id).is_some();
+            self.0.clear_flag_if_alone(ticket, is_awaited);
         }
         true
     }
@@ -36,84 +41,214 @@ impl PvTicketLock {
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
-        cpu.watch.spinning(LockKey::of(self).address(), ticket);
+        cpu.watch.spinning(self.key().address(), ticket);
         let mut looks = Looks::new(&cpu.watch);
         let mut halts = 0;
+        let memory = cpu.waiters.memory(cpu.id);
         loop {
-            for _ in 0..cpu.spin_threshold {
+            for _ in 0..self.looks_before_halt(cpu, ticket, halts) {
                 looks.count(&cpu.watch, ticket);
-                if self.served(ticket) {
+                if self.served(cpu, ticket) {
+                    if cpu.handoff.adapt && halts == 0 {
+                        memory.learn(cpu.spin_threshold, false);
+                    }
+                    settle(cpu);
                     return Taken { slow: true, halts };
                 }
                 cpu.pv.spin_hint();
             }
             // With a threshold of zero only this looks at the head.
-            if self.served(ticket) {
+            if self.served(cpu, ticket) {
+                settle(cpu);
                 return Taken { slow: true, halts };
+            }
+            if cpu.handoff.adapt {
+                memory.learn(cpu.spin_threshold, true);
             }
             halts += u32::from(self.wait(cpu, ticket));
             looks.restart();
         }
     }
 
+    /// How often to look before halting, which may be known to be the end of it.
+    fn looks_before_halt<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        ticket: u16,
+        halts: u32,
+    ) -> u32 {
+        let handoff = &cpu.handoff;
+        // Who is owed a kick sleeps, and is before us if this is the same lock.
+        if cpu.waiters.memory(cpu.id).is_owing() {
+            return 0;
+        }
+        if handoff.far != 0 && ticket.wrapping_sub(self.0.head().ticket()) / INC >= handoff.far {
+            return 0;
+        }
+        if handoff.predecessor && cpu.pv.predecessor_is_off(self.key().address(), ticket) {
+            return 0;
+        }
+        // After a halt the CPU was kicked, and is served or will be at once.
+        if handoff.adapt && halts == 0 {
+            return cpu.waiters.memory(cpu.id).threshold(cpu.spin_threshold);
+        }
+        cpu.spin_threshold
+    }
+
     /// Halts once, unless the lock turns out to be served. `true`: it halted.
     /// Returning does not mean that the lock is the caller's.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
-        cpu.waiters.publish(cpu.id, LockKey::of(self), ticket);
+        let outer = cpu.waiters.publish(cpu.id, self.key(), ticket);
         cpu.watch.reached(Place::BeforeFlag);
         self.0.set_flag();
         // The last look comes after the flag: either the releaser sees the
         // flag and so the record, or this look sees the release.
-        let halt = self.0.head().ticket() != ticket;
+        let mut halt = self.0.head().ticket() != ticket;
         if halt {
             cpu.watch.halting(ticket);
             cpu.watch.reached(Place::FlagToHalt);
-            cpu.pv.lock_spinning(ticket);
+            halt = cpu.waiters.commit(cpu.id);
+            if halt {
+                halt_paying_debts(cpu, ticket);
+            }
             cpu.watch.resumed(ticket);
         }
-        cpu.waiters.withdraw(cpu.id);
+        if cpu.waiters.withdraw(cpu.id, outer) {
+            cpu.pv.unlock_kick(cpu.id);
+        }
         halt
+    }
+
+    /// Waits outside of a queue that is long enough. Returns when there is room,
+    /// or when it was kicked, which is to be let in; or for no reason, which
+    /// makes the queue longer than it should be and nothing worse.
+    #[cold]
+    #[inline(never)]
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
+        let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
+        cpu.watch.reached(Place::BeforeFlag);
+        // Whoever had this head had not released before the flag, or it is free.
+        let served = self.0.set_flag();
+        let mut halt = self.is_long(cpu, served);
+        if halt {
+            cpu.watch.reached(Place::FlagToHalt);
+            halt = cpu.waiters.commit(cpu.id);
+            if halt {
+                halt_paying_debts(cpu, ASIDE);
+            }
+        }
+        if cpu.waiters.withdraw(cpu.id, outer) {
+            cpu.pv.unlock_kick(cpu.id);
+        }
+        u32::from(halt)
+    }
+
+    #[inline]
+    fn is_long<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, served: Head) -> bool {
+        self.0.queued(served) >= cpu.handoff.queue
+    }
+
+    /// Kicks who is next, or else lets somebody in, after a release that saw the
+    /// flag. `ticket` was released; `last`: nobody had queued behind it.
+    ///
+    /// Only a key of the lock is left: it may be freed memory.
+    #[cold]
+    #[inline(never)]
+    fn kick_next<P: Pv, W: Watch>(
+        cpu: &Cpu<'_, P, W>,
+        lock: LockKey,
+        ticket: u16,
+        last: bool,
+    ) -> Released {
+        let next = ticket.wrapping_add(INC);
+        let mut kicks = 0;
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick();
+        if let Some(waiter) = cpu.waiters.find(lock, next) {
+            if !cpu.handoff.claim || cpu.waiters.claim(waiter) {
+                cpu.watch.reached(Place::ReleaseToKick);
+                kicks += kick_or_owe(cpu, waiter);
+            }
+        } else if cpu.handoff.queue != 0
+            && (last || cpu.waiters.memory(cpu.id).is_time_to_let_in())
+            && let Some(waiter) = cpu.waiters.find_aside(lock, cpu.id)
+            && cpu.waiters.claim(waiter)
+        {
+            cpu.watch.reached(Place::ReleaseToKick);
+            cpu.pv.unlock_kick(waiter);
+            kicks += 1;
+        }
+        if cpu.handoff.ahead
+            && let Some(waiter) = cpu.waiters.find(lock, next.wrapping_add(INC))
+        {
+            cpu.pv.unlock_kick(waiter);
+            kicks += 1;
+        }
+        Released { kicks }
     }
 }
 
 impl RawLock for PvTicketLock {
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        let mut aside = 0;
+        if cpu.handoff.queue != 0 && self.is_long(cpu, self.0.head()) {
+            aside = self.stand_aside(cpu);
+        }
         cpu.watch.entering();
         let ticket = self.0.take_ticket();
-        let taken =
-            if self.served(ticket) { Taken::default() } else { self.lock_slow(cpu, ticket) };
-        cpu.watch.taken(LockKey::of(self).address(), ticket);
+        let mut taken = if self.served(cpu, ticket) {
+            settle(cpu);
+            Taken::default()
+        } else {
+            self.lock_slow(cpu, ticket)
+        };
+        cpu.watch.taken(self.key().address(), ticket);
+        taken.slow |= aside != 0;
+        taken.halts += aside;
         taken
     }
 
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
-        let key = LockKey::of(self);
+        let key = self.key();
+        // Now or never: afterwards the lock may be freed memory.
+        let last = cpu.handoff.queue != 0 && self.0.queued(self.0.head()) <= 1;
         let head = self.0.release_fetch();
-        // The lock may be freed memory now: only its key is used below.
         cpu.watch.released();
         if head.flagged() {
-            kick_next(cpu, key, head.ticket().wrapping_add(INC))
+            Self::kick_next(cpu, key, head.ticket(), last)
         } else {
             Released::default()
         }
     }
 }
 
-/// Kicks the halted waiter for ticket `next`. None is found when it still
-/// spins, or has seen the release before it halted.
-#[cold]
-#[inline(never)]
-fn kick_next<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
-    // Before the search, so that the time since the release counts it.
-    cpu.watch.before_kick();
-    match cpu.waiters.find(lock, next) {
-        Some(waiter) => {
-            cpu.watch.reached(Place::ReleaseToKick);
-            cpu.pv.unlock_kick(waiter);
-            Released { kicks: 1 }
-        }
-        None => Released::default(),
+/// Kicks `waiter`, or owes it the kick until the next halt. Counts as one either way.
+fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize) -> u32 {
+    if cpu.handoff.fuse {
+        settle(cpu);
+        cpu.waiters.memory(cpu.id).owe(waiter);
+    } else {
+        cpu.pv.unlock_kick(waiter);
+    }
+    1
+}
+
+fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
+    match cpu.waiters.memory(cpu.id).take_owed() {
+        Some(waiter) => cpu.pv.kick_and_halt(waiter, ticket),
+        None => cpu.pv.lock_spinning(ticket),
+    }
+}
+
+/// Sends the kick that this CPU owes, if it does ([`Handoff::fuse`](crate::Handoff)): before it
+/// does anything else for long than take locks.
+#[inline]
+pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
+    if cpu.handoff.fuse
+        && let Some(waiter) = cpu.waiters.memory(cpu.id).take_owed()
+    {
+        cpu.pv.unlock_kick(waiter);
     }
 }

@@ -84,24 +84,35 @@ impl TicketWord {
     /// Asks the releaser to look for waiters. A full barrier: what the caller
     /// published before is visible to whoever sees the flag, and a look at the
     /// head that follows is not older.
-    pub(crate) fn set_flag(&self) {
-        self.head.fetch_or(SLOWPATH, Ordering::SeqCst);
+    ///
+    /// Gives the head that was flagged: while it is served, its holder's release is
+    /// still to come.
+    pub(crate) fn set_flag(&self) -> Head {
+        Head(self.head.fetch_or(SLOWPATH, Ordering::SeqCst))
     }
 
-    /// The holder of `ticket` clears the flag when nobody queues behind it.
+    /// CPUs in the queue whose holder has ticket `served`, the holder included.
+    #[inline]
+    pub(crate) fn queued(&self, served: Head) -> u16 {
+        self.tail.load(Ordering::SeqCst).wrapping_sub(served.ticket()) / INC
+    }
+
+    /// The holder of `ticket` clears the flag when nobody queues behind it, nor
+    /// stands outside (`is_awaited`).
     ///
-    /// A waiter may queue and set the flag between the look at the tail and the
+    /// A waiter may queue and set the flag between the look and the
     /// clearing. It took its ticket before, so the second look sees it, and the
     /// flag is put back while the caller still holds the lock: every release
-    /// that waiter waits for comes after.
+    /// that waiter waits for comes after. The same goes for who stands outside.
     #[cold]
-    pub(crate) fn clear_flag_if_alone(&self, ticket: u16) {
+    pub(crate) fn clear_flag_if_alone(&self, ticket: u16, is_awaited: impl Fn() -> bool) {
         let alone = ticket.wrapping_add(INC);
-        if self.tail.load(Ordering::SeqCst) != alone {
+        let is_alone = || self.tail.load(Ordering::SeqCst) == alone && !is_awaited();
+        if !is_alone() {
             return;
         }
         self.head.fetch_and(!SLOWPATH, Ordering::SeqCst);
-        if self.tail.load(Ordering::SeqCst) != alone {
+        if !is_alone() {
             self.head.fetch_or(SLOWPATH, Ordering::SeqCst);
         }
     }
@@ -137,7 +148,7 @@ mod tests {
         assert!(released.flagged());
         assert_eq!(released.ticket(), first);
         assert!(word.head().flagged(), "the releaser does not clear it");
-        word.clear_flag_if_alone(second);
+        word.clear_flag_if_alone(second, || false);
         assert!(!word.head().flagged());
         assert_eq!(word.head().ticket(), second);
     }
@@ -148,8 +159,27 @@ mod tests {
         let holder = word.take_ticket();
         word.take_ticket();
         word.set_flag();
-        word.clear_flag_if_alone(holder);
+        word.clear_flag_if_alone(holder, || false);
         assert!(word.head().flagged());
+    }
+
+    #[test]
+    fn flag_stays_while_somebody_stands_outside() {
+        let word = TicketWord::new();
+        let holder = word.take_ticket();
+        assert_eq!(word.set_flag().ticket(), holder);
+        word.clear_flag_if_alone(holder, || true);
+        assert!(word.head().flagged());
+    }
+
+    #[test]
+    fn the_queue_is_counted_over_the_wrap() {
+        let word = TicketWord::starting_at(0xfffe);
+        assert_eq!(word.queued(word.head()), 0);
+        word.take_ticket();
+        word.take_ticket();
+        word.set_flag();
+        assert_eq!(word.queued(word.head()), 2);
     }
 
     #[test]

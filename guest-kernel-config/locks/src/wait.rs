@@ -1,12 +1,13 @@
 //! Who waits for which ticket of which lock.
 
-use crate::sync::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
-
-/// CPUs that one [`WaitTable`] serves.
-pub const MAX_CPUS: usize = 128;
+use crate::handoff::Memory;
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
 
 const BITS: usize = u64::BITS as usize;
-const WORDS: usize = MAX_CPUS / BITS;
+const WORDS: usize = MAX_CPUS.div_ceil(BITS);
+
+/// What a CPU wants that waits outside of the queue. No ticket: those are even.
+pub(crate) const ASIDE: u16 = 1;
 
 /// What identifies a lock once it may be freed memory: its address, never
 /// followed. No lock has address zero.
@@ -25,6 +26,13 @@ impl LockKey {
     }
 }
 
+/// The record is published; its CPU may still find that it need not halt.
+const ARMED: u32 = 0;
+/// Its CPU halts.
+const COMMITTED: u32 = 1;
+/// Somebody has taken it upon himself to see that the CPU goes on.
+const CLAIMED: u32 = 2;
+
 /// One CPU's record. Alone in its pair of cache lines: its owner writes it on
 /// every halt.
 #[derive(Debug, Default)]
@@ -33,6 +41,8 @@ struct Waiter {
     /// A [`LockKey`], or zero. Not zero only while `want` is right.
     lock: AtomicUsize,
     want: AtomicU16,
+    state: AtomicU32,
+    memory: Memory,
 }
 
 /// A record for each CPU, and a mask of those worth looking at.
@@ -40,6 +50,14 @@ struct Waiter {
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
     waiters: [Waiter; MAX_CPUS],
+}
+
+/// The record that an interrupt handler found: that of the wait it came into.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Outer {
+    lock: usize,
+    want: u16,
 }
 
 impl Default for WaitTable {
@@ -53,44 +71,102 @@ impl WaitTable {
     pub const fn new() -> Self {
         Self {
             waiting: [const { AtomicU64::new(0) }; WORDS],
-            waiters: [const { Waiter { lock: AtomicUsize::new(0), want: AtomicU16::new(0) } };
-                MAX_CPUS],
+            waiters: [const { Waiter::new() }; MAX_CPUS],
         }
     }
 
-    /// `cpu` is about to wait for ticket `want` of `lock`.
-    pub(crate) fn publish(&self, cpu: usize, lock: LockKey, want: u16) {
-        let waiter = &self.waiters[cpu];
-        // A kicker must not pair the new ticket with the old lock, nor the
-        // other way round.
-        waiter.lock.store(0, Ordering::SeqCst);
-        waiter.want.store(want, Ordering::Release);
-        waiter.lock.store(lock.0, Ordering::Release);
-        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);
+    /// What `cpu` remembers.
+    #[inline]
+    pub(crate) fn memory(&self, cpu: usize) -> &Memory {
+        &self.waiters[cpu].memory
     }
 
-    /// `cpu` no longer waits.
-    pub(crate) fn withdraw(&self, cpu: usize) {
+    /// `cpu` is about to wait for ticket `want` of `lock`. In an interrupt handler it may have
+    /// been about to wait already.
+    pub(crate) fn publish(&self, cpu: usize, lock: LockKey, want: u16) -> Outer {
+        let waiter = &self.waiters[cpu];
+        let outer = Outer {
+            lock: waiter.lock.load(Ordering::Relaxed),
+            want: waiter.want.load(Ordering::Relaxed),
+        };
+        waiter.set(lock.0, want);
+        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);
+        outer
+    }
+
+    /// `cpu` no longer waits; an outer wait is as it was. True: there is one, and what was meant
+    /// for it in between may have missed it, so its CPU needs a kick.
+    pub(crate) fn withdraw(&self, cpu: usize, outer: Outer) -> bool {
+        let waiter = &self.waiters[cpu];
+        if outer.lock != 0 {
+            waiter.set(outer.lock, outer.want);
+            return true;
+        }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
-        self.waiters[cpu].lock.store(0, Ordering::Release);
+        waiter.lock.store(0, Ordering::Release);
+        false
+    }
+
+    /// `cpu` commits itself to its halt. False: it has been claimed, and must not halt.
+    pub(crate) fn commit(&self, cpu: usize) -> bool {
+        let state = &self.waiters[cpu].state;
+        state.compare_exchange(ARMED, COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Somebody sees to it that `cpu`, found a moment ago, goes on. True: it needs a kick for that.
+    pub(crate) fn claim(&self, cpu: usize) -> bool {
+        self.waiters[cpu].state.swap(CLAIMED, Ordering::SeqCst) != ARMED
     }
 
     /// The CPU that waits for ticket `want` of `lock`.
     pub(crate) fn find(&self, lock: LockKey, want: u16) -> Option<usize> {
-        for (word, mask) in self.waiting.iter().enumerate() {
+        self.waiting().find(|cpu| self.waiters[*cpu].wants(lock, want))
+    }
+
+    /// A CPU that waits outside of `lock`'s queue and has not been claimed: the first after `cpu`,
+    /// round and round.
+    pub(crate) fn find_aside(&self, lock: LockKey, cpu: usize) -> Option<usize> {
+        let aside = |cpu: &usize| {
+            let waiter = &self.waiters[*cpu];
+            waiter.wants(lock, ASIDE) && waiter.state.load(Ordering::SeqCst) != CLAIMED
+        };
+        let after = self.waiting().skip_while(|other| *other <= cpu).find(aside);
+        after.or_else(|| self.waiting().take_while(|other| *other < cpu).find(aside))
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = usize> {
+        self.waiting.iter().enumerate().flat_map(|(word, mask)| {
             let mut left = mask.load(Ordering::SeqCst);
-            while left != 0 {
-                let cpu = word * BITS + left.trailing_zeros() as usize;
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
                 left &= left - 1;
-                let waiter = &self.waiters[cpu];
-                if waiter.lock.load(Ordering::Acquire) == lock.0
-                    && waiter.want.load(Ordering::Acquire) == want
-                {
-                    return Some(cpu);
-                }
-            }
+                Some(word * BITS + bit)
+            })
+        })
+    }
+}
+
+impl Waiter {
+    const fn new() -> Self {
+        Self {
+            lock: AtomicUsize::new(0),
+            want: AtomicU16::new(0),
+            state: AtomicU32::new(ARMED),
+            memory: Memory::new(),
         }
-        None
+    }
+
+    fn set(&self, lock: usize, want: u16) {
+        // A kicker must not pair the new ticket with the old lock, nor the
+        // other way round.
+        self.lock.store(0, Ordering::SeqCst);
+        self.state.store(ARMED, Ordering::Relaxed);
+        self.want.store(want, Ordering::Release);
+        self.lock.store(lock, Ordering::Release);
+    }
+
+    fn wants(&self, lock: LockKey, want: u16) -> bool {
+        self.lock.load(Ordering::Acquire) == lock.0 && self.want.load(Ordering::Acquire) == want
     }
 }
 
@@ -98,28 +174,68 @@ impl WaitTable {
 mod tests {
     use super::*;
 
+    const A: LockKey = LockKey(0x1000);
+    const B: LockKey = LockKey(0x2000);
+
     #[test]
     fn finds_by_lock_and_ticket_on_either_mask_word() {
         let table = WaitTable::new();
-        let (a, b) = (LockKey(0x1000), LockKey(0x2000));
-        table.publish(3, a, 10);
-        table.publish(127, b, 10);
-        table.publish(64, a, 12);
-        assert_eq!(table.find(a, 10), Some(3));
-        assert_eq!(table.find(b, 10), Some(127));
-        assert_eq!(table.find(a, 12), Some(64));
-        assert_eq!(table.find(b, 12), None);
+        let _ = table.publish(3, A, 10);
+        let _ = table.publish(127, B, 10);
+        let _ = table.publish(64, A, 12);
+        assert_eq!(table.find(A, 10), Some(3));
+        assert_eq!(table.find(A, 12), Some(64));
+        assert_eq!(table.find(B, 10), Some(127));
+        assert_eq!(table.find(B, 12), None);
     }
 
     #[test]
     fn withdrawn_waiters_are_not_found() {
         let table = WaitTable::new();
-        let lock = LockKey(0x1000);
-        table.publish(5, lock, 4);
-        table.withdraw(5);
-        assert_eq!(table.find(lock, 4), None);
-        table.publish(5, lock, 6);
-        assert_eq!(table.find(lock, 4), None);
-        assert_eq!(table.find(lock, 6), Some(5));
+        let outer = table.publish(5, A, 4);
+        assert!(!table.withdraw(5, outer));
+        assert_eq!(table.find(A, 4), None);
+        let _ = table.publish(5, A, 6);
+        assert_eq!(table.find(A, 4), None);
+        assert_eq!(table.find(A, 6), Some(5));
+    }
+
+    #[test]
+    fn a_wait_that_was_interrupted_is_found_again() {
+        let table = WaitTable::new();
+        let none = table.publish(5, A, 4);
+        let outer = table.publish(5, B, 8);
+        assert_eq!((table.find(A, 4), table.find(B, 8)), (None, Some(5)));
+        assert!(table.withdraw(5, outer), "it may have missed a kick");
+        assert_eq!((table.find(A, 4), table.find(B, 8)), (Some(5), None));
+        assert!(!table.withdraw(5, none));
+    }
+
+    #[test]
+    fn who_is_claimed_before_its_halt_does_not_halt() {
+        let table = WaitTable::new();
+        let outer = table.publish(5, A, 4);
+        assert!(!table.claim(5), "no kick is needed");
+        assert!(!table.commit(5));
+        table.withdraw(5, outer);
+        let _ = table.publish(5, A, 6);
+        assert!(table.commit(5));
+        assert!(table.claim(5));
+    }
+
+    #[test]
+    fn those_outside_are_found_in_turn() {
+        let table = WaitTable::new();
+        for cpu in [1, 70, 3] {
+            let _ = table.publish(cpu, A, ASIDE);
+        }
+        let _ = table.publish(2, A, 4);
+        assert_eq!(table.find_aside(A, 0), Some(1));
+        assert_eq!(table.find_aside(A, 1), Some(3));
+        assert_eq!(table.find_aside(A, 3), Some(70));
+        assert_eq!(table.find_aside(A, 70), Some(1));
+        assert_eq!(table.find_aside(B, 0), None);
+        table.claim(3);
+        assert_eq!(table.find_aside(A, 1), Some(70));
     }
 }

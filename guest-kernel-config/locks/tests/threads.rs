@@ -8,8 +8,8 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Cpu, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Released, Section, Taken, Unwatched,
-    WaitTable, Watch,
+    Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Released, Section, Taken,
+    Unwatched, WaitTable, Watch, settle,
 };
 
 /// Longest a test may take before it counts as a lost wakeup.
@@ -144,18 +144,27 @@ fn contend<L: RawLock + Sync>(
     spin_threshold: u32,
     enough: impl Fn(u64) -> bool + Sync,
 ) -> Outcome {
-    contend_watched(lock, count, rounds, spin_threshold, enough, || Unwatched)
+    let crowd = Crowd { count, rounds, spin_threshold, handoff: Handoff::default() };
+    contend_watched(lock, crowd, enough, || Unwatched)
+}
+
+/// Who contends.
+#[derive(Clone, Copy)]
+struct Crowd {
+    count: usize,
+    rounds: u32,
+    spin_threshold: u32,
+    handoff: Handoff,
 }
 
 /// As [`contend`], each thread with a `watcher` of its own.
 fn contend_watched<L: RawLock + Sync, W: Watch>(
     lock: &L,
-    count: usize,
-    rounds: u32,
-    spin_threshold: u32,
+    crowd: Crowd,
     enough: impl Fn(u64) -> bool + Sync,
     watcher: impl Fn() -> W + Sync,
 ) -> Outcome {
+    let Crowd { count, rounds, spin_threshold, handoff } = crowd;
     let pv = Threads::new(count);
     let waiters = WaitTable::new();
     let section = Section::new();
@@ -173,7 +182,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
             let watcher = &watcher;
             scope.spawn(move || {
                 pv.handles[id].set(thread::current()).expect("set once");
-                let cpu = Cpu { id, spin_threshold, pv, waiters, watch: watcher() };
+                let cpu = Cpu { id, spin_threshold, pv, waiters, watch: watcher(), handoff };
                 start.wait();
                 for _ in 0..rounds {
                     let taken = lock.lock(&cpu);
@@ -188,6 +197,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                         break;
                     }
                 }
+                settle(&cpu);
                 finished.fetch_add(1, Ordering::SeqCst);
             });
         }
@@ -247,14 +257,64 @@ fn pv_alone_is_never_slow() {
 #[test]
 fn watchers_are_told_steps_that_can_follow_each_other() {
     let grammar = || Grammar(Cell::new(At::Nothing));
+    let handoff = Handoff::default();
     for spin_threshold in [0, 20] {
         let lock = PvTicketLock::new();
-        let outcome = contend_watched(&lock, 8, 5_000, spin_threshold, all, grammar);
+        let crowd = Crowd { count: 8, rounds: 5_000, spin_threshold, handoff };
+        let outcome = contend_watched(&lock, crowd, all, grammar);
         assert_eq!(outcome.violations, 0);
         assert!(outcome.halts > 0);
     }
-    let outcome = contend_watched(&NativeTicketLock::new(), 2, 50_000, 0, all, grammar);
+    let crowd = Crowd { count: 2, rounds: 50_000, spin_threshold: 0, handoff };
+    let outcome = contend_watched(&NativeTicketLock::new(), crowd, all, grammar);
     assert_eq!(outcome.violations, 0);
+}
+
+/// Every way to make handoffs cheaper, one at a time.
+fn handoffs() -> Vec<Handoff> {
+    let plain = Handoff::default();
+    vec![
+        Handoff { far: 2, ..plain },
+        Handoff { predecessor: true, ..plain },
+        Handoff { adapt: true, ..plain },
+        Handoff { claim: true, ..plain },
+        Handoff { ahead: true, ..plain },
+        Handoff { fuse: true, ..plain },
+        Handoff { queue: 1, ..plain },
+        Handoff { queue: 2, ..plain },
+    ]
+}
+
+/// Gives the halts: none, now and then, if the threads happened to run one after the other.
+fn handed_over(handoff: Handoff, spin_threshold: u32) -> u64 {
+    let lock = PvTicketLock::new();
+    let crowd = Crowd { count: 6, rounds: 3_000, spin_threshold, handoff };
+    let outcome = contend_watched(&lock, crowd, all, || Unwatched);
+    assert_eq!(outcome.violations, 0, "{handoff:?}");
+    outcome.halts
+}
+
+#[test]
+fn every_cheaper_handoff_excludes_and_loses_no_wakeup() {
+    let of = |handoff| handed_over(handoff, 0) + handed_over(handoff, 20);
+    let halts: u64 = handoffs().into_iter().map(of).sum();
+    assert!(halts > 0);
+}
+
+#[test]
+fn all_of_them_together_do() {
+    let handoff = Handoff {
+        far: 2,
+        predecessor: true,
+        adapt: true,
+        claim: true,
+        ahead: true,
+        fuse: true,
+        queue: 2,
+    };
+    let outside = handed_over(handoff, 0) + handed_over(handoff, 20);
+    let queued = handed_over(Handoff { queue: 0, ..handoff }, 20);
+    assert!(outside + queued > 0);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use locks::{Cpu, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Taken, WaitTable, Watch};
+use locks::{
+    Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Taken, WaitTable, Watch,
+};
 
 use Place::{BeforeFlag, FlagToHalt, ReleaseToKick};
 use Step::{
@@ -73,7 +75,8 @@ impl<L: RawLock + Default> Stage<L> {
     fn with<R>(&self, id: usize, act: impl Fn(&Cpu<'_, Actor<'_, L>, &Actor<'_, L>>) -> R) -> R {
         let actor = Actor { cpu: id, stage: self };
         let Self { waiters, spin_threshold, .. } = self;
-        act(&Cpu { id, spin_threshold: *spin_threshold, pv: &actor, waiters, watch: &actor })
+        let (spin_threshold, handoff) = (*spin_threshold, Handoff::default());
+        act(&Cpu { id, spin_threshold, pv: &actor, waiters, watch: &actor, handoff })
     }
 
     fn lock(&self, id: usize) -> Taken {

@@ -2,14 +2,14 @@
 
 use core::sync::atomic::AtomicU64;
 
-use hypercalls::payload::LockKind;
-use hypercalls::ports;
+use hypercalls::payload::{LockKind, handoff};
 use locks::{
-    Cpu, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, Unwatched, WaitTable, increment,
+    Cpu, Handoff, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, Unwatched, WaitTable,
+    increment, settle,
 };
 
-use crate::port;
 use crate::telemetry::{Report, Telemetry};
+use crate::transport::Transport;
 use crate::vcpu::Vcpu;
 
 /// The status of a vCPU that was told to take an unknown lock.
@@ -24,24 +24,36 @@ static PARAVIRT: Line<PvTicketLock> = Line(PvTicketLock::new());
 static SECTION: Section = Section::new();
 static WAITERS: WaitTable = WaitTable::new();
 
-/// Halt and kick as the contract's port writes.
-struct Ports {
-    lock_spinning: u16,
-    unlock_kick: u16,
+/// More increments than these between two locks are too long to owe a kick for.
+const SHORT_THINK: u32 = 1000;
+
+/// Halt and kick, and what the VMM says of other vCPUs.
+struct Machine<'a, W> {
+    transport: Transport,
+    watch: &'a W,
+    vcpus: usize,
 }
 
-impl Pv for Ports {
+impl<W: Report> Pv for Machine<'_, W> {
     #[inline]
     fn spin_hint(&self) {
         core::hint::spin_loop();
     }
 
     fn lock_spinning(&self, ticket: u16) {
-        port::out32(self.lock_spinning, ticket.into());
+        self.transport.halt(ticket);
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        port::out32(self.unlock_kick, cpu as u32);
+        self.transport.kick(cpu);
+    }
+
+    fn kick_and_halt(&self, cpu: usize, ticket: u16) {
+        self.transport.kick_and_halt(cpu, ticket);
+    }
+
+    fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
+        self.watch.is_predecessor_off(self.vcpus, lock, ticket)
     }
 }
 
@@ -53,6 +65,21 @@ pub fn run(vcpu: &Vcpu) -> u32 {
         _ => return STATUS_UNKNOWN_LOCK,
     }
     0
+}
+
+/// What the parameters say of handoffs.
+fn handoff(vcpu: &Vcpu) -> Handoff {
+    let bits = vcpu.param(|params| &params.handoff);
+    let has = |bit| bits & bit != 0;
+    Handoff {
+        far: vcpu.param(|params| &params.far) as u16,
+        predecessor: has(handoff::PREDECESSOR),
+        adapt: has(handoff::ADAPT),
+        claim: has(handoff::CLAIM),
+        ahead: has(handoff::AHEAD),
+        fuse: has(handoff::FUSE),
+        queue: vcpu.param(|params| &params.queue) as u16,
+    }
 }
 
 fn run_with<L: RawLock>(vcpu: &Vcpu, lock: &L) {
@@ -68,10 +95,11 @@ fn contend_watched<L: RawLock>(vcpu: &Vcpu, lock: &L, telemetry: Telemetry) {
     contend(vcpu, lock, telemetry);
 }
 
-fn contend<L: RawLock, W: Report>(vcpu: &Vcpu, lock: &L, watch: W) {
-    let pv = Ports {
-        lock_spinning: port::at(ports::LOCK_SPINNING),
-        unlock_kick: port::at(ports::UNLOCK_KICK),
+fn contend<L: RawLock, W: Report + Copy>(vcpu: &Vcpu, lock: &L, watch: W) {
+    let pv = Machine {
+        transport: Transport::of(vcpu),
+        watch: &watch,
+        vcpus: vcpu.param(|params| &params.vcpus) as usize,
     };
     let cpu = Cpu {
         id: vcpu.index,
@@ -79,6 +107,7 @@ fn contend<L: RawLock, W: Report>(vcpu: &Vcpu, lock: &L, watch: W) {
         pv: &pv,
         waiters: &WAITERS,
         watch,
+        handoff: handoff(vcpu),
     };
     let critical = vcpu.param(|params| &params.critical);
     let think = vcpu.param(|params| &params.think);
@@ -107,7 +136,11 @@ fn contend<L: RawLock, W: Report>(vcpu: &Vcpu, lock: &L, watch: W) {
             violations += 1;
             vcpu.publish(|slot| &slot.violations, violations);
         }
+        if think > SHORT_THINK || cpu.watch.shall_yield() {
+            settle(&cpu);
+        }
         cpu.watch.between();
         increment(&private.0, think);
     }
+    settle(&cpu);
 }

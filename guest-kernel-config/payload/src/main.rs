@@ -1,16 +1,18 @@
-//! A bare ring-3 guest: no kernel, no interrupts, no HLT. Each vCPU is entered
-//! at [`_start`] in long mode at CPL 3, runs the workload that the
-//! VMM left in the [`Shared`] block, and says `VCPU_DONE`.
+//! A bare guest: no kernel and no interrupts. Each vCPU is entered at [`_start`] in
+//! long mode at CPL 3, or at CPL 0 where it shall execute HLT, runs the workload that
+//! the VMM left in the [`Shared`] block, and says `VCPU_DONE`.
 
 #![no_std]
 #![no_main]
 
 mod console;
 mod entry;
+mod handoffs;
 mod lock;
 mod misuse;
 mod port;
 mod telemetry;
+mod transport;
 mod vcpu;
 
 use hypercalls::payload::Workload;
@@ -24,20 +26,12 @@ fn run(vcpu: &Vcpu) -> u32 {
     match vcpu.param(|params| &params.workload) {
         w if w == Workload::Hello as u32 => console::hello(vcpu),
         w if w == Workload::Lock as u32 => return lock::run(vcpu),
-        w if w == Workload::PortExit as u32 => port_exits(vcpu),
+        w if w == Workload::PortExit as u32 => handoffs::port_exits(vcpu),
+        w if w == Workload::PingPong as u32 => handoffs::ping_pong(vcpu),
+        w if w == Workload::KickRunning as u32 => handoffs::kick_running(vcpu),
+        w if w == Workload::PendingHalt as u32 => handoffs::pending_halt(vcpu),
         w if w == Workload::Misuse as u32 => misuse::run(vcpu),
         _ => return STATUS_UNKNOWN_WORKLOAD,
     }
     0
-}
-
-/// One exit to the VMM per operation, and nothing else.
-fn port_exits(vcpu: &Vcpu) {
-    vcpu.wait_for_go();
-    let mut operations = 0;
-    while !vcpu.stopped() {
-        port::out32(hypercalls::payload::UNCLAIMED_PORT, 0);
-        operations += 1;
-        vcpu.publish(|slot| &slot.operations, operations);
-    }
 }

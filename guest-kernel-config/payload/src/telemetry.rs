@@ -5,8 +5,8 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::compiler_fence;
 
-use hypercalls::ports;
 use hypercalls::telemetry::{Line, Point, Wait};
+use hypercalls::{MAX_VCPUS, ports};
 use locks::{Place, Unwatched, Watch};
 
 use crate::port;
@@ -19,14 +19,28 @@ pub trait Report: Watch {
 
     /// The vCPU holds no lock and waits for none.
     fn between(&self) {}
+
+    /// Will [`Report::between`] give up the vCPU's CPU?
+    fn shall_yield(&self) -> bool {
+        false
+    }
+
+    /// Is the vCPU that `lock` serves before `ticket`, one of the first `vcpus`, off its CPU?
+    fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
+        let _ = (vcpus, lock, ticket);
+        false
+    }
 }
 
 impl Report for Unwatched {}
 
 /// Writes the line of one vCPU. The processor keeps the order of its stores;
 /// where the VMM relies on it, [`in_order`] makes the compiler keep it too.
+#[derive(Clone, Copy)]
 pub struct Telemetry {
     line: &'static Line,
+    /// The lines of all vCPUs.
+    lines: &'static [Line; MAX_VCPUS as usize],
     preempt_point: u16,
     yields: u16,
     spun_out: u16,
@@ -38,8 +52,9 @@ fn in_order() {
     compiler_fence(Release);
 }
 
+/// The time stamp counter.
 #[inline]
-fn tsc() -> u64 {
+pub fn tsc() -> u64 {
     // SAFETY: every processor of 64 bits has RDTSC; the VMM leaves CR4.TSD clear.
     unsafe { _rdtsc() }
 }
@@ -51,12 +66,14 @@ impl Telemetry {
         if lines == 0 {
             return None;
         }
-        let line = with_exposed_provenance::<Line>(lines as usize).wrapping_add(vcpu.index);
+        // SAFETY: the VMM maps a zeroed line for every index that a vCPU can
+        // have, aligned, for as long as the guest runs, and touches them by
+        // atomics alone.
+        let lines =
+            unsafe { &*with_exposed_provenance::<[Line; MAX_VCPUS as usize]>(lines as usize) };
         Some(Self {
-            // SAFETY: the VMM maps a zeroed line for every index that a vCPU can
-            // have, aligned, for as long as the guest runs, and touches it by
-            // atomics alone.
-            line: unsafe { &*line },
+            line: &lines[vcpu.index],
+            lines,
             preempt_point: port::at(ports::PREEMPT_POINT),
             yields: port::at(ports::YIELD),
             spun_out: port::at(ports::SPUN_OUT),
@@ -145,7 +162,34 @@ impl Watch for Telemetry {
     }
 }
 
+/// Distance between two tickets.
+const INC: u16 = 2;
+
 impl Report for Telemetry {
+    #[inline]
+    fn shall_yield(&self) -> bool {
+        self.line.yield_wanted.load(Relaxed) != 0
+    }
+
+    fn is_predecessor_off(&self, vcpus: usize, lock: usize, ticket: u16) -> bool {
+        let before = ticket.wrapping_sub(INC);
+        let is_it = |line: &&Line| {
+            let (wait, its) = Wait::parse(line.wait.load(Relaxed));
+            match wait {
+                Wait::Spinning | Wait::Halted => {
+                    its == before && line.wait_lock.load(Relaxed) == lock as u64
+                }
+                Wait::Nothing | Wait::Entering => {
+                    line.held.load(Relaxed) == 1
+                        && line.held_ticket[0].load(Relaxed) == before
+                        && line.held_lock[0].load(Relaxed) == lock as u64
+                }
+            }
+        };
+        // It may have moved on since: then this CPU halts a little early.
+        self.lines[..vcpus].iter().find(is_it).is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
+    }
+
     #[inline]
     fn critical(&self) {
         self.point(Point::Critical);

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hypercalls::payload::{Params, Shared, Slot};
+use hypercalls::payload::{Params, SAMPLES, Shared, Slot};
 
 use crate::port;
 
@@ -26,6 +26,23 @@ impl Vcpu {
         field(&self.shared.params).load(Ordering::Relaxed)
     }
 
+    /// The last vCPU's index.
+    pub fn last(&self) -> usize {
+        self.param(|params| &params.vcpus).saturating_sub(1) as usize
+    }
+
+    /// The number that two vCPUs pass to and fro.
+    #[inline]
+    pub fn ball(&self) -> u32 {
+        self.shared.ball.0.load(Ordering::Acquire)
+    }
+
+    /// Passes it on.
+    #[inline]
+    pub fn set_ball(&self, ball: u32) {
+        self.shared.ball.0.store(ball, Ordering::SeqCst);
+    }
+
     /// Reports arrival and waits until the VMM starts all vCPUs at once.
     pub fn wait_for_go(&self) {
         self.shared.arrived.0.fetch_add(1, Ordering::SeqCst);
@@ -38,6 +55,13 @@ impl Vcpu {
     #[inline]
     pub fn stopped(&self) -> bool {
         self.shared.stop.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Stores a sample of vCPU 0's operation number `operation`, and that it is done.
+    pub fn sample(&self, operation: u64, ticks: u64) {
+        let sample = &self.shared.samples[operation as usize % SAMPLES];
+        sample.store(ticks.min(u32::MAX.into()) as u32, Ordering::Relaxed);
+        self.slot.operations.store(operation + 1, Ordering::Release);
     }
 
     /// Stores a figure of this vCPU's own slot.

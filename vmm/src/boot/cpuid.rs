@@ -2,8 +2,8 @@
 //! N cores with a thread each, under a hypervisor with our own leaves.
 
 use hypercalls::cpuid::{
-    FEATURE_CONSOLE, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, FEATURE_TELEMETRY, LEAF_BASE,
-    LEAF_FEATURES,
+    FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE,
+    FEATURE_TELEMETRY, LEAF_BASE, LEAF_FEATURES,
 };
 use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
@@ -21,6 +21,8 @@ pub struct CpuidSpec {
     pub tsc_deadline: bool,
     /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
     pub lock_hypercalls: bool,
+    /// Offer the doorbell of the contract (`--pv doorbell`).
+    pub doorbell: bool,
     /// Have the guest keep telemetry lines at [`layout::TELEMETRY`].
     pub telemetry: bool,
 }
@@ -114,6 +116,7 @@ fn kvm_leaves(table: &mut [kvm_cpuid_entry2]) {
 fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let [ebx, ecx, edx] = hypercalls::cpuid::signature_registers();
     let locks = if spec.lock_hypercalls { FEATURE_LOCK_HYPERCALLS } else { 0 };
+    let doorbell = if spec.doorbell { FEATURE_DOORBELL } else { 0 };
     let base_port = u32::from(ports::DEFAULT_BASE);
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));
@@ -121,7 +124,7 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
         true => (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32),
         false => (0, 0),
     };
-    let features = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks | telemetry;
+    let features = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks | doorbell | telemetry;
     table.push(leaf(LEAF_FEATURES, [features, base_port, frame, ABI_VERSION]));
 }
 

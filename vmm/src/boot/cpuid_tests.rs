@@ -33,6 +33,7 @@ fn spec(vcpus: u32) -> CpuidSpec {
         vcpus: vcpus.try_into().unwrap(),
         tsc_deadline: true,
         lock_hypercalls: true,
+        doorbell: false,
         telemetry: false,
     }
 }
@@ -122,8 +123,13 @@ fn kvm_offers_its_kick_and_does_not_claim_real_time() {
 fn the_contract_is_found_and_offers_locks_only_for_its_backend() {
     let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE;
     let with_locks = always | FEATURE_LOCK_HYPERCALLS;
-    for (lock_hypercalls, features) in [(false, always), (true, with_locks)] {
-        let spec = CpuidSpec { lock_hypercalls, ..spec(2) };
+    let cases = [
+        (false, false, always),
+        (true, false, with_locks),
+        (false, true, always | FEATURE_DOORBELL),
+    ];
+    for (lock_hypercalls, doorbell, features) in cases {
+        let spec = CpuidSpec { lock_hypercalls, doorbell, ..spec(2) };
         let table = table(&intel(), &spec, VcpuId(1));
         let [eax, ebx, ecx, edx] = registers(&table, LEAF_BASE, 0);
         assert_eq!(

@@ -3,6 +3,7 @@
 use kvm_bindings::kvm_lapic_state;
 
 /// Register offsets in the APIC page (SDM 10.4.1).
+const SPURIOUS: usize = 0xf0;
 const LVT_LINT0: usize = 0x350;
 const LVT_LINT1: usize = 0x360;
 
@@ -20,6 +21,14 @@ const MASKED: u32 = 1 << 16;
 pub fn set_local_pins(apic: &mut kvm_lapic_state) {
     write(apic, LVT_LINT0, DELIVER_EXTINT | MASKED);
     write(apic, LVT_LINT1, DELIVER_NMI);
+}
+
+/// Enables it by software (SDM 10.9), as a guest's kernel would: KVM delivers no MSI to an APIC
+/// that was never set up.
+pub fn enable(apic: &mut kvm_lapic_state) {
+    const ENABLED: u32 = 1 << 8;
+    const VECTOR: u32 = 0xff;
+    write(apic, SPURIOUS, ENABLED | VECTOR);
 }
 
 fn write(apic: &mut kvm_lapic_state, offset: usize, value: u32) {

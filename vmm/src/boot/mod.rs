@@ -32,3 +32,4 @@ pub use error::{BootError, ImageError};
 pub use initrd::InitrdPart;
 pub use linux::{KernelFormat, LinuxEntry, linux_registers, load_linux};
 pub use payload::{load_payload, payload_registers};
+pub use segments::Ring;

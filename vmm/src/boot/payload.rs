@@ -1,4 +1,4 @@
-//! A ring-3 payload: every vCPU enters it directly at CPL 3.
+//! A payload: every vCPU enters it directly, at CPL 3 or, where it shall execute HLT, at CPL 0.
 
 use std::io::Cursor;
 
@@ -36,14 +36,18 @@ const CR4_OSXMMEXCPT: u64 = 1 << 10;
 ///
 /// The image must lie between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's
 /// [`MEMORY`] is mapped, so that a stray access ends the machine.
-pub fn load_payload(memory: &GuestMemoryMmap, elf_bytes: &[u8]) -> Result<Gpa, BootError> {
+pub fn load_payload(
+    memory: &GuestMemoryMmap,
+    elf_bytes: &[u8],
+    ring: Ring,
+) -> Result<Gpa, BootError> {
     let room = Gpa(IMAGE_GPA)..Gpa(STACKS_GPA);
     let mut reader = Cursor::new(elf_bytes);
     let loaded = Image::new(&mut reader)
         .and_then(|mut image| elf::load(&mut image, memory, room, Purpose::Payload))
         .map_err(BootError::Payload)?;
     paging::write(memory, Gpa(MEMORY), Access::User)?;
-    Ring::User.write_gdt(memory)?;
+    ring.write_gdt(memory)?;
     write_tss(memory)?;
     Ok(loaded.entry)
 }
@@ -58,8 +62,8 @@ fn write_tss(memory: &GuestMemoryMmap) -> Result<(), GuestMemoryError> {
 /// Registers of one vCPU at the payload's entry, as of a C function called with
 /// the vCPU's index and the address of the shared block. `sregs` is what KVM gave for the
 /// fresh vCPU and what it gets back.
-pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa) -> kvm_regs {
-    Ring::User.set(sregs);
+pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa, ring: Ring) -> kvm_regs {
+    ring.set(sregs);
     paging::set_long_mode(sregs);
     sregs.tr.base = layout::PAYLOAD_TSS.0;
     sregs.tr.limit = TSS_LIMIT;

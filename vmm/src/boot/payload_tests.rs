@@ -10,12 +10,12 @@ const MIB: u64 = MEMORY >> 20;
 fn a_payload_lies_between_image_and_stacks() {
     let memory = guest(MIB);
     let image = elf(IMAGE_GPA, IMAGE_GPA, STACKS_GPA - IMAGE_GPA);
-    assert_eq!(load_payload(&memory, &image).unwrap(), Gpa(IMAGE_GPA));
+    assert_eq!(load_payload(&memory, &image, Ring::User).unwrap(), Gpa(IMAGE_GPA));
     let mut code = [0; CODE.len()];
     memory.read_slice(&mut code, GuestAddress(IMAGE_GPA)).unwrap();
     assert_eq!(code, CODE);
 
-    let refused = |image: &[u8]| match load_payload(&memory, image) {
+    let refused = |image: &[u8]| match load_payload(&memory, image, Ring::User) {
         Err(BootError::Payload(error)) => error,
         other => panic!("{other:?}"),
     };
@@ -35,7 +35,7 @@ fn a_payload_lies_between_image_and_stacks() {
 fn every_vcpu_starts_in_ring_3_with_ports_and_its_own_stack() {
     for vcpu in [0, 1, 127] {
         let mut sregs = kvm_sregs::default();
-        let regs = payload_registers(&mut sregs, VcpuId(vcpu), Gpa(IMAGE_GPA));
+        let regs = payload_registers(&mut sregs, VcpuId(vcpu), Gpa(IMAGE_GPA), Ring::User);
         assert_eq!((regs.rip, regs.rdi, regs.rsi), (IMAGE_GPA, vcpu.into(), SHARED_GPA));
         assert_eq!((regs.rflags, sregs.tr.base), (0x3002, layout::PAYLOAD_TSS.0));
         assert_eq!((regs.rsp + 8) % 16, 0);

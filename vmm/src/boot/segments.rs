@@ -14,8 +14,9 @@ const TSS_BUSY: u8 = 0xb;
 
 /// Which privilege level a set of segments is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ring {
-    /// Linux's entry: code 0x10, data 0x18 (boot.rst, 64-bit boot protocol).
+pub enum Ring {
+    /// Linux's entry: code 0x10, data 0x18 (boot.rst, 64-bit boot protocol). And a payload's that
+    /// executes HLT.
     Kernel,
     /// A ring-3 payload: code 0x23, data 0x1b.
     User,

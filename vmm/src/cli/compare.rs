@@ -14,7 +14,7 @@ use super::{
     schedule::ScheduleArgs,
 };
 use crate::{
-    guest::payload::PayloadSpec,
+    guest::{handoff::HandoffSpec, payload::PayloadSpec},
     lab::plan::{Level, Seconds},
     units::CpuList,
     vm::PvBackend,
@@ -74,9 +74,15 @@ pub struct CompareArgs {
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 
-    /// Linux: what to compare with native, vmm or kvm or both
+    /// What to compare with native: vmm, doorbell, kvm. The payload needs ring 0 for doorbell and
+    /// kvm, which software KVMs emulate slowly: then it runs in the emulated host [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
+
+    /// What PV locks do to be handed over more cheaply: none, or a few of predecessor, adapt,
+    /// claim, ahead, fuse, far:N and queue:N joined by '+' (see the README)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
+    handoff: Vec<HandoffSpec>,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]

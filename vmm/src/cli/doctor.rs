@@ -28,7 +28,7 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
-    let guests = vec![runs(GuestClass::Linux, kind), runs(GuestClass::Payload, kind)];
+    let guests = vec![runs(GuestClass::Ring0, kind), runs(GuestClass::Payload, kind)];
     let next = advice::next_steps(&facts, &guests);
     let report = Report { facts, guests, next };
     let text =
@@ -47,13 +47,13 @@ fn runs(class: GuestClass, kind: KvmKind) -> GuestRuns {
     {
         missing.push(error.to_string());
     }
-    if class == GuestClass::Linux {
+    if class == GuestClass::Ring0 {
         missing.extend(artifacts::busybox().err().map(|error| error.to_string()));
         missing.extend(artifacts::built_kernel().err().map(|error| error.to_string()));
     }
     GuestRuns {
         guest: match class {
-            GuestClass::Linux => "linux",
+            GuestClass::Ring0 => "linux",
             GuestClass::Payload => "payload",
         },
         host: match choice.place {

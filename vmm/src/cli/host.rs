@@ -30,8 +30,8 @@ pub enum Place {
 /// What a guest needs of KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestClass {
-    /// A kernel in ring 0.
-    Linux,
+    /// Ring 0: a kernel, or a payload that executes HLT.
+    Ring0,
     /// Ring 3 alone.
     Payload,
 }
@@ -47,7 +47,7 @@ pub struct Choice {
 
 /// Decides where a guest runs on a host of this kind.
 pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
-    use GuestClass::{Linux, Payload};
+    use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
     let (place, why) = match (mode, class, kind) {
         (HostMode::Direct, ..) => (Place::Direct, "asked for"),
@@ -56,7 +56,7 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
         (HostMode::Auto, Payload, Software) => {
             (Place::Direct, "software KVM runs ring-3 payloads natively")
         }
-        (HostMode::Auto, Linux, Software) => {
+        (HostMode::Auto, Ring0, Software) => {
             (Place::Emulated, "software KVM cannot run guest kernels")
         }
         (HostMode::Auto, _, Absent) => (Place::Emulated, "there is no /dev/kvm"),
@@ -80,7 +80,7 @@ pub struct CannotRunKernels;
 /// Refuses a direct run that would fail only after minutes. Absent and Denied
 /// are KVM's own errors, with their own advice.
 pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKernels> {
-    let hopeless = (class, kind) == (GuestClass::Linux, KvmKind::Software);
+    let hopeless = (class, kind) == (GuestClass::Ring0, KvmKind::Software);
     match hopeless && env::var_os(TRUST_KVM).is_none() {
         true => Err(CannotRunKernels),
         false => Ok(()),
@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn auto_follows_the_kind_of_kvm() {
         let place = |class, kind| choose(HostMode::Auto, class, kind).place;
-        assert_eq!(place(GuestClass::Linux, KvmKind::Hardware), Place::Direct);
-        assert_eq!(place(GuestClass::Linux, KvmKind::Software), Place::Emulated);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Hardware), Place::Direct);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Software), Place::Emulated);
         assert_eq!(place(GuestClass::Payload, KvmKind::Software), Place::Direct);
         assert_eq!(place(GuestClass::Payload, KvmKind::Absent), Place::Emulated);
-        assert_eq!(place(GuestClass::Linux, KvmKind::Denied), Place::Emulated);
+        assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), Place::Emulated);
     }
 }

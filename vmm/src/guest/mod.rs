@@ -1,6 +1,7 @@
 //! The guests that pvticket brings along.
 
 pub mod artifacts;
+pub mod handoff;
 pub mod initrd;
 pub mod linux;
 pub mod payload;

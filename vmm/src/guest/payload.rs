@@ -1,15 +1,16 @@
-//! The embedded ring-3 payload, and the block of memory it shares with the VMM.
+//! The embedded payload, and the block of memory it shares with the VMM.
 
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
 use hypercalls::MAX_VCPUS;
 use hypercalls::payload::{
-    Line, LockKind, Params, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Workload,
+    Line, LockKind, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
 };
 use thiserror::Error;
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
+use super::handoff::HandoffSpec;
 use crate::units::{VcpuCount, VcpuId};
 
 /// The payload: a static ELF for [`hypercalls::payload::IMAGE_GPA`].
@@ -28,6 +29,10 @@ pub struct PayloadSpec {
     pub critical: u32,
     /// Increments between release and the next take.
     pub think: u32,
+    /// How its vCPUs halt and are kicked.
+    pub transport: Transport,
+    /// What its PV locks do to be handed over more cheaply.
+    pub handoff: HandoffSpec,
 }
 
 impl PayloadSpec {
@@ -47,7 +52,14 @@ impl PayloadSpec {
             spin_threshold: Self::SPIN_THRESHOLD,
             critical: Self::CRITICAL,
             think: Self::THINK,
+            transport: Transport::Ports,
+            handoff: HandoffSpec::NONE,
         }
+    }
+
+    /// Must it run in ring 0, on a machine with local APICs? HLT must.
+    pub fn needs_ring_0(&self) -> bool {
+        self.transport != Transport::Ports
     }
 
     /// A workload that takes no lock, with the defaults.
@@ -106,6 +118,10 @@ impl<'a> SharedView<'a> {
             (offset_of!(Params, think), spec.think),
             (offset_of!(Params, port_base), port_base.into()),
             (offset_of!(Params, telemetry), telemetry),
+            (offset_of!(Params, transport), spec.transport as u32),
+            (offset_of!(Params, handoff), spec.handoff.bits),
+            (offset_of!(Params, far), spec.handoff.far.into()),
+            (offset_of!(Params, queue), spec.handoff.queue.into()),
         ] {
             self.store(params + offset, value)?;
         }
@@ -140,6 +156,14 @@ impl<'a> SharedView<'a> {
             kicks: self.load(slot + offset_of!(Slot, kicks))?,
             violations: self.load(slot + offset_of!(Slot, violations))?,
         })
+    }
+
+    /// The times of vCPU 0's last operations, in TSC ticks; in no order.
+    pub fn samples(&self) -> Result<Vec<u32>, SharedError> {
+        let done = self.slot(VcpuId(0))?.operations;
+        let kept = usize::try_from(done).map_or(SAMPLES, |done| done.min(SAMPLES));
+        let at = |ix| offset_of!(Shared, samples) + ix * size_of::<u32>();
+        (0..kept).map(|ix| self.load(at(ix))).collect()
     }
 
     /// The figures of every vCPU, in order.
@@ -187,7 +211,7 @@ mod tests {
     fn params(spec: &PayloadSpec, telemetry: bool) -> Vec<u32> {
         let memory = memory();
         SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600, telemetry).unwrap();
-        let mut words = [0u8; 32];
+        let mut words = [0u8; 48];
         memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
         words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
@@ -195,15 +219,18 @@ mod tests {
     #[test]
     fn parameters_land_where_the_contract_has_them() {
         let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(LockKind::PvTicket) };
-        assert_eq!(params(&spec, false), [1, 1, 1, 2048, 7, 9, 0x600, 0]);
-        assert_eq!(params(&spec, true), [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000]);
+        assert_eq!(params(&spec, false), [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0]);
+        let handoff = "far:3+fuse+queue:2".parse().unwrap();
+        let spec = PayloadSpec { transport: Transport::Doorbell, handoff, ..spec };
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2];
+        assert_eq!(params(&spec, true), words);
     }
 
     #[test]
     fn slots_and_flags_are_lines_apart() {
         let memory = memory();
         let view = SharedView::new(&memory);
-        let slots = SHARED_GPA + 4 * 128;
+        let slots = SHARED_GPA + 5 * 128;
         memory.write_obj(11u64, GuestAddress(slots + 127 * 128)).unwrap();
         memory.write_obj(5u64, GuestAddress(slots + 127 * 128 + 32)).unwrap();
         let last = SlotFigures { operations: 11, violations: 5, ..SlotFigures::default() };

@@ -55,6 +55,14 @@ pub fn is_emulated() -> bool {
     __cpuid(1).ecx & HYPERVISOR != 0 && signature.as_flattened() == b"TCGTCGTCGTCG"
 }
 
+/// Is the CPU one of AMD's, or Hygon's after them, where guests call their hypervisor by VMMCALL?
+/// With VMCALL KVM would have to patch the guest's code.
+pub fn is_amd() -> bool {
+    let leaf = __cpuid(0);
+    let vendor = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
+    [b"AuthenticAMD", b"HygonGenuine"].iter().any(|name| vendor.as_flattened() == *name)
+}
+
 /// Does the first `flags` line of `/proc/cpuinfo` carry this flag?
 pub fn has_flag(cpuinfo: &str, flag: &str) -> bool {
     cpuinfo

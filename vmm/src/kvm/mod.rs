@@ -53,6 +53,9 @@ pub enum KvmError {
     /// The thread cannot run on the CPUs asked for.
     #[error("cannot run on the chosen CPUs: {0}")]
     Affinity(#[source] std::io::Error),
+    /// An event descriptor cannot be had.
+    #[error("cannot make {0}: {1}")]
+    Eventfd(&'static str, #[source] std::io::Error),
     /// The signal that interrupts a vCPU cannot be set up.
     #[error("cannot set up the vCPU signal: {0}")]
     Signal(#[source] std::io::Error),

@@ -4,9 +4,10 @@ use std::{mem, ptr, slice, sync::atomic::Ordering};
 
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
-    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVM_VCPU_TSC_CTRL,
-    KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state,
-    kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
+    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
+    KVM_MP_STATE_RUNNABLE, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2,
+    kvm_device_attr, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
+    kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -149,6 +150,13 @@ impl Vcpu {
     /// Sets the local APIC's registers.
     pub fn set_lapic(&self, lapic: &kvm_lapic_state) -> Result<(), KvmError> {
         self.fd.set_lapic(lapic).map_err(ioctl("KVM_SET_LAPIC"))
+    }
+
+    /// Lets it run from its registers at once, instead of waiting for INIT and SIPI as all but the
+    /// first do on machines with local APICs.
+    pub fn set_runnable(&self) -> Result<(), KvmError> {
+        let state = kvm_mp_state { mp_state: KVM_MP_STATE_RUNNABLE };
+        self.fd.set_mp_state(state).map_err(ioctl("KVM_SET_MP_STATE"))
     }
 
     /// How its time stamp counter relates to the host's. Where KVM does not say, the two are taken

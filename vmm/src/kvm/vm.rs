@@ -3,15 +3,18 @@
 use std::{io::ErrorKind, path::Path};
 
 use kvm_bindings::{
-    KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_cpuid_entry2, kvm_msi, kvm_pit_config,
+    KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
+    KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting,
+    kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
+    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_msi, kvm_pit_config,
     kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Cap, Kvm, VmFd};
+use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
-use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{KvmError, Vcpu, host::DEV_KVM, ioctl};
-use crate::units::{Gpa, VcpuId};
+use crate::units::{Gpa, VcpuCount, VcpuId};
 
 /// KVM's stable API version (kvm/api.rst, 4.1).
 const API_VERSION: i32 = 12;
@@ -25,6 +28,11 @@ const MSI_ADDRESS: u32 = 0xfee0_0000;
 /// target leaves HLT even with interrupts off.
 const MSI_DATA_KICK: u32 = 0x300;
 
+/// Inputs of the I/O APIC, which are the first GSIs; the two 8259s share the first 16
+/// (`default_routing` of KVM's irq_comm.c).
+const IOAPIC_PINS: u32 = 24;
+const PIC_PINS: u32 = 8;
+
 /// Which in-kernel devices the machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wiring {
@@ -34,6 +42,13 @@ pub enum Wiring {
     Bare,
 }
 
+impl Wiring {
+    /// Does HLT halt inside KVM, from where an MSI can wake it? Without local APICs it exits.
+    pub const fn has_halt(self) -> bool {
+        matches!(self, Self::Full)
+    }
+}
+
 /// Owns the memory, so that it outlives every vCPU that may touch it.
 #[derive(Debug)]
 pub struct KvmVm {
@@ -41,6 +56,9 @@ pub struct KvmVm {
     kvm: Kvm,
     memory: GuestMemoryMmap,
     wiring: Wiring,
+    /// One a vCPU, once they are wired: a write to the guest's port signals it, and so KVM sends
+    /// its MSI.
+    doorbells: Vec<EventFd>,
 }
 
 impl KvmVm {
@@ -79,7 +97,7 @@ impl KvmVm {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
             fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
         }
-        Ok(Self { fd, kvm, memory, wiring })
+        Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
     }
 
     /// Guest memory.
@@ -116,16 +134,70 @@ impl KvmVm {
         self.fd.register_irqfd(event, gsi).map_err(ioctl("KVM_IRQFD"))
     }
 
+    /// Has every 32-bit write of a vCPU's id to `port` kick that vCPU out of HLT, as
+    /// [`KvmVm::kick_halted`] does and without an exit to user space. Writes of other values still
+    /// exit. Only for machines with local APICs.
+    pub fn wire_doorbells(&mut self, port: u16, vcpus: VcpuCount) -> Result<(), KvmError> {
+        let mut routes = irqchip_routes();
+        let gsi = |id: VcpuId| IOAPIC_PINS + id.0;
+        routes.extend(vcpus.ids().map(|id| kvm_irq_routing_entry {
+            gsi: gsi(id),
+            type_: KVM_IRQ_ROUTING_MSI,
+            u: kvm_irq_routing_entry__bindgen_ty_1 {
+                msi: kvm_irq_routing_msi {
+                    address_lo: kick_address(id),
+                    data: MSI_DATA_KICK,
+                    ..Default::default()
+                },
+            },
+            ..Default::default()
+        }));
+        let routes = KvmIrqRouting::from_entries(&routes)
+            .map_err(|_| KvmError::Capability("that many interrupt routes"))?;
+        self.fd.set_gsi_routing(&routes).map_err(ioctl("KVM_SET_GSI_ROUTING"))?;
+        for id in vcpus.ids() {
+            let bell = EventFd::new(EFD_NONBLOCK)
+                .map_err(|error| KvmError::Eventfd("a doorbell", error))?;
+            self.fd.register_irqfd(&bell, gsi(id)).map_err(ioctl("KVM_IRQFD"))?;
+            let port = IoEventAddress::Pio(port.into());
+            self.fd.register_ioevent(&bell, &port, id.0).map_err(ioctl("KVM_IOEVENTFD"))?;
+            self.doorbells.push(bell);
+        }
+        Ok(())
+    }
+
+    /// Which in-kernel devices it has.
+    pub fn wiring(&self) -> Wiring {
+        self.wiring
+    }
+
     /// Wakes a vCPU that halted in KVM, or lets its next HLT return at once.
     /// False where the machine has no local APICs, so that HLT cannot happen.
     pub fn kick_halted(&self, target: VcpuId) -> bool {
-        let msi = kvm_msi {
-            address_lo: MSI_ADDRESS | (target.0 << 12),
-            data: MSI_DATA_KICK,
-            ..Default::default()
-        };
-        self.wiring == Wiring::Full && self.fd.signal_msi(msi).is_ok()
+        let msi =
+            kvm_msi { address_lo: kick_address(target), data: MSI_DATA_KICK, ..Default::default() };
+        self.wiring.has_halt() && self.fd.signal_msi(msi).is_ok()
     }
+}
+
+const fn kick_address(target: VcpuId) -> u32 {
+    MSI_ADDRESS | (target.0 << 12)
+}
+
+/// What KVM_CREATE_IRQCHIP sets up by itself: KVM_SET_GSI_ROUTING replaces all of it.
+fn irqchip_routes() -> Vec<kvm_irq_routing_entry> {
+    let route = |gsi, irqchip, pin| kvm_irq_routing_entry {
+        gsi,
+        type_: KVM_IRQ_ROUTING_IRQCHIP,
+        u: kvm_irq_routing_entry__bindgen_ty_1 {
+            irqchip: kvm_irq_routing_irqchip { irqchip, pin },
+        },
+        ..Default::default()
+    };
+    let ioapic = (0..IOAPIC_PINS).map(|gsi| route(gsi, KVM_IRQCHIP_IOAPIC, gsi));
+    let master = (0..PIC_PINS).map(|pin| route(pin, KVM_IRQCHIP_PIC_MASTER, pin));
+    let slave = (0..PIC_PINS).map(|pin| route(PIC_PINS + pin, KVM_IRQCHIP_PIC_SLAVE, pin));
+    ioapic.chain(master).chain(slave).collect()
 }
 
 pub(super) fn open() -> Result<Kvm, KvmError> {

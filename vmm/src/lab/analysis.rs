@@ -1,6 +1,6 @@
 //! What the samples of one level say.
 
-use serde::{Serialize, ser::SerializeMap};
+use serde::Serialize;
 
 use super::{
     Contender, LevelSamples, Plan,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Which.
-    #[serde(flatten, serialize_with = "names")]
+    #[serde(flatten)]
     pub contender: Contender,
     /// Acquisitions a second.
     pub rate: Summary,
@@ -70,8 +70,10 @@ pub enum Verdict {
 #[derive(Debug, Clone, Serialize)]
 pub struct Contrast {
     /// The PV contender.
-    #[serde(flatten, serialize_with = "names")]
+    #[serde(flatten)]
     pub contender: Contender,
+    /// The baseline.
+    pub against: Contender,
     /// Median over median; None when the baseline's is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of runs that were neighbours in time.
@@ -90,17 +92,10 @@ pub struct LevelReport {
     pub overcommit: f64,
     /// One a contender that has runs, in the plan's order.
     pub rows: Vec<Row>,
-    /// One a PV contender that has runs, if the native one under its policy has.
+    /// One a PV contender and each of its baselines, if both have runs.
     pub contrasts: Vec<Contrast>,
     /// Runs are missing.
     pub partial: bool,
-}
-
-fn names<S: serde::Serializer>(contender: &Contender, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(2))?;
-    map.serialize_entry("policy", &contender.policy.to_string())?;
-    map.serialize_entry("backend", contender.backend.name())?;
-    map.end()
 }
 
 fn count<S: serde::Serializer>(vcpus: &VcpuCount, serializer: S) -> Result<S::Ok, S::Error> {
@@ -112,11 +107,13 @@ impl LevelReport {
     pub fn new(plan: &Plan, samples: &LevelSamples) -> Self {
         let rows: Vec<Row> =
             plan.contenders.iter().filter_map(|contender| row(plan, samples, contender)).collect();
-        let base_of =
-            |row: &Row| rows.iter().find(|base| base.contender.is_baseline_of(&row.contender));
         let contrasts = rows
             .iter()
-            .filter_map(|row| Some(contrast(samples, base_of(row)?, row, plan.seed)))
+            .flat_map(|row| {
+                let bases =
+                    rows.iter().filter(|base| base.contender.is_baseline_of(&row.contender));
+                bases.map(|base| contrast(samples, base, row, plan.seed))
+            })
             .collect();
         Self {
             vcpus: samples.vcpus,
@@ -215,6 +212,7 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
     };
     Contrast {
         contender: row.contender.clone(),
+        against: base.contender.clone(),
         ratio: stats::ratio_of_medians(
             &rates(samples, &row.contender),
             &rates(samples, &base.contender),

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::Interrupt;
 use crate::{
-    guest::{initrd::InitrdError, payload::SharedError},
+    guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
     machine::counters::Counts,
     sched::{SchedReport, ScheduleSpec, truth::Totals},
     units::{CpuList, VcpuCount},
@@ -26,6 +26,8 @@ pub struct RunSpec<'a> {
     pub cpus: &'a CpuList,
     /// Who serves the waiters; [`PvBackend::Off`]: native ticketlocks.
     pub backend: PvBackend,
+    /// What PV locks do to be handed over more cheaply.
+    pub handoff: HandoffSpec,
     /// Who decides when they run.
     pub schedule: ScheduleSpec,
     /// How long they contend before the measurement.

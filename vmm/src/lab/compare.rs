@@ -162,8 +162,9 @@ impl Lab<'_> {
         repeated: &mut u32,
     ) -> Result<Sample, LabError> {
         let Plan { ref cpus, vms, warm_up, duration, .. } = *self.plan;
-        let (backend, schedule) = (contender.backend, self.plan.schedule(&contender.policy));
-        let spec = RunSpec { vcpus, vms, cpus, backend, schedule, warm_up, duration };
+        let &Contender { backend, handoff, ref policy } = contender;
+        let schedule = self.plan.schedule(policy);
+        let spec = RunSpec { vcpus, vms, cpus, backend, handoff, schedule, warm_up, duration };
         loop {
             let source = match self.cell.run(&spec, self.interrupt) {
                 Ok(sample) => return Ok(sample),
@@ -186,7 +187,10 @@ pub(super) mod tests {
     use std::{cell::RefCell, time::Duration};
 
     use super::*;
-    use crate::{machine::counters::Counts, sched::PolicySpec, units::Nanos, vm::PvBackend};
+    use crate::{
+        guest::handoff::HandoffSpec, machine::counters::Counts, sched::PolicySpec, units::Nanos,
+        vm::PvBackend,
+    };
 
     /// A sample of one vCPU with `rate` acquisitions in one second.
     pub(in crate::lab) fn sample(rate: u64) -> Sample {
@@ -204,7 +208,11 @@ pub(super) mod tests {
 
     /// Native and PV under the host's scheduler.
     pub(in crate::lab) fn pair() -> Vec<Contender> {
-        Contender::all(&[PolicySpec::host()], &[PvBackend::Off, PvBackend::Vmm])
+        Contender::all(
+            &[PolicySpec::host()],
+            &[PvBackend::Off, PvBackend::Vmm],
+            &[HandoffSpec::NONE],
+        )
     }
 
     struct Script {

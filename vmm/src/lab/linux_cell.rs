@@ -74,9 +74,10 @@ impl LinuxCell {
                 initrd: initrd::assemble(None, Some(root))?,
                 // Native guests get it too: both have the same command line.
                 cmdline: format!(
-                    "{} pvticket_spin={}",
+                    "{} pvticket_spin={} pvticket_handoff={}",
                     linux::bare_cmdline(run.backend),
-                    self.spin_threshold
+                    self.spin_threshold,
+                    run.handoff
                 ),
             },
             pv: run.backend,

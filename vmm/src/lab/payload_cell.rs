@@ -1,4 +1,4 @@
-//! A run of the ring-3 payload.
+//! A run of the payload.
 
 use std::{
     thread,
@@ -28,7 +28,7 @@ const ARRIVAL: Duration = Duration::from_secs(30);
 /// Between two looks whether all have arrived.
 const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
 
-/// The lock workload of the ring-3 payload.
+/// The lock workload of the payload: in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy)]
 pub struct PayloadCell {
     /// Looks at the lock's head before a PV waiter halts.
@@ -43,10 +43,17 @@ impl PayloadCell {
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
         let lock = match run.backend {
             PvBackend::Off => LockKind::NativeTicket,
-            PvBackend::Vmm | PvBackend::Kvm => LockKind::PvTicket,
+            PvBackend::Vmm | PvBackend::Doorbell | PvBackend::Kvm => LockKind::PvTicket,
         };
         let &Self { spin_threshold, critical, think } = self;
-        let payload = PayloadSpec { spin_threshold, critical, think, ..PayloadSpec::lock(lock) };
+        let payload = PayloadSpec {
+            spin_threshold,
+            critical,
+            think,
+            transport: run.backend.transport(),
+            handoff: run.handoff,
+            ..PayloadSpec::lock(lock)
+        };
         MachineSpec {
             vcpus: run.vcpus,
             memory: ByteSize(MEMORY),

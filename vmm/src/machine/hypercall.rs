@@ -16,6 +16,10 @@ pub enum Call<'a> {
     LockSpinning,
     /// Wake this vCPU, or leave a pending kick.
     UnlockKick(VcpuId),
+    /// The same, for a vCPU that halts in KVM.
+    Doorbell(VcpuId),
+    /// Wake this vCPU, then halt until kicked.
+    KickAndHalt(VcpuId),
     /// Give up the CPU, as asked.
     Yield,
     /// A lock was looked at long enough.
@@ -105,6 +109,8 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
         ports::PREEMPT_POINT => ("preempt_point", 4),
         ports::YIELD => ("yield", 4),
         ports::SPUN_OUT => ("spun_out", 4),
+        ports::DOORBELL => ("doorbell", 4),
+        ports::KICK_AND_HALT => ("kick_and_halt", 4),
         ports::EXIT => ("exit", 4),
         ports::VCPU_DONE => ("vcpu_done", 4),
         ports::EVENT => ("event", 4),
@@ -141,6 +147,8 @@ pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Mis
     match offset {
         ports::LOCK_SPINNING => Ok(Call::LockSpinning),
         ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
+        ports::DOORBELL => Ok(Call::Doorbell(VcpuId(value))),
+        ports::KICK_AND_HALT => Ok(Call::KickAndHalt(VcpuId(value >> 16))),
         ports::YIELD => Ok(Call::Yield),
         ports::SPUN_OUT => Ok(Call::SpunOut),
         ports::PREEMPT_POINT => {
@@ -180,6 +188,8 @@ mod tests {
             decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
             Ok(Call::UnlockKick(VcpuId(3)))
         );
+        let (kick, halt) = (&[9, 0, 3, 0], Ok(Call::KickAndHalt(VcpuId(3))));
+        assert_eq!(decode_write(ports::KICK_AND_HALT, 4, kick), halt, "the low half is the ticket");
         assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));

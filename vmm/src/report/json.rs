@@ -27,6 +27,7 @@ struct PlanFacts<'a> {
     seconds: f64,
     backends: Vec<&'static str>,
     policies: Vec<String>,
+    handoffs: Vec<String>,
     vms: u32,
     slots: usize,
     slice_ns: u64,
@@ -42,8 +43,8 @@ struct Level<'a> {
 
 #[derive(Serialize)]
 struct Run<'a> {
-    policy: String,
-    backend: &'static str,
+    #[serde(flatten)]
+    contender: &'a Contender,
     round: u32,
     rate: f64,
     #[serde(flatten)]
@@ -70,6 +71,7 @@ pub fn render<W: Serialize>(
             seconds: plan.duration.as_secs_f64(),
             backends: unique(plan, |contender| contender.backend.name()),
             policies: unique(plan, |contender| contender.policy.to_string()),
+            handoffs: unique(plan, |contender| contender.handoff.to_string()),
             vms: plan.vms,
             slots: plan.slots,
             slice_ns: plan.slice.0,
@@ -86,8 +88,7 @@ pub fn render<W: Serialize>(
                     .runs
                     .iter()
                     .map(|run| Run {
-                        policy: run.contender.policy.to_string(),
-                        backend: run.contender.backend.name(),
+                        contender: &run.contender,
                         round: run.round,
                         rate: run.sample.rate(),
                         sample: &run.sample,

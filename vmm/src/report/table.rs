@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::si::{percent, ratio, si};
 use crate::{
+    guest::handoff::HandoffSpec,
     lab::{
         Contender, LevelReport, Plan,
         analysis::{Contrast, Row, ScheduleRow, Verdict},
@@ -212,35 +213,40 @@ fn line(row: &Row, columns: Columns) -> String {
 /// A contender as the table calls it.
 pub fn label(contender: &Contender) -> String {
     match contender.policy.is_host() {
-        true => lock(contender.backend).to_owned(),
-        false => format!("{} {}", contender.policy, lock(contender.backend)),
+        true => lock(contender),
+        false => format!("{} {}", contender.policy, lock(contender)),
     }
 }
 
 /// A lock as its users call it.
-const fn lock(backend: PvBackend) -> &'static str {
-    match backend {
+fn lock(contender: &Contender) -> String {
+    let lock = match contender.backend {
         PvBackend::Off => "native",
         PvBackend::Vmm => "pv",
+        PvBackend::Doorbell => "pv-doorbell",
         PvBackend::Kvm => "pv-kvm",
+    };
+    match contender.handoff == HandoffSpec::NONE {
+        true => lock.to_owned(),
+        false => format!("{lock} {}", contender.handoff),
     }
 }
 
 /// What a contrast says, in words that its intervals bear out.
 fn conclusion(contrast: &Contrast) -> String {
-    let pv = lock(contrast.contender.backend);
+    let (pv, native) = (lock(&contrast.contender), lock(&contrast.against));
     let times = contrast.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
     match contrast.verdict {
-        Verdict::PvWins => format!("{pv} beats native{times}: intervals apart"),
-        Verdict::NativeWins => format!("native beats {pv}: intervals apart"),
+        Verdict::PvWins => format!("{pv} beats {native}{times}: intervals apart"),
+        Verdict::NativeWins => format!("{native} beats {pv}: intervals apart"),
         Verdict::PvAhead => {
-            format!("{pv} is ahead of native in pairs, though the medians' intervals overlap")
+            format!("{pv} is ahead of {native} in pairs, though the medians' intervals overlap")
         }
         Verdict::NativeAhead => {
-            format!("native is ahead of {pv} in pairs, though the medians' intervals overlap")
+            format!("{native} is ahead of {pv} in pairs, though the medians' intervals overlap")
         }
         Verdict::NoDifference => {
-            format!("no difference seen between {pv} and native: intervals overlap")
+            format!("no difference seen between {pv} and {native}: intervals overlap")
         }
         Verdict::TooFewRuns => format!("too few runs to tell: {ENOUGH} of each are the least"),
     }
@@ -248,15 +254,16 @@ fn conclusion(contrast: &Contrast) -> String {
 
 /// The ratios behind a conclusion, with their intervals.
 fn ratios(contrast: &Contrast) -> String {
-    let (pv, policy) = (lock(contrast.contender.backend), &contrast.contender.policy);
+    let (pv, native) = (lock(&contrast.contender), lock(&contrast.against));
+    let policy = &contrast.contender.policy;
     let under = if policy.is_host() { String::new() } else { format!("{policy}: ") };
     let parts: Vec<String> = [("medians", contrast.ratio), ("pairs", contrast.paired)]
         .into_iter()
         .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
         .collect();
     match parts.is_empty() {
-        true => format!("{under}{pv}/native has no ratio: native did nothing"),
-        false => format!("{under}{pv}/native {}", parts.join(", ")),
+        true => format!("{under}{pv}/{native} has no ratio: {native} did nothing"),
+        false => format!("{under}{pv}/{native} {}", parts.join(", ")),
     }
 }
 
@@ -296,7 +303,7 @@ mod tests {
     }
 
     fn under(policy: PolicySpec, backend: PvBackend) -> Contender {
-        Contender { policy, backend }
+        Contender { policy, backend, handoff: HandoffSpec::NONE }
     }
 
     fn plan(policies: &[PolicySpec]) -> Plan {
@@ -306,7 +313,11 @@ mod tests {
             runs: 10,
             warm_up: Duration::ZERO,
             duration: Duration::ZERO,
-            contenders: Contender::all(policies, &[PvBackend::Off, PvBackend::Vmm]),
+            contenders: Contender::all(
+                policies,
+                &[PvBackend::Off, PvBackend::Vmm],
+                &[HandoffSpec::NONE],
+            ),
             vms: 1,
             slots: 2,
             slice: Nanos::millis(4),
@@ -322,11 +333,12 @@ mod tests {
         let ratio = Some(Estimate { value: 48.2, interval });
         let (backend, verdict) = (PvBackend::Vmm, Verdict::PvWins);
         let contender = under(PolicySpec::host(), backend);
+        let against = under(PolicySpec::host(), PvBackend::Off);
         LevelReport {
             vcpus: VcpuCount::try_from(3).unwrap(),
             overcommit: 1.5,
             rows: vec![row(PvBackend::Off, 7_800.0), row(backend, 123_456_789.0)],
-            contrasts: vec![Contrast { contender, ratio, paired: ratio, verdict }],
+            contrasts: vec![Contrast { contender, against, ratio, paired: ratio, verdict }],
             partial: false,
         }
     }

@@ -133,6 +133,20 @@ impl Board {
             Kick::Coalesced => counters.coalesced.bump(),
         }
         // Not parked here: it runs, or it waits in HLT with interrupts on.
+        self.kick_halted(counters, target);
+    }
+
+    /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.
+    pub fn doorbell(&self, id: VcpuId, target: VcpuId) {
+        let counters = self.counters(id);
+        counters.unlock_kick.bump();
+        match self.latches.get(target.0 as usize) {
+            Some(_) => self.kick_halted(counters, target),
+            None => counters.unknown_target.bump(),
+        }
+    }
+
+    fn kick_halted(&self, counters: &VcpuCounters, target: VcpuId) {
         if self.vm.kick_halted(target) {
             counters.kick_msi.bump();
             if let Some(gate) = &self.gate {

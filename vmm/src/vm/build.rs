@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     boot::{
-        self, InitrdPart, LinuxEntry,
+        self, InitrdPart, LinuxEntry, Ring,
         cpuid::{self, CpuidSpec},
         lapic, layout, msrs,
     },
@@ -71,6 +71,7 @@ impl<'a> Vm<'a> {
             // its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without them).
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
+            doorbell: spec.pv == PvBackend::Doorbell && vm.wiring().has_halt(),
             telemetry: spec.telemetry,
         };
         let vcpus = spec
@@ -106,14 +107,13 @@ impl<'a> Vm<'a> {
         vm: usize,
     ) -> Result<Running, VmError> {
         let lines = self.spec.telemetry.then(|| self.lines()).transpose()?;
-        let blocking = match self.spec.guest {
-            GuestSpec::Linux { .. } => {
+        let blocking = match self.vm.wiring().has_halt() {
+            true => {
                 let all =
                     self.vcpus.iter().map(Blocking::open).collect::<Result<Option<Vec<_>>, _>>()?;
                 all.map(|all| all.into_iter().map(Blocking::into_fn).collect())
             }
-            // Its vCPUs cannot execute HLT.
-            GuestSpec::Payload(_) => None,
+            false => None,
         };
         let gate = schedule.gate(vm, lines, blocking);
         self.start_behind(console, Some(gate))
@@ -133,7 +133,11 @@ impl<'a> Vm<'a> {
         console: Console,
         gate: Option<Arc<dyn Gate>>,
     ) -> Result<Running, VmError> {
-        let Self { spec, vm, vcpus } = self;
+        let Self { spec, mut vm, vcpus } = self;
+        // A schedule must know who is kicked, and by whom: then the writes come to us instead.
+        if spec.pv == PvBackend::Doorbell && gate.is_none() {
+            vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
+        }
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt } = console;
         let signals = Signals::new()?;
         let devices = Devices {
@@ -226,7 +230,7 @@ fn map_memory(spec: &MachineSpec) -> Result<GuestMemoryMmap, VmError> {
 /// A guest in memory, and how its vCPUs begin.
 enum LoadedGuest {
     Linux(LinuxEntry),
-    Payload(Gpa),
+    Payload(Gpa, Ring),
 }
 
 impl LoadedGuest {
@@ -241,22 +245,23 @@ impl LoadedGuest {
                 Ok(Self::Linux(entry))
             }
             GuestSpec::Payload(payload) => {
-                let entry = boot::load_payload(memory, PAYLOAD_ELF)?;
+                let ring = if payload.needs_ring_0() { Ring::Kernel } else { Ring::User };
+                let entry = boot::load_payload(memory, PAYLOAD_ELF, ring)?;
                 SharedView::new(memory).write_params(
                     payload,
                     spec.vcpus,
                     ports::DEFAULT_BASE,
                     spec.telemetry,
                 )?;
-                Ok(Self::Payload(entry))
+                Ok(Self::Payload(entry, ring))
             }
         }
     }
 
     fn wiring(&self) -> Wiring {
         match self {
-            Self::Linux(_) => Wiring::Full,
-            Self::Payload(_) => Wiring::Bare,
+            Self::Linux(_) | Self::Payload(_, Ring::Kernel) => Wiring::Full,
+            Self::Payload(_, Ring::User) => Wiring::Bare,
         }
     }
 
@@ -281,10 +286,16 @@ impl LoadedGuest {
                 vcpu.set_sregs(&sregs)?;
                 vcpu.set_regs(&regs)?;
             }
-            Self::Payload(entry) => {
-                let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry);
+            Self::Payload(entry, ring) => {
+                let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry, *ring);
                 vcpu.set_sregs(&sregs)?;
                 vcpu.set_regs(&regs)?;
+                if self.wiring().has_halt() {
+                    let mut apic = vcpu.lapic()?;
+                    lapic::enable(&mut apic);
+                    vcpu.set_lapic(&apic)?;
+                    vcpu.set_runnable()?;
+                }
             }
         }
         Ok(())

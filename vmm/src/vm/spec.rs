@@ -2,8 +2,11 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
+use hypercalls::payload::Transport;
+
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
+    kvm::host::is_amd,
     units::{ByteSize, CpuList, VcpuCount},
 };
 
@@ -12,6 +15,8 @@ use crate::{
 pub enum PvBackend {
     /// This VMM, through its ports.
     Vmm,
+    /// HLT in KVM, and a doorbell of ours that KVM rings without us.
+    Doorbell,
     /// KVM itself: HLT and `KVM_HC_KICK_CPU`.
     Kvm,
     /// Nobody: the guest's locks only spin.
@@ -20,14 +25,26 @@ pub enum PvBackend {
 
 impl PvBackend {
     /// All of them.
-    pub const ALL: [PvBackend; 3] = [PvBackend::Vmm, PvBackend::Kvm, PvBackend::Off];
+    pub const ALL: [PvBackend; 4] =
+        [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm, PvBackend::Off];
 
     /// As on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             PvBackend::Vmm => "vmm",
+            PvBackend::Doorbell => "doorbell",
             PvBackend::Kvm => "kvm",
             PvBackend::Off => "off",
+        }
+    }
+
+    /// How a payload halts and kicks with it.
+    pub fn transport(self) -> Transport {
+        match self {
+            PvBackend::Vmm | PvBackend::Off => Transport::Ports,
+            PvBackend::Doorbell => Transport::Doorbell,
+            PvBackend::Kvm if is_amd() => Transport::Vmmcall,
+            PvBackend::Kvm => Transport::Vmcall,
         }
     }
 
@@ -37,6 +54,7 @@ impl PvBackend {
     pub const fn kernel_parameters(self) -> &'static str {
         match self {
             PvBackend::Vmm => "pvticket=vmm",
+            PvBackend::Doorbell => "pvticket=doorbell",
             PvBackend::Kvm => "pvticket=kvm",
             PvBackend::Off => "pvticket=off nopvspin",
         }
@@ -56,7 +74,7 @@ impl FromStr for PvBackend {
         Self::ALL
             .into_iter()
             .find(|backend| backend.name() == text)
-            .ok_or_else(|| format!("'{text}' is no backend: vmm, kvm or off"))
+            .ok_or_else(|| format!("'{text}' is no backend: vmm, doorbell, kvm or off"))
     }
 }
 

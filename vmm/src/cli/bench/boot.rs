@@ -50,7 +50,7 @@ pub(super) struct BootBenchArgs {
 
 pub(super) fn run(args: &BootBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
-    match host::choose(args.host, GuestClass::Linux, kind).place {
+    match host::choose(args.host, GuestClass::Ring0, kind).place {
         host::Place::Direct => direct(args, kind),
         host::Place::Emulated => emulated(args),
     }

@@ -95,7 +95,7 @@ impl SchedBenchArgs {
 }
 
 pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
-    let class = if args.is_linux() { GuestClass::Linux } else { GuestClass::Payload };
+    let class = if args.is_linux() { GuestClass::Ring0 } else { GuestClass::Payload };
     match host::choose(args.host, class, KvmKind::detect()).place {
         Place::Direct => direct(args),
         Place::Emulated => emulated(args),

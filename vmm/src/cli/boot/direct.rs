@@ -30,7 +30,7 @@ const OUTPUT_CLOSED: u8 = 141;
 
 /// Boots and waits for the end; gives the exit status.
 pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
-    host::check_direct(GuestClass::Linux, KvmKind::detect())?;
+    host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
     let schedule = plan.schedule()?;
     let record = plan.schedule_file()?;

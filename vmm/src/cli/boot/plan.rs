@@ -96,7 +96,7 @@ impl Plan {
             mem: args.mem,
             append: args.append,
             pv: args.pv,
-            choice: host::choose(args.host, GuestClass::Linux, KvmKind::detect()),
+            choice: host::choose(args.host, GuestClass::Ring0, KvmKind::detect()),
             dry_run: args.dry_run,
             stats: args.stats,
         })

@@ -6,6 +6,7 @@ use super::plan::{Resolved, Workload};
 use crate::{
     cli::inside::Inside,
     emulated::OutputMode,
+    guest::handoff::HandoffSpec,
     lab::{LinuxCell, plan::Level},
     units::ByteSize,
     vm::PvBackend,
@@ -48,11 +49,13 @@ fn arguments(resolved: &Resolved) -> Vec<OsString> {
     let args = &resolved.args;
     let levels: Vec<String> = args.vcpus.iter().map(Level::to_string).collect();
     let backends: Vec<&str> = resolved.backends[1..].iter().copied().map(PvBackend::name).collect();
+    let handoffs: Vec<String> = args.handoff.iter().map(HandoffSpec::to_string).collect();
     let mut arguments = vec!["compare".to_owned()];
     for (option, value) in [
         ("--host", "direct".to_owned()),
         ("--vcpus", levels.join(",")),
         ("--pv-backends", backends.join(",")),
+        ("--handoff", handoffs.join(",")),
         ("--seconds", resolved.duration.as_secs_f64().to_string()),
         ("--runs", resolved.runs.to_string()),
         ("--critical", args.critical.to_string()),

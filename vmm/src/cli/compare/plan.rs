@@ -2,6 +2,7 @@
 
 use std::{fmt, fs, path::PathBuf, time::Duration};
 
+use hypercalls::payload::Transport;
 use serde::Serialize;
 
 use super::{CompareArgs, Guest};
@@ -83,9 +84,11 @@ impl fmt::Display for Workload {
 impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
         args.schedule.check()?;
+        let backends = backends(&args)?;
+        let needs_ring_0 = backends.iter().any(|its| its.transport() != Transport::Ports);
         let class = match args.guest {
-            Guest::Payload => GuestClass::Payload,
-            Guest::Linux => GuestClass::Linux,
+            Guest::Payload if !needs_ring_0 => GuestClass::Payload,
+            Guest::Payload | Guest::Linux => GuestClass::Ring0,
         };
         let kind = KvmKind::detect();
         let place = host::choose(args.host, class, kind).place;
@@ -102,7 +105,7 @@ impl Resolved {
             workload,
             runs: args.runs.unwrap_or(runs),
             duration: args.seconds.map_or(Duration::from_secs_f64(seconds), |seconds| seconds.0),
-            backends: backends(&args)?,
+            backends,
             args,
         })
     }
@@ -126,7 +129,7 @@ impl Resolved {
                 Workload::Linux { .. } => Duration::ZERO,
             },
             duration: self.duration,
-            contenders: Contender::all(&schedule.policies(), &self.backends),
+            contenders: Contender::all(&schedule.policies(), &self.backends, &self.args.handoff),
             vms: schedule.vms,
             slice: schedule.slice,
             recording,
@@ -170,12 +173,6 @@ fn backends(args: &CompareArgs) -> Result<Vec<PvBackend>, Usage> {
         match (args.guest, backend) {
             (_, PvBackend::Off) => {
                 return Err(Usage("--pv-backends: off is native, which always runs".into()));
-            }
-            // HLT and KVM's hypercalls are for ring 0.
-            (Guest::Payload, PvBackend::Kvm) => {
-                return Err(Usage(
-                    "--pv-backends: the payload has only vmm; use --guest linux".into(),
-                ));
             }
             _ if backends.contains(backend) => {}
             _ => backends.push(*backend),

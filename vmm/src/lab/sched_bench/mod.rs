@@ -17,6 +17,7 @@ use super::{
     cell::RunSpec,
 };
 use crate::{
+    guest::handoff::HandoffSpec,
     rng::SplitMix64,
     sched::{PolicySpec, ScheduleSpec},
     units::{CpuList, Nanos, UnitError, VcpuCount},
@@ -216,6 +217,7 @@ fn measure(
             vms: case.vms,
             cpus: &plan.cpus,
             backend: case.backend,
+            handoff: HandoffSpec::NONE,
             schedule: ScheduleSpec {
                 policy: case.policy.clone(),
                 cpus: plan.cpus.cpus().to_vec(),

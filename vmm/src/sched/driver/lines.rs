@@ -136,6 +136,11 @@ impl Lines {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
+    /// Tells the others whether it has a CPU.
+    pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
+        self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
+    }
+
     /// Takes that back.
     pub fn ask_no_more(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 0u32);

@@ -219,9 +219,15 @@ impl Driver {
                 self.seat(vcpu).set_astray(true);
             }
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
+            for of in [vcpu, whose] {
+                if !matches!(inner.core.state(of), State::Running(_)) {
+                    self.set_off_cpu(of, true);
+                }
+            }
             for action in &actions {
                 inner.stats.decided(action, now);
                 if let &Action::Grant(who, slot) = action {
+                    self.set_off_cpu(who, false);
                     let seat = self.seat(who);
                     seat.set_turn(now, inner.core.deadline(who));
                     seat.grant(self.cpus[slot.0 as usize]);
@@ -238,6 +244,13 @@ impl Driver {
         }
         delay::maybe();
         standing
+    }
+
+    /// Says so in its line, for waiters that it is before.
+    fn set_off_cpu(&self, vcpu: VcpuIndex, off: bool) {
+        if let Some((lines, id)) = self.lines_of(vcpu) {
+            lines.set_off_cpu(id, off);
+        }
     }
 
     fn carry_out(&self, action: &Action) {

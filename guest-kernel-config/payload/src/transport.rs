@@ -1,0 +1,102 @@
+//! How this vCPU halts for a lock and kicks another.
+
+use core::arch::asm;
+
+use hypercalls::{payload, ports};
+
+use crate::port;
+use crate::vcpu::Vcpu;
+
+/// `KVM_HC_KICK_CPU` (kvm/x86/hypercalls.rst).
+const KVM_KICK_CPU: u64 = 5;
+
+/// One of [`payload::Transport`].
+#[derive(Clone, Copy)]
+pub struct Transport {
+    kind: u32,
+    lock_spinning: u16,
+    unlock_kick: u16,
+    kick_and_halt: u16,
+    doorbell: u16,
+}
+
+impl Transport {
+    /// The one that the VMM asks for.
+    pub fn of(vcpu: &Vcpu) -> Self {
+        Self {
+            kind: vcpu.param(|params| &params.transport),
+            lock_spinning: port::at(ports::LOCK_SPINNING),
+            unlock_kick: port::at(ports::UNLOCK_KICK),
+            kick_and_halt: port::at(ports::KICK_AND_HALT),
+            doorbell: port::at(ports::DOORBELL),
+        }
+    }
+
+    fn is(&self, kind: payload::Transport) -> bool {
+        self.kind == kind as u32
+    }
+
+    /// Until a kick; at once if there was one.
+    #[inline]
+    pub fn halt(&self, ticket: u16) {
+        if self.is(payload::Transport::Ports) {
+            port::out32(self.lock_spinning, ticket.into());
+        } else {
+            hlt();
+        }
+    }
+
+    /// Wakes the vCPU of this index, or makes its next halt return at once.
+    #[inline]
+    pub fn kick(&self, cpu: usize) {
+        match self.kind {
+            kind if kind == payload::Transport::Ports as u32 => {
+                port::out32(self.unlock_kick, cpu as u32);
+            }
+            kind if kind == payload::Transport::Doorbell as u32 => {
+                port::out32(self.doorbell, cpu as u32);
+            }
+            kind if kind == payload::Transport::Vmcall as u32 => vmcall_kick(cpu),
+            _ => vmmcall_kick(cpu),
+        }
+    }
+
+    /// Both, in one exit where there is a call for it.
+    pub fn kick_and_halt(&self, cpu: usize, ticket: u16) {
+        if self.is(payload::Transport::Ports) {
+            port::out32(self.kick_and_halt, (cpu as u32) << 16 | u32::from(ticket));
+        } else {
+            self.kick(cpu);
+            self.halt(ticket);
+        }
+    }
+}
+
+/// With interrupts off: only a kick ends it.
+#[inline]
+fn hlt() {
+    // SAFETY: the VMM asks for this transport only of a payload that it enters in
+    // ring 0 with interrupts off; no memory is touched that Rust knows of.
+    unsafe { asm!("hlt", options(nostack, preserves_flags)) }
+}
+
+#[inline]
+fn vmcall_kick(cpu: usize) {
+    // SAFETY: in ring 0 under KVM, which reads the registers named and writes RAX
+    // alone. RBX is LLVM's own and put back.
+    unsafe {
+        asm!("xchg rbx, {flags}", "vmcall", "xchg rbx, {flags}",
+            flags = inout(reg) 0_u64 => _, inout("rax") KVM_KICK_CPU => _, in("rcx") cpu,
+            options(nostack))
+    }
+}
+
+#[inline]
+fn vmmcall_kick(cpu: usize) {
+    // SAFETY: as for `vmcall_kick`.
+    unsafe {
+        asm!("xchg rbx, {flags}", "vmmcall", "xchg rbx, {flags}",
+            flags = inout(reg) 0_u64 => _, inout("rax") KVM_KICK_CPU => _, in("rcx") cpu,
+            options(nostack))
+    }
+}
