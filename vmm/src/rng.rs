@@ -20,6 +20,13 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
+    /// Brings `items` into any order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for ix in (1..items.len()).rev() {
+            items.swap(ix, self.below(ix + 1));
+        }
+    }
+
     /// An index below `len`, which must not be zero. By multiplication (Lemire):
     /// the bias is below `len` in 2^64.
     pub const fn below(&mut self, len: usize) -> usize {
@@ -37,6 +44,15 @@ mod tests {
         let mut rng = SplitMix64::new(1_234_567);
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn shuffles_lose_nothing() {
+        let mut items: Vec<u32> = (0..50).collect();
+        SplitMix64::new(3).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
     }
 
     #[test]

@@ -217,6 +217,11 @@ impl CpuList {
     /// Most CPUs Linux's affinity interface of libc can name (`CPU_SETSIZE`).
     const LIMIT: usize = 1024;
 
+    /// One CPU.
+    pub fn of(cpu: usize) -> Self {
+        Self(vec![cpu])
+    }
+
     /// The CPUs' numbers, ascending; at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.0

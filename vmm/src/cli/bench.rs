@@ -1,6 +1,7 @@
 //! `pvticket bench`: what the VMM itself costs, and its schedules.
 
 mod boot;
+mod hypercalls;
 mod sched;
 
 use clap::{Args, Subcommand};
@@ -15,6 +16,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Boot(boot::BootBenchArgs),
+    Hypercalls(hypercalls::HyperBenchArgs),
     Sched(sched::SchedBenchArgs),
 }
 
@@ -22,6 +24,7 @@ enum What {
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     match args.what {
         What::Boot(args) => boot::run(&args),
+        What::Hypercalls(args) => hypercalls::run(&args),
         What::Sched(args) => sched::run(&args),
     }
 }

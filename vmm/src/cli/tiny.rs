@@ -42,6 +42,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         pv: PvBackend::Off,
         telemetry: false,
         affinity: None,
+        pinned: false,
         preempt_count: None,
         kvm_stats: false,
     };

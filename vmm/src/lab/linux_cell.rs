@@ -83,6 +83,7 @@ impl LinuxCell {
             pv: run.backend,
             telemetry: !run.schedule.policy.is_host(),
             affinity: affinity(run),
+            pinned: false,
             preempt_count: None,
             kvm_stats: false,
         })

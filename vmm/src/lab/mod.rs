@@ -9,11 +9,13 @@ pub mod cell;
 pub mod compare;
 pub mod contender;
 pub mod host;
+pub mod hyper_bench;
 pub mod interrupt;
 pub mod linux_cell;
 mod machines;
 pub mod payload_cell;
 pub mod plan;
+pub mod raw;
 pub mod sched_bench;
 pub mod stats;
 

@@ -61,6 +61,7 @@ impl PayloadCell {
             pv: run.backend,
             telemetry: !run.schedule.policy.is_host(),
             affinity: affinity(run),
+            pinned: false,
             preempt_count: None,
             kvm_stats: false,
         }

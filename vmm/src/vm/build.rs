@@ -174,7 +174,8 @@ impl<'a> Vm<'a> {
         }
         let mut running = Running::new(board, subscribers, kvm_stats);
         for vcpu in vcpus {
-            running.spawn(vcpu, spec.affinity.clone())?;
+            let cpus = spec.cpus_of(vcpu.id());
+            running.spawn(vcpu, cpus)?;
         }
         Ok(running)
     }

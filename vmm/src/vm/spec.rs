@@ -7,7 +7,7 @@ use hypercalls::payload::Transport;
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
     kvm::host::is_amd,
-    units::{ByteSize, CpuList, VcpuCount},
+    units::{ByteSize, CpuList, VcpuCount, VcpuId},
 };
 
 /// Who serves the PV ticketlock's hypercalls.
@@ -46,6 +46,11 @@ impl PvBackend {
             PvBackend::Kvm if is_amd() => Transport::Vmmcall,
             PvBackend::Kvm => Transport::Vmcall,
         }
+    }
+
+    /// Does a payload that uses it run in ring 0?
+    pub fn needs_ring_0(self) -> bool {
+        self.transport() != Transport::Ports
     }
 
     /// What it adds to the kernel's command line. `nopvspin` makes stock kernels
@@ -107,10 +112,21 @@ pub struct MachineSpec {
     pub pv: PvBackend,
     /// Host CPUs that the vCPU threads may use; None leaves them as they are.
     pub affinity: Option<CpuList>,
+    /// Each vCPU thread keeps to one of them: the n-th to the n-th, round and round.
+    pub pinned: bool,
     /// Have the guest say what it does with locks.
     pub telemetry: bool,
     /// Offset of `__preempt_count` in the kernel's per-CPU areas, if it is known.
     pub preempt_count: Option<u64>,
     /// Keep KVM's own counters for the report.
     pub kvm_stats: bool,
+}
+
+impl MachineSpec {
+    /// The host CPUs that the thread of `vcpu` may use; None: all.
+    pub fn cpus_of(&self, vcpu: VcpuId) -> Option<CpuList> {
+        let all = self.affinity.as_ref()?;
+        let own = all.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
+        Some(own.map_or_else(|| all.clone(), |cpu| CpuList::of(*cpu)))
+    }
 }

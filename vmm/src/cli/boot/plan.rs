@@ -172,6 +172,7 @@ impl Plan {
             pv: self.pv,
             telemetry: !self.policy.is_host(),
             affinity: None,
+            pinned: false,
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
         })

@@ -2,7 +2,6 @@
 
 use std::{fmt, fs, path::PathBuf, time::Duration};
 
-use hypercalls::payload::Transport;
 use serde::Serialize;
 
 use super::{CompareArgs, Guest};
@@ -85,7 +84,7 @@ impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
         args.schedule.check()?;
         let backends = backends(&args)?;
-        let needs_ring_0 = backends.iter().any(|its| its.transport() != Transport::Ports);
+        let needs_ring_0 = backends.iter().any(|backend| backend.needs_ring_0());
         let class = match args.guest {
             Guest::Payload if !needs_ring_0 => GuestClass::Payload,
             Guest::Payload | Guest::Linux => GuestClass::Ring0,

@@ -66,6 +66,7 @@ fn machine(cpus: &CpuList) -> MachineSpec {
         pv: PvBackend::Off,
         telemetry: false,
         affinity: Some(cpus.clone()),
+        pinned: false,
         preempt_count: None,
         kvm_stats: false,
     }

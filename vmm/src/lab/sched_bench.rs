@@ -4,9 +4,7 @@
 //! Everything is measured in rounds: each runs every case once, in a seeded random order, so that a
 //! drift of the machine falls on all alike.
 
-pub mod futex;
-
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use serde::Serialize;
 use thiserror::Error;
@@ -15,6 +13,7 @@ use super::{
     Cell, CellError, Interrupt, Sample,
     boot_bench::{BenchError, exits},
     cell::RunSpec,
+    raw,
 };
 use crate::{
     guest::handoff::HandoffSpec,
@@ -123,6 +122,9 @@ pub enum SchedBenchError {
     /// The host's costs cannot be measured.
     #[error("the host's costs: {0}")]
     Host(#[from] BenchError),
+    /// Nor can threads' handoffs.
+    #[error("cannot measure how threads wake each other: {0}")]
+    Raw(#[source] io::Error),
 }
 
 /// Policies that are compared with `rr`.
@@ -185,7 +187,7 @@ pub fn run(
         let SchedFigures { baselines, policies, injected, repeated, .. } = &mut figures;
         let mut order: Vec<&mut CaseSamples> =
             baselines.iter_mut().chain(policies).chain(injected).collect();
-        shuffle(&mut order, &mut rng);
+        rng.shuffle(&mut order);
         for case in order {
             started(round, &case.case);
             match measure(plan, &case.case, cell, interrupt, repeated) {
@@ -239,14 +241,8 @@ fn measure(
 fn host_costs(plan: &SchedPlan, round: u32) -> Result<HostCosts, SchedBenchError> {
     let cpu = plan.cpus.cpus()[0];
     let exits = exits::measure(cpu, round.is_multiple_of(2))?;
-    Ok(HostCosts { futex_ns: futex::handoff(cpu)?, exit_ns: exits.bare_ns })
-}
-
-/// Fisher and Yates.
-fn shuffle<T>(items: &mut [T], rng: &mut SplitMix64) {
-    for ix in (1..items.len()).rev() {
-        items.swap(ix, rng.below(ix + 1));
-    }
+    let futex_ns = raw::mean_handoff(cpu).map_err(SchedBenchError::Raw)?;
+    Ok(HostCosts { futex_ns, exit_ns: exits.bare_ns })
 }
 
 #[cfg(test)]
@@ -260,14 +256,5 @@ mod tests {
         assert_eq!(cases.policies.len(), 2 * (POLICIES.len() + 1) * 2);
         let gang = cases.policies.iter().find(|case| case.policy.name() == "gang").unwrap();
         assert_eq!((gang.vms, gang.vcpus), (2, 2), "gangs as wide as the slots");
-    }
-
-    #[test]
-    fn shuffles_lose_nothing() {
-        let mut items: Vec<u32> = (0..50).collect();
-        shuffle(&mut items, &mut SplitMix64::new(3));
-        assert_ne!(items, (0..50).collect::<Vec<_>>());
-        items.sort_unstable();
-        assert_eq!(items, (0..50).collect::<Vec<_>>());
     }
 }

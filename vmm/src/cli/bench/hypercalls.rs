@@ -1,0 +1,147 @@
+//! `pvticket bench hypercalls`.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::{
+    cli::{
+        INTERRUPTED, Usage,
+        host::{self, GuestClass, HostMode, Place},
+        inside::Inside,
+    },
+    emulated::OutputMode,
+    kvm::{KvmKind, host::is_emulated},
+    lab::{
+        Interrupt,
+        host::HostFacts,
+        hyper_bench::{self, Case, HyperPlan},
+        plan::{Seconds, resolve_cpus},
+    },
+    report::hyper_bench as report,
+    units::{ByteSize, CpuList},
+    vm::PvBackend,
+};
+
+/// What an exit, a kick, a halt and the way from a kick to the kicked vCPU's first instruction
+/// cost, by backend, beside what waking a thread costs.
+#[derive(Debug, Args)]
+pub(super) struct HyperBenchArgs {
+    /// Whose calls: vmm, doorbell, kvm [default: all that run where it runs; on software KVMs,
+    /// which cannot run ring 0, vmm]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pv_backends: Option<Vec<PvBackend>>,
+
+    /// Rounds; each measures every case once
+    #[arg(long, value_name = "K", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+
+    /// Time measured in a run
+    #[arg(long, value_name = "S", default_value = "0.2")]
+    seconds: Seconds,
+
+    /// The two host CPUs, for example 0,2 [default: the first two]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+
+    /// Seed of the order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write every figure to this file as JSON
+    #[arg(long, value_name = "F")]
+    json: Option<PathBuf>,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    host: HostMode,
+}
+
+pub(super) fn run(args: &HyperBenchArgs) -> anyhow::Result<u8> {
+    let kind = KvmKind::detect();
+    let asked = args.pv_backends.as_deref().unwrap_or_default();
+    if asked.contains(&PvBackend::Off) {
+        return Err(Usage("--pv-backends: off makes no calls".into()).into());
+    }
+    let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
+    let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
+    match host::choose(args.host, class, kind).place {
+        Place::Emulated => emulated(args),
+        Place::Direct => {
+            host::check_direct(class, kind)?;
+            direct(args, kind)
+        }
+    }
+}
+
+fn backends(args: &HyperBenchArgs, kind: KvmKind) -> Vec<PvBackend> {
+    let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
+    let can = |backend: &PvBackend| kind.runs_linux() || !backend.needs_ring_0();
+    match &args.pv_backends {
+        // In this order, and each once.
+        Some(asked) => all.into_iter().filter(|backend| asked.contains(backend)).collect(),
+        None => all.into_iter().filter(can).collect(),
+    }
+}
+
+fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
+    let cpus = resolve_cpus(args.cpus.clone()).map_err(|error| Usage(error.to_string()))?;
+    let plan = HyperPlan {
+        backends: backends(args, kind),
+        rounds: args.runs,
+        duration: args.seconds.0,
+        seed: args.seed,
+        repeats: if is_emulated() { 3 * args.runs } else { 0 },
+        cpus,
+    };
+    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
+    let host = HostFacts::gather(&plan.cpus);
+    let mut started = |round: u32, case: Case| {
+        let whose = case.backend().map_or("", PvBackend::name);
+        eprintln!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name());
+    };
+    let figures = hyper_bench::run(&plan, &interrupt, &mut started)?;
+    // A closed stdout is no matter: the JSON may be what the user wants.
+    let _ = io::stdout().write_all(report::table(&figures, &plan, &host).as_bytes());
+    if let Some(file) = &args.json {
+        fs::write(file, report::json(&figures, &plan, &host)?)
+            .with_context(|| format!("cannot write --json {}", file.display()))?;
+    }
+    Ok(if figures.interrupted { INTERRUPTED } else { 0 })
+}
+
+fn emulated(args: &HyperBenchArgs) -> anyhow::Result<u8> {
+    let mut words: Vec<OsString> = vec!["bench".into(), "hypercalls".into()];
+    for (option, value) in [
+        ("--host", "direct".to_owned()),
+        ("--runs", args.runs.to_string()),
+        ("--seconds", args.seconds.0.as_secs_f64().to_string()),
+        ("--seed", args.seed.to_string()),
+    ] {
+        words.extend([option.into(), value.into()]);
+    }
+    if let Some(backends) = &args.pv_backends {
+        let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+        words.extend(["--pv-backends".into(), names.join(",").into()]);
+    }
+    if let Some(cpus) = &args.cpus {
+        words.extend(["--cpus".into(), cpus.to_string().into()]);
+    }
+    let mut inside = Inside::new(words, ByteSize(hypercalls::payload::MEMORY));
+    if let Some(json) = &args.json {
+        inside = inside.with_result("--json", json);
+    }
+    inside
+        .connect(|errand| {
+            errand.stdout = OutputMode::Progress;
+            errand.stderr = OutputMode::Progress;
+        })
+        .run()
+}

@@ -1,0 +1,86 @@
+//! A payload that makes one kind of call again and again and times each.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use hypercalls::payload::MEMORY;
+
+use super::{Case, HyperError, HyperPlan, Round};
+use crate::{
+    guest::payload::{PayloadSpec, SharedView},
+    units::{ByteSize, VcpuCount},
+    vm::{Console, GuestSpec, MachineSpec, Running, Vm, sum},
+};
+
+/// Before the samples that count: those before are overwritten.
+const WARM_UP: Duration = Duration::from_millis(20);
+/// The guest arrives within this, or not at all; emulated CPUs are slow.
+const ARRIVAL: Duration = Duration::from_secs(20);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(1);
+
+fn machine(plan: &HyperPlan, case: Case) -> Option<MachineSpec> {
+    let (workload, placement) = case.workload()?;
+    let backend = case.backend()?;
+    let payload = PayloadSpec { transport: backend.transport(), ..PayloadSpec::other(workload) };
+    let vcpus = match case {
+        Case::KickRunning(_) | Case::KickToRun(..) => 2,
+        _ => 1,
+    };
+    let spec = MachineSpec {
+        vcpus: VcpuCount::try_from(vcpus).ok()?,
+        memory: ByteSize(MEMORY),
+        guest: GuestSpec::Payload(payload),
+        pv: backend,
+        telemetry: false,
+        affinity: Some(placement.cpus(&plan.cpus)),
+        pinned: true,
+        preempt_count: None,
+        kvm_stats: true,
+    };
+    Some(spec)
+}
+
+/// Runs the case once. Samples are in ticks.
+pub(super) fn measure(plan: &HyperPlan, case: Case) -> Result<Round, HyperError> {
+    let Some(spec) = machine(plan, case) else { return Ok(Round::default()) };
+    let running = Vm::build(&spec)?.start(Console::null())?;
+    let result = sample(plan, &running, spec.vcpus);
+    running.stop();
+    let report = running.wait()?;
+    let samples = result?;
+    let operations = samples.1;
+    let samples = samples.0.into_iter().map(u64::from).collect();
+    Ok(Round { samples, operations, vmm: sum(&report.counts), kvm: report.kvm })
+}
+
+fn sample(
+    plan: &HyperPlan,
+    running: &Running,
+    vcpus: VcpuCount,
+) -> Result<(Vec<u32>, u64), HyperError> {
+    let shared = SharedView::new(running.memory());
+    let deadline = Instant::now() + ARRIVAL;
+    while shared.arrived()? < vcpus.get() {
+        if running.has_ended() || Instant::now() > deadline {
+            return Err(HyperError::Still("a vCPU did not come to its start".into()));
+        }
+        thread::sleep(POLL);
+    }
+    shared.go()?;
+    thread::sleep(WARM_UP + plan.duration);
+    shared.stop()?;
+    if running.has_ended() {
+        return Err(HyperError::Still("its machine ended".into()));
+    }
+    // The operation under way ends, or halts for good; its sample is the oldest by then.
+    thread::sleep(POLL);
+    let samples = shared.samples()?;
+    let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);
+    match samples.is_empty() {
+        true => Err(HyperError::Still("it finished no operation".into())),
+        false => Ok((samples, operations)),
+    }
+}
