@@ -40,8 +40,10 @@ pub enum Workload {
     Lock = 1,
     /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Samples of it, too.
     PortExit = 2,
-    /// vCPU 0 and the last vCPU, in turn, kick the other and halt. An operation of vCPU 0 is a
-    /// round trip; its [`Shared::samples`] are their times.
+    /// vCPU 0 and the last vCPU, in turn, kick the other and halt. A kick comes `think` kilocycles
+    /// after the other has begun to halt; with zero it does not wait for that. An operation of
+    /// vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to the kicked
+    /// vCPU's first instruction, both ways together, so that clocks that differ cancel out.
     PingPong = 4,
     /// vCPU 0 kicks the last vCPU, which spins. Samples are the times of kicks.
     KickRunning = 5,
@@ -146,6 +148,20 @@ pub struct Slot {
 #[repr(C, align(128))]
 pub struct Line(pub AtomicU32);
 
+/// What two vCPUs pass to and fro.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Ball {
+    /// How often it was passed.
+    pub turn: AtomicU32,
+    /// The turn that the one of the two begins to halt for.
+    pub resting: AtomicU32,
+    /// TSC when it was passed last.
+    pub kicked_at: AtomicU64,
+    /// How long it was under way from vCPU 0, in TSC ticks.
+    pub way: AtomicU64,
+}
+
 /// The whole shared block, at [`SHARED_GPA`].
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -158,8 +174,8 @@ pub struct Shared {
     pub go: Line,
     /// VMM: non-zero ends it at each vCPU's next look.
     pub stop: Line,
-    /// Guest: whose turn it is, see [`Workload::PingPong`].
-    pub ball: Line,
+    /// Guest: what [`Workload::PingPong`] plays with.
+    pub ball: Ball,
     /// Indexed by vCPU.
     pub slots: [Slot; MAX_VCPUS as usize],
     /// Times in TSC ticks, those of operation `n` of vCPU 0 at `n` modulo [`SAMPLES`].

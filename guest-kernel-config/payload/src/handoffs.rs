@@ -1,6 +1,8 @@
 //! What exits, kicks and halts cost, one at a time.
 
-use hypercalls::payload::UNCLAIMED_PORT;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use hypercalls::payload::{Ball, UNCLAIMED_PORT};
 
 use crate::port;
 use crate::telemetry::tsc;
@@ -27,36 +29,77 @@ pub fn port_exits(vcpu: &Vcpu) {
     sample(vcpu, || port::out32(UNCLAIMED_PORT, 0));
 }
 
-/// vCPU 0 kicks the last one and halts until that one kicks it.
-///
-/// The turns are counted in shared memory: halts may return for no reason, and a kick may come
-/// before its halt.
+/// One of two vCPUs that kick each other.
+struct Player<'a> {
+    vcpu: &'a Vcpu,
+    transport: Transport,
+    ball: &'static Ball,
+    other: usize,
+    /// Ticks that the other has to halt before it is kicked; zero: it is not waited for.
+    rest: u64,
+}
+
+impl Player<'_> {
+    /// Kicks the other, whose halt it was waiting for, and gives it turn `turn`.
+    fn pass(&self, turn: u32) {
+        if self.rest != 0 {
+            self.spin_while(|| self.ball.resting.load(Acquire) != turn - 1);
+            let began = tsc();
+            self.spin_while(|| tsc().wrapping_sub(began) < self.rest);
+        }
+        self.ball.kicked_at.store(tsc(), Relaxed);
+        self.ball.turn.store(turn, SeqCst);
+        self.transport.kick(self.other);
+    }
+
+    /// Halts while it is `turn`. Gives how long the kick that ended it was under way. Halts may
+    /// return for no reason, and a kick may come before its halt.
+    fn catch(&self, turn: u32) -> u64 {
+        self.ball.resting.store(turn, Release);
+        while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
+            self.transport.halt(NO_TICKET);
+        }
+        tsc().wrapping_sub(self.ball.kicked_at.load(Relaxed))
+    }
+
+    fn spin_while(&self, condition: impl Fn() -> bool) {
+        while condition() && !self.vcpu.stopped() {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// vCPU 0 and the last one kick each other in turn.
 pub fn ping_pong(vcpu: &Vcpu) {
-    let transport = Transport::of(vcpu);
     let last = vcpu.last();
+    let player = Player {
+        vcpu,
+        transport: Transport::of(vcpu),
+        ball: vcpu.ball(),
+        other: if vcpu.index == 0 { last } else { 0 },
+        rest: u64::from(vcpu.param(|params| &params.think)) * 1000,
+    };
     vcpu.wait_for_go();
+    let mut turn = 0;
     if vcpu.index == 0 {
-        let mut turn = 0;
-        sample(vcpu, || {
-            turn += 1;
-            vcpu.set_ball(turn);
-            transport.kick(last);
-            while vcpu.ball() == turn && !vcpu.stopped() {
-                transport.halt(NO_TICKET);
-            }
-            turn += 1;
-        });
-        // It may halt for a turn that does not come.
-        transport.kick(last);
-    } else if vcpu.index == last {
-        let mut turn = 0;
+        let mut done = 0;
         while !vcpu.stopped() {
-            while vcpu.ball() == turn && !vcpu.stopped() {
-                transport.halt(NO_TICKET);
+            player.pass(turn + 1);
+            let back = player.catch(turn + 1);
+            let there = player.ball.way.load(Relaxed);
+            if player.ball.turn.load(Relaxed) == turn + 2 {
+                vcpu.sample(done, there.wrapping_add(back));
+                done += 1;
             }
-            turn = vcpu.ball() + 1;
-            vcpu.set_ball(turn);
-            transport.kick(0);
+            turn += 2;
+        }
+        // It may halt for a turn that does not come.
+        player.transport.kick(last);
+    } else if vcpu.index == last {
+        while !vcpu.stopped() {
+            player.ball.way.store(player.catch(turn), Relaxed);
+            player.pass(turn + 2);
+            turn += 2;
         }
     }
 }

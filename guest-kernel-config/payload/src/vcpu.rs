@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hypercalls::payload::{Params, SAMPLES, Shared, Slot};
+use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot};
 
 use crate::port;
 
@@ -31,16 +31,9 @@ impl Vcpu {
         self.param(|params| &params.vcpus).saturating_sub(1) as usize
     }
 
-    /// The number that two vCPUs pass to and fro.
-    #[inline]
-    pub fn ball(&self) -> u32 {
-        self.shared.ball.0.load(Ordering::Acquire)
-    }
-
-    /// Passes it on.
-    #[inline]
-    pub fn set_ball(&self, ball: u32) {
-        self.shared.ball.0.store(ball, Ordering::SeqCst);
+    /// What two vCPUs pass to and fro.
+    pub fn ball(&self) -> &'static Ball {
+        &self.shared.ball
     }
 
     /// Reports arrival and waits until the VMM starts all vCPUs at once.

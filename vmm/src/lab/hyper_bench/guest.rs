@@ -7,7 +7,7 @@ use std::{
 
 use hypercalls::payload::MEMORY;
 
-use super::{Case, HyperError, HyperPlan, Round};
+use super::{Case, HyperError, HyperPlan, Placement, REST, Round};
 use crate::{
     guest::payload::{PayloadSpec, SharedView},
     units::{ByteSize, VcpuCount},
@@ -21,10 +21,20 @@ const ARRIVAL: Duration = Duration::from_secs(20);
 /// Between two looks.
 const POLL: Duration = Duration::from_millis(1);
 
-fn machine(plan: &HyperPlan, case: Case) -> Option<MachineSpec> {
+fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
     let (workload, placement) = case.workload()?;
     let backend = case.backend()?;
-    let payload = PayloadSpec { transport: backend.transport(), ..PayloadSpec::other(workload) };
+    let rest = match placement {
+        Placement::SameCpu => Duration::ZERO,
+        Placement::OtherCpu => REST,
+    };
+    // Kilocycles.
+    let think = rest.as_micros() as u64 * khz / 1_000_000;
+    let payload = PayloadSpec {
+        transport: backend.transport(),
+        think: u32::try_from(think).ok()?,
+        ..PayloadSpec::other(workload)
+    };
     let vcpus = match case {
         Case::KickRunning(_) | Case::KickToRun(..) => 2,
         _ => 1,
@@ -44,8 +54,8 @@ fn machine(plan: &HyperPlan, case: Case) -> Option<MachineSpec> {
 }
 
 /// Runs the case once. Samples are in ticks.
-pub(super) fn measure(plan: &HyperPlan, case: Case) -> Result<Round, HyperError> {
-    let Some(spec) = machine(plan, case) else { return Ok(Round::default()) };
+pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
+    let Some(spec) = machine(plan, case, khz) else { return Ok(Round::default()) };
     let running = Vm::build(&spec)?.start(Console::null())?;
     let result = sample(plan, &running, spec.vcpus);
     running.stop();

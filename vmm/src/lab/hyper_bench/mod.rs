@@ -42,6 +42,10 @@ pub struct HyperPlan {
     pub repeats: u32,
 }
 
+/// How long a vCPU halts before it is kicked from another CPU: longer than a kernel's wakeup
+/// takes to go to sleep, shorter than KVM polls before it does (`halt_poll_ns`, 200 us).
+pub const REST: Duration = Duration::from_micros(100);
+
 /// What is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
@@ -51,8 +55,9 @@ pub enum Case {
     Exit(PvBackend),
     /// A kick of a vCPU that runs, on another CPU.
     KickRunning(PvBackend),
-    /// From a kick to the first instruction of the vCPU that had halted: half of a round trip of
-    /// two vCPUs, each of which kicks the other and halts.
+    /// From a kick to the first instruction of the vCPU that had halted, by two vCPUs that kick
+    /// each other in turn. On one CPU the kicker must halt, or be preempted, before the other runs;
+    /// on two the other has been halting for [`REST`] when it is kicked.
     KickToRun(PvBackend, Placement),
     /// A halt that finds a kick pending.
     PendingHalt(PvBackend),
@@ -211,7 +216,7 @@ fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> 
             Ok(Round { operations: samples.len() as u64, samples, ..Round::default() })
         }
         _ => {
-            let mut round = guest::measure(plan, case)?;
+            let mut round = guest::measure(plan, case, khz)?;
             for sample in &mut round.samples {
                 *sample = nanos(Ticks(*sample / case.share()));
             }
