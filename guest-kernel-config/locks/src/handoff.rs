@@ -23,7 +23,8 @@ pub struct Handoff {
     /// A release kicks the next but one as well, so that it is awake in time.
     pub ahead: bool,
     /// A kick that a release owes is sent with the CPU's next halt, in one exit. The CPU must take
-    /// its next lock soon, or call [`settle`](crate::settle).
+    /// its next lock soon, or call [`settle`](crate::settle). Not together with
+    /// [`Handoff::queue`], which makes halts rare: then kicks are sent at once.
     pub fuse: bool,
     /// CPUs that may queue, the holder included; others halt outside of the queue until there is
     /// room or their turn has come. Zero: all may. For locks under overcommit this is what counts:

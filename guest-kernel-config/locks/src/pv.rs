@@ -226,7 +226,8 @@ impl RawLock for PvTicketLock {
 
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize) -> u32 {
-    if cpu.handoff.fuse {
+    // In a short queue it would make the others halt that should spin.
+    if cpu.handoff.fuse && cpu.handoff.queue == 0 {
         settle(cpu);
         cpu.waiters.memory(cpu.id).owe(waiter);
     } else {

@@ -60,6 +60,8 @@ pub struct Core {
     truth: Truth,
     log: Log,
     actions: Vec<Action>,
+    /// The slot that was left last: its CPU is the one that sleeps least.
+    warm: usize,
 }
 
 impl Core {
@@ -83,6 +85,7 @@ impl Core {
             log,
             // A step grants each slot at most once, and asks or tells little else.
             actions: Vec::with_capacity(slots + 4),
+            warm: 0,
         }
     }
 
@@ -169,6 +172,12 @@ impl Core {
                 self.carry_out(vcpu, verdict, now);
             }
             Event::Halted(look) if running => self.halt(vcpu, look, now),
+            Event::HandedOver(to, look) => {
+                if running {
+                    self.halt(vcpu, look, now);
+                }
+                self.kick(to, Some(vcpu), now, witness);
+            }
             Event::Yielded if running => {
                 let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
                 self.vcpus[vcpu.ix()].look = Look { doing: Doing::Free, ..Look::default() };
@@ -306,6 +315,7 @@ impl Core {
         self.log.end(this.turn, end, ran);
         if let State::Running(slot) = this.state {
             self.slots[slot.0 as usize] = None;
+            self.warm = slot.0 as usize;
         }
         self.policy.turn_over(vcpu, end, ran);
     }
@@ -320,7 +330,8 @@ impl Core {
     }
 
     fn fill_slots(&mut self, now: Nanos, witness: &dyn Witness) {
-        for ix in 0..self.slots.len() {
+        let (warm, all) = (self.warm, self.slots.len());
+        for ix in (warm..all).chain(0..warm) {
             let slot = SlotId(ix as u32);
             if self.slots[ix].is_some() {
                 continue;

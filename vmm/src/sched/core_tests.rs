@@ -27,6 +27,8 @@ enum Step {
     /// Its `Halted`.
     Halted(usize),
     Kick(usize, usize),
+    /// The first halts and kicks the second.
+    HandOver(usize, usize),
     Yield(usize),
     Spin(usize, usize),
     Point(usize),
@@ -44,6 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => who().prop_map(Step::Park),
         8 => who().prop_map(Step::Halted),
         8 => (who(), who()).prop_map(|(a, b)| Step::Kick(a, b)),
+        4 => (who(), who()).prop_map(|(a, b)| Step::HandOver(a, b)),
         4 => who().prop_map(Step::Yield),
         4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
         2 => who().prop_map(Step::Point),
@@ -119,7 +122,11 @@ impl World {
                     assert_eq!(self.core.state(vcpu), State::Running(slot));
                     assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
                     if was == State::Halted {
-                        let kicked = matches!(event, Event::Kicked(_)) && vcpu.ix() == ix;
+                        let kicked = match event {
+                            Event::Kicked(_) => vcpu.ix() == ix,
+                            Event::HandedOver(to, _) => vcpu == to,
+                            _ => false,
+                        };
                         assert!(kicked || self.replays, "{vcpu:?} was not kicked");
                         // Woken for no reason, its thread parks no longer.
                         self.parked[vcpu.ix()] = false;
@@ -202,6 +209,15 @@ impl World {
                 let by = self.acts(by % n).then_some(VcpuIndex((by % n) as u32));
                 self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
+            }
+            Step::HandOver(v, to) if self.acts(v % n) && self.parked[to % n] => {
+                let (v, to) = (v % n, to % n);
+                self.parked[to] = false;
+                self.owed[to] = self.runs(to);
+                self.parked[v] = true;
+                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), look(4)));
+                assert!(self.replays || !self.runs(v), "who hands over halts");
+                assert_ne!(self.states()[to], State::Halted, "a kicked vCPU stays halted");
             }
             Step::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
             Step::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
@@ -410,6 +426,19 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
         tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
         [Action::Grant(VcpuIndex(0), SlotId(0))]
     );
+}
+
+#[test]
+fn who_is_handed_over_to_runs_on_the_slot_that_was_left() {
+    let mut core = core_of("rr", &[0; 3], 2);
+    tell(&mut core, 2, Event::Exited, 5);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // and leaves slot 0 idle
+    assert_eq!(
+        tell(&mut core, 1, Event::HandedOver(VcpuIndex(0), waiting(4, 1, 0)), 30),
+        [Action::Grant(VcpuIndex(0), SlotId(1))],
+        "slot 0 is free too, but its CPU sleeps"
+    );
+    assert_eq!(core.state(VcpuIndex(1)), State::Halted);
 }
 
 #[test]

@@ -131,6 +131,8 @@ pub enum Event {
     /// `unlock_kick` by that vCPU, if a vCPU it was, ends its halt. May come before
     /// [`Event::Halted`], which then does not halt.
     Kicked(Option<VcpuIndex>),
+    /// Both in one: it halts, and ends the halt of that vCPU, which so may have its slot.
+    HandedOver(VcpuIndex, Look),
     /// It gives up its slot, as asked.
     Yielded,
     /// It has looked often enough at a lock.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
 };
 
-use hypercalls::latch::{Kick, WakeLatch};
+use hypercalls::latch::{Kick, Park, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{End, Gate};
@@ -94,16 +94,41 @@ impl Board {
 
     /// `lock_spinning` of vCPU `id`: sleeps until a kick or the machine's end.
     pub fn lock_spinning(&self, id: VcpuId) {
+        self.halt(id, None);
+    }
+
+    /// `unlock_kick(target)` by vCPU `id`.
+    pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
+        if self.kick(id, target) {
+            self.wake(target, id);
+        }
+    }
+
+    /// Both in one exit, in that order: `target`, if it is woken, may go on where `id` halts.
+    pub fn kick_and_halt(&self, id: VcpuId, target: VcpuId) {
+        let wake = self.kick(id, target).then_some(target);
+        self.halt(id, wake);
+    }
+
+    /// Halts `id`, unless a kick is pending, and wakes `wake`.
+    fn halt(&self, id: VcpuId, wake: Option<VcpuId>) {
         let counters = self.counters(id);
         counters.lock_spinning.bump();
         let latch = &self.latches[id.0 as usize].0;
-        if latch.park() == hypercalls::latch::Park::Consumed {
+        if latch.park() == Park::Consumed {
+            if let Some(target) = wake {
+                self.wake(target, id);
+            }
             return;
         }
         counters.parked.bump();
-        match &self.gate {
-            Some(gate) => gate.halt(id),
-            None => {
+        match (&self.gate, wake) {
+            (Some(gate), Some(target)) => gate.hand_over(target, id),
+            (Some(gate), None) => gate.halt(id),
+            (None, wake) => {
+                if let Some(target) = wake {
+                    self.wake(target, id);
+                }
                 while latch.is_parked() && !self.stopping() {
                     futex::wait(latch.word(), hypercalls::latch::PARKED);
                 }
@@ -112,28 +137,33 @@ impl Board {
         latch.unpark();
     }
 
-    /// `unlock_kick(target)` by vCPU `id`.
-    pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
+    /// Leaves `target` a kick. True: it is parked, and the caller must see that it wakes.
+    fn kick(&self, id: VcpuId, target: VcpuId) -> bool {
         let counters = self.counters(id);
         counters.unlock_kick.bump();
         let Some(OwnLine(latch)) = self.latches.get(target.0 as usize) else {
             counters.unknown_target.bump();
-            return;
+            return false;
         };
         match latch.kick() {
             Kick::Wake => {
                 counters.woke_parked.bump();
-                match &self.gate {
-                    Some(gate) => gate.kick(target, id),
-                    None => futex::wake_one(latch.word()),
-                }
-                return;
+                return true;
             }
             Kick::LeftPending => counters.left_pending.bump(),
             Kick::Coalesced => counters.coalesced.bump(),
         }
         // Not parked here: it runs, or it waits in HLT with interrupts on.
         self.kick_halted(counters, target);
+        false
+    }
+
+    /// `target` has been parked until now.
+    fn wake(&self, target: VcpuId, id: VcpuId) {
+        match &self.gate {
+            Some(gate) => gate.kick(target, id),
+            None => futex::wake_one(self.latches[target.0 as usize].0.word()),
+        }
     }
 
     /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.

@@ -32,6 +32,10 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// It halts; its latch is parked. Returns after a [`Gate::kick`].
     fn halt(&self, id: VcpuId);
 
+    /// It halts, its latch is parked, and it has taken the kick out of `target`'s parked latch, as
+    /// for [`Gate::kick`].
+    fn hand_over(&self, target: VcpuId, id: VcpuId);
+
     /// It gives up its turn, as it was asked to.
     fn yielded(&self, id: VcpuId);
 

@@ -74,10 +74,7 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
         Ok(Call::LockSpinning) => board.lock_spinning(id),
         Ok(Call::UnlockKick(target)) => board.unlock_kick(id, target),
         Ok(Call::Doorbell(target)) => board.doorbell(id, target),
-        Ok(Call::KickAndHalt(target)) => {
-            board.unlock_kick(id, target);
-            board.lock_spinning(id);
-        }
+        Ok(Call::KickAndHalt(target)) => board.kick_and_halt(id, target),
         Ok(Call::Yield) => scheduled(board, |gate| gate.yielded(id)),
         Ok(Call::SpunOut) => scheduled(board, |gate| gate.spun_out(id)),
         Ok(Call::PreemptPoint(point)) => scheduled(board, |gate| gate.point(id, point)),

@@ -9,7 +9,7 @@ use hypercalls::telemetry::Point;
 
 use super::{Driver, keeper, now};
 use crate::{
-    sched::event::{Doing, Event, Mode, VcpuIndex},
+    sched::event::{Doing, Event, Look, Mode, VcpuIndex},
     units::VcpuId,
     vcpu::{Gate, Stopped},
 };
@@ -28,6 +28,15 @@ impl VmGate {
 
     fn index(&self, id: VcpuId) -> VcpuIndex {
         VcpuIndex(self.driver.bases[self.vm] + id.0)
+    }
+
+    fn look_at_halt(&self, vcpu: VcpuIndex) -> Look {
+        let mut look = self.driver.look(vcpu, Mode::Unknown);
+        if let Doing::Waiting { halted, .. } = &mut look.doing {
+            // It has span until now.
+            *halted = false;
+        }
+        look
     }
 
     /// Of a number that a guest gave.
@@ -82,12 +91,17 @@ impl Gate for VmGate {
 
     fn halt(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        let mut look = self.driver.look(vcpu, Mode::Unknown);
-        if let Doing::Waiting { halted, .. } = &mut look.doing {
-            // It has span until now.
-            *halted = false;
-        }
-        self.driver.own(vcpu, Event::Halted(look));
+        self.driver.own(vcpu, Event::Halted(self.look_at_halt(vcpu)));
+    }
+
+    fn hand_over(&self, target: VcpuId, id: VcpuId) {
+        let vcpu = self.index(id);
+        let look = self.look_at_halt(vcpu);
+        let event = match self.index_if_any(target) {
+            Some(target) => Event::HandedOver(target, look),
+            None => Event::Halted(look),
+        };
+        self.driver.own(vcpu, event);
     }
 
     fn yielded(&self, id: VcpuId) {

@@ -60,13 +60,8 @@ impl Stats {
         now: Nanos,
     ) {
         match event {
-            Event::Kicked(by) => {
-                self.kicked[vcpu.ix()] = Some(now);
-                let by = by.and_then(|kicker| driver.lines_of(kicker));
-                let released = by.and_then(|(lines, id)| lines.released_at(id, now));
-                record(&mut self.release_to_kick, released.map(|released| now.since(released)));
-                return;
-            }
+            Event::Kicked(by) => return self.kicked_by(vcpu, *by, driver, now),
+            Event::HandedOver(to, _) => self.kicked_by(*to, Some(vcpu), driver, now),
             Event::Stopped(_) => {
                 let deadline = core.deadline(vcpu).filter(|at| *at <= now);
                 let running = matches!(core.state(vcpu), State::Running(_));
@@ -84,6 +79,13 @@ impl Stats {
             let resumed = resumed.filter(|resumed| *resumed >= granted);
             record(&mut self.grant_to_guest, resumed.map(|resumed| resumed.since(granted)));
         }
+    }
+
+    fn kicked_by(&mut self, vcpu: VcpuIndex, by: Option<VcpuIndex>, driver: &Driver, now: Nanos) {
+        self.kicked[vcpu.ix()] = Some(now);
+        let by = by.and_then(|kicker| driver.lines_of(kicker));
+        let released = by.and_then(|(lines, id)| lines.released_at(id, now));
+        record(&mut self.release_to_kick, released.map(|released| now.since(released)));
     }
 
     /// The core has decided.
