@@ -22,7 +22,8 @@ pub struct Handoff {
     pub claim: bool,
     /// A release kicks the next but one as well, so that it is awake in time.
     pub ahead: bool,
-    /// A kick that a release owes is sent with the CPU's next halt, in one exit. The CPU must take
+    /// If others queue behind it, a waiter gets its kick with the releaser's next halt, in one
+    /// exit: then that CPU halts at its next wait without spinning. It must take
     /// its next lock soon, or call [`settle`](crate::settle). Not together with
     /// [`Handoff::queue`], which makes halts rare: then kicks are sent at once.
     pub fuse: bool,

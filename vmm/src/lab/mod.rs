@@ -8,6 +8,7 @@ pub mod boot_bench;
 pub mod cell;
 pub mod compare;
 pub mod contender;
+pub mod handoffs;
 pub mod host;
 pub mod hyper_bench;
 pub mod interrupt;

@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, fmt::Write};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::si::ratio;
+use super::{handoffs, si::ratio};
 use crate::{
     lab::{
+        self, Comparison, Plan,
+        handoffs::Limit,
         host::HostFacts,
         hyper_bench::{Case, CaseRounds, HyperFigures, HyperPlan},
         raw::{Placement, RawKind},
@@ -158,8 +160,25 @@ fn contrasts(lines: &[Line]) -> Vec<Contrast> {
     all
 }
 
+/// What the comparison of handoffs gave, and its plan.
+pub type Handoffs<'a> = Option<(&'a Plan, &'a Comparison)>;
+
+/// What a handoff costs at the least, by the same rounds' medians.
+fn limit(lines: &[Line]) -> Option<Limit> {
+    let median = |case| lines.iter().find(|line| line.case == case).map(|line| line.median);
+    Some(Limit {
+        exit: median(Case::Exit(PvBackend::Vmm))?,
+        switch: median(Case::Raw(RawKind::Futex, Placement::SameCpu))?,
+    })
+}
+
 /// Everything as text.
-pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> String {
+pub fn table(
+    figures: &HyperFigures,
+    plan: &HyperPlan,
+    host: &HostFacts,
+    handed: Handoffs<'_>,
+) -> String {
     let lines: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
@@ -193,6 +212,10 @@ pub fn table(figures: &HyperFigures, plan: &HyperPlan, host: &HostFacts) -> Stri
     for contrast in contrasts(&lines) {
         let _ = writeln!(text, "{}", contrast.text());
     }
+    if let Some(((plan, comparison), limit)) = handed.zip(limit(&lines)) {
+        let reports = lab::handoffs::reports(plan, comparison);
+        text.push_str(&handoffs::text(&handoffs::lines(&reports, plan, limit), plan, limit));
+    }
     text
 }
 
@@ -208,6 +231,7 @@ struct Document<'a> {
     complete: bool,
     cases: Vec<Line>,
     contrasts: Vec<Contrast>,
+    handoffs: Vec<handoffs::Line>,
 }
 
 /// Everything as JSON.
@@ -215,8 +239,12 @@ pub fn json(
     figures: &HyperFigures,
     plan: &HyperPlan,
     host: &HostFacts,
+    handed: Handoffs<'_>,
 ) -> serde_json::Result<String> {
     let cases: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
+    let handoffs = handed.zip(limit(&cases)).map(|((plan, comparison), limit)| {
+        handoffs::lines(&lab::handoffs::reports(plan, comparison), plan, limit)
+    });
     let document = Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
@@ -226,6 +254,7 @@ pub fn json(
         seconds: plan.duration.as_secs_f64(),
         seed: plan.seed,
         complete: !figures.interrupted,
+        handoffs: handoffs.unwrap_or_default(),
         contrasts: contrasts(&cases),
         cases,
     };

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, Write},
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -19,15 +20,20 @@ use crate::{
     emulated::OutputMode,
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Interrupt,
+        Contender, Interrupt, LabError, LevelSamples, Observer,
+        compare::Run,
+        handoffs,
         host::HostFacts,
         hyper_bench::{self, Case, HyperPlan},
         plan::{Seconds, resolve_cpus},
     },
     report::hyper_bench as report,
-    units::{ByteSize, CpuList},
+    units::{ByteSize, CpuList, VcpuCount},
     vm::PvBackend,
 };
+
+/// How long each run of the second table is.
+const HANDOFF_RUN: Duration = Duration::from_millis(300);
 
 /// What an exit, a kick, a halt and the way from a kick to the kicked vCPU's first instruction
 /// cost, by backend, beside what waking a thread costs.
@@ -81,6 +87,23 @@ pub(super) fn run(args: &HyperBenchArgs) -> anyhow::Result<u8> {
     }
 }
 
+/// Says on stderr what it is at.
+struct Told(u32);
+
+impl Observer for Told {
+    fn started(&mut self, vcpus: VcpuCount, contender: &Contender, round: u32) {
+        eprintln!("round {} of {}: {vcpus} vCPUs, {contender}", round + 1, self.0);
+    }
+
+    fn finished(&mut self, _: VcpuCount, _: &Run) {}
+
+    fn level(&mut self, _: &LevelSamples) {}
+
+    fn repeated(&mut self, error: &LabError) {
+        eprintln!("note: repeated, as emulated CPUs kill guests now and then: {error}");
+    }
+}
+
 fn backends(args: &HyperBenchArgs, kind: KvmKind) -> Vec<PvBackend> {
     let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
     let can = |backend: &PvBackend| kind.runs_linux() || !backend.needs_ring_0();
@@ -108,13 +131,20 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
         eprintln!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name());
     };
     let figures = hyper_bench::run(&plan, &interrupt, &mut started)?;
+    let second = handoffs::plan(&plan.cpus, plan.rounds, HANDOFF_RUN, plan.seed, plan.repeats)?;
+    let compared = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
+        true => Some(handoffs::run(&second, &interrupt, &mut Told(plan.rounds))?),
+        false => None,
+    };
+    let handed = compared.as_ref().map(|comparison| (&second, comparison));
     // A closed stdout is no matter: the JSON may be what the user wants.
-    let _ = io::stdout().write_all(report::table(&figures, &plan, &host).as_bytes());
+    let _ = io::stdout().write_all(report::table(&figures, &plan, &host, handed).as_bytes());
     if let Some(file) = &args.json {
-        fs::write(file, report::json(&figures, &plan, &host)?)
+        fs::write(file, report::json(&figures, &plan, &host, handed)?)
             .with_context(|| format!("cannot write --json {}", file.display()))?;
     }
-    Ok(if figures.interrupted { INTERRUPTED } else { 0 })
+    let interrupted = figures.interrupted || compared.is_some_and(|its| its.interrupted);
+    Ok(if interrupted { INTERRUPTED } else { 0 })
 }
 
 fn emulated(args: &HyperBenchArgs) -> anyhow::Result<u8> {
