@@ -40,6 +40,7 @@ command xz xz-utils
 header gelf.h libelf-dev
 command cpio cpio
 command qemu-system-x86_64 qemu-system-x86
+command valgrind valgrind
 file /etc/ssl/certs/ca-certificates.crt ca-certificates
 LIST
 }

@@ -20,29 +20,33 @@ mod relay;
 mod suite;
 mod terminal;
 
-use std::{env, ffi::OsString, process::ExitCode};
+use std::{env, process::ExitCode};
 
 use libtest_mimic::Arguments;
 
 use host::Kvm;
+use outer::instructions;
 use relay::Relay;
 use suite::{Tally, Test, Verdict};
 
 fn main() -> ExitCode {
-    let result = match inside_arguments() {
-        Some(names) => relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS),
-        None => product::find().map(|()| run(&Arguments::from_args())),
+    let mut words = env::args_os().skip(1);
+    let result = match words.next() {
+        // The names of tests to run in the emulated host: this is there.
+        Some(first) if first == relay::ERRAND => {
+            let names: Vec<_> = words.collect();
+            relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS)
+        }
+        Some(first) if first == instructions::ERRAND => {
+            let arguments: Vec<_> = words.collect();
+            instructions::errand(&arguments).map(|()| ExitCode::SUCCESS)
+        }
+        _ => product::find().map(|()| run(&Arguments::from_args())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pvticket-tests: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-/// The names of tests to run in the emulated host, if this is there.
-fn inside_arguments() -> Option<Vec<OsString>> {
-    let mut words = env::args_os().skip(1);
-    words.next().filter(|first| first == relay::ERRAND).map(|_| words.collect())
 }
 
 fn run(arguments: &Arguments) -> ExitCode {

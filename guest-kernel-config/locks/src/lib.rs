@@ -34,6 +34,10 @@ pub use watch::{Place, Unwatched, Watch};
 
 /// What a lock needs from the machine it runs on.
 pub trait Pv {
+    /// May waiters halt? If not, PV locks are compiled to native ones: no call, no branch, no
+    /// locked release. All CPUs that take a lock must agree on it.
+    const ENABLED: bool = true;
+
     /// Tells the processor that this is a spin loop.
     fn spin_hint(&self);
 

@@ -18,7 +18,8 @@ impl NativeTicketLock {
         Self(TicketWord::new())
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
         cpu.watch.spinning(LockKey::of(self).address(), ticket);
         let mut looks = Looks::new(&cpu.watch);

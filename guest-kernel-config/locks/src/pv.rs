@@ -31,7 +31,7 @@ impl PvTicketLock {
         }
         // Clearing is the taker's work: the releaser may not touch the lock
         // after the release.
-        if head.flagged() {
+        if P::ENABLED && head.flagged() {
             let is_awaited = || cpu.waiters.find_aside(self.key(), cpu.id).is_some();
             self.0.clear_flag_if_alone(ticket, is_awaited);
         }
@@ -57,6 +57,9 @@ impl PvTicketLock {
                 }
                 cpu.pv.spin_hint();
             }
+            if !P::ENABLED {
+                continue;
+            }
             // With a threshold of zero only this looks at the head.
             if self.served(cpu, ticket) {
                 settle(cpu);
@@ -77,6 +80,9 @@ impl PvTicketLock {
         ticket: u16,
         halts: u32,
     ) -> u32 {
+        if !P::ENABLED {
+            return u32::MAX;
+        }
         let handoff = &cpu.handoff;
         // Who is owed a kick sleeps, and is before us if this is the same lock.
         if cpu.waiters.memory(cpu.id).is_owing() {
@@ -192,7 +198,7 @@ impl RawLock for PvTicketLock {
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         let mut aside = 0;
-        if cpu.handoff.queue != 0 && self.is_long(cpu, self.0.head()) {
+        if P::ENABLED && cpu.handoff.queue != 0 && self.is_long(cpu, self.0.head()) {
             aside = self.stand_aside(cpu);
         }
         cpu.watch.entering();
@@ -211,6 +217,11 @@ impl RawLock for PvTicketLock {
 
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        if !P::ENABLED {
+            self.0.release_plain();
+            cpu.watch.released();
+            return Released::default();
+        }
         let key = self.key();
         // Now or never: afterwards the lock may be freed memory.
         let looks = cpu.handoff.queue != 0 || cpu.handoff.fuse;
@@ -249,7 +260,8 @@ fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
 /// does anything else for long than take locks.
 #[inline]
 pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
-    if cpu.handoff.fuse
+    if P::ENABLED
+        && cpu.handoff.fuse
         && let Some(waiter) = cpu.waiters.memory(cpu.id).take_owed()
     {
         cpu.pv.unlock_kick(waiter);

@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod emulated;
+pub mod instructions;
 mod keys;
 mod reports;
 mod schedule;
@@ -13,8 +14,16 @@ use crate::suite::Test;
 
 /// Side by side.
 pub fn quick() -> Vec<Test> {
-    [bad_usage::TESTS, bad_image::TESTS, access::TESTS, tiny::TESTS, keys::TESTS, reports::TESTS]
-        .concat()
+    [
+        bad_usage::TESTS,
+        bad_image::TESTS,
+        access::TESTS,
+        tiny::TESTS,
+        keys::TESTS,
+        reports::TESTS,
+        instructions::TESTS,
+    ]
+    .concat()
 }
 
 /// One after the other: they measure.
