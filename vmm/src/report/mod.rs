@@ -1,6 +1,7 @@
 //! What people and programs read: tables, JSON, progress.
 
 pub mod boot_bench;
+pub mod columns;
 mod handoffs;
 pub mod hyper_bench;
 pub mod json;

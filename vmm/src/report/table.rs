@@ -2,14 +2,17 @@
 
 use std::fmt::Write;
 
-use super::si::{percent, ratio, si};
+use super::{
+    columns::Columns,
+    si::{percent, ratio, si},
+};
 use crate::{
     guest::handoff::HandoffSpec,
     lab::{
         Contender, LevelReport, Plan,
-        analysis::{Contrast, Row, ScheduleRow, Verdict},
+        analysis::{Contrast, Row, Verdict},
         host::HostFacts,
-        stats::{ENOUGH, Estimate, Fairness},
+        stats::{ENOUGH, Estimate},
     },
     sched::policy::Hits,
     vm::PvBackend,
@@ -29,68 +32,7 @@ pub struct Heading {
 /// Share of the CPUs' time in others' hands that is worth a word.
 const BUSY: f64 = 0.1;
 
-/// Which columns a table has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Columns {
-    /// The host's scheduler decides: what preemptions hit is not known.
-    Plain,
-    /// A schedule of ours does, and counts them.
-    Scheduled,
-}
-
-impl Columns {
-    /// The columns for a plan.
-    pub fn of(plan: &Plan) -> Self {
-        match plan.contenders.iter().all(|contender| contender.policy.is_host()) {
-            true => Columns::Plain,
-            false => Columns::Scheduled,
-        }
-    }
-
-    /// Width of the column of names.
-    const fn names(self) -> usize {
-        match self {
-            Columns::Plain => 9,
-            Columns::Scheduled => 26,
-        }
-    }
-
-    fn tail(self) -> String {
-        match self {
-            Columns::Plain => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
-            Columns::Scheduled => {
-                format!("{:>8}{:>8}{:>8}{:>6}", "LHP/s", "LWP/s", "wasted", "Jain")
-            }
-        }
-    }
-
-    fn tail_of(self, row: &Row) -> String {
-        let even = |pick: fn(&Fairness) -> f64, digits| {
-            row.fairness.map_or_else(dash, |fairness| format!("{:.*}", digits, pick(&fairness)))
-        };
-        let jain = even(|fairness| fairness.jain, 2);
-        match self {
-            Columns::Plain => format!(
-                "{:>8}{:>9}{jain:>6}",
-                row.slow.map_or_else(dash, percent),
-                even(|fairness| fairness.min_over_max, 3),
-            ),
-            Columns::Scheduled => {
-                let of = |text: fn(&ScheduleRow) -> String| {
-                    row.schedule.as_ref().map_or_else(dash, text)
-                };
-                format!(
-                    "{:>8}{:>8}{:>8}{jain:>6}",
-                    of(|schedule| si(schedule.lhp)),
-                    of(|schedule| si(schedule.lwp)),
-                    of(|schedule| percent(schedule.wasted)),
-                )
-            }
-        }
-    }
-}
-
-fn dash() -> String {
+pub(super) fn dash() -> String {
     "-".to_owned()
 }
 
@@ -164,9 +106,9 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
 fn title(report: &LevelReport, plan: &Plan, columns: Columns) -> String {
     let vcpus = report.vcpus.get();
     let machines = if plan.vms > 1 { format!("{} machines of ", plan.vms) } else { String::new() };
-    let place = match columns {
-        Columns::Plain => format!("CPU{} {}", plural(plan.cpus.cpus().len()), plan.cpus),
-        Columns::Scheduled => format!("{} slot{}", plan.slots, plural(plan.slots)),
+    let place = match columns.are_scheduled() {
+        false => format!("CPU{} {}", plural(plan.cpus.cpus().len()), plan.cpus),
+        true => format!("{} slot{}", plan.slots, plural(plan.slots)),
     };
     format!(
         "{machines}{vcpus} vCPU{} on {place}: {}{}",
@@ -281,7 +223,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        lab::stats::{Interval, Summary},
+        lab::{
+            analysis::ScheduleRow,
+            stats::{Fairness, Interval, Summary},
+        },
         sched::PolicySpec,
         units::{Nanos, VcpuCount},
     };
@@ -358,7 +303,7 @@ mod tests {
     fn rows_line_up_under_the_columns_within_110_characters() {
         let heading = heading(
             &Heading { work: "work".into(), method: "method".into(), host: facts() },
-            Columns::Plain,
+            Columns::of(&plan(&[PolicySpec::host()])),
         );
         assert!(heading.contains("note    others took 25.0 % of these CPUs"), "{heading}");
         let columns = heading.lines().last().unwrap();

@@ -13,9 +13,10 @@ use crate::{
     cli::{INTERRUPTED, schedule::RecordFile},
     lab::{Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
+        columns::Columns,
         json,
         progress::Progress,
-        table::{self, Columns, Heading},
+        table::{self, Heading},
     },
 };
 
@@ -46,9 +47,9 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
         true => String::new(),
         false => format!(" (after {} s of warm-up)", plan.warm_up.as_secs_f64()),
     };
-    let turns = match Columns::of(plan) {
-        Columns::Plain => String::new(),
-        Columns::Scheduled => format!("; turns of {}, seed {}", plan.slice, plan.seed),
+    let turns = match Columns::of(plan).are_scheduled() {
+        false => String::new(),
+        true => format!("; turns of {}, seed {}", plan.slice, plan.seed),
     };
     let method = format!(
         "{} runs of {} s each{warm_up}, alternating, each on fresh machines; CPU{} {}{turns}",
