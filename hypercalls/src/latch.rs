@@ -94,6 +94,19 @@ mod tests {
         assert_eq!(latch.park(), Park::Wait);
     }
 
+    /// What a vCPU that was reset finds in its latch is at worst one halt that returns at once.
+    #[test]
+    fn a_stale_kick_costs_one_halt_and_no_more() {
+        let latch = WakeLatch::new();
+        assert_eq!(latch.park(), Park::Wait);
+        latch.unpark();
+        assert_eq!(latch.kick(), Kick::LeftPending);
+        assert_eq!(latch.kick(), Kick::Coalesced);
+        assert_eq!(latch.park(), Park::Consumed);
+        assert_eq!(latch.park(), Park::Wait, "it is used up");
+        assert_eq!(latch.kick(), Kick::Wake, "and kicks arrive as before");
+    }
+
     #[test]
     fn kick_of_a_parked_owner_asks_for_a_wake() {
         let latch = WakeLatch::new();

@@ -104,4 +104,7 @@ pub trait RawLock {
 
     /// Gives the lock to the next in line. Only the holder may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
+
+    /// Returns when the lock was free at some moment since the call, without taking it.
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }

@@ -52,4 +52,8 @@ impl RawLock for NativeTicketLock {
         cpu.watch.released();
         Released::default()
     }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.0.wait_until_released(|| cpu.pv.spin_hint());
+    }
 }

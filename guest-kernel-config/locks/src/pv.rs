@@ -234,6 +234,10 @@ impl RawLock for PvTicketLock {
             Released::default()
         }
     }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.0.wait_until_released(|| cpu.pv.spin_hint());
+    }
 }
 
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one either way.

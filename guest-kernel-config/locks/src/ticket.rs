@@ -65,6 +65,16 @@ impl TicketWord {
         Head(self.head.load(Ordering::Acquire))
     }
 
+    /// Waits until the lock was free at some moment: until whoever holds it now has released it.
+    ///
+    /// Not until nobody queues: others that take the lock in turn may never leave it so.
+    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+        let first = self.head();
+        while self.queued(first) > 0 && self.head().ticket() == first.ticket() {
+            look_again();
+        }
+    }
+
     /// Releases with a plain add. Only for locks whose head nobody but the
     /// holder ever writes: a flag set in between would be lost.
     #[inline]
@@ -180,6 +190,32 @@ mod tests {
         word.take_ticket();
         word.set_flag();
         assert_eq!(word.queued(word.head()), 2);
+    }
+
+    #[test]
+    fn waiting_for_a_release_ends_though_the_queue_never_does() {
+        // Over the wrap: at each look the holder releases and another joins the queue.
+        let word = TicketWord::starting_at(0xfffc);
+        word.take_ticket();
+        word.take_ticket();
+        for _ in 0..5 {
+            let mut looks = 0;
+            word.wait_until_released(|| {
+                looks += 1;
+                assert!(looks < 10, "it waits for an empty queue");
+                word.take_ticket();
+                word.release_fetch();
+            });
+            assert_eq!(looks, 1);
+            assert!(word.queued(word.head()) == 2, "nobody ever saw the lock free");
+        }
+    }
+
+    #[test]
+    fn a_free_lock_is_not_waited_for() {
+        let word = TicketWord::starting_at(0xfffe);
+        word.set_flag();
+        word.wait_until_released(|| panic!("nobody holds it"));
     }
 
     #[test]

@@ -58,6 +58,8 @@ impl RawLock for Open {
     fn unlock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Released {
         Released::default()
     }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) {}
 }
 
 /// What a CPU is at, as its watcher was told.

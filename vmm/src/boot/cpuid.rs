@@ -19,9 +19,12 @@ pub struct CpuidSpec {
     /// The host has `KVM_CAP_TSC_DEADLINE_TIMER`: KVM keeps that bit out of its
     /// supported CPUID and leaves it to the irqchip's owner.
     pub tsc_deadline: bool,
+    /// HLT halts inside KVM, where a kick can find it. Without local APICs it exits, and nothing
+    /// that kicks a halted vCPU may be offered.
+    pub halts_in_kvm: bool,
     /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
     pub lock_hypercalls: bool,
-    /// Offer the doorbell of the contract (`--pv doorbell`).
+    /// Offer the doorbell of the contract (`--pv doorbell`), if HLT halts in KVM.
     pub doorbell: bool,
     /// Have the guest keep telemetry lines at [`layout::TELEMETRY`].
     pub telemetry: bool,
@@ -35,7 +38,7 @@ pub fn table(
 ) -> Vec<kvm_cpuid_entry2> {
     let mut table = supported.to_vec();
     features(&mut table, spec);
-    kvm_leaves(&mut table);
+    kvm_leaves(&mut table, spec);
     topology::set(&mut table, spec.vcpus, vcpu);
     contract_leaves(&mut table, spec);
     table
@@ -101,13 +104,16 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
 /// KVM's own features. Stock kernels read the kick from bit 7 and take PV queued
 /// spinlocks then; without it they take test-and-set, whatever else they are told.
 /// So the bit is set for every backend, and `nopvspin` is what turns PV off.
-fn kvm_leaves(table: &mut [kvm_cpuid_entry2]) {
+fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const FEATURES: u32 = 0x4000_0001;
     const PV_UNHALT: u32 = 1 << 7;
     /// "vCPUs are never preempted": makes Linux drop PV spinlocks.
     const HINTS_REALTIME: u32 = 1 << 0;
     if let Some(entry) = find(table, FEATURES) {
-        entry.eax |= PV_UNHALT;
+        entry.eax &= !PV_UNHALT;
+        if spec.halts_in_kvm {
+            entry.eax |= PV_UNHALT;
+        }
         entry.edx &= !HINTS_REALTIME;
     }
 }
@@ -116,7 +122,7 @@ fn kvm_leaves(table: &mut [kvm_cpuid_entry2]) {
 fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
     let [ebx, ecx, edx] = hypercalls::cpuid::signature_registers();
     let locks = if spec.lock_hypercalls { FEATURE_LOCK_HYPERCALLS } else { 0 };
-    let doorbell = if spec.doorbell { FEATURE_DOORBELL } else { 0 };
+    let doorbell = if spec.doorbell && spec.halts_in_kvm { FEATURE_DOORBELL } else { 0 };
     let base_port = u32::from(ports::DEFAULT_BASE);
     table.retain(|entry| entry.function != LEAF_BASE && entry.function != LEAF_FEATURES);
     table.push(leaf(LEAF_BASE, [LEAF_FEATURES, ebx, ecx, edx]));

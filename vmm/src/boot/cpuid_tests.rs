@@ -33,6 +33,7 @@ fn spec(vcpus: u32) -> CpuidSpec {
         vcpus: vcpus.try_into().unwrap(),
         tsc_deadline: true,
         lock_hypercalls: true,
+        halts_in_kvm: true,
         doorbell: false,
         telemetry: false,
     }
@@ -147,4 +148,17 @@ fn a_table_of_a_table_is_the_same_table() {
     assert_eq!(table(&once, &spec(4), VcpuId(3)), once);
     // Nothing is assumed to be there.
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
+}
+
+/// Row 14: a guest that is told of kicks for halted vCPUs must be able to halt.
+#[test]
+fn kicks_are_offered_only_where_hlt_halts_in_kvm() {
+    const FEATURES: u32 = 0x4000_0001;
+    const PV_UNHALT: u32 = 1 << 7;
+    for (halts_in_kvm, unhalt, doorbell) in [(true, PV_UNHALT, FEATURE_DOORBELL), (false, 0, 0)] {
+        let spec = CpuidSpec { halts_in_kvm, doorbell: true, ..spec(2) };
+        let table = table(&intel(), &spec, VcpuId(0));
+        assert_eq!(registers(&table, FEATURES, 0)[0] & PV_UNHALT, unhalt);
+        assert_eq!(registers(&table, LEAF_FEATURES, 0)[0] & FEATURE_DOORBELL, doorbell);
+    }
 }

@@ -336,11 +336,16 @@ fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
     core.handle(VcpuIndex(vcpu), event, Nanos(now), &Blind).to_vec()
 }
 
-fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
+/// Whose vCPUs have not started.
+fn new_core(policy: &str, vms: &[u32], slots: usize) -> Core {
     let setup = Setup { vms, slots, slice: SLICE, seed: 1, recording: None };
     let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
     let members: Vec<Member> = vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect();
-    let mut core = Core::new(&members, slots, policy, Log::new());
+    Core::new(&members, slots, policy, Log::new())
+}
+
+fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
+    let mut core = new_core(policy, vms, slots);
     (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
     core
 }
@@ -426,6 +431,18 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
         tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
         [Action::Grant(VcpuIndex(0), SlotId(0))]
     );
+}
+
+#[test]
+fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
+    let mut core = new_core("rr", &[0, 0], 1);
+    tell(&mut core, 1, Event::Started, 1);
+    tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 2);
+    assert_eq!(core.state(VcpuIndex(0)), State::New, "a kick starts nobody");
+    tell(&mut core, 1, Event::Exited, 3);
+    tell(&mut core, 0, Event::Started, 4);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 5);
+    assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)), "the kick was for this halt");
 }
 
 #[test]
