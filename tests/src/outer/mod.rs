@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod emulated;
+pub mod hypercalls;
 pub mod instructions;
 mod keys;
 mod reports;
@@ -28,7 +29,7 @@ pub fn quick() -> Vec<Test> {
 
 /// One after the other: they measure.
 pub fn schedules() -> Vec<Test> {
-    schedule::TESTS.to_vec()
+    [schedule::TESTS, hypercalls::TESTS].concat()
 }
 
 /// One after the other.

@@ -1,0 +1,52 @@
+//! The backends that halt in KVM, on payloads in ring 0.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{
+    files,
+    outer::hypercalls::{bench, case},
+    product::pvticket,
+    tests,
+};
+
+tests![doorbells_and_kvms_kicks_do_not_exit_to_us, payloads_take_locks_with_every_backend];
+
+fn doorbells_and_kvms_kicks_do_not_exit_to_us() -> anyhow::Result<()> {
+    let report = bench(&["--runs", "1", "--seconds", "0.1"])?;
+    for backend in ["doorbell", "kvm"] {
+        for what in ["kick -> run, same CPU", "kick -> run, other CPU", "kick of a running vCPU"] {
+            let case = case(&report, Some(backend), what)?;
+            let exits = case["user_exits"].as_f64().with_context(|| format!("{case}"))?;
+            let round_trips = case["samples"].as_f64().unwrap_or_default();
+            ensure!(round_trips > 10.0, "{case}");
+            // Each vCPU's last word is an exit, and so is a signal to end it.
+            ensure!(exits * round_trips < 8.0, "{backend}, {what}: too many exits: {case}");
+        }
+    }
+    let served = case(&report, Some("vmm"), "kick -> run, same CPU")?;
+    ensure!(served["user_exits"].as_f64() > Some(2.0), "the count of exits counts none: {served}");
+    Ok(())
+}
+
+fn payloads_take_locks_with_every_backend() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"])
+        .args(["--vcpus", "1x,2x,4x", "--seconds", "0.3", "--spin-threshold", "64"])
+        .args(["--pv-backends", "vmm,doorbell,kvm", "--json"])
+        .args([&file])
+        .limit(240)
+        .run()?
+        .exits(0)?;
+    let report: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    let levels = report["levels"].as_array().context("no levels")?;
+    ensure!(levels.len() == 3, "{report}");
+    for run in levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten()) {
+        ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
+        let each = run["operations"].as_array().into_iter().flatten();
+        let idle = each.filter(|count| count.as_u64() == Some(0)).count();
+        ensure!(run["backend"] == "off" || idle == 0, "{idle} vCPUs never took the lock: {run}");
+    }
+    Ok(())
+}

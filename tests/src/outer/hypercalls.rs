@@ -1,0 +1,118 @@
+//! What the hypercalls cost on this host, by `bench hypercalls`, and what cheaper handoffs do.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{files, host::need_kvm, product::pvticket, tests};
+
+tests![
+    a_handoff_is_a_wakeup_and_its_exits_and_no_sleep,
+    every_cheaper_handoff_keeps_the_lock_whole,
+    a_short_queue_needs_few_handoffs,
+    off_makes_no_calls,
+    settings_that_are_none_are_named,
+];
+
+/// `bench hypercalls` with these options; its JSON.
+pub fn bench(options: &[&str]) -> anyhow::Result<Value> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = pvticket(["bench", "hypercalls", "--host", "direct", "--json"])
+        .args([&file])
+        .args(options)
+        .run()?
+        .exits(0)?;
+    let text = fs::read(&file).with_context(|| ran.show())?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The case of this backend (none: raw) and these words.
+pub fn case<'a>(report: &'a Value, backend: Option<&str>, what: &str) -> anyhow::Result<&'a Value> {
+    let cases = report["cases"].as_array().into_iter().flatten();
+    let mut those =
+        cases.filter(|case| case["backend"].as_str() == backend && case["what"] == what);
+    those.next().with_context(|| format!("no case {what} of {backend:?}: {report}"))
+}
+
+fn p50(case: &Value) -> anyhow::Result<f64> {
+    case["p50"].as_f64().filter(|nanos| *nanos > 0.0).with_context(|| format!("no time: {case}"))
+}
+
+/// Row 17: once somebody slept for 100 us where he should have yielded. On one CPU a handoff is a
+/// wakeup and two exits; a sleep of any kind would be a multiple of that.
+fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
+    need_kvm()?;
+    let report = bench(&["--runs", "1", "--seconds", "0.1", "--pv-backends", "vmm"])?;
+    let futex = p50(case(&report, None, "futex handoff, same CPU")?)?;
+    let exit = p50(case(&report, Some("vmm"), "exit and entry")?)?;
+    let handoff = case(&report, Some("vmm"), "kick -> run, same CPU")?;
+    let least = futex + 2.0 * exit;
+    ensure!(p50(handoff)? < 3.0 * least, "a handoff is more than {least} ns: {handoff}");
+    ensure!(handoff["samples"].as_u64() > Some(50), "{handoff}");
+    // A kick and a halt each way.
+    let exits = handoff["user_exits"].as_f64().unwrap_or_default();
+    ensure!((3.0..5.0).contains(&exits), "{handoff}");
+    Ok(())
+}
+
+/// `compare` of the payload under `rr` at 2x with these handoffs: its runs.
+fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    pvticket(["compare", "--guest", "payload", "--runs", "1", "--seconds", "0.3", "--json"])
+        .args([&file])
+        .args(["--vcpus", vcpus, "--policy", "rr", "--handoff", handoffs])
+        .run()?
+        .exits(0)?;
+    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let levels = report["levels"].as_array().into_iter().flatten();
+    Ok(levels.flat_map(|level| level["runs"].as_array().cloned().unwrap_or_default()).collect())
+}
+
+fn acquisitions(run: &Value) -> u64 {
+    run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum()
+}
+
+fn every_cheaper_handoff_keeps_the_lock_whole() -> anyhow::Result<()> {
+    let handoffs = "far:2,adapt,claim,fuse,queue:1,queue:2,far:2+adapt+claim+fuse+queue:2";
+    let runs = compared(handoffs, "2x,4x")?;
+    ensure!(runs.len() == 2 * 8, "{} runs", runs.len());
+    for run in runs {
+        ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
+        let each = run["operations"].as_array().into_iter().flatten();
+        let idle = each.filter(|count| count.as_u64() == Some(0)).count();
+        ensure!(run["backend"] == "off" || idle == 0, "{idle} vCPUs never took the lock: {run}");
+    }
+    Ok(())
+}
+
+/// Counts, not times: with all in the queue nearly every acquisition is a halt and a kick.
+fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
+    let runs = compared("none,queue:2", "2x")?;
+    let halts_each = |handoff: &str| {
+        let run = runs.iter().find(|run| run["backend"] == "vmm" && run["handoff"] == handoff);
+        let run = run.with_context(|| format!("no run with {handoff}"))?;
+        let halts = run["halts"].as_f64().context("no halts")?;
+        anyhow::Ok(halts / acquisitions(run).max(1) as f64)
+    };
+    let (plain, queue) = (halts_each("none")?, halts_each("queue:2")?);
+    ensure!(plain > 0.1, "{plain} halts an acquisition: nothing was overcommitted");
+    ensure!(queue < plain / 10.0, "{queue} halts an acquisition, and {plain} without");
+    Ok(())
+}
+
+fn off_makes_no_calls() -> anyhow::Result<()> {
+    let ran = pvticket(["bench", "hypercalls", "--pv-backends", "off"]).run()?;
+    ran.fails(2, &["off makes no calls"])?.one_line(&["--pv-backends"]).map(drop)
+}
+
+fn settings_that_are_none_are_named() -> anyhow::Result<()> {
+    for words in ["fast", "queue:0", "far", "adapt+"] {
+        let ran = pvticket(["compare", "--handoff", words]).run()?;
+        ran.fails(2, &["--handoff"])?.one_line(&["queue:N"])?;
+    }
+    Ok(())
+}
