@@ -53,14 +53,14 @@ impl PvTicketLock {
                         memory.learn(cpu.spin_threshold, false);
                     }
                     settle(cpu);
-                    return Taken { slow: true, halts };
+                    return Taken { slow: true, halts, ticket };
                 }
                 cpu.pv.spin_hint();
             }
             // With a threshold of zero only this looks at the head.
             if self.served(cpu, ticket) {
                 settle(cpu);
-                return Taken { slow: true, halts };
+                return Taken { slow: true, halts, ticket };
             }
             if cpu.handoff.adapt {
                 memory.learn(cpu.spin_threshold, true);
@@ -199,7 +199,7 @@ impl RawLock for PvTicketLock {
         let ticket = self.0.take_ticket();
         let mut taken = if self.served(cpu, ticket) {
             settle(cpu);
-            Taken::default()
+            Taken { ticket, ..Taken::default() }
         } else {
             self.lock_slow(cpu, ticket)
         };
