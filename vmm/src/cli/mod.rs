@@ -6,6 +6,7 @@ mod compare;
 mod doctor;
 mod emulate;
 mod emulated_test;
+mod fault;
 mod host;
 mod inside;
 mod schedule;

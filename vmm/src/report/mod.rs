@@ -1,6 +1,7 @@
 //! What people and programs read: tables, JSON, progress.
 
 pub mod boot_bench;
+pub mod faults;
 pub mod json;
 mod peers;
 pub mod progress;

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::si::{percent, ratio, si};
+use super::{
+    faults::in_a_line,
+    si::{percent, ratio, si},
+};
 use crate::{
     guest::handoff::HandoffSpec,
     lab::{
@@ -147,6 +150,11 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
             let _ = writeln!(text, "  {}", aimed(&row.contender, hits));
         }
     }
+    for row in &report.rows {
+        if let Some(faults) = &row.faults {
+            let _ = writeln!(text, "  {}: {}", label(&row.contender), in_a_line(faults));
+        }
+    }
     for contrast in &report.contrasts {
         let _ = writeln!(text, "  {}", ratios(contrast));
         let _ = writeln!(text, "  => {}", conclusion(contrast));
@@ -157,6 +165,9 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
             "  BROKEN: mutual exclusion failed {} times; the figures mean nothing",
             report.violations()
         );
+    }
+    if report.disorder() > 0 {
+        let _ = writeln!(text, "  BROKEN: {} tickets were served out of order", report.disorder());
     }
     text
 }
@@ -299,6 +310,8 @@ mod tests {
             fairness: Some(Fairness { min_over_max: 0.5, jain: 0.987 }),
             schedule: None,
             violations: 0,
+            disorder: 0,
+            faults: None,
         }
     }
 
@@ -325,6 +338,7 @@ mod tests {
             record: false,
             seed: 1,
             repeats: 0,
+            faults: None,
         }
     }
 

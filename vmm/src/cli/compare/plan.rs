@@ -85,6 +85,7 @@ impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
         args.schedule.check()?;
         let backends = backends(&args)?;
+        args.faults.check(&backends[1..], "--pv-backends")?;
         let needs_ring_0 = backends.iter().any(|its| its.transport() != Transport::Ports);
         let class = match args.guest {
             Guest::Payload if !needs_ring_0 => GuestClass::Payload,
@@ -136,6 +137,7 @@ impl Resolved {
             record: schedule.record.is_some(),
             seed: schedule.seed,
             repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
+            faults: self.args.faults.spec()?,
         })
     }
 }

@@ -68,6 +68,8 @@ fn machine(cpus: &CpuList) -> MachineSpec {
         affinity: Some(cpus.clone()),
         preempt_count: None,
         kvm_stats: false,
+        faults: None,
+        watched: false,
     }
 }
 
