@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod emulated;
+mod faults;
 mod keys;
 mod reports;
 mod schedule;
@@ -19,7 +20,7 @@ pub fn quick() -> Vec<Test> {
 
 /// One after the other: they measure.
 pub fn schedules() -> Vec<Test> {
-    schedule::TESTS.to_vec()
+    [schedule::TESTS, faults::TESTS].concat()
 }
 
 /// One after the other.

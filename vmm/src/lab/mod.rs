@@ -15,6 +15,7 @@ mod machines;
 pub mod payload_cell;
 pub mod plan;
 pub mod sched_bench;
+pub mod soak;
 pub mod stats;
 
 pub use analysis::LevelReport;
