@@ -177,7 +177,7 @@ mod tests {
         let letter = |n: u32| Letter {
             due: Nanos(n.into()),
             target: VcpuId(n % 128),
-            via: if n % 2 == 0 { Via::Latch } else { Via::Doorbell },
+            via: if n.is_multiple_of(2) { Via::Latch } else { Via::Doorbell },
         };
         for round in 0..3 {
             for n in 0..ROOM {

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     clock::Moment,
-    kvm::stats::Blocking,
+    kvm::{host::is_emulated, stats::Blocking},
     sched::{Lines, event::Doing},
     units::{Nanos, VcpuCount, VcpuId},
     vcpu::{
@@ -29,7 +29,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 const STACK_BYTES: usize = 128 << 10;
 
 /// How long a halted waiter may be served before its kick is given up. Where a schedule of ours
-/// decides who runs, it says who could not kick yet; of the host's nothing is known.
+/// decides who runs, it says who could not kick yet; of the host's nothing is known, nor of what
+/// carries emulated CPUs.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
 /// How long all may halt.
@@ -38,7 +39,7 @@ const ALL: Nanos = Nanos::millis(2000);
 /// How long to wait before somebody is said to wait for ever.
 pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patience {
     let late = faults.map_or(Nanos::ZERO, |faults| faults.longest());
-    let served = if is_scheduled { SERVED } else { SERVED_ON_HOST };
+    let served = if is_scheduled && !is_emulated() { SERVED } else { SERVED_ON_HOST };
     Patience { served: served.after(late), all: ALL.after(late) }
 }
 
