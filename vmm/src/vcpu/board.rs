@@ -136,7 +136,7 @@ impl Board {
         for (id, ring) in (0..).map(VcpuId).zip(&self.rings) {
             self.began.write(&mut text, &id, ring);
         }
-        if self.faults.is_some() {
+        if !self.late.is_empty() {
             self.began.write(&mut text, &"late kicks", &self.late);
         }
         text

@@ -169,6 +169,11 @@ impl Ring {
         self.written.store(written.wrapping_add(1), Release);
     }
 
+    /// Has nothing happened yet?
+    pub fn is_empty(&self) -> bool {
+        self.written.load(Relaxed) == 0
+    }
+
     /// Anyone: what it holds, newest last, with the readings of the time stamp counter. What is
     /// written over meanwhile is left out.
     fn read(&self) -> Vec<(u64, Event)> {
