@@ -6,7 +6,7 @@ GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test bench build kernel kernel-stock host busybox setup header lint deny clean help
+.PHONY: run test bench soak build kernel kernel-stock host busybox setup header lint deny clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ test: lint build kernel host busybox ## Run every check and test
 bench: build kernel host busybox ## Measure boot time, memory, the cost of an exit, and schedules
 	@$(PVTICKET) bench boot
 	@$(PVTICKET) bench sched
+
+soak: build ## Take a lock 10^9 times while kicks and halts go wrong, checking that it keeps its promises
+	@$(PVTICKET) soak $(SOAK_ARGS)
 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --quiet --release --package pvticket

@@ -141,6 +141,9 @@ pub struct Slot {
     pub kicks: AtomicU64,
     /// Times the check of mutual exclusion failed. Anything but zero is a bug.
     pub violations: AtomicU64,
+    /// Times its ticket was not the one after the last that was served. Anything but zero is a
+    /// bug of a lock that is first in, first out.
+    pub disorder: AtomicU64,
 }
 
 /// A flag or count that many read and one side writes, alone in its line.

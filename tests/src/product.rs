@@ -92,6 +92,11 @@ impl Boot {
         self.option("--policy", policy)
     }
 
+    /// `--fault`.
+    pub fn fault(self, faults: &str) -> Self {
+        self.option("--fault", faults)
+    }
+
     /// `--slots`.
     pub fn slots(self, count: u32) -> Self {
         self.option("--slots", count.to_string())

@@ -11,6 +11,11 @@ impl SplitMix64 {
         Self(seed)
     }
 
+    /// What [`SplitMix64::new`] goes on from.
+    pub const fn state(&self) -> u64 {
+        self.0
+    }
+
     /// The next 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -16,6 +16,16 @@ impl fmt::Display for VcpuId {
     }
 }
 
+/// A ticket as the guest wrote it when it halted for it: any value may come.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket(pub u32);
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A guest-physical address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gpa(pub u64);

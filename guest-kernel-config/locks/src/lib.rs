@@ -27,7 +27,7 @@ mod watch;
 pub use handoff::Handoff;
 pub use native::NativeTicketLock;
 pub use pv::{PvTicketLock, settle};
-pub use section::{Section, Violation, increment};
+pub use section::{Disorder, Section, Violation, increment};
 pub use sync::MAX_CPUS;
 pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
@@ -88,6 +88,8 @@ pub struct Taken {
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
+    /// The ticket that was served.
+    pub ticket: u16,
 }
 
 /// How a release went.

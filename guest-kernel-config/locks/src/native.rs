@@ -43,7 +43,7 @@ impl RawLock for NativeTicketLock {
             self.spin(cpu, ticket);
         }
         cpu.watch.taken(LockKey::of(self).address(), ticket);
-        Taken { slow, halts: 0 }
+        Taken { slow, halts: 0, ticket }
     }
 
     #[inline]

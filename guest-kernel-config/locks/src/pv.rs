@@ -53,7 +53,7 @@ impl PvTicketLock {
                         memory.learn(cpu.spin_threshold, false);
                     }
                     settle(cpu);
-                    return Taken { slow: true, halts };
+                    return Taken { slow: true, halts, ticket };
                 }
                 cpu.pv.spin_hint();
             }
@@ -63,7 +63,7 @@ impl PvTicketLock {
             // With a threshold of zero only this looks at the head.
             if self.served(cpu, ticket) {
                 settle(cpu);
-                return Taken { slow: true, halts };
+                return Taken { slow: true, halts, ticket };
             }
             if cpu.handoff.adapt {
                 memory.learn(cpu.spin_threshold, true);
@@ -205,7 +205,7 @@ impl RawLock for PvTicketLock {
         let ticket = self.0.take_ticket();
         let mut taken = if self.served(cpu, ticket) {
             settle(cpu);
-            Taken::default()
+            Taken { ticket, ..Taken::default() }
         } else {
             self.lock_slow(cpu, ticket)
         };

@@ -1,26 +1,53 @@
 //! A critical section that notices company.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU16, AtomicU64, Ordering};
+use crate::ticket::INC;
 
 /// Two CPUs were in a [`Section`] at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
+/// A ticket was served that was not the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disorder;
+
 /// Work to do under a lock. It keeps no lock of its own and uses loads and
 /// stores only, no atomic read-modify-write, so a second CPU inside is seen: by
 /// the owner's mark, and by increments that get lost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Section {
     counter: AtomicU64,
     /// Zero, or one more than the id of the CPU inside.
     owner: AtomicU64,
+    /// The ticket of who was inside last.
+    last: AtomicU16,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Section {
     /// A section nobody is in.
     pub const fn new() -> Self {
-        Self { counter: AtomicU64::new(0), owner: AtomicU64::new(0) }
+        Self {
+            counter: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
+            // A lock's first ticket is zero.
+            last: AtomicU16::new(INC.wrapping_neg()),
+        }
+    }
+
+    /// Under the lock whose ticket this is, and no other: is it the next one? A queue that is
+    /// first in, first out serves them without gaps.
+    #[inline]
+    pub fn follows(&self, ticket: u16) -> Result<(), Disorder> {
+        let last = self.last.load(Ordering::Relaxed);
+        self.last.store(ticket, Ordering::Relaxed);
+        if ticket == last.wrapping_add(INC) { Ok(()) } else { Err(Disorder) }
     }
 
     /// Adds one to the shared counter `increments` times.
@@ -60,6 +87,17 @@ mod tests {
         assert_eq!(section.run(7, 0), Ok(()));
         assert_eq!(section.run(1, 5), Ok(()));
         assert_eq!(section.counter.load(Ordering::Relaxed), 55);
+    }
+
+    #[test]
+    fn tickets_follow_each_other_over_the_wrap() {
+        let section = Section::new();
+        assert_eq!([0, 2, 4].map(|ticket| section.follows(ticket)), [Ok(()); 3]);
+        assert_eq!(section.follows(8), Err(Disorder), "6 was passed over");
+        assert_eq!(section.follows(6), Err(Disorder));
+        assert_eq!(section.follows(8), Ok(()), "each is told once");
+        let wraps = Section { last: AtomicU16::new(0xfffe), ..Section::new() };
+        assert_eq!([0, 2].map(|ticket| wraps.follows(ticket)), [Ok(()); 2]);
     }
 
     #[test]

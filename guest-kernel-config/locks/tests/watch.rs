@@ -201,7 +201,7 @@ const TAKES: [(usize, Step); 1] = [(1, Step::Taken(2))];
 fn alone<L: RawLock + Default>() {
     let stage = Stage::<L>::new(0, 1);
     for ticket in [0, 2] {
-        assert_eq!(stage.lock(5), Taken::default());
+        assert_eq!(stage.lock(5), Taken { ticket, ..Taken::default() });
         stage.unlock(5);
         let steps = [(5, Entering), (5, Step::Taken(ticket)), (5, Released)];
         assert_eq!(stage.steps.take(), steps);

@@ -112,11 +112,13 @@ fn contend<L: RawLock, W: Report + Copy>(vcpu: &Vcpu, lock: &L, watch: W) {
     let critical = vcpu.param(|params| &params.critical);
     let think = vcpu.param(|params| &params.think);
     let private = Line(AtomicU64::new(0));
-    let (mut operations, mut slow, mut halts, mut kicks, mut violations) = (0, 0, 0, 0, 0);
+    let (mut operations, mut slow, mut halts, mut kicks) = (0, 0, 0, 0);
+    let (mut violations, mut disorder) = (0, 0);
     vcpu.wait_for_go();
     while !vcpu.stopped() {
         let taken = lock.lock(&cpu);
         cpu.watch.critical();
+        let in_turn = SECTION.follows(taken.ticket);
         let alone = SECTION.run(cpu.id, critical);
         let released = lock.unlock(&cpu);
 
@@ -135,6 +137,10 @@ fn contend<L: RawLock, W: Report + Copy>(vcpu: &Vcpu, lock: &L, watch: W) {
         if alone.is_err() {
             violations += 1;
             vcpu.publish(|slot| &slot.violations, violations);
+        }
+        if in_turn.is_err() {
+            disorder += 1;
+            vcpu.publish(|slot| &slot.disorder, disorder);
         }
         if think > SHORT_THINK || cpu.watch.shall_yield() {
             settle(&cpu);

@@ -2,6 +2,7 @@
 
 mod command;
 mod ends;
+mod faults;
 mod hypercalls;
 mod initrd;
 mod locks;
@@ -20,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         locks::TESTS,
         schedule::TESTS,
         hypercalls::TESTS,
+        faults::TESTS,
         ends::TESTS,
         initrd::TESTS,
         shell::TESTS,

@@ -44,7 +44,7 @@ fn memory_that_is_no_size() -> anyhow::Result<()> {
 }
 
 fn unknown_backend() -> anyhow::Result<()> {
-    refused(&["boot", "--pv", "xen", "--", "true"], &["'xen'", "vmm, kvm or off"])
+    refused(&["boot", "--pv", "xen", "--", "true"], &["'xen'", "vmm, doorbell, kvm or off"])
 }
 
 fn unknown_host() -> anyhow::Result<()> {

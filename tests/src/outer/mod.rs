@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod emulated;
+mod faults;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
@@ -29,7 +30,7 @@ pub fn quick() -> Vec<Test> {
 
 /// One after the other: they measure.
 pub fn schedules() -> Vec<Test> {
-    [schedule::TESTS, hypercalls::TESTS].concat()
+    [schedule::TESTS, hypercalls::TESTS, faults::TESTS].concat()
 }
 
 /// One after the other.

@@ -9,6 +9,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use super::{
+    fault::FaultArgs,
     host::{HostMode, Place},
     schedule::ScheduleArgs,
 };
@@ -57,6 +58,9 @@ pub struct BootArgs {
 
     #[command(flatten)]
     schedule: ScheduleArgs,
+
+    #[command(flatten)]
+    faults: FaultArgs,
 
     /// Print the resolved machine and stop
     #[arg(long)]

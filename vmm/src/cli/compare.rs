@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::{
+    fault::FaultArgs,
     host::{HostMode, Place},
     schedule::ScheduleArgs,
 };
@@ -90,6 +91,9 @@ pub struct CompareArgs {
 
     #[command(flatten)]
     schedule: ScheduleArgs,
+
+    #[command(flatten)]
+    faults: FaultArgs,
 }
 
 /// Kinds of guests that can be compared.

@@ -6,9 +6,11 @@ mod compare;
 mod doctor;
 mod emulate;
 mod emulated_test;
+mod fault;
 mod host;
 mod inside;
 mod schedule;
+mod soak;
 mod terminal;
 mod tiny;
 
@@ -39,6 +41,7 @@ struct Cli {
 enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
+    Soak(soak::SoakArgs),
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Soak(args) => soak::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),

@@ -45,6 +45,8 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         pinned: false,
         preempt_count: None,
         kvm_stats: false,
+        faults: None,
+        watched: false,
     };
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };

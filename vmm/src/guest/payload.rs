@@ -86,6 +86,8 @@ pub struct SlotFigures {
     pub kicks: u64,
     /// Failures of mutual exclusion.
     pub violations: u64,
+    /// Tickets that were served out of order.
+    pub disorder: u64,
 }
 
 /// The [`Shared`] block of a machine, by atomic accesses at its fields' offsets.
@@ -155,6 +157,7 @@ impl<'a> SharedView<'a> {
             halts: self.load(slot + offset_of!(Slot, halts))?,
             kicks: self.load(slot + offset_of!(Slot, kicks))?,
             violations: self.load(slot + offset_of!(Slot, violations))?,
+            disorder: self.load(slot + offset_of!(Slot, disorder))?,
         })
     }
 

@@ -8,6 +8,7 @@ use super::{
     stats::{self, Estimate, Fairness, Summary},
 };
 use crate::{
+    machine::counters::FaultCounts,
     sched::{policy::Hits, truth::Totals},
     units::VcpuCount,
 };
@@ -32,6 +33,10 @@ pub struct Row {
     pub schedule: Option<ScheduleRow>,
     /// Failures of mutual exclusion, in all runs.
     pub violations: u64,
+    /// Tickets served out of order, in all runs.
+    pub disorder: u64,
+    /// What went wrong on purpose in all runs, if anything was to.
+    pub faults: Option<FaultCounts>,
 }
 
 /// A schedule's figures over all runs.
@@ -124,6 +129,11 @@ impl LevelReport {
         }
     }
 
+    /// Tickets served out of order.
+    pub fn disorder(&self) -> u64 {
+        self.rows.iter().map(|row| row.disorder).sum()
+    }
+
     /// Failures of mutual exclusion.
     pub fn violations(&self) -> u64 {
         self.rows.iter().map(|row| row.violations).sum()
@@ -148,6 +158,11 @@ fn row(plan: &Plan, samples: &LevelSamples, contender: &Contender) -> Option<Row
         fairness: median_fairness(of()),
         schedule: schedule_row(of(), plan.slots as f64 * seconds, seconds),
         violations: total(|sample| sample.violations),
+        disorder: total(|sample| sample.disorder),
+        faults: of().filter_map(|sample| sample.faults).reduce(|mut all, its| {
+            all += its;
+            all
+        }),
     })
 }
 
@@ -251,6 +266,7 @@ mod tests {
             record: false,
             seed: 1,
             repeats: 0,
+            faults: None,
         }
     }
 

@@ -8,10 +8,13 @@ use thiserror::Error;
 use super::Interrupt;
 use crate::{
     guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
-    machine::counters::Counts,
+    machine::counters::{Counts, FaultCounts},
     sched::{SchedReport, ScheduleSpec, truth::Totals},
     units::{CpuList, VcpuCount},
-    vcpu::End,
+    vcpu::{
+        Cause, End, Failure, Trace,
+        fault::{FaultPlan, FaultSpec},
+    },
     vm::{PvBackend, VmError},
 };
 
@@ -30,6 +33,8 @@ pub struct RunSpec<'a> {
     pub handoff: HandoffSpec,
     /// Who decides when they run.
     pub schedule: ScheduleSpec,
+    /// What goes wrong on purpose, by the schedule's seed.
+    pub faults: Option<FaultSpec>,
     /// How long they contend before the measurement.
     pub warm_up: Duration,
     /// How long to measure.
@@ -51,10 +56,14 @@ pub struct Sample {
     pub kicks: u64,
     /// Failures of mutual exclusion since the start; anything but zero is a bug.
     pub violations: u64,
+    /// Tickets served out of order since the start, if the guest looks; anything but zero is a bug.
+    pub disorder: u64,
     /// The VMM's own counts, summed over the vCPUs, from the machine's start.
     pub vmm: Counts,
     /// What the schedule did while it was measured, if it was not the host's.
     pub schedule: Option<Scheduled>,
+    /// What went wrong on purpose, from the machine's start, if anything was to.
+    pub faults: Option<FaultCounts>,
 }
 
 /// A schedule's account.
@@ -86,6 +95,11 @@ impl Sample {
         self.halts += other.halts;
         self.kicks += other.kicks;
         self.violations += other.violations;
+        self.disorder += other.disorder;
+        self.faults = self.faults.zip(other.faults).map(|(mut all, its)| {
+            all += its;
+            all
+        });
         self.vmm += other.vmm;
         self
     }
@@ -111,6 +125,9 @@ pub enum CellError {
     /// The machine ended before the measurement did.
     #[error("the guest ended early: {0}")]
     EndedEarly(String),
+    /// Somebody in it waited for ever.
+    #[error("{0}")]
+    Stuck(String, Trace),
     /// The guest's initrd.
     #[error(transparent)]
     Initrd(#[from] InitrdError),
@@ -146,9 +163,33 @@ pub trait Cell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError>;
 }
 
+impl RunSpec<'_> {
+    /// The faults of its machines: native locks make no calls that could go wrong.
+    pub(super) fn fault_plan(&self) -> Option<FaultPlan> {
+        let faults = self.faults.filter(|_| self.backend != PvBackend::Off);
+        faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed })
+    }
+
+    /// Shall the guests say what they do with locks? A schedule and a watch over faults want to
+    /// know. Native guests then say it too, so that both bear the same.
+    pub(super) fn has_telemetry(&self) -> bool {
+        !self.schedule.policy.is_host() || self.faults.is_some()
+    }
+}
+
+/// A machine has ended that should not have.
+pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
+    match end {
+        End::Failed(failure @ Failure { cause: Cause::Stuck(_, trace), .. }) => {
+            CellError::Stuck(failure.to_string(), trace.clone())
+        }
+        _ => CellError::EndedEarly(early(end, messages)),
+    }
+}
+
 /// How a machine ended that should not have, and the guest's word on it: what it
 /// says of a panic, whose last lines say nothing, or its last line.
-pub(super) fn early(end: &End, messages: &str) -> String {
+fn early(end: &End, messages: &str) -> String {
     let how = match end {
         End::Exit(status) => format!("the benchmark gave exit status {status}"),
         End::Done(status) => format!("a vCPU gave status {status}"),
@@ -177,8 +218,10 @@ mod tests {
             halts: 0,
             kicks: 0,
             violations: 0,
+            disorder: 0,
             vmm: Counts::default(),
             schedule: None,
+            faults: None,
         };
         assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
         sample.seconds = 0.0;

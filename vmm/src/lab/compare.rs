@@ -161,10 +161,11 @@ impl Lab<'_> {
         observer: &mut dyn Observer,
         repeated: &mut u32,
     ) -> Result<Sample, LabError> {
-        let Plan { ref cpus, vms, warm_up, duration, .. } = *self.plan;
+        let Plan { ref cpus, vms, warm_up, duration, faults, .. } = *self.plan;
         let &Contender { backend, handoff, ref policy } = contender;
         let schedule = self.plan.schedule(policy);
-        let spec = RunSpec { vcpus, vms, cpus, backend, handoff, schedule, warm_up, duration };
+        let spec =
+            RunSpec { vcpus, vms, cpus, backend, handoff, schedule, faults, warm_up, duration };
         loop {
             let source = match self.cell.run(&spec, self.interrupt) {
                 Ok(sample) => return Ok(sample),
@@ -201,8 +202,10 @@ pub(super) mod tests {
             halts: 0,
             kicks: 0,
             violations: 0,
+            disorder: 0,
             vmm: Counts::default(),
             schedule: None,
+            faults: None,
         }
     }
 
@@ -259,6 +262,7 @@ pub(super) mod tests {
             record: false,
             seed: 0,
             repeats: 0,
+            faults: None,
         }
     }
 

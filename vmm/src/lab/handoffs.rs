@@ -59,6 +59,7 @@ pub fn plan(
         record: false,
         seed,
         repeats,
+        faults: None,
     })
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample, Scheduled, early},
+    cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
     machines::{Machines, affinity},
 };
 use crate::{
@@ -81,11 +81,13 @@ impl LinuxCell {
                 ),
             },
             pv: run.backend,
-            telemetry: !run.schedule.policy.is_host(),
+            telemetry: run.has_telemetry(),
             affinity: affinity(run),
             pinned: false,
             preempt_count: None,
             kvm_stats: false,
+            faults: run.fault_plan(),
+            watched: run.backend != PvBackend::Off,
         })
     }
 
@@ -110,10 +112,11 @@ impl Cell for LinuxCell {
         let outputs: Vec<Outputs> = (0..run.vms).map(|_| Outputs::default()).collect();
         let machines = Machines::start(run, &spec, |vm| outputs[vm].console(interrupt))?;
         let deadline = Instant::now() + run.duration + PATIENCE;
-        while !machines.have_all_ended() && Instant::now() < deadline && !interrupt.raised() {
+        let is_over = || machines.have_all_ended() || machines.has_one_failed();
+        while !is_over() && Instant::now() < deadline && !interrupt.raised() {
             thread::sleep(LOOK_EVERY);
         }
-        let in_time = machines.have_all_ended();
+        let in_time = is_over();
         let (reports, schedule) = machines.stop()?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
@@ -155,7 +158,7 @@ impl Outputs {
     fn sample(&self, backend: PvBackend, report: &Report) -> Result<Sample, CellError> {
         match &report.end {
             End::Exit(0) => Outcome::parse(&self.stdout.text())?.sample(backend, report),
-            end => Err(CellError::EndedEarly(early(end, &self.messages.text()))),
+            end => Err(ended_early(end, &self.messages.text())),
         }
     }
 }
@@ -228,8 +231,11 @@ impl Outcome {
             halts: stats.halted_irq_off + stats.halted_irq_on,
             kicks: stats.kicked,
             violations: violations.unwrap_or(0),
+            // The kernel's benchmark does not look.
+            disorder: 0,
             vmm: report.total(),
             schedule: None,
+            faults: report.faults,
         })
     }
 }
@@ -256,6 +262,7 @@ mod tests {
             at_counters_read: None,
             kvm: BTreeMap::new(),
             misuse: None,
+            faults: None,
         }
     }
 

@@ -1,13 +1,20 @@
 //! The machines of one run: one or several alike, under one schedule.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread, time::Duration};
 
-use super::cell::{CellError, RunSpec};
+use super::{
+    Interrupt,
+    cell::{CellError, RunSpec},
+};
 use crate::{
+    machine::counters::FaultCounts,
     sched::{Driver, SchedReport, truth::Totals},
     units::CpuList,
     vm::{Console, MachineSpec, Report, Running, Vm},
 };
+
+/// Between two looks at those who may wait for ever.
+const DOUBT: Duration = Duration::from_millis(20);
 
 /// Machines at work.
 #[derive(Debug)]
@@ -41,6 +48,32 @@ impl Machines {
     /// Has one of them ended by itself?
     pub(super) fn has_one_ended(&self) -> bool {
         self.running.iter().any(Running::has_ended)
+    }
+
+    /// Has one of them failed?
+    pub(super) fn has_one_failed(&self) -> bool {
+        self.running.iter().any(Running::has_failed)
+    }
+
+    /// Waits until it is known of everybody who halts now that he does not wait for ever, or a
+    /// machine has ended for it: a run is not well because it was over sooner.
+    pub(super) fn outwait_doubts(&self, interrupt: &Interrupt) {
+        let watchdogs = self.running.iter().filter_map(Running::watchdog);
+        let looks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.look())).collect();
+        for (watchdog, then) in looks {
+            while watchdog.doubts(then) && !self.has_one_ended() && !interrupt.raised() {
+                thread::sleep(DOUBT);
+            }
+        }
+    }
+
+    /// What went wrong on purpose so far, if anything is to.
+    pub(super) fn fault_counts(&self) -> Option<FaultCounts> {
+        let counts = self.running.iter().filter_map(Running::fault_counts);
+        counts.reduce(|mut all, its| {
+            all += its;
+            all
+        })
     }
 
     /// Have all of them?

@@ -18,6 +18,7 @@ pub mod payload_cell;
 pub mod plan;
 pub mod raw;
 pub mod sched_bench;
+pub mod soak;
 pub mod stats;
 
 pub use analysis::LevelReport;

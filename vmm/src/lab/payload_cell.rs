@@ -9,7 +9,7 @@ use hypercalls::payload::{LockKind, MEMORY};
 
 use super::{
     Interrupt,
-    cell::{Cell, CellError, RunSpec, Sample, Scheduled, early},
+    cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
     machines::{Machines, affinity},
 };
 use crate::{
@@ -27,6 +27,9 @@ const ARRIVAL: Duration = Duration::from_secs(30);
 
 /// Between two looks whether all have arrived.
 const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
+
+/// Between two looks whether a machine has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The lock workload of the payload: in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy)]
@@ -59,11 +62,13 @@ impl PayloadCell {
             memory: ByteSize(MEMORY),
             guest: GuestSpec::Payload(payload),
             pv: run.backend,
-            telemetry: !run.schedule.policy.is_host(),
+            telemetry: run.has_telemetry(),
             affinity: affinity(run),
             pinned: false,
             preempt_count: None,
             kvm_stats: false,
+            faults: run.fault_plan(),
+            watched: run.backend != PvBackend::Off,
         }
     }
 }
@@ -78,8 +83,9 @@ impl Cell for PayloadCell {
         let (reports, schedule) = machines.stop()?;
         if ended {
             let found = reports.iter().find(|report| !matches!(report.end, End::Stopped));
-            return Err(CellError::EndedEarly(
-                found.map_or_else(String::new, |report| early(&report.end, "")),
+            return Err(found.map_or_else(
+                || CellError::EndedEarly(String::new()),
+                |report| ended_early(&report.end, ""),
             ));
         }
         let (mut sample, measured) = sample?;
@@ -106,12 +112,14 @@ fn measure(
         wait_for_all(machines, shared, run, interrupt)?;
     }
     shared.iter().try_for_each(SharedView::go)?;
-    pause(run.warm_up, interrupt)?;
+    pause(machines, run.warm_up, interrupt)?;
     let (start, before, totals) = (Instant::now(), read()?, machines.totals());
-    pause(run.duration, interrupt)?;
+    pause(machines, run.duration, interrupt)?;
     let (end, after, measured) = (Instant::now(), read()?, machines.totals() - totals);
     let mut vmm = Counts::default();
     machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
+    let faults = machines.fault_counts();
+    machines.outwait_doubts(interrupt);
     shared.iter().try_for_each(SharedView::stop)?;
     let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
         before.iter().zip(&after).map(|(before, after)| figure(after) - figure(before)).collect()
@@ -124,17 +132,23 @@ fn measure(
         halts: total(|slot| slot.halts),
         kicks: total(|slot| slot.kicks),
         violations: after.iter().map(|slot| slot.violations).sum(),
+        disorder: after.iter().map(|slot| slot.disorder).sum(),
         vmm,
         schedule: None,
+        faults,
     };
     Ok((sample, measured))
 }
 
-fn pause(duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
-    match interrupt.sleep_until(Instant::now() + duration) {
-        true => Ok(()),
-        false => Err(CellError::Interrupted),
+/// So long, or until a machine has ended.
+fn pause(machines: &Machines, duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
+    let deadline = Instant::now() + duration;
+    while Instant::now() < deadline && !machines.has_one_ended() {
+        if !interrupt.sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) {
+            return Err(CellError::Interrupted);
+        }
     }
+    Ok(())
 }
 
 fn wait_for_all(

@@ -8,6 +8,7 @@ use super::Contender;
 use crate::{
     sched::{PolicySpec, ScheduleSpec, log::Recording},
     units::{CpuList, Nanos, UnitError, VcpuCount},
+    vcpu::fault::FaultSpec,
 };
 
 /// A plan that cannot be carried out.
@@ -144,6 +145,8 @@ pub struct Plan {
     /// How many runs may be repeated whose guest died before its measurement:
     /// none on real CPUs, where that is a bug.
     pub repeats: u32,
+    /// What goes wrong on purpose in the machines with PV locks.
+    pub faults: Option<FaultSpec>,
 }
 
 impl Plan {
@@ -287,6 +290,7 @@ mod tests {
             record: false,
             seed,
             repeats: 0,
+            faults: None,
         };
         assert_eq!([plan(0).order(0, 0), plan(0).order(0, 1)], [[off, vmm], [vmm, off]]);
         assert_eq!([plan(1).order(0, 0), plan(1).order(0, 1)], [[vmm, off], [off, vmm]]);

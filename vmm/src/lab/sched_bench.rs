@@ -228,6 +228,7 @@ fn measure(
                 recording: None,
                 record: false,
             },
+            faults: None,
             warm_up: plan.warm_up,
             duration: plan.duration,
         };

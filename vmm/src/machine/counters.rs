@@ -5,29 +5,29 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($counters:ident, $counts:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// One vCPU's counters, in cache lines of their own: the owner writes,
         /// others only read.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub struct VcpuCounters {
+        pub struct $counters {
             $($(#[$doc])* pub $name: Counter,)*
         }
 
         /// The values at one moment; of one vCPU, or summed over several.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-        pub struct Counts {
+        pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl VcpuCounters {
+        impl $counters {
             /// Reads all of them.
-            pub fn read(&self) -> Counts {
-                Counts { $($name: self.$name.get(),)* }
+            pub fn read(&self) -> $counts {
+                $counts { $($name: self.$name.get(),)* }
             }
         }
 
-        impl std::ops::AddAssign for Counts {
+        impl std::ops::AddAssign for $counts {
             fn add_assign(&mut self, other: Self) {
                 $(self.$name += other.$name;)*
             }
@@ -36,6 +36,7 @@ macro_rules! counters {
 }
 
 counters! {
+    VcpuCounters, Counts:
     /// Returns from the guest.
     exits,
     /// `lock_spinning` calls.
@@ -56,6 +57,21 @@ counters! {
     unknown_target,
     /// Accesses of a wrong width, or to a port of the range that is none.
     misuse,
+}
+
+counters! {
+    FaultCounters, FaultCounts:
+    /// Kicks that were not delivered.
+    dropped,
+    /// Kicks that were delivered later.
+    delayed,
+    /// Kicks that were delivered twice.
+    duplicated,
+    /// Halts that returned at once with no kick, and vCPUs that were woken beside the one that
+    /// was kicked.
+    spurious,
+    /// Halts that began late.
+    halts_delayed,
 }
 
 /// A count with one writer.

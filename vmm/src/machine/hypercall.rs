@@ -7,19 +7,19 @@ use hypercalls::{
     telemetry::Point,
 };
 
-use crate::units::VcpuId;
+use crate::units::{Ticket, VcpuId};
 
 /// What a guest asked for by a write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Call<'a> {
-    /// Halt until kicked.
-    LockSpinning,
+    /// Halt until kicked, for this ticket.
+    LockSpinning(Ticket),
     /// Wake this vCPU, or leave a pending kick.
     UnlockKick(VcpuId),
     /// The same, for a vCPU that halts in KVM.
     Doorbell(VcpuId),
     /// Wake this vCPU, then halt until kicked.
-    KickAndHalt(VcpuId),
+    KickAndHalt(VcpuId, Ticket),
     /// Give up the CPU, as asked.
     Yield,
     /// A lock was looked at long enough.
@@ -145,10 +145,10 @@ pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Mis
     }
     let value = data.last_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(misuse(None))?;
     match offset {
-        ports::LOCK_SPINNING => Ok(Call::LockSpinning),
+        ports::LOCK_SPINNING => Ok(Call::LockSpinning(Ticket(value))),
         ports::UNLOCK_KICK => Ok(Call::UnlockKick(VcpuId(value))),
         ports::DOORBELL => Ok(Call::Doorbell(VcpuId(value))),
-        ports::KICK_AND_HALT => Ok(Call::KickAndHalt(VcpuId(value >> 16))),
+        ports::KICK_AND_HALT => Ok(Call::KickAndHalt(VcpuId(value >> 16), Ticket(value & 0xffff))),
         ports::YIELD => Ok(Call::Yield),
         ports::SPUN_OUT => Ok(Call::SpunOut),
         ports::PREEMPT_POINT => {
@@ -183,12 +183,15 @@ mod tests {
 
     #[test]
     fn calls_decode_by_offset_and_width() {
-        assert_eq!(decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]), Ok(Call::LockSpinning));
+        assert_eq!(
+            decode_write(ports::LOCK_SPINNING, 4, &[7, 0, 0, 0]),
+            Ok(Call::LockSpinning(Ticket(7)))
+        );
         assert_eq!(
             decode_write(ports::UNLOCK_KICK, 4, &[3, 0, 0, 0]),
             Ok(Call::UnlockKick(VcpuId(3)))
         );
-        let (kick, halt) = (&[9, 0, 3, 0], Ok(Call::KickAndHalt(VcpuId(3))));
+        let (kick, halt) = (&[9, 0, 3, 0], Ok(Call::KickAndHalt(VcpuId(3), Ticket(9))));
         assert_eq!(decode_write(ports::KICK_AND_HALT, 4, kick), halt, "the low half is the ticket");
         assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));

@@ -32,6 +32,7 @@ struct PlanFacts<'a> {
     slots: usize,
     slice_ns: u64,
     seed: u64,
+    faults: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -76,6 +77,7 @@ pub fn render<W: Serialize>(
             slots: plan.slots,
             slice_ns: plan.slice.0,
             seed: plan.seed,
+            faults: plan.faults.map(|faults| faults.to_string()),
         },
         complete: !comparison.interrupted,
         repeated: comparison.repeated,

@@ -2,6 +2,7 @@
 
 pub mod boot_bench;
 pub mod columns;
+pub mod faults;
 mod handoffs;
 pub mod hyper_bench;
 pub mod json;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{
     columns::Columns,
+    faults::in_a_line,
     si::{percent, ratio, si},
 };
 use crate::{
@@ -89,6 +90,11 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
             let _ = writeln!(text, "  {}", aimed(&row.contender, hits));
         }
     }
+    for row in &report.rows {
+        if let Some(faults) = &row.faults {
+            let _ = writeln!(text, "  {}: {}", label(&row.contender), in_a_line(faults));
+        }
+    }
     for contrast in &report.contrasts {
         let _ = writeln!(text, "  {}", ratios(contrast));
         let _ = writeln!(text, "  => {}", conclusion(contrast));
@@ -99,6 +105,9 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
             "  BROKEN: mutual exclusion failed {} times; the figures mean nothing",
             report.violations()
         );
+    }
+    if report.disorder() > 0 {
+        let _ = writeln!(text, "  BROKEN: {} tickets were served out of order", report.disorder());
     }
     text
 }
@@ -244,6 +253,8 @@ mod tests {
             fairness: Some(Fairness { min_over_max: 0.5, jain: 0.987 }),
             schedule: None,
             violations: 0,
+            disorder: 0,
+            faults: None,
         }
     }
 
@@ -270,6 +281,7 @@ mod tests {
             record: false,
             seed: 1,
             repeats: 0,
+            faults: None,
         }
     }
 

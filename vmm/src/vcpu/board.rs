@@ -1,29 +1,54 @@
 //! What the vCPU threads of one machine share.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
 };
 
-use hypercalls::latch::{Kick, Park, WakeLatch};
+use hypercalls::latch::{PARKED, Park, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{End, Gate};
+use super::{
+    End, Gate,
+    courier::{Courier, Letter, Via},
+    events::{Began, Event, Outcome, Ring},
+    fault::{Dice, HaltFate, KickFate},
+};
 use crate::{
     clock::Moment,
     kvm::{KvmVm, futex},
     machine::{
         Devices,
-        counters::{Counts, VcpuCounters},
+        counters::{Counts, FaultCounts, VcpuCounters},
     },
-    units::{VcpuCount, VcpuId},
+    units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
 
-/// A latch in cache lines of its own (two: the adjacent-line prefetcher works
+/// What a vCPU halts on, in cache lines of its own (two: the adjacent-line prefetcher works
 /// on pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct OwnLine(WakeLatch);
+struct Spot {
+    latch: WakeLatch,
+    /// Owner: what it last parked for.
+    ticket: AtomicU32,
+    /// Owner: it is done.
+    left: AtomicBool,
+}
+
+/// What goes wrong on purpose.
+#[derive(Debug)]
+struct Faults {
+    dice: Box<[Dice]>,
+    courier: Courier,
+}
+
+/// The longest sleep without a look whether the machine stops.
+const NAP: Duration = Duration::from_millis(10);
 
 /// The machine as its vCPU threads see it.
 #[derive(Debug)]
@@ -36,8 +61,14 @@ pub struct Board {
     pub preempt_count: Option<u64>,
     /// The schedule, if it is not the host's alone.
     pub gate: Option<Arc<dyn Gate>>,
-    latches: Box<[OwnLine]>,
+    spots: Box<[Spot]>,
     counters: Box<[VcpuCounters]>,
+    faults: Option<Faults>,
+    /// What each vCPU did last.
+    rings: Box<[Ring]>,
+    /// The same of who delivers late kicks.
+    late: Ring,
+    began: Began,
     stopping: AtomicBool,
     running: AtomicU32,
     end: Mutex<Option<(End, Moment)>>,
@@ -46,7 +77,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// A board for `vcpus` threads; `ended` is written at the machine's end.
+    /// A board for `vcpus` threads; `ended` is written at the machine's end, and `dice` say what
+    /// goes wrong on purpose.
     pub fn new(
         vm: KvmVm,
         devices: Devices,
@@ -54,14 +86,19 @@ impl Board {
         ended: EventFd,
         gate: Option<Arc<dyn Gate>>,
         preempt_count: Option<u64>,
+        dice: Option<Box<[Dice]>>,
     ) -> Self {
         Self {
             vm,
             devices,
             gate,
             preempt_count,
-            latches: vcpus.ids().map(|_| OwnLine::default()).collect(),
+            spots: vcpus.ids().map(|_| Spot::default()).collect(),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
+            faults: dice.map(|dice| Faults { dice, courier: Courier::new(vcpus) }),
+            rings: vcpus.ids().map(|_| Ring::default()).collect(),
+            late: Ring::default(),
+            began: Began::now(),
             stopping: AtomicBool::new(false),
             running: AtomicU32::new(vcpus.get()),
             end: Mutex::new(None),
@@ -80,6 +117,46 @@ impl Board {
         self.counters.iter().map(VcpuCounters::read).collect()
     }
 
+    /// The faults so far, if there are to be any.
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        let faults = self.faults.as_ref()?;
+        Some(faults.dice.iter().map(Dice::counts).fold(FaultCounts::default(), |mut all, its| {
+            all += its;
+            all
+        }))
+    }
+
+    pub(super) fn courier(&self) -> Option<&Courier> {
+        self.faults.as_ref().map(|faults| &faults.courier)
+    }
+
+    /// The last things that each vCPU did, a line each.
+    pub fn trace(&self) -> String {
+        let mut text = String::new();
+        for (id, ring) in (0..).map(VcpuId).zip(&self.rings) {
+            self.began.write(&mut text, &id, ring);
+        }
+        if !self.late.is_empty() {
+            self.began.write(&mut text, &"late kicks", &self.late);
+        }
+        text
+    }
+
+    /// Does this vCPU halt with no kick pending?
+    pub fn is_parked(&self, id: VcpuId) -> bool {
+        self.spots[id.0 as usize].latch.is_parked()
+    }
+
+    /// Is it done?
+    pub fn has_left(&self, id: VcpuId) -> bool {
+        self.spots[id.0 as usize].left.load(Relaxed)
+    }
+
+    /// What it last halted for.
+    pub fn ticket(&self, id: VcpuId) -> Ticket {
+        Ticket(self.spots[id.0 as usize].ticket.load(Relaxed))
+    }
+
     /// Remembers the counts of this moment, at which the guest read its own. The
     /// latest moment counts.
     pub fn note_counters_read(&self) {
@@ -93,35 +170,43 @@ impl Board {
     }
 
     /// `lock_spinning` of vCPU `id`: sleeps until a kick or the machine's end.
-    pub fn lock_spinning(&self, id: VcpuId) {
-        self.halt(id, None);
+    pub fn lock_spinning(&self, id: VcpuId, ticket: Ticket) {
+        self.halt(id, ticket, None);
     }
 
-    /// `unlock_kick(target)` by vCPU `id`.
-    pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
-        if self.kick(id, target) {
-            self.wake(target, id);
+    /// `unlock_kick(target)` and then `lock_spinning` of vCPU `id`, in one exit: `target`, if it
+    /// is woken, may go on where `id` halts.
+    pub fn kick_and_halt(&self, id: VcpuId, target: VcpuId, ticket: Ticket) {
+        if self.faults.is_some() || target.0 as usize >= self.spots.len() {
+            self.unlock_kick(id, target);
+            return self.halt(id, ticket, None);
         }
-    }
-
-    /// Both in one exit, in that order: `target`, if it is woken, may go on where `id` halts.
-    pub fn kick_and_halt(&self, id: VcpuId, target: VcpuId) {
-        let wake = self.kick(id, target).then_some(target);
-        self.halt(id, wake);
+        self.counters(id).unlock_kick.bump();
+        let outcome = self.knock(id, target, Via::Latch);
+        self.rings[id.0 as usize].add(Event::Kicks(target, outcome));
+        self.halt(id, ticket, (outcome == Outcome::Woke).then_some(target));
     }
 
     /// Halts `id`, unless a kick is pending, and wakes `wake`.
-    fn halt(&self, id: VcpuId, wake: Option<VcpuId>) {
-        let counters = self.counters(id);
+    fn halt(&self, id: VcpuId, ticket: Ticket, wake: Option<VcpuId>) {
+        let (counters, ring) = (self.counters(id), &self.rings[id.0 as usize]);
         counters.lock_spinning.bump();
-        let latch = &self.latches[id.0 as usize].0;
-        if latch.park() == Park::Consumed {
+        if let Some(faults) = &self.faults {
+            match faults.dice[id.0 as usize].halt() {
+                HaltFate::Begins(late) => self.sleep(late),
+                HaltFate::Spurious => return ring.add(Event::Spurious(ticket)),
+            }
+        }
+        let spot = &self.spots[id.0 as usize];
+        spot.ticket.store(ticket.0, Relaxed);
+        if spot.latch.park() == Park::Consumed {
             if let Some(target) = wake {
                 self.wake(target, id);
             }
-            return;
+            return ring.add(Event::FoundKick(ticket));
         }
         counters.parked.bump();
+        ring.add(Event::Parks(ticket));
         match (&self.gate, wake) {
             (Some(gate), Some(target)) => gate.hand_over(target, id),
             (Some(gate), None) => gate.halt(id),
@@ -129,60 +214,131 @@ impl Board {
                 if let Some(target) = wake {
                     self.wake(target, id);
                 }
-                while latch.is_parked() && !self.stopping() {
-                    futex::wait(latch.word(), hypercalls::latch::PARKED);
+                while spot.latch.is_parked() && !self.stopping() {
+                    futex::wait(spot.latch.word(), PARKED);
                 }
             }
         }
-        latch.unpark();
+        spot.latch.unpark();
+        ring.add(Event::GoesOn);
     }
 
-    /// Leaves `target` a kick. True: it is parked, and the caller must see that it wakes.
-    fn kick(&self, id: VcpuId, target: VcpuId) -> bool {
-        let counters = self.counters(id);
-        counters.unlock_kick.bump();
-        let Some(OwnLine(latch)) = self.latches.get(target.0 as usize) else {
-            counters.unknown_target.bump();
-            return false;
-        };
-        match latch.kick() {
-            Kick::Wake => {
-                counters.woke_parked.bump();
-                return true;
-            }
-            Kick::LeftPending => counters.left_pending.bump(),
-            Kick::Coalesced => counters.coalesced.bump(),
+    /// So long, or until the machine stops.
+    fn sleep(&self, span: Nanos) {
+        let mut left = Duration::from_nanos(span.0);
+        while !left.is_zero() && !self.stopping() {
+            let nap = left.min(NAP);
+            thread::sleep(nap);
+            left -= nap;
         }
-        // Not parked here: it runs, or it waits in HLT with interrupts on.
-        self.kick_halted(counters, target);
-        false
+    }
+
+    /// `unlock_kick(target)` by vCPU `id`.
+    pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
+        self.kick(id, target, Via::Latch);
+    }
+
+    /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.
+    pub fn doorbell(&self, id: VcpuId, target: VcpuId) {
+        self.kick(id, target, Via::Doorbell);
+    }
+
+    fn kick(&self, id: VcpuId, target: VcpuId, via: Via) {
+        let (counters, ring) = (self.counters(id), &self.rings[id.0 as usize]);
+        counters.unlock_kick.bump();
+        if target.0 as usize >= self.spots.len() {
+            return counters.unknown_target.bump();
+        }
+        match &self.faults {
+            None => ring.add(Event::Kicks(target, self.deliver(id, target, via))),
+            Some(faults) => self.kick_with(faults, id, target, via),
+        }
+    }
+
+    /// A kick that may go wrong.
+    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, via: Via) {
+        let (dice, ring) = (&faults.dice[id.0 as usize], &self.rings[id.0 as usize]);
+        let KickFate { deliveries, stray } = dice.kick(target);
+        if let Some(stray) = stray {
+            ring.add(Event::Strays(stray, self.deliver(id, stray, via)));
+        }
+        if deliveries.is_empty() {
+            ring.add(Event::Kicks(target, Outcome::Dropped));
+        }
+        for (ix, after) in deliveries.into_iter().enumerate() {
+            let due = Moment::now().reading().after(after);
+            // What cannot be late comes at once.
+            let late = after > Nanos::ZERO && faults.courier.post(id, Letter { due, target, via });
+            if late && ix == 0 {
+                dice.count_delayed();
+            }
+            let outcome = if late { Outcome::Delayed } else { self.deliver(id, target, via) };
+            ring.add(Event::Kicks(target, outcome));
+        }
+    }
+
+    /// A kick of vCPU `id` arrives.
+    fn deliver(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
+        let outcome = self.knock(id, target, via);
+        if outcome == Outcome::Woke {
+            self.wake(target, id);
+        }
+        outcome
     }
 
     /// `target` has been parked until now.
     fn wake(&self, target: VcpuId, id: VcpuId) {
         match &self.gate {
             Some(gate) => gate.kick(target, id),
-            None => futex::wake_one(self.latches[target.0 as usize].0.word()),
+            None => futex::wake_one(self.spots[target.0 as usize].latch.word()),
         }
     }
 
-    /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.
-    pub fn doorbell(&self, id: VcpuId, target: VcpuId) {
+    /// Leaves a kick. If it [`Outcome::Woke`], the caller must see that its target wakes.
+    fn knock(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
         let counters = self.counters(id);
-        counters.unlock_kick.bump();
-        match self.latches.get(target.0 as usize) {
-            Some(_) => self.kick_halted(counters, target),
-            None => counters.unknown_target.bump(),
+        let outcome = match via {
+            Via::Latch => self.spots[target.0 as usize].latch.kick().into(),
+            Via::Doorbell => Outcome::Sent,
+        };
+        match outcome {
+            Outcome::Woke => {
+                counters.woke_parked.bump();
+                return outcome;
+            }
+            Outcome::LeftPending => counters.left_pending.bump(),
+            Outcome::Coalesced => counters.coalesced.bump(),
+            Outcome::Sent | Outcome::Dropped | Outcome::Delayed => {}
         }
+        // Not parked here: it runs, or it waits in HLT with interrupts on.
+        if self.kick_halted(target) {
+            counters.kick_msi.bump();
+        }
+        outcome
     }
 
-    fn kick_halted(&self, counters: &VcpuCounters, target: VcpuId) {
-        if self.vm.kick_halted(target) {
-            counters.kick_msi.bump();
-            if let Some(gate) = &self.gate {
-                gate.kick_halted(target);
-            }
+    /// The same, by nobody's thread: what it finds is in nobody's counts.
+    pub(super) fn deliver_late(&self, target: VcpuId, via: Via) {
+        let Some(spot) = self.spots.get(target.0 as usize) else { return };
+        let outcome = match via {
+            Via::Latch => spot.latch.kick().into(),
+            Via::Doorbell => Outcome::Sent,
+        };
+        match (outcome, &self.gate) {
+            (Outcome::Woke, Some(gate)) => gate.wake(target),
+            (Outcome::Woke, None) => futex::wake_one(spot.latch.word()),
+            _ => drop(self.kick_halted(target)),
         }
+        self.late.add(Event::Kicks(target, outcome));
+    }
+
+    /// An MSI, to whom that may end a HLT.
+    fn kick_halted(&self, target: VcpuId) -> bool {
+        let sent = self.vm.kick_halted(target);
+        if let (true, Some(gate)) = (sent, &self.gate) {
+            gate.kick_halted(target);
+        }
+        sent
     }
 
     /// Shall the threads leave?
@@ -194,7 +350,7 @@ impl Board {
     /// by this wake, those in the guest by the caller's signal.
     pub fn stop(&self) {
         self.stopping.store(true, SeqCst);
-        for OwnLine(latch) in &self.latches {
+        for Spot { latch, .. } in &self.spots {
             latch.kick();
             futex::wake_one(latch.word());
         }
@@ -208,6 +364,12 @@ impl Board {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Was it a failure?
+    pub fn has_failed(&self) -> bool {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(*end, Some((End::Failed(_), _)))
+    }
+
     /// Reports the machine's end; the first one counts.
     pub fn finish(&self, end: End) {
         let mut slot = self.end.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,8 +380,10 @@ impl Board {
         let _ = self.ended.write(1);
     }
 
-    /// One vCPU is done; the machine ends with the last one.
-    pub fn vcpu_done(&self, status: u32) {
+    /// vCPU `id` is done; the machine ends with the last one.
+    pub fn vcpu_done(&self, id: VcpuId, status: u32) {
+        self.spots[id.0 as usize].left.store(true, Relaxed);
+        self.rings[id.0 as usize].add(Event::Done(status));
         let left = self.running.fetch_sub(1, SeqCst) - 1;
         if status != 0 || left == 0 {
             self.finish(End::Done(status));

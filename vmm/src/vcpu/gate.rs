@@ -54,6 +54,9 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// It has sent `target` an MSI, which may have ended a HLT in KVM.
     fn kick_halted(&self, target: VcpuId);
 
+    /// Does it want to run, and is kept off its CPU? By any thread.
+    fn awaits_turn(&self, id: VcpuId) -> bool;
+
     /// The thread leaves.
     fn leave(&self, id: VcpuId);
 

@@ -1,9 +1,14 @@
 //! A vCPU: what each exit means ([`step`]) and the thread that drives it
-//! ([`thread`]).
+//! ([`thread`]); what goes wrong on purpose ([`fault`]), and how it is known that
+//! somebody waits for ever ([`stuck`]).
 
 pub mod board;
+pub mod courier;
+pub mod events;
+pub mod fault;
 pub mod gate;
 pub mod step;
+pub mod stuck;
 pub mod thread;
 
 pub use board::Board;
@@ -12,6 +17,7 @@ pub use gate::{Gate, Stopped};
 use std::fmt;
 
 use crate::{kvm::KvmError, units::VcpuId};
+use stuck::Stuck;
 
 /// How a machine came to its end.
 #[derive(Debug)]
@@ -56,7 +62,13 @@ pub enum Cause {
     UnknownExit(u32),
     /// KVM itself failed.
     Kvm(KvmError),
+    /// It waits for ever.
+    Stuck(Stuck, Trace),
 }
+
+/// The last things that the vCPUs did, a line each; for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace(pub String);
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,6 +92,7 @@ impl fmt::Display for Failure {
                 write!(f, ": KVM left the guest for reason {reason}, which is not handled")
             }
             Cause::Kvm(error) => write!(f, ": {error}"),
+            Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
     }
 }

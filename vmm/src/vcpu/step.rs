@@ -52,7 +52,7 @@ pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
         Exit::MmioWrite => Next::Resume,
         Exit::Interrupted => Next::Interrupted,
         Exit::Halt => {
-            board.vcpu_done(0);
+            board.vcpu_done(id, 0);
             Next::Leave
         }
         Exit::TripleFault => Next::Fail(Cause::TripleFault),
@@ -71,10 +71,10 @@ fn power(request: PowerRequest) -> Next {
 
 fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8]) -> Next {
     match hypercall::decode_write(offset, width, data) {
-        Ok(Call::LockSpinning) => board.lock_spinning(id),
+        Ok(Call::LockSpinning(ticket)) => board.lock_spinning(id, ticket),
         Ok(Call::UnlockKick(target)) => board.unlock_kick(id, target),
         Ok(Call::Doorbell(target)) => board.doorbell(id, target),
-        Ok(Call::KickAndHalt(target)) => board.kick_and_halt(id, target),
+        Ok(Call::KickAndHalt(target, ticket)) => board.kick_and_halt(id, target, ticket),
         Ok(Call::Yield) => scheduled(board, |gate| gate.yielded(id)),
         Ok(Call::SpunOut) => scheduled(board, |gate| gate.spun_out(id)),
         Ok(Call::PreemptPoint(point)) => scheduled(board, |gate| gate.point(id, point)),
@@ -86,7 +86,7 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
         Ok(Call::Event(event)) => note(board, event),
         Ok(Call::Exit(status)) => return Next::End(End::Exit(status)),
         Ok(Call::VcpuDone(status)) => {
-            board.vcpu_done(status);
+            board.vcpu_done(id, status);
             return Next::Leave;
         }
         Err(misuse) => count(board, id, misuse),

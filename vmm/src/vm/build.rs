@@ -16,6 +16,7 @@ use super::{
     escape::EscapeFilter,
     input::{Pump, Subscriber},
     ram::{self, Usage},
+    watchdog::{self, Watchdog},
 };
 use crate::{
     boot::{
@@ -44,7 +45,7 @@ use crate::{
         driver::{Kept, Translate},
     },
     units::{Gpa, VcpuId},
-    vcpu::{Board, Gate},
+    vcpu::{Board, Gate, courier, fault::Dice},
 };
 
 /// A machine with its guest loaded, not yet started.
@@ -97,7 +98,7 @@ impl<'a> Vm<'a> {
 
     /// Starts its vCPUs; the host's scheduler decides when they run.
     pub fn start(self, console: Console) -> Result<Running, VmError> {
-        self.start_behind(console, None)
+        self.start_behind(console, None, 0)
     }
 
     /// Starts them as machine number `vm` of a schedule.
@@ -108,16 +109,17 @@ impl<'a> Vm<'a> {
         vm: usize,
     ) -> Result<Running, VmError> {
         let lines = self.spec.telemetry.then(|| self.lines()).transpose()?;
-        let blocking = match self.vm.wiring().has_halt() {
-            true => {
-                let all =
-                    self.vcpus.iter().map(Blocking::open).collect::<Result<Option<Vec<_>>, _>>()?;
-                all.map(|all| all.into_iter().map(Blocking::into_fn).collect())
-            }
-            false => None,
-        };
+        let blocking = self.blocking()?.map(|all| all.into_iter().map(Blocking::into_fn).collect());
         let gate = schedule.gate(vm, lines, blocking);
-        self.start_behind(console, Some(gate))
+        self.start_behind(console, Some(gate), vm)
+    }
+
+    /// What says of each vCPU whether it sits in KVM's HLT, where they can.
+    fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
+        match self.vm.wiring().has_halt() {
+            true => Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?),
+            false => Ok(None),
+        }
     }
 
     fn lines(&self) -> Result<Lines, VmError> {
@@ -133,10 +135,16 @@ impl<'a> Vm<'a> {
         self,
         console: Console,
         gate: Option<Arc<dyn Gate>>,
+        number: usize,
     ) -> Result<Running, VmError> {
+        // Only telemetry tells a halt for a lock from any other in KVM.
+        let is_told = self.spec.telemetry && self.spec.watched;
+        let lines = is_told.then(|| self.lines()).transpose()?;
+        let blocking = if is_told { self.blocking()? } else { None };
         let Self { spec, mut vm, vcpus } = self;
-        // A schedule must know who is kicked, and by whom: then the writes come to us instead.
-        if spec.pv == PvBackend::Doorbell && gate.is_none() {
+        // A schedule must know who is kicked, and by whom, and a fault is ours to make: then the
+        // writes come to us instead.
+        if spec.pv == PvBackend::Doorbell && gate.is_none() && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt } = console;
@@ -155,6 +163,8 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
+        let is_scheduled = gate.is_some();
+        let dice = spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus));
         let board = Arc::new(Board::new(
             vm,
             devices,
@@ -162,6 +172,7 @@ impl<'a> Vm<'a> {
             copy(&signals.ended)?,
             gate,
             spec.preempt_count,
+            dice,
         ));
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
@@ -173,7 +184,17 @@ impl<'a> Vm<'a> {
             let pump = Pump::new(input, target, keys, board.clone(), drained, shell);
             subscribers.push(Subscriber::Pump(pump));
         }
+        let watchdog = spec.watched.then(|| {
+            let patience = watchdog::patience(is_scheduled, spec.faults.map(|plan| plan.spec));
+            Arc::new(Watchdog::new(board.clone(), spec.vcpus, lines, blocking, patience))
+        });
         let mut running = Running::new(board, subscribers, kvm_stats);
+        if spec.faults.is_some() {
+            running.help(courier::start)?;
+        }
+        if let Some(watchdog) = watchdog {
+            running.watch(watchdog)?;
+        }
         for vcpu in vcpus {
             let cpus = spec.cpus_of(vcpu.id());
             running.spawn(vcpu, cpus)?;

@@ -7,6 +7,7 @@ mod input;
 mod ram;
 mod run;
 pub mod spec;
+mod watchdog;
 
 pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget};

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -10,11 +11,14 @@ use std::{
 use event_manager::{EventManager, SubscriberOps};
 use vm_memory::GuestMemoryMmap;
 
-use super::{VmError, input::Subscriber};
+use super::{VmError, input::Subscriber, watchdog::Watchdog};
 use crate::{
     clock::Moment,
     kvm::{Vcpu, signal, stats::VcpuStats},
-    machine::{counters::Counts, hypercall::Misuse},
+    machine::{
+        counters::{Counts, FaultCounts},
+        hypercall::Misuse,
+    },
     units::{CpuList, Nanos, VcpuId},
     vcpu::{Board, End, thread as vcpu_thread},
 };
@@ -29,6 +33,9 @@ pub struct Running {
     threads: Vec<(VcpuId, JoinHandle<()>)>,
     subscribers: Vec<Subscriber>,
     kvm_stats: Vec<VcpuStats>,
+    /// Threads that are no vCPU's.
+    helpers: Vec<JoinHandle<()>>,
+    watchdog: Option<Arc<Watchdog>>,
     started: Moment,
 }
 
@@ -51,6 +58,8 @@ pub struct Report {
     pub kvm: BTreeMap<String, u64>,
     /// The guest's first misuse of a hypercall port.
     pub misuse: Option<Misuse>,
+    /// What went wrong on purpose, if anything was to.
+    pub faults: Option<FaultCounts>,
 }
 
 impl Report {
@@ -94,7 +103,33 @@ impl Running {
         subscribers: Vec<Subscriber>,
         kvm_stats: Vec<VcpuStats>,
     ) -> Self {
-        Self { board, threads: Vec::new(), subscribers, kvm_stats, started: Moment::now() }
+        Self {
+            board,
+            threads: Vec::new(),
+            subscribers,
+            kvm_stats,
+            helpers: Vec::new(),
+            watchdog: None,
+            started: Moment::now(),
+        }
+    }
+
+    /// Starts a thread that helps the vCPUs'.
+    pub(super) fn help(
+        &mut self,
+        start: impl FnOnce(Arc<Board>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<(), VmError> {
+        let thread = start(self.board.clone())
+            .map_err(|error| VmError::SetUp("a thread of the machine", error))?;
+        self.helpers.push(thread);
+        Ok(())
+    }
+
+    /// Has it watched.
+    pub(super) fn watch(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
+        self.help(|_| watchdog.start())?;
+        self.watchdog = Some(watchdog);
+        Ok(())
     }
 
     /// Starts one vCPU's thread.
@@ -124,6 +159,21 @@ impl Running {
         self.board.has_ended()
     }
 
+    /// What went wrong on purpose so far, if anything is to.
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        self.board.fault_counts()
+    }
+
+    /// Who watches that nobody in it waits for ever, if somebody does.
+    pub fn watchdog(&self) -> Option<&Watchdog> {
+        self.watchdog.as_deref()
+    }
+
+    /// Has it failed?
+    pub fn has_failed(&self) -> bool {
+        self.board.has_failed()
+    }
+
     /// Ends the machine from the host; [`Running::wait`] then returns soon.
     pub fn stop(&self) {
         self.board.finish(End::Stopped);
@@ -145,6 +195,7 @@ impl Running {
             at_counters_read: self.board.at_counters_read(),
             kvm,
             misuse: self.board.devices.misuse.get().copied(),
+            faults: self.board.fault_counts(),
         })
     }
 
@@ -177,6 +228,11 @@ impl Running {
     /// gone, because one sent between two `KVM_RUN`s ends only the next.
     fn teardown(&mut self) -> Result<(), VmError> {
         self.board.stop();
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // It looks whether the machine stops whenever it is unparked, and waits for nothing.
+            let _ = helper.join();
+        }
         let deadline = Instant::now() + TEARDOWN;
         let mut pause = Duration::from_micros(50);
         loop {

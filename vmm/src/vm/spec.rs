@@ -8,6 +8,7 @@ use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
     kvm::host::is_amd,
     units::{ByteSize, CpuList, VcpuCount, VcpuId},
+    vcpu::fault::FaultPlan,
 };
 
 /// Who serves the PV ticketlock's hypercalls.
@@ -120,6 +121,10 @@ pub struct MachineSpec {
     pub preempt_count: Option<u64>,
     /// Keep KVM's own counters for the report.
     pub kvm_stats: bool,
+    /// What goes wrong on purpose with kicks and halts.
+    pub faults: Option<FaultPlan>,
+    /// End it when somebody in it waits for ever for a lock.
+    pub watched: bool,
 }
 
 impl MachineSpec {

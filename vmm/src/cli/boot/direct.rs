@@ -15,13 +15,14 @@ use super::plan::{Mode, Plan};
 use crate::{
     cli::{
         INTERRUPTED,
+        fault::show,
         host::{self, GuestClass},
         terminal::{RawTerminal, interrupt_descriptor},
     },
     kvm::KvmKind,
-    report::schedule::in_a_line,
+    report::{self, schedule::in_a_line},
     sched::{Driver, SchedReport},
-    vcpu::End,
+    vcpu::{Cause, End},
     vm::{Console, Input, Report, Running, Vm, sum},
 };
 
@@ -60,6 +61,9 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     }
     for complaint in reports.iter().filter_map(Report::complaint) {
         eprintln!("pvticket: {complaint}");
+    }
+    for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
+        eprintln!("pvticket: {}", report::faults::in_a_line(faults));
     }
     if let Some(schedule) = schedule {
         eprintln!("pvticket: {}", in_a_line(&schedule));
@@ -123,7 +127,12 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
         End::Done(status) => Ok(status as u8),
         End::Stopped => Ok(INTERRUPTED),
         End::OutputClosed => Ok(OUTPUT_CLOSED),
-        End::Failed(failure) => bail!("{failure}"),
+        End::Failed(failure) => {
+            if let Cause::Stuck(_, trace) = &failure.cause {
+                show(trace);
+            }
+            bail!("{failure}")
+        }
     }
 }
 
@@ -156,5 +165,6 @@ fn stats_of(report: &Report) -> serde_json::Value {
             "vcpus": counts,
         })),
         "kvm": report.kvm,
+        "faults": report.faults,
     })
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::plan::{Mode, Plan};
 use crate::{
-    cli::{inside::Inside, terminal::RawTerminal},
+    cli::{Usage, inside::Inside, terminal::RawTerminal},
     emulated::{Errand, StdinMode},
     units::ByteSize,
     vm::check_guest,
@@ -28,12 +28,12 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             errand.stdin = StdinMode::Keys;
         }
     };
-    let status = inside(plan).connect(connect).run();
+    let status = inside(plan)?.connect(connect).run();
     drop(terminal);
     status
 }
 
-fn inside(plan: &Plan) -> Inside {
+fn inside(plan: &Plan) -> Result<Inside, Usage> {
     let mut args: Vec<OsString> = vec!["boot".into(), "--host".into(), "direct".into()];
     for (option, value) in [
         ("--cpus", plan.cpus.to_string()),
@@ -47,7 +47,7 @@ fn inside(plan: &Plan) -> Inside {
     }
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
     let mut inside = Inside::new(args, memory).with_kernel(&plan.kernel);
-    inside = plan.schedule.pass_on(inside);
+    inside = plan.faults.pass_on(plan.schedule.pass_on(inside))?;
     if let Some(busybox) = &plan.busybox {
         inside = inside.with_busybox(busybox);
     }
@@ -65,5 +65,5 @@ fn inside(plan: &Plan) -> Inside {
     if plan.mode == Mode::Command {
         inside = inside.with_args(["--"]).with_args(&plan.command);
     }
-    inside
+    Ok(inside)
 }

@@ -13,6 +13,7 @@ use super::BootArgs;
 use crate::{
     cli::{
         Usage,
+        fault::FaultArgs,
         host::{self, Choice, GuestClass, Place},
         schedule::{RecordFile, ScheduleArgs},
     },
@@ -24,6 +25,7 @@ use crate::{
     lab::plan::resolve_cpus,
     sched::{PolicySpec, ScheduleSpec},
     units::{ByteSize, VcpuCount},
+    vcpu::fault::FaultPlan,
     vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
 };
 
@@ -57,6 +59,7 @@ pub(super) struct Plan {
     pub(super) system_map: Option<PathBuf>,
     pub(super) policy: PolicySpec,
     pub(super) schedule: ScheduleArgs,
+    pub(super) faults: FaultArgs,
 }
 
 impl Plan {
@@ -79,6 +82,7 @@ impl Plan {
             _ => None,
         };
         args.schedule.check()?;
+        args.faults.check(&[args.pv], "--pv")?;
         if args.schedule.vms > 1 && mode != Mode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
@@ -87,6 +91,7 @@ impl Plan {
             system_map: args.system_map.map(|file| readable(file, "--system-map")).transpose()?,
             policy: args.schedule.policy()?,
             schedule: args.schedule,
+            faults: args.faults,
             kernel,
             initrd,
             busybox,
@@ -152,6 +157,7 @@ impl Plan {
 
     /// The machine.
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
+        let faults = self.faults.spec()?;
         let term = env::var_os("TERM");
         let own = match self.mode {
             Mode::OwnInit => None,
@@ -170,11 +176,13 @@ impl Plan {
                 cmdline: self.cmdline(),
             },
             pv: self.pv,
-            telemetry: !self.policy.is_host(),
+            telemetry: !self.policy.is_host() || faults.is_some(),
             affinity: None,
             pinned: false,
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
+            faults: faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
+            watched: self.pv != PvBackend::Off && (!self.policy.is_host() || faults.is_some()),
         })
     }
 }
@@ -196,6 +204,9 @@ impl fmt::Display for Plan {
             row("machines", &self.schedule.vms)?;
         }
         row("policy", &self.policy)?;
+        if let Ok(Some(faults)) = self.faults.spec() {
+            row("faults", &faults)?;
+        }
         let place = match self.choice.place {
             Place::Direct => "direct",
             Place::Emulated => "emulated",

@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 
 use super::plan::Resolved;
 use crate::{
-    cli::{INTERRUPTED, schedule::RecordFile},
-    lab::{Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
+    cli::{INTERRUPTED, fault::show, schedule::RecordFile},
+    lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         columns::Columns,
         json,
@@ -30,8 +30,13 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let comparison = {
         let mut progress = Progress::new(&plan);
         progress.print(&table::heading(&heading(resolved, &plan, &facts), Columns::of(&plan)));
-        compare(&plan, resolved.workload.cell().as_ref(), &interrupt, &mut progress)?
+        compare(&plan, resolved.workload.cell().as_ref(), &interrupt, &mut progress)
     };
+    let comparison = comparison.inspect_err(|error| {
+        if let CellError::Stuck(_, trace) = &error.source {
+            show(trace);
+        }
+    })?;
     if let Some((path, file)) = json {
         store(path, file, &json::render(&facts, &resolved.workload, &plan, &comparison)?)?;
     }
@@ -58,6 +63,10 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
         if plan.cpus.cpus().len() == 1 { "" } else { "s" },
         plan.cpus
     );
+    let work = match plan.faults {
+        Some(faults) => format!("{work}; faults {faults}"),
+        None => work,
+    };
     Heading { work, method, host: facts.clone() }
 }
 
@@ -79,6 +88,11 @@ fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
         comparison.levels.iter().map(|samples| LevelReport::new(plan, samples).violations()).sum();
     if violations > 0 {
         bail!("mutual exclusion failed {violations} times: this is a bug");
+    }
+    let disorder: u64 =
+        comparison.levels.iter().map(|samples| LevelReport::new(plan, samples).disorder()).sum();
+    if disorder > 0 {
+        bail!("{disorder} tickets were served out of order: this is a bug");
     }
     Ok(if comparison.interrupted { INTERRUPTED } else { 0 })
 }

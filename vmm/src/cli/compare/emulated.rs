@@ -30,7 +30,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let (Workload::Payload { spin_threshold, .. } | Workload::Linux { spin_threshold, .. }) =
         &resolved.workload;
     inside = inside.with_args(["--spin-threshold", &spin_threshold.to_string()]);
-    inside = args.schedule.pass_on(inside);
+    inside = args.faults.pass_on(args.schedule.pass_on(inside))?;
     if let Some(json) = &args.json {
         inside = inside.with_result("--json", json);
     }

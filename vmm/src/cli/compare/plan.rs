@@ -84,6 +84,7 @@ impl Resolved {
     pub(super) fn new(args: CompareArgs) -> anyhow::Result<Self> {
         args.schedule.check()?;
         let backends = backends(&args)?;
+        args.faults.check(&backends[1..], "--pv-backends")?;
         let needs_ring_0 = backends.iter().any(|backend| backend.needs_ring_0());
         let class = match args.guest {
             Guest::Payload if !needs_ring_0 => GuestClass::Payload,
@@ -135,6 +136,7 @@ impl Resolved {
             record: schedule.record.is_some(),
             seed: schedule.seed,
             repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
+            faults: self.args.faults.spec()?,
         })
     }
 }

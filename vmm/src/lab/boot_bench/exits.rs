@@ -69,6 +69,8 @@ fn machine(cpus: &CpuList) -> MachineSpec {
         pinned: false,
         preempt_count: None,
         kvm_stats: false,
+        faults: None,
+        watched: false,
     }
 }
 

@@ -49,6 +49,8 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
         pinned: true,
         preempt_count: None,
         kvm_stats: true,
+        faults: None,
+        watched: false,
     };
     Some(spec)
 }

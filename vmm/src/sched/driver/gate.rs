@@ -9,7 +9,10 @@ use hypercalls::telemetry::Point;
 
 use super::{Driver, keeper, now};
 use crate::{
-    sched::event::{Doing, Event, Look, Mode, VcpuIndex},
+    sched::{
+        core::State,
+        event::{Doing, Event, Look, Mode, VcpuIndex},
+    },
     units::VcpuId,
     vcpu::{Gate, Stopped},
 };
@@ -140,6 +143,11 @@ impl Gate for VmGate {
         if let Some(target) = self.index_if_any(target) {
             self.driver.woken(target);
         }
+    }
+
+    fn awaits_turn(&self, id: VcpuId) -> bool {
+        let state = self.driver.lock().core.state(self.index(id));
+        matches!(state, State::New | State::Ready | State::Held(_))
     }
 
     fn leave(&self, id: VcpuId) {

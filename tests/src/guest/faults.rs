@@ -1,0 +1,33 @@
+//! Faults on purpose in the kicks and halts of Linux guests.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::locks;
+use crate::{files, product::Boot, tests};
+
+tests![torture_with_faults, torture_with_faults_under_random, faults_are_in_the_stats];
+
+/// All but lost kicks.
+const HARMLESS: &str = "kick-delay:200us,kick-dup:0.1,spurious:0.1,halt-delay:200us";
+
+fn torture_with_faults() -> anyhow::Result<()> {
+    locks::torture_of(Boot::direct().fault(HARMLESS))
+}
+
+fn torture_with_faults_under_random() -> anyhow::Result<()> {
+    locks::torture_of(Boot::direct().fault(HARMLESS).policy("random").slots(2))
+}
+
+fn faults_are_in_the_stats() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("stats");
+    let boot = Boot::direct().cpus(4).policy("rr").slots(2).fault("spurious:0.3").stats(&file);
+    let ran = boot.command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
+    ensure!(ran.errors().contains("pvticket: faults: 0 kicks dropped"), "{}", ran.show());
+    let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
+    ensure!(stats["faults"]["spurious"].as_u64() > Some(0), "no faults: {stats:#}");
+    Ok(())
+}

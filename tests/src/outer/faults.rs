@@ -1,0 +1,190 @@
+//! Faults on purpose, on the payload: what comes late, twice or for nothing loses nobody; what is
+//! lost is found out in time, and told so that one sees where.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{files, host::need_kvm, product::pvticket, ran::Ran, tests};
+
+tests![
+    late_double_and_spurious_wakes_lose_nothing,
+    the_hosts_own_schedule_loses_nothing_either,
+    a_lost_kick_is_found_and_named,
+    a_lost_kick_is_found_on_the_hosts_schedule,
+    a_run_is_not_well_because_it_was_over_sooner,
+    who_is_slow_is_not_taken_for_lost,
+    one_seed_makes_one_sequence_of_faults,
+    a_short_soak_holds,
+    a_soak_with_lost_kicks_fails,
+    bad_faults_are_refused,
+];
+
+/// All but lost kicks.
+const HARMLESS: &str = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
+
+/// The bound within which a lost kick is told, in seconds; the machine's start and end are in it.
+const BOUND: u64 = 5;
+
+/// A comparison of the payload with these options; gives the runs with PV locks.
+fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
+        .args([&file])
+        .args(options)
+        .run()?
+        .exits(0)?;
+    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let levels = report["levels"].as_array().with_context(|| ran.show())?;
+    let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
+    let runs: Vec<Value> = runs.filter(|run| run["backend"] != "off").cloned().collect();
+    ensure!(!runs.is_empty(), "{}", ran.show());
+    for run in &runs {
+        ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
+        ensure!(run["disorder"] == 0, "tickets were served out of order: {run}");
+        let operations = run["operations"].as_array().context("no operations")?;
+        ensure!(operations.iter().all(|count| count.as_u64() > Some(0)), "one stood still: {run}");
+    }
+    Ok(runs)
+}
+
+fn count(run: &Value, name: &str) -> anyhow::Result<u64> {
+    run["faults"][name].as_u64().with_context(|| format!("no {name}: {run}"))
+}
+
+/// Every kind but lost kicks has happened.
+fn all_kinds(run: &Value) -> anyhow::Result<()> {
+    for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
+        ensure!(count(run, name)? > 0, "no {name}: {run}");
+    }
+    ensure!(count(run, "dropped")? == 0, "{run}");
+    Ok(())
+}
+
+fn late_double_and_spurious_wakes_lose_nothing() -> anyhow::Result<()> {
+    let options = ["--vcpus", "2x,4x", "--seconds", "1", "--slice", "1ms"];
+    let runs = compare(&[&options[..], &["--policy", "rr,random", "--fault", HARMLESS]].concat())?;
+    ensure!(runs.len() == 4, "{} runs", runs.len());
+    runs.iter().try_for_each(all_kinds)
+}
+
+fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
+    let runs = compare(&["--vcpus", "4x", "--seconds", "1", "--fault", HARMLESS])?;
+    runs.iter().try_for_each(all_kinds)
+}
+
+/// A run that must fail for a lost kick; gives what it said and how long it took.
+fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran> {
+    need_kvm()?;
+    let begun = Instant::now();
+    let ran = pvticket([command]).args(options).run()?;
+    let took = begun.elapsed();
+    ensure!(ran.status()? == 1, "{}", ran.show());
+    ensure!(took < Duration::from_secs(BOUND), "it took {took:?}: {}", ran.show());
+    let errors = ran.errors();
+    let last = errors.lines().last().unwrap_or_default();
+    for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
+        ensure!(last.contains(part), "no '{part}' in the last line: {}", ran.show());
+    }
+    let events = |text| errors.lines().filter(|line: &&str| line.ends_with(text)).count();
+    ensure!(events("fault, dropped") > 0, "no drop among the events: {}", ran.show());
+    ensure!(errors.contains("vCPU 0: last "), "no events: {}", ran.show());
+    Ok(ran)
+}
+
+fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
+    // A whole minute is asked for: nobody may wait for its end. With this seed PV begins.
+    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "60", "--seed", "1"];
+    let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
+    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
+}
+
+fn a_lost_kick_is_found_on_the_hosts_schedule() -> anyhow::Result<()> {
+    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "60", "--seed", "1"];
+    let faults = ["--fault", "kick-drop:0.02,kick-delay:20us"];
+    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
+}
+
+fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
+    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "0.2", "--seed", "1"];
+    let faults = ["--policy", "rr", "--fault", "kick-drop:0.05"];
+    fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
+}
+
+fn who_is_slow_is_not_taken_for_lost() -> anyhow::Result<()> {
+    let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
+    compare(&[&many[..], &["--policy", "rr", "--fault", HARMLESS]].concat())?;
+    // Off its CPU between release and kick, for longer than the watchdog is patient.
+    let held = ["--vcpus", "4", "--seconds", "6", "--policy", "point:release-to-kick,1,3s"];
+    compare(&held).map(drop)
+}
+
+/// The sequence of each vCPU's dice is the seed's; who throws them when is not.
+fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
+    let share = |seed| -> anyhow::Result<f64> {
+        let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
+        let runs = compare(&[&options[..], &["--fault", "kick-dup:0.5"]].concat())?;
+        let kicks = runs[0]["vmm"]["unlock_kick"].as_u64().context("no kicks")?;
+        Ok(count(&runs[0], "duplicated")? as f64 / kicks as f64)
+    };
+    for seed in ["1", "2"] {
+        let share = share(seed)?;
+        ensure!((0.4..0.6).contains(&share), "{share} of the kicks came twice, not a half");
+    }
+    Ok(())
+}
+
+fn a_short_soak_holds() -> anyhow::Result<()> {
+    need_kvm()?;
+    let ran = pvticket(["soak", "--acquisitions", "2000000", "--round", "1", "--fault", HARMLESS])
+        .run()?
+        .exits(0)?;
+    let said = ran.text()?;
+    for part in [
+        " acquisitions in ",
+        " under random",
+        " 0 kicks dropped",
+        "\n0 violations of mutual exclusion, 0 tickets out of order, nobody waited for ever\n",
+    ] {
+        ensure!(said.contains(part), "no '{part}': {}", ran.show());
+    }
+    let done: u64 = said.split(' ').next().unwrap_or_default().parse()?;
+    ensure!(done >= 2_000_000, "{}", ran.show());
+    ensure!(!said.contains(" 0 delayed") && !said.contains(" 0 halts"), "{}", ran.show());
+    Ok(())
+}
+
+fn a_soak_with_lost_kicks_fails() -> anyhow::Result<()> {
+    let options = ["--vcpus", "4", "--round", "60", "--fault", "kick-drop:0.01"];
+    fails_for_a_lost_kick("soak", &options).map(drop)
+}
+
+fn bad_faults_are_refused() -> anyhow::Result<()> {
+    for (words, parts) in [
+        (&["--fault", "nonsense"][..], &["'nonsense'", "kick-drop:P"][..]),
+        (&["--fault", "kick-drop:2"], &["'2'", "probability"]),
+        (&["--fault", "kick-delay:5"], &["'5'", "500us"]),
+        (&["--fault", "kick-drop"], &["'kick-drop'", "kick-drop:P"]),
+        (&["--fault", ""], &["--fault"]),
+        (&["--fault", "kick-dup:0.1,kick-dup:0.2"], &["--fault", "kick-dup is named twice"]),
+        (&["--fault", "kick-dup:0.1", "--fault", "kick-dup:0.1"], &["kick-dup is named twice"]),
+    ] {
+        for command in ["compare", "soak"] {
+            pvticket([command]).args(words).run()?.fails(2, parts)?.says("")?;
+        }
+        // A boot looks for its kernel first; both are bad usage or a set-up that is missing.
+        let ran = pvticket(["boot"]).args(words).args(["--", "true"]).run()?;
+        ensure!(ran.status()? != 0, "{}", ran.show());
+    }
+    for (backend, part) in [("kvm", "KVM serves the calls itself"), ("doorbell", "halt in KVM")] {
+        let options = ["--pv-backends", backend, "--fault", "halt-delay:5us"];
+        pvticket(["compare"]).args(options).run()?.fails(2, &["--fault", part])?;
+    }
+    Ok(())
+}

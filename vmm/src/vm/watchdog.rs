@@ -1,0 +1,135 @@
+//! Ends a machine in which somebody waits for ever, and says who.
+//!
+//! A thread that looks four times a second; the vCPUs do nothing for it. Whether what it sees is
+//! bad is [`stuck`](crate::vcpu::stuck)'s to say.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
+};
+
+use crate::{
+    clock::Moment,
+    kvm::{host::is_emulated, stats::Blocking},
+    sched::{Lines, event::Doing},
+    units::{Nanos, VcpuCount, VcpuId},
+    vcpu::{
+        Board, Cause, End, Failure, Trace,
+        fault::FaultSpec,
+        stuck::{Patience, Seen, Standing, Waits, Watch},
+    },
+};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Stack of its thread.
+const STACK_BYTES: usize = 128 << 10;
+
+/// How long a halted waiter may be served before its kick is given up. Where a schedule of ours
+/// decides who runs, it says who could not kick yet; of the host's nothing is known, nor of what
+/// carries emulated CPUs.
+const SERVED: Nanos = Nanos::millis(2000);
+const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
+/// How long all may halt.
+const ALL: Nanos = Nanos::millis(2000);
+
+/// How long to wait before somebody is said to wait for ever.
+pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patience {
+    let late = faults.map_or(Nanos::ZERO, |faults| faults.longest());
+    let served = if is_scheduled && !is_emulated() { SERVED } else { SERVED_ON_HOST };
+    Patience { served: served.after(late), all: ALL.after(late) }
+}
+
+/// The watch over one machine.
+#[derive(Debug)]
+pub struct Watchdog {
+    board: Arc<Board>,
+    vcpus: VcpuCount,
+    lines: Option<Lines>,
+    /// Of each vCPU, where they can halt in KVM and it says so.
+    blocking: Option<Vec<Blocking>>,
+    watch: Mutex<Watch>,
+}
+
+impl Watchdog {
+    pub(super) fn new(
+        board: Arc<Board>,
+        vcpus: VcpuCount,
+        lines: Option<Lines>,
+        blocking: Option<Vec<Blocking>>,
+        patience: Patience,
+    ) -> Self {
+        let watch = Mutex::new(Watch::new(patience, vcpus.get() as usize));
+        Self { board, vcpus, lines, blocking, watch }
+    }
+
+    /// Starts its thread, which ends when the machine stops and it is unparked.
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
+        let watchdog = self.clone();
+        Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || {
+            while !watchdog.board.stopping() && !watchdog.board.has_ended() {
+                watchdog.look();
+                thread::park_timeout(PERIOD);
+            }
+        })
+    }
+
+    /// Looks once, and ends the machine if need be. Gives the time by the watch's own clock.
+    pub fn look(&self) -> Nanos {
+        let seen = self.see();
+        let mut watch = self.watch();
+        if let Some(stuck) = watch.look(&seen, Moment::now().reading()) {
+            let (vcpu, trace) = (stuck.vcpu, Trace(self.board.trace()));
+            let cause = Cause::Stuck(stuck, trace);
+            self.board.finish(End::Failed(Failure { vcpu, rip: None, cause }));
+        }
+        watch.clock()
+    }
+
+    /// Looks once more: is it still not known of somebody of that time whether it waits for ever?
+    pub fn doubts(&self, then: Nanos) -> bool {
+        self.look();
+        let seen = self.see();
+        self.watch().doubts(&seen, then)
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn see(&self) -> Vec<Seen> {
+        self.vcpus.ids().map(|id| self.see_one(id)).collect()
+    }
+
+    fn see_one(&self, id: VcpuId) -> Seen {
+        // The exits first: a halt that began since then is taken for another one at the next look.
+        let exits = self.board.counters(id).exits.get();
+        let (waits, says_halted) = self.waits(id);
+        let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
+        let standing = if self.board.has_left(id) {
+            Standing::Left
+        } else if self.board.is_parked(id) || says_halted && blocks.is_some_and(Blocking::now) {
+            Standing::Halted
+        } else {
+            Standing::Able
+        };
+        let gate = self.board.gate.as_ref();
+        let awaits_turn =
+            standing == Standing::Able && gate.is_some_and(|gate| gate.awaits_turn(id));
+        Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }
+    }
+
+    /// What its line says that it waits for, and whether it says that it halts.
+    fn waits(&self, id: VcpuId) -> (Option<Waits>, bool) {
+        let doing = self.lines.as_ref().map(|lines| lines.doing(id, Moment::now().reading()));
+        match doing {
+            Some(Doing::Waiting { lock, ticket, distance, halted, .. }) => {
+                (Some(Waits { lock: lock.0, ticket, distance }), halted)
+            }
+            _ => (None, false),
+        }
+    }
+}
