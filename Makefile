@@ -28,8 +28,10 @@ test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
-bench: build kernel host busybox ## Measure boot time, memory, the cost of an exit, and schedules
+bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, and schedules
 	@$(PVTICKET) bench boot
+	@$(PVTICKET) bench hypercalls
+	@$(PVTICKET) bench hypercalls --host emulated
 	@$(PVTICKET) bench sched
 
 soak: build ## Take a lock 10^9 times while kicks and halts go wrong, checking that it keeps its promises
