@@ -199,8 +199,8 @@ impl Vcpu {
             }
             Op::Post => machine.say(self.id),
             Op::Await(cpu) => machine.hear(cpu),
-            Op::IrqsOff => engine::mask(self.id, true),
-            Op::IrqsOn => engine::mask(self.id, false),
+            Op::IrqsOff => drop(engine::mask(self.id, true)),
+            Op::IrqsOn => drop(engine::mask(self.id, false)),
         }
     }
 
@@ -246,7 +246,27 @@ impl Vcpu {
         let within = self.in_handler.replace(true);
         self.lock(lock);
         self.unlock(lock);
+        settle(&self.cpu());
         self.in_handler.set(within);
+    }
+
+    /// No interrupt comes to the guest while its VMM is at work.
+    fn in_the_vmm(&self, work: impl FnOnce()) {
+        let masked = engine::mask(self.id, true);
+        work();
+        engine::mask(self.id, masked);
+    }
+
+    fn halt(&self) {
+        let irqs_on = self.program.irqs_on;
+        let latch = &self.machine.slots[self.id].latch;
+        if latch.park() == Park::Consumed {
+            return;
+        }
+        while latch.is_parked() && !(irqs_on && self.machine.has_interrupt(self.id)) {
+            self.machine.sleep(self.id, irqs_on, || latch.is_parked());
+        }
+        latch.unpark();
     }
 
     /// Answers the interrupt that another CPU has sent, if it has.
@@ -266,22 +286,16 @@ impl Pv for Vcpu {
 
     /// The VMM's `lock_spinning`; with interrupts on, the processor's HLT.
     fn lock_spinning(&self, _ticket: u16) {
-        let irqs_on = self.program.irqs_on;
-        let latch = &self.machine.slots[self.id].latch;
-        if latch.park() == Park::Consumed {
-            return;
-        }
-        while latch.is_parked() && !(irqs_on && self.machine.has_interrupt(self.id)) {
-            self.machine.sleep(self.id, irqs_on, || latch.is_parked());
-        }
-        latch.unpark();
+        self.in_the_vmm(|| self.halt());
         self.answer();
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        if self.machine.slots[cpu].latch.kick() == Kick::Wake {
-            self.machine.wake(cpu);
-        }
+        self.in_the_vmm(|| {
+            if self.machine.slots[cpu].latch.kick() == Kick::Wake {
+                self.machine.wake(cpu);
+            }
+        });
     }
 
     fn predecessor_is_off(&self, _lock: usize, ticket: u16) -> bool {

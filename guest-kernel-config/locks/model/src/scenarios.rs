@@ -77,6 +77,7 @@ pub const FOR_LOOM: &[Scenario] = &[
         ],
         3,
     ),
+    machine("a record changes under the search", &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE], 3),
     machine(
         "IPI to a halted waiter",
         &[

@@ -35,7 +35,9 @@ pub fn draw(bound: u32) -> u32 {
 pub fn arm(_cpu: usize, _steps: u32, _handler: Box<dyn Fn()>) {}
 
 /// See [`arm`].
-pub fn mask(_cpu: usize, _masked: bool) {}
+pub fn mask(_cpu: usize, masked: bool) -> bool {
+    masked
+}
 
 /// See [`arm`].
 pub fn disarm() {}

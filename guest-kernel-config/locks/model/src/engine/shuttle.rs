@@ -64,13 +64,12 @@ pub fn arm(cpu: usize, steps: u32, handler: Box<dyn Fn()>) {
     });
 }
 
-/// Turns `cpu`'s interrupts off and on.
-pub fn mask(cpu: usize, masked: bool) {
-    ARMED.with_borrow_mut(|armed| {
-        if let Some(armed) = &mut armed[cpu] {
-            armed.masked = masked;
-        }
-    });
+/// Turns `cpu`'s interrupts off and on; they were off, or on, before.
+pub fn mask(cpu: usize, masked: bool) -> bool {
+    ARMED.with_borrow_mut(|armed| match &mut armed[cpu] {
+        Some(armed) => std::mem::replace(&mut armed.masked, masked),
+        None => masked,
+    })
 }
 
 /// No interrupt comes any more.
