@@ -23,9 +23,10 @@ pub struct Handoff {
     /// A release kicks the next but one as well, so that it is awake in time.
     pub ahead: bool,
     /// If others queue behind it, a waiter gets its kick with the releaser's next halt, in one
-    /// exit: then that CPU halts at its next wait without spinning. It must take
-    /// its next lock soon, or call [`settle`](crate::settle). Not together with
-    /// [`Handoff::queue`], which makes halts rare: then kicks are sent at once.
+    /// exit: then that CPU halts at its next wait without spinning. It must take its next lock
+    /// soon, or call [`settle`](crate::settle); an interrupt handler must call it before it
+    /// returns, for it may return to a halt. Not together with [`Handoff::queue`], which makes
+    /// halts rare: then kicks are sent at once.
     pub fuse: bool,
     /// CPUs that may queue, the holder included; others halt outside of the queue until there is
     /// room or their turn has come. Zero: all may. For locks under overcommit this is what counts:
@@ -84,17 +85,21 @@ impl Memory {
         self.owed.store(cpu as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Whom a kick is owed, if anyone.
+    /// Is a kick owed to anyone?
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         self.owed.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes that debt over.
-    pub(crate) fn take_owed(&self) -> Option<usize> {
-        let owed = self.owed.load(Ordering::Relaxed);
+    /// Whom, then.
+    #[inline]
+    pub(crate) fn owed(&self) -> Option<usize> {
+        (self.owed.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// The kick has been sent.
+    pub(crate) fn forget_debt(&self) {
         self.owed.store(0, Ordering::Relaxed);
-        (owed as usize).checked_sub(1)
     }
 }
 
@@ -121,13 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_paid_once() {
+    fn a_debt_is_remembered_until_it_is_forgotten() {
         let memory = Memory::new();
-        assert_eq!(memory.take_owed(), None);
+        assert_eq!(memory.owed(), None);
         memory.owe(0);
         assert!(memory.is_owing());
-        assert_eq!(memory.take_owed(), Some(0));
-        assert_eq!(memory.take_owed(), None);
+        assert_eq!((memory.owed(), memory.owed()), (Some(0), Some(0)));
+        memory.forget_debt();
+        assert_eq!((memory.owed(), memory.is_owing()), (None, false));
     }
 
     #[test]

@@ -12,6 +12,23 @@ use crate::{Cpu, Place, Pv, RawLock, Released, Taken, Watch};
 #[repr(transparent)]
 pub struct PvTicketLock(TicketWord);
 
+/// What waiting for a lock has come to.
+#[derive(Debug, Default)]
+struct Waits {
+    halts: u32,
+    /// In an interrupt handler, inside of a wait whose kick may have come to the handler's halts:
+    /// it is to be given back. Once and when the handler has its lock, or its own next halt would
+    /// have it again, and never halt.
+    were_nested: bool,
+}
+
+impl Waits {
+    fn end(&mut self, was_nested: bool, halted: bool) {
+        self.were_nested |= was_nested;
+        self.halts += u32::from(halted);
+    }
+}
+
 impl PvTicketLock {
     /// A free lock.
     pub const fn new() -> Self {
@@ -40,7 +57,7 @@ impl PvTicketLock {
 
     #[cold]
     #[inline(never)]
-    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+    fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         cpu.watch.spinning(self.key().address(), ticket);
         let mut looks = Looks::new(&cpu.watch);
         let mut halts = 0;
@@ -52,8 +69,7 @@ impl PvTicketLock {
                     if cpu.handoff.adapt && halts == 0 {
                         memory.learn(cpu.spin_threshold, false);
                     }
-                    settle(cpu);
-                    return Taken { slow: true, halts, ticket };
+                    return;
                 }
                 cpu.pv.spin_hint();
             }
@@ -62,13 +78,12 @@ impl PvTicketLock {
             }
             // With a threshold of zero only this looks at the head.
             if self.served(cpu, ticket) {
-                settle(cpu);
-                return Taken { slow: true, halts, ticket };
+                return;
             }
             if cpu.handoff.adapt {
                 memory.learn(cpu.spin_threshold, true);
             }
-            halts += u32::from(self.wait(cpu, ticket));
+            halts += u32::from(self.wait(cpu, ticket, waits));
             looks.restart();
         }
     }
@@ -103,7 +118,7 @@ impl PvTicketLock {
 
     /// Halts once, unless the lock turns out to be served. `true`: it halted.
     /// Returning does not mean that the lock is the caller's.
-    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> bool {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ticket);
         cpu.watch.reached(Place::BeforeFlag);
         self.0.set_flag();
@@ -119,9 +134,7 @@ impl PvTicketLock {
             }
             cpu.watch.resumed(ticket);
         }
-        if cpu.waiters.withdraw(cpu.id, outer) {
-            cpu.pv.unlock_kick(cpu.id);
-        }
+        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
         halt
     }
 
@@ -130,7 +143,7 @@ impl PvTicketLock {
     /// makes the queue longer than it should be and nothing worse.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
         cpu.watch.reached(Place::BeforeFlag);
         // Whoever had this head had not released before the flag, or it is free.
@@ -143,10 +156,7 @@ impl PvTicketLock {
                 halt_paying_debts(cpu, ASIDE);
             }
         }
-        if cpu.waiters.withdraw(cpu.id, outer) {
-            cpu.pv.unlock_kick(cpu.id);
-        }
-        u32::from(halt)
+        waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
     }
 
     #[inline]
@@ -155,7 +165,8 @@ impl PvTicketLock {
     }
 
     /// Kicks who is next, or else lets somebody in, after a release that saw the
-    /// flag. `ticket` was released when `queued` CPUs were in the queue, its own included.
+    /// flag. `ticket` was released when `queued` CPUs were in the queue, its own included; zero:
+    /// nobody looked.
     ///
     /// Only a key of the lock is left: it may be freed memory.
     #[cold]
@@ -170,12 +181,16 @@ impl PvTicketLock {
         let mut kicks = 0;
         // Before the search, so that the time since the release counts it.
         cpu.watch.before_kick();
-        if let Some(waiter) = cpu.waiters.find(lock, next) {
+        let mut is_found = false;
+        for waiter in cpu.waiters.find(lock, next) {
+            is_found = true;
             if !cpu.handoff.claim || cpu.waiters.claim(waiter) {
                 cpu.watch.reached(Place::ReleaseToKick);
                 kicks += kick_or_owe(cpu, waiter, queued);
             }
-        } else if cpu.handoff.queue != 0
+        }
+        // Others may stand outside even if this CPU never does.
+        if !is_found
             && (queued <= 1 || cpu.waiters.memory(cpu.id).is_time_to_let_in())
             && let Some(waiter) = cpu.waiters.find_aside(lock, cpu.id)
             && cpu.waiters.claim(waiter)
@@ -185,7 +200,7 @@ impl PvTicketLock {
             kicks += 1;
         }
         if cpu.handoff.ahead
-            && let Some(waiter) = cpu.waiters.find(lock, next.wrapping_add(INC))
+            && let Some(waiter) = cpu.waiters.find(lock, next.wrapping_add(INC)).next()
         {
             cpu.pv.unlock_kick(waiter);
             kicks += 1;
@@ -197,22 +212,23 @@ impl PvTicketLock {
 impl RawLock for PvTicketLock {
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        let mut aside = 0;
+        let mut waits = Waits::default();
         if P::ENABLED && cpu.handoff.queue != 0 && self.is_long(cpu, self.0.head()) {
-            aside = self.stand_aside(cpu);
+            self.stand_aside(cpu, &mut waits);
         }
         cpu.watch.entering();
         let ticket = self.0.take_ticket();
-        let mut taken = if self.served(cpu, ticket) {
-            settle(cpu);
-            Taken { ticket, ..Taken::default() }
-        } else {
-            self.lock_slow(cpu, ticket)
-        };
+        let mut slow = waits.halts != 0;
+        if !self.served(cpu, ticket) {
+            slow = true;
+            self.lock_slow(cpu, ticket, &mut waits);
+        }
+        settle(cpu);
+        if P::ENABLED && waits.were_nested {
+            cpu.pv.unlock_kick(cpu.id);
+        }
         cpu.watch.taken(self.key().address(), ticket);
-        taken.slow |= aside != 0;
-        taken.halts += aside;
-        taken
+        Taken { slow, halts: waits.halts, ticket }
     }
 
     #[inline]
@@ -253,21 +269,29 @@ fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16)
     1
 }
 
+/// A debt is paid before it is forgotten, here and in [`settle`]: an interrupt handler that comes
+/// in between may wait for whom the kick is for. Better that it pays as well.
 fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
-    match cpu.waiters.memory(cpu.id).take_owed() {
-        Some(waiter) => cpu.pv.kick_and_halt(waiter, ticket),
+    let memory = cpu.waiters.memory(cpu.id);
+    match memory.owed() {
+        Some(waiter) => {
+            cpu.pv.kick_and_halt(waiter, ticket);
+            memory.forget_debt();
+        }
         None => cpu.pv.lock_spinning(ticket),
     }
 }
 
 /// Sends the kick that this CPU owes, if it does ([`Handoff::fuse`](crate::Handoff)): before it
-/// does anything else for long than take locks.
+/// does anything else for long than take locks, and at the end of an interrupt handler.
 #[inline]
 pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
+    let memory = cpu.waiters.memory(cpu.id);
     if P::ENABLED
         && cpu.handoff.fuse
-        && let Some(waiter) = cpu.waiters.memory(cpu.id).take_owed()
+        && let Some(waiter) = memory.owed()
     {
         cpu.pv.unlock_kick(waiter);
+        memory.forget_debt();
     }
 }

@@ -1,0 +1,45 @@
+//! loom: every schedule with so many preemptions at most, and every value a load may see.
+//!
+//! It takes `SeqCst` for acquire and release, which is weaker than the language, so what passes
+//! here does not lean on a total order.
+
+pub use loom::sync::{Condvar, Mutex};
+pub use loom::thread::spawn;
+
+use crate::{Execution, Scenario};
+
+atomics!(::loom::sync::atomic);
+
+/// Longest execution, in switches of threads.
+const BRANCHES: usize = 5_000;
+
+/// All executions of `scenario` with `preemptions` at most.
+pub fn check(run: Execution, scenario: &'static Scenario, preemptions: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = BRANCHES;
+    builder.check(move || run(scenario));
+}
+
+/// A spin loop goes round.
+pub fn pause() {
+    loom::thread::yield_now();
+}
+
+/// A number below `bound`: here always the same.
+pub fn draw(bound: u32) -> u32 {
+    bound / 2
+}
+
+/// Interrupts before any step are shuttle's: loom would have too many schedules.
+pub fn arm(_cpu: usize, _steps: u32, _handler: Box<dyn Fn()>) {}
+
+/// See [`arm`].
+pub fn mask(_cpu: usize, masked: bool) -> bool {
+    masked
+}
+
+/// See [`arm`].
+pub fn disarm() {}
+
+fn before_step() {}

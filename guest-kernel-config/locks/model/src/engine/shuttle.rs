@@ -1,0 +1,96 @@
+//! shuttle: many schedules, drawn at random or by PCT. Every load sees the latest store.
+
+use std::cell::RefCell;
+
+pub use shuttle::sync::{Condvar, Mutex};
+pub use shuttle::thread::spawn;
+use shuttle::{
+    Config, FailurePersistence, MaxSteps, Runner,
+    rand::Rng as _,
+    scheduler::{PctScheduler, RandomScheduler},
+};
+
+use super::MAX_CPUS;
+use crate::{Execution, Scenario};
+
+atomics!(::shuttle::sync::atomic);
+
+/// Longest execution, in steps.
+const STEPS: usize = 50_000;
+
+/// Points at which PCT changes a priority, more one: three steps in a certain order need two.
+const DEPTH: usize = 4;
+
+/// The same schedules each time; `SHUTTLE_RANDOM_SEED` overrides it.
+const SEED: u64 = 2012;
+
+/// `times` executions of `scenario` at random, and as many by PCT.
+pub fn check(run: Execution, scenario: &'static Scenario, times: usize) {
+    let mut config = Config::new();
+    config.failure_persistence = FailurePersistence::None;
+    config.max_steps = MaxSteps::FailAfter(STEPS);
+    config.silence_warnings = true;
+    let random = RandomScheduler::new_from_seed(SEED, times);
+    Runner::new(random, config.clone()).run(move || run(scenario));
+    let pct = PctScheduler::new_from_seed(SEED, DEPTH, times);
+    Runner::new(pct, config).run(move || run(scenario));
+}
+
+/// A spin loop goes round.
+pub fn pause() {
+    shuttle::hint::spin_loop();
+}
+
+/// A number below `bound`.
+pub fn draw(bound: u32) -> u32 {
+    shuttle::rand::thread_rng().gen_range(0..bound)
+}
+
+/// An interrupt that is to come to a CPU.
+struct Armed {
+    steps: u32,
+    masked: bool,
+    handler: Option<Box<dyn Fn()>>,
+}
+
+thread_local! {
+    static ARMED: RefCell<[Option<Armed>; MAX_CPUS]> = const { RefCell::new([const { None }; MAX_CPUS]) };
+}
+
+/// `handler` runs on `cpu` before its next atomic operation but `steps`.
+pub fn arm(cpu: usize, steps: u32, handler: Box<dyn Fn()>) {
+    ARMED.with_borrow_mut(|armed| {
+        armed[cpu] = Some(Armed { steps, masked: false, handler: Some(handler) });
+    });
+}
+
+/// Turns `cpu`'s interrupts off and on; they were off, or on, before.
+pub fn mask(cpu: usize, masked: bool) -> bool {
+    ARMED.with_borrow_mut(|armed| match &mut armed[cpu] {
+        Some(armed) => std::mem::replace(&mut armed.masked, masked),
+        None => masked,
+    })
+}
+
+/// No interrupt comes any more.
+pub fn disarm() {
+    ARMED.with_borrow_mut(|armed| armed.fill_with(|| None));
+}
+
+fn before_step() {
+    if std::thread::panicking() {
+        return;
+    }
+    let handler = ARMED.with_borrow_mut(|all| {
+        if all.iter().all(Option::is_none) {
+            return None;
+        }
+        // The machine's threads are begun in the order of its CPUs.
+        let armed = all.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
+        armed.steps = armed.steps.saturating_sub(1);
+        if armed.steps == 0 && !armed.masked { armed.handler.take() } else { None }
+    });
+    if let Some(handler) = handler {
+        handler();
+    }
+}

@@ -1,0 +1,330 @@
+//! The machine: vCPUs with latches, and what the VMM does at a halt and a kick.
+//!
+//! No module of this crate but a part of each variant: `build.rs` takes it along with the product's
+//! sources. `crate` is the variant, `in_the_model` is this crate.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{
+    Arc, PoisonError,
+    atomic::{AtomicUsize as Plain, Ordering::SeqCst},
+};
+
+use crate::engine::{self, Condvar, Mutex};
+use crate::latch::{Kick, Park, WakeLatch};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::{
+    Cpu, Handoff, Place, Pv, PvTicketLock, RawLock, WaitTable, Watch, settle,
+};
+use in_the_model::{At, Irq, Op, Program, Scenario, memory};
+
+/// Runs `scenario` once.
+pub fn run(scenario: &'static Scenario) {
+    memory::reset();
+    engine::disarm();
+    let machine = Arc::new(Machine::new(scenario));
+    // CPU 0 is the thread that is there already.
+    let others: Vec<_> = (1..scenario.cpus.len())
+        .map(|id| {
+            let machine = Arc::clone(&machine);
+            engine::spawn(move || Vcpu::run(machine, id))
+        })
+        .collect();
+    Vcpu::run(Arc::clone(&machine), 0);
+    for other in others {
+        other.join().expect("a CPU that failed has ended the execution");
+    }
+    machine.assert_done();
+}
+
+/// A lock and what shows that it works.
+struct Guarded {
+    lock: PvTicketLock,
+    /// Written without atomicity by whoever holds the lock.
+    count: AtomicU32,
+    /// Zero, or one more than the CPU inside. Not of the engine: no step of the machine.
+    owner: Plain,
+    next_ticket: Plain,
+    taken: Plain,
+    /// Releases until it is freed.
+    left: Plain,
+}
+
+/// A vCPU as the VMM sees it.
+struct Slot {
+    latch: WakeLatch,
+    /// The futex, and whether an interrupt is pending.
+    interrupt: Mutex<bool>,
+    wake: Condvar,
+}
+
+struct Machine {
+    scenario: &'static Scenario,
+    locks: Vec<Guarded>,
+    waiters: WaitTable,
+    slots: Vec<Slot>,
+    /// CPUs that have posted, or have answered an interrupt: a bit each.
+    said: Mutex<usize>,
+    heard: Condvar,
+}
+
+impl Machine {
+    fn new(scenario: &'static Scenario) -> Self {
+        let ops = scenario.cpus.iter().flat_map(|program| program.ops);
+        let uses = ops.filter(|op| matches!(op, Op::Take(0) | Op::Unlock(0))).count();
+        let slot = |program: &Program| {
+            let latch = WakeLatch::new();
+            if program.pending {
+                latch.kick();
+            }
+            Slot { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
+        };
+        let guarded = |first: &u16| Guarded {
+            lock: PvTicketLock::starting_at(*first),
+            count: AtomicU32::new(0),
+            owner: Plain::new(0),
+            next_ticket: Plain::new((*first).into()),
+            taken: Plain::new(0),
+            left: Plain::new(uses),
+        };
+        Self {
+            scenario,
+            locks: scenario.locks.iter().map(guarded).collect(),
+            waiters: WaitTable::new(),
+            slots: scenario.cpus.iter().map(slot).collect(),
+            said: Mutex::new(0),
+            heard: Condvar::new(),
+        }
+    }
+
+    fn assert_done(&self) {
+        for guarded in &self.locks {
+            let count = guarded.count.load(Relaxed) as usize;
+            assert_eq!(count, guarded.taken.load(SeqCst), "an increment under the lock is lost");
+        }
+    }
+
+    /// Sleeps while `is_asleep` and no interrupt that counts is pending: compares and goes to sleep in one
+    /// step, as a futex does.
+    fn sleep(&self, id: usize, irqs_on: bool, is_asleep: impl Fn() -> bool) {
+        let slot = &self.slots[id];
+        let pending = slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_asleep() && !(irqs_on && *pending) {
+            drop(slot.wake.wait(pending).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn wake(&self, id: usize) {
+        drop(self.slots[id].interrupt.lock().unwrap_or_else(PoisonError::into_inner));
+        self.slots[id].wake.notify_one();
+    }
+
+    fn interrupt(&self, id: usize) {
+        *self.slots[id].interrupt.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.slots[id].wake.notify_one();
+    }
+
+    /// The interrupt that is pending for `id`, if one is: it no longer is.
+    fn take_interrupt(&self, id: usize) -> bool {
+        let slot = &self.slots[id];
+        std::mem::take(&mut *slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn has_interrupt(&self, id: usize) -> bool {
+        *self.slots[id].interrupt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, id: usize) {
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) |= 1 << id;
+        self.heard.notify_all();
+    }
+
+    fn hear(&self, id: usize) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        while *said & (1 << id) == 0 {
+            said = self.heard.wait(said).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A vCPU as its guest sees it.
+struct Vcpu {
+    machine: Arc<Machine>,
+    id: usize,
+    program: &'static Program,
+    /// Interrupts that have not come yet.
+    irqs: RefCell<Vec<Irq>>,
+    in_handler: Cell<bool>,
+    answered: Cell<bool>,
+}
+
+impl Vcpu {
+    fn run(machine: Arc<Machine>, id: usize) {
+        let program = &machine.scenario.cpus[id];
+        let irqs = RefCell::new(program.irqs.to_vec());
+        let (in_handler, answered) = (Cell::new(false), Cell::new(false));
+        let vcpu = Rc::new(Self { machine, id, program, irqs, in_handler, answered });
+        for irq in program.irqs {
+            if let At::Step(most) = irq.at {
+                let (handled, lock) = (Rc::clone(&vcpu), irq.lock);
+                engine::arm(id, engine::draw(most) + 1, Box::new(move || handled.handle(lock)));
+            }
+        }
+        for op in program.ops {
+            vcpu.perform(*op);
+        }
+        // From here on nothing that this CPU does wakes anybody.
+        settle(&vcpu.cpu());
+    }
+
+    fn perform(&self, op: Op) {
+        let machine = &self.machine;
+        match op {
+            Op::Take(lock) => {
+                self.lock(lock);
+                self.unlock(lock);
+            }
+            Op::Lock(lock) => self.lock(lock),
+            Op::Unlock(lock) => self.unlock(lock),
+            Op::Kick(cpu) => self.unlock_kick(cpu),
+            Op::Ipi(cpu) => {
+                machine.interrupt(cpu);
+                machine.hear(cpu);
+            }
+            Op::Idle => {
+                while !self.answered.get() {
+                    machine.sleep(self.id, true, || true);
+                    self.answer();
+                }
+            }
+            Op::Post => machine.say(self.id),
+            Op::Await(cpu) => machine.hear(cpu),
+            Op::IrqsOff => drop(engine::mask(self.id, true)),
+            Op::IrqsOn => drop(engine::mask(self.id, false)),
+        }
+    }
+
+    fn cpu(&self) -> Cpu<'_, Self, &Self> {
+        let set = self.program.handoff;
+        let handoff = Handoff {
+            far: set.far,
+            predecessor: set.predecessor,
+            adapt: set.adapt,
+            claim: set.claim,
+            ahead: set.ahead,
+            fuse: set.fuse,
+            queue: set.queue,
+        };
+        let (spin_threshold, waiters) = (self.program.spin, &self.machine.waiters);
+        Cpu { id: self.id, spin_threshold, pv: self, waiters, watch: self, handoff }
+    }
+
+    fn lock(&self, lock: usize) {
+        let guarded = &self.machine.locks[lock];
+        guarded.lock.lock(&self.cpu());
+        let before = guarded.owner.swap(self.id + 1, SeqCst);
+        assert_eq!(before, 0, "two CPUs hold the lock");
+        let count = guarded.count.load(Relaxed);
+        guarded.count.store(count + 1, Relaxed);
+        guarded.taken.fetch_add(1, SeqCst);
+    }
+
+    fn unlock(&self, lock: usize) {
+        let guarded = &self.machine.locks[lock];
+        let before = guarded.owner.swap(0, SeqCst);
+        assert_eq!(before, self.id + 1, "another CPU holds the lock");
+        // Counted by the holder: those before it may not be back from their release.
+        let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
+        guarded.lock.unlock(&self.cpu());
+        if lock == 0 && is_last && self.machine.scenario.frees {
+            memory::free(&guarded.lock);
+        }
+    }
+
+    /// The handler of an interrupt that came into whatever this CPU is at.
+    fn handle(&self, lock: usize) {
+        let within = self.in_handler.replace(true);
+        self.lock(lock);
+        self.unlock(lock);
+        settle(&self.cpu());
+        self.in_handler.set(within);
+    }
+
+    /// No interrupt comes to the guest while its VMM is at work.
+    fn in_the_vmm(&self, work: impl FnOnce()) {
+        let masked = engine::mask(self.id, true);
+        work();
+        engine::mask(self.id, masked);
+    }
+
+    fn halt(&self) {
+        let irqs_on = self.program.irqs_on;
+        let latch = &self.machine.slots[self.id].latch;
+        if latch.park() == Park::Consumed {
+            return;
+        }
+        while latch.is_parked() && !(irqs_on && self.machine.has_interrupt(self.id)) {
+            self.machine.sleep(self.id, irqs_on, || latch.is_parked());
+        }
+        latch.unpark();
+    }
+
+    /// Answers the interrupt that another CPU has sent, if it has.
+    fn answer(&self) {
+        if self.program.irqs_on && self.machine.take_interrupt(self.id) {
+            self.answered.set(true);
+            self.machine.say(self.id);
+        }
+    }
+}
+
+impl Pv for Vcpu {
+    fn spin_hint(&self) {
+        self.answer();
+        engine::pause();
+    }
+
+    /// The VMM's `lock_spinning`; with interrupts on, the processor's HLT.
+    fn lock_spinning(&self, _ticket: u16) {
+        self.in_the_vmm(|| self.halt());
+        self.answer();
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        self.in_the_vmm(|| {
+            if self.machine.slots[cpu].latch.kick() == Kick::Wake {
+                self.machine.wake(cpu);
+            }
+        });
+    }
+
+    fn predecessor_is_off(&self, _lock: usize, ticket: u16) -> bool {
+        ticket & 2 != 0
+    }
+}
+
+impl Watch for &Vcpu {
+    fn taken(&self, lock: usize, ticket: u16) {
+        let is_it = |guarded: &&Guarded| std::ptr::from_ref(&guarded.lock).addr() == lock;
+        let guarded = self.machine.locks.iter().find(is_it).expect("a lock of this machine");
+        let next = usize::from(ticket.wrapping_add(2));
+        let expected = guarded.next_ticket.swap(next, SeqCst);
+        assert_eq!(expected, usize::from(ticket), "not first in, first out");
+    }
+
+    fn reached(&self, place: Place) {
+        let at = match place {
+            Place::BeforeFlag => At::BeforeFlag,
+            Place::FlagToHalt => At::FlagToHalt,
+            Place::ReleaseToKick => At::ReleaseToKick,
+        };
+        if self.in_handler.get() {
+            return;
+        }
+        let first = self.irqs.borrow().iter().position(|irq| irq.at == at);
+        if let Some(first) = first {
+            let irq = self.irqs.borrow_mut().remove(first);
+            self.handle(irq.lock);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The checks: what a machine does under each engine.
+
+use crate::scenario::{At, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario};
+
+use Op::{Await, Idle, Ipi, IrqsOff, IrqsOn, Kick, Lock, Post, Take, Unlock};
+
+/// A ticket just before the wrap.
+const LAST: u16 = 0xfffe;
+
+const CLAIM: Handoff = Handoff { claim: true, ..PLAIN };
+const AHEAD: Handoff = Handoff { ahead: true, ..PLAIN };
+const FUSE: Handoff = Handoff { fuse: true, ..PLAIN };
+const QUEUE: Handoff = Handoff { queue: 1, ..PLAIN };
+const QUEUE_2: Handoff = Handoff { queue: 2, ..PLAIN };
+const SPINS: Handoff = Handoff { far: 1, predecessor: true, adapt: true, ..PLAIN };
+const ALL: Handoff = Handoff {
+    far: 2,
+    predecessor: true,
+    adapt: true,
+    claim: true,
+    ahead: true,
+    fuse: true,
+    queue: 2,
+};
+
+/// Lock 0 once, twice and three times.
+const fn with(handoff: Handoff) -> Program {
+    Program { handoff, ..ONCE }
+}
+
+const fn twice(handoff: Handoff) -> Program {
+    Program { ops: &[Take(0), Take(0)], ..with(handoff) }
+}
+
+const fn thrice(handoff: Handoff, spin: u32) -> Program {
+    Program { ops: &[Take(0), Take(0), Take(0)], spin, ..with(handoff) }
+}
+
+/// Lock 0, with an interrupt that takes lock 1 while it waits.
+const fn interrupted(irqs: &'static [Irq]) -> Program {
+    Program { irqs, ..ONCE }
+}
+
+const BEFORE_FLAG: Irq = Irq { at: At::BeforeFlag, lock: 1 };
+const FLAG_TO_HALT: Irq = Irq { at: At::FlagToHalt, lock: 1 };
+const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
+const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
+
+/// Holds both locks, and gives back lock 0 first: who waits for it with an interrupt in lock 1
+/// is to be woken from both.
+const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
+
+const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
+    Scenario { name, cpus, locks: &[LAST, LAST, LAST], frees: true, effort }
+}
+
+/// Small machines, for loom: a CPU more or a round more is ten times the schedules.
+pub const FOR_LOOM: &[Scenario] = &[
+    machine("two", &[twice(PLAIN), ONCE], 3),
+    machine("three", &[ONCE, ONCE, ONCE], 2),
+    machine("spurious kick", &[ONCE, ONCE, Program { ops: &[Kick(1)], ..ONCE }], 2),
+    machine(
+        "pending kick",
+        &[
+            Program { ops: &[Kick(1), Take(0), Kick(1)], ..ONCE },
+            Program { pending: true, ..twice(PLAIN) },
+        ],
+        2,
+    ),
+    machine("interrupt before flag", &[HOLDER, interrupted(&[BEFORE_FLAG])], 3),
+    machine("interrupt before halt", &[HOLDER, interrupted(&[FLAG_TO_HALT])], 3),
+    machine(
+        "two interrupts",
+        &[
+            Program { ops: &[Lock(0), Take(1), Take(1), Unlock(0)], ..ONCE },
+            interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]),
+        ],
+        3,
+    ),
+    machine("a record changes under the search", &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE], 3),
+    machine(
+        "IPI to a halted waiter",
+        &[
+            Program { ops: &[Lock(0), Ipi(1), Unlock(0)], ..ONCE },
+            Program { ops: &[Take(0), Idle], irqs_on: true, ..ONCE },
+        ],
+        3,
+    ),
+    machine("claim", &[twice(CLAIM), twice(CLAIM)], 2),
+    machine("claim, three", &[with(CLAIM), with(CLAIM), with(CLAIM)], 2),
+    machine("ahead", &[with(AHEAD), with(AHEAD), with(AHEAD)], 2),
+    machine("fuse", &[twice(FUSE), twice(FUSE)], 2),
+    machine("queue of one", &[twice(QUEUE), twice(QUEUE)], 2),
+    machine("queue of one, three", &[with(QUEUE), with(QUEUE), with(QUEUE)], 2),
+    machine("a queue for some", &[ONCE, with(QUEUE)], 3),
+    machine("all handoffs", &[with(ALL), with(ALL), with(ALL)], 2),
+];
+
+const TIMES: usize = 1000;
+
+/// Larger ones, for shuttle.
+pub const FOR_SHUTTLE: &[Scenario] = &[
+    machine(
+        "four",
+        &[thrice(PLAIN, 0), thrice(PLAIN, 0), thrice(PLAIN, 1), thrice(PLAIN, 2)],
+        TIMES,
+    ),
+    machine(
+        "spurious kicks",
+        &[
+            thrice(PLAIN, 0),
+            Program { pending: true, ..thrice(PLAIN, 0) },
+            Program { ops: &[Kick(0), Kick(1), Kick(0), Kick(1), Kick(1)], ..ONCE },
+        ],
+        TIMES,
+    ),
+    machine(
+        "interrupts while waiting",
+        &[
+            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..ONCE },
+            interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]),
+            interrupted(&[FLAG_TO_HALT]),
+        ],
+        TIMES,
+    ),
+    machine(
+        "interrupts while kicking",
+        &[
+            Program { irqs: &[RELEASE_TO_KICK, BEFORE_FLAG], ..thrice(PLAIN, 0) },
+            Program { irqs: &[RELEASE_TO_KICK], ..thrice(PLAIN, 0) },
+            Program { ops: &[Take(1), Take(1)], ..ONCE },
+        ],
+        TIMES,
+    ),
+    machine(
+        "an interrupt at any step",
+        &[
+            Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
+            Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
+            Program { ops: &[Take(1), Take(1)], ..ONCE },
+        ],
+        TIMES,
+    ),
+    machine(
+        "the same with all handoffs",
+        &[
+            Program { irqs: &[ANY_STEP], ..twice(ALL) },
+            Program { irqs: &[ANY_STEP], ..twice(ALL) },
+            Program { ops: &[Take(1), Take(1)], ..with(ALL) },
+        ],
+        TIMES,
+    ),
+    machine(
+        "a record changes under the search",
+        &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE],
+        3 * TIMES,
+    ),
+    machine(
+        "IPI to halted waiters",
+        &[
+            Program { ops: &[Lock(0), Ipi(1), Ipi(2), Unlock(0)], ..ONCE },
+            Program { ops: &[Take(0), Idle], irqs_on: true, ..ONCE },
+            Program { ops: &[Take(0), Idle], irqs_on: true, spin: 2, ..ONCE },
+        ],
+        TIMES,
+    ),
+    machine("spinning less", &[thrice(SPINS, 3), thrice(SPINS, 3), thrice(SPINS, 3)], TIMES),
+    machine("claim", &[thrice(CLAIM, 0), thrice(CLAIM, 0), thrice(CLAIM, 1)], TIMES),
+    machine(
+        "claim for some, spurious kicks",
+        &[
+            thrice(CLAIM, 0),
+            thrice(PLAIN, 0),
+            thrice(CLAIM, 1),
+            Program { ops: &[Kick(0), Kick(1), Kick(2)], ..ONCE },
+        ],
+        TIMES,
+    ),
+    machine("ahead", &[thrice(AHEAD, 0), thrice(AHEAD, 0), thrice(AHEAD, 1)], TIMES),
+    machine("fuse", &[thrice(FUSE, 0), thrice(FUSE, 0), thrice(FUSE, 1)], TIMES),
+    machine(
+        "fuse, two locks",
+        &[
+            Program { ops: &[Take(0), Take(1), Take(0)], ..with(FUSE) },
+            Program { ops: &[Take(0), Take(1), Take(0)], ..with(FUSE) },
+            Program { ops: &[Take(1), Take(0)], ..with(FUSE) },
+        ],
+        TIMES,
+    ),
+    machine(
+        "a debt, and a long section",
+        &[
+            Program { ops: &[Take(0), Lock(1), Await(1), Unlock(1)], ..with(FUSE) },
+            Program { ops: &[Take(0), Post], ..with(FUSE) },
+        ],
+        TIMES,
+    ),
+    machine("queue of one", &[thrice(QUEUE, 0), thrice(QUEUE, 0), thrice(QUEUE, 1)], TIMES),
+    machine(
+        "queue of two",
+        &[thrice(QUEUE_2, 0), thrice(QUEUE_2, 0), thrice(QUEUE_2, 1), thrice(QUEUE_2, 0)],
+        TIMES,
+    ),
+    machine("a queue for some", &[twice(PLAIN), twice(QUEUE), twice(QUEUE_2)], TIMES),
+    machine(
+        "interrupts outside of the queue",
+        &[
+            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..with(QUEUE) },
+            Program { handoff: QUEUE, ..interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]) },
+            Program { handoff: QUEUE, ..interrupted(&[FLAG_TO_HALT]) },
+        ],
+        TIMES,
+    ),
+    machine(
+        "all handoffs",
+        &[thrice(ALL, 0), thrice(ALL, 1), thrice(ALL, 0), thrice(ALL, 2)],
+        TIMES,
+    ),
+    machine(
+        "every CPU another handoff",
+        &[thrice(CLAIM, 0), thrice(FUSE, 0), thrice(QUEUE, 0), thrice(ALL, 0)],
+        TIMES,
+    ),
+    machine(
+        "debts and interrupts",
+        &[
+            Program { ops: &[IrqsOff, Take(0), IrqsOn, Take(2)], irqs: &[ANY_STEP], ..with(FUSE) },
+            Program { ops: &[Lock(1), Take(0), Unlock(1)], ..with(FUSE) },
+            Program { ops: &[Take(2)], ..ONCE },
+        ],
+        3 * TIMES,
+    ),
+];

@@ -1,0 +1,159 @@
+//! The product passes every check, and each mutant fails one: a table says which.
+//!
+//! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
+//! WORDS, and `-- --each WORDS` says what each single check found.
+
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use pvticket_lock_model::{
+    FOR_LOOM, FOR_SHUTTLE, Scenario, VARIANTS, Variant, with_loom, with_shuttle,
+};
+
+/// Checks run side by side.
+const WORKERS: usize = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Shuttle,
+    Loom,
+}
+
+/// A check, and what it says is wrong, if anything.
+struct Finding {
+    engine: Engine,
+    check: &'static str,
+    wrong: Option<String>,
+    took: Duration,
+}
+
+fn main() -> ExitCode {
+    let mut words: Vec<_> = std::env::args().skip(1).collect();
+    let each = words.iter().any(|word| word == "--each");
+    words.retain(|word| !word.starts_with("--"));
+    let words = words.join(" ");
+    // A mutant's panics are what is asked for.
+    panic::set_hook(Box::new(|_| ()));
+    let began = Instant::now();
+    let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&words)).collect();
+    let findings = side_by_side(&chosen, |variant| check(variant, each));
+    let mut failures = 0;
+    for (variant, findings) in chosen.iter().zip(&findings) {
+        if each {
+            findings.iter().for_each(|finding| println!("    {}", describe(finding)));
+        }
+        failures += usize::from(!report(variant, findings));
+    }
+    let seconds = began.elapsed().as_secs_f32();
+    println!("{} variants in {seconds:.0} s, {failures} not as they should be", chosen.len());
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// All checks of the product; of a mutant, the first of each engine that catches it, or `each`.
+fn check(variant: &Variant, each: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (engine, scenarios) in [(Engine::Shuttle, FOR_SHUTTLE), (Engine::Loom, FOR_LOOM)] {
+        for scenario in scenarios {
+            let finding = run(variant, engine, scenario);
+            let is_caught = finding.wrong.is_some();
+            findings.push(finding);
+            if is_caught && !is_plain(variant) && !each {
+                break;
+            }
+        }
+    }
+    findings
+}
+
+fn run(variant: &Variant, engine: Engine, scenario: &'static Scenario) -> Finding {
+    let began = Instant::now();
+    let (loom, shuttle, effort) = (variant.loom, variant.shuttle, scenario.effort);
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
+        Engine::Loom => with_loom(loom, scenario, effort),
+        Engine::Shuttle => with_shuttle(shuttle, scenario, effort),
+    }));
+    let wrong = outcome.err().map(|panic| what(&*panic));
+    Finding { engine, check: scenario.name, wrong, took: began.elapsed() }
+}
+
+/// The row of `variant`. False: it fails where it should pass, or the other way round.
+fn report(variant: &Variant, findings: &[Finding]) -> bool {
+    if is_plain(variant) {
+        let took: Duration = findings.iter().map(|finding| finding.took).sum();
+        println!("plain: {} checks in {:.1} s of a CPU", findings.len(), took.as_secs_f32());
+        println!("{:38}  {:42}  caught by", "mutant", "breaks");
+        let mut wrong = findings.iter().filter(|finding| finding.wrong.is_some()).peekable();
+        let is_sound = wrong.peek().is_none();
+        wrong.for_each(|finding| println!("FAILED: the product itself, {}", describe(finding)));
+        return is_sound;
+    }
+    let caught: Vec<_> = findings.iter().filter(|finding| finding.wrong.is_some()).collect();
+    let by = match &caught[..] {
+        [] => "NOTHING: the checks let it pass".to_owned(),
+        [first, ..] => {
+            let other = caught.iter().find(|finding| finding.engine != first.engine);
+            let other = other.map_or_else(String::new, |other| {
+                format!("; {:?}, {}", other.engine, other.check)
+            });
+            format!("{}{other}", describe(first))
+        }
+    };
+    println!("{:38}  {:42}  {by}", variant.name, variant.rule);
+    !caught.is_empty()
+}
+
+fn describe(finding: &Finding) -> String {
+    let Finding { engine, check, wrong, took } = finding;
+    let wrong = wrong.as_deref().unwrap_or("nothing");
+    format!("{engine:?}, {check}: {wrong} ({:.2} s)", took.as_secs_f32())
+}
+
+fn is_plain(variant: &Variant) -> bool {
+    variant.name == "plain"
+}
+
+/// A panic in a few words.
+fn what(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    let known = [
+        ("already holds", "the model is wrong"),
+        ("deadlock", "a lost wakeup"),
+        ("exceeded m", "no end"),
+        ("two CPUs hold", "two holders"),
+        ("not first in", "not in order"),
+        ("is lost", "a lost increment"),
+        ("freed memory", "freed memory touched"),
+    ];
+    let named = known.iter().find(|(part, _)| text.to_lowercase().contains(part));
+    named.map_or_else(|| text.lines().collect::<Vec<_>>().join(" "), |(_, name)| (*name).to_owned())
+}
+
+/// `work` on each of `items`, by [`WORKERS`] threads; the results in order.
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let mine = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(item) = items.get(mine) else { break };
+                    let result = work(item);
+                    *results[mine].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    let done = |result: Mutex<Option<R>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(done).collect()
+}
