@@ -2,6 +2,7 @@
 
 mod command;
 mod ends;
+mod handoff;
 mod initrd;
 mod locks;
 mod machine;
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         machine::TESTS,
         locks::TESTS,
         schedule::TESTS,
+        handoff::TESTS,
         ends::TESTS,
         initrd::TESTS,
         shell::TESTS,
