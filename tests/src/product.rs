@@ -87,6 +87,11 @@ impl Boot {
         self.option("--pv", backend)
     }
 
+    /// `--handoff`.
+    pub fn handoff(self, words: &str) -> Self {
+        self.option("--handoff", words)
+    }
+
     /// `--policy`.
     pub fn policy(self, policy: &str) -> Self {
         self.option("--policy", policy)

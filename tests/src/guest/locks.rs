@@ -11,10 +11,20 @@ use crate::{files, product::Boot, ran::Ran, tests};
 tests![
     torture_of_native_locks,
     torture_of_pv_locks_with_backend_kvm,
+    torture_of_pv_locks_with_backend_doorbell,
     torture_of_pv_locks_with_backend_vmm,
     both_sides_count_alike_with_backend_vmm,
+    kicks_with_backend_doorbell_do_not_reach_the_vmm,
     both_sides_count_with_backend_kvm,
     a_guest_without_pv_halts_never,
+    benchmark_at_every_ratio_with_backend_vmm,
+    benchmark_at_every_ratio_with_backend_doorbell,
+    benchmark_at_every_ratio_with_backend_kvm,
+    pv_is_switched_under_load_with_backend_vmm,
+    pv_is_switched_under_load_with_backend_doorbell,
+    pv_is_switched_under_load_with_backend_kvm,
+    pv_is_switched_under_torture,
+    pv_that_is_not_there_is_not_switched_on,
 ];
 
 /// Overcommit of 2: this many vCPUs,
@@ -43,12 +53,17 @@ fn torture(pv: &str) -> anyhow::Result<()> {
 
 /// Twice as many writers as vCPUs; the guest ends by itself with the verdict on its console.
 pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
+    torture_beside(boot.command(["sleep", "600"])).map(drop)
+}
+
+/// The same beside a command that does not end. Gives what was written.
+fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     let writers = 2 * VCPUS;
     let parameters = format!(
         "locktorture.torture_type=spin_lock locktorture.nwriters_stress={writers} \
          locktorture.stat_interval=1 locktorture.shutdown_secs=4 locktorture.verbose=0"
     );
-    let boot = boot.cpus(VCPUS).append(&parameters).command(["sleep", "600"]);
+    let boot = boot.cpus(VCPUS).append(&parameters);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let log = ran.errors();
     ensure!(log.contains("End of test: SUCCESS"), "no success\n{}", ran.show());
@@ -62,7 +77,7 @@ pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
         .split_once("Total:")
         .and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
     ensure!(total > Some(0), "the lock was never taken: {last}");
-    Ok(())
+    Ok(ran)
 }
 
 fn torture_of_native_locks() -> anyhow::Result<()> {
@@ -73,12 +88,25 @@ fn torture_of_pv_locks_with_backend_kvm() -> anyhow::Result<()> {
     torture("kvm")
 }
 
+fn torture_of_pv_locks_with_backend_doorbell() -> anyhow::Result<()> {
+    torture("doorbell")
+}
+
 fn torture_of_pv_locks_with_backend_vmm() -> anyhow::Result<()> {
     torture("vmm")
 }
 
+/// A benchmark's result: every vCPU took part, and the lock excluded the others.
+fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
+    ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
+    let operations = bench["operations"].as_array().context("no operations")?;
+    ensure!(operations.len() == vcpus as usize, "not every CPU took part: {bench}");
+    ensure!(operations.iter().any(|count| *count != 0), "no operations: {bench}");
+    Ok(())
+}
+
 /// One overcommitted benchmark of locks: its result, and the counters of both sides.
-struct Counted {
+pub struct Counted {
     bench: Value,
     guest: Value,
     stats: Value,
@@ -86,35 +114,41 @@ struct Counted {
 
 impl Counted {
     fn run(pv: &str) -> anyhow::Result<Self> {
+        Self::of(Boot::direct().pv(pv))
+    }
+
+    /// On few CPUs.
+    pub fn of(boot: Boot) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let file = folder.path().join("stats");
         let script = "lockbench --seconds 2 --critical 500 && lockstats";
-        let ran = on_few_cpus(Boot::direct().cpus(VCPUS).pv(pv).stats(&file).script(script))?;
-        let ran = ran.exits(0)?;
+        let ran = on_few_cpus(boot.cpus(VCPUS).stats(&file).script(script))?.exits(0)?;
         let mut lines = ran.text()?.lines().map(serde_json::from_str);
         let mut line = || lines.next().and_then(Result::ok).with_context(|| ran.show());
         let (bench, guest) = (line()?, line()?);
         let stats = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-        let counted = Self { bench, guest, stats };
-        counted.bench_is_sound()?;
-        Ok(counted)
+        is_sound(&bench, VCPUS)?;
+        Ok(Self { bench, guest, stats })
     }
 
-    fn bench_is_sound(&self) -> anyhow::Result<()> {
-        let bench = &self.bench;
-        ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
-        let operations = bench["operations"].as_array().context("no operations")?;
-        ensure!(operations.len() == VCPUS as usize, "not every CPU took part: {bench}");
-        ensure!(operations.iter().any(|count| *count != 0), "no operations: {bench}");
-        Ok(())
+    /// Operations of the vCPU that made the fewest.
+    pub fn fewest(&self) -> u64 {
+        let operations = self.bench["operations"].as_array();
+        operations.into_iter().flatten().filter_map(Value::as_u64).min().unwrap_or(0)
     }
 
-    fn guest(&self, name: &str) -> anyhow::Result<u64> {
+    /// The guest's own counter.
+    pub fn guest(&self, name: &str) -> anyhow::Result<u64> {
         number(&self.guest, name)
     }
 
+    /// Halts of the guest's waiters.
+    pub fn halts(&self) -> anyhow::Result<u64> {
+        Ok(self.guest("halted_irq_off")? + self.guest("halted_irq_on")?)
+    }
+
     /// The VMM's own counter at the moment at which the guest read its own.
-    fn vmm(&self, name: &str) -> anyhow::Result<u64> {
+    pub fn vmm(&self, name: &str) -> anyhow::Result<u64> {
         number(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
     }
 
@@ -144,11 +178,25 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// KVM takes the writes to the doorbell, by one ioeventfd for each vCPU.
+fn kicks_with_backend_doorbell_do_not_reach_the_vmm() -> anyhow::Result<()> {
+    let counted = Counted::run("doorbell")?;
+    ensure!(counted.guest["backend"] == "doorbell", "backend: {}", counted.guest);
+    let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
+    ensure!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
+    let halts = counted.kvm("halt_exits")?;
+    ensure!(halts >= halted, "KVM saw {halts} halts, the guest's waiters made {halted}");
+    for name in ["lock_spinning", "unlock_kick"] {
+        let count = number(&counted.stats["vmm"]["total"], name)?;
+        ensure!(count == 0, "the VMM served {count} {name} of backend doorbell");
+    }
+    Ok(())
+}
+
 fn both_sides_count_with_backend_kvm() -> anyhow::Result<()> {
     let counted = Counted::run("kvm")?;
     ensure!(counted.guest["backend"] == "kvm", "backend: {}", counted.guest);
-    let halted = counted.guest("halted_irq_off")? + counted.guest("halted_irq_on")?;
-    let kicked = counted.guest("kicked")?;
+    let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
     ensure!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
     // KVM counts halts and calls for other reasons too: idle CPUs, for one.
     let (calls, halts) = (counted.kvm("hypercalls")?, counted.kvm("halt_exits")?);
@@ -171,5 +219,79 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
         let count = number(&counted.stats["vmm"]["total"], name)?;
         ensure!(count == 0, "the VMM served {count} {name} without PV");
     }
+    Ok(())
+}
+
+/// One, two and four vCPUs for each CPU.
+fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
+    for vcpus in [1, 2, 4].map(|ratio| ratio * CPUS as u32) {
+        let boot = Boot::direct().cpus(vcpus).pv(pv).command(["lockbench", "--seconds", "0.5"]);
+        let ran = on_few_cpus(boot)?.exits(0)?;
+        let bench: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
+        is_sound(&bench, vcpus)?;
+        let stats = &bench["stats"];
+        ensure!(stats["backend"] == pv, "backend: {bench}");
+        // Overcommitted, next to nobody gets a lock without having slept for it.
+        ensure!(vcpus == CPUS as u32 || number(stats, "kicked")? > 0, "no kicks: {bench}");
+    }
+    Ok(())
+}
+
+fn benchmark_at_every_ratio_with_backend_vmm() -> anyhow::Result<()> {
+    benchmark_at_every_ratio("vmm")
+}
+
+fn benchmark_at_every_ratio_with_backend_doorbell() -> anyhow::Result<()> {
+    benchmark_at_every_ratio("doorbell")
+}
+
+fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
+    benchmark_at_every_ratio("kvm")
+}
+
+/// Turns PV off and on until the process `$load` has ended, and says how often.
+const SWITCH: &str = "cd /sys/kernel/debug/pvticket || exit 1; n=0; \
+    while kill -0 $load 2>/dev/null; do \
+        echo $((n % 2)) >enabled && [ $(cat enabled) = $((n % 2)) ] || exit 1; n=$((n + 1)); done; \
+    echo 1 >enabled; cat /tmp/bench; echo $n";
+
+fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
+    // Waiters that halt soon: there shall be many of them whenever PV is on.
+    let script = format!("lockbench --seconds 5 --critical 500 >/tmp/bench & load=$!; {SWITCH}");
+    let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=256").script(&script);
+    let ran = on_few_cpus(boot)?.exits(0)?;
+    let mut lines = ran.text()?.lines();
+    let bench = lines.next().and_then(|line| serde_json::from_str(line).ok());
+    let bench: Value = bench.with_context(|| ran.show())?;
+    is_sound(&bench, VCPUS)?;
+    ensure!(number(&bench["stats"], "kicked")? > 0, "nobody halted: {bench}");
+    let switched = lines.next().and_then(|line| line.parse().ok());
+    ensure!(switched > Some(100), "PV was switched only {switched:?} times\n{}", ran.show());
+    Ok(())
+}
+
+fn pv_is_switched_under_load_with_backend_vmm() -> anyhow::Result<()> {
+    pv_is_switched_under_load("vmm")
+}
+
+fn pv_is_switched_under_load_with_backend_doorbell() -> anyhow::Result<()> {
+    pv_is_switched_under_load("doorbell")
+}
+
+fn pv_is_switched_under_load_with_backend_kvm() -> anyhow::Result<()> {
+    pv_is_switched_under_load("kvm")
+}
+
+fn pv_is_switched_under_torture() -> anyhow::Result<()> {
+    let script = "cd /sys/kernel/debug/pvticket; \
+        while echo 0 >enabled && echo 1 >enabled; do :; done; exit 1";
+    torture_beside(Boot::direct().pv("vmm").script(script)).map(drop)
+}
+
+fn pv_that_is_not_there_is_not_switched_on() -> anyhow::Result<()> {
+    let script = "cd /sys/kernel/debug/pvticket; cat enabled; echo 0 >enabled && \
+        ! echo 1 >enabled && ! echo 2 >enabled && cat enabled";
+    let ran = Boot::direct().cpus(2).pv("off").script(script).run()?.exits(0)?;
+    ensure!(ran.text()? == "0\n0\n", "{}", ran.show());
     Ok(())
 }

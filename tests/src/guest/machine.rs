@@ -9,6 +9,7 @@ tests![
     two_cpus_and_backend_vmm,
     four_cpus_and_backend_vmm,
     eight_cpus_and_backend_vmm,
+    four_cpus_and_backend_doorbell,
     four_cpus_and_backend_kvm,
     four_cpus_and_native_locks,
     memory_of_128_mib,
@@ -45,6 +46,10 @@ fn four_cpus_and_backend_vmm() -> anyhow::Result<()> {
 
 fn eight_cpus_and_backend_vmm() -> anyhow::Result<()> {
     guest_says(8, "vmm", "PV ticketlocks on, backend vmm")
+}
+
+fn four_cpus_and_backend_doorbell() -> anyhow::Result<()> {
+    guest_says(4, "doorbell", "PV ticketlocks on, backend doorbell")
 }
 
 fn four_cpus_and_backend_kvm() -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 mod command;
 mod ends;
 mod faults;
+mod handoff;
 mod hypercalls;
 mod initrd;
 mod locks;
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         schedule::TESTS,
         hypercalls::TESTS,
         faults::TESTS,
+        handoff::TESTS,
         ends::TESTS,
         initrd::TESTS,
         shell::TESTS,

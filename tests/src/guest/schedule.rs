@@ -6,11 +6,18 @@ use std::fs;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::locks;
+use super::locks::{self, Counted};
 use crate::{files, product::Boot, tests};
 
 tests![
     torture_under_rr_with_native_locks,
+    torture_under_rr_with_backend_vmm,
+    torture_under_rr_with_backend_doorbell,
+    torture_under_rr_with_backend_kvm,
+    who_halts_makes_room_with_backend_vmm,
+    who_halts_makes_room_with_backend_doorbell,
+    who_halts_makes_room_with_backend_kvm,
+    both_sides_count_alike_with_backend_doorbell,
     torture_under_random_with_backend_vmm,
     torture_under_kick_boost_with_backend_vmm,
     torture_under_deferred_with_backend_kvm,
@@ -29,6 +36,18 @@ fn torture(policy: &str, pv: &str) -> anyhow::Result<()> {
 
 fn torture_under_rr_with_native_locks() -> anyhow::Result<()> {
     torture("rr", "off")
+}
+
+fn torture_under_rr_with_backend_vmm() -> anyhow::Result<()> {
+    torture("rr", "vmm")
+}
+
+fn torture_under_rr_with_backend_doorbell() -> anyhow::Result<()> {
+    torture("rr", "doorbell")
+}
+
+fn torture_under_rr_with_backend_kvm() -> anyhow::Result<()> {
+    torture("rr", "kvm")
 }
 
 fn torture_under_random_with_backend_vmm() -> anyhow::Result<()> {
@@ -74,6 +93,42 @@ fn lock_holders_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
 
 fn the_next_in_line_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()> {
     deliberate("lwp:20,20ms", "lwp")
+}
+
+/// A waiter that halts gives up its slot, and whoever is kicked gets one: turns end early that way
+/// (byte 15 of a turn: 6, halted in the VMM; 7, sits in HLT), and all vCPUs make progress.
+fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("recording");
+    let boot = Boot::direct().pv(pv).policy("rr").slots(2).record(&file);
+    let counted = Counted::of(boot.append("pvticket_spin=256"))?;
+    ensure!(counted.fewest() > 0, "a vCPU never got the lock");
+    let halts = counted.halts()?;
+    let bytes = fs::read(&file)?;
+    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
+    let early = turns.clone().filter(|turn| matches!(turn[15], 6 | 7)).count();
+    ensure!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", turns.len());
+    Ok(())
+}
+
+fn who_halts_makes_room_with_backend_vmm() -> anyhow::Result<()> {
+    who_halts_makes_room("vmm")
+}
+
+fn who_halts_makes_room_with_backend_doorbell() -> anyhow::Result<()> {
+    who_halts_makes_room("doorbell")
+}
+
+fn who_halts_makes_room_with_backend_kvm() -> anyhow::Result<()> {
+    who_halts_makes_room("kvm")
+}
+
+/// A schedule must hear of every kick: then writes to the doorbell exit to the VMM.
+fn both_sides_count_alike_with_backend_doorbell() -> anyhow::Result<()> {
+    let counted = Counted::of(Boot::direct().pv("doorbell").policy("rr").slots(2))?;
+    let (guest, vmm) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
+    ensure!(guest > 0 && guest == vmm, "the guest counts {guest} kicks, the VMM {vmm}");
+    Ok(())
 }
 
 /// How often turns ended because the vCPU sat in HLT (byte 15 of a turn is 7; see the format's

@@ -8,6 +8,7 @@ tests![
     vcpus_that_are_no_number,
     memory_that_is_no_size,
     unknown_backend,
+    unknown_handoff,
     unknown_host,
     unknown_subcommand,
     missing_kernel,
@@ -45,6 +46,10 @@ fn memory_that_is_no_size() -> anyhow::Result<()> {
 
 fn unknown_backend() -> anyhow::Result<()> {
     refused(&["boot", "--pv", "xen", "--", "true"], &["'xen'", "vmm, doorbell, kvm or off"])
+}
+
+fn unknown_handoff() -> anyhow::Result<()> {
+    refused(&["boot", "--handoff", "claim+fast", "--", "true"], &["'fast'", "far:N"])
 }
 
 fn unknown_host() -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ use super::{
     schedule::ScheduleArgs,
 };
 use crate::{
+    guest::handoff::HandoffSpec,
     units::{ByteSize, VcpuCount},
     vm::PvBackend,
 };
@@ -43,9 +44,15 @@ pub struct BootArgs {
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     append: Option<String>,
 
-    /// Who serves the PV ticketlock's hypercalls: this VMM, KVM itself, or nobody
-    #[arg(long, value_name = "vmm|kvm|off", default_value = "vmm")]
+    /// Who serves the PV ticketlock's hypercalls: this VMM, KVM with a doorbell of ours that needs
+    /// no exit to it, KVM itself, or nobody
+    #[arg(long, value_name = "vmm|doorbell|kvm|off", default_value = "vmm")]
     pv: PvBackend,
+
+    /// What the guest's PV locks do to be handed over more cheaply: none, or a few of predecessor,
+    /// adapt, claim, ahead, far:N and queue:N joined by '+' (for our kernels, as pvticket_handoff=)
+    #[arg(long, value_name = "WORDS", default_value = "none")]
+    handoff: HandoffSpec,
 
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]

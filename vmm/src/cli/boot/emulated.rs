@@ -39,6 +39,7 @@ fn inside(plan: &Plan) -> Result<Inside, Usage> {
         ("--cpus", plan.cpus.to_string()),
         ("--mem", plan.mem.0.to_string()),
         ("--pv", plan.pv.to_string()),
+        ("--handoff", plan.handoff.to_string()),
     ] {
         args.extend([option.into(), value.into()]);
     }

@@ -18,7 +18,9 @@ use crate::{
         schedule::{RecordFile, ScheduleArgs},
     },
     guest::{
-        artifacts, initrd,
+        artifacts,
+        handoff::HandoffSpec,
+        initrd,
         linux::{self, BASE_CMDLINE, OUR_INIT},
     },
     kvm::KvmKind,
@@ -52,6 +54,7 @@ pub(super) struct Plan {
     pub(super) mem: ByteSize,
     pub(super) append: Option<String>,
     pub(super) pv: PvBackend,
+    pub(super) handoff: HandoffSpec,
     pub(super) choice: Choice,
     pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
@@ -101,6 +104,7 @@ impl Plan {
             mem: args.mem,
             append: args.append,
             pv: args.pv,
+            handoff: args.handoff,
             choice: host::choose(args.host, GuestClass::Ring0, KvmKind::detect()),
             dry_run: args.dry_run,
             stats: args.stats,
@@ -115,7 +119,11 @@ impl Plan {
             // The user's initrd may have an /init; ours lies beside it.
             (_, Some(_)) => Some(OUR_INIT),
         };
-        [Some(BASE_CMDLINE), init, Some(self.pv.kernel_parameters()), self.append.as_deref()]
+        // Kernels that are not ours leave it to their init, like any variable.
+        let handoff = (self.handoff != HandoffSpec::NONE)
+            .then(|| format!("pvticket_handoff={}", self.handoff));
+        let pv = self.pv.kernel_parameters();
+        [Some(BASE_CMDLINE), init, Some(pv), handoff.as_deref(), self.append.as_deref()]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()

@@ -1,0 +1,97 @@
+//! Cheaper handoffs of the kernel's locks: each is correct, and does what it says.
+
+use anyhow::ensure;
+
+use super::locks::{Counted, torture_of};
+use crate::{product::Boot, tests};
+
+tests![
+    the_kernel_says_which_are_on,
+    what_a_kernel_cannot_do_is_ignored,
+    torture_with_far_and_adapt,
+    torture_with_claim_and_ahead,
+    torture_with_limited_queues,
+    torture_with_all_of_them,
+    torture_with_predecessor,
+    far_waiters_halt_early,
+    limited_queues_leave_others_outside,
+    limited_queues_count_alike_on_both_sides,
+];
+
+/// What the kernel says about handoffs.
+fn messages(boot: Boot) -> anyhow::Result<String> {
+    let ran = boot.cpus(2).script("dmesg | grep 'pvticket: handoff'").run()?.exits(0)?;
+    Ok(ran.text()?.into())
+}
+
+fn the_kernel_says_which_are_on() -> anyhow::Result<()> {
+    let text = messages(Boot::direct().handoff("queue:3+far:2+adapt+claim+ahead"))?;
+    ensure!(text.trim().ends_with("on: far:2 adapt claim ahead queue:3"), "{text}");
+    Ok(())
+}
+
+fn what_a_kernel_cannot_do_is_ignored() -> anyhow::Result<()> {
+    let text = messages(Boot::direct().handoff("fuse+predecessor"))?;
+    ensure!(text.contains("fuse is ignored: ") && !text.contains("on:"), "{text}");
+    // Without a schedule the VMM asks for no telemetry.
+    ensure!(text.contains("predecessor is ignored: "), "{text}");
+    let text = messages(Boot::direct().append("pvticket_handoff=claim+far:0"))?;
+    ensure!(text.contains("'far:0' is ignored") && text.contains("on: claim"), "{text}");
+    Ok(())
+}
+
+/// With every backend.
+fn torture(words: &str) -> anyhow::Result<()> {
+    for pv in ["vmm", "doorbell", "kvm"] {
+        torture_of(Boot::direct().pv(pv).handoff(words))?;
+    }
+    Ok(())
+}
+
+fn torture_with_far_and_adapt() -> anyhow::Result<()> {
+    torture("far:2+adapt")
+}
+
+fn torture_with_claim_and_ahead() -> anyhow::Result<()> {
+    torture("claim+ahead")
+}
+
+fn torture_with_limited_queues() -> anyhow::Result<()> {
+    torture("queue:2")
+}
+
+fn torture_with_all_of_them() -> anyhow::Result<()> {
+    torture("far:2+adapt+claim+ahead+queue:3")
+}
+
+/// It needs telemetry, which there is under a schedule.
+fn torture_with_predecessor() -> anyhow::Result<()> {
+    for words in ["predecessor", "predecessor+claim+queue:2"] {
+        torture_of(Boot::direct().policy("rr").slots(2).handoff(words))?;
+    }
+    Ok(())
+}
+
+fn far_waiters_halt_early() -> anyhow::Result<()> {
+    let counted = Counted::of(Boot::direct().handoff("far:1"))?;
+    let (early, halts) = (counted.guest("halted_early")?, counted.halts()?);
+    ensure!(early > 0 && halts > 0, "{early} waits did not spin, {halts} halts");
+    Ok(())
+}
+
+/// One outside comes in at times: no vCPU stays without the lock.
+fn limited_queues_leave_others_outside() -> anyhow::Result<()> {
+    let counted = Counted::of(Boot::direct().pv("doorbell").handoff("queue:1"))?;
+    let outside = counted.guest("stood_outside")?;
+    ensure!(outside > 0 && counted.fewest() > 0, "{outside} waits outside");
+    Ok(())
+}
+
+fn limited_queues_count_alike_on_both_sides() -> anyhow::Result<()> {
+    let counted = Counted::of(Boot::direct().handoff("claim+queue:2"))?;
+    for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
+        let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
+        ensure!(guests == vmms, "the guest counts {guests} {guest}, the VMM {vmms} {vmm}");
+    }
+    Ok(())
+}
