@@ -40,28 +40,27 @@ fn what_a_kernel_cannot_do_is_ignored() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With every backend.
-fn torture(words: &str) -> anyhow::Result<()> {
-    for pv in ["vmm", "doorbell", "kvm"] {
+fn torture(words: &str, backends: [&str; 2]) -> anyhow::Result<()> {
+    for pv in backends {
         torture_of(Boot::direct().pv(pv).handoff(words))?;
     }
     Ok(())
 }
 
 fn torture_with_far_and_adapt() -> anyhow::Result<()> {
-    torture("far:2+adapt")
+    torture("far:2+adapt", ["vmm", "kvm"])
 }
 
 fn torture_with_claim_and_ahead() -> anyhow::Result<()> {
-    torture("claim+ahead")
+    torture("claim+ahead", ["vmm", "doorbell"])
 }
 
 fn torture_with_limited_queues() -> anyhow::Result<()> {
-    torture("queue:2")
+    torture("queue:2", ["vmm", "doorbell"])
 }
 
 fn torture_with_all_of_them() -> anyhow::Result<()> {
-    torture("far:2+adapt+claim+ahead+queue:3")
+    torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"])
 }
 
 /// It needs telemetry, which there is under a schedule.

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::{files, product::Boot, ran::Ran, tests};
+use crate::{files, host, product::Boot, ran::Ran, tests};
 
 tests![
     torture_of_native_locks,
@@ -225,8 +225,9 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
 /// One, two and four vCPUs for each CPU.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     for vcpus in [1, 2, 4].map(|ratio| ratio * CPUS as u32) {
-        let boot = Boot::direct().cpus(vcpus).pv(pv).command(["lockbench", "--seconds", "0.5"]);
-        let ran = on_few_cpus(boot)?.exits(0)?;
+        // With the kernel's own threshold an emulated CPU spins through whole slices.
+        let boot = Boot::direct().cpus(vcpus).pv(pv).append("pvticket_spin=256");
+        let ran = on_few_cpus(boot.command(["lockbench", "--seconds", "0.5"]))?.exits(0)?;
         let bench: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
         is_sound(&bench, vcpus)?;
         let stats = &bench["stats"];
@@ -252,13 +253,14 @@ fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
 /// Turns PV off and on until the process `$load` has ended, and says how often.
 const SWITCH: &str = "cd /sys/kernel/debug/pvticket || exit 1; n=0; \
     while kill -0 $load 2>/dev/null; do \
-        echo $((n % 2)) >enabled && [ $(cat enabled) = $((n % 2)) ] || exit 1; n=$((n + 1)); done; \
+        echo $((n % 2)) >enabled && read now <enabled && [ $now = $((n % 2)) ] || exit 1; \
+        n=$((n + 1)); done; \
     echo 1 >enabled; cat /tmp/bench; echo $n";
 
 fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
     // Waiters that halt soon: there shall be many of them whenever PV is on.
-    let script = format!("lockbench --seconds 5 --critical 500 >/tmp/bench & load=$!; {SWITCH}");
-    let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=256").script(&script);
+    let script = format!("lockbench --seconds 8 --critical 100 >/tmp/bench & load=$!; {SWITCH}");
+    let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=64").script(&script);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let mut lines = ran.text()?.lines();
     let bench = lines.next().and_then(|line| serde_json::from_str(line).ok());
@@ -266,7 +268,9 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
     is_sound(&bench, VCPUS)?;
     ensure!(number(&bench["stats"], "kicked")? > 0, "nobody halted: {bench}");
     let switched = lines.next().and_then(|line| line.parse().ok());
-    ensure!(switched > Some(100), "PV was switched only {switched:?} times\n{}", ran.show());
+    // Each takes several turns of every vCPU, some without PV: tenths of a second when emulated.
+    let least = if host::is_emulated() { 4 } else { 100 };
+    ensure!(switched > Some(least), "PV was switched only {switched:?} times\n{}", ran.show());
     Ok(())
 }
 
