@@ -188,7 +188,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                 start.wait();
                 for round in 0..rounds {
                     let taken = lock.lock(&cpu);
-                    if round % 64 == 0 {
+                    if round % 256 == 0 {
                         // However busy the machine: somebody meets a holder that is off its CPU.
                         thread::yield_now();
                     }
