@@ -32,13 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for engine in ENGINES {
         module(&mut code, engine, plain.0, &plain.2)?;
     }
-    row(&mut table, plain.0, plain.1)?;
+    row(&mut table, plain.0, plain.1, &ENGINES)?;
     for mutant in MUTANTS {
         let changed = mutate(&plain.2, mutant)?;
-        for engine in ENGINES {
-            module(&mut code, engine, mutant.name, &changed)?;
-        }
-        row(&mut table, mutant.name, mutant.rule)?;
+        module(&mut code, mutant.engine, mutant.name, &changed)?;
+        row(&mut table, mutant.name, mutant.rule, &[mutant.engine])?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("variants.rs"), code)?;
@@ -106,11 +104,11 @@ fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) ->
     writeln!(code, "}}")
 }
 
-fn row(table: &mut String, name: &str, rule: &str) -> std::fmt::Result {
-    let [loom, shuttle] = ENGINES.map(|engine| rewrite::module_name(engine, name));
-    writeln!(
-        table,
-        "Variant {{ name: {name:?}, rule: {rule:?}, loom: {loom}::machine::run, \
-         shuttle: {shuttle}::machine::run }},"
-    )
+fn row(table: &mut String, name: &str, rule: &str, engines: &[&str]) -> std::fmt::Result {
+    writeln!(table, "Variant {{ name: {name:?}, rule: {rule:?}, executions: &[")?;
+    for engine in engines {
+        let path = rewrite::module_name(engine, name);
+        writeln!(table, "(Engine::{}, {path}::machine::run),", rewrite::capital(engine))?;
+    }
+    writeln!(table, "] }},")
 }

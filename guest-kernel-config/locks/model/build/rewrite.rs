@@ -6,7 +6,13 @@ pub const STARTING_AT: &str = "impl PvTicketLock { pub fn starting_at(ticket: u1
 
 /// The module of `variant` for `engine`.
 pub fn module_name(engine: &str, variant: &str) -> String {
-    format!("{engine}_{}", variant.replace([' ', '-', '\''], "_"))
+    format!("{engine}_{}", variant.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
+}
+
+/// The name of `engine` among the crate's engines.
+pub fn capital(engine: &str) -> String {
+    let (first, rest) = engine.split_at(1);
+    first.to_uppercase() + rest
 }
 
 /// `text` as part of the module `path`, with that module's atomics.

@@ -27,7 +27,12 @@ macro_rules! atomic {
             }
 
             pub fn store(&self, value: $value, order: Ordering) {
-                self.touched().store(value, order);
+                super::store(
+                    self.touched(),
+                    |cell| cell.store(value, order),
+                    |cell| _ = cell.swap(value, order),
+                    order,
+                );
             }
 
             pub fn swap(&self, value: $value, order: Ordering) -> $value {

@@ -12,9 +12,8 @@ mod memory;
 mod scenario;
 mod scenarios;
 
-pub use engine::{loom::check as with_loom, shuttle::check as with_shuttle};
 pub use scenario::{At, Handoff, Irq, Op, Program, Scenario};
-pub use scenarios::{FOR_LOOM, FOR_SHUTTLE};
+use scenarios::{FOR_LOOM, FOR_SHUTTLE};
 
 /// The product's lock, or a mutant of it.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +22,35 @@ pub struct Variant {
     pub name: &'static str,
     /// What it breaks.
     pub rule: &'static str,
-    /// One execution of a scenario under loom.
-    pub loom: Execution,
-    /// The same under shuttle.
-    pub shuttle: Execution,
+    /// One execution of a scenario under each engine that is to run it.
+    pub executions: &'static [(Engine, Execution)],
+}
+
+/// Who chooses the schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// All within a bound, and old values for loads.
+    Loom,
+    /// Many, drawn.
+    Shuttle,
+}
+
+impl Engine {
+    /// What it is to run.
+    pub fn scenarios(self) -> &'static [Scenario] {
+        match self {
+            Self::Loom => FOR_LOOM,
+            Self::Shuttle => FOR_SHUTTLE,
+        }
+    }
+
+    /// Runs `scenario` in as many ways as it says; panics when one goes wrong.
+    pub fn check(self, run: Execution, scenario: &'static Scenario) {
+        match self {
+            Self::Loom => engine::loom::check(run, scenario, scenario.effort),
+            Self::Shuttle => engine::shuttle::check(run, scenario, scenario.effort),
+        }
+    }
 }
 
 /// Runs a scenario once, inside an engine; panics when something is wrong.

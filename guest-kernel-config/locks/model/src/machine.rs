@@ -257,8 +257,7 @@ impl Vcpu {
         engine::mask(self.id, masked);
     }
 
-    fn halt(&self) {
-        let irqs_on = self.program.irqs_on;
+    fn halt(&self, irqs_on: bool) {
         let latch = &self.machine.slots[self.id].latch;
         if latch.park() == Park::Consumed {
             return;
@@ -286,7 +285,7 @@ impl Pv for Vcpu {
 
     /// The VMM's `lock_spinning`; with interrupts on, the processor's HLT.
     fn lock_spinning(&self, _ticket: u16) {
-        self.in_the_vmm(|| self.halt());
+        self.in_the_vmm(|| self.halt(self.program.irqs_on));
         self.answer();
     }
 

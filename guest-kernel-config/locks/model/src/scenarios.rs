@@ -75,7 +75,7 @@ pub const FOR_LOOM: &[Scenario] = &[
             Program { ops: &[Lock(0), Take(1), Take(1), Unlock(0)], ..ONCE },
             interrupted(&[BEFORE_FLAG, FLAG_TO_HALT]),
         ],
-        3,
+        2,
     ),
     machine("a record changes under the search", &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE], 3),
     machine(
@@ -93,7 +93,7 @@ pub const FOR_LOOM: &[Scenario] = &[
     machine("queue of one", &[twice(QUEUE), twice(QUEUE)], 2),
     machine("queue of one, three", &[with(QUEUE), with(QUEUE), with(QUEUE)], 2),
     machine("a queue for some", &[ONCE, with(QUEUE)], 3),
-    machine("all handoffs", &[with(ALL), with(ALL), with(ALL)], 2),
+    machine("all handoffs", &[twice(ALL), twice(ALL)], 2),
 ];
 
 const TIMES: usize = 1000;

@@ -15,18 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pvticket_lock_model::{
-    FOR_LOOM, FOR_SHUTTLE, Scenario, VARIANTS, Variant, with_loom, with_shuttle,
-};
+use pvticket_lock_model::{Engine, Execution, Scenario, VARIANTS, Variant};
 
 /// Checks run side by side.
 const WORKERS: usize = 2;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Engine {
-    Shuttle,
-    Loom,
-}
 
 /// A check, and what it says is wrong, if anything.
 struct Finding {
@@ -45,70 +37,55 @@ fn main() -> ExitCode {
     panic::set_hook(Box::new(|_| ()));
     let began = Instant::now();
     let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&words)).collect();
-    let findings = side_by_side(&chosen, |variant| check(variant, each));
-    let mut failures = 0;
-    for (variant, findings) in chosen.iter().zip(&findings) {
-        if each {
-            findings.iter().for_each(|finding| println!("    {}", describe(finding)));
-        }
-        failures += usize::from(!report(variant, findings));
-    }
+    println!("{:44}  {:42}  caught by", "mutant", "breaks");
+    let sound = side_by_side(&chosen, |variant| report(variant, &check(variant, each), each));
+    let failures = sound.iter().filter(|is_sound| !**is_sound).count();
     let seconds = began.elapsed().as_secs_f32();
     println!("{} variants in {seconds:.0} s, {failures} not as they should be", chosen.len());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All checks of the product; of a mutant, the first of each engine that catches it, or `each`.
+/// All checks of the product; of a mutant, up to the first that catches it, or `each`.
 fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (engine, scenarios) in [(Engine::Shuttle, FOR_SHUTTLE), (Engine::Loom, FOR_LOOM)] {
-        for scenario in scenarios {
-            let finding = run(variant, engine, scenario);
-            let is_caught = finding.wrong.is_some();
-            findings.push(finding);
+    for (engine, execution) in variant.executions {
+        for scenario in engine.scenarios() {
+            findings.push(run(*engine, *execution, scenario));
+            let is_caught = findings.last().is_some_and(|finding| finding.wrong.is_some());
             if is_caught && !is_plain(variant) && !each {
-                break;
+                return findings;
             }
         }
     }
     findings
 }
 
-fn run(variant: &Variant, engine: Engine, scenario: &'static Scenario) -> Finding {
+fn run(engine: Engine, execution: Execution, scenario: &'static Scenario) -> Finding {
     let began = Instant::now();
-    let (loom, shuttle, effort) = (variant.loom, variant.shuttle, scenario.effort);
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
-        Engine::Loom => with_loom(loom, scenario, effort),
-        Engine::Shuttle => with_shuttle(shuttle, scenario, effort),
-    }));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| engine.check(execution, scenario)));
     let wrong = outcome.err().map(|panic| what(&*panic));
     Finding { engine, check: scenario.name, wrong, took: began.elapsed() }
 }
 
 /// The row of `variant`. False: it fails where it should pass, or the other way round.
-fn report(variant: &Variant, findings: &[Finding]) -> bool {
+fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
+    let wrong = || findings.iter().filter(|finding| finding.wrong.is_some());
+    let mut lines = String::new();
+    if each {
+        findings.iter().for_each(|finding| lines += &format!("    {}\n", describe(finding)));
+    }
+    let is_caught = wrong().next().is_some();
     if is_plain(variant) {
         let took: Duration = findings.iter().map(|finding| finding.took).sum();
-        println!("plain: {} checks in {:.1} s of a CPU", findings.len(), took.as_secs_f32());
-        println!("{:38}  {:42}  caught by", "mutant", "breaks");
-        let mut wrong = findings.iter().filter(|finding| finding.wrong.is_some()).peekable();
-        let is_sound = wrong.peek().is_none();
-        wrong.for_each(|finding| println!("FAILED: the product itself, {}", describe(finding)));
-        return is_sound;
+        let count = findings.len();
+        lines += &format!("plain: {count} checks in {:.1} s of a CPU\n", took.as_secs_f32());
+        wrong().for_each(|finding| lines += &format!("FAILED: plain, {}\n", describe(finding)));
+    } else {
+        let by = wrong().next().map_or_else(|| "FAILED: by nothing".to_owned(), describe);
+        lines += &format!("{:44}  {:42}  {by}\n", variant.name, variant.rule);
     }
-    let caught: Vec<_> = findings.iter().filter(|finding| finding.wrong.is_some()).collect();
-    let by = match &caught[..] {
-        [] => "NOTHING: the checks let it pass".to_owned(),
-        [first, ..] => {
-            let other = caught.iter().find(|finding| finding.engine != first.engine);
-            let other = other.map_or_else(String::new, |other| {
-                format!("; {:?}, {}", other.engine, other.check)
-            });
-            format!("{}{other}", describe(first))
-        }
-    };
-    println!("{:38}  {:42}  {by}", variant.name, variant.rule);
-    !caught.is_empty()
+    print!("{lines}");
+    is_caught != is_plain(variant)
 }
 
 fn describe(finding: &Finding) -> String {
@@ -154,6 +131,7 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
             });
         }
     });
-    let done = |result: Mutex<Option<R>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let done =
+        |result: Mutex<Option<R>>| result.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(done).collect()
 }

@@ -6,6 +6,7 @@
 pub use loom::sync::{Condvar, Mutex};
 pub use loom::thread::spawn;
 
+use self::atomics::Ordering;
 use crate::{Execution, Scenario};
 
 atomics!(::loom::sync::atomic);
@@ -43,3 +44,10 @@ pub fn mask(_cpu: usize, masked: bool) -> bool {
 pub fn disarm() {}
 
 fn before_step() {}
+
+/// A store. A sequentially consistent one is done by a swap, which is what x86 makes of it: loom
+/// keeps no total order of an atomic's values, and would let a swap read what such a store has
+/// overwritten.
+fn store<T>(cell: &T, plain: impl FnOnce(&T), swap: impl FnOnce(&T), order: Ordering) {
+    if order == Ordering::SeqCst { swap(cell) } else { plain(cell) }
+}

@@ -10,6 +10,7 @@ use shuttle::{
     scheduler::{PctScheduler, RandomScheduler},
 };
 
+use self::atomics::Ordering;
 use super::MAX_CPUS;
 use crate::{Execution, Scenario};
 
@@ -93,4 +94,8 @@ fn before_step() {
     if let Some(handler) = handler {
         handler();
     }
+}
+
+fn store<T>(cell: &T, plain: impl FnOnce(&T), _swap: impl FnOnce(&T), _order: Ordering) {
+    plain(cell);
 }
