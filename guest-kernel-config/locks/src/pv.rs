@@ -256,11 +256,14 @@ impl RawLock for PvTicketLock {
     }
 }
 
+/// The longest queue in which a kick is never owed: the releaser and the waiter it kicks.
+const SHORT: u16 = 2;
+
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16) -> u32 {
     // Who owes halts at its next wait, which is right in a long queue alone: two CPUs that pass a
     // lock to and fro should spin (at 1x a debt too many costs 98 % of the throughput, measured).
-    if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > 2 {
+    if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT {
         settle(cpu);
         cpu.waiters.memory(cpu.id).owe(waiter);
     } else {

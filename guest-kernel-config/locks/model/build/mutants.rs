@@ -283,7 +283,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no kick for oneself after a nested wait",
         engine: SHUTTLE,
         rule: "rows 2, 3",
-        edits: &[("pv", "if waits.were_nested {", "if false {")],
+        edits: &[("pv", "if P::ENABLED && waits.were_nested {", "if false {")],
     },
     Mutant {
         name: "such a kick after every halt",
@@ -434,8 +434,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "aside: the last lets one in",
         edits: &[(
             "pv",
-            "|| self.0.queued(self.0.head()) <= 1;",
-            "|| self.0.queued(self.0.head()) < 1;",
+            "(queued <= 1 || ",
+            "(queued < 1 || ",
         )],
     },
     Mutant {
@@ -444,8 +444,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "row 8: freed memory is not touched",
         edits: &[(
             "pv",
-            "        let last = cpu.handoff.queue == 0 || self.0.queued(self.0.head()) <= 1;\n        let head = self.0.release_fetch();",
-            "        let head = self.0.release_fetch();\n        let last = cpu.handoff.queue == 0 || self.0.queued(self.0.head()) < 1;",
+            "        let queued = if looks { self.0.queued(self.0.head()) } else { 0 };\n        let head = self.0.release_fetch();",
+            "        let head = self.0.release_fetch();\n        let queued = if looks { self.0.queued(self.0.head()) } else { 0 };",
         )],
     },
     Mutant {
@@ -454,8 +454,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "aside: settings may differ",
         edits: &[(
             "pv",
-            "let last = cpu.handoff.queue == 0 || ",
-            "let last = cpu.handoff.queue != 0 && ",
+            "let queued = if looks { self.0.queued(self.0.head()) } else { 0 };",
+            "let queued = if looks { self.0.queued(self.0.head()) } else { 2 };",
         )],
     },
     Mutant {
@@ -501,8 +501,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "fuse: paid before a long section",
         edits: &[(
             "pv",
-            "        settle(cpu);\n        if waits.were_nested {",
-            "        if waits.were_nested {",
+            "        settle(cpu);\n        if P::ENABLED && waits.were_nested {",
+            "        if P::ENABLED && waits.were_nested {",
         )],
     },
     Mutant {
