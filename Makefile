@@ -3,6 +3,7 @@
 
 CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
 GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init
+MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
@@ -25,6 +26,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace --exclude pvticket-tests
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
+	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
@@ -62,9 +64,9 @@ header: setup ## Write the C header of the contract
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
-	@set -e; for guest in $(GUESTS); do \
-		$(CARGO) fmt --manifest-path $$guest/Cargo.toml --check; \
-		$(CARGO) clippy --quiet --manifest-path $$guest/Cargo.toml -- -D warnings; \
+	@set -e; for other in $(GUESTS) $(MODEL); do \
+		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
+		$(CARGO) clippy --quiet --manifest-path $$other/Cargo.toml -- -D warnings; \
 	done
 
 deny: setup ## Licences and advisories of the dependencies (needs cargo-deny)

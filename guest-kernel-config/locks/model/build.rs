@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for engine in ENGINES {
         module(&mut code, engine, plain.0, &plain.2)?;
     }
-    row(&mut table, plain.0, plain.1, &ENGINES)?;
+    row(&mut table, plain.0, plain.1, Some("the product"), &ENGINES)?;
     for mutant in MUTANTS {
         let changed = mutate(&plain.2, mutant)?;
         module(&mut code, mutant.engine, mutant.name, &changed)?;
-        row(&mut table, mutant.name, mutant.rule, &[mutant.engine])?;
+        row(&mut table, mutant.name, mutant.rule, mutant.harmless, &[mutant.engine])?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("variants.rs"), code)?;
@@ -104,8 +104,17 @@ fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) ->
     writeln!(code, "}}")
 }
 
-fn row(table: &mut String, name: &str, rule: &str, engines: &[&str]) -> std::fmt::Result {
-    writeln!(table, "Variant {{ name: {name:?}, rule: {rule:?}, executions: &[")?;
+fn row(
+    table: &mut String,
+    name: &str,
+    rule: &str,
+    harmless: Option<&str>,
+    engines: &[&str],
+) -> std::fmt::Result {
+    writeln!(
+        table,
+        "Variant {{ name: {name:?}, rule: {rule:?}, harmless: {harmless:?}, executions: &["
+    )?;
     for engine in engines {
         let path = rewrite::module_name(engine, name);
         writeln!(table, "(Engine::{}, {path}::machine::run),", rewrite::capital(engine))?;

@@ -7,6 +7,8 @@ pub struct Mutant {
     pub name: &'static str,
     /// What it breaks.
     pub rule: &'static str,
+    /// It breaks nothing that counts, and why: it must pass.
+    pub harmless: Option<&'static str>,
     /// Which engine runs it. loom where a load must see an old value, or shuttle would not find it.
     pub engine: &'static str,
     /// In which file (of `locks`, or `latch`, or `machine`), which text (there must be exactly one),
@@ -21,6 +23,7 @@ const SHUTTLE: &str = "shuttle";
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "release without barrier",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 1: one atomic add",
         edits: &[(
@@ -33,6 +36,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "release looks at the flag first",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 1: flag and add are one step",
         edits: &[(
@@ -45,6 +49,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "release orders nothing before it",
+        harmless: None,
         engine: LOOM,
         rule: "row 1: the release is a full barrier",
         edits: &[(
@@ -55,6 +60,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "release does not acquire",
+        harmless: None,
         engine: LOOM,
         rule: "row 1: the release is a full barrier",
         edits: &[(
@@ -65,6 +71,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag read after the release",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 8: freed memory is not touched",
         edits: &[(
@@ -76,6 +83,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag set after the last look",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 10: flag, then head",
         edits: &[
@@ -93,6 +101,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "no last look",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 10: flag, then head",
         edits: &[(
@@ -103,6 +112,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag set without an atomic operation",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 10: the flag is a full barrier",
         edits: &[(
@@ -115,6 +125,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag set without a barrier",
+        harmless: None,
         engine: LOOM,
         rule: "row 10: the flag is a full barrier",
         edits: &[(
@@ -125,6 +136,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag set before the record",
+        harmless: None,
         engine: LOOM,
         rule: "row 10: record, then flag",
         edits: &[(
@@ -139,6 +151,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "kick dropped",
+        harmless: None,
         engine: SHUTTLE,
         rule: "who saw the flag kicks",
         edits: &[(
@@ -153,6 +166,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag cleared by the releaser",
+        harmless: None,
         engine: SHUTTLE,
         rule: "clearing is the next taker's",
         edits: &[(
@@ -163,6 +177,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag cleared without the second look",
+        harmless: None,
         engine: SHUTTLE,
         rule: "clear, then look again",
         edits: &[(
@@ -173,6 +188,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag cleared though others queue",
+        harmless: None,
         engine: SHUTTLE,
         rule: "clear only if alone",
         edits: &[(
@@ -183,12 +199,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag cleared though others stand outside",
+        harmless: None,
         engine: SHUTTLE,
         rule: "clear only if alone",
         edits: &[("ticket", " && !is_awaited()", "")],
     },
     Mutant {
         name: "ticket taken without an atomic operation",
+        harmless: None,
         engine: SHUTTLE,
         rule: "one atomic add",
         edits: &[(
@@ -199,12 +217,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "flag taken for part of the ticket",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 15: the flag is masked",
         edits: &[("ticket", "self.0 & !SLOWPATH", "self.0")],
     },
     Mutant {
         name: "next ticket does not wrap",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 15: tickets wrap",
         edits: &[(
@@ -215,6 +235,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "head taken without acquire",
+        harmless: None,
         engine: LOOM,
         rule: "seeing one's ticket is acquiring",
         edits: &[(
@@ -225,6 +246,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a kick is taken for the lock",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 9: waiters loop",
         edits: &[(
@@ -235,6 +257,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "record without a ticket of its own",
+        harmless: Some("the search goes on after a match, so a wrong one is a kick for nothing"),
         engine: SHUTTLE,
         rule: "rows 2, 3: lock only while want is right",
         edits: &[(
@@ -245,12 +268,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "record not withdrawn while it changes",
+        harmless: Some("the search goes on after a match, so a wrong one is a kick for nothing"),
         engine: SHUTTLE,
         rule: "rows 2, 3: lock only while want is right",
         edits: &[("wait", "        self.lock.store(0, Ordering::SeqCst);\n", "")],
     },
     Mutant {
         name: "record after its mask bit",
+        harmless: None,
         engine: SHUTTLE,
         rule: "record, then mask, then flag",
         edits: &[(
@@ -261,7 +286,8 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "search ends at the first that looks right",
-        engine: SHUTTLE,
+        harmless: None,
+        engine: LOOM,
         rule: "rows 2, 3: it may be an accident",
         edits: &[(
             "pv",
@@ -271,6 +297,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "record not restored after a nested wait",
+        harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3",
         edits: &[(
@@ -281,12 +308,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "no kick for oneself after a nested wait",
+        harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3",
         edits: &[("pv", "if P::ENABLED && waits.were_nested {", "if false {")],
     },
     Mutant {
         name: "such a kick after every halt",
+        harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3: once, or the handler never halts",
         edits: &[(
@@ -297,6 +326,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "plain halt with interrupts on",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 4: an interrupt ends the halt",
         edits: &[(
@@ -307,6 +337,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "pending kick overwritten by the halt",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 11: park is one step",
         edits: &[(
@@ -317,6 +348,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "halt looks, then parks",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 11: park is one step",
         edits: &[(
@@ -327,6 +359,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "kick cleared too late",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 11: before the next look",
         edits: &[
@@ -340,6 +373,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "kick looks, then leaves its mark",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 12: kick is one step",
         edits: &[(
@@ -350,6 +384,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "kick of one who runs is dropped",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 11: kicks are sticky",
         edits: &[(
@@ -360,6 +395,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "futex sleeps without comparing",
+        harmless: None,
         engine: SHUTTLE,
         rule: "a kick before the sleep",
         edits: &[(
@@ -370,6 +406,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "claim looks, then marks",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 12: claim and commit are one step each",
         edits: &[(
@@ -380,6 +417,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "commit looks, then marks",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 12: claim and commit are one step each",
         edits: &[(
@@ -390,6 +428,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "who is claimed halts",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 12: a claim forbids the halt",
         edits: &[(
@@ -400,6 +439,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "committed waiters are not kicked",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 12: a claim of one who halts kicks",
         edits: &[(
@@ -410,6 +450,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "outside: the queue counted before the flag",
+        harmless: None,
         engine: SHUTTLE,
         rule: "aside: flag, then look",
         edits: &[(
@@ -420,6 +461,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "outside: no flag",
+        harmless: None,
         engine: SHUTTLE,
         rule: "aside: flag, then look",
         edits: &[(
@@ -430,16 +472,14 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "outside: nobody is let in by the last",
+        harmless: None,
         engine: SHUTTLE,
         rule: "aside: the last lets one in",
-        edits: &[(
-            "pv",
-            "(queued <= 1 || ",
-            "(queued < 1 || ",
-        )],
+        edits: &[("pv", "(queued <= 1 || ", "(queued < 1 || ")],
     },
     Mutant {
         name: "outside: last is asked after the release",
+        harmless: None,
         engine: SHUTTLE,
         rule: "row 8: freed memory is not touched",
         edits: &[(
@@ -450,6 +490,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "outside: who has no queue lets nobody in",
+        harmless: None,
         engine: SHUTTLE,
         rule: "aside: settings may differ",
         edits: &[(
@@ -460,6 +501,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "outside: no kick for oneself",
+        harmless: None,
         engine: SHUTTLE,
         rule: "aside: rows 2, 3",
         edits: &[(
@@ -470,6 +512,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "debt forgotten when there is no halt",
+        harmless: None,
         engine: SHUTTLE,
         rule: "fuse: every debt is paid",
         edits: &[
@@ -487,6 +530,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "debt overwritten by the next",
+        harmless: None,
         engine: SHUTTLE,
         rule: "fuse: every debt is paid",
         edits: &[(
@@ -497,6 +541,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "debt not settled by who has the lock",
+        harmless: None,
         engine: SHUTTLE,
         rule: "fuse: paid before a long section",
         edits: &[(
@@ -507,6 +552,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "debt not paid at a halt",
+        harmless: None,
         engine: SHUTTLE,
         rule: "fuse: every debt is paid",
         edits: &[(
@@ -517,6 +563,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "debt forgotten before it is paid",
+        harmless: None,
         engine: SHUTTLE,
         rule: "fuse: a handler may need it paid",
         edits: &[

@@ -22,6 +22,8 @@ pub struct Variant {
     pub name: &'static str,
     /// What it breaks.
     pub rule: &'static str,
+    /// Why it passes every check, if it does.
+    pub harmless: Option<&'static str>,
     /// One execution of a scenario under each engine that is to run it.
     pub executions: &'static [(Engine, Execution)],
 }

@@ -63,7 +63,7 @@ struct Machine {
     locks: Vec<Guarded>,
     waiters: WaitTable,
     slots: Vec<Slot>,
-    /// CPUs that have posted, or have answered an interrupt: a bit each.
+    /// What has been said, and the CPUs that have answered an interrupt: a bit each.
     said: Mutex<usize>,
     heard: Condvar,
 }
@@ -197,8 +197,8 @@ impl Vcpu {
                     self.answer();
                 }
             }
-            Op::Post => machine.say(self.id),
-            Op::Await(cpu) => machine.hear(cpu),
+            Op::Post(word) => machine.say(word),
+            Op::Await(word) => machine.hear(word),
             Op::IrqsOff => drop(engine::mask(self.id, true)),
             Op::IrqsOn => drop(engine::mask(self.id, false)),
         }
@@ -252,6 +252,7 @@ impl Vcpu {
 
     /// No interrupt comes to the guest while its VMM is at work.
     fn in_the_vmm(&self, work: impl FnOnce()) {
+        engine::before_step();
         let masked = engine::mask(self.id, true);
         work();
         engine::mask(self.id, masked);

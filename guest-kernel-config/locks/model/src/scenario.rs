@@ -28,9 +28,9 @@ pub enum Op {
     Ipi(usize),
     /// Waits for the one interrupt that another CPU sends, unless it has come.
     Idle,
-    /// Says that it is here.
-    Post,
-    /// Waits for another CPU's [`Op::Post`].
+    /// Says something, a number.
+    Post(usize),
+    /// Waits until somebody has said it.
     Await(usize),
     /// Turns interrupts off, those of [`At::Step`].
     IrqsOff,

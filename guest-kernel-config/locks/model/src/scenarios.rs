@@ -9,6 +9,7 @@ const LAST: u16 = 0xfffe;
 
 const CLAIM: Handoff = Handoff { claim: true, ..PLAIN };
 const AHEAD: Handoff = Handoff { ahead: true, ..PLAIN };
+const CLAIM_FUSE: Handoff = Handoff { claim: true, fuse: true, ..PLAIN };
 const FUSE: Handoff = Handoff { fuse: true, ..PLAIN };
 const QUEUE: Handoff = Handoff { queue: 1, ..PLAIN };
 const QUEUE_2: Handoff = Handoff { queue: 2, ..PLAIN };
@@ -50,6 +51,15 @@ const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 /// is to be woken from both.
 const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
 
+/// The three of a search that finds by accident. Each waits for the next to be there, so that little
+/// is left to chance: the holder has both locks; one waits for the first; another does behind him,
+/// with an interrupt that waits for the second lock, whose ticket is the same as the first's.
+const SEARCHER: Program =
+    Program { ops: &[Lock(0), Lock(1), Post(0), Await(2), Unlock(0), Unlock(1)], ..ONCE };
+const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };
+const ACCIDENT: Program =
+    Program { ops: &[Await(1), Post(2), Take(0)], ..interrupted(&[FLAG_TO_HALT]) };
+
 const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
     Scenario { name, cpus, locks: &[LAST, LAST, LAST], frees: true, effort }
 }
@@ -77,7 +87,7 @@ pub const FOR_LOOM: &[Scenario] = &[
         ],
         2,
     ),
-    machine("a record changes under the search", &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE], 3),
+    machine("a record changes under the search", &[ACCIDENT, SEARCHER, SOUGHT], 2),
     machine(
         "IPI to a halted waiter",
         &[
@@ -150,10 +160,20 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         ],
         TIMES,
     ),
+    machine("a record changes under the search", &[ACCIDENT, SEARCHER, SOUGHT], 3 * TIMES),
     machine(
-        "a record changes under the search",
-        &[interrupted(&[FLAG_TO_HALT]), HOLDER, ONCE],
+        "the same, and the kick is owed",
+        &[SOUGHT, Program { handoff: FUSE, ..SEARCHER }, ACCIDENT],
         3 * TIMES,
+    ),
+    machine(
+        "claim and fuse, two locks",
+        &[
+            Program { ops: &[Take(0), Take(1), Take(0)], ..with(CLAIM_FUSE) },
+            Program { ops: &[Take(0), Take(1)], ..with(CLAIM_FUSE) },
+            Program { ops: &[Take(1), Take(0), Take(1)], ..with(CLAIM_FUSE) },
+        ],
+        TIMES,
     ),
     machine(
         "IPI to halted waiters",
@@ -191,7 +211,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
         "a debt, and a long section",
         &[
             Program { ops: &[Take(0), Lock(1), Await(1), Unlock(1)], ..with(FUSE) },
-            Program { ops: &[Take(0), Post], ..with(FUSE) },
+            Program { ops: &[Take(0), Post(1)], ..with(FUSE) },
         ],
         TIMES,
     ),
@@ -224,7 +244,11 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
     machine(
         "debts and interrupts",
         &[
-            Program { ops: &[IrqsOff, Take(0), IrqsOn, Take(2)], irqs: &[ANY_STEP], ..with(FUSE) },
+            Program {
+                ops: &[IrqsOff, Take(0), IrqsOn, Take(2)],
+                irqs: &[Irq { at: At::Step(30), lock: 1 }],
+                ..with(FUSE)
+            },
             Program { ops: &[Lock(1), Take(0), Unlock(1)], ..with(FUSE) },
             Program { ops: &[Take(2)], ..ONCE },
         ],

@@ -81,11 +81,16 @@ fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
         lines += &format!("plain: {count} checks in {:.1} s of a CPU\n", took.as_secs_f32());
         wrong().for_each(|finding| lines += &format!("FAILED: plain, {}\n", describe(finding)));
     } else {
-        let by = wrong().next().map_or_else(|| "FAILED: by nothing".to_owned(), describe);
+        let by = match (wrong().next(), variant.harmless) {
+            (Some(finding), None) => describe(finding),
+            (Some(finding), Some(_)) => format!("FAILED: not harmless, {}", describe(finding)),
+            (None, Some(why)) => format!("harmless: {why}"),
+            (None, None) => "FAILED: by nothing".to_owned(),
+        };
         lines += &format!("{:44}  {:42}  {by}\n", variant.name, variant.rule);
     }
     print!("{lines}");
-    is_caught != is_plain(variant)
+    is_caught == variant.harmless.is_none()
 }
 
 fn describe(finding: &Finding) -> String {
