@@ -94,6 +94,17 @@ fn pin(tid: libc::pid_t, cpus: &[usize]) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// How a thread competes for its CPU (sched(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// As threads do.
+    Usual,
+    /// It never preempts another when it is woken (`SCHED_BATCH`).
+    Patient,
+    /// It runs only where nobody else wants to (`SCHED_IDLE`).
+    Background,
+}
+
 /// A thread of this process, by its number. The number may be given to another thread once this
 /// one has ended: whoever keeps it must forget it before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,11 +129,15 @@ impl ThreadId {
         let _ = pin(self.0, &[cpu]);
     }
 
-    /// Lets it run only where nobody else wants to (`SCHED_IDLE`, sched(7)), or as usual again.
-    pub fn set_background(self, background: bool) {
-        let policy = if background { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    /// Changes how it competes with others. Threads that it starts compete likewise.
+    pub fn set_class(self, class: Class) {
+        let policy = match class {
+            Class::Usual => libc::SCHED_OTHER,
+            Class::Patient => libc::SCHED_BATCH,
+            Class::Background => libc::SCHED_IDLE,
+        };
         let param = libc::sched_param { sched_priority: 0 };
-        // SAFETY: `param` is live through the call. Both changes are allowed to every process
+        // SAFETY: `param` is live through the call. All changes are allowed to every process
         // (since Linux 2.6.39), and a refused one costs precision only.
         unsafe { libc::sched_setscheduler(self.0, policy, &param) };
     }

@@ -15,7 +15,7 @@ use std::{
 
 use super::Driver;
 use crate::{
-    kvm::signal::ThreadId,
+    kvm::signal::{Class, ThreadId},
     sched::{
         core::State,
         event::{Event, VcpuIndex},
@@ -39,7 +39,7 @@ pub(super) fn start(driver: &Arc<Driver>) {
 fn keep(driver: &Driver, slot: SlotId, cpu: usize) {
     let me = ThreadId::current();
     me.pin(cpu);
-    me.set_background(true);
+    me.set_class(Class::Background);
     while driver.alive.load(SeqCst) > 0 {
         driver.find_woken();
         let occupant = driver.occupant(slot);

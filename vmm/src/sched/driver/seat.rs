@@ -13,7 +13,11 @@ use std::{
 
 use super::delay;
 use crate::{
-    kvm::{futex, signal::ThreadId, sys::timer::ThreadTimer},
+    kvm::{
+        futex,
+        signal::{Class, ThreadId},
+        sys::timer::ThreadTimer,
+    },
     units::Nanos,
 };
 
@@ -191,7 +195,7 @@ impl Seat {
     pub(super) fn set_astray(&self, astray: bool) {
         self.astray.store(astray, Release);
         if let Some(thread) = self.thread() {
-            thread.set_background(astray);
+            thread.set_class(if astray { Class::Background } else { Class::Usual });
         }
     }
 
