@@ -76,7 +76,7 @@ pub(super) fn text(lines: &[Line], plan: &Plan, limit: Limit) -> String {
         "\nWhat cheaper handoffs are worth: payload under rr, {} slots, turns of {}, {} s a run\n\
          limit: {}/s if every acquisition is a kick, a halt and a switch ({:.1} us an exit, {:.1} \
          us a switch), {}/s with one exit for both\n  \
-         {:<22}{:>4}{:>9}{:^20}{:>9}{:>6}{:^24}{:^24}{:>10}\n",
+         {:<22}{:>4}{:>9}{:^20}{:>9}{:>6} {:^26}{:^26}{:>9}\n",
         plan.slots,
         plan.slice,
         plan.duration.as_secs_f64(),
@@ -113,16 +113,21 @@ impl Line {
             .map_or_else(|| "-".into(), |its| format!("{} .. {}", si(its.low), si(its.high)));
         let jain = self.jain.map_or_else(|| "-".into(), |jain| format!("{jain:.2}"));
         format!(
-            "  {:<22}{:>4}{:>9}{interval:^20}{:>9}{jain:>6}{:^24}{:^24}{:>10}",
+            "  {:<22}{:>4}{:>9}{interval:^20}{:>9}{jain:>6} {:^26}{:^26}{:>9}",
             format!("{} {}", self.lock, self.handoff),
             self.runs,
             si(self.median),
             si(self.halts),
             estimate(self.over_native),
             estimate(self.over_plain),
-            self.of_limit.map_or_else(|| "-".into(), percent),
+            self.of_limit.map_or_else(|| "-".into(), share),
         )
     }
+}
+
+/// More than all of it, where most acquisitions need no handoff, is said as a multiple.
+fn share(of: f64) -> String {
+    if of > 1.0 { ratio(of) } else { percent(of) }
 }
 
 fn estimate(estimate: Option<Estimate>) -> String {
