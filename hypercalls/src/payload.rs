@@ -55,16 +55,6 @@ pub enum Workload {
     Misuse = 3,
 }
 
-/// Which lock [`Workload::Lock`] takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum LockKind {
-    /// Ticketlock that only spins.
-    NativeTicket = 0,
-    /// Ticketlock that halts after `spin_threshold` looks at the head.
-    PvTicket = 1,
-}
-
 /// How a payload's vCPU halts for a lock and is kicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -103,7 +93,7 @@ pub const SAMPLES: usize = 1 << 14;
 pub struct Params {
     /// A [`Workload`].
     pub workload: AtomicU32,
-    /// A [`LockKind`].
+    /// What [`Workload::Lock`] takes: a number of `locks::System`.
     pub lock: AtomicU32,
     /// vCPUs that take part.
     pub vcpus: AtomicU32,

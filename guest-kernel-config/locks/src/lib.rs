@@ -20,6 +20,7 @@ mod native;
 mod pv;
 mod section;
 mod sync;
+mod systems;
 mod ticket;
 mod wait;
 mod watch;
@@ -29,6 +30,7 @@ pub use native::NativeTicketLock;
 pub use pv::{PvTicketLock, settle};
 pub use section::{Disorder, Section, Violation, increment};
 pub use sync::MAX_CPUS;
+pub use systems::{Family, Needs, Seed, System, UnknownSystem};
 pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
 

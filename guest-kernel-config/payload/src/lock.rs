@@ -2,10 +2,9 @@
 
 use core::sync::atomic::AtomicU64;
 
-use hypercalls::payload::{LockKind, handoff};
+use hypercalls::payload::handoff;
 use locks::{
-    Cpu, Handoff, NativeTicketLock, Pv, PvTicketLock, RawLock, Section, Unwatched, WaitTable,
-    increment, settle,
+    Cpu, Handoff, Pv, RawLock, Section, System, Unwatched, WaitTable, increment, settle, systems,
 };
 
 use crate::telemetry::{Report, Telemetry};
@@ -19,8 +18,6 @@ const STATUS_UNKNOWN_LOCK: u32 = 3;
 #[repr(align(128))]
 struct Line<T>(T);
 
-static NATIVE: Line<NativeTicketLock> = Line(NativeTicketLock::new());
-static PARAVIRT: Line<PvTicketLock> = Line(PvTicketLock::new());
 static SECTION: Section = Section::new();
 static WAITERS: WaitTable = WaitTable::new();
 
@@ -57,15 +54,24 @@ impl<W: Report> Pv for Machine<'_, W> {
     }
 }
 
-/// Runs the workload with the lock that the parameters ask for.
-pub fn run(vcpu: &Vcpu) -> u32 {
-    match vcpu.param(|params| &params.lock) {
-        kind if kind == LockKind::NativeTicket as u32 => run_with(vcpu, &NATIVE.0),
-        kind if kind == LockKind::PvTicket as u32 => run_with(vcpu, &PARAVIRT.0),
-        _ => return STATUS_UNKNOWN_LOCK,
-    }
-    0
+macro_rules! run_each {
+    ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+        /// Runs the workload with the system that the parameters ask for.
+        pub fn run(vcpu: &Vcpu) -> u32 {
+            match vcpu.param(|params| &params.lock) {
+                $(number if number == System::$system as u32 => {
+                    static LOCK: Line<$lock> = Line(<$lock>::new());
+                    run_each!(@$family vcpu, &LOCK.0);
+                })*
+                _ => return STATUS_UNKNOWN_LOCK,
+            }
+            0
+        }
+    };
+    (@Spinlock $vcpu:ident, $lock:expr) => { run_with($vcpu, $lock) };
 }
+
+systems!(run_each);
 
 /// What the parameters say of handoffs.
 fn handoff(vcpu: &Vcpu) -> Handoff {

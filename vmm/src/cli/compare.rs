@@ -15,7 +15,7 @@ use super::{
     schedule::ScheduleArgs,
 };
 use crate::{
-    guest::{handoff::HandoffSpec, payload::PayloadSpec},
+    guest::{handoff::HandoffSpec, payload::PayloadSpec, systems::Systems},
     lab::plan::{Level, Seconds},
     units::CpuList,
     vm::PvBackend,
@@ -23,7 +23,7 @@ use crate::{
 use plan::Resolved;
 pub(super) use plan::Workload;
 
-/// Compare native with PV ticketlocks: take one lock on every vCPU, on few CPUs.
+/// Compare native with PV ticketlocks, or any locks: take one on every vCPU, on few CPUs.
 /// Runs alternate between the two, each on a fresh machine.
 #[derive(Debug, Clone, Args)]
 pub struct CompareArgs {
@@ -80,7 +80,12 @@ pub struct CompareArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
 
-    /// What PV locks do to be handed over more cheaply: none, or a few of predecessor, adapt,
+    /// Payload: which systems of the lock library, names as `pvticket locks` has them, or all
+    /// [default: ticket and pv-ticket, as native and pv]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    locks: Vec<Systems>,
+
+    /// What PV ticketlocks do to be handed over more cheaply: none, or a few of predecessor, adapt,
     /// claim, ahead, fuse, far:N and queue:N joined by '+' (see the README)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
     handoff: Vec<HandoffSpec>,

@@ -9,6 +9,7 @@ mod emulated_test;
 mod fault;
 mod host;
 mod inside;
+mod locks;
 mod schedule;
 mod soak;
 mod terminal;
@@ -42,6 +43,7 @@ enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
     Soak(soak::SoakArgs),
+    Locks(locks::LocksArgs),
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Soak(args) => soak::run(&args),
+        Command::Locks(args) => Ok(locks::run(&args)),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),

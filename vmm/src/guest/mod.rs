@@ -5,3 +5,4 @@ pub mod handoff;
 pub mod initrd;
 pub mod linux;
 pub mod payload;
+pub mod systems;

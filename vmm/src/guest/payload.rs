@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use hypercalls::MAX_VCPUS;
 use hypercalls::payload::{
-    Line, LockKind, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
+    Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
 };
+use locks::System;
 use thiserror::Error;
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
@@ -22,7 +23,7 @@ pub struct PayloadSpec {
     /// What every vCPU runs.
     pub workload: Workload,
     /// The lock of [`Workload::Lock`].
-    pub lock: LockKind,
+    pub lock: System,
     /// Looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
     /// Increments inside the critical section.
@@ -45,7 +46,7 @@ impl PayloadSpec {
     pub const THINK: u32 = 200;
 
     /// The lock workload with `lock` and the defaults.
-    pub const fn lock(lock: LockKind) -> Self {
+    pub const fn lock(lock: System) -> Self {
         Self {
             workload: Workload::Lock,
             lock,
@@ -64,7 +65,7 @@ impl PayloadSpec {
 
     /// A workload that takes no lock, with the defaults.
     pub const fn other(workload: Workload) -> Self {
-        Self { workload, ..Self::lock(LockKind::NativeTicket) }
+        Self { workload, ..Self::lock(System::NativeTicket) }
     }
 }
 
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn parameters_land_where_the_contract_has_them() {
-        let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(LockKind::PvTicket) };
+        let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(System::PvTicket) };
         assert_eq!(params(&spec, false), [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0]);
         let handoff = "far:3+fuse+queue:2".parse().unwrap();
         let spec = PayloadSpec { transport: Transport::Doorbell, handoff, ..spec };

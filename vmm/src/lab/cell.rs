@@ -2,6 +2,7 @@
 
 use std::{io, time::Duration};
 
+use locks::System;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -27,7 +28,9 @@ pub struct RunSpec<'a> {
     pub vms: u32,
     /// Host CPUs that carry them.
     pub cpus: &'a CpuList,
-    /// Who serves the waiters; [`PvBackend::Off`]: native ticketlocks.
+    /// Which system of the lock library contends; None: the guest's own ticketlocks, native or PV.
+    pub system: Option<System>,
+    /// Who serves the waiters; [`PvBackend::Off`]: nobody, they do not halt.
     pub backend: PvBackend,
     /// What PV locks do to be handed over more cheaply.
     pub handoff: HandoffSpec,

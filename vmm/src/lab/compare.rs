@@ -162,10 +162,20 @@ impl Lab<'_> {
         repeated: &mut u32,
     ) -> Result<Sample, LabError> {
         let Plan { ref cpus, vms, warm_up, duration, faults, .. } = *self.plan;
-        let &Contender { backend, handoff, ref policy } = contender;
+        let &Contender { system, backend, handoff, ref policy } = contender;
         let schedule = self.plan.schedule(policy);
-        let spec =
-            RunSpec { vcpus, vms, cpus, backend, handoff, schedule, faults, warm_up, duration };
+        let spec = RunSpec {
+            vcpus,
+            vms,
+            cpus,
+            system,
+            backend,
+            handoff,
+            schedule,
+            faults,
+            warm_up,
+            duration,
+        };
         loop {
             let source = match self.cell.run(&spec, self.interrupt) {
                 Ok(sample) => return Ok(sample),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use locks::{Needs, System};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{guest::handoff::HandoffSpec, sched::PolicySpec, vm::PvBackend};
@@ -11,7 +12,9 @@ use crate::{guest::handoff::HandoffSpec, sched::PolicySpec, vm::PvBackend};
 pub struct Contender {
     /// Who schedules the vCPUs.
     pub policy: PolicySpec,
-    /// Who serves the lock's waiters; `off` is the native lock.
+    /// Which system of the lock library; None: the guest's own ticketlocks, native or PV.
+    pub system: Option<System>,
+    /// Who serves the waiters; `off`: nobody, they do not halt.
     pub backend: PvBackend,
     /// What a PV lock does to be handed over more cheaply.
     pub handoff: HandoffSpec,
@@ -22,10 +25,16 @@ impl Contender {
     /// handoffs also the same lock without.
     pub fn is_baseline_of(&self, other: &Contender) -> bool {
         let is_native = self.backend == PvBackend::Off && other.backend != PvBackend::Off;
-        let is_plain = self.backend == other.backend
+        let is_plain = self.system == other.system
+            && self.backend == other.backend
             && self.handoff == HandoffSpec::NONE
             && other.handoff != HandoffSpec::NONE;
-        self.policy == other.policy && (is_native || is_plain)
+        let is_first = match (self.system, other.system) {
+            (None, None) => is_native,
+            (Some(mine), Some(its)) => mine == its.baseline() && mine != its,
+            _ => false,
+        };
+        self.policy == other.policy && (is_first || is_plain)
     }
 
     /// Every backend under every policy, policy by policy; those with waiters to serve with each
@@ -42,6 +51,7 @@ impl Contender {
                 let handoffs = if backend == PvBackend::Off { &plain } else { handoffs };
                 all.extend(handoffs.iter().map(|handoff| Self {
                     policy: policy.clone(),
+                    system: None,
                     backend,
                     handoff: *handoff,
                 }));
@@ -49,10 +59,58 @@ impl Contender {
         }
         all
     }
+
+    /// Every system under every policy: those that halt with each of the `backends` but `off`, and
+    /// the PV ticketlock with each kind of handoff.
+    pub fn of_systems(
+        policies: &[PolicySpec],
+        systems: &[System],
+        backends: &[PvBackend],
+        handoffs: &[HandoffSpec],
+    ) -> Vec<Self> {
+        let mut all = Vec::new();
+        for policy in policies {
+            for system in systems.iter().copied() {
+                let halts = system.needs() == Needs::Halts;
+                let backends = backends.iter().filter(|its| (**its != PvBackend::Off) == halts);
+                let plain = [HandoffSpec::NONE];
+                let handoffs = if system == System::PvTicket { handoffs } else { &plain };
+                for backend in backends.copied() {
+                    all.extend(handoffs.iter().map(|handoff| Self {
+                        policy: policy.clone(),
+                        system: Some(system),
+                        backend,
+                        handoff: *handoff,
+                    }));
+                }
+            }
+        }
+        all
+    }
+
+    /// What contends, as its users call it.
+    pub fn lock(&self) -> String {
+        let backend = match self.backend {
+            PvBackend::Off | PvBackend::Vmm => String::new(),
+            other => format!("-{other}"),
+        };
+        let lock = match (self.system, self.backend) {
+            (Some(system), _) => system.name(),
+            (None, PvBackend::Off) => "native",
+            (None, _) => "pv",
+        };
+        match self.handoff == HandoffSpec::NONE {
+            true => format!("{lock}{backend}"),
+            false => format!("{lock}{backend} {}", self.handoff),
+        }
+    }
 }
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(system) = self.system {
+            write!(f, "{system}, ")?;
+        }
         write!(f, "{}", self.backend)?;
         if self.handoff != HandoffSpec::NONE {
             write!(f, " with {}", self.handoff)?;
@@ -67,8 +125,11 @@ impl fmt::Display for Contender {
 /// As the fields of whatever it is flattened into.
 impl Serialize for Contender {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(3))?;
+        let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("policy", &self.policy.to_string())?;
+        if let Some(system) = self.system {
+            map.serialize_entry("lock", system.name())?;
+        }
         map.serialize_entry("backend", self.backend.name())?;
         map.serialize_entry("handoff", &self.handoff)?;
         map.end()

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hypercalls::payload::{LockKind, MEMORY};
+use hypercalls::payload::MEMORY;
+use locks::System;
 
 use super::{
     Interrupt,
@@ -44,10 +45,10 @@ pub struct PayloadCell {
 
 impl PayloadCell {
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
-        let lock = match run.backend {
-            PvBackend::Off => LockKind::NativeTicket,
-            PvBackend::Vmm | PvBackend::Doorbell | PvBackend::Kvm => LockKind::PvTicket,
-        };
+        let lock = run.system.unwrap_or(match run.backend {
+            PvBackend::Off => System::NativeTicket,
+            PvBackend::Vmm | PvBackend::Doorbell | PvBackend::Kvm => System::PvTicket,
+        });
         let &Self { spin_threshold, critical, think } = self;
         let payload = PayloadSpec {
             spin_threshold,

@@ -218,6 +218,7 @@ fn measure(
             vcpus: VcpuCount::try_from(case.vcpus).map_err(|_| CellError::Interrupted)?,
             vms: case.vms,
             cpus: &plan.cpus,
+            system: None,
             backend: case.backend,
             handoff: HandoffSpec::NONE,
             schedule: ScheduleSpec {

@@ -112,6 +112,7 @@ fn round(plan: &SoakPlan, vcpus: VcpuCount, number: u64) -> RunSpec<'_> {
         vcpus,
         vms: 1,
         cpus: &plan.cpus,
+        system: None,
         backend: PvBackend::Vmm,
         handoff: HandoffSpec::NONE,
         schedule: ScheduleSpec {

@@ -8,7 +8,6 @@ use super::{
     si::{percent, ratio, si},
 };
 use crate::{
-    guest::handoff::HandoffSpec,
     lab::{
         Contender, LevelReport, Plan,
         analysis::{Contrast, Row, Verdict},
@@ -16,7 +15,6 @@ use crate::{
         stats::{ENOUGH, Estimate},
     },
     sched::policy::Hits,
-    vm::PvBackend,
 };
 
 /// What a table is of.
@@ -164,28 +162,14 @@ fn line(row: &Row, columns: Columns) -> String {
 /// A contender as the table calls it.
 pub fn label(contender: &Contender) -> String {
     match contender.policy.is_host() {
-        true => lock(contender),
-        false => format!("{} {}", contender.policy, lock(contender)),
-    }
-}
-
-/// A lock as its users call it.
-fn lock(contender: &Contender) -> String {
-    let lock = match contender.backend {
-        PvBackend::Off => "native",
-        PvBackend::Vmm => "pv",
-        PvBackend::Doorbell => "pv-doorbell",
-        PvBackend::Kvm => "pv-kvm",
-    };
-    match contender.handoff == HandoffSpec::NONE {
-        true => lock.to_owned(),
-        false => format!("{lock} {}", contender.handoff),
+        true => contender.lock(),
+        false => format!("{} {}", contender.policy, contender.lock()),
     }
 }
 
 /// What a contrast says, in words that its intervals bear out.
 fn conclusion(contrast: &Contrast) -> String {
-    let (pv, native) = (lock(&contrast.contender), lock(&contrast.against));
+    let (pv, native) = (contrast.contender.lock(), contrast.against.lock());
     let times = contrast.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
     match contrast.verdict {
         Verdict::PvWins => format!("{pv} beats {native}{times}: intervals apart"),
@@ -205,7 +189,7 @@ fn conclusion(contrast: &Contrast) -> String {
 
 /// The ratios behind a conclusion, with their intervals.
 fn ratios(contrast: &Contrast) -> String {
-    let (pv, native) = (lock(&contrast.contender), lock(&contrast.against));
+    let (pv, native) = (contrast.contender.lock(), contrast.against.lock());
     let policy = &contrast.contender.policy;
     let under = if policy.is_host() { String::new() } else { format!("{policy}: ") };
     let parts: Vec<String> = [("medians", contrast.ratio), ("pairs", contrast.paired)]
@@ -232,12 +216,14 @@ mod tests {
 
     use super::*;
     use crate::{
+        guest::handoff::HandoffSpec,
         lab::{
             analysis::ScheduleRow,
             stats::{Fairness, Interval, Summary},
         },
         sched::PolicySpec,
         units::{Nanos, VcpuCount},
+        vm::PvBackend,
     };
 
     fn row(backend: PvBackend, median: f64) -> Row {
@@ -259,7 +245,7 @@ mod tests {
     }
 
     fn under(policy: PolicySpec, backend: PvBackend) -> Contender {
-        Contender { policy, backend, handoff: HandoffSpec::NONE }
+        Contender { policy, system: None, backend, handoff: HandoffSpec::NONE }
     }
 
     fn plan(policies: &[PolicySpec]) -> Plan {

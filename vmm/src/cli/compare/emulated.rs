@@ -6,7 +6,7 @@ use super::plan::{Resolved, Workload};
 use crate::{
     cli::inside::Inside,
     emulated::OutputMode,
-    guest::handoff::HandoffSpec,
+    guest::{handoff::HandoffSpec, systems::Systems},
     lab::{LinuxCell, plan::Level},
     units::ByteSize,
     vm::PvBackend,
@@ -62,6 +62,10 @@ fn arguments(resolved: &Resolved) -> Vec<OsString> {
         ("--think", args.think.to_string()),
     ] {
         arguments.extend([option.to_owned(), value]);
+    }
+    let locks: Vec<&str> = args.locks.iter().copied().map(Systems::name).collect();
+    if !locks.is_empty() {
+        arguments.extend(["--locks".to_owned(), locks.join(",")]);
     }
     if let Some(cpus) = &args.cpus {
         arguments.extend(["--cpus".to_owned(), cpus.to_string()]);

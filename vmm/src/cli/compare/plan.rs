@@ -10,7 +10,7 @@ use crate::{
         Usage,
         host::{self, GuestClass, Place},
     },
-    guest::{artifacts, payload::PayloadSpec},
+    guest::{artifacts, payload::PayloadSpec, systems},
     kvm::{KvmKind, host::is_emulated},
     lab::{
         Cell, Contender, LinuxCell, PayloadCell, Plan,
@@ -129,7 +129,7 @@ impl Resolved {
                 Workload::Linux { .. } => Duration::ZERO,
             },
             duration: self.duration,
-            contenders: Contender::all(&schedule.policies(), &self.backends, &self.args.handoff),
+            contenders: self.contenders(),
             vms: schedule.vms,
             slice: schedule.slice,
             recording,
@@ -141,10 +141,22 @@ impl Resolved {
     }
 }
 
+impl Resolved {
+    fn contenders(&self) -> Vec<Contender> {
+        let policies = self.args.schedule.policies();
+        let (backends, handoffs) = (&self.backends, &self.args.handoff);
+        match systems::all_of(&self.args.locks) {
+            none if none.is_empty() => Contender::all(&policies, backends, handoffs),
+            systems => Contender::of_systems(&policies, &systems, backends, handoffs),
+        }
+    }
+}
+
 fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
     let &CompareArgs { critical, think, .. } = args;
     let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
     match args.guest {
+        Guest::Linux if !args.locks.is_empty() => Err(only_for("payload", "--locks").into()),
         Guest::Payload if args.kernel.is_some() => Err(only_for("linux", "--kernel").into()),
         Guest::Payload => {
             let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
