@@ -2,7 +2,7 @@
 # fresh Debian 12; everything else is a part of them.
 
 CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
-GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init
+GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-kernel-config/guest-bench
 MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
@@ -26,6 +26,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 test: lint build kernel host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace --exclude pvticket-tests
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
+	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)

@@ -43,6 +43,14 @@ const GUESTS: &[Guest] = &[
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls"],
     },
+    Guest {
+        dir: "guest-kernel-config/guest-bench",
+        bin: "bench",
+        variable: "PVTICKET_GUEST_BENCH_ELF",
+        // The guest has no libc to load.
+        rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
+        depends_on: &[],
+    },
 ];
 
 /// What of a crate's directory makes it: not its `target`, if there is one.

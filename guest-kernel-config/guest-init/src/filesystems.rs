@@ -38,6 +38,7 @@ pub fn set_up() {
         (c"/dev/stderr", c"/proc/self/fd/2"),
         (c"/bin/lockbench", c"/pvticket/init"),
         (c"/bin/lockstats", c"/pvticket/init"),
+        (c"/bin/bench", c"/pvticket/bench"),
     ] {
         let _ = fs::symlink(target, name);
     }

@@ -11,6 +11,7 @@ mod machine;
 mod schedule;
 mod shell;
 mod stock;
+mod workloads;
 
 use crate::suite::Test;
 
@@ -26,6 +27,7 @@ pub fn tests() -> Vec<Test> {
         handoff::TESTS,
         ends::TESTS,
         initrd::TESTS,
+        workloads::TESTS,
         shell::TESTS,
         stock::TESTS,
     ]

@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     guest::{handoff::HandoffSpec, payload::PayloadSpec, systems::Systems},
-    lab::plan::{Level, Seconds},
+    lab::{
+        GuestWorkload,
+        plan::{Level, Seconds},
+    },
     units::CpuList,
     vm::PvBackend,
 };
@@ -44,6 +47,10 @@ pub struct CompareArgs {
     /// What runs in the machine
     #[arg(long, value_enum, default_value_t = Guest::Payload)]
     guest: Guest,
+
+    /// Linux: what it does
+    #[arg(long, value_enum, default_value_t = GuestWorkload::Lock)]
+    workload: GuestWorkload,
 
     /// Time measured in a run [default: 0.5 for the payload, 1 for Linux]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]

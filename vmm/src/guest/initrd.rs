@@ -17,6 +17,9 @@ use crate::cpio::{Archive, CpioError};
 /// The guest's `/init`, a static ELF.
 pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
 
+/// The Linux guest's workloads, a static ELF.
+pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
+
 /// One part of an initrd. Each but the last is a multiple of four bytes long, or is filled up to
 /// one by whoever lays them behind each other.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct GuestRoot<'a> {
     /// A static busybox: with it the guest has its applets and `/init`. None leaves the root to
     /// the user's initrd.
     pub busybox: Option<&'a Path>,
+    /// Take `bench` along, the program of the workloads.
+    pub bench: bool,
     /// The command; empty means an interactive shell.
     pub argv: &'a [OsString],
     /// The user's kind of terminal (`TERM`), for the environment.
@@ -91,6 +96,9 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
         archive.directory(OURS, 0o755)?;
     }
     archive.file("pvticket/init", 0o755, GUEST_INIT)?;
+    if root.bench {
+        archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
+    }
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
@@ -224,11 +232,19 @@ mod tests {
         fs::write(busybox.with_file_name("applets"), "sh\nls\n").expect("write");
         let root = GuestRoot {
             busybox: Some(&busybox),
+            bench: true,
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
             term: Some(OsStr::new("vt100")),
         };
         let names = names(&flatten(&assemble(None, Some(root)).expect("assemble")));
-        for name in ["init", "bin/busybox", "pvticket/init", "pvticket/applets", "pvticket/argv"] {
+        for name in [
+            "init",
+            "bin/busybox",
+            "pvticket/init",
+            "pvticket/bench",
+            "pvticket/applets",
+            "pvticket/argv",
+        ] {
             assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
         }
     }

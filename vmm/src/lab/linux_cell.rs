@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::Deserialize;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Interrupt,
@@ -35,17 +36,54 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// `spin_lock` in a Linux guest: one kernel thread a vCPU on one lock.
+/// A workload in a Linux guest; by default `spin_lock`, one kernel thread a vCPU on one lock.
 #[derive(Debug, Clone)]
 pub struct LinuxCell {
     /// The guest kernel.
     pub kernel: PathBuf,
+    /// What runs in the guest.
+    pub workload: GuestWorkload,
     /// Looks at the lock before a PV waiter halts; at least one.
     pub spin_threshold: u32,
     /// Increments inside the critical section.
     pub critical: u32,
     /// Increments between release and the next take.
     pub think: u32,
+}
+
+/// What a Linux guest does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestWorkload {
+    /// A kernel thread a vCPU takes and releases one spin_lock
+    Lock,
+    /// 16 processes map and unmap 128 MiB
+    Mmap,
+    /// A thread a vCPU opens, reads and closes one file
+    OpenReadClose,
+    /// A thread a vCPU maps, fills, searches and unmaps memory (like ebizzy)
+    Allocate,
+    /// 10 threads send messages to each of 10 others (like hackbench)
+    Messaging,
+    /// A thread a vCPU starts processes and pipes data through them (like make)
+    Spawn,
+    /// A thread a vCPU takes and releases one mutex of user space
+    Futex,
+}
+
+impl GuestWorkload {
+    /// As `bench` in the guest calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Mmap => "mmap",
+            Self::OpenReadClose => "open-read-close",
+            Self::Allocate => "allocate",
+            Self::Messaging => "messaging",
+            Self::Spawn => "spawn",
+            Self::Futex => "futex",
+        }
+    }
 }
 
 impl LinuxCell {
@@ -65,7 +103,8 @@ impl LinuxCell {
 
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let argv = self.command(run.duration);
-        let root = GuestRoot { argv: &argv, ..GuestRoot::default() };
+        let bench = self.workload != GuestWorkload::Lock;
+        let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
         Ok(MachineSpec {
             vcpus: run.vcpus,
             memory: Self::MEMORY,
@@ -91,18 +130,25 @@ impl LinuxCell {
         })
     }
 
-    /// The benchmark is an applet of our init.
-    fn command(&self, duration: Duration) -> [OsString; 8] {
-        [
-            "/pvticket/init".into(),
-            "lockbench".into(),
-            "--critical".into(),
-            self.critical.to_string().into(),
-            "--think".into(),
-            self.think.to_string().into(),
-            "--seconds".into(),
-            format!("{:.3}", duration.as_secs_f64()).into(),
-        ]
+    /// The benchmark of locks is an applet of our init, the others are a program of their own.
+    fn command(&self, duration: Duration) -> Vec<OsString> {
+        let seconds = format!("{:.3}", duration.as_secs_f64());
+        let words = match self.workload {
+            GuestWorkload::Lock => vec![
+                "/pvticket/init".to_owned(),
+                "lockbench".to_owned(),
+                format!("--critical={}", self.critical),
+                format!("--think={}", self.think),
+                format!("--seconds={seconds}"),
+            ],
+            other => vec![
+                "/pvticket/bench".to_owned(),
+                other.name().to_owned(),
+                format!("--seconds={seconds}"),
+                "--json".to_owned(),
+            ],
+        };
+        words.into_iter().map(OsString::from).collect()
     }
 }
 

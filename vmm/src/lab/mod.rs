@@ -26,6 +26,6 @@ pub use cell::{Cell, CellError, Sample};
 pub use compare::{Comparison, LabError, LevelSamples, Observer};
 pub use contender::Contender;
 pub use interrupt::Interrupt;
-pub use linux_cell::LinuxCell;
+pub use linux_cell::{GuestWorkload, LinuxCell};
 pub use payload_cell::PayloadCell;
 pub use plan::{Plan, PlanError};

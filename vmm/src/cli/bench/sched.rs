@@ -22,7 +22,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Interrupt, LinuxCell,
+        GuestWorkload, Interrupt, LinuxCell,
         host::HostFacts,
         plan::{Seconds, resolve_cpus},
         sched_bench::{self, Case, SchedPlan},
@@ -122,6 +122,7 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
             spin_threshold: PayloadSpec::SPIN_THRESHOLD,
         },
         Guest::Linux => Workload::Linux {
+            workload: GuestWorkload::Lock,
             critical: PayloadSpec::CRITICAL,
             think: PayloadSpec::THINK,
             spin_threshold: LinuxCell::default_looks(is_emulated()),

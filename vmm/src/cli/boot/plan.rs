@@ -170,6 +170,7 @@ impl Plan {
         let own = match self.mode {
             Mode::OwnInit => None,
             Mode::Command | Mode::Shell => Some(initrd::GuestRoot {
+                bench: true,
                 busybox: self.busybox.as_deref(),
                 argv: &self.command,
                 term: term.as_deref(),

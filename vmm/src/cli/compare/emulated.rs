@@ -23,9 +23,12 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let mut inside = Inside::new(arguments(resolved), memory);
     inside = match &resolved.workload {
         Workload::Payload { .. } => inside.with_args(["--guest", "payload"]),
-        Workload::Linux { kernel, .. } => {
-            inside.with_kernel(kernel).with_args(["--guest", "linux"])
-        }
+        Workload::Linux { kernel, workload, .. } => inside.with_kernel(kernel).with_args([
+            "--guest",
+            "linux",
+            "--workload",
+            workload.name(),
+        ]),
     };
     let (Workload::Payload { spin_threshold, .. } | Workload::Linux { spin_threshold, .. }) =
         &resolved.workload;

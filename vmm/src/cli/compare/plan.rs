@@ -13,7 +13,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec, systems},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Cell, Contender, LinuxCell, PayloadCell, Plan,
+        Cell, Contender, GuestWorkload, LinuxCell, PayloadCell, Plan,
         plan::{self, PlanError},
     },
     vm::PvBackend,
@@ -46,7 +46,13 @@ pub(in crate::cli) enum Workload {
     /// The ring-3 payload.
     Payload { critical: u32, think: u32, spin_threshold: u32 },
     /// The benchmark in the guest kernel.
-    Linux { critical: u32, think: u32, spin_threshold: u32, kernel: PathBuf },
+    Linux {
+        workload: GuestWorkload,
+        critical: u32,
+        think: u32,
+        spin_threshold: u32,
+        kernel: PathBuf,
+    },
 }
 
 impl Workload {
@@ -56,8 +62,9 @@ impl Workload {
             Workload::Payload { critical, think, spin_threshold } => {
                 Box::new(PayloadCell { spin_threshold, critical, think })
             }
-            Workload::Linux { critical, think, spin_threshold, ref kernel } => {
-                Box::new(LinuxCell { kernel: kernel.clone(), spin_threshold, critical, think })
+            Workload::Linux { workload, critical, think, spin_threshold, ref kernel } => {
+                let kernel = kernel.clone();
+                Box::new(LinuxCell { kernel, workload, spin_threshold, critical, think })
             }
         }
     }
@@ -71,6 +78,12 @@ impl fmt::Display for Workload {
                 "ring-3 payload: {critical} increments under one lock, {think} beside it; PV halts \
                  after {spin_threshold} looks"
             ),
+            Workload::Linux { workload, spin_threshold, .. }
+                if *workload != GuestWorkload::Lock =>
+            {
+                let name = workload.name();
+                write!(f, "Linux: bench {name}; PV halts after {spin_threshold} looks")
+            }
             Workload::Linux { critical, think, spin_threshold, .. } => write!(
                 f,
                 "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} \
@@ -153,10 +166,13 @@ impl Resolved {
 }
 
 fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
-    let &CompareArgs { critical, think, .. } = args;
+    let &CompareArgs { critical, think, workload, .. } = args;
     let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
     match args.guest {
         Guest::Linux if !args.locks.is_empty() => Err(only_for("payload", "--locks").into()),
+        Guest::Payload if workload != GuestWorkload::Lock => {
+            Err(only_for("linux", "--workload").into())
+        }
         Guest::Payload if args.kernel.is_some() => Err(only_for("linux", "--kernel").into()),
         Guest::Payload => {
             let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
@@ -175,7 +191,7 @@ fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
                     Usage("--spin-threshold: a Linux guest looks at least once".into()).into()
                 );
             }
-            Ok(Workload::Linux { critical, think, spin_threshold, kernel })
+            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernel })
         }
     }
 }

@@ -83,6 +83,10 @@ fn sample(
     }
     shared.go()?;
     thread::sleep(WARM_UP + plan.duration);
+    // On a busy host the vCPUs may not even have had their turn.
+    while shared.samples()?.is_empty() && !running.has_ended() && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
     shared.stop()?;
     if running.has_ended() {
         return Err(HyperError::Still("its machine ended".into()));

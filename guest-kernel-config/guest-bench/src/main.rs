@@ -1,0 +1,63 @@
+//! `bench`: what the documents that pvticket starts from measured, as one static program for the
+//! Linux guest. Each workload is a file in `workload/` and a line in its list.
+
+mod crew;
+mod mapping;
+mod options;
+mod report;
+mod stats;
+mod steal;
+mod workload;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use options::{Asked, Options};
+use report::Report;
+
+/// Exit status of bad usage.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let asked = match options::parse(std::env::args_os().skip(1)) {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("bench: {error}; `bench --help` lists workloads and options");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let result = match asked {
+        Asked::Help => print(&options::help()),
+        Asked::PassOn => workload::spawn::pass_on(),
+        Asked::Worker(workload, options) => crew::work(workload, &options),
+        Asked::Run(workload, options) => run(workload, &options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(workload: &'static workload::Workload, options: &Options) -> io::Result<()> {
+    let (steal, stats) = (steal::seconds(), stats::read());
+    let parts = (workload.run)(workload, options)?;
+    let report = Report {
+        bench: workload.name,
+        cpus: options.cpus,
+        steal_seconds: steal::seconds().zip(steal).map(|(after, before)| after - before),
+        seconds: parts.iter().map(|part| part.seconds).sum(),
+        operations: report::sums(&parts),
+        stats: stats.and_then(|before| stats::since(&before)),
+        parts,
+    };
+    print(&if options.json { report.json()? } else { report.text() })
+}
+
+fn print(text: &str) -> io::Result<()> {
+    io::stdout().write_all(text.as_bytes())
+}

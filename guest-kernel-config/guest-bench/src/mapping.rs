@@ -1,0 +1,49 @@
+//! Memory from the kernel, not from an allocator that would keep it.
+
+use std::{io, ptr, slice};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Bytes of zero that are faulted in as they are touched; unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps so many bytes, at least one.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags)? };
+        Ok(Self { start: start.cast(), bytes })
+    }
+
+    /// The memory.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: these bytes are mapped, readable and writable until `self` is dropped, nobody
+        // else knows of them, and `&mut self` is borrowed meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and what is borrowed from it is gone.
+        let unmapped = unsafe { munmap(self.start.cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_can_be_written_and_begins_as_zeros() {
+        let mut mapping = super::Mapping::new(10_000).unwrap();
+        let bytes = mapping.bytes();
+        assert!(bytes.len() == 10_000 && bytes.iter().all(|byte| *byte == 0));
+        bytes.fill(7);
+        assert_eq!(bytes[9_999], 7);
+    }
+}

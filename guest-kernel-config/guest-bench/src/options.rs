@@ -1,0 +1,193 @@
+//! The command line.
+
+use std::{ffi::OsString, fmt, thread, time::Duration};
+
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::workload::{self, Workload, spawn};
+
+/// What to measure and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long, in all.
+    pub duration: Duration,
+    /// Threads or processes; None: what the workload does by itself.
+    pub workers: Option<usize>,
+    /// MiB of each mapping.
+    pub mib: usize,
+    /// Bytes of each read.
+    pub sizes: Vec<usize>,
+    /// JSON instead of text.
+    pub json: bool,
+    /// CPUs that are online.
+    pub cpus: usize,
+}
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Asked {
+    /// A workload.
+    Run(&'static Workload, Options),
+    /// One worker of a workload whose workers are processes.
+    Worker(&'static Workload, Options),
+    /// What [`spawn`](workload::spawn) starts.
+    PassOn,
+    /// Help.
+    Help,
+}
+
+/// Sizes of reads: they grow, as in the test of the lockref discussion of 2019.
+const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
+/// Longest run, in seconds.
+const LONGEST: f64 = 3600.0;
+/// Most workers.
+const MOST: usize = 4096;
+/// Largest mapping, in MiB.
+const MOST_MIB: usize = 1 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(5),
+            workers: None,
+            mib: 128,
+            sizes: SIZES.to_vec(),
+            json: false,
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+impl Options {
+    /// As arguments of a worker.
+    pub fn to_args(&self) -> Vec<String> {
+        vec![format!("--seconds={}", self.duration.as_secs_f64()), format!("--mib={}", self.mib)]
+    }
+}
+
+/// Reads the command line, without the program's name.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
+    let mut parser = Parser::from_args(words);
+    let mut options = Options::default();
+    let (mut workload, mut is_worker, mut help, mut pass_on) = (None, false, false, false);
+    while let Some(arg) = parser.next().map_err(say)? {
+        match arg {
+            Arg::Short('h') | Arg::Long("help") => help = true,
+            Arg::Long(name) if spawn::PASS.strip_prefix("--") == Some(name) => pass_on = true,
+            Arg::Long("json") => options.json = true,
+            Arg::Long("worker") => is_worker = true,
+            Arg::Long("seconds") => options.duration = seconds(&text(&mut parser)?)?,
+            Arg::Long("workers") => {
+                options.workers = Some(number("--workers", &text(&mut parser)?, 1..=MOST)?);
+            }
+            Arg::Long("mib") => options.mib = number("--mib", &text(&mut parser)?, 1..=MOST_MIB)?,
+            Arg::Long("sizes") => {
+                let list = text(&mut parser)?;
+                let sizes = list.split(',').map(|size| number("--sizes", size, 0..=1 << 30));
+                options.sizes = sizes.collect::<Result<_, _>>()?;
+            }
+            Arg::Value(name) if workload.is_none() => {
+                let name = name.string().map_err(say)?;
+                let found = workload::ALL.iter().find(|workload| workload.name == name);
+                workload = Some(found.ok_or_else(|| format!("no workload '{name}'"))?);
+            }
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    match workload {
+        _ if help => Ok(Asked::Help),
+        _ if pass_on => Ok(Asked::PassOn),
+        Some(workload) if is_worker => Ok(Asked::Worker(workload, options)),
+        Some(workload) => Ok(Asked::Run(workload, options)),
+        None => Err("which workload?".into()),
+    }
+}
+
+fn say(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+fn text(parser: &mut Parser) -> Result<String, String> {
+    parser.value().and_then(|value| value.string()).map_err(say)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("--seconds '{text}' is not a number above 0 and up to {LONGEST}")),
+    }
+}
+
+fn number(
+    option: &str,
+    text: &str,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<usize, String> {
+    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        format!("{option} '{text}' is not a number from {} to {}", range.start(), range.end())
+    })
+}
+
+/// The help text.
+pub fn help() -> String {
+    let mut text = String::from(
+        "usage: bench WORKLOAD [--seconds S] [--workers N] [--mib N] [--sizes LIST] [--json]\n\n",
+    );
+    for workload in workload::ALL {
+        text += &format!("  {:<16} {}\n", workload.name, workload.about);
+    }
+    text += "\n  --seconds S      how long it is measured in all [default: 5]\n  \
+             --workers N      threads or processes [default: as said above]\n  \
+             --mib N          mmap: size of a mapping [default: 128]\n  \
+             --sizes LIST     open-read-close: bytes of each read, comma-separated\n  \
+             --json           one line of JSON\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &str) -> Result<Asked, String> {
+        parse(words.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn a_workload_and_its_options() {
+        let Ok(Asked::Run(workload, options)) = of("mmap --seconds 0.5 --workers=3 --mib 1 --json")
+        else {
+            panic!("it is a run");
+        };
+        assert_eq!(workload.name, "mmap");
+        assert_eq!((options.duration, options.workers), (Duration::from_millis(500), Some(3)));
+        assert!(options.json && options.mib == 1);
+        let Ok(Asked::Run(_, options)) = of("open-read-close --sizes 0,100") else { panic!() };
+        assert_eq!(options.sizes, [0, 100]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (words, says) in [
+            ("", "which workload?"),
+            ("mmmap", "no workload 'mmmap'"),
+            ("mmap --seconds 0", "--seconds '0'"),
+            ("mmap --workers x", "--workers 'x' is not a number from 1 to 4096"),
+            ("open-read-close --sizes 1,,2", "--sizes ''"),
+            ("mmap --nothing", "--nothing"),
+            ("mmap futex", "futex"),
+        ] {
+            let error = of(words).map(|_| ()).unwrap_err();
+            assert!(error.contains(says), "{words}: {error}");
+        }
+        assert!(matches!(of("--help"), Ok(Asked::Help)));
+    }
+
+    #[test]
+    fn a_worker_gets_what_it_needs() {
+        let options =
+            Options { mib: 7, duration: Duration::from_millis(250), ..Options::default() };
+        let words = format!("mmap --worker {}", options.to_args().join(" "));
+        let Ok(Asked::Worker(_, its)) = of(&words) else { panic!("{words}") };
+        assert_eq!((its.mib, its.duration), (7, options.duration));
+    }
+}

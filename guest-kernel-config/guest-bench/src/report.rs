@@ -1,0 +1,97 @@
+//! What was measured, for people and for programs.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Workers' operations over a time.
+#[derive(Debug, Serialize)]
+pub struct Part {
+    /// What sets it apart from the others, if there are several.
+    pub name: String,
+    /// How long.
+    pub seconds: f64,
+    /// Operations of each worker.
+    pub operations: Vec<u64>,
+}
+
+impl Part {
+    fn rate(&self) -> f64 {
+        self.operations.iter().sum::<u64>() as f64 / self.seconds
+    }
+}
+
+/// Operations of each worker over all parts.
+pub fn sums(parts: &[Part]) -> Vec<u64> {
+    let workers = parts.iter().map(|part| part.operations.len()).max().unwrap_or(0);
+    let of = |worker| parts.iter().filter_map(move |part| part.operations.get(worker)).sum();
+    (0..workers).map(of).collect()
+}
+
+/// A workload's result.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The workload.
+    pub bench: &'static str,
+    /// CPUs online.
+    pub cpus: usize,
+    /// Time that the hypervisor gave to others while a CPU of this machine wanted to run, if the
+    /// kernel says.
+    pub steal_seconds: Option<f64>,
+    /// How long, in all.
+    pub seconds: f64,
+    /// Operations of each worker, in all.
+    pub operations: Vec<u64>,
+    /// What our kernel counted of its locks meanwhile, on our kernel.
+    pub stats: Option<Value>,
+    /// What was measured.
+    pub parts: Vec<Part>,
+}
+
+impl Report {
+    /// For programs: a line.
+    pub fn json(&self) -> io::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let workers = self.parts.first().map_or(0, |part| part.operations.len());
+        let mut text = format!("{}: {workers} workers on {} CPUs\n", self.bench, self.cpus);
+        for part in &self.parts {
+            let (rate, each) = (part.rate(), part.rate() / self.cpus as f64);
+            let name = format!("{} operations/s", part.name);
+            text += &format!("  {:<28}{rate:>12.0}{each:>12.0} per CPU\n", name.trim());
+        }
+        text += &match self.steal_seconds {
+            Some(steal) => {
+                let share = 100.0 * steal / (self.seconds * self.cpus as f64);
+                format!("  {:<28}{steal:>12.2} s, {share:.1} % of the CPUs' time\n", "steal")
+            }
+            None => format!("  {:<28}{:>12}\n", "steal", "unknown"),
+        };
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_over_the_time_and_for_each_cpu() {
+        let part =
+            |name: &str| Part { name: name.into(), seconds: 2.0, operations: vec![100, 300] };
+        let parts = vec![part("512 bytes:"), part("")];
+        let (seconds, operations) = (4.0, sums(&parts));
+        assert_eq!(operations, [200, 600]);
+        let steal_seconds = Some(0.4);
+        let report =
+            Report { bench: "b", cpus: 2, steal_seconds, seconds, operations, stats: None, parts };
+        let text = report.text();
+        assert!(text.contains("512 bytes: operations/s              200         100 per CPU"));
+        assert!(text.contains("0.40 s, 5.0 % of the CPUs' time"), "{text}");
+        assert!(report.json().unwrap().contains("\"operations\":[100,300]"));
+    }
+}

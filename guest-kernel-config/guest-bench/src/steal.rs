@@ -1,0 +1,28 @@
+//! Time stolen by the hypervisor, as the kernel counts it.
+
+use std::fs;
+
+/// Ticks a second in `/proc/stat` (USER_HZ, proc_stat(5); x86 has had no other).
+const TICKS: f64 = 100.0;
+
+/// Seconds of all CPUs since boot; None when the kernel does not say.
+pub fn seconds() -> Option<f64> {
+    of(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// The line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)).
+fn of(stat: &str) -> Option<f64> {
+    const STEAL: usize = 8;
+    let all = stat.lines().find(|line| line.starts_with("cpu "))?;
+    all.split_whitespace().nth(STEAL)?.parse::<f64>().ok().map(|ticks| ticks / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn steal_is_the_eighth_time() {
+        let stat = "cpu  1 2 3 4 5 6 7 250 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(super::of(stat), Some(2.5));
+        assert_eq!(super::of("cpu 1 2 3\n"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Allocate, copy, search: what a web server does under load, in the manner of ebizzy. Every copy
+//! is mapped, faulted in page by page, and unmapped: all of that takes the locks of one address
+//! space.
+
+use std::io;
+
+use super::Workload;
+use crate::{crew, mapping::Mapping};
+
+/// Bytes of a chunk.
+const BYTES: usize = 64 << 10;
+/// Chunks that there are, and that are copied in turn.
+const CHUNKS: usize = 8;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "allocate",
+    about: "a thread a CPU maps 64 KiB, copies a table there, searches and unmaps it (like ebizzy)",
+    run: |_, options| {
+        let count = options.workers.unwrap_or(options.cpus);
+        let part = crew::threads(count, options.duration, |_, ready, bell| {
+            let chunks: Vec<Vec<u8>> = (0..CHUNKS).map(sorted).collect();
+            ready();
+            let mut operations = 0;
+            while !bell.rings() {
+                search(&chunks[operations % CHUNKS], operations as u8)?;
+                operations += 1;
+            }
+            Ok(operations as u64)
+        })?;
+        Ok(vec![part])
+    },
+    each: None,
+};
+
+/// Sorted numbers, which differ from chunk to chunk.
+fn sorted(chunk: usize) -> Vec<u8> {
+    (0..BYTES).map(|place| ((place + chunk) * 256 / (BYTES + CHUNKS)) as u8).collect()
+}
+
+/// Searches a copy.
+fn search(chunk: &[u8], wanted: u8) -> io::Result<()> {
+    let mut mapping = Mapping::new(chunk.len())?;
+    let copy = mapping.bytes();
+    copy.copy_from_slice(chunk);
+    let place = copy.partition_point(|number| *number < wanted);
+    let is_right = copy.get(place).is_none_or(|number| *number >= wanted);
+    if is_right { Ok(()) } else { Err(io::Error::other("a copy is not sorted")) }
+}

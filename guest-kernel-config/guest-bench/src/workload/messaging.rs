@@ -1,0 +1,51 @@
+//! Many send to many, in the manner of hackbench: everybody sleeps and wakes all the time.
+
+use std::{io, os::unix::net::UnixDatagram};
+
+use super::Workload;
+use crate::crew;
+
+/// Senders, and receivers, unless told otherwise.
+const EACH: usize = 10;
+/// Bytes of a message.
+const BYTES: usize = 100;
+/// A message, by its first byte, and the last one of a sender.
+const MORE: [u8; BYTES] = [1; BYTES];
+const LAST: [u8; BYTES] = [0; BYTES];
+
+pub const WORKLOAD: Workload = Workload {
+    name: "messaging",
+    about: "10 threads send messages of 100 bytes to each of 10 others (like hackbench)",
+    run: |_, options| {
+        let each = options.workers.unwrap_or(EACH);
+        let wires = (0..each).map(|_| UnixDatagram::pair()).collect::<Result<Vec<_>, _>>()?;
+        let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
+        let part = crew::threads(2 * each, options.duration, |ix, ready, bell| {
+            ready();
+            // Half of them receive, and are who counts.
+            if ix < each {
+                return receive(&wires[ix].1, each);
+            }
+            while !bell.rings() {
+                send(&MORE)?;
+            }
+            send(&LAST).map(|()| 0)
+        })?;
+        Ok(vec![part])
+    },
+    each: None,
+};
+
+/// Until so many senders have ended.
+fn receive(wire: &UnixDatagram, mut senders: usize) -> io::Result<u64> {
+    let (mut message, mut operations) = ([0; BYTES], 0);
+    while senders > 0 {
+        wire.recv(&mut message)?;
+        if message == LAST {
+            senders -= 1;
+        } else {
+            operations += 1;
+        }
+    }
+    Ok(operations)
+}

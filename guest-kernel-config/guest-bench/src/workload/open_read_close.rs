@@ -1,0 +1,61 @@
+//! open, read, close of one file: each open takes and puts the references of the same path.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::PathBuf,
+};
+
+use super::Workload;
+use crate::{crew, options::Options, report::Part};
+
+pub const WORKLOAD: Workload = Workload {
+    name: "open-read-close",
+    about: "a thread a CPU opens, reads and closes one file, in reads that grow",
+    run,
+    each: None,
+};
+
+fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
+    let largest = options.sizes.iter().copied().max().unwrap_or(0);
+    let file = Scratch::of(largest)?;
+    let duration = options.duration / options.sizes.len().max(1) as u32;
+    options.sizes.iter().map(|size| part(options, &file, *size, duration)).collect()
+}
+
+fn part(
+    options: &Options,
+    file: &Scratch,
+    size: usize,
+    duration: std::time::Duration,
+) -> io::Result<Part> {
+    let count = options.workers.unwrap_or(options.cpus);
+    let part = crew::threads(count, duration, |_, ready, bell| {
+        let mut buffer = vec![0; size];
+        ready();
+        let mut operations = 0;
+        while !bell.rings() {
+            File::open(&file.0)?.read_exact(&mut buffer)?;
+            operations += 1;
+        }
+        Ok(operations)
+    })?;
+    Ok(Part { name: format!("{size} bytes:"), ..part })
+}
+
+/// A file, gone when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn of(bytes: usize) -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("pvticket-bench-{}", std::process::id()));
+        fs::write(&path, vec![0x5a; bytes])?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,60 @@
+//! fork, exec, pipe: the load that a build of many small files puts on a kernel.
+
+use std::{
+    io::{self, Read, Write},
+    process::{Command, Stdio},
+};
+
+use super::Workload;
+use crate::crew;
+
+/// What goes through each process.
+const BYTES: usize = 16 << 10;
+
+pub const WORKLOAD: Workload = Workload {
+    name: "spawn",
+    about: "a thread a CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
+    run: |_, options| {
+        let count = options.workers.unwrap_or(options.cpus);
+        let part = crew::threads(count, options.duration, |_, ready, bell| {
+            ready();
+            let mut operations = 0;
+            while !bell.rings() {
+                pass_through()?;
+                operations += 1;
+            }
+            Ok(operations)
+        })?;
+        Ok(vec![part])
+    },
+    each: None,
+};
+
+/// Makes this program what each process runs: it passes on what it reads.
+pub const PASS: &str = "--pass-on";
+
+/// See [`PASS`].
+pub fn pass_on() -> io::Result<()> {
+    io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).map(drop)
+}
+
+fn pass_through() -> io::Result<()> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg(PASS)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    // Less than a pipe holds: no need to read at the same time.
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(&[b'x'; BYTES])?;
+    }
+    let mut back = Vec::with_capacity(BYTES);
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_end(&mut back)?;
+    }
+    let status = child.wait()?;
+    match status.success() && back.len() == BYTES {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("a process ended with {status}"))),
+    }
+}
