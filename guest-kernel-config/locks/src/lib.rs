@@ -3,7 +3,9 @@
 //!
 //! Two ticketlocks share one word and one fast path: [`NativeTicketLock`] only
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
-//! the releaser. What a halt and a kick are is the caller's [`Pv`]: port writes
+//! the releaser; both come with large and small tickets. Beside them, for
+//! comparison: [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
+//! [`PvQueuedLock`]. All are a [`RawLock`]. What a halt and a kick are is the caller's [`Pv`]: port writes
 //! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
 //! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
 //! word of themselves. A [`Watch`] is told each step of a lock as it is made, and
@@ -15,22 +17,37 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod halt;
 mod handoff;
+mod held;
+mod limits;
 mod native;
+mod node;
+mod preemptable;
 mod pv;
+mod pv_queued;
+mod queued;
 mod section;
 mod sync;
+mod test_and_set;
 mod ticket;
 mod wait;
 mod watch;
+mod width;
 
 pub use handoff::Handoff;
-pub use native::NativeTicketLock;
-pub use pv::{PvTicketLock, settle};
+pub use limits::TooManyCpus;
+pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
+pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
+pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
+pub use pv_queued::PvQueuedLock;
+pub use queued::QueuedLock;
 pub use section::{Disorder, Section, Violation, increment};
 pub use sync::MAX_CPUS;
+pub use test_and_set::TestAndSetLock;
 pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
+pub use width::Width;
 
 /// What a lock needs from the machine it runs on.
 pub trait Pv {
@@ -88,8 +105,9 @@ pub struct Taken {
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
-    /// The ticket that was served.
-    pub ticket: u16,
+    /// The ticket that was served, if the lock serves tickets in their order. Of a lock with small
+    /// tickets only the low bits of [`RawLock::TICKETS`] count.
+    pub ticket: Option<u16>,
 }
 
 /// How a release went.
@@ -101,11 +119,35 @@ pub struct Released {
 
 /// A lock without the data it protects.
 pub trait RawLock {
+    /// Are CPUs served in the order in which they came? As long as none of them uses
+    /// [`RawLock::try_lock`], which never queues.
+    const FIFO: bool;
+
+    /// CPUs that may hold it and wait for it at once: as many as it can count.
+    const CPUS: u32;
+
+    /// The bits of [`Taken::ticket`] that count; zero: the lock has no tickets, or serves them in
+    /// any order.
+    const TICKETS: u16 = 0;
+
+    /// May so many CPUs take this lock?
+    fn check_cpus(cpus: u32) -> Result<(), TooManyCpus> {
+        let most = Self::CPUS;
+        if cpus <= most { Ok(()) } else { Err(TooManyCpus { cpus, most }) }
+    }
+
     /// Returns when the caller holds the lock.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken;
 
+    /// Takes the lock if it is free and nobody is to have it first; else `None`, at once.
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken>;
+
     /// Gives the lock to the next in line. Only the holder may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
+
+    /// Does anybody wait for the lock beside its holder, as far as the lock knows? For a holder
+    /// that would release it early: an answer, and already the past.
+    fn is_contended(&self) -> bool;
 
     /// Returns when the lock was free at some moment since the call, without taking it.
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
