@@ -18,8 +18,3 @@ impl fmt::Display for TooManyCpus {
 }
 
 impl core::error::Error for TooManyCpus {}
-
-/// The lesser of two limits.
-pub(crate) const fn least(a: u32, b: u32) -> u32 {
-    if a < b { a } else { b }
-}

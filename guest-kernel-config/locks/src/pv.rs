@@ -1,7 +1,6 @@
 //! The paravirtual ticketlock.
 
 use crate::halt::Waits;
-use crate::limits::least;
 use crate::sync::{AtomicU8, AtomicU16};
 use crate::ticket::{Head, TicketWord, lock_constructors};
 use crate::wait::{ASIDE, LockKey};
@@ -223,7 +222,7 @@ impl<C: Width> PvTickets<C> {
 
 impl<C: Width> RawLock for PvTickets<C> {
     const FIFO: bool = true;
-    const CPUS: u32 = least(C::CPUS, MAX_CPUS as u32);
+    const CPUS: u32 = if C::CPUS < MAX_CPUS as u32 { C::CPUS } else { MAX_CPUS as u32 };
     const TICKETS: u16 = C::MASK;
 
     #[inline]

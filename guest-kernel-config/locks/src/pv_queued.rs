@@ -2,10 +2,10 @@
 
 use crate::halt::Waits;
 use crate::held::Held;
-use crate::node::{NAMED, NodeId, Queue};
+use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, limits, settle};
+use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and past
 /// whose queue newcomers may steal: what later kernels run in overcommitted guests in the place of
@@ -165,7 +165,7 @@ impl PvQueuedLock {
 
 impl RawLock for PvQueuedLock {
     const FIFO: bool = false;
-    const CPUS: u32 = limits::least(NAMED, MAX_CPUS as u32);
+    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {

@@ -1,10 +1,10 @@
 //! The queued lock.
 
 use crate::held::Held;
-use crate::node::{NAMED, NodeId, Queue};
+use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, limits, settle};
+use crate::{Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
 /// it is held, two name the last in the queue. Each waits at its own node, so that a release
@@ -74,7 +74,7 @@ impl QueuedLock {
 
 impl RawLock for QueuedLock {
     const FIFO: bool = true;
-    const CPUS: u32 = limits::least(NAMED, MAX_CPUS as u32);
+    const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {

@@ -1,9 +1,5 @@
 //! From a source of the product to one that an engine can run.
 
-/// A lock that begins just before its tickets wrap, which the product has for its tests only.
-pub const STARTING_AT: &str = "impl PvTicketLock { pub fn starting_at(ticket: u16) -> Self { \
-                               Self(TicketWord::starting_at(ticket)) } }";
-
 /// The module of `variant` for `engine`.
 pub fn module_name(engine: &str, variant: &str) -> String {
     format!("{engine}_{}", variant.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
@@ -17,15 +13,19 @@ pub fn capital(engine: &str) -> String {
 
 /// `text` as part of the module `path`, with that module's atomics.
 pub fn for_engine(text: &str, path: &str) -> String {
-    without_tests(text)
+    let text = without_tests(text)
+        // Where locks begin just before their tickets wrap.
+        .replace("#[cfg(test)]", "")
         // The engines' atomics register themselves when they are made.
-        .replace("const fn ", "fn ")
-        .replace(
-            "[const { AtomicU64::new(0) }; WORDS]",
-            "core::array::from_fn(|_| AtomicU64::new(0))",
-        )
-        .replace("[const { Waiter::new() }; MAX_CPUS]", "core::array::from_fn(|_| Waiter::new())")
+        .replace("const fn ", "fn ");
+    arrays_at_run_time(&text)
         .replace("const ROTATE: u32 = 4096;", "const ROTATE: u32 = 2;")
+        .replace("const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;")
+        // A plain store and others' test-and-set have an order, which loom does not keep (see its
+        // `store`): it would let the lock stay held for ever.
+        .replace("self.0.store(next, ", "let _ = self.0.swap(next, ")
+        // Each is a few atomics more for every execution.
+        .replace("const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;")
         // A few CPUs never make a long queue: here every kick may be owed, whatever the queue.
         .replace("cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse")
         .replace("core::sync::atomic", "crate::sync")
@@ -42,9 +42,20 @@ pub fn root(text: &str) -> String {
         .collect()
 }
 
-/// The ticket word with the constructor that its tests use.
-pub fn any_first_ticket(text: &str) -> String {
-    text.replace("#[cfg(test)]\n    pub(crate) fn starting_at", "pub(crate) fn starting_at")
+/// The modules that a root has, but for `sync`, which is the engine's.
+pub fn modules(root: &str) -> impl Iterator<Item = &str> {
+    root.lines()
+        .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
+        .filter(|name| *name != "sync")
+}
+
+/// `[const { VALUE }; COUNT]`, made when the array is.
+fn arrays_at_run_time(text: &str) -> String {
+    let (open, close) = ("[const { ", " }; ");
+    let Some((before, rest)) = text.split_once(open) else { return text.to_owned() };
+    let (value, rest) = rest.split_once(close).expect("an array of constants ends");
+    let (_count, rest) = rest.split_once(']').expect("an array of constants ends");
+    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(rest))
 }
 
 /// Tests are the last thing in every source.
