@@ -117,13 +117,20 @@ impl Held {
         self.0.swap(next, Ordering::AcqRel) & AWAITED != 0
     }
 
-    /// Releases and leaves the flags as they are; `true`: somebody awaits it. From here on the
-    /// lock may be freed memory.
+    /// Releases and leaves a reservation as it is; `true`: somebody awaits it, which from now on
+    /// is to be asked anew. From here on the lock may be freed memory.
     ///
     /// Acquire, for the record of whoever set the flag.
     #[inline]
-    pub(crate) fn release_keeping(&self) -> bool {
-        self.0.fetch_add(RELEASE - HELD, Ordering::AcqRel) & AWAITED != 0
+    pub(crate) fn release_reserved(&self) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;
+            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return seen & AWAITED != 0,
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Waits until the lock was free at some moment: until whoever holds it now has released it.
@@ -156,11 +163,13 @@ mod tests {
         held.reserve();
         assert!(!held.take_unreserved());
         assert!(held.take());
-        assert!(!held.release_keeping());
+        assert!(!held.release_reserved());
         assert!(!held.take_unreserved(), "it is kept over a release");
         assert!(!held.await_unreserved(), "nobody holds it");
         assert!(held.take_unreserved());
-        assert!(held.release_keeping(), "awaited all the same");
+        assert!(held.release_reserved(), "awaited all the same");
+        assert!(held.take_unreserved());
+        assert!(!held.release_reserved(), "and no longer");
     }
 
     #[test]
@@ -172,7 +181,7 @@ mod tests {
         held.clear_flags();
         assert!(held.is_held());
         held.await_own();
-        assert!(held.release_keeping());
+        assert!(held.release_reserved());
         assert!(!held.is_held());
     }
 
@@ -184,7 +193,7 @@ mod tests {
             match round % 3 {
                 0 => held.release_plain(),
                 1 => assert!(!held.release_clearing()),
-                _ => assert!(!held.release_keeping()),
+                _ => assert!(!held.release_reserved()),
             }
             assert!(!held.is_held());
         }
@@ -199,7 +208,7 @@ mod tests {
             let mut looks = 0;
             held.wait_until_released(|| {
                 looks += 1;
-                held.release_keeping();
+                held.release_reserved();
                 assert!(held.take());
                 // A flag is no release.
                 held.await_own();

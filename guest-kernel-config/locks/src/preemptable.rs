@@ -250,6 +250,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Handoff, Unwatched, WaitTable};
 
     fn waiter(ticket: u16, head: u16) -> Waiter {
         Waiter { ticket, head, looks: 0, has_halted: false }
@@ -282,6 +283,69 @@ mod tests {
         assert!(waiter.may_try(4));
         assert!(!waiter.may_try(6), "it is for the one before");
         assert!(waiter.may_try(8));
+    }
+
+    /// All CPUs on one thread, with one that drew a ticket and is off its CPU.
+    struct Stage<const PV: bool> {
+        lock: PreemptableTickets<PV>,
+        waiters: WaitTable,
+        hints: core::cell::Cell<u32>,
+    }
+
+    impl<const PV: bool> Stage<PV> {
+        fn new() -> Self {
+            let (lock, waiters) = (PreemptableTickets::starting_at(0xfffc), WaitTable::new());
+            Self { lock, waiters, hints: Default::default() }
+        }
+
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 20, pv: self, waiters, watch: Unwatched, handoff }
+        }
+
+        /// Hints until CPU `id` has the lock.
+        fn hints_of(&self, id: usize) -> u32 {
+            self.hints.set(0);
+            self.lock.lock(&self.cpu(id));
+            self.lock.unlock(&self.cpu(id));
+            self.hints.get()
+        }
+    }
+
+    impl<const PV: bool> Pv for Stage<PV> {
+        fn spin_hint(&self) {
+            self.hints.set(self.hints.get() + 1);
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("the lock is free");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("nobody halts");
+        }
+    }
+
+    #[test]
+    fn an_absent_waiter_delays_others_and_does_not_stop_them() {
+        let stage = Stage::<false>::new();
+        let absent = stage.lock.draw();
+        for _ in 0..3 {
+            assert_eq!(stage.hints_of(1), PATIENCE);
+        }
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_none(), "somebody wants it");
+        let mut late = waiter(absent, absent);
+        assert!(late.may_try(stage.lock.head()) && stage.lock.try_as(&late), "it was passed");
+        stage.lock.unlock(&stage.cpu(0));
+        assert_eq!(stage.hints_of(1), 0, "all are there again");
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+    }
+
+    #[test]
+    fn who_would_halt_takes_a_lock_that_is_free() {
+        let stage = Stage::<true>::new();
+        stage.lock.draw();
+        assert_eq!(stage.hints_of(1), 20, "out of turn, and before its patience is at an end");
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::thread;
 
 use common::Threads;
 use locks::{
-    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
-    PvTicketLock, QueuedLock, RawLock, Section, SmallNativeTicketLock, SmallPvTicketLock, Taken,
-    TestAndSetLock, TooManyCpus, Unwatched, WaitTable, Watch,
+    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, Pv, PvPreemptableTicketLock,
+    PvQueuedLock, PvTicketLock, QueuedLock, RawLock, Section, SmallNativeTicketLock,
+    SmallPvTicketLock, Taken, TestAndSetLock, TooManyCpus, Unwatched, WaitTable, Watch,
 };
 
 /// A lock, what it protects, and who takes it.
@@ -57,7 +57,7 @@ impl<L: RawLock + Default + Sync> Bench<L> {
     }
 
     /// With the lock `taken`: the critical section, and the release.
-    fn work<W: Watch>(&self, cpu: &Cpu<'_, Threads, W>, taken: &Taken) {
+    fn work<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &Taken) {
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();
         let alone = self.section.run(cpu.id, 20).is_ok();
@@ -71,7 +71,7 @@ impl<L: RawLock + Default + Sync> Bench<L> {
 /// Mutual exclusion, progress, and the order of tickets, over the wrap of large ones.
 fn excludes<L: RawLock + Default + Sync>() {
     // Those in a queue that only spin pass it on no faster than the machine switches threads.
-    for (count, rounds, spin_threshold) in [(2, 5_000, 50), (4, 1_000, 0), (8, 300, 20)] {
+    for (count, rounds, spin_threshold) in [(2, 5_000_u32, 50), (4, 1_000, 0), (8, 300, 20)] {
         let bench = Bench::<L>::new(count);
         let taken = AtomicU64::new(0);
         bench.run(
@@ -93,6 +93,40 @@ fn excludes<L: RawLock + Default + Sync>() {
         assert_eq!(taken.into_inner(), u64::from(rounds) * count as u64);
         assert!(!bench.lock.is_contended());
     }
+}
+
+/// A machine that cannot halt.
+struct Off;
+
+impl Pv for Off {
+    const ENABLED: bool = false;
+
+    fn spin_hint(&self) {
+        thread::yield_now();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        panic!("PV is off");
+    }
+
+    fn unlock_kick(&self, _cpu: usize) {
+        panic!("PV is off");
+    }
+}
+
+/// With PV off a lock excludes all the same, and nobody halts or is kicked.
+fn spins<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(3);
+    common::run(&bench.pv, 3, |id| {
+        let (waiters, handoff) = (&bench.waiters, Handoff::default());
+        let cpu = Cpu { id, spin_threshold: 0, pv: &Off, waiters, watch: Unwatched, handoff };
+        for _ in 0..1_000 {
+            let taken = bench.lock.lock(&cpu);
+            assert_eq!(taken.halts, 0);
+            bench.work(&cpu, &taken);
+        }
+    });
+    assert_eq!(bench.wrong.into_inner(), 0);
 }
 
 /// Alone, over the wrap of large tickets.
@@ -326,6 +360,11 @@ macro_rules! suite {
             #[test]
             fn excludes() {
                 super::excludes::<$lock>();
+            }
+
+            #[test]
+            fn spins_with_pv_off() {
+                super::spins::<$lock>();
             }
 
             #[test]

@@ -325,8 +325,10 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             rule: "flag and release are one step",
             edits: &[(
                 "held",
-                "self.0.fetch_add(RELEASE - HELD, Ordering::AcqRel) & AWAITED != 0",
-                "{ let seen = self.0.load(Ordering::SeqCst); self.0.store(seen.wrapping_add(RELEASE - HELD), Ordering::SeqCst); seen & AWAITED != 0 }",
+                "let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;",
+                "let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;
+                 self.0.store(next, Ordering::SeqCst);
+                 return seen & AWAITED != 0;",
             )],
         },
     ),
