@@ -3,72 +3,19 @@
 mod common;
 
 use std::cell::Cell;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use common::Threads;
+use common::Off;
+use common::bench::Bench;
 use locks::{
-    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, Pv, PvPreemptableTicketLock,
-    PvQueuedLock, PvTicketLock, QueuedLock, RawLock, Section, SmallNativeTicketLock,
-    SmallPvTicketLock, Taken, TestAndSetLock, TooManyCpus, Unwatched, WaitTable, Watch,
+    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, QueuedLock, RawLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock,
+    TooManyCpus, Unwatched, Watch,
 };
 
-/// A lock, what it protects, and who takes it.
-struct Bench<L> {
-    lock: L,
-    section: Section,
-    waiters: WaitTable,
-    pv: Threads,
-    wrong: AtomicU64,
-}
-
-impl<L: RawLock + Default + Sync> Bench<L> {
-    fn new(count: usize) -> Self {
-        Self {
-            lock: L::default(),
-            section: Section::new(),
-            waiters: WaitTable::new(),
-            pv: Threads::new(count),
-            wrong: AtomicU64::new(0),
-        }
-    }
-
-    fn cpu<W: Watch>(&self, id: usize, spin_threshold: u32, watch: W) -> Cpu<'_, Threads, W> {
-        let (pv, waiters, handoff) = (&self.pv, &self.waiters, Handoff::default());
-        Cpu { id, spin_threshold, pv, waiters, watch, handoff }
-    }
-
-    /// Runs `part` on `count` CPUs at once.
-    fn run<W: Watch>(
-        &self,
-        count: usize,
-        spin_threshold: u32,
-        watch: impl Fn() -> W + Sync,
-        part: impl Fn(&Cpu<'_, Threads, W>) + Sync,
-    ) {
-        let start = Barrier::new(count);
-        common::run(&self.pv, count, |id| {
-            let cpu = self.cpu(id, spin_threshold, watch());
-            start.wait();
-            part(&cpu);
-        });
-        assert_eq!(self.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
-    }
-
-    /// With the lock `taken`: the critical section, and the release.
-    fn work<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &Taken) {
-        assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
-        let in_turn = self.section.follows::<L>(taken).is_ok();
-        let alone = self.section.run(cpu.id, 20).is_ok();
-        if !in_turn || !alone {
-            self.wrong.fetch_add(1, Ordering::Relaxed);
-        }
-        self.lock.unlock(cpu);
-    }
-}
-
-/// Mutual exclusion, progress, and the order of tickets, over the wrap of large ones.
+/// Mutual exclusion, progress, and the order of tickets, over the wrap of small ones.
 fn excludes<L: RawLock + Default + Sync>() {
     // Those in a queue that only spin pass it on no faster than the machine switches threads.
     for (count, rounds, spin_threshold) in [(2, 5_000_u32, 50), (4, 1_000, 0), (8, 300, 20)] {
@@ -92,25 +39,6 @@ fn excludes<L: RawLock + Default + Sync>() {
         );
         assert_eq!(taken.into_inner(), u64::from(rounds) * count as u64);
         assert!(!bench.lock.is_contended());
-    }
-}
-
-/// A machine that cannot halt.
-struct Off;
-
-impl Pv for Off {
-    const ENABLED: bool = false;
-
-    fn spin_hint(&self) {
-        thread::yield_now();
-    }
-
-    fn lock_spinning(&self, _ticket: u16) {
-        panic!("PV is off");
-    }
-
-    fn unlock_kick(&self, _cpu: usize) {
-        panic!("PV is off");
     }
 }
 

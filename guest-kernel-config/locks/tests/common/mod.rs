@@ -1,5 +1,7 @@
 //! CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
 
+pub mod bench;
+
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
@@ -35,6 +37,25 @@ impl Pv for Threads {
 
     fn unlock_kick(&self, cpu: usize) {
         self.0[cpu].get().expect("a kicked CPU has started").unpark();
+    }
+}
+
+/// A machine that cannot halt.
+pub struct Off;
+
+impl Pv for Off {
+    const ENABLED: bool = false;
+
+    fn spin_hint(&self) {
+        thread::yield_now();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        panic!("PV is off");
+    }
+
+    fn unlock_kick(&self, _cpu: usize) {
+        panic!("PV is off");
     }
 }
 
