@@ -25,26 +25,32 @@ impl Held {
         Self(AtomicU16::new(0))
     }
 
-    /// Does somebody hold it? Acquires what its last holder released, if nobody does.
+    /// Does somebody hold it? Relaxed: a hint.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
-        self.0.load(Ordering::Acquire) & HELD != 0
+        self.0.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// Tests and sets; `true`: the caller holds the lock, whoever it was reserved for.
+    /// Takes it if it is free; `true`: the caller holds the lock, whoever it was reserved for.
     ///
     /// Acquire is enough: what excludes is that there is one order of changes to one word, and the
     /// release that this reads from is a release.
     #[inline]
     pub(crate) fn take(&self) -> bool {
-        self.0.fetch_or(HELD, Ordering::Acquire) & HELD == 0
+        self.take_without(HELD)
     }
 
     /// As [`Held::take`], unless the lock is reserved.
     #[inline]
     pub(crate) fn take_unreserved(&self) -> bool {
+        self.take_without(HELD | RESERVED)
+    }
+
+    /// Looks first: a word that is held is not written, and stays in the caches of all that look.
+    #[inline]
+    fn take_without(&self, obstacles: u16) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
-        while seen & (HELD | RESERVED) == 0 {
+        while seen & obstacles == 0 {
             let taken =
                 self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);
             match taken {
@@ -99,8 +105,8 @@ impl Held {
         self.0.fetch_and(!(AWAITED | RESERVED), Ordering::Relaxed);
     }
 
-    /// Releases by a plain store, if nobody ever sets a flag. That others may test and set in
-    /// between changes nothing: what they set is set. From here on the lock may be freed memory.
+    /// Releases by a plain store, if nobody ever sets a flag: then nobody but the holder writes
+    /// the word. From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release_plain(&self) {
         let next = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !(RELEASE - 1);

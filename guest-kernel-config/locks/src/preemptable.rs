@@ -155,10 +155,11 @@ impl<const PV: bool> PreemptableTickets<PV> {
     /// Who has ever left a record may have been kicked for the sake of others that halt: it takes
     /// the lock with the flag set, so that its release kicks on, or else sets the flag for who has it.
     fn try_as(&self, waiter: &Waiter) -> bool {
-        if self.held.is_held() {
-            return false;
+        if waiter.has_halted {
+            !self.held.is_held() && self.held.take_or_await()
+        } else {
+            self.held.take()
         }
-        if waiter.has_halted { self.held.take_or_await() } else { self.held.take() }
     }
 
     /// Halts once, unless the lock is free; `true`: then the caller has taken it. Out of turn it

@@ -116,7 +116,7 @@ impl PvQueuedLock {
         let mut has_halted = false;
         loop {
             self.held.reserve();
-            if Self::look(cpu, looks, || !self.held.is_held() && self.held.take()) {
+            if Self::look(cpu, looks, || self.held.take()) {
                 return;
             }
             waits.halt_unless(cpu, self.key(), me.level(), || {

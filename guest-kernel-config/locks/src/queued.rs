@@ -56,7 +56,7 @@ impl QueuedLock {
         if let Some(me) = node {
             look(&|| cpu.waiters.nodes.is_head(me));
         }
-        look(&|| !self.held.is_held() && self.held.take());
+        look(&|| self.held.take());
         if let Some(me) = node {
             self.leave(cpu, me);
         }
@@ -89,7 +89,7 @@ impl RawLock for QueuedLock {
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if self.held.is_held() || !self.take_idle() {
+        if !self.take_idle() {
             return None;
         }
         cpu.watch.taken(LockKey::of(self).address(), None);

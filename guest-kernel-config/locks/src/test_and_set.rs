@@ -30,8 +30,7 @@ impl TestAndSetLock {
         let mut looks = Looks::new(&cpu.watch);
         loop {
             looks.count(&cpu.watch, None);
-            // Looking leaves the cache line where it is; trying would take it from the holder.
-            if !self.0.is_held() && self.0.take() {
+            if self.0.take() {
                 return;
             }
             cpu.pv.spin_hint();
@@ -56,7 +55,7 @@ impl RawLock for TestAndSetLock {
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        if self.0.is_held() || !self.0.take() {
+        if !self.0.take() {
             return None;
         }
         cpu.watch.taken(LockKey::of(self).address(), None);

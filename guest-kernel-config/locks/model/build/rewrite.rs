@@ -21,9 +21,6 @@ pub fn for_engine(text: &str, path: &str) -> String {
     arrays_at_run_time(&text)
         .replace("const ROTATE: u32 = 4096;", "const ROTATE: u32 = 2;")
         .replace("const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;")
-        // A plain store and others' test-and-set have an order, which loom does not keep (see its
-        // `store`): it would let the lock stay held for ever.
-        .replace("self.0.store(next, ", "let _ = self.0.swap(next, ")
         // Each is a few atomics more for every execution.
         .replace("const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;")
         // A few CPUs never make a long queue: here every kick may be owed, whatever the queue.

@@ -2,11 +2,11 @@
 
 use crate::mutants::{LOOM, Mutant, SHUTTLE};
 
-/// Takes the word [`Held`] by a load and a store.
+/// Takes the word `Held` by a load and a store.
 const TAKE: (&str, &str, &str) = (
     "held",
-    "self.0.fetch_or(HELD, Ordering::Acquire) & HELD == 0",
-    "let seen = self.0.load(Ordering::SeqCst); self.0.store(seen | HELD, Ordering::SeqCst); seen & HELD == 0",
+    "self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);",
+    "{ self.0.store(seen | HELD, Ordering::SeqCst); Ok::<u16, u16>(seen) };",
 );
 
 /// All of them.
@@ -28,18 +28,11 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: LOOM,
             rule: "who takes acquires",
-            edits: &[
-                (
-                    "held",
-                    "self.0.fetch_or(HELD, Ordering::Acquire) & HELD == 0",
-                    "self.0.fetch_or(HELD, Ordering::Relaxed) & HELD == 0",
-                ),
-                (
-                    "held",
-                    "self.0.load(Ordering::Acquire) & HELD != 0",
-                    "self.0.load(Ordering::Relaxed) & HELD != 0",
-                ),
-            ],
+            edits: &[(
+                "held",
+                "self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);",
+                "self.0.compare_exchange(seen, seen | HELD, Ordering::Relaxed, Ordering::Relaxed);",
+            )],
         },
     ),
     (
@@ -271,11 +264,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "the word excludes",
-            edits: &[(
-                "queued",
-                "look(&|| !self.held.is_held() && self.held.take());",
-                "self.held.take();",
-            )],
+            edits: &[("queued", "look(&|| self.held.take());", "self.held.take();")],
         },
     ),
     (
@@ -339,11 +328,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             harmless: None,
             engine: SHUTTLE,
             rule: "the word excludes",
-            edits: &[(
-                "held",
-                "self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);",
-                "{ self.0.store(seen | HELD, Ordering::SeqCst); Ok::<u16, u16>(seen) };",
-            )],
+            edits: &[TAKE],
         },
     ),
     (
@@ -353,7 +338,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             harmless: Some("the head waits for one more, and is served in the end"),
             engine: SHUTTLE,
             rule: "the bound on stealing",
-            edits: &[("held", "while seen & (HELD | RESERVED) == 0 {", "while seen & HELD == 0 {")],
+            edits: &[("held", "self.take_without(HELD | RESERVED)", "self.take_without(HELD)")],
         },
     ),
     (
