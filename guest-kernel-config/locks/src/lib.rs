@@ -5,11 +5,14 @@
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
 //! the releaser; both come with large and small tickets. Beside them, for
 //! comparison: [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
-//! [`PvQueuedLock`]. All are a [`RawLock`]. What a halt and a kick are is the caller's [`Pv`]: port writes
-//! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
-//! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
-//! word of themselves. A [`Watch`] is told each step of a lock as it is made, and
-//! [`Handoff`] has what a lock may do to be handed over more cheaply.
+//! [`PvQueuedLock`]. All are a [`RawLock`].
+//!
+//! What a halt and a kick are is the caller's [`Pv`]: port writes in a guest,
+//! `park`/`unpark` in a test. [`Section`] is a critical section that notices when
+//! it is not alone, and [`WaitTable`] is where halted waiters leave word of
+//! themselves, and where queued ones have their nodes. A [`Watch`] is told each
+//! step of a lock as it is made, and [`Handoff`] has what a PV ticketlock may do to
+//! be handed over more cheaply.
 //!
 //! The crate needs no `std`, allocates nothing and has no `unsafe`. An interrupt
 //! handler may take locks while its CPU waits for one, halted or about to.
@@ -59,7 +62,8 @@ pub trait Pv {
     fn spin_hint(&self);
 
     /// Halts the calling CPU until it is kicked. A kick that came before makes
-    /// it return at once; it may return spuriously. `ticket` is for diagnosis.
+    /// it return at once; it may return spuriously. `ticket` is for diagnosis, and
+    /// of a lock without tickets a small number that means nothing.
     fn lock_spinning(&self, ticket: u16);
 
     /// Wakes `cpu` from [`Pv::lock_spinning`], or makes its next call return at
@@ -86,11 +90,11 @@ pub struct Cpu<'a, P, W = Unwatched> {
     /// Index of this CPU, less than [`MAX_CPUS`]; no two threads of execution
     /// may use the same one at the same time.
     pub id: usize,
-    /// Looks at the lock's head before a PV waiter halts (`SPIN_THRESHOLD`).
+    /// Looks at the lock before a PV waiter halts (`SPIN_THRESHOLD`).
     pub spin_threshold: u32,
     /// Halt and kick.
     pub pv: &'a P,
-    /// Shared by all CPUs that take PV locks with each other.
+    /// Shared by all CPUs that take PV or queued locks with each other.
     pub waiters: &'a WaitTable,
     /// Who is told what the locks do.
     pub watch: W,
