@@ -10,7 +10,8 @@
 //!
 //! A lock is known by the guest-virtual address of its word, whose first 16 bits are the head
 //! of a ticketlock (low bit: the slowpath flag): the VMM reads it there to tell how far from
-//! being served a waiter is, and whether a lock said to be held still is.
+//! being served a waiter is, and whether a lock said to be held still is. Of a lock without such
+//! a head the address is given with its low bit set, and the ticket as zero.
 //!
 //! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told):
 //! before it draws a ticket, [`Wait::Entering`]; once it knows that it must wait, `wait_lock`

@@ -4,17 +4,20 @@
 //! So the product's sources know nothing of being checked, and nothing that is checked is a copy
 //! that could fall behind.
 
+#[path = "build/locks.rs"]
+mod locks;
 #[path = "build/mutants.rs"]
 mod mutants;
 #[path = "build/rewrite.rs"]
 mod rewrite;
+#[path = "build/spin_mutants.rs"]
+mod spin_mutants;
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
+use locks::{LOCKS, PV_TICKET};
 use mutants::{MUTANTS, Mutant};
-
-/// The modules of `locks`, but for `sync`, which is the engine's.
-const LOCKS: [&str; 8] = ["handoff", "native", "pv", "section", "ticket", "wait", "watch", "lib"];
+use spin_mutants::SPIN_MUTANTS;
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 
@@ -28,15 +31,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sources = read()?;
     let mut code = String::new();
     let mut table = String::new();
-    let plain = ("plain", "what the product runs", sources);
     for engine in ENGINES {
-        module(&mut code, engine, plain.0, &plain.2)?;
+        module(&mut code, engine, "plain", &sources)?;
     }
-    row(&mut table, plain.0, plain.1, Some("the product"), &ENGINES)?;
-    for mutant in MUTANTS {
-        let changed = mutate(&plain.2, mutant)?;
+    let names: Vec<_> = LOCKS.iter().map(|lock| lock.name).collect();
+    let plain = Row { name: "plain", rule: "what the product runs", harmless: Some("the product") };
+    row(&mut table, &plain, &ENGINES, &names)?;
+    let of_pv = MUTANTS.iter().map(|mutant| (PV_TICKET, mutant));
+    let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
+    for (lock, mutant) in of_pv.chain(of_others) {
+        let changed = mutate(&sources, mutant)?;
         module(&mut code, mutant.engine, mutant.name, &changed)?;
-        row(&mut table, mutant.name, mutant.rule, mutant.harmless, &[mutant.engine])?;
+        let Mutant { name, rule, harmless, .. } = *mutant;
+        row(&mut table, &Row { name, rule, harmless }, &[mutant.engine], &[lock])?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("variants.rs"), code)?;
@@ -44,8 +51,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn read() -> Result<Vec<Source>, Box<dyn Error>> {
-    let locks = LOCKS.map(|name| (name, format!("../src/{name}.rs")));
+    let root = fs::read_to_string("../src/lib.rs")?;
+    let locks = rewrite::modules(&root).map(|name| (name, format!("../src/{name}.rs")));
     let others = [
+        ("lib", "../src/lib.rs".to_owned()),
         ("latch", "../../../hypercalls/src/latch.rs".to_owned()),
         ("machine", "src/machine.rs".to_owned()),
     ];
@@ -95,29 +104,45 @@ fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) ->
         let text = rewrite::for_engine(&source.text, &path);
         match source.name.as_str() {
             "lib" => writeln!(code, "{}", rewrite::root(&text))?,
-            "ticket" => writeln!(code, "mod ticket {{\n{}\n}}", rewrite::any_first_ticket(&text))?,
-            "pv" => writeln!(code, "mod pv {{\n{text}\n{}\n}}", rewrite::STARTING_AT)?,
             "machine" => writeln!(code, "pub mod machine {{\n{text}\n}}")?,
             name => writeln!(code, "mod {name} {{\n{text}\n}}")?,
         }
     }
+    for lock in LOCKS {
+        let make = if lock.has_tickets { "starting_at(first)" } else { "new()" };
+        let name = lock.name;
+        writeln!(
+            code,
+            "impl machine::Checked for {name} {{ fn begin(first: u16) -> Self {{ {name}::{make} }} }}"
+        )?;
+    }
     writeln!(code, "}}")
 }
 
-fn row(
-    table: &mut String,
-    name: &str,
-    rule: &str,
-    harmless: Option<&str>,
-    engines: &[&str],
-) -> std::fmt::Result {
+/// A variant as the table shows it.
+struct Row<'a> {
+    name: &'a str,
+    rule: &'a str,
+    harmless: Option<&'a str>,
+}
+
+fn row(table: &mut String, row: &Row<'_>, engines: &[&str], locks: &[&str]) -> std::fmt::Result {
+    let Row { name, rule, harmless } = row;
     writeln!(
         table,
         "Variant {{ name: {name:?}, rule: {rule:?}, harmless: {harmless:?}, executions: &["
     )?;
     for engine in engines {
         let path = rewrite::module_name(engine, name);
-        writeln!(table, "(Engine::{}, {path}::machine::run),", rewrite::capital(engine))?;
+        let engine = rewrite::capital(engine);
+        for lock in locks {
+            writeln!(
+                table,
+                "Execution {{ engine: Engine::{engine}, lock: {lock:?}, \
+                 has_handoffs: {}, run: {path}::machine::run::<{path}::{lock}> }},",
+                *lock == PV_TICKET
+            )?;
+        }
     }
     writeln!(table, "] }},")
 }

@@ -3,11 +3,16 @@
 //!
 //! Two ticketlocks share one word and one fast path: [`NativeTicketLock`] only
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
-//! the releaser. What a halt and a kick are is the caller's [`Pv`]: port writes
-//! in a guest, `park`/`unpark` in a test. [`Section`] is a critical section that
-//! notices when it is not alone, and [`WaitTable`] is where halted waiters leave
-//! word of themselves. A [`Watch`] is told each step of a lock as it is made, and
-//! [`Handoff`] has what a lock may do to be handed over more cheaply.
+//! the releaser; both come with large and small tickets. Beside them, for
+//! comparison: [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
+//! [`PvQueuedLock`]. All are a [`RawLock`].
+//!
+//! What a halt and a kick are is the caller's [`Pv`]: port writes in a guest,
+//! `park`/`unpark` in a test. [`Section`] is a critical section that notices when
+//! it is not alone, and [`WaitTable`] is where halted waiters leave word of
+//! themselves, and where queued ones have their nodes. A [`Watch`] is told each
+//! step of a lock as it is made, and [`Handoff`] has what a PV ticketlock may do to
+//! be handed over more cheaply.
 //!
 //! The crate needs no `std`, allocates nothing and has no `unsafe`. An interrupt
 //! handler may take locks while its CPU waits for one, halted or about to.
@@ -15,24 +20,39 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod halt;
 mod handoff;
+mod held;
+mod limits;
 mod native;
+mod node;
+mod preemptable;
 mod pv;
+mod pv_queued;
+mod queued;
 mod section;
 mod sync;
 mod systems;
+mod test_and_set;
 mod ticket;
 mod wait;
 mod watch;
+mod width;
 
 pub use handoff::Handoff;
-pub use native::NativeTicketLock;
-pub use pv::{PvTicketLock, settle};
+pub use limits::TooManyCpus;
+pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
+pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
+pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
+pub use pv_queued::PvQueuedLock;
+pub use queued::QueuedLock;
 pub use section::{Disorder, Section, Violation, increment};
 pub use sync::MAX_CPUS;
 pub use systems::{Family, Needs, Seed, System, UnknownSystem};
+pub use test_and_set::TestAndSetLock;
 pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
+pub use width::Width;
 
 /// What a lock needs from the machine it runs on.
 pub trait Pv {
@@ -44,7 +64,8 @@ pub trait Pv {
     fn spin_hint(&self);
 
     /// Halts the calling CPU until it is kicked. A kick that came before makes
-    /// it return at once; it may return spuriously. `ticket` is for diagnosis.
+    /// it return at once; it may return spuriously. `ticket` is for diagnosis, and
+    /// of a lock without tickets a small number that means nothing.
     fn lock_spinning(&self, ticket: u16);
 
     /// Wakes `cpu` from [`Pv::lock_spinning`], or makes its next call return at
@@ -71,11 +92,11 @@ pub struct Cpu<'a, P, W = Unwatched> {
     /// Index of this CPU, less than [`MAX_CPUS`]; no two threads of execution
     /// may use the same one at the same time.
     pub id: usize,
-    /// Looks at the lock's head before a PV waiter halts (`SPIN_THRESHOLD`).
+    /// Looks at the lock before a PV waiter halts (`SPIN_THRESHOLD`).
     pub spin_threshold: u32,
     /// Halt and kick.
     pub pv: &'a P,
-    /// Shared by all CPUs that take PV locks with each other.
+    /// Shared by all CPUs that take PV or queued locks with each other.
     pub waiters: &'a WaitTable,
     /// Who is told what the locks do.
     pub watch: W,
@@ -90,8 +111,9 @@ pub struct Taken {
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
-    /// The ticket that was served.
-    pub ticket: u16,
+    /// The ticket that was served, if the lock serves tickets in their order. Of a lock with small
+    /// tickets only the low bits of [`RawLock::TICKETS`] count.
+    pub ticket: Option<u16>,
 }
 
 /// How a release went.
@@ -103,11 +125,35 @@ pub struct Released {
 
 /// A lock without the data it protects.
 pub trait RawLock {
+    /// Are CPUs served in the order in which they came? As long as none of them uses
+    /// [`RawLock::try_lock`], which never queues.
+    const FIFO: bool;
+
+    /// CPUs that may hold it and wait for it at once: as many as it can count.
+    const CPUS: u32;
+
+    /// The bits of [`Taken::ticket`] that count; zero: the lock has no tickets, or serves them in
+    /// any order.
+    const TICKETS: u16 = 0;
+
+    /// May so many CPUs take this lock?
+    fn check_cpus(cpus: u32) -> Result<(), TooManyCpus> {
+        let most = Self::CPUS;
+        if cpus <= most { Ok(()) } else { Err(TooManyCpus { cpus, most }) }
+    }
+
     /// Returns when the caller holds the lock.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken;
 
+    /// Takes the lock if it is free and nobody is to have it first; else `None`, at once.
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken>;
+
     /// Gives the lock to the next in line. Only the holder may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
+
+    /// Does anybody wait for the lock beside its holder, as far as the lock knows? For a holder
+    /// that would release it early: an answer, and already the past.
+    fn is_contended(&self) -> bool;
 
     /// Returns when the lock was free at some moment since the call, without taking it.
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);

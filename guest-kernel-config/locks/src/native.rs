@@ -1,30 +1,43 @@
 //! The native ticketlock.
 
-use crate::ticket::TicketWord;
+use crate::sync::{AtomicU8, AtomicU16};
+use crate::ticket::{TicketWord, lock_constructors};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, Pv, RawLock, Released, Taken, Watch};
+use crate::width::Width;
+use crate::{Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// First in, first out; a waiter spins until it is served. What a kernel that
 /// does not know it is a guest uses: when a vCPU in the queue is preempted,
-/// everybody behind it burns its time slice.
+/// everybody behind it burns its time slice. The lock that PV ticketlocks
+/// (seed document 001) begin from.
+///
+/// It counts 32767 CPUs with tickets of 16 bits and 127 with tickets of 8: its
+/// tickets go in steps of two, as the PV lock's do, whose fast path it shares.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct NativeTicketLock(TicketWord);
+pub struct NativeTickets<C>(TicketWord<C>);
 
-impl NativeTicketLock {
-    /// A free lock.
-    pub const fn new() -> Self {
-        Self(TicketWord::new())
-    }
+/// The native ticketlock with large tickets: 32767 CPUs.
+pub type NativeTicketLock = NativeTickets<AtomicU16>;
 
+/// The native ticketlock with small tickets: 127 CPUs.
+pub type SmallNativeTicketLock = NativeTickets<AtomicU8>;
+
+lock_constructors!(NativeTickets);
+
+impl<C: Width> NativeTickets<C> {
     #[cold]
     #[inline(never)]
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
-        cpu.watch.spinning(LockKey::of(self).address(), ticket);
+        match C::told(ticket) {
+            Some(ticket) => cpu.watch.spinning(LockKey::of(self).address(), ticket),
+            None => cpu.watch.queued(LockKey::of(self).address()),
+        }
+        settle(cpu);
         let mut looks = Looks::new(&cpu.watch);
         loop {
-            looks.count(&cpu.watch, ticket);
+            looks.count(&cpu.watch, C::told(ticket));
             if self.0.head().ticket() == ticket {
                 return;
             }
@@ -33,7 +46,11 @@ impl NativeTicketLock {
     }
 }
 
-impl RawLock for NativeTicketLock {
+impl<C: Width> RawLock for NativeTickets<C> {
+    const FIFO: bool = true;
+    const CPUS: u32 = C::CPUS;
+    const TICKETS: u16 = C::MASK;
+
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         cpu.watch.entering();
@@ -42,8 +59,23 @@ impl RawLock for NativeTicketLock {
         if slow {
             self.spin(cpu, ticket);
         }
-        cpu.watch.taken(LockKey::of(self).address(), ticket);
-        Taken { slow, halts: 0, ticket }
+        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
+        Taken { slow, halts: 0, ticket: Some(ticket) }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        cpu.watch.entering();
+        let Some(ticket) = self.0.draw_if_free() else {
+            cpu.watch.gave_up();
+            return None;
+        };
+        let slow = self.0.head().ticket() != ticket;
+        if slow {
+            self.spin(cpu, ticket);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
+        Some(Taken { slow, halts: 0, ticket: Some(ticket) })
     }
 
     #[inline]
@@ -51,6 +83,10 @@ impl RawLock for NativeTicketLock {
         self.0.release_plain();
         cpu.watch.released();
         Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {

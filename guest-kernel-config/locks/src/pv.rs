@@ -1,40 +1,34 @@
 //! The paravirtual ticketlock.
 
-use crate::ticket::{Head, INC, TicketWord};
+use crate::halt::Waits;
+use crate::sync::{AtomicU8, AtomicU16};
+use crate::ticket::{Head, TicketWord, lock_constructors};
 use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
-use crate::{Cpu, Place, Pv, RawLock, Released, Taken, Watch};
+use crate::width::Width;
+use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
 
 /// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
 /// kicked when they are served. Uncontended it costs what the native one does,
-/// but for a locked add at the release.
+/// but for a locked add at the release. Seed document 001; first in, first out.
+///
+/// For guests whose vCPUs may be off their CPUs. The low bit of the head is the
+/// slowpath flag, so that tickets go in steps of two: those of 8 bits count 127
+/// CPUs, holder and waiters together, those of 16 bits 32767, of which a
+/// [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct PvTicketLock(TicketWord);
+pub struct PvTickets<C>(TicketWord<C>);
 
-/// What waiting for a lock has come to.
-#[derive(Debug, Default)]
-struct Waits {
-    halts: u32,
-    /// In an interrupt handler, inside of a wait whose kick may have come to the handler's halts:
-    /// it is to be given back. Once and when the handler has its lock, or its own next halt would
-    /// have it again, and never halt.
-    were_nested: bool,
-}
+/// The PV ticketlock with large tickets.
+pub type PvTicketLock = PvTickets<AtomicU16>;
 
-impl Waits {
-    fn end(&mut self, was_nested: bool, halted: bool) {
-        self.were_nested |= was_nested;
-        self.halts += u32::from(halted);
-    }
-}
+/// The PV ticketlock with small tickets: 127 CPUs.
+pub type SmallPvTicketLock = PvTickets<AtomicU8>;
 
-impl PvTicketLock {
-    /// A free lock.
-    pub const fn new() -> Self {
-        Self(TicketWord::new())
-    }
+lock_constructors!(PvTickets);
 
+impl<C: Width> PvTickets<C> {
     fn key(&self) -> LockKey {
         LockKey::of(self)
     }
@@ -55,16 +49,33 @@ impl PvTicketLock {
         true
     }
 
+    /// With a ticket drawn: returns when it is served.
+    #[inline]
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> Taken {
+        let mut slow = waits.halts != 0;
+        if !self.served(cpu, ticket) {
+            slow = true;
+            self.lock_slow(cpu, ticket, waits);
+        }
+        settle(cpu);
+        waits.give_back(cpu);
+        cpu.watch.taken(self.key().address(), C::told(ticket));
+        Taken { slow, halts: waits.halts, ticket: Some(ticket) }
+    }
+
     #[cold]
     #[inline(never)]
     fn lock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
-        cpu.watch.spinning(self.key().address(), ticket);
+        match C::told(ticket) {
+            Some(ticket) => cpu.watch.spinning(self.key().address(), ticket),
+            None => cpu.watch.queued(self.key().address()),
+        }
         let mut looks = Looks::new(&cpu.watch);
         let mut halts = 0;
         let memory = cpu.waiters.memory(cpu.id);
         loop {
             for _ in 0..self.looks_before_halt(cpu, ticket, halts) {
-                looks.count(&cpu.watch, ticket);
+                looks.count(&cpu.watch, C::told(ticket));
                 if self.served(cpu, ticket) {
                     if cpu.handoff.adapt && halts == 0 {
                         memory.learn(cpu.spin_threshold, false);
@@ -103,7 +114,7 @@ impl PvTicketLock {
         if cpu.waiters.memory(cpu.id).is_owing() {
             return 0;
         }
-        if handoff.far != 0 && ticket.wrapping_sub(self.0.head().ticket()) / INC >= handoff.far {
+        if handoff.far != 0 && C::distance(self.0.head().ticket(), ticket) >= handoff.far {
             return 0;
         }
         if handoff.predecessor && cpu.pv.predecessor_is_off(self.key().address(), ticket) {
@@ -126,13 +137,13 @@ impl PvTicketLock {
         // flag and so the record, or this look sees the release.
         let mut halt = self.0.head().ticket() != ticket;
         if halt {
-            cpu.watch.halting(ticket);
+            cpu.watch.halting(C::told(ticket));
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
             if halt {
                 halt_paying_debts(cpu, ticket);
             }
-            cpu.watch.resumed(ticket);
+            cpu.watch.resumed(C::told(ticket));
         }
         waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
         halt
@@ -177,7 +188,7 @@ impl PvTicketLock {
         ticket: u16,
         queued: u16,
     ) -> Released {
-        let next = ticket.wrapping_add(INC);
+        let next = C::after(ticket);
         let mut kicks = 0;
         // Before the search, so that the time since the release counts it.
         cpu.watch.before_kick();
@@ -200,7 +211,7 @@ impl PvTicketLock {
             kicks += 1;
         }
         if cpu.handoff.ahead
-            && let Some(waiter) = cpu.waiters.find(lock, next.wrapping_add(INC)).next()
+            && let Some(waiter) = cpu.waiters.find(lock, C::after(next)).next()
         {
             cpu.pv.unlock_kick(waiter);
             kicks += 1;
@@ -209,7 +220,11 @@ impl PvTicketLock {
     }
 }
 
-impl RawLock for PvTicketLock {
+impl<C: Width> RawLock for PvTickets<C> {
+    const FIFO: bool = true;
+    const CPUS: u32 = if C::CPUS < MAX_CPUS as u32 { C::CPUS } else { MAX_CPUS as u32 };
+    const TICKETS: u16 = C::MASK;
+
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         let mut waits = Waits::default();
@@ -218,17 +233,17 @@ impl RawLock for PvTicketLock {
         }
         cpu.watch.entering();
         let ticket = self.0.take_ticket();
-        let mut slow = waits.halts != 0;
-        if !self.served(cpu, ticket) {
-            slow = true;
-            self.lock_slow(cpu, ticket, &mut waits);
-        }
-        settle(cpu);
-        if P::ENABLED && waits.were_nested {
-            cpu.pv.unlock_kick(cpu.id);
-        }
-        cpu.watch.taken(self.key().address(), ticket);
-        Taken { slow, halts: waits.halts, ticket }
+        self.enter(cpu, ticket, &mut waits)
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        cpu.watch.entering();
+        let Some(ticket) = self.0.draw_if_free() else {
+            cpu.watch.gave_up();
+            return None;
+        };
+        Some(self.enter(cpu, ticket, &mut Waits::default()))
     }
 
     #[inline]
@@ -249,6 +264,10 @@ impl RawLock for PvTicketLock {
         } else {
             Released::default()
         }
+    }
+
+    fn is_contended(&self) -> bool {
+        self.0.is_contended()
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {

@@ -2,6 +2,7 @@
 
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::ticket::INC;
+use crate::{RawLock, Taken};
 
 /// Two CPUs were in a [`Section`] at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +42,15 @@ impl Section {
         }
     }
 
-    /// Under the lock whose ticket this is, and no other: is it the next one? A queue that is
-    /// first in, first out serves them without gaps.
+    /// Under the lock that was `taken`, and no other: is its ticket the next one? A queue that is
+    /// first in, first out serves them without gaps. A lock without tickets is never out of order.
     #[inline]
-    pub fn follows(&self, ticket: u16) -> Result<(), Disorder> {
+    pub fn follows<L: RawLock>(&self, taken: &Taken) -> Result<(), Disorder> {
+        let Some(ticket) = taken.ticket else { return Ok(()) };
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(ticket, Ordering::Relaxed);
-        if ticket == last.wrapping_add(INC) { Ok(()) } else { Err(Disorder) }
+        let passed = ticket.wrapping_sub(last);
+        if passed & L::TICKETS == INC & L::TICKETS { Ok(()) } else { Err(Disorder) }
     }
 
     /// Adds one to the shared counter `increments` times.
@@ -79,6 +82,7 @@ pub fn increment(counter: &AtomicU64, times: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{NativeTicketLock, SmallNativeTicketLock, TestAndSetLock};
 
     #[test]
     fn alone_there_is_no_violation_and_every_increment_counts() {
@@ -89,15 +93,30 @@ mod tests {
         assert_eq!(section.counter.load(Ordering::Relaxed), 55);
     }
 
+    fn follows<L: RawLock>(section: &Section, ticket: u16) -> Result<(), Disorder> {
+        section.follows::<L>(&Taken { ticket: Some(ticket), ..Taken::default() })
+    }
+
     #[test]
     fn tickets_follow_each_other_over_the_wrap() {
         let section = Section::new();
-        assert_eq!([0, 2, 4].map(|ticket| section.follows(ticket)), [Ok(()); 3]);
-        assert_eq!(section.follows(8), Err(Disorder), "6 was passed over");
-        assert_eq!(section.follows(6), Err(Disorder));
-        assert_eq!(section.follows(8), Ok(()), "each is told once");
+        let large = follows::<NativeTicketLock>;
+        assert_eq!([0, 2, 4].map(|ticket| large(&section, ticket)), [Ok(()); 3]);
+        assert_eq!(large(&section, 8), Err(Disorder), "6 was passed over");
+        assert_eq!(large(&section, 6), Err(Disorder));
+        assert_eq!(large(&section, 8), Ok(()), "each is told once");
         let wraps = Section { last: AtomicU16::new(0xfffe), ..Section::new() };
-        assert_eq!([0, 2].map(|ticket| wraps.follows(ticket)), [Ok(()); 2]);
+        assert_eq!([0, 2].map(|ticket| large(&wraps, ticket)), [Ok(()); 2]);
+    }
+
+    #[test]
+    fn small_tickets_wrap_earlier() {
+        let wraps = Section { last: AtomicU16::new(0xfc), ..Section::new() };
+        let small = follows::<SmallNativeTicketLock>;
+        assert_eq!([0xfe, 0, 2].map(|ticket| small(&wraps, ticket)), [Ok(()); 3]);
+        assert_eq!(follows::<NativeTicketLock>(&wraps, 0x104), Err(Disorder));
+        let taken = Taken::default();
+        assert_eq!(wraps.follows::<TestAndSetLock>(&taken), Ok(()), "no tickets, no order");
     }
 
     #[test]

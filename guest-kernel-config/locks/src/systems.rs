@@ -2,6 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
+use crate::RawLock;
+
 /// Hands the list to the macro `$then`, a line a system: its family, its name in code and in
 /// tables, its type, what it needs, what it is, and the document it comes from.
 ///
@@ -16,6 +18,24 @@ macro_rules! systems {
             Spinlock PvTicket "pv-ticket" $crate::PvTicketLock: Halts,
                 "PV ticketlock: a waiter halts after a bounded spin, the release kicks the next",
                 PvTicketlocks;
+            Spinlock SmallNativeTicket "small-ticket" $crate::SmallNativeTicketLock: Nothing,
+                "ticketlock with 8-bit tickets", PvTicketlocks;
+            Spinlock SmallPvTicket "small-pv-ticket" $crate::SmallPvTicketLock: Halts,
+                "PV ticketlock with 8-bit tickets", PvTicketlocks;
+            Spinlock TestAndSet "test-and-set" $crate::TestAndSetLock: Nothing,
+                "whoever is fastest: what guests fall back to that know they are guests, without PV",
+                LaterKernels;
+            Spinlock Preemptable "preemptable-ticket" $crate::PreemptableTicketLock: Nothing,
+                "tickets are advice: a waiter jumps in when those before it do not come",
+                PreemptableTicketlocks;
+            Spinlock PvPreemptable "pv-preemptable-ticket" $crate::PvPreemptableTicketLock: Halts,
+                "the same, with waiters that halt", PreemptableTicketlocks;
+            Spinlock Queued "queued" $crate::QueuedLock: Nothing,
+                "MCS queue in front of a word of four bytes: each waits at a node of its own",
+                LaterKernels;
+            Spinlock PvQueued "pv-queued" $crate::PvQueuedLock: Halts,
+                "queued, waiters halt, and newcomers may steal while the head does not run",
+                LaterKernels;
         }
     };
 }
@@ -41,6 +61,10 @@ pub enum Needs {
 pub enum Seed {
     /// The series "Paravirtualized ticketlocks" for Linux, 2012.
     PvTicketlocks,
+    /// Ouyang and Lange, "Preemptable Ticket Spinlocks", VEE 2013.
+    PreemptableTicketlocks,
+    /// What Linux runs since 4.2: queued spinlocks, and their PV form.
+    LaterKernels,
 }
 
 impl Family {
@@ -67,6 +91,8 @@ impl Seed {
     pub const fn name(self) -> &'static str {
         match self {
             Self::PvTicketlocks => "PV ticketlocks, Linux 2012",
+            Self::PreemptableTicketlocks => "Preemptable Ticket Spinlocks, VEE 2013",
+            Self::LaterKernels => "Linux since 4.2",
         }
     }
 }
@@ -83,6 +109,18 @@ impl fmt::Display for UnknownSystem {
 }
 
 impl core::error::Error for UnknownSystem {}
+
+macro_rules! most_cpus {
+    (Spinlock $lock:ty) => {
+        <$lock as RawLock>::CPUS
+    };
+}
+
+macro_rules! is_fifo {
+    (Spinlock $lock:ty) => {
+        <$lock as RawLock>::FIFO
+    };
+}
 
 macro_rules! define {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
@@ -115,6 +153,16 @@ macro_rules! define {
             /// What it needs of the machine.
             pub const fn needs(self) -> Needs {
                 match self { $(Self::$system => Needs::$needs,)* }
+            }
+
+            /// vCPUs that it can count, as far as machines have so many.
+            pub const fn most_cpus(self) -> u32 {
+                match self { $(Self::$system => most_cpus!($family $lock),)* }
+            }
+
+            /// What it promises of the order in which it serves.
+            pub const fn is_fifo(self) -> bool {
+                match self { $(Self::$system => is_fifo!($family $lock),)* }
             }
 
             /// Where it comes from.

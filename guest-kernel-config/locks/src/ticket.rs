@@ -1,12 +1,14 @@
-//! The lock word: two 16-bit tickets side by side.
+//! The lock word: two tickets side by side, of 16 bits each or of 8.
 //!
 //! They are two atomics and not one of 32 bits: a native release is a plain,
 //! unlocked add to the head alone, and Rust's memory model leaves accesses of
 //! different sizes to the same bytes undefined. What a 32-bit compare-exchange
-//! would give (clear the flag if nobody queues) is done by an order of steps
-//! instead, see [`TicketWord::clear_flag_if_alone`].
+//! would give (clear the flag if nobody queues, join if the lock is free) is done
+//! by an order of steps instead, see [`TicketWord::clear_flag_if_alone`] and
+//! [`TicketWord::draw_if_free`].
 
-use crate::sync::{AtomicU16, Ordering};
+use crate::sync::{AtomicU8, AtomicU16, Ordering};
+use crate::width::Width;
 
 /// Distance between two tickets. Two, so that the head's low bit is free.
 pub(crate) const INC: u16 = 2;
@@ -14,16 +16,16 @@ pub(crate) const INC: u16 = 2;
 /// Low bit of the head: a waiter has halted, or is about to.
 pub(crate) const SLOWPATH: u16 = 1;
 
-/// Head and tail of a ticketlock, four bytes.
+/// Head and tail of a ticketlock.
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
-pub(crate) struct TicketWord {
-    head: AtomicU16,
-    tail: AtomicU16,
+pub(crate) struct TicketWord<C> {
+    head: C,
+    tail: C,
 }
 
 // A watcher is told a lock's address and finds the head there.
-const _: () = assert!(core::mem::offset_of!(TicketWord, head) == 0);
+const _: () = assert!(core::mem::offset_of!(TicketWord<AtomicU16>, head) == 0);
 
 /// The head as somebody saw it.
 #[derive(Debug, Clone, Copy)]
@@ -41,22 +43,63 @@ impl Head {
     }
 }
 
-impl TicketWord {
-    /// A free lock.
-    pub(crate) const fn new() -> Self {
-        Self { head: AtomicU16::new(0), tail: AtomicU16::new(0) }
-    }
+/// The constructors of a word, for each width: constants cannot be generic over it.
+macro_rules! constructors {
+    ($atomic:ident, $value:ty) => {
+        impl TicketWord<$atomic> {
+            /// A free lock.
+            pub(crate) const fn new() -> Self {
+                Self { head: $atomic::new(0), tail: $atomic::new(0) }
+            }
 
-    /// A free lock whose next ticket is `ticket`.
-    #[cfg(test)]
-    pub(crate) const fn starting_at(ticket: u16) -> Self {
-        Self { head: AtomicU16::new(ticket), tail: AtomicU16::new(ticket) }
-    }
+            /// A free lock whose next ticket is `ticket`.
+            #[cfg(test)]
+            pub(crate) const fn starting_at(ticket: u16) -> Self {
+                let ticket = ticket as $value;
+                Self { head: $atomic::new(ticket), tail: $atomic::new(ticket) }
+            }
+        }
+    };
+}
 
+constructors!(AtomicU16, u16);
+constructors!(AtomicU8, u8);
+
+impl<C: Width> TicketWord<C> {
     /// Joins the queue: the caller's own ticket.
     #[inline]
     pub(crate) fn take_ticket(&self) -> u16 {
         self.tail.fetch_add(INC, Ordering::SeqCst)
+    }
+
+    /// Draws the ticket that is served, if nobody has it.
+    ///
+    /// Whoever preempts the caller between its two steps may draw all other tickets: then the
+    /// tail is as it was, and the lock is not free. So the caller looks again, and puts the ticket
+    /// back. It cannot if others have queued behind it since; then it has to wait for its turn,
+    /// for all that the lock looked free.
+    #[inline]
+    pub(crate) fn draw_if_free(&self) -> Option<u16> {
+        self.draw_if_served(self.head().ticket())
+    }
+
+    /// As [`TicketWord::draw_if_free`], having seen `served` in the head.
+    #[inline]
+    fn draw_if_served(&self, served: u16) -> Option<u16> {
+        let after = C::after(served);
+        self.tail.compare_exchange(served, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        if self.head().ticket() == served || !self.put_back(served) {
+            return Some(served);
+        }
+        None
+    }
+
+    /// Gives `ticket` back, drawn but not served, if it is the last in the queue. The tail stands
+    /// after it for no other reason: it cannot go round while somebody has this ticket.
+    #[cold]
+    fn put_back(&self, ticket: u16) -> bool {
+        let after = C::after(ticket);
+        self.tail.compare_exchange(after, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// The head now. Seeing one's own ticket in it is holding the lock.
@@ -104,7 +147,12 @@ impl TicketWord {
     /// CPUs in the queue whose holder has ticket `served`, the holder included.
     #[inline]
     pub(crate) fn queued(&self, served: Head) -> u16 {
-        self.tail.load(Ordering::SeqCst).wrapping_sub(served.ticket()) / INC
+        C::distance(served.ticket(), self.tail.load(Ordering::SeqCst))
+    }
+
+    /// Does anybody queue behind the holder?
+    pub(crate) fn is_contended(&self) -> bool {
+        self.queued(self.head()) > 1
     }
 
     /// The holder of `ticket` clears the flag when nobody queues behind it, nor
@@ -116,7 +164,7 @@ impl TicketWord {
     /// that waiter waits for comes after. The same goes for who stands outside.
     #[cold]
     pub(crate) fn clear_flag_if_alone(&self, ticket: u16, is_awaited: impl Fn() -> bool) {
-        let alone = ticket.wrapping_add(INC);
+        let alone = C::after(ticket);
         let is_alone = || self.tail.load(Ordering::SeqCst) == alone && !is_awaited();
         if !is_alone() {
             return;
@@ -128,13 +176,40 @@ impl TicketWord {
     }
 }
 
+/// The constructors of a lock that is a [`TicketWord`] and nothing else, for each width.
+macro_rules! lock_constructors {
+    ($lock:ident) => {
+        $crate::ticket::lock_constructors!($lock, $crate::sync::AtomicU16);
+        $crate::ticket::lock_constructors!($lock, $crate::sync::AtomicU8);
+    };
+    ($lock:ident, $width:ty) => {
+        impl $lock<$width> {
+            /// A free lock.
+            pub const fn new() -> Self {
+                Self($crate::ticket::TicketWord::<$width>::new())
+            }
+
+            /// A free lock whose next ticket is `ticket`.
+            #[cfg(test)]
+            #[allow(dead_code)]
+            pub(crate) const fn starting_at(ticket: u16) -> Self {
+                Self($crate::ticket::TicketWord::<$width>::starting_at(ticket))
+            }
+        }
+    };
+}
+pub(crate) use lock_constructors;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    type Large = TicketWord<AtomicU16>;
+    type Small = TicketWord<AtomicU8>;
+
     #[test]
     fn tickets_advance_by_two_and_wrap_without_touching_each_other() {
-        let word = TicketWord::starting_at(0xfffe);
+        let word = Large::starting_at(0xfffe);
         assert_eq!(word.take_ticket(), 0xfffe);
         assert_eq!(word.head().ticket(), 0xfffe);
         assert_eq!(word.take_ticket(), 0);
@@ -147,7 +222,7 @@ mod tests {
 
     #[test]
     fn release_returns_the_flag_and_leaves_it_to_the_next_holder() {
-        let word = TicketWord::new();
+        let word = Large::new();
         let first = word.take_ticket();
         let second = word.take_ticket();
         word.set_flag();
@@ -165,7 +240,7 @@ mod tests {
 
     #[test]
     fn flag_stays_while_somebody_queues() {
-        let word = TicketWord::new();
+        let word = Large::new();
         let holder = word.take_ticket();
         word.take_ticket();
         word.set_flag();
@@ -175,7 +250,7 @@ mod tests {
 
     #[test]
     fn flag_stays_while_somebody_stands_outside() {
-        let word = TicketWord::new();
+        let word = Large::new();
         let holder = word.take_ticket();
         assert_eq!(word.set_flag().ticket(), holder);
         word.clear_flag_if_alone(holder, || true);
@@ -184,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_counted_over_the_wrap() {
-        let word = TicketWord::starting_at(0xfffe);
+        let word = Large::starting_at(0xfffe);
         assert_eq!(word.queued(word.head()), 0);
         word.take_ticket();
         word.take_ticket();
@@ -195,7 +270,7 @@ mod tests {
     #[test]
     fn waiting_for_a_release_ends_though_the_queue_never_does() {
         // Over the wrap: at each look the holder releases and another joins the queue.
-        let word = TicketWord::starting_at(0xfffc);
+        let word = Large::starting_at(0xfffc);
         word.take_ticket();
         word.take_ticket();
         for _ in 0..5 {
@@ -213,13 +288,85 @@ mod tests {
 
     #[test]
     fn a_free_lock_is_not_waited_for() {
-        let word = TicketWord::starting_at(0xfffe);
+        let word = Large::starting_at(0xfffe);
         word.set_flag();
         word.wait_until_released(|| panic!("nobody holds it"));
     }
 
     #[test]
     fn the_word_is_four_bytes() {
-        assert_eq!((size_of::<TicketWord>(), align_of::<TicketWord>()), (4, 4));
+        assert_eq!((size_of::<Large>(), align_of::<Large>()), (4, 4));
+    }
+
+    #[test]
+    fn small_tickets_wrap_at_256_without_touching_each_other() {
+        let word = Small::starting_at(0xfe);
+        assert_eq!([word.take_ticket(), word.take_ticket()], [0xfe, 0]);
+        word.set_flag();
+        assert_eq!(word.queued(word.head()), 2);
+        let released = word.release_fetch();
+        assert_eq!((released.ticket(), released.flagged()), (0xfe, true));
+        assert_eq!((word.head().ticket(), word.head().flagged()), (0, true));
+        word.clear_flag_if_alone(0, || false);
+        word.release_plain();
+        assert_eq!((word.head().ticket(), word.queued(word.head())), (2, 0));
+    }
+
+    #[test]
+    fn the_full_queue_of_small_tickets_is_served_in_order_over_the_wrap() {
+        let word = Small::starting_at(0x80);
+        let tickets: [u16; 127] = core::array::from_fn(|_| word.take_ticket());
+        assert_eq!(word.queued(word.head()), 127);
+        assert!(word.draw_if_free().is_none(), "a full queue is no empty one");
+        word.set_flag();
+        for ticket in tickets {
+            assert_eq!(word.head().ticket(), ticket);
+            word.release_fetch();
+        }
+        assert_eq!(word.queued(word.head()), 0);
+    }
+
+    #[test]
+    fn a_ticket_is_drawn_if_the_lock_is_free() {
+        let word = Large::starting_at(0xfffe);
+        word.set_flag();
+        assert_eq!(word.draw_if_free(), Some(0xfffe));
+        assert_eq!(word.draw_if_free(), None);
+        word.release_fetch();
+        assert_eq!(word.draw_if_free(), Some(0));
+    }
+
+    #[test]
+    fn a_ticket_drawn_by_mistake_is_put_back() {
+        // Seen free at 0; since then all tickets were drawn, and the last is served.
+        let word = Small::starting_at(0xfe);
+        assert_eq!(word.take_ticket(), 0xfe);
+        assert_eq!(word.draw_if_served(0), None);
+        assert_eq!(word.queued(word.head()), 1);
+        word.release_plain();
+        assert_eq!(word.take_ticket(), 0);
+        assert_eq!(word.head().ticket(), 0);
+    }
+
+    #[test]
+    fn a_ticket_with_others_behind_it_cannot_be_put_back() {
+        let word = Small::new();
+        let tickets = [word.take_ticket(), word.take_ticket(), word.take_ticket()];
+        assert!(!word.put_back(tickets[1]));
+        assert!(word.put_back(tickets[2]));
+        assert!(word.put_back(tickets[1]));
+        assert!(!word.is_contended());
+    }
+
+    #[test]
+    fn a_holder_alone_is_not_contended() {
+        let word = Large::starting_at(0xfffe);
+        assert!(!word.is_contended());
+        word.take_ticket();
+        assert!(!word.is_contended());
+        word.take_ticket();
+        assert!(word.is_contended());
+        word.release_plain();
+        assert!(!word.is_contended());
     }
 }

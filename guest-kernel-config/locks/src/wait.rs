@@ -1,6 +1,7 @@
 //! Who waits for which ticket of which lock.
 
 use crate::handoff::Memory;
+use crate::node::Nodes;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
 
 const BITS: usize = u64::BITS as usize;
@@ -45,11 +46,13 @@ struct Waiter {
     memory: Memory,
 }
 
-/// A record for each CPU, and a mask of those worth looking at.
+/// A record for each CPU, a mask of those worth looking at, and the nodes of queued locks.
 #[derive(Debug)]
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
     waiters: [Waiter; MAX_CPUS],
+    /// What queued locks are made of.
+    pub(crate) nodes: Nodes,
 }
 
 /// The record that an interrupt handler found: that of the wait it came into.
@@ -72,6 +75,7 @@ impl WaitTable {
         Self {
             waiting: [const { AtomicU64::new(0) }; WORDS],
             waiters: [const { Waiter::new() }; MAX_CPUS],
+            nodes: Nodes::new(),
         }
     }
 
@@ -123,6 +127,17 @@ impl WaitTable {
     /// look right. So the first to be found need not be the one.
     pub(crate) fn find(&self, lock: LockKey, want: u16) -> impl Iterator<Item = usize> {
         self.waiting().filter(move |cpu| self.waiters[*cpu].wants(lock, want))
+    }
+
+    /// The CPUs that wait for `lock`, each with what it wants of it. That may be what it wanted of
+    /// another lock, if the record changes just now; the lock is right.
+    pub(crate) fn awaiting(&self, lock: LockKey) -> impl Iterator<Item = (usize, u16)> {
+        let wants = move |cpu: usize| {
+            let waiter = &self.waiters[cpu];
+            let is_it = waiter.lock.load(Ordering::Acquire) == lock.0;
+            is_it.then(|| (cpu, waiter.want.load(Ordering::Acquire)))
+        };
+        self.waiting().filter_map(wants)
     }
 
     /// A CPU that waits outside of `lock`'s queue and has not been claimed: the first after `cpu`,
@@ -193,6 +208,16 @@ mod tests {
         assert_eq!(found(&table, A, 12), Some(64));
         assert_eq!(found(&table, B, 10), Some(127));
         assert_eq!(found(&table, B, 12), None);
+    }
+
+    #[test]
+    fn all_that_wait_for_a_lock_are_found() {
+        let table = WaitTable::new();
+        for (cpu, lock, want) in [(3, A, 10), (127, A, 12), (64, B, 10)] {
+            let _ = table.publish(cpu, lock, want);
+        }
+        assert!(table.awaiting(A).eq([(3, 10), (127, 12)]));
+        assert!(table.awaiting(B).eq([(64, 10)]));
     }
 
     #[test]

@@ -17,15 +17,23 @@ pub enum Place {
 /// Every method does nothing unless it is implemented, and a lock is compiled
 /// for each watcher by itself: with [`Unwatched`] none of this is in the code.
 ///
-/// `lock` is the address of a lock, which is that of its word: head first, in 16
-/// bits.
+/// `lock` is the address of a lock, which is that of its word. Where a ticket is
+/// told, the head is first in it, in 16 bits; where none is, the word says nothing
+/// to a watcher.
 pub trait Watch {
-    /// A ticket is about to be drawn.
+    /// A lock is about to be taken: a ticket drawn, if it has tickets.
     fn entering(&self) {}
 
     /// Somebody else is served: this CPU spins for `ticket`.
     fn spinning(&self, lock: usize, ticket: u16) {
         let _ = (lock, ticket);
+    }
+
+    /// Somebody else has the lock: this CPU waits for it without a ticket that the
+    /// watcher could compare with the head. Instead of [`Watch::spinning`]; who
+    /// queues has joined the queue.
+    fn queued(&self, lock: usize) {
+        let _ = lock;
     }
 
     /// After how many looks at the head a waiter is [`Watch::spun_out`]; zero:
@@ -34,24 +42,27 @@ pub trait Watch {
         0
     }
 
-    /// The waiter for `ticket` has looked [`Watch::spin_looks`] times since it
+    /// The waiter, for `ticket` if it has one, has looked [`Watch::spin_looks`] times since it
     /// began to spin, was last spun out or last halted.
-    fn spun_out(&self, ticket: u16) {
+    fn spun_out(&self, ticket: Option<u16>) {
         let _ = ticket;
     }
 
     /// The waiter for `ticket` is about to halt.
-    fn halting(&self, ticket: u16) {
+    fn halting(&self, ticket: Option<u16>) {
         let _ = ticket;
     }
 
     /// The waiter for `ticket` has just come back from its halt, and spins.
-    fn resumed(&self, ticket: u16) {
+    fn resumed(&self, ticket: Option<u16>) {
         let _ = ticket;
     }
 
+    /// A lock that was to be taken only if it is free was not.
+    fn gave_up(&self) {}
+
     /// This CPU holds the lock.
-    fn taken(&self, lock: usize, ticket: u16) {
+    fn taken(&self, lock: usize, ticket: Option<u16>) {
         let _ = (lock, ticket);
     }
 
@@ -99,7 +110,7 @@ impl Looks {
     /// last look of a count, so that a waiter that halts at that very moment
     /// gives its CPU away once and not twice.
     #[inline]
-    pub(crate) fn count<W: Watch>(&mut self, watch: &W, ticket: u16) {
+    pub(crate) fn count<W: Watch>(&mut self, watch: &W, ticket: Option<u16>) {
         if self.most == 0 {
             return;
         }

@@ -51,6 +51,9 @@ impl Pv for Threads {
 struct Open;
 
 impl RawLock for Open {
+    const FIFO: bool = false;
+    const CPUS: u32 = u32::MAX;
+
     fn lock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Taken {
         Taken::default()
     }
@@ -60,6 +63,14 @@ impl RawLock for Open {
     }
 
     fn wait_until_released<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) {}
+
+    fn try_lock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Option<Taken> {
+        Some(Taken::default())
+    }
+
+    fn is_contended(&self) -> bool {
+        false
+    }
 }
 
 /// What a CPU is at, as its watcher was told.
@@ -67,8 +78,8 @@ impl RawLock for Open {
 enum At {
     Nothing,
     Entering,
-    Spinning(u16),
-    Halted(u16),
+    Spinning(Option<u16>),
+    Halted(Option<u16>),
     Holding,
     JustReleased,
 }
@@ -89,26 +100,26 @@ impl Watch for Grammar {
     }
 
     fn spinning(&self, _lock: usize, ticket: u16) {
-        self.step(&[At::Entering], At::Spinning(ticket));
+        self.step(&[At::Entering], At::Spinning(Some(ticket)));
     }
 
     fn spin_looks(&self) -> u32 {
         7
     }
 
-    fn spun_out(&self, ticket: u16) {
+    fn spun_out(&self, ticket: Option<u16>) {
         self.step(&[At::Spinning(ticket)], At::Spinning(ticket));
     }
 
-    fn halting(&self, ticket: u16) {
+    fn halting(&self, ticket: Option<u16>) {
         self.step(&[At::Spinning(ticket)], At::Halted(ticket));
     }
 
-    fn resumed(&self, ticket: u16) {
+    fn resumed(&self, ticket: Option<u16>) {
         self.step(&[At::Halted(ticket)], At::Spinning(ticket));
     }
 
-    fn taken(&self, _lock: usize, ticket: u16) {
+    fn taken(&self, _lock: usize, ticket: Option<u16>) {
         self.step(&[At::Entering, At::Spinning(ticket)], At::Holding);
     }
 

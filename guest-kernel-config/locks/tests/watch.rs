@@ -107,6 +107,10 @@ impl<L: RawLock + Default> Stage<L> {
     }
 }
 
+fn told(ticket: Option<u16>) -> u16 {
+    ticket.expect("large tickets are told")
+}
+
 fn next(count: &Cell<u32>) -> u32 {
     count.set(count.get() + 1);
     count.get()
@@ -153,21 +157,21 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
         self.stage.spin_looks
     }
 
-    fn spun_out(&self, ticket: u16) {
-        self.note(SpunOut(ticket));
+    fn spun_out(&self, ticket: Option<u16>) {
+        self.note(SpunOut(told(ticket)));
     }
 
-    fn halting(&self, ticket: u16) {
-        self.note(Halting(ticket));
+    fn halting(&self, ticket: Option<u16>) {
+        self.note(Halting(told(ticket)));
     }
 
-    fn resumed(&self, ticket: u16) {
-        self.note(Resumed(ticket));
+    fn resumed(&self, ticket: Option<u16>) {
+        self.note(Resumed(told(ticket)));
     }
 
-    fn taken(&self, lock: usize, ticket: u16) {
+    fn taken(&self, lock: usize, ticket: Option<u16>) {
         self.is_ours(lock);
-        self.note(Step::Taken(ticket));
+        self.note(Step::Taken(told(ticket)));
     }
 
     fn released(&self) {
@@ -201,7 +205,7 @@ const TAKES: [(usize, Step); 1] = [(1, Step::Taken(2))];
 fn alone<L: RawLock + Default>() {
     let stage = Stage::<L>::new(0, 1);
     for ticket in [0, 2] {
-        assert_eq!(stage.lock(5), Taken { ticket, ..Taken::default() });
+        assert_eq!(stage.lock(5), Taken { ticket: Some(ticket), ..Taken::default() });
         stage.unlock(5);
         let steps = [(5, Entering), (5, Step::Taken(ticket)), (5, Released)];
         assert_eq!(stage.steps.take(), steps);

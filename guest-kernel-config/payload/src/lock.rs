@@ -124,7 +124,7 @@ fn contend<L: RawLock, W: Report + Copy>(vcpu: &Vcpu, lock: &L, watch: W) {
     while !vcpu.stopped() {
         let taken = lock.lock(&cpu);
         cpu.watch.critical();
-        let in_turn = SECTION.follows(taken.ticket);
+        let in_turn = SECTION.follows::<L>(&taken);
         let alone = SECTION.run(cpu.id, critical);
         let released = lock.unlock(&cpu);
 

@@ -46,6 +46,10 @@ pub struct Telemetry {
     spun_out: u16,
 }
 
+/// Marks the address of a lock without a head that the VMM could read: it reads none at odd
+/// addresses, and takes the lock for held until it is told otherwise.
+const NO_HEAD: u64 = 1;
+
 /// What is stored above is stored before what is stored below.
 #[inline]
 fn in_order() {
@@ -109,32 +113,46 @@ impl Watch for Telemetry {
     }
 
     #[inline]
+    fn queued(&self, lock: usize) {
+        self.line.wait_lock.store(lock as u64 | NO_HEAD, Relaxed);
+        self.line.wait_since.store(tsc(), Relaxed);
+        in_order();
+        self.wait(Wait::Spinning, 0);
+    }
+
+    #[inline]
     fn spin_looks(&self) -> u32 {
         self.line.spin_looks.load(Relaxed)
     }
 
     #[cold]
-    fn spun_out(&self, ticket: u16) {
-        port::out32(self.spun_out, ticket.into());
+    fn spun_out(&self, ticket: Option<u16>) {
+        port::out32(self.spun_out, ticket.unwrap_or(0).into());
     }
 
     #[inline]
-    fn halting(&self, ticket: u16) {
-        self.wait(Wait::Halted, ticket);
+    fn halting(&self, ticket: Option<u16>) {
+        self.wait(Wait::Halted, ticket.unwrap_or(0));
     }
 
     #[inline]
-    fn resumed(&self, ticket: u16) {
+    fn resumed(&self, ticket: Option<u16>) {
         self.line.resumed_at.store(tsc(), Relaxed);
         in_order();
-        self.wait(Wait::Spinning, ticket);
+        self.wait(Wait::Spinning, ticket.unwrap_or(0));
     }
 
     #[inline]
-    fn taken(&self, lock: usize, ticket: u16) {
+    fn gave_up(&self) {
+        self.wait(Wait::Nothing, 0);
+    }
+
+    #[inline]
+    fn taken(&self, lock: usize, ticket: Option<u16>) {
         let line = self.line;
-        line.held_lock[0].store(lock as u64, Relaxed);
-        line.held_ticket[0].store(ticket, Relaxed);
+        let mark = if ticket.is_some() { 0 } else { NO_HEAD };
+        line.held_lock[0].store(lock as u64 | mark, Relaxed);
+        line.held_ticket[0].store(ticket.unwrap_or(0), Relaxed);
         in_order();
         line.held.store(1, Relaxed);
         in_order();

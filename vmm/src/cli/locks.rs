@@ -28,9 +28,14 @@ fn list() -> String {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "{}", system.family().name());
         }
-        let _ = writeln!(text, "  {system:<16} {}", system.about());
+        let _ = writeln!(text, "  {system:<22} {}", system.about());
+        let order = if system.is_fifo() { "first in, first out" } else { "in any order" };
         let (seed, needs) = (system.seed().name(), system.needs().name());
-        let _ = writeln!(text, "  {:<16} from {seed}; needs {needs}", "");
+        let most = match system.most_cpus() {
+            u32::MAX => "any number of".to_owned(),
+            most => format!("up to {most}"),
+        };
+        let _ = writeln!(text, "  {:<22} {order}; {most} CPUs; needs {needs}; {seed}", "");
     }
     text
 }

@@ -16,10 +16,10 @@ pub struct Mutant {
     pub edits: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const LOOM: &str = "loom";
-const SHUTTLE: &str = "shuttle";
+pub const LOOM: &str = "loom";
+pub const SHUTTLE: &str = "shuttle";
 
-/// All of them.
+/// Those of the PV ticketlock with large tickets.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "release without barrier",
@@ -227,11 +227,7 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "row 15: tickets wrap",
-        edits: &[(
-            "pv",
-            "let next = ticket.wrapping_add(INC);",
-            "let next = ticket.saturating_add(INC);",
-        )],
+        edits: &[("pv", "let next = C::after(ticket);", "let next = ticket.saturating_add(2);")],
     },
     Mutant {
         name: "head taken without acquire",
@@ -311,7 +307,7 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3",
-        edits: &[("pv", "if P::ENABLED && waits.were_nested {", "if false {")],
+        edits: &[("halt", "if P::ENABLED && self.were_nested {", "if false {")],
     },
     Mutant {
         name: "such a kick after every halt",
@@ -546,8 +542,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "fuse: paid before a long section",
         edits: &[(
             "pv",
-            "        settle(cpu);\n        if P::ENABLED && waits.were_nested {",
-            "        if P::ENABLED && waits.were_nested {",
+            "        settle(cpu);\n        waits.give_back(cpu);",
+            "        waits.give_back(cpu);",
         )],
     },
     Mutant {

@@ -1,9 +1,5 @@
 //! From a source of the product to one that an engine can run.
 
-/// A lock that begins just before its tickets wrap, which the product has for its tests only.
-pub const STARTING_AT: &str = "impl PvTicketLock { pub fn starting_at(ticket: u16) -> Self { \
-                               Self(TicketWord::starting_at(ticket)) } }";
-
 /// The module of `variant` for `engine`.
 pub fn module_name(engine: &str, variant: &str) -> String {
     format!("{engine}_{}", variant.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
@@ -17,15 +13,16 @@ pub fn capital(engine: &str) -> String {
 
 /// `text` as part of the module `path`, with that module's atomics.
 pub fn for_engine(text: &str, path: &str) -> String {
-    without_tests(text)
+    let text = without_tests(text)
+        // Where locks begin just before their tickets wrap.
+        .replace("#[cfg(test)]", "")
         // The engines' atomics register themselves when they are made.
-        .replace("const fn ", "fn ")
-        .replace(
-            "[const { AtomicU64::new(0) }; WORDS]",
-            "core::array::from_fn(|_| AtomicU64::new(0))",
-        )
-        .replace("[const { Waiter::new() }; MAX_CPUS]", "core::array::from_fn(|_| Waiter::new())")
+        .replace("const fn ", "fn ");
+    arrays_at_run_time(&text)
         .replace("const ROTATE: u32 = 4096;", "const ROTATE: u32 = 2;")
+        .replace("const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;")
+        // Each is a few atomics more for every execution.
+        .replace("const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;")
         // A few CPUs never make a long queue: here every kick may be owed, whatever the queue.
         .replace("cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse")
         .replace("core::sync::atomic", "crate::sync")
@@ -38,13 +35,28 @@ pub fn root(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
         .filter(|line| !(line.starts_with("mod ") && line.ends_with(';')))
+        .filter(|line| !line.starts_with("pub use systems::"))
         .map(|line| format!("{line}\n"))
         .collect()
 }
 
-/// The ticket word with the constructor that its tests use.
-pub fn any_first_ticket(text: &str) -> String {
-    text.replace("#[cfg(test)]\n    pub(crate) fn starting_at", "pub(crate) fn starting_at")
+/// Modules that are not checked: `sync` is the engine's, and the list of systems does nothing.
+const LEFT_OUT: [&str; 2] = ["sync", "systems"];
+
+/// The modules that a root has, but for those that are left out.
+pub fn modules(root: &str) -> impl Iterator<Item = &str> {
+    root.lines()
+        .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
+        .filter(|name| !LEFT_OUT.contains(name))
+}
+
+/// `[const { VALUE }; COUNT]`, made when the array is.
+fn arrays_at_run_time(text: &str) -> String {
+    let (open, close) = ("[const { ", " }; ");
+    let Some((before, rest)) = text.split_once(open) else { return text.to_owned() };
+    let (value, rest) = rest.split_once(close).expect("an array of constants ends");
+    let (_count, rest) = rest.split_once(']').expect("an array of constants ends");
+    format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(rest))
 }
 
 /// Tests are the last thing in every source.

@@ -73,6 +73,7 @@ macro_rules! atomics {
 
             pub use crate::engine::MAX_CPUS;
 
+            atomic!(AtomicU8, u8, from::AtomicU8);
             atomic!(AtomicU16, u16, from::AtomicU16);
             atomic!(AtomicU32, u32, from::AtomicU32);
             atomic!(AtomicU64, u64, from::AtomicU64);

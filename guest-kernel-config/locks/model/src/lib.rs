@@ -1,4 +1,4 @@
-//! The wake latch and the PV ticketlock together, under model checkers.
+//! The wake latch and the spinlocks together, under model checkers.
 //!
 //! Two engines run the product's own sources (`build.rs`): loom tries every schedule of a small
 //! machine within a bound, and every value that a load may see; shuttle tries many schedules of
@@ -11,9 +11,11 @@ mod engine;
 mod memory;
 mod scenario;
 mod scenarios;
+mod spin_scenarios;
 
 pub use scenario::{At, Handoff, Irq, Op, Program, Scenario};
 use scenarios::{FOR_LOOM, FOR_SHUTTLE};
+use spin_scenarios::{ANY_FOR_LOOM, ANY_FOR_SHUTTLE};
 
 /// The product's lock, or a mutant of it.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +26,41 @@ pub struct Variant {
     pub rule: &'static str,
     /// Why it passes every check, if it does.
     pub harmless: Option<&'static str>,
-    /// One execution of a scenario under each engine that is to run it.
-    pub executions: &'static [(Engine, Execution)],
+    /// What is to run it.
+    pub executions: &'static [Execution],
+}
+
+/// A lock of a variant under an engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Execution {
+    /// Who chooses the schedules.
+    pub engine: Engine,
+    /// The lock's type.
+    pub lock: &'static str,
+    /// Is it the lock that has cheaper handoffs, and checks of them?
+    pub has_handoffs: bool,
+    /// Runs a scenario once, inside the engine.
+    pub run: Run,
+}
+
+impl Execution {
+    /// What is to be run.
+    pub fn scenarios(&self) -> &'static [Scenario] {
+        match (self.engine, self.has_handoffs) {
+            (Engine::Loom, true) => FOR_LOOM,
+            (Engine::Loom, false) => ANY_FOR_LOOM,
+            (Engine::Shuttle, true) => FOR_SHUTTLE,
+            (Engine::Shuttle, false) => ANY_FOR_SHUTTLE,
+        }
+    }
+
+    /// Runs `scenario` in as many ways as it says; panics when one goes wrong.
+    pub fn check(&self, scenario: &'static Scenario) {
+        match self.engine {
+            Engine::Loom => engine::loom::check(self.run, scenario, scenario.effort),
+            Engine::Shuttle => engine::shuttle::check(self.run, scenario, scenario.effort),
+        }
+    }
 }
 
 /// Who chooses the schedules.
@@ -37,25 +72,7 @@ pub enum Engine {
     Shuttle,
 }
 
-impl Engine {
-    /// What it is to run.
-    pub fn scenarios(self) -> &'static [Scenario] {
-        match self {
-            Self::Loom => FOR_LOOM,
-            Self::Shuttle => FOR_SHUTTLE,
-        }
-    }
-
-    /// Runs `scenario` in as many ways as it says; panics when one goes wrong.
-    pub fn check(self, run: Execution, scenario: &'static Scenario) {
-        match self {
-            Self::Loom => engine::loom::check(run, scenario, scenario.effort),
-            Self::Shuttle => engine::shuttle::check(run, scenario, scenario.effort),
-        }
-    }
-}
-
 /// Runs a scenario once, inside an engine; panics when something is wrong.
-pub type Execution = fn(&'static Scenario);
+pub type Run = fn(&'static Scenario);
 
 include!(concat!(env!("OUT_DIR"), "/variants.rs"));

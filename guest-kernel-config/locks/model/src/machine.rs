@@ -13,16 +13,20 @@ use std::sync::{
 use crate::engine::{self, Condvar, Mutex};
 use crate::latch::{Kick, Park, WakeLatch};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::{
-    Cpu, Handoff, Place, Pv, PvTicketLock, RawLock, WaitTable, Watch, settle,
-};
+use crate::{Cpu, Handoff, Place, Pv, RawLock, Taken, WaitTable, Watch, settle};
 use in_the_model::{At, Irq, Op, Program, Scenario, memory};
 
-/// Runs `scenario` once.
-pub fn run(scenario: &'static Scenario) {
+/// A lock that can be checked.
+pub trait Checked: RawLock + Send + Sync + 'static {
+    /// A free lock; if it has tickets, `first` is the next.
+    fn begin(first: u16) -> Self;
+}
+
+/// Runs `scenario` once, with locks of the kind `L`.
+pub fn run<L: Checked>(scenario: &'static Scenario) {
     memory::reset();
     engine::disarm();
-    let machine = Arc::new(Machine::new(scenario));
+    let machine = Arc::new(Machine::<L>::new(scenario));
     // CPU 0 is the thread that is there already.
     let others: Vec<_> = (1..scenario.cpus.len())
         .map(|id| {
@@ -38,8 +42,8 @@ pub fn run(scenario: &'static Scenario) {
 }
 
 /// A lock and what shows that it works.
-struct Guarded {
-    lock: PvTicketLock,
+struct Guarded<L> {
+    lock: L,
     /// Written without atomicity by whoever holds the lock.
     count: AtomicU32,
     /// Zero, or one more than the CPU inside. Not of the engine: no step of the machine.
@@ -58,9 +62,9 @@ struct Slot {
     wake: Condvar,
 }
 
-struct Machine {
+struct Machine<L> {
     scenario: &'static Scenario,
-    locks: Vec<Guarded>,
+    locks: Vec<Guarded<L>>,
     waiters: WaitTable,
     slots: Vec<Slot>,
     /// What has been said, and the CPUs that have answered an interrupt: a bit each.
@@ -68,7 +72,7 @@ struct Machine {
     heard: Condvar,
 }
 
-impl Machine {
+impl<L: Checked> Machine<L> {
     fn new(scenario: &'static Scenario) -> Self {
         let ops = scenario.cpus.iter().flat_map(|program| program.ops);
         let uses = ops.filter(|op| matches!(op, Op::Take(0) | Op::Unlock(0))).count();
@@ -80,10 +84,10 @@ impl Machine {
             Slot { latch, interrupt: Mutex::new(false), wake: Condvar::new() }
         };
         let guarded = |first: &u16| Guarded {
-            lock: PvTicketLock::starting_at(*first),
+            lock: L::begin(*first),
             count: AtomicU32::new(0),
             owner: Plain::new(0),
-            next_ticket: Plain::new((*first).into()),
+            next_ticket: Plain::new((*first & L::TICKETS).into()),
             taken: Plain::new(0),
             left: Plain::new(uses),
         };
@@ -148,8 +152,8 @@ impl Machine {
 }
 
 /// A vCPU as its guest sees it.
-struct Vcpu {
-    machine: Arc<Machine>,
+struct Vcpu<L> {
+    machine: Arc<Machine<L>>,
     id: usize,
     program: &'static Program,
     /// Interrupts that have not come yet.
@@ -158,8 +162,8 @@ struct Vcpu {
     answered: Cell<bool>,
 }
 
-impl Vcpu {
-    fn run(machine: Arc<Machine>, id: usize) {
+impl<L: Checked> Vcpu<L> {
+    fn run(machine: Arc<Machine<L>>, id: usize) {
         let program = &machine.scenario.cpus[id];
         let irqs = RefCell::new(program.irqs.to_vec());
         let (in_handler, answered) = (Cell::new(false), Cell::new(false));
@@ -186,6 +190,8 @@ impl Vcpu {
             }
             Op::Lock(lock) => self.lock(lock),
             Op::Unlock(lock) => self.unlock(lock),
+            Op::Try(lock) => self.try_lock(lock),
+            Op::Wait(lock) => self.wait_until_released(lock),
             Op::Kick(cpu) => self.unlock_kick(cpu),
             Op::Ipi(cpu) => {
                 machine.interrupt(cpu);
@@ -221,7 +227,24 @@ impl Vcpu {
 
     fn lock(&self, lock: usize) {
         let guarded = &self.machine.locks[lock];
-        guarded.lock.lock(&self.cpu());
+        let taken = guarded.lock.lock(&self.cpu());
+        self.work(guarded, &taken);
+    }
+
+    /// Takes the lock if it is free, and gives it back.
+    fn try_lock(&self, lock: usize) {
+        let guarded = &self.machine.locks[lock];
+        let Some(taken) = guarded.lock.try_lock(&self.cpu()) else { return };
+        self.work(guarded, &taken);
+        self.unlock(lock);
+    }
+
+    fn work(&self, guarded: &Guarded<L>, taken: &Taken) {
+        if let Some(ticket) = taken.ticket {
+            let next = usize::from(ticket.wrapping_add(2) & L::TICKETS);
+            let expected = guarded.next_ticket.swap(next, SeqCst);
+            assert_eq!(expected, usize::from(ticket & L::TICKETS), "not first in, first out");
+        }
         let before = guarded.owner.swap(self.id + 1, SeqCst);
         assert_eq!(before, 0, "two CPUs hold the lock");
         let count = guarded.count.load(Relaxed);
@@ -239,6 +262,16 @@ impl Vcpu {
         if lock == 0 && is_last && self.machine.scenario.frees {
             memory::free(&guarded.lock);
         }
+    }
+
+    /// Waits until whoever holds the lock has released it, which a holder counts beforehand.
+    fn wait_until_released(&self, lock: usize) {
+        let guarded = &self.machine.locks[lock];
+        let holder = guarded.owner.load(SeqCst);
+        let before = guarded.left.load(SeqCst);
+        guarded.lock.wait_until_released(&self.cpu());
+        let is_over = holder == 0 || guarded.left.load(SeqCst) != before;
+        assert!(is_over, "two CPUs hold the lock, as far as one can tell that waits for its release");
     }
 
     /// The handler of an interrupt that came into whatever this CPU is at.
@@ -278,7 +311,7 @@ impl Vcpu {
     }
 }
 
-impl Pv for Vcpu {
+impl<L: Checked> Pv for Vcpu<L> {
     fn spin_hint(&self) {
         self.answer();
         engine::pause();
@@ -303,15 +336,7 @@ impl Pv for Vcpu {
     }
 }
 
-impl Watch for &Vcpu {
-    fn taken(&self, lock: usize, ticket: u16) {
-        let is_it = |guarded: &&Guarded| std::ptr::from_ref(&guarded.lock).addr() == lock;
-        let guarded = self.machine.locks.iter().find(is_it).expect("a lock of this machine");
-        let next = usize::from(ticket.wrapping_add(2));
-        let expected = guarded.next_ticket.swap(next, SeqCst);
-        assert_eq!(expected, usize::from(ticket), "not first in, first out");
-    }
-
+impl<L: Checked> Watch for &Vcpu<L> {
     fn reached(&self, place: Place) {
         let at = match place {
             Place::BeforeFlag => At::BeforeFlag,

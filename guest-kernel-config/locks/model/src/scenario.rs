@@ -22,6 +22,10 @@ pub enum Op {
     Lock(usize),
     /// Releases a lock.
     Unlock(usize),
+    /// Takes a lock if it is free, and gives it back.
+    Try(usize),
+    /// Waits until a lock was released.
+    Wait(usize),
     /// Kicks a CPU for no reason.
     Kick(usize),
     /// Sends a CPU an interrupt and waits for the answer.

@@ -15,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pvticket_lock_model::{Engine, Execution, Scenario, VARIANTS, Variant};
+use pvticket_lock_model::{Execution, Scenario, VARIANTS, Variant};
 
 /// Checks run side by side.
 const WORKERS: usize = 2;
 
 /// A check, and what it says is wrong, if anything.
 struct Finding {
-    engine: Engine,
+    execution: Execution,
     check: &'static str,
     wrong: Option<String>,
     took: Duration,
@@ -48,9 +48,9 @@ fn main() -> ExitCode {
 /// All checks of the product; of a mutant, up to the first that catches it, or `each`.
 fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (engine, execution) in variant.executions {
-        for scenario in engine.scenarios() {
-            findings.push(run(*engine, *execution, scenario));
+    for execution in variant.executions {
+        for scenario in execution.scenarios() {
+            findings.push(run(*execution, scenario));
             let is_caught = findings.last().is_some_and(|finding| finding.wrong.is_some());
             if is_caught && !is_plain(variant) && !each {
                 return findings;
@@ -60,11 +60,11 @@ fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     findings
 }
 
-fn run(engine: Engine, execution: Execution, scenario: &'static Scenario) -> Finding {
+fn run(execution: Execution, scenario: &'static Scenario) -> Finding {
     let began = Instant::now();
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| engine.check(execution, scenario)));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| execution.check(scenario)));
     let wrong = outcome.err().map(|panic| what(&*panic));
-    Finding { engine, check: scenario.name, wrong, took: began.elapsed() }
+    Finding { execution, check: scenario.name, wrong, took: began.elapsed() }
 }
 
 /// The row of `variant`. False: it fails where it should pass, or the other way round.
@@ -94,9 +94,9 @@ fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
 }
 
 fn describe(finding: &Finding) -> String {
-    let Finding { engine, check, wrong, took } = finding;
+    let Finding { execution: Execution { engine, lock, .. }, check, wrong, took } = finding;
     let wrong = wrong.as_deref().unwrap_or("nothing");
-    format!("{engine:?}, {check}: {wrong} ({:.2} s)", took.as_secs_f32())
+    format!("{engine:?}, {lock}, {check}: {wrong} ({:.2} s)", took.as_secs_f32())
 }
 
 fn is_plain(variant: &Variant) -> bool {
@@ -111,7 +111,7 @@ fn what(panic: &(dyn Any + Send)) -> String {
         ("already holds", "the model is wrong"),
         ("deadlock", "a lost wakeup"),
         ("exceeded m", "no end"),
-        ("two CPUs hold", "two holders"),
+        ("two cpus hold", "two holders"),
         ("not first in", "not in order"),
         ("is lost", "a lost increment"),
         ("freed memory", "freed memory touched"),

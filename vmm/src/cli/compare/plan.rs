@@ -16,6 +16,7 @@ use crate::{
         Cell, Contender, GuestWorkload, LinuxCell, PayloadCell, Plan,
         plan::{self, PlanError},
     },
+    units::VcpuCount,
     vm::PvBackend,
 };
 
@@ -130,6 +131,7 @@ impl Resolved {
         let schedule = &self.args.schedule;
         let slots = schedule.slots(&cpus)?;
         let levels = plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?;
+        levels.iter().try_for_each(|vcpus| self.check_counts(*vcpus))?;
         let all = levels.iter().map(|vcpus| vcpus.get() * schedule.vms);
         let recording = schedule.recording(slots, all)?;
         Ok(Plan {
@@ -155,6 +157,18 @@ impl Resolved {
 }
 
 impl Resolved {
+    /// Can the locks count so many CPUs?
+    fn check_counts(&self, vcpus: VcpuCount) -> Result<(), Usage> {
+        let systems = systems::all_of(&self.args.locks);
+        match systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
+            None => Ok(()),
+            Some(system) => Err(Usage(format!(
+                "--vcpus {vcpus}: {system} can count {} CPUs; leave it out or use fewer",
+                system.most_cpus()
+            ))),
+        }
+    }
+
     fn contenders(&self) -> Vec<Contender> {
         let policies = self.args.schedule.policies();
         let (backends, handoffs) = (&self.backends, &self.args.handoff);

@@ -7,7 +7,7 @@ pub use loom::sync::{Condvar, Mutex};
 pub use loom::thread::spawn;
 
 use self::atomics::Ordering;
-use crate::{Execution, Scenario};
+use crate::{Run, Scenario};
 
 atomics!(::loom::sync::atomic);
 
@@ -18,7 +18,7 @@ const BRANCHES: usize = 5_000;
 const EXECUTIONS: usize = 100_000;
 
 /// All executions of `scenario` with `preemptions` at most, or the first [`EXECUTIONS`].
-pub fn check(run: Execution, scenario: &'static Scenario, preemptions: usize) {
+pub fn check(run: Run, scenario: &'static Scenario, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = BRANCHES;

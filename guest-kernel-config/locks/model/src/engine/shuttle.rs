@@ -12,7 +12,7 @@ use shuttle::{
 
 use self::atomics::Ordering;
 use super::MAX_CPUS;
-use crate::{Execution, Scenario};
+use crate::{Run, Scenario};
 
 atomics!(::shuttle::sync::atomic);
 
@@ -26,7 +26,7 @@ const DEPTH: usize = 4;
 const SEED: u64 = 2012;
 
 /// `times` executions of `scenario` at random, and as many by PCT.
-pub fn check(run: Execution, scenario: &'static Scenario, times: usize) {
+pub fn check(run: Run, scenario: &'static Scenario, times: usize) {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.max_steps = MaxSteps::FailAfter(STEPS);

@@ -1,0 +1,86 @@
+//! The checks of locks that only lock: small ones, for there are many locks.
+
+use crate::scenario::{At, Irq, ONCE, Op, Program, Scenario};
+
+use Op::{Kick, Lock, Take, Try, Unlock, Wait};
+
+/// A ticket just before the wrap, of large and of small ones.
+const LAST: u16 = 0xfffe;
+
+const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
+const THRICE: Program = Program { ops: &[Take(0), Take(0), Take(0)], ..ONCE };
+const TRIES: Program = Program { ops: &[Try(0), Take(0), Try(0)], ..ONCE };
+
+const fn spinning(spin: u32, program: Program) -> Program {
+    Program { spin, ..program }
+}
+
+/// Takes lock 0, with an interrupt that takes lock 1 at some time.
+const fn interrupted(at: At, program: Program) -> Program {
+    let irqs = match at {
+        At::BeforeFlag => &[Irq { at: At::BeforeFlag, lock: 1 }],
+        At::FlagToHalt => &[Irq { at: At::FlagToHalt, lock: 1 }],
+        At::ReleaseToKick => &[Irq { at: At::ReleaseToKick, lock: 1 }],
+        At::Step(_) => &[Irq { at: At::Step(40), lock: 1 }],
+    };
+    Program { irqs, ..program }
+}
+
+/// Holds both locks, and gives back lock 0 first: who waits for it with an interrupt in lock 1
+/// is to be woken from both.
+const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
+
+const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
+    Scenario { name, cpus, locks: &[LAST, LAST], frees: true, effort }
+}
+
+/// Whoever only looks at a lock may do so when its last user has freed it.
+const fn kept(scenario: Scenario) -> Scenario {
+    Scenario { frees: false, ..scenario }
+}
+
+/// For loom.
+pub const ANY_FOR_LOOM: &[Scenario] = &[
+    machine("two", &[TWICE, ONCE], 2),
+    machine("three", &[ONCE, ONCE, ONCE], 1),
+    kept(machine("one tries", &[TRIES, ONCE], 2)),
+    kept(machine("one waits for a release", &[TWICE, Program { ops: &[Wait(0)], ..ONCE }], 2)),
+    machine("interrupt before halt", &[HOLDER, interrupted(At::FlagToHalt, ONCE)], 2),
+];
+
+const TIMES: usize = 200;
+
+/// For shuttle.
+pub const ANY_FOR_SHUTTLE: &[Scenario] = &[
+    machine("three", &[TWICE, TWICE, spinning(1, TWICE)], 2 * TIMES),
+    machine("four", &[THRICE, THRICE, spinning(1, THRICE), spinning(3, THRICE)], TIMES),
+    kept(machine("two try", &[TRIES, TRIES, THRICE], TIMES)),
+    kept(machine(
+        "one waits for releases",
+        &[THRICE, THRICE, Program { ops: &[Wait(0), Wait(0)], ..ONCE }],
+        TIMES,
+    )),
+    machine(
+        "spurious kicks",
+        &[TWICE, TWICE, Program { ops: &[Kick(0), Kick(1), Kick(0), Kick(1)], ..ONCE }],
+        TIMES,
+    ),
+    machine(
+        "interrupts while waiting",
+        &[
+            Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1), Take(1)], ..ONCE },
+            interrupted(At::BeforeFlag, ONCE),
+            interrupted(At::FlagToHalt, ONCE),
+        ],
+        TIMES,
+    ),
+    machine(
+        "an interrupt at any step",
+        &[
+            interrupted(At::Step(0), TWICE),
+            interrupted(At::ReleaseToKick, TWICE),
+            Program { ops: &[Take(1), Take(1)], ..ONCE },
+        ],
+        2 * TIMES,
+    ),
+];

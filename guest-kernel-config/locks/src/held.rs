@@ -1,0 +1,230 @@
+//! A word that says whether a lock is held, for locks that are not held by a ticket.
+//!
+//! It counts releases too, so that who waits for a release without wanting the lock sees one even
+//! if somebody else takes the lock at once; and it changes from held to released in one step, for
+//! afterwards the lock may be freed memory.
+
+use crate::sync::{AtomicU16, Ordering};
+
+/// Somebody holds the lock.
+const HELD: u16 = 1;
+/// Somebody halts until it is released, or is about to.
+const AWAITED: u16 = 2;
+/// The lock is for a certain waiter: others may not take it.
+const RESERVED: u16 = 4;
+/// One release. The count of them is in the bits from here on, and wraps.
+const RELEASE: u16 = 8;
+
+/// [`HELD`], the flags and the count.
+#[derive(Debug, Default)]
+pub(crate) struct Held(AtomicU16);
+
+impl Held {
+    /// Not held.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU16::new(0))
+    }
+
+    /// Does somebody hold it? Relaxed: a hint.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & HELD != 0
+    }
+
+    /// Takes it if it is free; `true`: the caller holds the lock, whoever it was reserved for.
+    ///
+    /// Acquire is enough: what excludes is that there is one order of changes to one word, and the
+    /// release that this reads from is a release.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        self.take_without(HELD)
+    }
+
+    /// As [`Held::take`], unless the lock is reserved.
+    #[inline]
+    pub(crate) fn take_unreserved(&self) -> bool {
+        self.take_without(HELD | RESERVED)
+    }
+
+    /// Looks first: a word that is held is not written, and stays in the caches of all that look.
+    #[inline]
+    fn take_without(&self, obstacles: u16) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        while seen & obstacles == 0 {
+            let taken =
+                self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);
+            match taken {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the lock, or else asks its holder to kick at the release: in one step, so there is no
+    /// release that neither sees the flag nor is seen. `true`: the caller holds the lock, and the
+    /// flag is set either way.
+    ///
+    /// It releases the caller's record to the holder, who reads the flag when it releases.
+    pub(crate) fn take_or_await(&self) -> bool {
+        self.0.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0
+    }
+
+    /// The holder asks itself to kick at its release. Relaxed, for it is itself that reads it.
+    pub(crate) fn await_own(&self) {
+        self.0.fetch_or(AWAITED, Ordering::Relaxed);
+    }
+
+    /// Asks the holder to kick at its release and gives up a reservation. `false`: nobody holds
+    /// it. Release and acquire as [`Held::take_or_await`].
+    pub(crate) fn await_unreserved(&self) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = (seen | AWAITED) & !RESERVED;
+            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return seen & HELD != 0,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Asks the holder to kick at its release. `false`: nobody holds it.
+    pub(crate) fn await_release(&self) -> bool {
+        self.0.fetch_or(AWAITED, Ordering::AcqRel) & HELD != 0
+    }
+
+    /// Reserves the lock for the caller: none but [`Held::take`] gets it. Relaxed: it passes
+    /// nothing on, and is the one word's order again.
+    pub(crate) fn reserve(&self) {
+        self.0.fetch_or(RESERVED, Ordering::Relaxed);
+    }
+
+    /// The holder takes back what it or others have asked for. Relaxed: nobody acts on it before
+    /// the release.
+    pub(crate) fn clear_flags(&self) {
+        self.0.fetch_and(!(AWAITED | RESERVED), Ordering::Relaxed);
+    }
+
+    /// Releases by a plain store, if nobody ever sets a flag: then nobody but the holder writes
+    /// the word. From here on the lock may be freed memory.
+    #[inline]
+    pub(crate) fn release_plain(&self) {
+        let next = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !(RELEASE - 1);
+        self.0.store(next, Ordering::Release);
+    }
+
+    /// Releases and clears all flags; `true`: somebody awaits it. From here on the lock may be
+    /// freed memory.
+    ///
+    /// Acquire, for the record of whoever set the flag.
+    #[inline]
+    pub(crate) fn release_clearing(&self) -> bool {
+        let next = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !(RELEASE - 1);
+        self.0.swap(next, Ordering::AcqRel) & AWAITED != 0
+    }
+
+    /// Releases and leaves a reservation as it is; `true`: somebody awaits it, which from now on
+    /// is to be asked anew. From here on the lock may be freed memory.
+    ///
+    /// Acquire, for the record of whoever set the flag.
+    #[inline]
+    pub(crate) fn release_reserved(&self) -> bool {
+        let mut seen = self.0.load(Ordering::Relaxed);
+        loop {
+            let next = seen.wrapping_add(RELEASE - HELD) & !AWAITED;
+            match self.0.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return seen & AWAITED != 0,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Waits until the lock was free at some moment: until whoever holds it now has released it.
+    pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
+        let first = self.0.load(Ordering::Acquire);
+        let is_same = |now: u16| now & HELD != 0 && (now ^ first) / RELEASE == 0;
+        while is_same(self.0.load(Ordering::Acquire)) {
+            look_again();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_takes_it_first_has_it() {
+        let held = Held::new();
+        assert!(held.take());
+        assert!(!held.take() && !held.take_unreserved() && !held.take_or_await());
+        assert!(held.release_clearing(), "the last of them asked for it");
+        assert!(held.take_unreserved());
+        assert!(!held.release_clearing(), "and the flag is gone");
+    }
+
+    #[test]
+    fn a_reservation_is_for_one() {
+        let held = Held::new();
+        held.reserve();
+        assert!(!held.take_unreserved());
+        assert!(held.take());
+        assert!(!held.release_reserved());
+        assert!(!held.take_unreserved(), "it is kept over a release");
+        assert!(!held.await_unreserved(), "nobody holds it");
+        assert!(held.take_unreserved());
+        assert!(held.release_reserved(), "awaited all the same");
+        assert!(held.take_unreserved());
+        assert!(!held.release_reserved(), "and no longer");
+    }
+
+    #[test]
+    fn the_holder_clears_flags_and_keeps_the_lock() {
+        let held = Held::new();
+        held.reserve();
+        assert!(held.take());
+        assert!(held.await_release());
+        held.clear_flags();
+        assert!(held.is_held());
+        held.await_own();
+        assert!(held.release_reserved());
+        assert!(!held.is_held());
+    }
+
+    #[test]
+    fn releases_are_counted_over_the_wrap_and_leave_the_word_free() {
+        let held = Held::new();
+        for round in 0..(1 << 14) {
+            assert!(held.take(), "round {round}");
+            match round % 3 {
+                0 => held.release_plain(),
+                1 => assert!(!held.release_clearing()),
+                _ => assert!(!held.release_reserved()),
+            }
+            assert!(!held.is_held());
+        }
+    }
+
+    #[test]
+    fn waiting_for_a_release_ends_though_the_lock_is_never_seen_free() {
+        let held = Held::new();
+        assert!(held.take());
+        // Over the wrap of the count.
+        for _ in 0..(1 << 13) + 5 {
+            let mut looks = 0;
+            held.wait_until_released(|| {
+                looks += 1;
+                held.release_reserved();
+                assert!(held.take());
+                // A flag is no release.
+                held.await_own();
+            });
+            assert_eq!(looks, 1);
+        }
+    }
+
+    #[test]
+    fn a_free_lock_is_not_waited_for() {
+        Held::new().wait_until_released(|| panic!("nobody holds it"));
+    }
+}

@@ -1,0 +1,20 @@
+//! How many CPUs a lock can count.
+
+use core::fmt;
+
+/// More CPUs than a lock can count were to take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyCpus {
+    /// CPUs that were to take it.
+    pub cpus: u32,
+    /// CPUs that it can count ([`RawLock::CPUS`](crate::RawLock::CPUS)).
+    pub most: u32,
+}
+
+impl fmt::Display for TooManyCpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} CPUs are more than the {} that this lock can count", self.cpus, self.most)
+    }
+}
+
+impl core::error::Error for TooManyCpus {}

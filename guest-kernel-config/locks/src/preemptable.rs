@@ -1,0 +1,359 @@
+//! The preemptable ticketlock.
+
+use crate::halt::Waits;
+use crate::held::Held;
+use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::width::Cell;
+use crate::{Cpu, Place, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// Looks after which a waiter no longer waits for one that is before it.
+const PATIENCE: u32 = 128;
+
+/// Tickets say in which order to try, a word beside them who has the lock: so a waiter may jump in
+/// when those before it do not come. After J. Ouyang and J. R. Lange, "Preemptable Ticket
+/// Spinlocks" (VEE 2013).
+///
+/// - The head counts releases. A waiter whose ticket it has reached, or passed, tries at once
+///   whenever the lock is free.
+/// - A waiter so many places behind tries too when the head has not moved for so many times
+///   128 looks: the one behind an absent waiter first.
+/// - Mutual exclusion is the word's alone: it is tested and set, whatever the tickets say.
+///
+/// First in, first out as long as nobody is late, which is no promise. For overcommitted guests; a
+/// waiter that is off its CPU delays each handoff by 128 looks until it comes back.
+/// `PV`: who has looked [`Cpu::spin_threshold`] times halts, and a release kicks the one that has
+/// waited longest; that one tries at once, whatever its place.
+///
+/// It counts [`MAX_CPUS`], by which a waiter knows that it has been passed.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct PreemptableTickets<const PV: bool> {
+    /// Written by the holder alone, before it releases.
+    head: AtomicU16,
+    tail: AtomicU16,
+    held: Held,
+}
+
+/// Waiters spin.
+pub type PreemptableTicketLock = PreemptableTickets<false>;
+
+/// Waiters halt.
+pub type PvPreemptableTicketLock = PreemptableTickets<true>;
+
+/// How a waiter waits.
+struct Waiter {
+    ticket: u16,
+    /// The head when it was last seen to move, and looks since then.
+    head: u16,
+    looks: u32,
+    /// It has left a record: somebody may rely on it to kick on.
+    has_halted: bool,
+}
+
+impl Waiter {
+    /// Notes where the head is now; is it time to try?
+    fn may_try(&mut self, head: u16) -> bool {
+        if head != self.head {
+            (self.head, self.looks) = (head, 0);
+        }
+        self.looks = self.looks.saturating_add(1);
+        let before = AtomicU16::distance(head, self.ticket);
+        // No queue is that long: the head has passed it.
+        let is_passed = usize::from(before) > MAX_CPUS;
+        is_passed || self.looks > PATIENCE * u32::from(before)
+    }
+
+    /// It was kicked to take the lock, so it need not wait for anybody.
+    fn is_called(&mut self, head: u16) {
+        self.head = head;
+        self.looks = u32::MAX;
+    }
+}
+
+impl<const PV: bool> PreemptableTickets<PV> {
+    /// Distance between two tickets, as everywhere.
+    const INC: u16 = crate::ticket::INC;
+
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self::at(0)
+    }
+
+    /// A free lock whose next ticket is `ticket`.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub(crate) const fn starting_at(ticket: u16) -> Self {
+        Self::at(ticket)
+    }
+
+    const fn at(ticket: u16) -> Self {
+        Self { head: AtomicU16::new(ticket), tail: AtomicU16::new(ticket), held: Held::new() }
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
+    /// Relaxed, here and wherever tickets are: they are advice, and pass nothing on.
+    #[inline]
+    fn head(&self) -> u16 {
+        self.head.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn draw(&self) -> u16 {
+        self.tail.fetch_add(Self::INC, Ordering::Relaxed)
+    }
+
+    /// CPUs that hold or want the lock.
+    fn queued(&self) -> u16 {
+        let head = self.head();
+        AtomicU16::distance(head, self.tail.load(Ordering::Relaxed))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
+        settle(cpu);
+        // The watcher is told no ticket: what is served need not be the head.
+        cpu.watch.queued(self.key().address());
+        let mut looks = Looks::new(&cpu.watch);
+        let mut waiter = Waiter { ticket, head: self.head(), looks: 0, has_halted: false };
+        loop {
+            if self.look(cpu, &mut waiter, &mut looks) || self.halt(cpu, &mut waiter, waits) {
+                return;
+            }
+            looks.restart();
+        }
+    }
+
+    /// Looks as often as it may before a halt, once at least; `true`: the caller has the lock.
+    fn look<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        waiter: &mut Waiter,
+        looks: &mut Looks,
+    ) -> bool {
+        let mut left = cpu.spin_threshold;
+        loop {
+            looks.count(&cpu.watch, None);
+            if waiter.may_try(self.head()) && self.try_as(waiter) {
+                return true;
+            }
+            if PV && P::ENABLED {
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+            }
+            cpu.pv.spin_hint();
+        }
+    }
+
+    /// Who has ever left a record may have been kicked for the sake of others that halt: it takes
+    /// the lock with the flag set, so that its release kicks on, or else sets the flag for who has it.
+    fn try_as(&self, waiter: &Waiter) -> bool {
+        if waiter.has_halted {
+            !self.held.is_held() && self.held.take_or_await()
+        } else {
+            self.held.take()
+        }
+    }
+
+    /// Halts once, unless the lock is free; `true`: then the caller has taken it. Out of turn it
+    /// may be, but a halt would be longer.
+    fn halt<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        waiter: &mut Waiter,
+        waits: &mut Waits,
+    ) -> bool {
+        waiter.has_halted = true;
+        let is_held =
+            waits.halt_unless(cpu, self.key(), waiter.ticket, || self.held.take_or_await());
+        waiter.is_called(self.head());
+        !is_held
+    }
+
+    /// Kicks one of those that halt, after a release that saw the flag: who has waited longest.
+    /// `next` is the head. Only a key of the lock is left: it may be freed memory.
+    #[cold]
+    #[inline(never)]
+    fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick();
+        // Below zero are those that were passed.
+        let place = |(_, ticket): &(usize, u16)| ticket.wrapping_sub(next) as i16;
+        let Some((waiter, _)) = cpu.waiters.awaiting(lock).min_by_key(place) else {
+            return Released::default();
+        };
+        cpu.watch.reached(Place::ReleaseToKick);
+        cpu.pv.unlock_kick(waiter);
+        Released { kicks: 1 }
+    }
+}
+
+impl<const PV: bool> RawLock for PreemptableTickets<PV> {
+    const FIFO: bool = false;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering();
+        let mut waits = Waits::default();
+        let ticket = self.draw();
+        let slow = self.head() != ticket || !self.held.take();
+        if slow {
+            self.wait(cpu, ticket, &mut waits);
+            waits.give_back(cpu);
+        }
+        cpu.watch.taken(self.key().address(), None);
+        Taken { slow, halts: waits.halts, ticket: None }
+    }
+
+    /// The ticket is drawn afterwards, so that there is one for each release.
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if self.queued() > 0 || !self.held.take() {
+            return None;
+        }
+        self.draw();
+        cpu.watch.taken(self.key().address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        let key = self.key();
+        let next = self.head().wrapping_add(Self::INC);
+        self.head.store(next, Ordering::Relaxed);
+        if !(PV && P::ENABLED) {
+            self.held.release_plain();
+            cpu.watch.released();
+            return Released::default();
+        }
+        let is_awaited = self.held.release_clearing();
+        cpu.watch.released();
+        if is_awaited { Self::kick_one(cpu, key, next) } else { Released::default() }
+    }
+
+    fn is_contended(&self) -> bool {
+        self.queued() > 1
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched, WaitTable};
+
+    fn waiter(ticket: u16, head: u16) -> Waiter {
+        Waiter { ticket, head, looks: 0, has_halted: false }
+    }
+
+    /// Looks that `waiter` makes in vain.
+    fn patience(mut waiter: Waiter, head: u16) -> u32 {
+        (0..).find(|_| waiter.may_try(head)).expect("at some time it tries")
+    }
+
+    #[test]
+    fn patience_is_in_proportion_to_the_place() {
+        assert_eq!(patience(waiter(6, 6), 6), 0);
+        assert_eq!(patience(waiter(8, 6), 6), PATIENCE);
+        assert_eq!(patience(waiter(2, 0xfffa), 0xfffa), 4 * PATIENCE, "over the wrap");
+    }
+
+    #[test]
+    fn who_was_passed_tries_at_once() {
+        assert_eq!(patience(waiter(4, 4), 6), 0);
+        assert_eq!(patience(waiter(0xfffe, 0), 0), 0);
+    }
+
+    #[test]
+    fn patience_begins_anew_when_the_head_moves() {
+        let mut waiter = waiter(8, 4);
+        for _ in 0..2 * PATIENCE {
+            assert!(!waiter.may_try(4));
+        }
+        assert!(waiter.may_try(4));
+        assert!(!waiter.may_try(6), "it is for the one before");
+        assert!(waiter.may_try(8));
+    }
+
+    /// All CPUs on one thread, with one that drew a ticket and is off its CPU.
+    struct Stage<const PV: bool> {
+        lock: PreemptableTickets<PV>,
+        waiters: WaitTable,
+        hints: core::cell::Cell<u32>,
+    }
+
+    impl<const PV: bool> Stage<PV> {
+        fn new() -> Self {
+            let (lock, waiters) = (PreemptableTickets::starting_at(0xfffc), WaitTable::new());
+            Self { lock, waiters, hints: Default::default() }
+        }
+
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 20, pv: self, waiters, watch: Unwatched, handoff }
+        }
+
+        /// Hints until CPU `id` has the lock.
+        fn hints_of(&self, id: usize) -> u32 {
+            self.hints.set(0);
+            self.lock.lock(&self.cpu(id));
+            self.lock.unlock(&self.cpu(id));
+            self.hints.get()
+        }
+    }
+
+    impl<const PV: bool> Pv for Stage<PV> {
+        fn spin_hint(&self) {
+            self.hints.set(self.hints.get() + 1);
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("the lock is free");
+        }
+
+        fn unlock_kick(&self, _: usize) {
+            panic!("nobody halts");
+        }
+    }
+
+    #[test]
+    fn an_absent_waiter_delays_others_and_does_not_stop_them() {
+        let stage = Stage::<false>::new();
+        let absent = stage.lock.draw();
+        for _ in 0..3 {
+            assert_eq!(stage.hints_of(1), PATIENCE);
+        }
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_none(), "somebody wants it");
+        let mut late = waiter(absent, absent);
+        assert!(late.may_try(stage.lock.head()) && stage.lock.try_as(&late), "it was passed");
+        stage.lock.unlock(&stage.cpu(0));
+        assert_eq!(stage.hints_of(1), 0, "all are there again");
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_some());
+    }
+
+    #[test]
+    fn who_would_halt_takes_a_lock_that_is_free() {
+        let stage = Stage::<true>::new();
+        stage.lock.draw();
+        assert_eq!(stage.hints_of(1), 20, "out of turn, and before its patience is at an end");
+    }
+
+    #[test]
+    fn who_was_called_tries_whatever_its_place() {
+        let mut waiter = waiter(200, 4);
+        waiter.is_called(4);
+        assert!(waiter.may_try(4));
+        assert!(!waiter.may_try(6), "the call was for one release");
+    }
+}

@@ -1,0 +1,279 @@
+//! The PV queued lock.
+
+use crate::halt::Waits;
+use crate::held::Held;
+use crate::node::{NodeId, Queue};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and past
+/// whose queue newcomers may steal: what later kernels run in overcommitted guests in the place of
+/// PV ticketlocks, after W. Long's "hybrid PV queued/unfair locks" (2015).
+///
+/// - A newcomer tries once, whether others queue or not, unless the lock is reserved. Then it queues.
+/// - The head of the queue reserves the lock as soon as it runs. It gives the reservation up when
+///   it halts for the first time, so that the lock is of use until its CPU is awake; at any halt
+///   after that it keeps it.
+/// - Who has taken the lock as head makes the next the head. If that one halts, it is kicked at the
+///   release, as is a head that halts itself: one kick a release, looked up in the
+///   [`WaitTable`](crate::WaitTable) by the lock's address.
+///
+/// So it is not first in, first out; the queue is. There is no bound on who steals while the head
+/// does not run, but from when it runs after its first halt as head, or does not halt at all,
+/// nobody comes before it but who holds the lock by then.
+///
+/// It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
+#[derive(Debug, Default)]
+#[repr(C, align(4))]
+pub struct PvQueuedLock {
+    held: Held,
+    queue: Queue,
+}
+
+impl PvQueuedLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { held: Held::new(), queue: Queue::new() }
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::of(self)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+        settle(cpu);
+        let Some(me) = cpu.waiters.nodes.begin(cpu.id) else {
+            return self.wait_without_node(cpu);
+        };
+        self.queue.join(&cpu.waiters.nodes, me);
+        cpu.watch.queued(self.key().address());
+        let mut looks = Looks::new(&cpu.watch);
+        self.wait_in_queue(cpu, me, waits, &mut looks);
+        self.wait_as_head(cpu, me, waits, &mut looks);
+        self.leave(cpu, me);
+    }
+
+    /// Handlers on top of each other have all of the CPU's nodes.
+    fn wait_without_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        cpu.watch.queued(self.key().address());
+        while !self.held.take_unreserved() {
+            cpu.pv.spin_hint();
+        }
+    }
+
+    /// Looks as often as it may before a halt; `true`: there is no need for one. With a threshold
+    /// of zero there is one look.
+    fn look<P: Pv, W: Watch>(
+        cpu: &Cpu<'_, P, W>,
+        looks: &mut Looks,
+        is_over: impl Fn() -> bool,
+    ) -> bool {
+        let mut left = cpu.spin_threshold;
+        loop {
+            looks.count(&cpu.watch, None);
+            if is_over() {
+                return true;
+            }
+            if P::ENABLED {
+                if left == 0 {
+                    looks.restart();
+                    return false;
+                }
+                left -= 1;
+            }
+            cpu.pv.spin_hint();
+        }
+    }
+
+    /// Returns when `me` is the head of the queue.
+    fn wait_in_queue<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        me: NodeId,
+        waits: &mut Waits,
+        looks: &mut Looks,
+    ) {
+        let nodes = &cpu.waiters.nodes;
+        while !Self::look(cpu, looks, || nodes.is_head(me)) {
+            // Either who makes it the head sees that it halts, and kicks it at the release; or
+            // this sees that it is the head.
+            waits.halt_unless(cpu, self.key(), me.level(), || !nodes.halt(me));
+            nodes.resume(me);
+        }
+    }
+
+    /// Returns when the head of the queue has the lock.
+    fn wait_as_head<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        me: NodeId,
+        waits: &mut Waits,
+        looks: &mut Looks,
+    ) {
+        let mut has_halted = false;
+        loop {
+            self.held.reserve();
+            if Self::look(cpu, looks, || self.held.take()) {
+                return;
+            }
+            waits.halt_unless(cpu, self.key(), me.level(), || {
+                let is_held = if has_halted {
+                    self.held.await_release()
+                } else {
+                    self.held.await_unreserved()
+                };
+                !is_held
+            });
+            has_halted = true;
+        }
+    }
+
+    /// Leaves the queue, having taken the lock. What was asked of the lock was asked by this CPU
+    /// alone, as long as nobody else is the head.
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        let nodes = &cpu.waiters.nodes;
+        self.held.clear_flags();
+        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint())
+            && nodes.make_head(next)
+        {
+            self.held.await_own();
+        }
+        nodes.end(me);
+    }
+
+    /// Kicks the head of the queue, after a release that somebody awaited. Only a key of the lock
+    /// is left: it may be freed memory.
+    #[cold]
+    #[inline(never)]
+    fn kick_head<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick();
+        let mut kicks = 0;
+        for (waiter, level) in cpu.waiters.awaiting(lock) {
+            if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {
+                cpu.watch.reached(Place::ReleaseToKick);
+                cpu.pv.unlock_kick(waiter);
+                kicks += 1;
+            }
+        }
+        Released { kicks }
+    }
+}
+
+impl RawLock for PvQueuedLock {
+    const FIFO: bool = false;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering();
+        let mut waits = Waits::default();
+        let slow = !self.held.take_unreserved();
+        if slow {
+            self.wait(cpu, &mut waits);
+            waits.give_back(cpu);
+        }
+        cpu.watch.taken(self.key().address(), None);
+        Taken { slow, halts: waits.halts, ticket: None }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if !self.held.take_unreserved() {
+            return None;
+        }
+        cpu.watch.taken(self.key().address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        let key = self.key();
+        let is_awaited = self.held.release_reserved();
+        cpu.watch.released();
+        if P::ENABLED && is_awaited { Self::kick_head(cpu, key) } else { Released::default() }
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched, WaitTable};
+
+    #[test]
+    fn the_word_is_four_bytes() {
+        assert_eq!((size_of::<PvQueuedLock>(), align_of::<PvQueuedLock>()), (4, 4));
+    }
+
+    /// All CPUs on one thread: the others act while CPU 1 halts.
+    struct Stage {
+        lock: PvQueuedLock,
+        waiters: WaitTable,
+        halts: core::cell::Cell<u32>,
+        kicks: core::cell::Cell<u32>,
+    }
+
+    impl Stage {
+        fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+            let (waiters, handoff) = (&self.waiters, Handoff::default());
+            Cpu { id, spin_threshold: 0, pv: self, waiters, watch: Unwatched, handoff }
+        }
+    }
+
+    impl Pv for Stage {
+        fn spin_hint(&self) {
+            panic!("with no threshold it halts at once");
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            self.halts.set(self.halts.get() + 1);
+            match self.halts.get() {
+                1 => {
+                    assert_eq!(self.lock.unlock(&self.cpu(0)).kicks, 1);
+                    assert!(self.lock.try_lock(&self.cpu(2)).is_some(), "the head is not awake");
+                    assert_eq!(self.lock.unlock(&self.cpu(2)).kicks, 0, "it was kicked");
+                    assert!(self.lock.try_lock(&self.cpu(3)).is_some());
+                }
+                2 => {
+                    assert!(self.lock.is_contended());
+                    assert_eq!(self.lock.unlock(&self.cpu(3)).kicks, 1);
+                    assert!(self.lock.try_lock(&self.cpu(2)).is_none(), "now it is reserved");
+                }
+                _ => panic!("it is the head's"),
+            }
+        }
+
+        fn unlock_kick(&self, cpu: usize) {
+            assert_eq!(cpu, 1);
+            self.kicks.set(self.kicks.get() + 1);
+        }
+    }
+
+    #[test]
+    fn newcomers_steal_until_the_head_is_back_from_its_first_halt() {
+        let stage = Stage {
+            lock: PvQueuedLock::new(),
+            waiters: WaitTable::new(),
+            halts: Default::default(),
+            kicks: Default::default(),
+        };
+        assert!(!stage.lock.lock(&stage.cpu(0)).slow);
+        let taken = stage.lock.lock(&stage.cpu(1));
+        assert_eq!((taken.slow, taken.halts), (true, 2));
+        assert!(!stage.lock.is_contended());
+        assert_eq!(stage.lock.unlock(&stage.cpu(1)).kicks, 0);
+        assert!(stage.lock.try_lock(&stage.cpu(2)).is_some(), "the reservation is gone");
+        assert_eq!(stage.kicks.get(), 2);
+    }
+}

@@ -1,0 +1,123 @@
+//! The queued lock.
+
+use crate::held::Held;
+use crate::node::{NodeId, Queue};
+use crate::wait::LockKey;
+use crate::watch::Looks;
+use crate::{Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+
+/// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
+/// it is held, two name the last in the queue. Each waits at its own node, so that a release
+/// costs one CPU a cache miss and not all; only the head of the queue looks at the lock.
+///
+/// First in, first out: who finds a queue joins it. As with tickets, a vCPU in the queue that is
+/// off its CPU holds up everybody behind it, so it is for machines that are not overcommitted.
+/// It counts 16383 CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`],
+/// four each; a CPU whose interrupt handlers wait for more locks than that waits for the last ones
+/// outside of any queue, and those are not in order.
+#[derive(Debug, Default)]
+#[repr(C, align(4))]
+pub struct QueuedLock {
+    held: Held,
+    queue: Queue,
+}
+
+impl QueuedLock {
+    /// A free lock.
+    pub const fn new() -> Self {
+        Self { held: Held::new(), queue: Queue::new() }
+    }
+
+    /// Takes the lock if nobody holds it or waits for it.
+    #[inline]
+    fn take_idle(&self) -> bool {
+        self.queue.is_empty() && self.held.take()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        settle(cpu);
+        let node = cpu.waiters.nodes.begin(cpu.id);
+        if let Some(me) = node {
+            self.queue.join(&cpu.waiters.nodes, me);
+        }
+        cpu.watch.queued(LockKey::of(self).address());
+        let mut looks = Looks::new(&cpu.watch);
+        let mut look = |is_over: &dyn Fn() -> bool| {
+            loop {
+                looks.count(&cpu.watch, None);
+                if is_over() {
+                    return;
+                }
+                cpu.pv.spin_hint();
+            }
+        };
+        if let Some(me) = node {
+            look(&|| cpu.waiters.nodes.is_head(me));
+        }
+        look(&|| self.held.take());
+        if let Some(me) = node {
+            self.leave(cpu, me);
+        }
+    }
+
+    /// Leaves the queue, having taken the lock: until then nobody comes past the queue.
+    fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
+        let nodes = &cpu.waiters.nodes;
+        if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
+            nodes.make_head(next);
+        }
+        nodes.end(me);
+    }
+}
+
+impl RawLock for QueuedLock {
+    const FIFO: bool = true;
+    const CPUS: u32 = MAX_CPUS as u32;
+
+    #[inline]
+    fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
+        cpu.watch.entering();
+        let slow = !self.take_idle();
+        if slow {
+            self.wait(cpu);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Taken { slow, ..Taken::default() }
+    }
+
+    #[inline]
+    fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
+        if !self.take_idle() {
+            return None;
+        }
+        cpu.watch.taken(LockKey::of(self).address(), None);
+        Some(Taken::default())
+    }
+
+    #[inline]
+    fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
+        self.held.release_plain();
+        cpu.watch.released();
+        Released::default()
+    }
+
+    fn is_contended(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
+        self.held.wait_until_released(|| cpu.pv.spin_hint());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_is_four_bytes() {
+        assert_eq!((size_of::<QueuedLock>(), align_of::<QueuedLock>()), (4, 4));
+    }
+}

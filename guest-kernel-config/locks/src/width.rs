@@ -1,0 +1,134 @@
+//! Large and small tickets.
+
+use crate::sync::{AtomicU8, AtomicU16, Ordering};
+use crate::ticket::INC;
+
+/// How wide a ticketlock's tickets are: [`u16`] and [`u8`] as atomics, large and small.
+///
+/// Everywhere but in the lock's word a ticket is a `u16`, of which the low bits of
+/// [`Cell::MASK`] count.
+pub trait Width: Cell {}
+
+impl Width for AtomicU16 {}
+impl Width for AtomicU8 {}
+
+/// What a [`Width`] can do: an atomic, seen as one of 16 bits. Not to be had outside of the crate.
+pub trait Cell: Default + core::fmt::Debug + Send + Sync {
+    /// The bits of a ticket that count.
+    const MASK: u16;
+
+    /// Is the head where a watcher looks for it: in the first 16 bits?
+    const IS_WATCHED: bool;
+
+    /// CPUs that can be counted. There are so many tickets, one more than this; with one CPU more
+    /// a full queue would look like an empty one, which is to a `try_lock` a free lock.
+    const CPUS: u32 = (Self::MASK / INC) as u32;
+
+    /// The ticket drawn after `ticket`.
+    #[inline]
+    fn after(ticket: u16) -> u16 {
+        ticket.wrapping_add(INC) & Self::MASK
+    }
+
+    /// Tickets from `from` to `to`.
+    #[inline]
+    fn distance(from: u16, to: u16) -> u16 {
+        (to.wrapping_sub(from) & Self::MASK) / INC
+    }
+
+    /// What a watcher is told of `ticket`.
+    #[inline]
+    fn told(ticket: u16) -> Option<u16> {
+        Self::IS_WATCHED.then_some(ticket)
+    }
+
+    /// As the atomics have it.
+    fn load(&self, order: Ordering) -> u16;
+    /// As the atomics have it.
+    fn store(&self, value: u16, order: Ordering);
+    /// As the atomics have it.
+    fn fetch_add(&self, value: u16, order: Ordering) -> u16;
+    /// As the atomics have it.
+    fn fetch_or(&self, value: u16, order: Ordering) -> u16;
+    /// As the atomics have it.
+    fn fetch_and(&self, value: u16, order: Ordering) -> u16;
+    /// As the atomics have it.
+    fn compare_exchange(
+        &self,
+        from: u16,
+        to: u16,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u16, u16>;
+}
+
+macro_rules! cell {
+    ($atomic:ident, $value:ty, $is_watched:expr) => {
+        impl Cell for $atomic {
+            const MASK: u16 = <$value>::MAX as u16;
+            const IS_WATCHED: bool = $is_watched;
+
+            #[inline]
+            fn load(&self, order: Ordering) -> u16 {
+                $atomic::load(self, order).into()
+            }
+
+            #[inline]
+            fn store(&self, value: u16, order: Ordering) {
+                $atomic::store(self, value as $value, order);
+            }
+
+            #[inline]
+            fn fetch_add(&self, value: u16, order: Ordering) -> u16 {
+                $atomic::fetch_add(self, value as $value, order).into()
+            }
+
+            #[inline]
+            fn fetch_or(&self, value: u16, order: Ordering) -> u16 {
+                $atomic::fetch_or(self, value as $value, order).into()
+            }
+
+            #[inline]
+            fn fetch_and(&self, value: u16, order: Ordering) -> u16 {
+                $atomic::fetch_and(self, value as $value, order).into()
+            }
+
+            #[inline]
+            fn compare_exchange(
+                &self,
+                from: u16,
+                to: u16,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<u16, u16> {
+                $atomic::compare_exchange(self, from as $value, to as $value, success, failure)
+                    .map(u16::from)
+                    .map_err(u16::from)
+            }
+        }
+    };
+}
+
+cell!(AtomicU16, u16, true);
+cell!(AtomicU8, u8, false);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_tickets_are_counted_modulo_256() {
+        assert_eq!(AtomicU8::after(0xfe), 0);
+        assert_eq!(AtomicU8::distance(0xfc, 4), 4);
+        assert_eq!(AtomicU16::after(0xfe), 0x100);
+        assert_eq!(AtomicU16::distance(0xfffc, 4), 4);
+    }
+
+    #[test]
+    fn a_full_queue_is_no_empty_one() {
+        assert_eq!((AtomicU8::CPUS, AtomicU16::CPUS), (127, 32767));
+        let tail = (AtomicU8::CPUS as u16 * INC) & AtomicU8::MASK;
+        assert_eq!(AtomicU8::distance(0, tail), 127);
+        assert_eq!(AtomicU8::distance(0, AtomicU8::after(tail)), 0);
+    }
+}

@@ -1,0 +1,62 @@
+//! A lock under test, and what it protects.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
+
+use super::Threads;
+
+/// A lock, what it protects, and who takes it.
+pub struct Bench<L> {
+    pub lock: L,
+    pub section: Section,
+    pub waiters: WaitTable,
+    pub pv: Threads,
+    pub wrong: AtomicU64,
+}
+
+impl<L: RawLock + Default + Sync> Bench<L> {
+    pub fn new(count: usize) -> Self {
+        Self {
+            lock: L::default(),
+            section: Section::new(),
+            waiters: WaitTable::new(),
+            pv: Threads::new(count),
+            wrong: AtomicU64::new(0),
+        }
+    }
+
+    pub fn cpu<W: Watch>(&self, id: usize, spin_threshold: u32, watch: W) -> Cpu<'_, Threads, W> {
+        let (pv, waiters, handoff) = (&self.pv, &self.waiters, Handoff::default());
+        Cpu { id, spin_threshold, pv, waiters, watch, handoff }
+    }
+
+    /// Runs `part` on `count` CPUs at once.
+    pub fn run<W: Watch>(
+        &self,
+        count: usize,
+        spin_threshold: u32,
+        watch: impl Fn() -> W + Sync,
+        part: impl Fn(&Cpu<'_, Threads, W>) + Sync,
+    ) {
+        let start = Barrier::new(count);
+        super::run(&self.pv, count, |id| {
+            let cpu = self.cpu(id, spin_threshold, watch());
+            start.wait();
+            part(&cpu);
+        });
+        assert_eq!(self.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
+    }
+
+    /// With the lock `taken`: the critical section, and the release.
+    pub fn work<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &Taken) {
+        assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
+        let in_turn = self.section.follows::<L>(taken).is_ok();
+        let alone = self.section.run(cpu.id, 20).is_ok();
+        if !in_turn || !alone {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        self.lock.unlock(cpu);
+    }
+}

@@ -1,0 +1,101 @@
+//! CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
+
+pub mod bench;
+
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use locks::Pv;
+
+/// Longest a test may take before it counts as a lost wakeup.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The threads, once they have started.
+pub struct Threads(Vec<OnceLock<Thread>>);
+
+impl Threads {
+    /// Of `count` CPUs.
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|_| OnceLock::new()).collect())
+    }
+}
+
+impl Pv for Threads {
+    fn spin_hint(&self) {
+        // More threads than processors: who spins for one that is off its CPU gives way.
+        thread::yield_now();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        thread::park();
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        self.0[cpu].get().expect("a kicked CPU has started").unpark();
+    }
+}
+
+/// A machine that cannot halt.
+pub struct Off;
+
+impl Pv for Off {
+    const ENABLED: bool = false;
+
+    fn spin_hint(&self) {
+        thread::yield_now();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        panic!("PV is off");
+    }
+
+    fn unlock_kick(&self, _cpu: usize) {
+        panic!("PV is off");
+    }
+}
+
+/// Runs `part` with the numbers below `count`, each on a thread of its own. If one fails, or sleeps
+/// for ever, the others may never end, and nor would the test: it ends the process.
+pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
+    let finished = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for id in 0..count {
+            let (part, finished, failed) = (&part, &finished, &failed);
+            scope.spawn(move || {
+                pv.0[id].get_or_init(thread::current);
+                match panic::catch_unwind(AssertUnwindSafe(|| part(id))) {
+                    Ok(()) => finished.fetch_add(1, Ordering::SeqCst),
+                    Err(why) => {
+                        say(why.downcast_ref::<String>().map_or("a CPU failed", String::as_str));
+                        failed.store(true, Ordering::SeqCst);
+                        0
+                    }
+                };
+            });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while finished.load(Ordering::SeqCst) < count {
+            if failed.load(Ordering::SeqCst) {
+                process::abort();
+            }
+            if Instant::now() > deadline {
+                say("a waiter slept for ever");
+                process::abort();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Not by `eprintln`, which a test keeps to itself until it ends.
+fn say(what: &str) {
+    let name = thread::current().name().unwrap_or("a CPU").to_owned();
+    // There is nothing to be done about a standard error that is closed.
+    let _ = writeln!(std::io::stderr(), "{name}: {what}");
+}

@@ -1,0 +1,343 @@
+//! Every spinlock, by the same tests: a lock more is a line at the end.
+
+mod common;
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use common::Off;
+use common::bench::Bench;
+use locks::{
+    Cpu, Handoff, NativeTicketLock, PreemptableTicketLock, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, QueuedLock, RawLock, SmallNativeTicketLock, SmallPvTicketLock, TestAndSetLock,
+    TooManyCpus, Unwatched, Watch,
+};
+
+/// Mutual exclusion, progress, and the order of tickets, over the wrap of small ones.
+fn excludes<L: RawLock + Default + Sync>() {
+    // Those in a queue that only spin pass it on no faster than the machine switches threads.
+    for (count, rounds, spin_threshold) in [(2, 5_000_u32, 50), (4, 1_000, 0), (8, 300, 20)] {
+        let bench = Bench::<L>::new(count);
+        let taken = AtomicU64::new(0);
+        bench.run(
+            count,
+            spin_threshold,
+            || Unwatched,
+            |cpu| {
+                for round in 0..rounds {
+                    let how = bench.lock.lock(cpu);
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    if round % 128 == 0 {
+                        // However busy the machine: somebody meets a holder that is off its CPU.
+                        thread::yield_now();
+                    }
+                    bench.work(cpu, &how);
+                }
+            },
+        );
+        assert_eq!(taken.into_inner(), u64::from(rounds) * count as u64);
+        assert!(!bench.lock.is_contended());
+    }
+}
+
+/// With PV off a lock excludes all the same, and nobody halts or is kicked.
+fn spins<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(3);
+    common::run(&bench.pv, 3, |id| {
+        let (waiters, handoff) = (&bench.waiters, Handoff::default());
+        let cpu = Cpu { id, spin_threshold: 0, pv: &Off, waiters, watch: Unwatched, handoff };
+        for _ in 0..1_000 {
+            let taken = bench.lock.lock(&cpu);
+            assert_eq!(taken.halts, 0);
+            bench.work(&cpu, &taken);
+        }
+    });
+    assert_eq!(bench.wrong.into_inner(), 0);
+}
+
+/// Alone, over the wrap of large tickets.
+fn wraps<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(1);
+    let cpu = bench.cpu(0, 10, Unwatched);
+    for round in 0..70_000 {
+        let taken =
+            if round % 3 == 0 { bench.lock.try_lock(&cpu) } else { Some(bench.lock.lock(&cpu)) };
+        let taken = taken.expect("nobody else wants it");
+        assert_eq!((taken.slow, taken.halts), (false, 0));
+        bench.work(&cpu, &taken);
+    }
+    assert_eq!(bench.wrong.into_inner(), 0);
+}
+
+/// Says when its CPU waits.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Watch for Waits<'_> {
+    fn spinning(&self, lock: usize, _ticket: u16) {
+        self.queued(lock);
+    }
+
+    fn queued(&self, _lock: usize) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        thread::yield_now();
+    }
+}
+
+/// One after the other joins while CPU 0 has the lock: they are served in that order, if the lock
+/// says so, and all are served if not.
+fn serves<L: RawLock + Default + Sync>() {
+    const COUNT: usize = 5;
+    let bench = Bench::<L>::new(COUNT);
+    let waiting = AtomicUsize::new(0);
+    let order = Mutex::new(Vec::new());
+    let is_held = AtomicBool::new(false);
+    bench.run(
+        COUNT,
+        30,
+        || Waits(&waiting),
+        |cpu| {
+            if cpu.id == 0 {
+                let taken = bench.lock.lock(cpu);
+                assert!(!bench.lock.is_contended());
+                is_held.store(true, Ordering::SeqCst);
+                until(|| waiting.load(Ordering::SeqCst) == COUNT - 1);
+                // A test-and-set lock does not know.
+                assert!(bench.lock.is_contended() || L::CPUS == u32::MAX);
+                bench.work(cpu, &taken);
+                return;
+            }
+            until(|| {
+                is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == cpu.id - 1
+            });
+            let taken = bench.lock.lock(cpu);
+            order.lock().expect("nobody panics").push(cpu.id);
+            bench.work(cpu, &taken);
+        },
+    );
+    let mut order = order.into_inner().expect("nobody panics");
+    if !L::FIFO {
+        order.sort_unstable();
+    }
+    assert_eq!(order, [1, 2, 3, 4]);
+}
+
+/// Only one of many that try has the lock, and who fails leaves nothing behind.
+fn tries<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(4);
+    let (taken, waited) = (AtomicU64::new(0), AtomicU64::new(0));
+    bench.run(
+        4,
+        10,
+        || Unwatched,
+        |cpu| {
+            for round in 0..4_000 {
+                let how = match round % 4 {
+                    0 => Some(bench.lock.lock(cpu)),
+                    _ => bench.lock.try_lock(cpu),
+                };
+                let Some(how) = how else { continue };
+                if round % 4 == 0 {
+                    waited.fetch_add(1, Ordering::Relaxed);
+                }
+                taken.fetch_add(1, Ordering::Relaxed);
+                bench.work(cpu, &how);
+            }
+        },
+    );
+    assert_eq!(waited.into_inner(), 4_000);
+    let cpu = bench.cpu(0, 10, Unwatched);
+    let held = bench.lock.try_lock(&cpu).expect("it is free");
+    let other = bench.cpu(1, 10, Unwatched);
+    assert!(bench.lock.try_lock(&other).is_none(), "CPU 0 has it");
+    bench.work(&cpu, &held);
+    assert!(bench.lock.try_lock(&other).is_some());
+}
+
+/// A release is seen by who waits for one, though others take the lock all the time.
+fn is_seen_released<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(3);
+    let is_over = AtomicBool::new(false);
+    bench.run(
+        3,
+        10,
+        || Unwatched,
+        |cpu| {
+            if cpu.id == 0 {
+                for _ in 0..2_000 {
+                    bench.lock.wait_until_released(cpu);
+                }
+                is_over.store(true, Ordering::SeqCst);
+            }
+            while !is_over.load(Ordering::SeqCst) {
+                let taken = bench.lock.lock(cpu);
+                bench.work(cpu, &taken);
+            }
+        },
+    );
+}
+
+/// Whoever waits for the release of a holder finds its work done.
+fn release_follows_the_work<L: RawLock + Default + Sync>() {
+    let bench = Bench::<L>::new(2);
+    let (is_held, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    bench.run(
+        2,
+        10,
+        || Unwatched,
+        |cpu| {
+            if cpu.id == 0 {
+                let taken = bench.lock.lock(cpu);
+                is_held.store(true, Ordering::SeqCst);
+                thread::yield_now();
+                is_done.store(true, Ordering::SeqCst);
+                bench.work(cpu, &taken);
+            } else {
+                until(|| is_held.load(Ordering::SeqCst));
+                bench.lock.wait_until_released(cpu);
+                assert!(is_done.load(Ordering::SeqCst));
+            }
+        },
+    );
+}
+
+/// More CPUs than a lock can count are refused, in a line that says so.
+fn refuses<L: RawLock>() {
+    let most = L::CPUS;
+    assert_eq!(L::check_cpus(most), Ok(()));
+    let Some(cpus) = most.checked_add(1) else { return };
+    let error = L::check_cpus(cpus).expect_err("one too many");
+    assert_eq!(error, TooManyCpus { cpus, most });
+    let line = format!("{cpus} CPUs are more than the {most} that this lock can count");
+    assert_eq!(error.to_string(), line);
+}
+
+/// Takes a lock of its own kind at each step at which a handler may come.
+struct Nested<'a, L> {
+    bench: &'a Bench<L>,
+    inner: &'a Bench<L>,
+    id: usize,
+    left: Cell<u32>,
+}
+
+impl<L: RawLock + Default + Sync> Watch for &Nested<'_, L> {
+    fn queued(&self, _lock: usize) {
+        self.handle();
+    }
+
+    fn spinning(&self, _lock: usize, _ticket: u16) {
+        self.handle();
+    }
+
+    fn reached(&self, _place: locks::Place) {
+        self.handle();
+    }
+}
+
+impl<L: RawLock + Default + Sync> Nested<'_, L> {
+    /// An interrupt handler on the same CPU, and now and then some on top of each other.
+    fn handle(&self) {
+        if self.left.get() == 0 {
+            return;
+        }
+        self.left.set(self.left.get() - 1);
+        // The records and nodes of this CPU are in the outer lock's table.
+        let (pv, waiters) = (&self.bench.pv, &self.bench.waiters);
+        let (handoff, spin_threshold) = (Handoff::default(), 5);
+        let cpu = Cpu { id: self.id, spin_threshold, pv, waiters, watch: self, handoff };
+        let taken = self.inner.lock.lock(&cpu);
+        let alone = self.inner.section.run(self.id, 20).is_ok();
+        assert!(alone && taken.ticket.is_some() == (L::TICKETS != 0));
+        self.inner.lock.unlock(&cpu);
+    }
+}
+
+/// Handlers that come while a CPU waits take another lock.
+fn nests<L: RawLock + Default + Sync>() {
+    let (bench, inner) = (Bench::<L>::new(4), Bench::<L>::new(4));
+    bench.run(
+        4,
+        5,
+        || Unwatched,
+        |cpu| {
+            let left = Cell::new(0);
+            let watch = Nested { bench: &bench, inner: &inner, id: cpu.id, left };
+            let outer = bench.cpu(cpu.id, 5, &watch);
+            for _ in 0..1_000 {
+                // One handler at a time: two would wait for the same lock on one CPU.
+                outer.watch.left.set(1);
+                let taken = bench.lock.lock(&outer);
+                outer.watch.left.set(0);
+                bench.work(&outer, &taken);
+            }
+        },
+    );
+}
+
+macro_rules! suite {
+    ($($module:ident: $lock:ty, $fifo:expr, $cpus:expr;)*) => { $(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn excludes() {
+                super::excludes::<$lock>();
+            }
+
+            #[test]
+            fn spins_with_pv_off() {
+                super::spins::<$lock>();
+            }
+
+            #[test]
+            fn wraps() {
+                super::wraps::<$lock>();
+            }
+
+            #[test]
+            fn serves_in_the_order_it_promises() {
+                super::serves::<$lock>();
+            }
+
+            #[test]
+            fn can_be_tried() {
+                super::tries::<$lock>();
+            }
+
+            #[test]
+            fn is_seen_released() {
+                super::is_seen_released::<$lock>();
+                super::release_follows_the_work::<$lock>();
+            }
+
+            #[test]
+            fn refuses_too_many_cpus() {
+                assert_eq!((<$lock>::FIFO, <$lock>::CPUS), ($fifo, $cpus));
+                super::refuses::<$lock>();
+            }
+
+            #[test]
+            fn nests() {
+                super::nests::<$lock>();
+            }
+        }
+    )* };
+}
+
+suite! {
+    native: NativeTicketLock, true, 32767;
+    small_native: SmallNativeTicketLock, true, 127;
+    pv: PvTicketLock, true, 128;
+    small_pv: SmallPvTicketLock, true, 127;
+    preemptable: PreemptableTicketLock, false, 128;
+    pv_preemptable: PvPreemptableTicketLock, false, 128;
+    test_and_set: TestAndSetLock, false, u32::MAX;
+    queued: QueuedLock, true, 128;
+    pv_queued: PvQueuedLock, false, 128;
+}
