@@ -8,8 +8,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Cpu, Handoff, NativeTicketLock, Place, Pv, PvTicketLock, RawLock, Released, Section, Taken,
-    Unwatched, WaitTable, Watch, settle,
+    Cpu, Handoff, NativeTicketLock, Place, Pv, PvPreemptableTicketLock, PvQueuedLock, PvTicketLock,
+    RawLock, Released, Section, SmallPvTicketLock, Taken, TestAndSetLock, Unwatched, WaitTable,
+    Watch, settle,
 };
 
 /// Longest a test may take before it counts as a lost wakeup.
@@ -17,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Threads {
     handles: Vec<OnceLock<Thread>>,
+    hints: AtomicU64,
     halts: AtomicU64,
     kicks: AtomicU64,
 }
@@ -25,6 +27,7 @@ impl Threads {
     fn new(count: usize) -> Self {
         Self {
             handles: (0..count).map(|_| OnceLock::new()).collect(),
+            hints: AtomicU64::new(0),
             halts: AtomicU64::new(0),
             kicks: AtomicU64::new(0),
         }
@@ -33,6 +36,11 @@ impl Threads {
 
 impl Pv for Threads {
     fn spin_hint(&self) {
+        // On a busy machine a queue that only spins would wait for the end of a time slice each
+        // time that it meets a thread that is off its CPU.
+        if self.hints.fetch_add(1, Ordering::Relaxed) % 256 == 255 {
+            thread::yield_now();
+        }
         std::hint::spin_loop();
     }
 
@@ -101,6 +109,10 @@ impl Watch for Grammar {
 
     fn spinning(&self, _lock: usize, ticket: u16) {
         self.step(&[At::Entering], At::Spinning(Some(ticket)));
+    }
+
+    fn queued(&self, _lock: usize) {
+        self.step(&[At::Entering], At::Spinning(None));
     }
 
     fn spin_looks(&self) -> u32 {
@@ -285,6 +297,22 @@ fn watchers_are_told_steps_that_can_follow_each_other() {
     let crowd = Crowd { count: 2, rounds: 50_000, spin_threshold: 0, handoff };
     let outcome = contend_watched(&NativeTicketLock::new(), crowd, all, grammar);
     assert_eq!(outcome.violations, 0);
+}
+
+#[test]
+fn watchers_of_locks_without_tickets_are_too() {
+    fn of<L: RawLock + Sync>(lock: &L, spin_threshold: u32) {
+        let (rounds, handoff) = (3_000, Handoff::default());
+        let crowd = Crowd { count: 4, rounds, spin_threshold, handoff };
+        let outcome = contend_watched(lock, crowd, all, || Grammar(Cell::new(At::Nothing)));
+        assert_eq!(outcome.violations, 0);
+    }
+    for spin_threshold in [0, 20] {
+        of(&SmallPvTicketLock::new(), spin_threshold);
+        of(&PvPreemptableTicketLock::new(), spin_threshold);
+        of(&PvQueuedLock::new(), spin_threshold);
+    }
+    of(&TestAndSetLock::new(), 0);
 }
 
 /// Every way to make handoffs cheaper, one at a time.
