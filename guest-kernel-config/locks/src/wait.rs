@@ -1,6 +1,7 @@
 //! Who waits for which ticket of which lock.
 
 use crate::handoff::Memory;
+use crate::links::Links;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
 
 const BITS: usize = u64::BITS as usize;
@@ -8,6 +9,10 @@ const WORDS: usize = MAX_CPUS.div_ceil(BITS);
 
 /// What a CPU wants that waits outside of the queue. No ticket: those are even.
 pub(crate) const ASIDE: u16 = 1;
+
+/// What a CPU wants that sleeps for a mutex; whoever kicks it finds it in the mutex's list. No
+/// ticket either. The record tells an interrupt handler that there is a wait around it.
+pub(crate) const ASLEEP: u16 = 3;
 
 /// What identifies a lock once it may be freed memory: its address, never
 /// followed. No lock has address zero.
@@ -43,6 +48,7 @@ struct Waiter {
     want: AtomicU16,
     state: AtomicU32,
     memory: Memory,
+    links: Links,
 }
 
 /// A record for each CPU, and a mask of those worth looking at.
@@ -79,6 +85,12 @@ impl WaitTable {
     #[inline]
     pub(crate) fn memory(&self, cpu: usize) -> &Memory {
         &self.waiters[cpu].memory
+    }
+
+    /// `cpu`'s place in lists of CPUs.
+    #[inline]
+    pub(crate) fn links(&self, cpu: usize) -> &Links {
+        &self.waiters[cpu].links
     }
 
     /// `cpu` is about to wait for ticket `want` of `lock`. In an interrupt handler it may have
@@ -155,6 +167,7 @@ impl Waiter {
             want: AtomicU16::new(0),
             state: AtomicU32::new(ARMED),
             memory: Memory::new(),
+            links: Links::new(),
         }
     }
 
