@@ -8,13 +8,17 @@
 mod mutants;
 #[path = "build/rewrite.rs"]
 mod rewrite;
+#[path = "build/sleep.rs"]
+mod sleep;
+#[path = "build/sleep_mutants.rs"]
+mod sleep_mutants;
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use mutants::{MUTANTS, Mutant};
 
 /// The modules of `locks`, but for `sync`, which is the engine's.
-const LOCKS: [&str; 8] = ["handoff", "native", "pv", "section", "ticket", "wait", "watch", "lib"];
+const LOCKS: [&str; 9] = ["handoff", "links", "native", "pv", "section", "ticket", "wait", "watch", "lib"];
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 
@@ -28,14 +32,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sources = read()?;
     let mut code = String::new();
     let mut table = String::new();
+    sleep::generate()?;
     let plain = ("plain", "what the product runs", sources);
     for engine in ENGINES {
-        module(&mut code, engine, plain.0, &plain.2)?;
+        module(&mut code, engine, plain.0, &plain.2, "")?;
     }
     row(&mut table, plain.0, plain.1, Some("the product"), &ENGINES)?;
     for mutant in MUTANTS {
         let changed = mutate(&plain.2, mutant)?;
-        module(&mut code, mutant.engine, mutant.name, &changed)?;
+        module(&mut code, mutant.engine, mutant.name, &changed, "")?;
         row(&mut table, mutant.name, mutant.rule, mutant.harmless, &[mutant.engine])?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
@@ -86,9 +91,18 @@ fn mutate(sources: &[Source], mutant: &Mutant) -> Result<Vec<Source>, Box<dyn Er
 }
 
 /// All of one variant for one engine.
-fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) -> std::fmt::Result {
-    let path = rewrite::module_name(engine, variant);
-    writeln!(code, "#[allow(warnings, clippy::all)]\nmod {path} {{")?;
+///
+/// `parent` is the module it is put into: nothing, or with its colons.
+fn module(
+    code: &mut String,
+    engine: &str,
+    variant: &str,
+    sources: &[Source],
+    parent: &str,
+) -> std::fmt::Result {
+    let name = rewrite::module_name(engine, variant);
+    let path = format!("{parent}{name}");
+    writeln!(code, "#[allow(warnings, clippy::all)]\nmod {name} {{")?;
     writeln!(code, "mod engine {{ pub(crate) use crate::engine::{engine}::*; }}")?;
     writeln!(code, "mod sync {{ pub use crate::engine::{engine}::atomics::*; }}")?;
     for source in sources {
@@ -98,6 +112,9 @@ fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) ->
             "ticket" => writeln!(code, "mod ticket {{\n{}\n}}", rewrite::any_first_ticket(&text))?,
             "pv" => writeln!(code, "mod pv {{\n{text}\n{}\n}}", rewrite::STARTING_AT)?,
             "machine" => writeln!(code, "pub mod machine {{\n{text}\n}}")?,
+            name if name.ends_with("_checks") => {
+                writeln!(code, "pub mod {name} {{\n{text}\n}}")?;
+            }
             name => writeln!(code, "mod {name} {{\n{text}\n}}")?,
         }
     }

@@ -11,6 +11,7 @@ mod engine;
 mod memory;
 mod scenario;
 mod scenarios;
+pub mod sleep;
 
 pub use scenario::{At, Handoff, Irq, Op, Program, Scenario};
 use scenarios::{FOR_LOOM, FOR_SHUTTLE};
