@@ -18,7 +18,8 @@ use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 use mutants::{MUTANTS, Mutant};
 
 /// The modules of `locks`, but for `sync`, which is the engine's.
-const LOCKS: [&str; 9] = ["handoff", "links", "native", "pv", "section", "ticket", "wait", "watch", "lib"];
+const LOCKS: [&str; 9] =
+    ["handoff", "links", "native", "pv", "section", "ticket", "wait", "watch", "lib"];
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 

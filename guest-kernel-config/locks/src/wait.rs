@@ -115,7 +115,10 @@ impl WaitTable {
             return true;
         }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
-        waiter.lock.store(0, Ordering::Release);
+        waiter.lock.store(0, Ordering::SeqCst);
+        // The outer wait may be in the middle of publishing: it has said what it wants, and next
+        // says of which lock.
+        waiter.want.store(outer.want, Ordering::Release);
         false
     }
 
@@ -228,6 +231,20 @@ mod tests {
         assert!(table.withdraw(5, outer), "it may have missed a kick");
         assert_eq!((found(&table, A, 4), found(&table, B, 8)), (Some(5), None));
         assert!(!table.withdraw(5, none));
+    }
+
+    #[test]
+    fn a_handler_in_the_middle_of_a_publication_leaves_what_was_said() {
+        let table = WaitTable::new();
+        let waiter = &table.waiters[5];
+        // The first half of `Waiter::set`, with the handler behind it.
+        waiter.want.store(4, Ordering::Release);
+        let outer = table.publish(5, B, 8);
+        assert!(!table.withdraw(5, outer));
+        // The second half.
+        waiter.lock.store(A.0, Ordering::Release);
+        table.waiting[0].fetch_or(1 << 5, Ordering::SeqCst);
+        assert_eq!(found(&table, A, 4), Some(5));
     }
 
     #[test]

@@ -38,13 +38,17 @@ pub fn for_sleep(text: &str) -> String {
     text.replace("[const { Local::new() }; MAX_CPUS]", "core::array::from_fn(|_| Local::new())")
         // A total order that is leant on: loom has one for fences only.
         .replace(".load(Ordering::SeqCst)", ".load_in_total_order()")
+        // A store among read-modify-writes: see loom's `store`.
+        .replace("self.word.store(", "self.word.swap(")
 }
 
 /// The crate's root without what only a root may say, and without the module that the engine has.
 pub fn root(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
-        .filter(|line| !(line.trim_start_matches("pub ").starts_with("mod ") && line.ends_with(';')))
+        .filter(|line| {
+            !(line.trim_start_matches("pub ").starts_with("mod ") && line.ends_with(';'))
+        })
         .map(|line| format!("{line}\n"))
         .collect()
 }

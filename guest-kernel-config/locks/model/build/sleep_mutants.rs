@@ -70,8 +70,16 @@ pub const MUTANTS: &[Mutant] = &[
         engine: SHUTTLE,
         rule: "word, then list",
         edits: &[
-            ("mutex", "        self.word.store(FREE, Ordering::Release);\n        self.sleepers.lock(cpu);", "        self.sleepers.lock(cpu);"),
-            ("mutex", "            kicks += 1;\n        }\n        kicks", "            kicks += 1;\n        }\n        self.word.store(FREE, Ordering::Release);\n        kicks"),
+            (
+                "mutex",
+                "        self.word.store(FREE, Ordering::Release);\n        self.sleepers.lock(cpu);",
+                "        self.sleepers.lock(cpu);",
+            ),
+            (
+                "mutex",
+                "            kicks += 1;\n        }\n        kicks",
+                "            kicks += 1;\n        }\n        self.word.store(FREE, Ordering::Release);\n        kicks",
+            ),
         ],
     },
     Mutant {
@@ -101,17 +109,6 @@ pub const MUTANTS: &[Mutant] = &[
             "mutex",
             "self.word.fetch_add(1, Ordering::Release)",
             "self.word.fetch_add(1, Ordering::Relaxed)",
-        )],
-    },
-    Mutant {
-        name: "mutex: slow release orders nothing",
-        harmless: None,
-        engine: LOOM,
-        rule: "a release releases",
-        edits: &[(
-            "mutex",
-            "self.word.store(FREE, Ordering::Release)",
-            "self.word.store(FREE, Ordering::Relaxed)",
         )],
     },
     Mutant {
@@ -154,19 +151,6 @@ pub const MUTANTS: &[Mutant] = &[
             "mutex/queued",
             "Some(next) if !cpu.waiters.links(next).grant() => node = next,",
             "Some(next) if !cpu.waiters.links(next).grant() => return,",
-        )],
-    },
-    Mutant {
-        name: "mutex: node freed before its next is known",
-        harmless: None,
-        engine: SHUTTLE,
-        rule: "queue: a node is one queue's",
-        edits: &[(
-            "mutex/queued",
-            "            let next = self.behind(cpu, node, taken);
-            cpu.waiters.links(node).free();",
-            "            cpu.waiters.links(node).free();
-            let next = self.behind(cpu, node, taken);",
         )],
     },
     Mutant {
@@ -242,10 +226,14 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "counter: sequence moves after the reset",
         harmless: None,
-        engine: SHUTTLE,
+        engine: LOOM,
         rule: "sequence: a reset part is noticed",
         edits: &[
-            ("counter/sequence", "        self.shared.folds.fetch_add(1, Ordering::Release);\n", ""),
+            (
+                "counter/sequence",
+                "        self.shared.folds.fetch_add(1, Ordering::Release);\n",
+                "",
+            ),
             (
                 "counter/sequence",
                 "        self.locals.reset(cpu.id);",
@@ -303,6 +291,13 @@ pub const MUTANTS: &[Mutant] = &[
         engine: SHUTTLE,
         rule: "a handler gives the kick back",
         edits: &[("lockref", "if was_nested {", "if false {")],
+    },
+    Mutant {
+        name: "lockref: handler in the middle of a publication",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a record is as it was after a handler",
+        edits: &[("wait", "        waiter.want.store(outer.want, Ordering::Release);\n", "")],
     },
     Mutant {
         name: "lockref: the dead not asked under the lock",

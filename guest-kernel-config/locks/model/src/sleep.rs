@@ -44,16 +44,19 @@ pub struct Check {
 }
 
 impl Check {
+    /// Is it for `engine` at all?
+    pub fn is_for(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Loom => self.preemptions > 0,
+            Engine::Shuttle => self.times > 0,
+        }
+    }
+
     /// Does it in as many ways as it says; panics when one goes wrong.
     pub fn explore(&self, engine: Engine) {
         match engine {
-            Engine::Loom if self.preemptions > 0 => {
-                crate::engine::loom::explore(self.run, self.preemptions);
-            }
-            Engine::Shuttle if self.times > 0 => {
-                crate::engine::shuttle::explore(self.run, self.times);
-            }
-            _ => (),
+            Engine::Loom => crate::engine::loom::explore(self.run, self.preemptions),
+            Engine::Shuttle => crate::engine::shuttle::explore(self.run, self.times),
         }
     }
 }

@@ -125,11 +125,11 @@ fn hole<C: Subject>() {
 }
 
 macro_rules! checks {
-    ($($counter:ident),*) => {
+    ($($counter:ident: $three:literal),*) => {
         &[$(
-            checks!($counter, one, 3, 0),
-            checks!($counter, two, 2, 500),
-            checks!($counter, sums, 2, 500),
+            checks!($counter, one, 2, 0),
+            checks!($counter, two, $three, 500),
+            checks!($counter, sums, $three, 500),
             checks!($counter, many, 0, 500),
         )*]
     };
@@ -143,8 +143,8 @@ macro_rules! checks {
     };
 }
 
-/// All of them.
-pub const CHECKS: &[Check] = checks!(LockedCounter, SequenceCounter, GatedCounter);
+/// All of them. Three that spin for each other are too many for loom.
+pub const CHECKS: &[Check] = checks!(LockedCounter: 1, SequenceCounter: 1, GatedCounter: 0);
 
 /// What the sequence does not pass, and the others do.
-pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 3, 500)];
+pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 2, 500)];

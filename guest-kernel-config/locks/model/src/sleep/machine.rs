@@ -61,6 +61,7 @@ pub struct Machine<T> {
     pub inside: Inside,
     waiters: WaitTable,
     slots: Vec<Slot>,
+    handler: fn(&Vcpu<T>),
     /// For interrupt handlers.
     irq_lock: PvTicketLock,
     irq_count: AtomicU32,
@@ -81,6 +82,17 @@ pub fn run<T: Send + Sync + 'static>(
     work: fn(&Vcpu<T>),
     done: fn(&Vcpu<T>),
 ) {
+    run_with(setup, subject, work, Vcpu::take_irq_lock, done);
+}
+
+/// The same, with a `handler` of its own for interrupts.
+pub fn run_with<T: Send + Sync + 'static>(
+    setup: Setup,
+    subject: T,
+    work: fn(&Vcpu<T>),
+    handler: fn(&Vcpu<T>),
+    done: fn(&Vcpu<T>),
+) {
     memory::reset();
     engine::disarm();
     let slot = |_| Slot { is_kicked: Mutex::new(false), wake: Condvar::new() };
@@ -90,6 +102,7 @@ pub fn run<T: Send + Sync + 'static>(
         inside: Inside::new(),
         waiters: WaitTable::new(),
         slots: (0..setup.cpus).map(slot).collect(),
+        handler,
         irq_lock: PvTicketLock::new(),
         irq_count: AtomicU32::new(0),
     });
@@ -132,12 +145,16 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
 
     /// Its handler has halts of its own, which may take any kick that comes meanwhile.
     fn interrupt(&self) {
+        (self.machine.handler)(self);
+        settle(&self.cpu());
+    }
+
+    fn take_irq_lock(&self) {
         let cpu = self.cpu();
         self.machine.irq_lock.lock(&cpu);
         let count = self.machine.irq_count.load(Relaxed);
         self.machine.irq_count.store(count + 1, Relaxed);
         self.machine.irq_lock.unlock(&cpu);
-        settle(&cpu);
     }
 
     /// No interrupt comes to the guest while its VMM is at work.

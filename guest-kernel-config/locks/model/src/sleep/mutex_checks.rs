@@ -90,6 +90,10 @@ fn sleepers<M: Subject>() {
     run(Setup { fuse: true, ..THREE }, M::default(), take_twice, done);
 }
 
+fn leavers<M: Subject>() {
+    run(Setup { spin: 1, off: Off::Always, ..THREE }, M::default(), take_twice, done);
+}
+
 fn interrupts<M: Subject>() {
     run(Setup { irq: 40, ..THREE }, M::default(), take_twice, done);
 }
@@ -106,6 +110,7 @@ macro_rules! checks {
             checks!($mutex, many, 0, 300),
             checks!($mutex, many_tries, 0, 300),
             checks!($mutex, sleepers, 0, 300),
+            checks!($mutex, leavers, 0, 600),
             checks!($mutex, interrupts, 0, 600),
         )*]
     };
