@@ -115,7 +115,7 @@ impl WaitTable {
             return true;
         }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
-        waiter.lock.store(0, Ordering::SeqCst);
+        waiter.lock.store(0, Ordering::Release);
         // The outer wait may be in the middle of publishing: it has said what it wants, and next
         // says of which lock.
         waiter.want.store(outer.want, Ordering::Release);

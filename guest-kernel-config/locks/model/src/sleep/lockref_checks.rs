@@ -176,7 +176,7 @@ macro_rules! checks {
             checks!($tries, dead, 2, 500),
             checks!($tries, freed, 1, 500),
             checks!($tries, many, 0, 500),
-            checks!($tries, nested, 0, 1000),
+            checks!($tries, nested, 0, 500),
             checks!($tries, many_dead, 0, 500),
         )*]
     };
