@@ -10,6 +10,10 @@ mod locks;
 mod mutants;
 #[path = "build/rewrite.rs"]
 mod rewrite;
+#[path = "build/sleep.rs"]
+mod sleep;
+#[path = "build/sleep_mutants.rs"]
+mod sleep_mutants;
 #[path = "build/spin_mutants.rs"]
 mod spin_mutants;
 
@@ -28,11 +32,12 @@ struct Source {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    sleep::generate()?;
     let sources = read()?;
     let mut code = String::new();
     let mut table = String::new();
     for engine in ENGINES {
-        module(&mut code, engine, "plain", &sources)?;
+        module(&mut code, engine, "plain", &sources, "")?;
     }
     let names: Vec<_> = LOCKS.iter().map(|lock| lock.name).collect();
     let plain = Row { name: "plain", rule: "what the product runs", harmless: Some("the product") };
@@ -41,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
     for (lock, mutant) in of_pv.chain(of_others) {
         let changed = mutate(&sources, mutant)?;
-        module(&mut code, mutant.engine, mutant.name, &changed)?;
+        module(&mut code, mutant.engine, mutant.name, &changed, "")?;
         let Mutant { name, rule, harmless, .. } = *mutant;
         row(&mut table, &Row { name, rule, harmless }, &[mutant.engine], &[lock])?;
     }
@@ -95,9 +100,18 @@ fn mutate(sources: &[Source], mutant: &Mutant) -> Result<Vec<Source>, Box<dyn Er
 }
 
 /// All of one variant for one engine.
-fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) -> std::fmt::Result {
-    let path = rewrite::module_name(engine, variant);
-    writeln!(code, "#[allow(warnings, clippy::all)]\nmod {path} {{")?;
+///
+/// `parent` is the module it is put into: nothing, or with its colons.
+fn module(
+    code: &mut String,
+    engine: &str,
+    variant: &str,
+    sources: &[Source],
+    parent: &str,
+) -> std::fmt::Result {
+    let name = rewrite::module_name(engine, variant);
+    let path = format!("{parent}{name}");
+    writeln!(code, "#[allow(warnings, clippy::all)]\nmod {name} {{")?;
     writeln!(code, "mod engine {{ pub(crate) use crate::engine::{engine}::*; }}")?;
     writeln!(code, "mod sync {{ pub use crate::engine::{engine}::atomics::*; }}")?;
     for source in sources {
@@ -105,10 +119,13 @@ fn module(code: &mut String, engine: &str, variant: &str, sources: &[Source]) ->
         match source.name.as_str() {
             "lib" => writeln!(code, "{}", rewrite::root(&text))?,
             "machine" => writeln!(code, "pub mod machine {{\n{text}\n}}")?,
+            name if name.ends_with("_checks") => {
+                writeln!(code, "pub mod {name} {{\n{text}\n}}")?;
+            }
             name => writeln!(code, "mod {name} {{\n{text}\n}}")?,
         }
     }
-    for lock in LOCKS {
+    for lock in LOCKS.iter().filter(|_| parent.is_empty()) {
         let make = if lock.has_tickets { "starting_at(first)" } else { "new()" };
         let name = lock.name;
         writeln!(

@@ -13,6 +13,8 @@
 //! themselves, and where queued ones have their nodes. A [`Watch`] is told each
 //! step of a lock as it is made, and [`Handoff`] has what a PV ticketlock may do to
 //! be handed over more cheaply.
+//! [`mutex`] has mutexes, [`counter`] per-CPU counters, and [`lockref`] reference
+//! counts with a lock in the same word.
 //!
 //! The crate needs no `std`, allocates nothing and has no `unsafe`. An interrupt
 //! handler may take locks while its CPU waits for one, halted or about to.
@@ -20,10 +22,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod counter;
 mod halt;
 mod handoff;
 mod held;
 mod limits;
+mod links;
+pub mod lockref;
+pub mod mutex;
 mod native;
 mod node;
 mod preemptable;
@@ -82,6 +88,12 @@ pub trait Pv {
     /// the address of the lock.
     fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
         let _ = (lock, ticket);
+        false
+    }
+
+    /// Is `cpu` known not to run? Spinning for what it holds is then of no use.
+    fn is_off(&self, cpu: usize) -> bool {
+        let _ = cpu;
         false
     }
 }

@@ -2,7 +2,7 @@
 //! (see `model/`).
 
 pub(crate) use core::sync::atomic::{
-    AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
 /// CPUs that one [`WaitTable`](crate::WaitTable) serves.

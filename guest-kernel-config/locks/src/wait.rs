@@ -1,6 +1,7 @@
 //! Who waits for which ticket of which lock.
 
 use crate::handoff::Memory;
+use crate::links::Links;
 use crate::node::Nodes;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
 
@@ -9,6 +10,10 @@ const WORDS: usize = MAX_CPUS.div_ceil(BITS);
 
 /// What a CPU wants that waits outside of the queue. No ticket: those are even.
 pub(crate) const ASIDE: u16 = 1;
+
+/// What a CPU wants that sleeps for a mutex; whoever kicks it finds it in the mutex's list. No
+/// ticket either. The record tells an interrupt handler that there is a wait around it.
+pub(crate) const ASLEEP: u16 = 3;
 
 /// What identifies a lock once it may be freed memory: its address, never
 /// followed. No lock has address zero.
@@ -44,6 +49,7 @@ struct Waiter {
     want: AtomicU16,
     state: AtomicU32,
     memory: Memory,
+    links: Links,
 }
 
 /// A record for each CPU, a mask of those worth looking at, and the nodes of queued locks.
@@ -85,6 +91,12 @@ impl WaitTable {
         &self.waiters[cpu].memory
     }
 
+    /// `cpu`'s place in lists of CPUs.
+    #[inline]
+    pub(crate) fn links(&self, cpu: usize) -> &Links {
+        &self.waiters[cpu].links
+    }
+
     /// `cpu` is about to wait for ticket `want` of `lock`. In an interrupt handler it may have
     /// been about to wait already.
     pub(crate) fn publish(&self, cpu: usize, lock: LockKey, want: u16) -> Outer {
@@ -108,6 +120,9 @@ impl WaitTable {
         }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
         waiter.lock.store(0, Ordering::Release);
+        // The outer wait may be in the middle of publishing: it has said what it wants, and next
+        // says of which lock.
+        waiter.want.store(outer.want, Ordering::Release);
         false
     }
 
@@ -170,6 +185,7 @@ impl Waiter {
             want: AtomicU16::new(0),
             state: AtomicU32::new(ARMED),
             memory: Memory::new(),
+            links: Links::new(),
         }
     }
 
@@ -240,6 +256,20 @@ mod tests {
         assert!(table.withdraw(5, outer), "it may have missed a kick");
         assert_eq!((found(&table, A, 4), found(&table, B, 8)), (Some(5), None));
         assert!(!table.withdraw(5, none));
+    }
+
+    #[test]
+    fn a_handler_in_the_middle_of_a_publication_leaves_what_was_said() {
+        let table = WaitTable::new();
+        let waiter = &table.waiters[5];
+        // The first half of `Waiter::set`, with the handler behind it.
+        waiter.want.store(4, Ordering::Release);
+        let outer = table.publish(5, B, 8);
+        assert!(!table.withdraw(5, outer));
+        // The second half.
+        waiter.lock.store(A.0, Ordering::Release);
+        table.waiting[0].fetch_or(1 << 5, Ordering::SeqCst);
+        assert_eq!(found(&table, A, 4), Some(5));
     }
 
     #[test]

@@ -30,11 +30,22 @@ pub fn for_engine(text: &str, path: &str) -> String {
         .replace("in_the_model::", "crate::")
 }
 
+/// What mutexes, counters and lockrefs need beside [`for_engine`].
+pub fn for_sleep(text: &str) -> String {
+    text.replace("[const { Local::new() }; MAX_CPUS]", "core::array::from_fn(|_| Local::new())")
+        // A total order that is leant on: loom has one for fences only.
+        .replace(".load(Ordering::SeqCst)", ".load_in_total_order()")
+        // A store among read-modify-writes: see loom's `store`.
+        .replace("self.word.store(", "self.word.swap(")
+}
+
 /// The crate's root without what only a root may say, and without the module that the engine has.
 pub fn root(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
-        .filter(|line| !(line.starts_with("mod ") && line.ends_with(';')))
+        .filter(|line| {
+            !(line.trim_start_matches("pub ").starts_with("mod ") && line.ends_with(';'))
+        })
         .filter(|line| !line.starts_with("pub use systems::"))
         .map(|line| format!("{line}\n"))
         .collect()
@@ -60,7 +71,7 @@ fn arrays_at_run_time(text: &str) -> String {
 }
 
 /// Tests are the last thing in every source.
-fn without_tests(text: &str) -> &str {
+pub fn without_tests(text: &str) -> &str {
     match text.find("#[cfg(test)]\nmod tests {") {
         Some(at) => &text[..at],
         None => text,

@@ -26,6 +26,13 @@ macro_rules! atomic {
                 self.touched().load(order)
             }
 
+            /// A load that is one of a total order with read-modify-writes, whatever the engine
+            /// makes of `SeqCst`.
+            pub fn load_in_total_order(&self) -> $value {
+                super::total_order();
+                self.load(Ordering::SeqCst)
+            }
+
             pub fn store(&self, value: $value, order: Ordering) {
                 super::store(
                     self.touched(),
@@ -41,6 +48,10 @@ macro_rules! atomic {
 
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.touched().fetch_add(value, order)
+            }
+
+            pub fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.touched().fetch_sub(value, order)
             }
 
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
@@ -74,6 +85,8 @@ macro_rules! atomics {
             pub use crate::engine::MAX_CPUS;
 
             atomic!(AtomicU8, u8, from::AtomicU8);
+            atomic!(AtomicI32, i32, from::AtomicI32);
+            atomic!(AtomicI64, i64, from::AtomicI64);
             atomic!(AtomicU16, u16, from::AtomicU16);
             atomic!(AtomicU32, u32, from::AtomicU32);
             atomic!(AtomicU64, u64, from::AtomicU64);

@@ -11,6 +11,7 @@ mod engine;
 mod memory;
 mod scenario;
 mod scenarios;
+pub mod sleep;
 mod spin_scenarios;
 
 pub use scenario::{At, Handoff, Irq, Op, Program, Scenario};

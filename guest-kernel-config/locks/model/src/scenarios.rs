@@ -149,7 +149,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
             Program { irqs: &[ANY_STEP], ..twice(PLAIN) },
             Program { ops: &[Take(1), Take(1)], ..ONCE },
         ],
-        TIMES,
+        5 * TIMES,
     ),
     machine(
         "the same with all handoffs",
@@ -173,7 +173,7 @@ pub const FOR_SHUTTLE: &[Scenario] = &[
             Program { ops: &[Take(0), Take(1)], ..with(CLAIM_FUSE) },
             Program { ops: &[Take(1), Take(0), Take(1)], ..with(CLAIM_FUSE) },
         ],
-        TIMES,
+        3 * TIMES,
     ),
     machine(
         "IPI to halted waiters",

@@ -19,16 +19,26 @@ const EXECUTIONS: usize = 100_000;
 
 /// All executions of `scenario` with `preemptions` at most, or the first [`EXECUTIONS`].
 pub fn check(run: Run, scenario: &'static Scenario, preemptions: usize) {
+    explore(move || run(scenario), preemptions);
+}
+
+/// The same of any `work`.
+pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = BRANCHES;
     builder.max_permutations = Some(EXECUTIONS);
-    builder.check(move || run(scenario));
+    builder.check(work);
 }
 
 /// A spin loop goes round.
 pub fn pause() {
     loom::thread::yield_now();
+}
+
+/// What is before it in one thread and after it in another is so for all of them.
+pub fn total_order() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// A number below `bound`: here always the same.

@@ -27,14 +27,19 @@ const SEED: u64 = 2012;
 
 /// `times` executions of `scenario` at random, and as many by PCT.
 pub fn check(run: Run, scenario: &'static Scenario, times: usize) {
+    explore(move || run(scenario), times);
+}
+
+/// The same of any `work`.
+pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, times: usize) {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.max_steps = MaxSteps::FailAfter(STEPS);
     config.silence_warnings = true;
     let random = Quiet(ManuallyDrop::new(RandomScheduler::new_from_seed(SEED, times)));
-    Runner::new(random, config.clone()).run(move || run(scenario));
+    Runner::new(random, config.clone()).run(work);
     let pct = PctScheduler::new_from_seed(SEED, DEPTH, times);
-    Runner::new(pct, config).run(move || run(scenario));
+    Runner::new(pct, config).run(work);
 }
 
 /// Never dropped, for what that prints of a mutant that was caught: the seed is [`SEED`] anyway.
@@ -63,6 +68,9 @@ impl Scheduler for Quiet {
 pub fn pause() {
     shuttle::hint::spin_loop();
 }
+
+/// All is in one order anyway.
+pub fn total_order() {}
 
 /// A number below `bound`.
 pub fn draw(bound: u32) -> u32 {

@@ -1,0 +1,135 @@
+//! The variants of mutexes, counters and lockrefs: for each the sources of one system and of what it
+//! stands on, and no others.
+
+use std::{env, error::Error, fmt::Write as _, fs, path::Path};
+
+use crate::sleep_mutants::{HOLES, MUTANTS};
+use crate::{ENGINES, Source, module, mutants::Mutant, mutate, rewrite};
+
+/// A system: its module, its submodules, and the checks of it in `src/sleep`.
+struct System {
+    name: &'static str,
+    parts: &'static [&'static str],
+}
+
+const SYSTEMS: [System; 3] = [
+    System {
+        name: "mutex",
+        parts: &["baseline", "one_spinner", "queued", "read_first", "sleepers"],
+    },
+    System { name: "counter", parts: &["gated", "locals", "locked", "sequence"] },
+    System { name: "lockref", parts: &["word"] },
+];
+
+/// Writes `sleep_variants.rs`: the modules, and a table of them.
+pub fn generate() -> Result<(), Box<dyn Error>> {
+    let mut code = String::new();
+    let mut table = String::new();
+    for system in &SYSTEMS {
+        let sources = read(system)?;
+        let plain = format!("{}: plain", system.name);
+        for engine in ENGINES {
+            variant(&mut code, engine, &plain, &sources, system)?;
+            row(&mut table, system, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
+        }
+        for hole in HOLES.iter().filter(|hole| is_of(hole.name, system)) {
+            let named = (hole.name, hole.rule);
+            row(&mut table, system, &plain, named, hole.engine, "Verdict::Caught", hole.checks)?;
+        }
+        for mutant in MUTANTS.iter().filter(|mutant| is_of(mutant.name, system)) {
+            one_mutant(&mut code, &mut table, system, &sources, mutant)?;
+        }
+    }
+    writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
+    fs::write(Path::new(&env::var("OUT_DIR")?).join("sleep_variants.rs"), code)?;
+    Ok(())
+}
+
+fn is_of(name: &str, system: &System) -> bool {
+    name.split(':').next() == Some(system.name)
+}
+
+fn one_mutant(
+    code: &mut String,
+    table: &mut String,
+    system: &System,
+    sources: &[Source],
+    mutant: &Mutant,
+) -> Result<(), Box<dyn Error>> {
+    variant(code, mutant.engine, mutant.name, &mutate(sources, mutant)?, system)?;
+    let verdict = match mutant.harmless {
+        Some(why) => format!("Verdict::Harmless({why:?})"),
+        None => "Verdict::Caught".to_owned(),
+    };
+    let named = (mutant.name, mutant.rule);
+    row(table, system, mutant.name, named, mutant.engine, &verdict, "CHECKS")?;
+    Ok(())
+}
+
+/// A mutant names the parts of its system as their files in its folder, `mutex/queued`.
+fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
+    let root = fs::read_to_string("../src/lib.rs")?;
+    let file = |name: &str| (name.to_owned(), format!("../src/{name}.rs"));
+    let checks = format!("{}_checks", system.name);
+    let own = |name: &str| (name.to_owned(), format!("src/sleep/{name}.rs"));
+    rewrite::modules(&root)
+        .chain(["lib", system.name])
+        .map(file)
+        .chain(system.parts.iter().map(|part| file(&format!("{}/{part}", system.name))))
+        .chain([own("machine"), own(&checks)])
+        .map(|(name, path)| {
+            println!("cargo:rerun-if-changed={path}");
+            let text = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+            Ok(Source { name, text: text.replace("#[cfg(test)]\nmod tests;", "") })
+        })
+        .collect()
+}
+
+/// As [`module`], with the parts of the system put into it.
+fn variant(
+    code: &mut String,
+    engine: &str,
+    name: &str,
+    sources: &[Source],
+    system: &System,
+) -> std::fmt::Result {
+    let prefix = format!("{}/", system.name);
+    let mut parts = String::new();
+    for part in sources {
+        if let Some(name) = part.name.strip_prefix(&prefix) {
+            writeln!(parts, "mod {name} {{\n{}\n}}", rewrite::without_tests(&part.text))?;
+        }
+    }
+    let whole: Vec<_> = sources
+        .iter()
+        .filter(|source| !source.name.contains('/'))
+        .map(|source| {
+            let mut text = source.text.clone();
+            if source.name == system.name {
+                text = rewrite::root(rewrite::without_tests(&text)) + &parts;
+                text = rewrite::for_sleep(&text);
+            }
+            Source { name: source.name.clone(), text }
+        })
+        .collect();
+    module(code, engine, name, &whole, "sleep::")
+}
+
+/// The row of `variant` in the table, with the name and the rule it has there.
+fn row(
+    table: &mut String,
+    system: &System,
+    variant: &str,
+    (name, rule): (&str, &str),
+    engine: &str,
+    verdict: &str,
+    checks: &str,
+) -> std::fmt::Result {
+    let path = rewrite::module_name(engine, variant);
+    let (of, engine) = (format!("{}_checks", system.name), rewrite::capital(engine));
+    writeln!(
+        table,
+        "Variant {{ name: {name:?}, rule: {rule:?}, engine: Engine::{engine}, \
+         verdict: {verdict}, checks: {path}::{of}::{checks} }},"
+    )
+}

@@ -1,0 +1,348 @@
+//! Mutants of mutexes, counters and lockrefs. A mutant's system is before the colon of its name; an
+//! edit names a file of the system or of what it stands on.
+
+use crate::mutants::Mutant;
+
+/// What the product is known not to pass.
+pub struct Hole {
+    /// Its system, a colon, and its name.
+    pub name: &'static str,
+    /// What it breaks.
+    pub rule: &'static str,
+    /// Who finds it.
+    pub engine: &'static str,
+    /// The constant with the checks that do.
+    pub checks: &'static str,
+}
+
+const LOOM: &str = "loom";
+const SHUTTLE: &str = "shuttle";
+
+/// All of them.
+pub const HOLES: &[Hole] = &[
+    Hole {
+        name: "counter: the hole of the sequence",
+        rule: "seed 002's reply: a fold is counted twice",
+        engine: LOOM,
+        checks: "HOLE",
+    },
+    Hole {
+        name: "counter: the hole of the sequence, by chance",
+        rule: "seed 002's reply: a fold is counted twice",
+        engine: SHUTTLE,
+        checks: "HOLE",
+    },
+];
+
+/// All of them.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "mutex: sleep without the last look",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "list, then word",
+        edits: &[(
+            "mutex",
+            "        let mut is_mine = self.take_as_sleeper(taken);
+        while !is_mine {
+            is_mine = self.take_as_sleeper(taken);
+            if !is_mine {
+                self.halt(cpu, taken);
+            }
+        }",
+            "        let mut is_mine = false;
+        while !is_mine {
+            self.halt(cpu, taken);
+            is_mine = self.take_as_sleeper(taken);
+        }",
+        )],
+    },
+    Mutant {
+        name: "mutex: wake dropped",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a release wakes the first",
+        edits: &[("mutex", "cpu.pv.unlock_kick(first);", "let _ = first;")],
+    },
+    Mutant {
+        name: "mutex: sleeper woken before the word is free",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "word, then list",
+        edits: &[
+            (
+                "mutex",
+                "        self.word.store(FREE, Ordering::Release);\n        self.sleepers.lock(cpu);",
+                "        self.sleepers.lock(cpu);",
+            ),
+            (
+                "mutex",
+                "            kicks += 1;\n        }\n        kicks",
+                "            kicks += 1;\n        }\n        self.word.store(FREE, Ordering::Release);\n        kicks",
+            ),
+        ],
+    },
+    Mutant {
+        name: "mutex: taker forgets who sleeps",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "negative while somebody sleeps",
+        edits: &[("mutex", "if self.sleepers.is_empty() {", "if true {")],
+    },
+    Mutant {
+        name: "mutex: sleeper leaves no word",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "negative while somebody sleeps",
+        edits: &[(
+            "mutex",
+            "self.word.swap(AWAITED, Ordering::Acquire) == FREE",
+            "self.word.compare_exchange(FREE, AWAITED, Ordering::Acquire, Ordering::Relaxed).is_ok()",
+        )],
+    },
+    Mutant {
+        name: "mutex: release orders nothing",
+        harmless: None,
+        engine: LOOM,
+        rule: "a release releases",
+        edits: &[(
+            "mutex",
+            "self.word.fetch_add(1, Ordering::Release)",
+            "self.word.fetch_add(1, Ordering::Relaxed)",
+        )],
+    },
+    Mutant {
+        name: "mutex: take without a look",
+        harmless: None,
+        engine: LOOM,
+        rule: "a taker acquires",
+        edits: &[(
+            "mutex",
+            "self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)",
+            "self.word.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed)",
+        )],
+    },
+    Mutant {
+        name: "mutex: record published after the list is left",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a handler gives the kick back",
+        edits: &[(
+            "mutex",
+            "        let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);
+        self.sleepers.unlock(cpu);",
+            "        self.sleepers.unlock(cpu);
+        let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);",
+        )],
+    },
+    Mutant {
+        name: "mutex: kick owed in its sleep",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "fuse: a debt is paid before a sleep",
+        edits: &[("mutex/sleepers", "        settle(cpu);\n", "")],
+    },
+    Mutant {
+        name: "mutex: abandoned node not passed over",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "queue: no node is left behind",
+        edits: &[(
+            "mutex/queued",
+            "Some(next) if !cpu.waiters.links(next).grant() => node = next,",
+            "Some(next) if !cpu.waiters.links(next).grant() => return,",
+        )],
+    },
+    Mutant {
+        name: "mutex: turn missed by who goes away",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "queue: a turn that came is taken",
+        edits: &[("mutex/queued", "!links.abandon()", "{ links.abandon(); false }")],
+    },
+    Mutant {
+        name: "counter: gate read before it is announced",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "gates: say, then look",
+        edits: &[(
+            "counter/gated",
+            "            self.folds.fetch_add(1, Ordering::SeqCst);
+            if self.sums.load(Ordering::SeqCst) == 0 {",
+            "            let is_open = self.sums.load(Ordering::SeqCst) == 0;
+            self.folds.fetch_add(1, Ordering::SeqCst);
+            if is_open {",
+        )],
+    },
+    Mutant {
+        name: "counter: sum does not wait for folds",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "gates: a sum waits",
+        edits: &[("counter/gated", "while self.folds.load(Ordering::SeqCst) != 0", "while false")],
+    },
+    Mutant {
+        name: "counter: gates without a total order",
+        harmless: None,
+        engine: LOOM,
+        rule: "gates: of two at least one sees the other",
+        edits: &[
+            (
+                "counter/gated",
+                "if self.sums.load(Ordering::SeqCst) == 0",
+                "if self.sums.load(Ordering::Acquire) == 0",
+            ),
+            (
+                "counter/gated",
+                "while self.folds.load(Ordering::SeqCst) != 0",
+                "while self.folds.load(Ordering::Acquire) != 0",
+            ),
+        ],
+    },
+    Mutant {
+        name: "counter: fold leaves without release",
+        harmless: None,
+        engine: LOOM,
+        rule: "gates: a sum sees the folds before it",
+        edits: &[(
+            "counter/gated",
+            "self.folds.fetch_sub(1, Ordering::Release)",
+            "self.folds.fetch_sub(1, Ordering::Relaxed)",
+        )],
+    },
+    Mutant {
+        name: "counter: part reset after the lock",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "lock: a fold is one step",
+        edits: &[(
+            "counter/locked",
+            "        self.locals.reset(cpu.id);
+        self.lock.unlock(cpu);",
+            "        self.lock.unlock(cpu);
+        self.locals.reset(cpu.id);",
+        )],
+    },
+    Mutant {
+        name: "counter: sequence moves after the reset",
+        harmless: None,
+        engine: LOOM,
+        rule: "sequence: a reset part is noticed",
+        edits: &[
+            (
+                "counter/sequence",
+                "        self.shared.folds.fetch_add(1, Ordering::Release);\n",
+                "",
+            ),
+            (
+                "counter/sequence",
+                "        self.locals.reset(cpu.id);",
+                "        self.locals.reset(cpu.id);
+        self.shared.folds.fetch_add(1, Ordering::Release);",
+            ),
+        ],
+    },
+    Mutant {
+        name: "counter: sum never begins anew",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "sequence: a fold in between counts",
+        edits: &[("counter/sequence", "is_alone.then(||", "(is_alone | true).then(||")],
+    },
+    Mutant {
+        name: "counter: parts read without acquire",
+        harmless: None,
+        engine: LOOM,
+        rule: "sequence: a reset part is noticed",
+        edits: &[(
+            "counter/locals",
+            "part.0.load(Ordering::Acquire)",
+            "part.0.load(Ordering::Relaxed)",
+        )],
+    },
+    Mutant {
+        name: "lockref: count changed while locked",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a held lock keeps the count",
+        edits: &[("lockref", "if seen.is_locked() {", "if false {")],
+    },
+    Mutant {
+        name: "lockref: no last look",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "flag, then word",
+        edits: &[(
+            "lockref",
+            "if self.0.set_flag().served() != ticket {",
+            "self.0.set_flag();\n        {",
+        )],
+    },
+    Mutant {
+        name: "lockref: wake dropped",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a flagged release kicks",
+        edits: &[("lockref", "cpu.pv.unlock_kick(waiter)", "()")],
+    },
+    Mutant {
+        name: "lockref: nested kick not given back",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a handler gives the kick back",
+        edits: &[("lockref", "if was_nested {", "if false {")],
+    },
+    Mutant {
+        name: "lockref: handler in the middle of a publication",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "a record is as it was after a handler",
+        edits: &[("wait", "        waiter.want.store(outer.want, Ordering::Release);\n", "")],
+    },
+    Mutant {
+        name: "lockref: the dead not asked under the lock",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "the dead stay dead",
+        edits: &[(
+            "lockref",
+            "        self.release(cpu, now.unwrap_or(count));
+        (counted, now.is_some())",
+            "        self.release(cpu, now.unwrap_or(count + 1));
+        (counted, true)",
+        )],
+    },
+    Mutant {
+        name: "lockref: last by a look before the lock",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "the count is read under the lock",
+        edits: &[(
+            "lockref",
+            "let Some(now) = less(self.count()) else { return Put::Locked(counted) };",
+            "let Some(now) = None else { return Put::Locked(counted) };",
+        )],
+    },
+    Mutant {
+        name: "lockref: count changed without order",
+        harmless: None,
+        engine: LOOM,
+        rule: "the last sees what the others did",
+        edits: &[(
+            "lockref/word",
+            "compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)",
+            "compare_exchange(from.0, to.0, Ordering::Relaxed, Ordering::Acquire)",
+        )],
+    },
+    Mutant {
+        name: "lockref: word read after the release",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "freed memory is not touched",
+        edits: &[(
+            "lockref/word",
+            "(Snapshot(old).is_flagged(), next)",
+            "let _ = old; (self.load(Ordering::Acquire).is_flagged(), next)",
+        )],
+    },
+];

@@ -1,0 +1,150 @@
+//! What the counters go through. Batches are of two, so that every second add of one is folded.
+
+use crate::counter::{Counter, GatedCounter, LockedCounter, SequenceCounter};
+use crate::machine::{Setup, THREE, TWO, Vcpu, run};
+use crate::sync::{AtomicU32, Ordering};
+use in_the_model::sleep::Check;
+
+const BATCH: i32 = 2;
+
+/// What one CPU may keep to itself.
+const KEPT: i64 = BATCH as i64 - 1;
+
+/// A counter, and how many adds of one are done that another CPU may know of.
+struct Counted<C> {
+    counter: C,
+    done: AtomicU32,
+}
+
+trait Subject: Counter + Send + Sync + 'static {
+    /// The sum may be so much too large for each CPU in the middle of an add.
+    const HOLE: i64;
+
+    fn make(cpus: usize) -> Self;
+}
+
+impl Subject for LockedCounter {
+    const HOLE: i64 = 0;
+
+    fn make(cpus: usize) -> Self {
+        Self::new(cpus, BATCH)
+    }
+}
+
+impl Subject for SequenceCounter {
+    const HOLE: i64 = KEPT;
+
+    fn make(cpus: usize) -> Self {
+        Self::new(cpus, BATCH)
+    }
+}
+
+impl Subject for GatedCounter {
+    const HOLE: i64 = 0;
+
+    fn make(cpus: usize) -> Self {
+        Self::new(cpus, BATCH)
+    }
+}
+
+fn add<C: Subject>(vcpu: &Vcpu<Counted<C>>, times: u32) {
+    let Counted { counter, done } = &vcpu.machine.subject;
+    for _ in 0..times {
+        counter.add(&vcpu.cpu(), 1);
+        done.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// CPU 0 sums while the others add up to `most`: what was done before is in it, and nothing that is
+/// never done, but for the hole.
+fn sum_of<C: Subject>(vcpu: &Vcpu<Counted<C>>, most: i64, hole: i64) {
+    let Counted { counter, done } = &vcpu.machine.subject;
+    let least = i64::from(done.load(Ordering::Acquire));
+    let sum = counter.sum(&vcpu.cpu());
+    assert!(sum >= least, "an add is missed");
+    assert!(sum <= most + hole, "an add is counted twice");
+}
+
+fn one_adds<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    if vcpu.id == 0 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
+}
+
+fn two_add<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    if vcpu.id == 0 { sum_of(vcpu, 4, 2 * C::HOLE) } else { add(vcpu, 2) }
+}
+
+fn two_sum<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    if vcpu.id < 2 { sum_of(vcpu, 2, C::HOLE) } else { add(vcpu, 2) }
+}
+
+fn all_add_and_sum<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    add(vcpu, 3);
+    sum_of(vcpu, 12, 3 * C::HOLE);
+    add(vcpu, 1);
+}
+
+/// As [`one_adds`], but nothing may be counted twice.
+fn exact<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
+}
+
+fn done<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
+    let Counted { counter, done } = &vcpu.machine.subject;
+    let all = i64::from(done.load(Ordering::Relaxed));
+    assert_eq!(counter.sum(&vcpu.cpu()), all, "an add is lost");
+    let most = 4 * KEPT;
+    assert!((counter.read() - all).abs() <= most, "a read is off by too much");
+}
+
+fn counted<C: Subject>(setup: Setup) -> Counted<C> {
+    Counted { counter: C::make(setup.cpus), done: AtomicU32::new(0) }
+}
+
+fn run_with<C: Subject>(setup: Setup, work: fn(&Vcpu<Counted<C>>)) {
+    run(setup, counted(setup), work, done);
+}
+
+fn one<C: Subject>() {
+    run_with::<C>(TWO, one_adds);
+}
+
+fn two<C: Subject>() {
+    run_with::<C>(THREE, two_add);
+}
+
+fn sums<C: Subject>() {
+    run_with::<C>(THREE, two_sum);
+}
+
+fn many<C: Subject>() {
+    run_with::<C>(Setup { cpus: 3, spin: 2, ..TWO }, all_add_and_sum);
+}
+
+fn hole<C: Subject>() {
+    run_with::<C>(TWO, exact);
+}
+
+macro_rules! checks {
+    ($($counter:ident: $three:literal),*) => {
+        &[$(
+            checks!($counter, one, 2, 0),
+            checks!($counter, two, $three, 500),
+            checks!($counter, sums, $three, 500),
+            checks!($counter, many, 0, 500),
+        )*]
+    };
+    ($counter:ident, $run:ident, $preemptions:expr, $times:expr) => {
+        Check {
+            name: concat!(stringify!($counter), " ", stringify!($run)),
+            run: $run::<$counter>,
+            preemptions: $preemptions,
+            times: $times,
+        }
+    };
+}
+
+/// All of them. Three that spin for each other are too many for loom.
+pub const CHECKS: &[Check] = checks!(LockedCounter: 1, SequenceCounter: 1, GatedCounter: 0);
+
+/// What the sequence does not pass, and the others do.
+pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 2, 500)];

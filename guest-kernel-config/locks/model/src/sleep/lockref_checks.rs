@@ -1,0 +1,194 @@
+//! What the lockrefs go through.
+
+use crate::lockref::{Dead, Lockref, Put};
+use crate::machine::{Setup, THREE, TWO, Vcpu, run, run_with};
+use crate::sync::{AtomicU32, Ordering};
+use in_the_model::{memory, sleep::Check};
+use std::sync::atomic::{AtomicUsize as Plain, Ordering::SeqCst};
+
+/// A lockref, and what its references protect.
+struct Subject<const TRIES: u32> {
+    lockref: Lockref<TRIES>,
+    /// Another, for interrupt handlers.
+    inner: Lockref<TRIES>,
+    /// Written once by each CPU before it puts its reference.
+    written: [AtomicU32; 4],
+    deaths: Plain,
+    /// Uses until whoever comes last frees it.
+    left: Plain,
+}
+
+type Of<const TRIES: u32> = Vcpu<Subject<TRIES>>;
+
+fn subject<const TRIES: u32>(setup: Setup, count: i32) -> Subject<TRIES> {
+    Subject {
+        lockref: Lockref::new(count),
+        inner: Lockref::new(1),
+        written: core::array::from_fn(|_| AtomicU32::new(0)),
+        deaths: Plain::new(0),
+        left: Plain::new(setup.cpus),
+    }
+}
+
+/// With the lock, nothing changes that others could change.
+fn hold<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let lockref = &vcpu.machine.subject.lockref;
+    vcpu.machine.inside.enter(vcpu.id);
+    let before = lockref.count();
+    assert_eq!(lockref.count(), before, "the count changes under the lock");
+    vcpu.machine.inside.leave(vcpu.id);
+}
+
+fn get_and_put<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let (lockref, cpu) = (&vcpu.machine.subject.lockref, vcpu.cpu());
+    let got = lockref.get(&cpu);
+    assert!(TRIES == 0 || got.retries <= TRIES, "more tries than it may");
+    assert!(matches!(lockref.put_or_lock(&cpu), Put::Done(_)), "the first reference is there");
+}
+
+/// CPU 0 locks, and the others get and put.
+fn one_locks<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    if vcpu.id == 0 { lock(vcpu) } else { get_and_put(vcpu) }
+}
+
+fn lock<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let (lockref, cpu) = (&vcpu.machine.subject.lockref, vcpu.cpu());
+    lockref.lock(&cpu);
+    hold(vcpu);
+    lockref.unlock(&cpu);
+}
+
+fn all_of_it<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    get_and_put(vcpu);
+    lock(vcpu);
+    get_and_put(vcpu);
+}
+
+fn one_left<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let count = vcpu.machine.subject.lockref.count();
+    assert_eq!(count, 1, "a reference is lost");
+}
+
+/// Each has a reference and puts it; who puts the last sees all that the others did, and kills.
+fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let subject = &vcpu.machine.subject;
+    subject.written[vcpu.id].store(1, Ordering::Relaxed);
+    if let Put::Locked(_) = subject.lockref.put_or_lock(&vcpu.cpu()) {
+        let others = &subject.written[..vcpu.machine.cpus()];
+        let all = others.iter().all(|written| written.load(Ordering::Relaxed) == 1);
+        assert!(all, "the last does not see what the others did");
+        kill(vcpu);
+    }
+}
+
+/// The caller holds the lock, and has the last reference.
+fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let subject = &vcpu.machine.subject;
+    hold(vcpu);
+    assert_eq!(subject.lockref.count(), 1, "there is another reference");
+    subject.lockref.mark_dead();
+    assert!(subject.lockref.is_dead(), "it does not die");
+    subject.deaths.fetch_add(1, SeqCst);
+    subject.lockref.unlock(&vcpu.cpu());
+}
+
+/// CPU 0 puts the first reference, the others look it up.
+fn look_up<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
+    let lockref = &subject.lockref;
+    let is_mine = vcpu.id == 0 || lockref.get_not_dead(&cpu).is_ok();
+    assert!(!is_mine || !lockref.is_dead(), "it died with a reference");
+    if is_mine && matches!(lockref.put_or_lock(&cpu), Put::Locked(_)) {
+        kill(vcpu);
+    }
+    let was_dead = lockref.is_dead();
+    let is_dead = lockref.get_not_dead(&cpu) == Err(Dead);
+    assert!(!was_dead || is_dead, "the dead comes to life");
+    if !is_dead && matches!(lockref.put_or_lock(&cpu), Put::Locked(_)) {
+        kill(vcpu);
+    }
+}
+
+fn is_dead<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let subject = &vcpu.machine.subject;
+    assert!(subject.lockref.is_dead() && subject.deaths.load(SeqCst) == 1, "it dies once");
+}
+
+/// Each locks once, and the last to do so frees it, though others may not be back from their
+/// release.
+fn lock_and_free<const TRIES: u32>(vcpu: &Of<TRIES>) {
+    let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
+    subject.lockref.lock(&cpu);
+    let is_last = subject.left.fetch_sub(1, SeqCst) == 1;
+    subject.lockref.unlock(&cpu);
+    if is_last {
+        memory::free(&subject.lockref);
+    }
+}
+
+fn two<const TRIES: u32>() {
+    run(TWO, subject::<TRIES>(TWO, 1), one_locks, one_left);
+}
+
+fn three<const TRIES: u32>() {
+    run(THREE, subject::<TRIES>(THREE, 1), one_locks, one_left);
+}
+
+fn last<const TRIES: u32>() {
+    run(THREE, subject::<TRIES>(THREE, 3), put_last, is_dead);
+}
+
+fn dead<const TRIES: u32>() {
+    run(TWO, subject::<TRIES>(TWO, 1), look_up, is_dead);
+}
+
+fn freed<const TRIES: u32>() {
+    run(THREE, subject::<TRIES>(THREE, 1), lock_and_free, |_| ());
+}
+
+fn many<const TRIES: u32>() {
+    let setup = Setup { cpus: 4, spin: 1, irq: 40, ..TWO };
+    run(setup, subject::<TRIES>(setup, 1), all_of_it, one_left);
+}
+
+/// As [`many`], with handlers that take another lockref's lock inside of a wait.
+fn nested<const TRIES: u32>() {
+    let setup = Setup { cpus: 3, irq: 40, ..TWO };
+    let handler = |vcpu: &Of<TRIES>| {
+        let (inner, cpu) = (&vcpu.machine.subject.inner, vcpu.cpu());
+        inner.lock(&cpu);
+        inner.unlock(&cpu);
+    };
+    run_with(setup, subject::<TRIES>(setup, 1), all_of_it, handler, one_left);
+}
+
+fn many_dead<const TRIES: u32>() {
+    let setup = Setup { cpus: 4, ..TWO };
+    run(setup, subject::<TRIES>(setup, 1), look_up, is_dead);
+}
+
+macro_rules! checks {
+    ($($tries:literal),*) => {
+        &[$(
+            checks!($tries, last, 1, 500),
+            checks!($tries, two, 2, 0),
+            checks!($tries, three, 1, 0),
+            checks!($tries, dead, 2, 500),
+            checks!($tries, freed, 1, 500),
+            checks!($tries, many, 0, 500),
+            checks!($tries, nested, 0, 500),
+            checks!($tries, many_dead, 0, 500),
+        )*]
+    };
+    ($tries:literal, $run:ident, $preemptions:expr, $times:expr) => {
+        Check {
+            name: concat!(stringify!($run), ", tries: ", stringify!($tries)),
+            run: $run::<$tries>,
+            preemptions: $preemptions,
+            times: $times,
+        }
+    };
+}
+
+/// All of them: unbounded, one try and then the lock, the lock alone.
+pub const CHECKS: &[Check] = checks!(4294967295, 1, 0);

@@ -1,0 +1,101 @@
+//! Mutexes, counters and lockrefs pass every check, and each mutant of them fails one.
+//!
+//! `cargo test --manifest-path .../model/Cargo.toml --test sleep -- --nocapture` prints a row for
+//! each.
+
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    time::Instant,
+};
+
+use pvticket_lock_model::sleep::{VARIANTS, Variant, Verdict};
+
+/// What the first check to catch `variant` says; all checks of the product, one after the other.
+fn caught_by(variant: &Variant) -> Option<String> {
+    let mut caught = None;
+    for check in variant.checks.iter().filter(|check| check.is_for(variant.engine)) {
+        let began = Instant::now();
+        let run = AssertUnwindSafe(|| check.explore(variant.engine));
+        if let Err(panic) = panic::catch_unwind(run) {
+            let wrong = what(&*panic);
+            caught.get_or_insert(format!("{}: {wrong}", check.name));
+            if variant.verdict != Verdict::Sound {
+                break;
+            }
+            println!("FAILED: {}, {:?}, {}: {wrong}", variant.name, variant.engine, check.name);
+        }
+        if variant.verdict == Verdict::Sound {
+            println!("    {}: {:.2} s", check.name, began.elapsed().as_secs_f32());
+        }
+    }
+    caught
+}
+
+/// A panic in a line.
+fn what(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    let line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    line.chars().take(60).collect()
+}
+
+/// All variants of `system` are as they should be.
+fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
+    // A mutant's panics are what is asked for.
+    panic::set_hook(Box::new(|_| ()));
+    let of = |variant: &&Variant| {
+        variant.name.split(':').next() == Some(system) && is_chosen(&variant.verdict)
+    };
+    let mut failures = 0;
+    for variant in VARIANTS.iter().filter(of) {
+        let began = Instant::now();
+        let caught = caught_by(variant);
+        let is_right = caught.is_some() == (variant.verdict == Verdict::Caught);
+        failures += usize::from(!is_right);
+        let verdict = if is_right { "" } else { "FAILED: " };
+        let by = caught.unwrap_or_else(|| "nothing".to_owned());
+        let (name, rule) = (variant.name, variant.rule);
+        let (engine, took) = (variant.engine, began.elapsed().as_secs_f32());
+        println!("{verdict}{name:48}  {rule:42}  {engine:?}, {by} ({took:.2} s)");
+    }
+    if failures > 0 {
+        println!("{failures} not as they should be");
+        // The message is printed above: the hook says nothing.
+        panic!("variants that are not as they should be");
+    }
+}
+
+fn is_sound(verdict: &Verdict) -> bool {
+    *verdict == Verdict::Sound
+}
+
+#[test]
+fn mutexes_pass() {
+    judge("mutex", is_sound);
+}
+
+#[test]
+fn mutants_of_mutexes_are_caught() {
+    judge("mutex", |verdict| !is_sound(verdict));
+}
+
+#[test]
+fn counters_pass() {
+    judge("counter", is_sound);
+}
+
+#[test]
+fn the_hole_and_mutants_of_counters_are_caught() {
+    judge("counter", |verdict| !is_sound(verdict));
+}
+
+#[test]
+fn lockrefs_pass() {
+    judge("lockref", is_sound);
+}
+
+#[test]
+fn mutants_of_lockrefs_are_caught() {
+    judge("lockref", |verdict| !is_sound(verdict));
+}

@@ -1,0 +1,148 @@
+//! The reply's proposal in seed 002: gates, so that sums and folds never meet.
+
+use crate::counter::locals::Locals;
+use crate::counter::{Added, Counter};
+use crate::sync::{AtomicI64, AtomicU32, Ordering};
+use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
+
+/// Folds pass a gate together; a sum closes it, and waits until all are through.
+///
+/// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum. If
+/// the sum's vCPU is preempted they wait as long, spinning; and a sum spins for folds. Its sum is
+/// as good as that of the [`LockedCounter`](crate::counter::LockedCounter), no add twice and none
+/// missed: for any one moment of its reading off by `2 * n * (b - 1)` at most, and by `n * (b - 1)`
+/// if no amount is ever negative.
+#[derive(Debug)]
+pub struct GatedCounter {
+    /// One sum at a time.
+    lock: PvTicketLock,
+    gates: Gates,
+    count: AtomicI64,
+    locals: Locals,
+}
+
+/// Each side says that it comes, and then looks for the other. Read-modify-writes and loads in one
+/// total order: of a fold and a sum that come together at least one sees the other.
+#[derive(Debug)]
+struct Gates {
+    folds: AtomicU32,
+    sums: AtomicU32,
+}
+
+impl Gates {
+    /// A fold comes in, after looks in vain.
+    fn enter(&self, mut look_again: impl FnMut()) {
+        loop {
+            self.folds.fetch_add(1, Ordering::SeqCst);
+            if self.sums.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            self.leave();
+            while self.sums.load(Ordering::SeqCst) != 0 {
+                look_again();
+            }
+        }
+    }
+
+    /// A fold is through. Release: the sum that sees it gone sees what it did.
+    fn leave(&self) {
+        self.folds.fetch_sub(1, Ordering::Release);
+    }
+
+    /// A sum closes the gate.
+    fn close(&self, mut look_again: impl FnMut()) {
+        self.sums.fetch_add(1, Ordering::SeqCst);
+        while self.folds.load(Ordering::SeqCst) != 0 {
+            look_again();
+        }
+    }
+
+    /// The sum opens it. Release: a fold that comes in changes nothing that the sum still reads.
+    fn open(&self) {
+        self.sums.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl GatedCounter {
+    /// Zero, for CPUs below `cpus`, with batches of `batch`.
+    pub const fn new(cpus: usize, batch: i32) -> Self {
+        let gates = Gates { folds: AtomicU32::new(0), sums: AtomicU32::new(0) };
+        let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
+        Self { lock, gates, count, locals: Locals::new(cpus, batch) }
+    }
+}
+
+impl Counter for GatedCounter {
+    #[inline]
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
+        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
+        let mut added = Added { shared: true, ..Added::default() };
+        self.gates.enter(|| {
+            added.waits += 1;
+            cpu.pv.spin_hint();
+        });
+        // The gates order these.
+        self.count.fetch_add(all, Ordering::Relaxed);
+        self.locals.reset(cpu.id);
+        self.gates.leave();
+        added
+    }
+
+    fn sum<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> i64 {
+        self.lock.lock(cpu);
+        self.gates.close(|| cpu.pv.spin_hint());
+        let sum = self.count.load(Ordering::Relaxed).wrapping_add(self.locals.sum());
+        self.gates.open();
+        self.lock.unlock(cpu);
+        sum
+    }
+
+    #[inline]
+    fn read(&self) -> i64 {
+        // One value of one atomic; nothing else is concluded from it.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn set<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, amount: i64) {
+        self.locals.clear();
+        self.count.store(amount, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    fn gates() -> Gates {
+        Gates { folds: AtomicU32::new(0), sums: AtomicU32::new(0) }
+    }
+
+    #[test]
+    fn a_fold_waits_for_the_sum_and_does_not_keep_it_waiting() {
+        let gates = gates();
+        let looks = Cell::new(0);
+        gates.close(|| panic!("nobody folds"));
+        gates.enter(|| {
+            assert_eq!(gates.folds.load(Ordering::Relaxed), 0, "it is not in while it waits");
+            looks.set(looks.get() + 1);
+            if looks.get() == 3 {
+                gates.open();
+            }
+        });
+        assert_eq!(looks.get(), 3);
+    }
+
+    #[test]
+    fn a_sum_waits_for_every_fold() {
+        let gates = gates();
+        gates.enter(|| panic!("nobody sums"));
+        gates.enter(|| panic!("folds do not exclude each other"));
+        let looks = Cell::new(0);
+        gates.close(|| {
+            looks.set(looks.get() + 1);
+            gates.leave();
+        });
+        assert_eq!(looks.get(), 2);
+    }
+}

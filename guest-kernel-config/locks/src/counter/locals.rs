@@ -1,0 +1,66 @@
+//! What each CPU keeps to itself.
+
+use crate::sync::{AtomicI32, MAX_CPUS, Ordering};
+
+/// One CPU's part, in a cache line of its own. Only its CPU writes it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Local(AtomicI32);
+
+impl Local {
+    const fn new() -> Self {
+        Self(AtomicI32::new(0))
+    }
+}
+
+/// The parts of all CPUs, and what they may come to.
+#[derive(Debug)]
+pub(super) struct Locals {
+    batch: i32,
+    cpus: usize,
+    parts: [Local; MAX_CPUS],
+}
+
+impl Locals {
+    /// Parts of zero for CPUs below `cpus`, each less than `batch` either way.
+    pub(super) const fn new(cpus: usize, batch: i32) -> Self {
+        assert!(
+            cpus <= MAX_CPUS && batch > 0,
+            "as many CPUs as there are, and a batch of one or more"
+        );
+        Self { batch, cpus, parts: [const { Local::new() }; MAX_CPUS] }
+    }
+
+    /// Keeps `amount` in `cpu`'s part, or gives what that would come to if it is a batch. The part
+    /// is as it was then, and [`Locals::reset`] is to follow.
+    #[inline]
+    pub(super) fn keep(&self, cpu: usize, amount: i64) -> Option<i64> {
+        let part = &self.parts[..self.cpus][cpu].0;
+        let all = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
+        match i32::try_from(all) {
+            Ok(kept) if kept > -self.batch && kept < self.batch => {
+                // Release, as every write of a part: who reads it sees all folds of this CPU so far.
+                part.store(kept, Ordering::Release);
+                None
+            }
+            _ => Some(all),
+        }
+    }
+
+    /// `cpu` has folded its part.
+    #[inline]
+    pub(super) fn reset(&self, cpu: usize) {
+        self.parts[cpu].0.store(0, Ordering::Release);
+    }
+
+    /// All parts together, one after the other.
+    pub(super) fn sum(&self) -> i64 {
+        // Acquire: see `keep`.
+        self.parts[..self.cpus].iter().map(|part| i64::from(part.0.load(Ordering::Acquire))).sum()
+    }
+
+    /// Zero, all of them.
+    pub(super) fn clear(&self) {
+        (0..self.cpus).for_each(|cpu| self.reset(cpu));
+    }
+}

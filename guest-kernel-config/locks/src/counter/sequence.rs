@@ -1,0 +1,134 @@
+//! V3 of seed 002's patch: no lock, a sequence of folds, and a slow count while somebody sums.
+
+use crate::counter::locals::Locals;
+use crate::counter::{Added, Counter};
+use crate::sync::{AtomicI64, AtomicU32, Ordering};
+use crate::{Cpu, Pv, Watch};
+
+/// Adds go to a shared slow count while a sum is under way, and a sum begins anew when a fold has
+/// come into it.
+///
+/// Right when sums are rare and need not be exact: nobody ever waits, and a sum ends after as many
+/// rounds as there are CPUs in the middle of an add, and one. It has the hole that the reply points
+/// out: a CPU that has folded its part and not yet reset it is counted twice by a sum that begins
+/// and ends there. That makes up to `b - 1` a CPU, `n * (b - 1)` in all and as much as
+/// [`Counter::read`] is off by, and the sum may be more than all that was ever added. Otherwise, as
+/// one add a CPU may be on its way past the check, it is off by `2 * n * (b - 1)` at most for the
+/// moment of its last read of the slow count. It misses no add that was done before the call.
+#[derive(Debug)]
+pub struct SequenceCounter {
+    /// Sums under way. Read by every add, seldom written: not in the line of the counts.
+    sums: AtomicU32,
+    shared: Shared,
+    locals: Locals,
+}
+
+/// What folds write.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Shared {
+    count: AtomicI64,
+    slow: AtomicI64,
+    /// Folds so far. The seed's is no atomic; then two folds may count as one.
+    folds: AtomicU32,
+}
+
+impl SequenceCounter {
+    /// Zero, for CPUs below `cpus`, with batches of `batch`.
+    pub const fn new(cpus: usize, batch: i32) -> Self {
+        let (count, slow) = (AtomicI64::new(0), AtomicI64::new(0));
+        let shared = Shared { count, slow, folds: AtomicU32::new(0) };
+        Self { sums: AtomicU32::new(0), shared, locals: Locals::new(cpus, batch) }
+    }
+
+    /// The first half of a fold. The sequence moves before the part is reset: a sum that has missed
+    /// the count and sees the part reset sees that it has to begin anew.
+    fn publish(&self, all: i64) {
+        self.shared.count.fetch_add(all, Ordering::Release);
+        self.shared.folds.fetch_add(1, Ordering::Release);
+    }
+
+    fn sum_once(&self) -> Option<i64> {
+        // Acquire loads, in this order: none moves before the one above it.
+        let folds = self.shared.folds.load(Ordering::Acquire);
+        let count = self.shared.count.load(Ordering::Acquire);
+        let kept = self.locals.sum();
+        let slow = self.shared.slow.load(Ordering::Acquire);
+        let is_alone = self.shared.folds.load(Ordering::Relaxed) == folds;
+        is_alone.then(|| count.wrapping_add(kept).wrapping_add(slow))
+    }
+}
+
+impl Counter for SequenceCounter {
+    #[inline]
+    fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
+        let shared = Added { shared: true, ..Added::default() };
+        // Relaxed: to miss a sum that has just begun costs it a round and no more.
+        if self.sums.load(Ordering::Relaxed) != 0 {
+            self.shared.slow.fetch_add(amount, Ordering::Release);
+            return shared;
+        }
+        let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
+        self.publish(all);
+        // Here is the hole.
+        self.locals.reset(cpu.id);
+        shared
+    }
+
+    fn sum<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> i64 {
+        self.sums.fetch_add(1, Ordering::SeqCst);
+        let sum = loop {
+            if let Some(sum) = self.sum_once() {
+                break sum;
+            }
+            cpu.pv.spin_hint();
+        };
+        self.sums.fetch_sub(1, Ordering::Release);
+        sum
+    }
+
+    #[inline]
+    fn read(&self) -> i64 {
+        let count = self.shared.count.load(Ordering::Relaxed);
+        count.wrapping_add(self.shared.slow.load(Ordering::Relaxed))
+    }
+
+    fn set<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, amount: i64) {
+        self.locals.clear();
+        self.shared.count.store(amount, Ordering::Release);
+        self.shared.slow.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::tests::cpu;
+
+    #[test]
+    fn a_sum_between_the_halves_of_a_fold_counts_the_part_twice() {
+        let waiters = &crate::WaitTable::new();
+        let (one, other) = (cpu(0, waiters), cpu(1, waiters));
+        let counter = SequenceCounter::new(2, 10);
+        counter.add(&one, 9);
+        let all = counter.locals.keep(0, 4).expect("thirteen are a batch");
+        assert_eq!(counter.sum(&other), 9, "the add has not been made yet");
+        counter.publish(all);
+        assert_eq!(counter.read(), 13);
+        assert_eq!(counter.sum(&other), 13 + 9, "the hole, as large as it gets: b - 1");
+        counter.locals.reset(0);
+        assert_eq!(counter.sum(&other), 13);
+    }
+
+    #[test]
+    fn adds_go_to_the_slow_count_during_a_sum() {
+        let waiters = &crate::WaitTable::new();
+        let one = cpu(0, waiters);
+        let counter = SequenceCounter::new(2, 10);
+        assert!(!counter.add(&one, 3).shared);
+        counter.sums.store(1, Ordering::Relaxed);
+        assert!(counter.add(&one, 4).shared);
+        counter.sums.store(0, Ordering::Relaxed);
+        assert_eq!((counter.read(), counter.locals.sum(), counter.sum(&one)), (4, 3, 7));
+    }
+}

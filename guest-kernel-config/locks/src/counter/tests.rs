@@ -1,0 +1,87 @@
+//! What all counters promise, and what differs.
+
+use super::*;
+use crate::{Handoff, Unwatched, WaitTable};
+use proptest::prelude::*;
+
+/// Nobody to wait for.
+pub(super) struct Alone;
+
+impl Pv for Alone {
+    fn spin_hint(&self) {
+        panic!("it waits, though it is alone");
+    }
+
+    fn lock_spinning(&self, _: u16) {
+        panic!("it halts, though it is alone");
+    }
+
+    fn unlock_kick(&self, _: usize) {}
+}
+
+pub(super) fn cpu(id: usize, waiters: &WaitTable) -> Cpu<'_, Alone> {
+    let (watch, handoff) = (Unwatched, Handoff::default());
+    Cpu { id, spin_threshold: 0, pv: &Alone, waiters, watch, handoff }
+}
+
+/// After each add: the sum is exact, and a read is off by no more than is promised.
+fn is_bounded<C: Counter>(counter: C, batch: i32, adds: &[(usize, i64)], start: i64) {
+    let waiters = &WaitTable::new();
+    counter.set(&cpu(0, waiters), start);
+    let mut all = start;
+    for (id, amount) in adds {
+        let added = counter.add(&cpu(*id, waiters), *amount);
+        all += amount;
+        assert!(added.shared || amount.abs() < 2 * i64::from(batch) - 1);
+        assert_eq!(counter.sum(&cpu(CPUS - 1, waiters)), all);
+        let off = (counter.read() - all).abs();
+        assert!(off <= CPUS as i64 * i64::from(batch - 1), "a read is off by {off}");
+        assert_eq!(counter.read_positive(), counter.read().max(0));
+    }
+    counter.set(&cpu(0, waiters), -5);
+    let now = (counter.sum(&cpu(1, waiters)), counter.read(), counter.read_positive());
+    assert_eq!(now, (-5, -5, 0));
+}
+
+const CPUS: usize = 5;
+
+proptest! {
+    #[test]
+    fn sums_are_exact_and_reads_bounded_in_any_order_of_adds(
+        batch in 1_i32..50,
+        start in -100_i64..100,
+        adds in prop::collection::vec((0..CPUS, -120_i64..120), 0..60),
+    ) {
+        is_bounded(LockedCounter::new(CPUS, batch), batch, &adds, start);
+        is_bounded(SequenceCounter::new(CPUS, batch), batch, &adds, start);
+        is_bounded(GatedCounter::new(CPUS, batch), batch, &adds, start);
+    }
+}
+
+#[test]
+fn small_amounts_stay_with_their_cpu_until_they_are_a_batch() {
+    let waiters = &WaitTable::new();
+    let (one, other) = (cpu(0, waiters), cpu(1, waiters));
+    let counter = GatedCounter::new(2, 4);
+    assert!(!counter.add(&one, 3).shared);
+    assert!(!counter.add(&other, -3).shared);
+    assert_eq!(counter.read(), 0);
+    assert!(counter.add(&one, 1).shared);
+    assert!(counter.add(&other, -2).shared);
+    assert_eq!((counter.read(), counter.sum(&one)), (-1, -1));
+}
+
+#[test]
+fn an_amount_of_any_size_is_counted() {
+    let waiters = &WaitTable::new();
+    let one = cpu(0, waiters);
+    let counter = LockedCounter::new(1, i32::MAX);
+    counter.add(&one, 1 << 40);
+    counter.add(&one, i64::from(i32::MAX) - 1);
+    assert_eq!((counter.read(), counter.sum(&one)), (1 << 40, (1 << 40) + i64::from(i32::MAX) - 1));
+}
+
+#[test]
+fn the_usual_batch_is_that_of_linux() {
+    assert_eq!([1, 16, 17, 128].map(usual_batch), [32, 32, 34, 256]);
+}

@@ -1,0 +1,156 @@
+//! The word of a lockref: a count and a ticketlock in 64 bits.
+//!
+//! From the top: tail, head and flag, count. The tail is where its carry drops out; every other
+//! part is changed by who alone may write it and so knows what it is, or in a compare-exchange of
+//! the whole word. No access is smaller than the word.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::ticket::{INC, SLOWPATH};
+
+const TAIL: u32 = 48;
+const HEAD: u32 = 32;
+const FLAG: u64 = (SLOWPATH as u64) << HEAD;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Word(AtomicU64);
+
+/// The word as somebody saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Snapshot(u64);
+
+impl Snapshot {
+    pub(super) const fn count(self) -> i32 {
+        self.0 as u32 as i32
+    }
+
+    pub(super) const fn with_count(self, count: i32) -> Self {
+        Self(self.0 & !(u32::MAX as u64) | count as u32 as u64)
+    }
+
+    /// The ticket that holds the lock, or would.
+    pub(super) const fn served(self) -> u16 {
+        (self.0 >> HEAD) as u16 & !SLOWPATH
+    }
+
+    fn is_flagged(self) -> bool {
+        self.0 & FLAG != 0
+    }
+
+    const fn tail(self) -> u16 {
+        (self.0 >> TAIL) as u16
+    }
+
+    pub(super) const fn is_locked(self) -> bool {
+        self.served() != self.tail()
+    }
+}
+
+impl Word {
+    /// `count`, and the lock is free.
+    pub(super) const fn new(count: i32) -> Self {
+        Self(AtomicU64::new(count as u32 as u64))
+    }
+
+    #[cfg(test)]
+    pub(super) fn starting_at(ticket: u16, count: i32) -> Self {
+        let tickets = u64::from(ticket) << TAIL | u64::from(ticket) << HEAD;
+        Self(AtomicU64::new(Snapshot(tickets).with_count(count).0))
+    }
+
+    pub(super) fn load(&self, order: Ordering) -> Snapshot {
+        Snapshot(self.0.load(order))
+    }
+
+    /// Acquire and release: who counts down to the last has seen what the others did before.
+    pub(super) fn exchange(&self, from: Snapshot, to: Snapshot) -> Result<(), Snapshot> {
+        let done = self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
+        done.map(|_| ()).map_err(Snapshot)
+    }
+
+    /// Joins the queue: the caller's ticket.
+    pub(super) fn take_ticket(&self) -> u16 {
+        // The holder's loads are acquiring, and the full barrier is `set_flag`'s.
+        Snapshot(self.0.fetch_add(u64::from(INC) << TAIL, Ordering::AcqRel)).tail()
+    }
+
+    /// Asks the holder to look for waiters: a full barrier. The word as it was.
+    pub(super) fn set_flag(&self) -> Snapshot {
+        Snapshot(self.0.fetch_or(FLAG, Ordering::SeqCst))
+    }
+
+    /// The holder clears the flag if nobody queues behind it: a step of the whole word, which fails
+    /// if somebody does by then.
+    pub(super) fn clear_flag_if_alone(&self, seen: Snapshot) {
+        if seen.is_flagged() && seen.tail() == seen.served().wrapping_add(INC) {
+            let _ = self.exchange(seen, Snapshot(seen.0 & !FLAG));
+        }
+    }
+
+    /// The holder changes the count: nobody else does while the lock is held, so it is what was
+    /// loaded, and nothing is carried out of it.
+    pub(super) fn set_count(&self, count: i32) {
+        let was = Snapshot(self.0.load(Ordering::Relaxed));
+        self.0.fetch_add(was.with_count(count).0.wrapping_sub(was.0), Ordering::Relaxed);
+    }
+
+    /// The holder changes the count and gives up the lock. The flag as it was, and the ticket that
+    /// is served now.
+    pub(super) fn release(&self, count: i32) -> (bool, u16) {
+        // Neither the count nor the head changes under the holder; the flag and the tail may.
+        let was = Snapshot(self.0.load(Ordering::Relaxed));
+        let next = was.served().wrapping_add(INC);
+        let heads = u64::from(next).wrapping_sub(u64::from(was.served())) << HEAD;
+        let counts = was.with_count(count).0.wrapping_sub(was.0);
+        // A full barrier, as the release of a ticketlock.
+        let old = self.0.fetch_add(heads.wrapping_add(counts), Ordering::SeqCst);
+        (Snapshot(old).is_flagged(), next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_change_without_touching_each_other_over_every_wrap() {
+        for count in [0, 1, -1, -128, i32::MAX, i32::MIN] {
+            let word = Word::starting_at(0xfffc, count);
+            let tickets = [0xfffc, 0xfffe, 0, 2];
+            for ticket in tickets {
+                assert_eq!(word.take_ticket(), ticket);
+            }
+            for (served, now) in tickets.into_iter().zip([-128, 0, -1, count]) {
+                let seen = word.load(Ordering::Relaxed);
+                assert_eq!((seen.served(), seen.tail(), seen.is_locked()), (served, 4, true));
+                let next = served.wrapping_add(INC);
+                assert_eq!(word.release(now), (false, next));
+                assert_eq!(word.load(Ordering::Relaxed).count(), now);
+            }
+            assert!(!word.load(Ordering::Relaxed).is_locked());
+        }
+    }
+
+    #[test]
+    fn the_flag_goes_with_the_last_in_the_queue() {
+        let word = Word::starting_at(0xfffe, 3);
+        assert_eq!([word.take_ticket(), word.take_ticket()], [0xfffe, 0]);
+        assert!(!word.set_flag().is_flagged());
+        word.clear_flag_if_alone(word.load(Ordering::Relaxed));
+        assert_eq!(word.release(4), (true, 0));
+        word.clear_flag_if_alone(word.load(Ordering::Relaxed));
+        let seen = word.load(Ordering::Relaxed);
+        assert_eq!((seen.is_flagged(), seen.is_locked(), seen.count()), (false, true, 4));
+        assert_eq!(word.release(4), (false, 2));
+    }
+
+    #[test]
+    fn a_count_may_change_while_a_flag_is_left_over() {
+        let word = Word::new(1);
+        word.set_flag();
+        let seen = word.load(Ordering::Relaxed);
+        assert!(!seen.is_locked());
+        assert_eq!(word.exchange(seen, seen.with_count(2)), Ok(()));
+        assert_eq!(word.exchange(seen, seen.with_count(3)).map_err(Snapshot::count), Err(2));
+    }
+}

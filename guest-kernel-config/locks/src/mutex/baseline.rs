@@ -1,0 +1,40 @@
+//! The baseline of seed 000: everybody may spin, and every look is a write.
+
+use crate::mutex::{Mutex, MutexTaken, Spinners};
+use crate::{Cpu, Pv, Watch};
+
+/// What seed 000 starts from. Three atomic read-modify-writes in rapid succession on the way to
+/// sleep: the decrement of the first look, a swap at the head of the list's critical section, and
+/// another before the halt; and a compare-exchange by every spinner whenever the mutex has no
+/// owner.
+///
+/// Right when two or three CPUs contend: who is spinning when the mutex is released has it without
+/// reading it first. With many, all of them pass the word's cache line around.
+pub type BaselineMutex = Mutex<Baseline>;
+
+/// Spinners of a [`BaselineMutex`].
+#[derive(Debug, Default)]
+pub struct Baseline;
+
+impl BaselineMutex {
+    /// A free mutex.
+    pub const fn new() -> Self {
+        Self::with(Baseline)
+    }
+}
+
+impl Default for BaselineMutex {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spinners for Baseline {
+    const READS_FIRST: bool = false;
+
+    fn enter<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexTaken) -> bool {
+        true
+    }
+
+    fn leave<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>, _: &mut MutexTaken) {}
+}

@@ -1,0 +1,111 @@
+//! Who sleeps for a mutex, first in, first out.
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch, settle};
+
+/// A list of CPUs, linked through the table that all CPUs share, and its lock. All but
+/// [`Sleepers::lock`] needs that lock, which orders every access: so they are relaxed. CPUs are
+/// written as one more than their index; zero: none.
+#[derive(Debug)]
+pub(super) struct Sleepers {
+    lock: PvTicketLock,
+    first: AtomicU32,
+    last: AtomicU32,
+}
+
+impl Sleepers {
+    /// Nobody sleeps.
+    pub(super) const fn new() -> Self {
+        let (first, last) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { lock: PvTicketLock::new(), first, last }
+    }
+
+    /// Takes the list's lock; the halts that it took.
+    pub(super) fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
+        self.lock.lock(cpu).halts
+    }
+
+    /// Gives it up; the kicks. None is owed any longer: who sleeps next, or is in its critical
+    /// section, would not pay it soon.
+    pub(super) fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
+        let released = self.lock.unlock(cpu);
+        settle(cpu);
+        released.kicks
+    }
+
+    /// `cpu` is the last to sleep.
+    pub(super) fn push<P, W>(&self, cpu: &Cpu<'_, P, W>) {
+        let me = cpu.id as u32 + 1;
+        next(cpu, me).store(0, Ordering::Relaxed);
+        match self.last.load(Ordering::Relaxed) {
+            0 => self.first.store(me, Ordering::Relaxed),
+            last => next(cpu, last).store(me, Ordering::Relaxed),
+        }
+        self.last.store(me, Ordering::Relaxed);
+    }
+
+    /// `cpu` sleeps no more; it may have been anywhere in the list.
+    pub(super) fn remove<P, W>(&self, cpu: &Cpu<'_, P, W>) {
+        let me = cpu.id as u32 + 1;
+        let behind = next(cpu, me).load(Ordering::Relaxed);
+        let mut before = 0;
+        let mut at = self.first.load(Ordering::Relaxed);
+        while at != me && at != 0 {
+            before = at;
+            at = next(cpu, at).load(Ordering::Relaxed);
+        }
+        match before {
+            0 => self.first.store(behind, Ordering::Relaxed),
+            before => next(cpu, before).store(behind, Ordering::Relaxed),
+        }
+        if behind == 0 {
+            self.last.store(before, Ordering::Relaxed);
+        }
+    }
+
+    /// Who has slept longest.
+    pub(super) fn first(&self) -> Option<usize> {
+        (self.first.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// Does nobody sleep?
+    pub(super) fn is_empty(&self) -> bool {
+        self.first().is_none()
+    }
+}
+
+/// Who sleeps behind `of`, a CPU as the list writes it.
+fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, of: u32) -> &'a AtomicU32 {
+    &cpu.waiters.links(of as usize - 1).next_sleeper
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Handoff, Unwatched, WaitTable};
+
+    struct NoPv;
+
+    fn cpu(id: usize, waiters: &WaitTable) -> Cpu<'_, NoPv> {
+        let (watch, handoff) = (Unwatched, Handoff::default());
+        Cpu { id, spin_threshold: 0, pv: &NoPv, waiters, watch, handoff }
+    }
+
+    #[test]
+    fn first_in_is_first_and_anyone_may_leave() {
+        let waiters = &WaitTable::new();
+        for leaving in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let list = Sleepers::new();
+            let mut left = [Some(0), Some(1), Some(2)];
+            (0..3).for_each(|id| list.push(&cpu(id, waiters)));
+            for id in leaving {
+                assert_eq!(list.first(), left.iter().flatten().next().copied());
+                list.remove(&cpu(id, waiters));
+                left[id] = None;
+                list.push(&cpu(9, waiters));
+                list.remove(&cpu(9, waiters));
+            }
+            assert!(list.is_empty());
+        }
+    }
+}

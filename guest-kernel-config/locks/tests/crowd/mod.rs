@@ -1,0 +1,103 @@
+//! Threads as CPUs: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, OnceLock};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use locks::{Cpu, Handoff, Pv, Unwatched, WaitTable};
+
+/// Longest a test may take before it counts as a lost wakeup.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The machine.
+#[allow(dead_code)]
+pub struct Crowd {
+    handles: Vec<OnceLock<Thread>>,
+    waiters: WaitTable,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+    /// How spinlocks hand over.
+    pub handoff: Handoff,
+    /// What the machine has seen of halts and kicks.
+    pub halts: AtomicU64,
+    pub kicks: AtomicU64,
+    /// A bit a CPU that is said to be off.
+    pub off: AtomicU64,
+}
+
+impl Pv for Crowd {
+    fn spin_hint(&self) {
+        std::hint::spin_loop();
+    }
+
+    fn lock_spinning(&self, _ticket: u16) {
+        self.halts.fetch_add(1, Ordering::Relaxed);
+        thread::park();
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+        self.handles[cpu].get().expect("a kicked CPU has started").unpark();
+    }
+
+    fn is_off(&self, cpu: usize) -> bool {
+        self.off.load(Ordering::Relaxed) & (1 << cpu) != 0
+    }
+}
+
+impl Crowd {
+    pub fn new(count: usize, spin_threshold: u32) -> Self {
+        Self {
+            handles: (0..count).map(|_| OnceLock::new()).collect(),
+            waiters: WaitTable::new(),
+            spin_threshold,
+            handoff: Handoff::default(),
+            halts: AtomicU64::new(0),
+            kicks: AtomicU64::new(0),
+            off: AtomicU64::new(0),
+        }
+    }
+
+    pub fn cpu(&self, id: usize) -> Cpu<'_, Self> {
+        let (spin_threshold, handoff) = (self.spin_threshold, self.handoff);
+        Cpu { id, spin_threshold, pv: self, waiters: &self.waiters, watch: Unwatched, handoff }
+    }
+
+    /// All CPUs do `work` at once. Fails, and ends, if one sleeps for ever.
+    pub fn run(&self, work: impl Fn(&Cpu<'_, Self>) + Sync) {
+        let start = Barrier::new(self.handles.len());
+        let finished = AtomicUsize::new(0);
+        let abandoned = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (id, handle) in self.handles.iter().enumerate() {
+                let (start, finished, work) = (&start, &finished, &work);
+                scope.spawn(move || {
+                    let _ = handle.set(thread::current());
+                    let _finishing = Finishing(finished);
+                    start.wait();
+                    work(&self.cpu(id));
+                });
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while finished.load(Ordering::SeqCst) < self.handles.len() {
+                if Instant::now() > deadline {
+                    // A lost wakeup: rescue the threads, then fail.
+                    abandoned.store(true, Ordering::SeqCst);
+                    self.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert!(!abandoned.into_inner(), "a CPU slept for ever");
+    }
+}
+
+/// Counts a thread that ends, by a panic too.
+struct Finishing<'a>(&'a AtomicUsize);
+
+impl Drop for Finishing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
