@@ -8,6 +8,7 @@ mod faults;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
+mod library;
 mod reports;
 mod schedule;
 mod tiny;
@@ -30,7 +31,7 @@ pub fn quick() -> Vec<Test> {
 
 /// One after the other: they measure.
 pub fn schedules() -> Vec<Test> {
-    [schedule::TESTS, hypercalls::TESTS, faults::TESTS].concat()
+    [schedule::TESTS, hypercalls::TESTS, faults::TESTS, library::TESTS].concat()
 }
 
 /// One after the other.

@@ -1,5 +1,5 @@
-//! The variants of mutexes, counters and lockrefs: for each the sources of one system and of what it
-//! stands on, and no others.
+//! The variants of mutexes, counters and lockrefs: for each the sources of one system and of the
+//! spinlocks that it stands on.
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
