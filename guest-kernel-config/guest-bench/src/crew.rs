@@ -52,7 +52,28 @@ pub fn threads(
     })
 }
 
-/// The same with processes: this program once more for each, which goes to [`work`].
+/// A thread a CPU, unless told otherwise: each repeats an operation on a state of its own, which is
+/// set up before the measurement.
+pub fn repeat<S>(
+    options: &Options,
+    duration: Duration,
+    set_up: impl Fn() -> S + Sync,
+    each: impl Fn(&mut S) -> io::Result<()> + Sync,
+) -> io::Result<Part> {
+    let count = options.workers.unwrap_or(options.cpus);
+    threads(count, duration, |_, ready, bell| {
+        let mut state = set_up();
+        ready();
+        let mut operations = 0;
+        while !bell.rings() {
+            each(&mut state)?;
+            operations += 1;
+        }
+        Ok(operations)
+    })
+}
+
+/// As [`threads`] with processes: this program once more for each, which goes to [`work`].
 pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Result<Part> {
     let mut workers =
         (0..count).map(|_| Worker::start(workload, options)).collect::<Result<Vec<_>, _>>()?;

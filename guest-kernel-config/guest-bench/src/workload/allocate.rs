@@ -16,17 +16,16 @@ pub const WORKLOAD: Workload = Workload {
     name: "allocate",
     about: "a thread a CPU maps 64 KiB, copies a table there, searches and unmaps it (like ebizzy)",
     run: |_, options| {
-        let count = options.workers.unwrap_or(options.cpus);
-        let part = crew::threads(count, options.duration, |_, ready, bell| {
-            let chunks: Vec<Vec<u8>> = (0..CHUNKS).map(sorted).collect();
-            ready();
-            let mut operations = 0;
-            while !bell.rings() {
-                search(&chunks[operations % CHUNKS], operations as u8)?;
-                operations += 1;
-            }
-            Ok(operations as u64)
-        })?;
+        let part = crew::repeat(
+            options,
+            options.duration,
+            || ((0..CHUNKS).map(sorted).collect::<Vec<_>>(), 0),
+            |(chunks, searches)| {
+                search(&chunks[*searches % CHUNKS], *searches as u8)?;
+                *searches += 1;
+                Ok(())
+            },
+        )?;
         Ok(vec![part])
     },
     each: None,

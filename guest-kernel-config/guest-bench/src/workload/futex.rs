@@ -17,17 +17,16 @@ pub const WORKLOAD: Workload = Workload {
     about: "a thread a CPU takes and releases one mutex",
     run: |_, options| {
         let shared = Mutex::new(0);
-        let count = options.workers.unwrap_or(options.cpus);
-        let part = crew::threads(count, options.duration, |_, ready, bell| {
-            ready();
-            let (mut operations, mut private) = (0, 0);
-            while !bell.rings() {
+        let part = crew::repeat(
+            options,
+            options.duration,
+            || 0,
+            |private| {
                 work(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), UNDER);
-                work(&mut private, BESIDE);
-                operations += 1;
-            }
-            Ok(operations)
-        })?;
+                work(private, BESIDE);
+                Ok(())
+            },
+        )?;
         Ok(vec![part])
     },
     each: None,

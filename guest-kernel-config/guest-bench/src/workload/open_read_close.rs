@@ -29,17 +29,8 @@ fn part(
     size: usize,
     duration: std::time::Duration,
 ) -> io::Result<Part> {
-    let count = options.workers.unwrap_or(options.cpus);
-    let part = crew::threads(count, duration, |_, ready, bell| {
-        let mut buffer = vec![0; size];
-        ready();
-        let mut operations = 0;
-        while !bell.rings() {
-            File::open(&file.0)?.read_exact(&mut buffer)?;
-            operations += 1;
-        }
-        Ok(operations)
-    })?;
+    let once = |buffer: &mut Vec<u8>| File::open(&file.0)?.read_exact(buffer);
+    let part = crew::repeat(options, duration, || vec![0; size], once)?;
     Ok(Part { name: format!("{size} bytes:"), ..part })
 }
 

@@ -15,16 +15,7 @@ pub const WORKLOAD: Workload = Workload {
     name: "spawn",
     about: "a thread a CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
     run: |_, options| {
-        let count = options.workers.unwrap_or(options.cpus);
-        let part = crew::threads(count, options.duration, |_, ready, bell| {
-            ready();
-            let mut operations = 0;
-            while !bell.rings() {
-                pass_through()?;
-                operations += 1;
-            }
-            Ok(operations)
-        })?;
+        let part = crew::repeat(options, options.duration, || (), |()| pass_through())?;
         Ok(vec![part])
     },
     each: None,
