@@ -27,6 +27,17 @@ pub type SmallNativeTicketLock = NativeTickets<AtomicU8>;
 lock_constructors!(NativeTickets);
 
 impl<C: Width> NativeTickets<C> {
+    /// Waits until `ticket` is served.
+    #[inline]
+    fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> Taken {
+        let slow = self.0.head().ticket() != ticket;
+        if slow {
+            self.spin(cpu, ticket);
+        }
+        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
+        Taken { slow, halts: 0, ticket: Some(ticket) }
+    }
+
     #[cold]
     #[inline(never)]
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) {
@@ -55,12 +66,7 @@ impl<C: Width> RawLock for NativeTickets<C> {
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         cpu.watch.entering();
         let ticket = self.0.take_ticket();
-        let slow = self.0.head().ticket() != ticket;
-        if slow {
-            self.spin(cpu, ticket);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
-        Taken { slow, halts: 0, ticket: Some(ticket) }
+        self.enter(cpu, ticket)
     }
 
     #[inline]
@@ -70,12 +76,7 @@ impl<C: Width> RawLock for NativeTickets<C> {
             cpu.watch.gave_up();
             return None;
         };
-        let slow = self.0.head().ticket() != ticket;
-        if slow {
-            self.spin(cpu, ticket);
-        }
-        cpu.watch.taken(LockKey::of(self).address(), C::told(ticket));
-        Some(Taken { slow, halts: 0, ticket: Some(ticket) })
+        Some(self.enter(cpu, ticket))
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 use std::{fmt, fs, path::PathBuf, time::Duration};
 
+use locks::System;
 use serde::Serialize;
 
 use super::{CompareArgs, Guest};
@@ -38,6 +39,8 @@ pub(super) struct Resolved {
     pub(super) duration: Duration,
     /// Native first.
     pub(super) backends: Vec<PvBackend>,
+    /// Those of `--locks`, each once.
+    systems: Vec<System>,
 }
 
 /// What the guest does.
@@ -120,6 +123,7 @@ impl Resolved {
             runs: args.runs.unwrap_or(runs),
             duration: args.seconds.map_or(Duration::from_secs_f64(seconds), |seconds| seconds.0),
             backends,
+            systems: systems::all_of(&args.locks),
             args,
         })
     }
@@ -154,13 +158,10 @@ impl Resolved {
             faults: self.args.faults.spec()?,
         })
     }
-}
 
-impl Resolved {
     /// Can the locks count so many CPUs?
     fn check_counts(&self, vcpus: VcpuCount) -> Result<(), Usage> {
-        let systems = systems::all_of(&self.args.locks);
-        match systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
+        match self.systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
             None => Ok(()),
             Some(system) => Err(Usage(format!(
                 "--vcpus {vcpus}: {system} can count {} CPUs; leave it out or use fewer",
@@ -172,9 +173,9 @@ impl Resolved {
     fn contenders(&self) -> Vec<Contender> {
         let policies = self.args.schedule.policies();
         let (backends, handoffs) = (&self.backends, &self.args.handoff);
-        match systems::all_of(&self.args.locks) {
-            none if none.is_empty() => Contender::all(&policies, backends, handoffs),
-            systems => Contender::of_systems(&policies, &systems, backends, handoffs),
+        match self.systems.as_slice() {
+            [] => Contender::all(&policies, backends, handoffs),
+            systems => Contender::of_systems(&policies, systems, backends, handoffs),
         }
     }
 }
