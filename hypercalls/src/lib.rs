@@ -13,6 +13,7 @@
 
 pub mod cpuid;
 pub mod header;
+pub mod histogram;
 pub mod latch;
 pub mod payload;
 pub mod ports;

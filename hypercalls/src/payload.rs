@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::{MAX_VCPUS, telemetry};
+use crate::{MAX_VCPUS, histogram, telemetry};
 
 /// Guest-physical (and virtual: identity-mapped) address of [`Shared`].
 pub const SHARED_GPA: u64 = 0x10_0000;
@@ -36,8 +36,10 @@ pub const UNCLAIMED_PORT: u16 = 0x0700;
 pub enum Workload {
     /// vCPU 0 writes one byte to COM1 (0x3f8) and is done. For boot timing.
     Hello = 0,
-    /// Take one shared lock, do `critical` increments, release, `think`.
-    Lock = 1,
+    /// What the system is for, again and again, with `think` increments in between. Of a spinlock
+    /// or a mutex: take it, do `critical` increments, release it. Of a counter: add `critical`,
+    /// and after every `sum_every` adds a sum. Of a lockref: get a reference and put it back.
+    Operate = 1,
     /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Samples of it, too.
     PortExit = 2,
     /// vCPU 0 and the last vCPU, in turn, kick the other and halt. A kick comes `think` kilocycles
@@ -50,6 +52,11 @@ pub enum Workload {
     /// vCPU 0 kicks itself. Samples are the times of the halt that follows, which has a kick
     /// pending.
     PendingHalt = 6,
+    /// As [`Workload::Operate`], but the last vCPU only looks at the word that the others write.
+    HotLine = 7,
+    /// As [`Workload::Operate`] with four systems by turns, drawn anew each time: the one that is
+    /// asked for, and of each other family the first.
+    Mixed = 8,
     /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
     /// a hostile or broken guest does with the ports.
     Misuse = 3,
@@ -93,15 +100,15 @@ pub const SAMPLES: usize = 1 << 14;
 pub struct Params {
     /// A [`Workload`].
     pub workload: AtomicU32,
-    /// What [`Workload::Lock`] takes: a number of `locks::System`.
-    pub lock: AtomicU32,
+    /// What [`Workload::Operate`] uses: a number of `locks::System`.
+    pub system: AtomicU32,
     /// vCPUs that take part.
     pub vcpus: AtomicU32,
     /// Looks at the lock's head before a PV waiter halts.
     pub spin_threshold: AtomicU32,
-    /// Increments of one shared counter inside the critical section.
+    /// Increments of one shared counter inside the critical section; what a per-CPU counter adds.
     pub critical: AtomicU32,
-    /// Increments of a private counter between release and the next take.
+    /// Increments of a private counter between two operations.
     pub think: AtomicU32,
     /// Base I/O port of the contract.
     pub port_base: AtomicU32,
@@ -115,6 +122,10 @@ pub struct Params {
     pub far: AtomicU32,
     /// vCPUs that may queue for a lock, its holder included; zero: all.
     pub queue: AtomicU32,
+    /// Adds of each vCPU between two sums of a per-CPU counter; zero: it makes none.
+    pub sum_every: AtomicU32,
+    /// Non-zero: each vCPU keeps its [`Shared::latencies`].
+    pub timed: AtomicU32,
 }
 
 /// One vCPU's figures; written by that vCPU alone.
@@ -123,18 +134,40 @@ pub struct Params {
 pub struct Slot {
     /// Operations (acquisitions) done.
     pub operations: AtomicU64,
-    /// Acquisitions that left the fast path.
+    /// Those that left the fast path.
     pub slow: AtomicU64,
     /// `lock_spinning` calls made.
     pub halts: AtomicU64,
     /// `unlock_kick` calls made.
     pub kicks: AtomicU64,
-    /// Times the check of mutual exclusion failed. Anything but zero is a bug.
+    /// Times a check of what the system promises failed: mutual exclusion, the bound of a sum, the
+    /// least of a count. Anything but zero is a bug.
     pub violations: AtomicU64,
     /// Times its ticket was not the one after the last that was served. Anything but zero is a
     /// bug of a lock that is first in, first out.
     pub disorder: AtomicU64,
+    /// Atomic read-modify-writes of a mutex's word.
+    pub rmw: AtomicU64,
+    /// Those of what says who may spin for it.
+    pub beside: AtomicU64,
+    /// Looks of optimistic spinners, and of a counter's adds that were kept waiting.
+    pub spins: AtomicU64,
+    /// Compare-exchanges of a lockref in vain.
+    pub retries: AtomicU64,
+    /// Adds to a per-CPU counter.
+    pub adds: AtomicU64,
+    /// Its sums.
+    pub sums: AtomicU64,
+    /// The most that a sum was off from everything it could have been.
+    pub deviation: AtomicU64,
+    /// Looks of [`Workload::HotLine`]'s reader.
+    pub looks: AtomicU64,
 }
+
+/// How often an operation took how long: a count for each bucket of [`histogram`], in TSC ticks.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Latencies(pub [AtomicU64; histogram::BUCKETS]);
 
 /// A flag or count that many read and one side writes, alone in its line.
 #[derive(Debug)]
@@ -173,6 +206,8 @@ pub struct Shared {
     pub slots: [Slot; MAX_VCPUS as usize],
     /// Times in TSC ticks, those of operation `n` of vCPU 0 at `n` modulo [`SAMPLES`].
     pub samples: [AtomicU32; SAMPLES],
+    /// Indexed by vCPU: how long it took to have the lock or the mutex, to add, or to get and put.
+    pub latencies: [Latencies; MAX_VCPUS as usize],
 }
 
 // The block must end before the image begins.

@@ -37,6 +37,10 @@ pub struct Added {
 
 /// A counter with a place for each CPU.
 pub trait Counter {
+    /// Does a sum count no add twice? If not, it may be too large by one less than the batch for
+    /// each CPU that is in the middle of an add.
+    const EXACT: bool;
+
     /// Adds `amount`.
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added;
 

@@ -69,6 +69,9 @@ pub trait RawMutex {
 
     /// Gives the mutex up, and wakes who has slept for it longest. Only the owner may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased;
+
+    /// Does anybody own it? An answer, and already the past.
+    fn is_locked(&self) -> bool;
 }
 
 /// Who may spin for a mutex, and how it looks at the word. Implemented by the systems of this
@@ -251,6 +254,11 @@ impl<S: Spinners> RawMutex for Mutex<S> {
         let was = self.word.fetch_add(1, Ordering::Release);
         let kicks = if was == TAKEN { 0 } else { self.unlock_slow(cpu) };
         MutexReleased { kicks, rmw: 1 }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != FREE
     }
 }
 

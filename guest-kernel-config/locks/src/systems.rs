@@ -5,7 +5,8 @@ use core::{fmt, str::FromStr};
 use crate::RawLock;
 
 /// Hands the list to the macro `$then`, a line a system: its family, its name in code and in
-/// tables, its type, what it needs, what it is, and the document it comes from.
+/// tables, its type, what it needs, what it is, and the document it comes from. The first of each
+/// family is what the others are compared with.
 ///
 /// This is the one place where a new system is entered. A program that can run them matches on
 /// the family.
@@ -36,6 +37,31 @@ macro_rules! systems {
             Spinlock PvQueued "pv-queued" $crate::PvQueuedLock: Halts,
                 "queued, waiters halt, and newcomers may steal while the head does not run",
                 LaterKernels;
+            Mutex BaselineMutex "mutex" $crate::mutex::BaselineMutex: Halts,
+                "whoever finds it taken spins for it with read-modify-writes, then sleeps",
+                MutexAtomics;
+            Mutex ReadFirstMutex "mutex-read-first" $crate::mutex::ReadFirstMutex: Halts,
+                "looks at the word before it writes it", MutexAtomics;
+            Mutex OneSpinnerMutex "mutex-one-spinner" $crate::mutex::OneSpinnerMutex: Halts,
+                "the same, and who finds another spinner sleeps at once", MutexSpinner;
+            Mutex QueuedMutex "mutex-queued" $crate::mutex::QueuedMutex: Halts,
+                "the same, and spinners queue: only the first of them looks at the word",
+                MutexAtomics;
+            Counter LockedCounter "counter-lock" $crate::counter::LockedCounter: Halts,
+                "per-CPU counter: a lock around each fold of a full batch and each sum",
+                PercpuCounter;
+            Counter SequenceCounter "counter-sequence" $crate::counter::SequenceCounter: Nothing,
+                "no lock: a sum begins anew when a fold came into it, and may count a part twice",
+                PercpuCounter;
+            Counter GatedCounter "counter-gates" $crate::counter::GatedCounter: Halts,
+                "folds pass a gate together, and a sum closes it", PercpuCounter;
+            Lockref UnboundedLockref "lockref-unbounded" $crate::lockref::UnboundedLockref: Halts,
+                "count and lock in one word: compare-exchanges for as long as the lock is free",
+                Lockrefs;
+            Lockref BoundedLockref "lockref-bounded" $crate::lockref::BoundedLockref: Halts,
+                "after 100 of them in vain it takes the lock", Lockrefs;
+            Lockref LockedLockref "lockref-lock" $crate::lockref::LockedLockref: Halts,
+                "takes the lock at once", Lockrefs;
         }
     };
 }
@@ -45,6 +71,12 @@ macro_rules! systems {
 pub enum Family {
     /// A [`RawLock`](crate::RawLock).
     Spinlock,
+    /// A [`RawMutex`](crate::mutex::RawMutex).
+    Mutex,
+    /// A [`Counter`](crate::counter::Counter).
+    Counter,
+    /// A [`Lockref`](crate::lockref::Lockref).
+    Lockref,
 }
 
 /// What a system needs of the machine.
@@ -63,6 +95,14 @@ pub enum Seed {
     PvTicketlocks,
     /// Ouyang and Lange, "Preemptable Ticket Spinlocks", VEE 2013.
     PreemptableTicketlocks,
+    /// "mutex: Make more scalable by doing less atomic operations", Linux 2013, and its review.
+    MutexAtomics,
+    /// "mutex: restrict mutex spinning to only one task per mutex", Linux 2013.
+    MutexSpinner,
+    /// "percpu_counter: scalability works", Linux 2011, and its review.
+    PercpuCounter,
+    /// "Disable lockref on arm64", Linux 2019.
+    Lockrefs,
     /// What Linux runs since 4.2: queued spinlocks, and their PV form.
     LaterKernels,
 }
@@ -72,6 +112,9 @@ impl Family {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spinlock => "spinlock",
+            Self::Mutex => "mutex",
+            Self::Counter => "counter",
+            Self::Lockref => "lockref",
         }
     }
 }
@@ -92,6 +135,10 @@ impl Seed {
         match self {
             Self::PvTicketlocks => "PV ticketlocks, Linux 2012",
             Self::PreemptableTicketlocks => "Preemptable Ticket Spinlocks, VEE 2013",
+            Self::MutexAtomics => "mutex with fewer atomic operations, Linux 2013",
+            Self::MutexSpinner => "one spinner per mutex, Linux 2013",
+            Self::PercpuCounter => "percpu_counter scalability, Linux 2011",
+            Self::Lockrefs => "lockref on arm64, Linux 2019",
             Self::LaterKernels => "Linux since 4.2",
         }
     }
@@ -114,11 +161,17 @@ macro_rules! most_cpus {
     (Spinlock $lock:ty) => {
         <$lock as RawLock>::CPUS
     };
+    ($other:ident $system:ty) => {
+        u32::MAX
+    };
 }
 
 macro_rules! is_fifo {
     (Spinlock $lock:ty) => {
         <$lock as RawLock>::FIFO
+    };
+    ($other:ident $system:ty) => {
+        false
     };
 }
 
@@ -176,10 +229,14 @@ macro_rules! define {
 systems!(define);
 
 impl System {
-    /// What the others of its family are compared with: the first of them in the list.
+    /// What the others of its family are compared with.
     pub fn baseline(self) -> Self {
-        let first = Self::ALL.iter().find(|other| other.family() == self.family());
-        first.copied().unwrap_or(self)
+        Self::of(self.family()).next().unwrap_or(self)
+    }
+
+    /// Those of one family, in the order of the list.
+    pub fn of(family: Family) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |system| system.family() == family)
     }
 }
 
@@ -213,5 +270,6 @@ mod tests {
     fn numbers_are_places_in_the_list() {
         assert!(System::ALL.iter().enumerate().all(|(place, system)| *system as usize == place));
         assert_eq!(System::PvTicket.baseline(), System::NativeTicket);
+        assert_eq!(System::LockedLockref.baseline(), System::UnboundedLockref);
     }
 }

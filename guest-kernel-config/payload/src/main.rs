@@ -8,12 +8,12 @@
 mod console;
 mod entry;
 mod handoffs;
-mod lock;
 mod misuse;
 mod port;
 mod telemetry;
 mod transport;
 mod vcpu;
+mod work;
 
 use hypercalls::payload::Workload;
 use vcpu::Vcpu;
@@ -25,7 +25,12 @@ const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 fn run(vcpu: &Vcpu) -> u32 {
     match vcpu.param(|params| &params.workload) {
         w if w == Workload::Hello as u32 => console::hello(vcpu),
-        w if w == Workload::Lock as u32 => return lock::run(vcpu),
+        w if w == Workload::Operate as u32
+            || w == Workload::HotLine as u32
+            || w == Workload::Mixed as u32 =>
+        {
+            return work::run(vcpu);
+        }
         w if w == Workload::PortExit as u32 => handoffs::port_exits(vcpu),
         w if w == Workload::PingPong as u32 => handoffs::ping_pong(vcpu),
         w if w == Workload::KickRunning as u32 => handoffs::kick_running(vcpu),

@@ -30,6 +30,12 @@ pub trait Report: Watch {
         let _ = (vcpus, lock, ticket);
         false
     }
+
+    /// Is this vCPU off its CPU?
+    fn is_off(&self, vcpu: usize) -> bool {
+        let _ = vcpu;
+        false
+    }
 }
 
 impl Report for Unwatched {}
@@ -206,6 +212,11 @@ impl Report for Telemetry {
         };
         // It may have moved on since: then this CPU halts a little early.
         self.lines[..vcpus].iter().find(is_it).is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
+    }
+
+    #[inline]
+    fn is_off(&self, vcpu: usize) -> bool {
+        self.lines[vcpu].off_cpu.load(Relaxed) != 0
     }
 
     #[inline]

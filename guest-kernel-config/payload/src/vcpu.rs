@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use hypercalls::histogram;
 use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot};
 
 use crate::port;
@@ -61,5 +62,48 @@ impl Vcpu {
     #[inline]
     pub fn publish(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
         field(self.slot).store(value, Ordering::Relaxed);
+    }
+
+    /// Adds to a figure of this vCPU's own slot, which nobody else writes.
+    #[inline]
+    pub fn add(&self, field: impl Fn(&Slot) -> &AtomicU64, amount: u64) {
+        if amount > 0 {
+            let figure = field(self.slot);
+            figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds one, and gives what it comes to. Whoever sees that, sees what was done before.
+    #[inline]
+    pub fn add_in_order(&self, field: impl Fn(&Slot) -> &AtomicU64) -> u64 {
+        let figure = field(self.slot);
+        let now = figure.load(Ordering::Relaxed) + 1;
+        figure.store(now, Ordering::Release);
+        now
+    }
+
+    /// Raises a figure of this vCPU's own slot to `value` if it is less.
+    pub fn at_least(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
+        if field(self.slot).load(Ordering::Relaxed) < value {
+            self.publish(field, value);
+        }
+    }
+
+    /// Operations of this vCPU so far.
+    #[inline]
+    pub fn operations(&self) -> u64 {
+        self.slot.operations.load(Ordering::Relaxed)
+    }
+
+    /// The figures of all vCPUs.
+    pub fn slots(&self) -> &'static [Slot] {
+        &self.shared.slots[..=self.last()]
+    }
+
+    /// Counts an operation that took so long.
+    #[inline]
+    pub fn took(&self, ticks: u64) {
+        let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }

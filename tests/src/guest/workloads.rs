@@ -51,7 +51,7 @@ fn bad_words_are_refused() -> anyhow::Result<()> {
     let ran = Boot::direct().command(["bench", "mmmap"]).run()?.exits(2)?;
     ran.complains(&["no workload 'mmmap'", "bench --help"])?;
     let ran = pvticket(["compare", "--guest", "payload", "--workload", "mmap"]).run()?;
-    ran.exits(2)?.complains(&["--workload is only for --guest linux"]).map(drop)
+    ran.exits(2)?.complains(&["--workload mmap is only for --guest linux"]).map(drop)
 }
 
 fn workloads_are_compared() -> anyhow::Result<()> {

@@ -13,6 +13,13 @@ tests![
     every_lock_bears_faults_and_random_preemption,
     a_small_ticketlock_refuses_more_cpus_than_it_counts,
     a_lock_that_is_none_is_named,
+    mutexes_that_read_first_write_less,
+    sums_of_counters_are_within_their_bounds,
+    lockrefs_say_how_often_they_tried,
+    the_reader_of_a_hot_line_looks,
+    families_by_turns_keep_their_promises,
+    latencies_are_those_of_every_operation,
+    what_the_payload_cannot_do_is_refused,
 ];
 
 /// Names of all locks, as `pvticket locks` lists them: indented by two, their lines by more.
@@ -31,17 +38,39 @@ fn the_locks_are_listed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `compare --locks all` with these options: the rows of each level.
-fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
+/// What `compare --locks LOCKS` with these options says and gives.
+fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Value)> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--host", "direct", "--locks", "all", "--runs", "1", "--json"])
+    let ran = pvticket(["compare", "--host", "direct", "--locks", locks, "--runs", "1", "--json"])
         .args([&file])
         .args(options)
         .run()?
         .exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    let levels = report["levels"].as_array().with_context(|| ran.show())?;
+    let report = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
+    Ok((ran.text()?.to_owned(), report))
+}
+
+/// The rows of the first level.
+fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let (text, report) = compare_locks(locks, options)?;
+    let rows = report["levels"][0]["rows"].as_array().cloned().context(text)?;
+    for row in &rows {
+        ensure!(row["violations"] == 0 && row["disorder"] == 0, "{row}");
+        ensure!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
+    }
+    Ok(rows)
+}
+
+/// A figure of a row's work.
+fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
+    row["work"][figure].as_f64().with_context(|| format!("no {figure} in {row}"))
+}
+
+/// `compare --locks all` with these options: the rows of each level.
+fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
+    let (text, report) = compare_locks("all", options)?;
+    let levels = report["levels"].as_array().context(text)?;
     let rows = levels.iter().map(|level| level["rows"].as_array().cloned().unwrap_or_default());
     Ok(rows.collect())
 }
@@ -86,4 +115,95 @@ fn a_lock_that_is_none_is_named() -> anyhow::Result<()> {
     pvticket(["compare", "--locks", "nope"]).run()?.fails(2, &["'nope'", "pvticket locks"])?;
     let ran = pvticket(["compare", "--guest", "linux", "--locks", "all"]).run()?;
     ran.fails(2, &["--locks is only for --guest payload"]).map(drop)
+}
+
+fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
+    need_kvm()?;
+    // Nobody sleeps: how often who spins is a matter of chance no more.
+    let options = ["--vcpus", "1x", "--seconds", "0.5", "--spin-threshold", "100000000"];
+    let rows = rows("mutex,mutex-read-first", &options)?;
+    let (baseline, reads) = (work(&rows[0], "rmw")?, work(&rows[1], "rmw")?);
+    ensure!(baseline >= 2.0 && reads >= 2.0, "a take and a release: {rows:?}");
+    ensure!(reads <= baseline, "it reads first and writes more: {rows:?}");
+    Ok(())
+}
+
+fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
+    need_kvm()?;
+    let counters = "counter-lock,counter-sequence,counter-gates";
+    // Less than a batch, so that every CPU keeps something to itself.
+    let options = ["--vcpus", "4x", "--seconds", "0.5", "--critical", "5", "--sum-every", "50"];
+    for row in rows(counters, &options)? {
+        ensure!(work(&row, "sums")? > 0.0, "nobody has summed: {row}");
+        let is_exact = row["lock"] != "counter-sequence";
+        ensure!(!is_exact || work(&row, "deviation")? == 0.0, "{row}");
+    }
+    Ok(())
+}
+
+fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
+    need_kvm()?;
+    let rows = rows(
+        "lockref-unbounded,lockref-bounded,lockref-lock",
+        &["--vcpus", "2x", "--seconds", "0.3"],
+    )?;
+    ensure!(work(&rows[1], "retries")? <= 100.0, "more than its bound: {}", rows[1]);
+    ensure!(work(&rows[2], "retries")? == 0.0 && rows[2]["slow"] == 1.0, "{}", rows[2]);
+    Ok(())
+}
+
+fn the_reader_of_a_hot_line_looks() -> anyhow::Result<()> {
+    need_kvm()?;
+    let locks = "pv-ticket,mutex,counter-lock,lockref-bounded";
+    let options = ["--vcpus", "3", "--seconds", "0.3", "--workload", "hot-line"];
+    for row in rows(locks, &options)? {
+        ensure!(work(&row, "looks")? > 0.0, "nobody has looked: {row}");
+    }
+    let alone = pvticket(["compare", "--vcpus", "1", "--workload", "hot-line"]).run()?;
+    alone.fails(2, &["--vcpus 1", "two vCPUs"]).map(drop)
+}
+
+fn families_by_turns_keep_their_promises() -> anyhow::Result<()> {
+    need_kvm()?;
+    let locks = "ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
+    let options = ["--vcpus", "2x", "--seconds", "0.3", "--workload", "mixed"];
+    let rows = rows(locks, &options)?;
+    ensure!(rows.iter().all(|row| row["work"].is_null()), "whose work is it? {rows:?}");
+    Ok(())
+}
+
+fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
+    need_kvm()?;
+    let options = ["--vcpus", "2x", "--seconds", "0.3", "--latency"];
+    let (text, report) = compare_locks("pv-ticket,lockref-bounded", &options)?;
+    ensure!(text.contains("took p50 ") && text.contains(", p99.9 "), "{text}");
+    let level = &report["levels"][0];
+    for (row, run) in level["rows"].as_array().context("no rows")?.iter().zip([0, 1]) {
+        let at = |name: &str| row["latencies"][name].as_u64().unwrap_or(0);
+        let all = ["p50", "p99", "p999", "max"].map(at);
+        ensure!(all[0] > 0 && all.is_sorted(), "{row}");
+        let run = &level["runs"][run];
+        let sum = |list: &Value, of: fn(&Value) -> Option<u64>| -> Option<u64> {
+            list.as_array()?.iter().map(of).sum()
+        };
+        let timed = sum(&run["latencies"], |pair| pair[1].as_u64()).context("no histogram")?;
+        let done = sum(&run["operations"], Value::as_u64).context("no operations")?;
+        // The two are read one after the other.
+        ensure!(timed.abs_diff(done) <= done / 5 + 1000, "{timed} timed, {done} done");
+    }
+    Ok(())
+}
+
+fn what_the_payload_cannot_do_is_refused() -> anyhow::Result<()> {
+    for (words, complaint) in [
+        (["--guest", "payload", "--workload", "mmap"], "--workload mmap is only for --guest linux"),
+        (
+            ["--guest", "linux", "--workload", "mixed"],
+            "--workload mixed is only for --guest payload",
+        ),
+        (["--guest", "linux", "--sum-every", "5"], "--sum-every is only for --guest payload"),
+    ] {
+        pvticket(["compare"]).args(words).run()?.fails(2, &[complaint])?;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 mod direct;
 mod emulated;
 mod plan;
+mod workload;
 
 use std::path::PathBuf;
 
@@ -16,15 +17,13 @@ use super::{
 };
 use crate::{
     guest::{handoff::HandoffSpec, payload::PayloadSpec, systems::Systems},
-    lab::{
-        GuestWorkload,
-        plan::{Level, Seconds},
-    },
+    lab::plan::{Level, Seconds},
     units::CpuList,
     vm::PvBackend,
 };
 use plan::Resolved;
-pub(super) use plan::Workload;
+pub(super) use workload::Workload;
+use workload::WorkloadName;
 
 /// Compare native with PV ticketlocks, or any locks: take one on every vCPU, on few CPUs.
 /// Runs alternate between the two, each on a fresh machine.
@@ -48,9 +47,9 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value_t = Guest::Payload)]
     guest: Guest,
 
-    /// Linux: what it does
-    #[arg(long, value_enum, default_value_t = GuestWorkload::Lock)]
-    workload: GuestWorkload,
+    /// What it does
+    #[arg(long, value_enum, default_value_t = WorkloadName::Lock)]
+    workload: WorkloadName,
 
     /// Time measured in a run [default: 0.5 for the payload, 1 for Linux]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
@@ -65,13 +64,23 @@ pub struct CompareArgs {
     #[arg(long, value_name = "F")]
     json: Option<PathBuf>,
 
-    /// Increments of a shared counter under the lock
+    /// Increments of a shared counter under the lock; what a per-CPU counter adds
     #[arg(long, value_name = "N", default_value_t = PayloadSpec::CRITICAL)]
     critical: u32,
 
     /// Increments of a private counter between two acquisitions
     #[arg(long, value_name = "N", default_value_t = PayloadSpec::THINK)]
     think: u32,
+
+    /// Payload: adds of each vCPU between two sums of a per-CPU counter; 0: no sums
+    /// [default: 1000]
+    #[arg(long, value_name = "N")]
+    sum_every: Option<u32>,
+
+    /// Payload: how long each vCPU waits for a lock or a mutex, and how long an add takes, or a get
+    /// and put: percentiles here, histograms with --json
+    #[arg(long)]
+    latency: bool,
 
     /// Looks at the lock before a PV waiter halts [default: 2048 for the payload, 32768 for Linux,
     /// 512 for Linux in the emulated host, where each takes so long]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use locks::System;
+use locks::{Family, System};
 
 /// List the systems of the lock library: what each is, where it comes from and what it needs
 #[derive(Debug, Args)]
@@ -29,13 +29,20 @@ fn list() -> String {
             let _ = writeln!(text, "{}", system.family().name());
         }
         let _ = writeln!(text, "  {system:<22} {}", system.about());
-        let order = if system.is_fifo() { "first in, first out" } else { "in any order" };
         let (seed, needs) = (system.seed().name(), system.needs().name());
-        let most = match system.most_cpus() {
-            u32::MAX => "any number of".to_owned(),
-            most => format!("up to {most}"),
-        };
-        let _ = writeln!(text, "  {:<22} {order}; {most} CPUs; needs {needs}; {seed}", "");
+        let _ = writeln!(text, "  {:<22} {}needs {needs}; {seed}", "", promises(*system));
     }
     text
+}
+
+/// What spinlocks differ in.
+fn promises(system: System) -> String {
+    if system.family() != Family::Spinlock {
+        return String::new();
+    }
+    let order = if system.is_fifo() { "first in, first out" } else { "in any order" };
+    match system.most_cpus() {
+        u32::MAX => format!("{order}; any number of CPUs; "),
+        most => format!("{order}; up to {most} CPUs; "),
+    }
 }

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     emulated::OutputMode,
-    guest::payload::PayloadSpec,
     kvm::KvmKind,
     lab::{
         CellError, Interrupt, PayloadCell, Sample,
@@ -124,11 +123,7 @@ fn plan(args: &SoakArgs) -> Result<SoakPlan, Usage> {
 
 fn direct(plan: &SoakPlan) -> anyhow::Result<u8> {
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let cell = PayloadCell {
-        spin_threshold: PayloadSpec::SPIN_THRESHOLD,
-        critical: PayloadSpec::CRITICAL,
-        think: PayloadSpec::THINK,
-    };
+    let cell = PayloadCell::default();
     let mut told = |vcpus, sample: &Sample, tally: &Tally| progress(plan, vcpus, sample, tally);
     let tally = soak(plan, &cell, &interrupt, &mut told).inspect_err(|error| {
         if let CellError::Stuck(_, trace) = error {

@@ -4,8 +4,9 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
 use hypercalls::MAX_VCPUS;
+use hypercalls::histogram::BUCKETS;
 use hypercalls::payload::{
-    Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
+    Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
 };
 use locks::System;
 use thiserror::Error;
@@ -22,14 +23,18 @@ pub const PAYLOAD_ELF: &[u8] = include_bytes!(env!("PVTICKET_PAYLOAD_ELF"));
 pub struct PayloadSpec {
     /// What every vCPU runs.
     pub workload: Workload,
-    /// The lock of [`Workload::Lock`].
-    pub lock: System,
+    /// What [`Workload::Operate`] uses.
+    pub system: System,
     /// Looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Increments inside the critical section.
+    /// Increments inside the critical section, or what a counter adds.
     pub critical: u32,
-    /// Increments between release and the next take.
+    /// Increments between two operations.
     pub think: u32,
+    /// Adds between two sums of a counter; zero: no sums.
+    pub sum_every: u32,
+    /// Shall the vCPUs keep how long operations take?
+    pub timed: bool,
     /// How its vCPUs halt and are kicked.
     pub transport: Transport,
     /// What its PV locks do to be handed over more cheaply.
@@ -45,14 +50,19 @@ impl PayloadSpec {
     /// Default of [`PayloadSpec::think`].
     pub const THINK: u32 = 200;
 
-    /// The lock workload with `lock` and the defaults.
-    pub const fn lock(lock: System) -> Self {
+    /// Default of [`PayloadSpec::sum_every`].
+    pub const SUM_EVERY: u32 = 1000;
+
+    /// Operations of `system` with the defaults.
+    pub const fn operate(system: System) -> Self {
         Self {
-            workload: Workload::Lock,
-            lock,
+            workload: Workload::Operate,
+            system,
             spin_threshold: Self::SPIN_THRESHOLD,
             critical: Self::CRITICAL,
             think: Self::THINK,
+            sum_every: Self::SUM_EVERY,
+            timed: false,
             transport: Transport::Ports,
             handoff: HandoffSpec::NONE,
         }
@@ -63,9 +73,9 @@ impl PayloadSpec {
         self.transport != Transport::Ports
     }
 
-    /// A workload that takes no lock, with the defaults.
+    /// A workload that uses no system, with the defaults.
     pub const fn other(workload: Workload) -> Self {
-        Self { workload, ..Self::lock(System::NativeTicket) }
+        Self { workload, ..Self::operate(System::NativeTicket) }
     }
 }
 
@@ -89,6 +99,20 @@ pub struct SlotFigures {
     pub violations: u64,
     /// Tickets that were served out of order.
     pub disorder: u64,
+    /// Read-modify-writes of a mutex's word.
+    pub rmw: u64,
+    /// Those of what says who may spin for it.
+    pub beside: u64,
+    /// Looks of spinners.
+    pub spins: u64,
+    /// Compare-exchanges in vain.
+    pub retries: u64,
+    /// Sums of a counter.
+    pub sums: u64,
+    /// The most that a sum was off.
+    pub deviation: u64,
+    /// Looks of a reader.
+    pub looks: u64,
 }
 
 /// The [`Shared`] block of a machine, by atomic accesses at its fields' offsets.
@@ -114,7 +138,7 @@ impl<'a> SharedView<'a> {
         let telemetry = if telemetry { TELEMETRY_GPA as u32 } else { 0 };
         for (offset, value) in [
             (offset_of!(Params, workload), spec.workload as u32),
-            (offset_of!(Params, lock), spec.lock as u32),
+            (offset_of!(Params, system), spec.system as u32),
             (offset_of!(Params, vcpus), vcpus.get()),
             (offset_of!(Params, spin_threshold), spec.spin_threshold),
             (offset_of!(Params, critical), spec.critical),
@@ -125,6 +149,8 @@ impl<'a> SharedView<'a> {
             (offset_of!(Params, handoff), spec.handoff.bits),
             (offset_of!(Params, far), spec.handoff.far.into()),
             (offset_of!(Params, queue), spec.handoff.queue.into()),
+            (offset_of!(Params, sum_every), spec.sum_every),
+            (offset_of!(Params, timed), spec.timed.into()),
         ] {
             self.store(params + offset, value)?;
         }
@@ -159,6 +185,13 @@ impl<'a> SharedView<'a> {
             kicks: self.load(slot + offset_of!(Slot, kicks))?,
             violations: self.load(slot + offset_of!(Slot, violations))?,
             disorder: self.load(slot + offset_of!(Slot, disorder))?,
+            rmw: self.load(slot + offset_of!(Slot, rmw))?,
+            beside: self.load(slot + offset_of!(Slot, beside))?,
+            spins: self.load(slot + offset_of!(Slot, spins))?,
+            retries: self.load(slot + offset_of!(Slot, retries))?,
+            sums: self.load(slot + offset_of!(Slot, sums))?,
+            deviation: self.load(slot + offset_of!(Slot, deviation))?,
+            looks: self.load(slot + offset_of!(Slot, looks))?,
         })
     }
 
@@ -168,6 +201,20 @@ impl<'a> SharedView<'a> {
         let kept = usize::try_from(done).map_or(SAMPLES, |done| done.min(SAMPLES));
         let at = |ix| offset_of!(Shared, samples) + ix * size_of::<u32>();
         (0..kept).map(|ix| self.load(at(ix))).collect()
+    }
+
+    /// How often operations took how long, by buckets of [`hypercalls::histogram`]: all vCPUs
+    /// together.
+    pub fn latencies(&self, vcpus: VcpuCount) -> Result<Vec<u64>, SharedError> {
+        let mut counts = vec![0u64; BUCKETS];
+        for vcpu in vcpus.ids() {
+            let its = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
+            for (bucket, count) in counts.iter_mut().enumerate() {
+                let found: u64 = self.load(its + bucket * size_of::<u64>())?;
+                *count = count.saturating_add(found);
+            }
+        }
+        Ok(counts)
     }
 
     /// The figures of every vCPU, in order.
@@ -215,18 +262,20 @@ mod tests {
     fn params(spec: &PayloadSpec, telemetry: bool) -> Vec<u32> {
         let memory = memory();
         SharedView::new(&memory).write_params(spec, VcpuCount::ONE, 0x600, telemetry).unwrap();
-        let mut words = [0u8; 48];
+        let mut words = [0u8; 56];
         memory.read_slice(&mut words, GuestAddress(SHARED_GPA)).unwrap();
         words.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
     #[test]
     fn parameters_land_where_the_contract_has_them() {
-        let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::lock(System::PvTicket) };
-        assert_eq!(params(&spec, false), [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0]);
+        let spec = PayloadSpec { critical: 7, think: 9, ..PayloadSpec::operate(System::PvTicket) };
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0, 0, 0, 0, 0, 1000, 0];
+        assert_eq!(params(&spec, false), words);
         let handoff = "far:3+fuse+queue:2".parse().unwrap();
-        let spec = PayloadSpec { transport: Transport::Doorbell, handoff, ..spec };
-        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2];
+        let transport = Transport::Doorbell;
+        let spec = PayloadSpec { transport, handoff, sum_every: 5, timed: true, ..spec };
+        let words = [1, 1, 1, 2048, 7, 9, 0x600, 0x1c_0000, 1, 1 << 4, 3, 2, 5, 1];
         assert_eq!(params(&spec, true), words);
     }
 
@@ -245,6 +294,20 @@ mod tests {
         view.stop().unwrap();
         assert_eq!(memory.read_obj::<u32>(GuestAddress(SHARED_GPA + 3 * 128)).unwrap(), 1);
         assert_eq!(memory.read_obj::<u32>(GuestAddress(SHARED_GPA + 2 * 128)).unwrap(), 0);
+    }
+
+    #[test]
+    fn latencies_of_all_vcpus_are_one_histogram() {
+        let memory = memory();
+        let first = SHARED_GPA + offset_of!(Shared, latencies) as u64;
+        memory.write_obj(2u64, GuestAddress(first + 8 * 40)).unwrap();
+        let second = first + size_of::<Latencies>() as u64;
+        memory.write_obj(3u64, GuestAddress(second + 8 * 40)).unwrap();
+        memory.write_obj(1u64, GuestAddress(second + 8 * (BUCKETS as u64 - 1))).unwrap();
+        let view = SharedView::new(&memory);
+        let counts = view.latencies(VcpuCount::try_from(2).unwrap()).unwrap();
+        assert_eq!((counts[40], counts[BUCKETS - 1], counts.iter().sum::<u64>()), (5, 1, 6));
+        assert_eq!(view.latencies(VcpuCount::ONE).unwrap()[40], 2);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::{
     Contender, LevelSamples, Plan,
     cell::Sample,
+    latencies::Percentiles,
     stats::{self, Estimate, Fairness, Summary},
+    work::WorkRow,
 };
 use crate::{
     machine::counters::FaultCounts,
@@ -37,6 +39,10 @@ pub struct Row {
     pub disorder: u64,
     /// What went wrong on purpose in all runs, if anything was to.
     pub faults: Option<FaultCounts>,
+    /// What a system of the lock library did beside its operations.
+    pub work: Option<WorkRow>,
+    /// How long operations took, if they were timed.
+    pub latencies: Option<Percentiles>,
 }
 
 /// A schedule's figures over all runs.
@@ -163,7 +169,30 @@ fn row(plan: &Plan, samples: &LevelSamples, contender: &Contender) -> Option<Row
             all += its;
             all
         }),
+        work: work_row(contender, of(), seconds),
+        latencies: percentiles(of()),
     })
+}
+
+/// None if the guest does not count it.
+fn work_row<'a>(
+    contender: &Contender,
+    samples: impl Iterator<Item = &'a Sample>,
+    seconds: f64,
+) -> Option<WorkRow> {
+    let family = contender.system?.family();
+    let counts = samples.map(|sample| Some((sample.work?, sample.acquisitions())));
+    let (counts, operations) = counts.reduce(|all, its| {
+        let ((mut counts, operations), (its, more)) = (all?, its?);
+        counts += its;
+        Some((counts, operations + more))
+    })??;
+    Some(WorkRow::new(family, counts, operations, seconds))
+}
+
+fn percentiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Percentiles> {
+    let latencies = samples.filter_map(|sample| sample.latencies.clone());
+    latencies.reduce(|all, its| all.merge(&its))?.percentiles()
 }
 
 fn schedule_row<'a>(

@@ -6,7 +6,7 @@ use locks::System;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::Interrupt;
+use super::{Interrupt, latencies::Latencies, work::WorkCounts};
 use crate::{
     guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
     machine::counters::{Counts, FaultCounts},
@@ -45,7 +45,7 @@ pub struct RunSpec<'a> {
 }
 
 /// What one run gave.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// How long was measured really, in seconds.
     pub seconds: f64,
@@ -67,6 +67,10 @@ pub struct Sample {
     pub schedule: Option<Scheduled>,
     /// What went wrong on purpose, from the machine's start, if anything was to.
     pub faults: Option<FaultCounts>,
+    /// What the system did beside its operations, if the guest counts it.
+    pub work: Option<WorkCounts>,
+    /// How long operations took, if they were timed.
+    pub latencies: Option<Latencies>,
 }
 
 /// A schedule's account.
@@ -104,6 +108,12 @@ impl Sample {
             all
         });
         self.vmm += other.vmm;
+        self.work = self.work.zip(other.work).map(|(mut all, its)| {
+            all += its;
+            all
+        });
+        let latencies = self.latencies.zip(other.latencies);
+        self.latencies = latencies.map(|(all, its)| all.merge(&its));
         self
     }
 
@@ -214,18 +224,7 @@ mod tests {
 
     #[test]
     fn rate_is_all_vcpus_over_the_time_measured() {
-        let mut sample = Sample {
-            seconds: 0.5,
-            operations: vec![10, 30],
-            slow: Some(0),
-            halts: 0,
-            kicks: 0,
-            violations: 0,
-            disorder: 0,
-            vmm: Counts::default(),
-            schedule: None,
-            faults: None,
-        };
+        let mut sample = Sample { seconds: 0.5, operations: vec![10, 30], ..Sample::default() };
         assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
         sample.seconds = 0.0;
         assert_eq!(sample.rate(), 0.0);

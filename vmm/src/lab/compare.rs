@@ -198,25 +198,11 @@ pub(super) mod tests {
     use std::{cell::RefCell, time::Duration};
 
     use super::*;
-    use crate::{
-        guest::handoff::HandoffSpec, machine::counters::Counts, sched::PolicySpec, units::Nanos,
-        vm::PvBackend,
-    };
+    use crate::{guest::handoff::HandoffSpec, sched::PolicySpec, units::Nanos, vm::PvBackend};
 
     /// A sample of one vCPU with `rate` acquisitions in one second.
     pub(in crate::lab) fn sample(rate: u64) -> Sample {
-        Sample {
-            seconds: 1.0,
-            operations: vec![rate],
-            slow: Some(0),
-            halts: 0,
-            kicks: 0,
-            violations: 0,
-            disorder: 0,
-            vmm: Counts::default(),
-            schedule: None,
-            faults: None,
-        }
+        Sample { seconds: 1.0, operations: vec![rate], slow: Some(0), ..Sample::default() }
     }
 
     /// Native and PV under the host's scheduler.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use locks::{Needs, System};
+use locks::System;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use crate::{guest::handoff::HandoffSpec, sched::PolicySpec, vm::PvBackend};
@@ -60,18 +60,19 @@ impl Contender {
         all
     }
 
-    /// Every system under every policy: those that halt with each of the `backends` but `off`, and
-    /// the PV ticketlock with each kind of handoff.
+    /// Every system under every policy: where somebody `halts` with each of the `backends` but
+    /// `off`, and the PV ticketlock with each kind of handoff.
     pub fn of_systems(
         policies: &[PolicySpec],
         systems: &[System],
+        halts: impl Fn(System) -> bool,
         backends: &[PvBackend],
         handoffs: &[HandoffSpec],
     ) -> Vec<Self> {
         let mut all = Vec::new();
         for policy in policies {
             for system in systems.iter().copied() {
-                let halts = system.needs() == Needs::Halts;
+                let halts = halts(system);
                 let backends = backends.iter().filter(|its| (**its != PvBackend::Off) == halts);
                 let plain = [HandoffSpec::NONE];
                 let handoffs = if system == System::PvTicket { handoffs } else { &plain };

@@ -7,10 +7,7 @@ use super::{
     Comparison, Contender, Interrupt, LabError, LevelReport, Observer, PayloadCell, Plan, compare,
 };
 use crate::{
-    guest::{
-        handoff::{HandoffError, HandoffSpec},
-        payload::PayloadSpec,
-    },
+    guest::handoff::{HandoffError, HandoffSpec},
     sched::{PolicySpec, policy::DEFAULT_SLICE},
     units::{CpuList, UnitError, VcpuCount},
     vm::PvBackend,
@@ -69,12 +66,7 @@ pub fn run(
     interrupt: &Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<Comparison, LabError> {
-    let cell = PayloadCell {
-        spin_threshold: PayloadSpec::SPIN_THRESHOLD,
-        critical: PayloadSpec::CRITICAL,
-        think: PayloadSpec::THINK,
-    };
-    compare::compare(plan, &cell, interrupt, observer)
+    compare::compare(plan, &PayloadCell::default(), interrupt, observer)
 }
 
 /// What a handoff through the VMM costs a slot at the least, in nanoseconds.

@@ -277,11 +277,9 @@ impl Outcome {
             halts: stats.halted_irq_off + stats.halted_irq_on,
             kicks: stats.kicked,
             violations: violations.unwrap_or(0),
-            // The kernel's benchmark does not look.
-            disorder: 0,
             vmm: report.total(),
-            schedule: None,
             faults: report.faults,
+            ..Sample::default()
         })
     }
 }

@@ -12,6 +12,7 @@ pub mod handoffs;
 pub mod host;
 pub mod hyper_bench;
 pub mod interrupt;
+pub mod latencies;
 pub mod linux_cell;
 mod machines;
 pub mod payload_cell;
@@ -20,6 +21,7 @@ pub mod raw;
 pub mod sched_bench;
 pub mod soak;
 pub mod stats;
+pub mod work;
 
 pub use analysis::LevelReport;
 pub use cell::{Cell, CellError, Sample};

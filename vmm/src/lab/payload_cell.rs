@@ -5,16 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hypercalls::payload::MEMORY;
+use hypercalls::payload::{MEMORY, Workload};
 use locks::System;
+use serde::{Serialize, Serializer};
 
 use super::{
     Interrupt,
     cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
+    latencies::Latencies,
     machines::{Machines, affinity},
+    work::WorkCounts,
 };
 use crate::{
     guest::payload::{PayloadSpec, SharedView, SlotFigures},
+    kvm::sys::tsc,
     machine::counters::Counts,
     sched::truth::Totals,
     units::ByteSize,
@@ -32,31 +36,63 @@ const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
 /// Between two looks whether a machine has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The lock workload of the payload: in ring 3, or in ring 0 where the backend needs HLT.
-#[derive(Debug, Clone, Copy)]
+/// A workload of the payload: in ring 3, or in ring 0 where the backend needs HLT.
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct PayloadCell {
+    /// [`Workload::Operate`], [`Workload::HotLine`] or [`Workload::Mixed`].
+    #[serde(serialize_with = "name")]
+    pub workload: Workload,
     /// Looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Increments inside the critical section.
+    /// Increments inside the critical section, or what a counter adds.
     pub critical: u32,
-    /// Increments between release and the next take.
+    /// Increments between two operations.
     pub think: u32,
+    /// Adds between two sums of a counter; zero: no sums.
+    pub sum_every: u32,
+    /// Keep how long operations take.
+    pub timed: bool,
+}
+
+/// As `--workload` has it.
+fn name<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match workload {
+        Workload::HotLine => "hot-line",
+        Workload::Mixed => "mixed",
+        _ => "lock",
+    })
+}
+
+impl Default for PayloadCell {
+    fn default() -> Self {
+        Self {
+            workload: Workload::Operate,
+            spin_threshold: PayloadSpec::SPIN_THRESHOLD,
+            critical: PayloadSpec::CRITICAL,
+            think: PayloadSpec::THINK,
+            sum_every: PayloadSpec::SUM_EVERY,
+            timed: false,
+        }
+    }
 }
 
 impl PayloadCell {
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
-        let lock = run.system.unwrap_or(match run.backend {
+        let system = run.system.unwrap_or(match run.backend {
             PvBackend::Off => System::NativeTicket,
             PvBackend::Vmm | PvBackend::Doorbell | PvBackend::Kvm => System::PvTicket,
         });
-        let &Self { spin_threshold, critical, think } = self;
+        let &Self { workload, spin_threshold, critical, think, sum_every, timed } = self;
         let payload = PayloadSpec {
+            workload,
+            system,
             spin_threshold,
             critical,
             think,
+            sum_every,
+            timed,
             transport: run.backend.transport(),
             handoff: run.handoff,
-            ..PayloadSpec::lock(lock)
         };
         MachineSpec {
             vcpus: run.vcpus,
@@ -78,7 +114,7 @@ impl Cell for PayloadCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
         let spec = self.machine(run);
         let machines = Machines::start(run, &spec, |_| Ok(Console::null()))?;
-        let sample = measure(&machines, run, interrupt);
+        let sample = self.measure(&machines, run, interrupt);
         // Not by us: the payload stops when it is told to, and it was not.
         let ended = machines.has_one_ended();
         let (reports, schedule) = machines.stop()?;
@@ -95,50 +131,107 @@ impl Cell for PayloadCell {
     }
 }
 
-/// Starts the workload, lets it warm up, and measures between two readings. What
-/// comes after (a queue of spinning waiters drains slowly) is nobody's business,
-/// so the machine is then stopped from outside.
-fn measure(
-    machines: &Machines,
-    run: &RunSpec<'_>,
-    interrupt: &Interrupt,
-) -> Result<(Sample, Totals), CellError> {
-    let shared: Vec<SharedView<'_>> =
-        machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
-    let read = || -> Result<Vec<SlotFigures>, CellError> {
-        let slots = shared.iter().map(|shared| shared.slots(run.vcpus));
-        Ok(slots.collect::<Result<Vec<_>, _>>()?.concat())
-    };
-    for shared in &shared {
-        wait_for_all(machines, shared, run, interrupt)?;
+impl PayloadCell {
+    /// Starts the workload, lets it warm up, and measures between two readings. What comes after
+    /// (a queue of spinning waiters drains slowly) is nobody's business, so the machine is then
+    /// stopped from outside.
+    fn measure(
+        &self,
+        machines: &Machines,
+        run: &RunSpec<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<(Sample, Totals), CellError> {
+        let shared: Vec<SharedView<'_>> =
+            machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
+        for shared in &shared {
+            wait_for_all(machines, shared, run, interrupt)?;
+        }
+        shared.iter().try_for_each(SharedView::go)?;
+        let rate = tsc::Rate::start();
+        pause(machines, run.warm_up, interrupt)?;
+        let (before, totals) = (self.read(&shared, run)?, machines.totals());
+        pause(machines, run.duration, interrupt)?;
+        let (after, measured) = (self.read(&shared, run)?, machines.totals() - totals);
+        let mut vmm = Counts::default();
+        machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
+        let faults = machines.fault_counts();
+        machines.outwait_doubts(interrupt);
+        shared.iter().try_for_each(SharedView::stop)?;
+        let sample = Sample { vmm, faults, ..self.sample(run, &before, &after, rate) };
+        Ok((sample, measured))
     }
-    shared.iter().try_for_each(SharedView::go)?;
-    pause(machines, run.warm_up, interrupt)?;
-    let (start, before, totals) = (Instant::now(), read()?, machines.totals());
-    pause(machines, run.duration, interrupt)?;
-    let (end, after, measured) = (Instant::now(), read()?, machines.totals() - totals);
-    let mut vmm = Counts::default();
-    machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
-    let faults = machines.fault_counts();
-    machines.outwait_doubts(interrupt);
-    shared.iter().try_for_each(SharedView::stop)?;
-    let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
-        before.iter().zip(&after).map(|(before, after)| figure(after) - figure(before)).collect()
-    };
-    let total = |figure| grown(figure).iter().sum();
-    let sample = Sample {
-        seconds: (end - start).as_secs_f64(),
-        operations: grown(|slot| slot.operations),
-        slow: Some(total(|slot| slot.slow)),
-        halts: total(|slot| slot.halts),
-        kicks: total(|slot| slot.kicks),
-        violations: after.iter().map(|slot| slot.violations).sum(),
-        disorder: after.iter().map(|slot| slot.disorder).sum(),
-        vmm,
-        schedule: None,
-        faults,
-    };
-    Ok((sample, measured))
+
+    fn read(&self, shared: &[SharedView<'_>], run: &RunSpec<'_>) -> Result<Reading, CellError> {
+        let at = Instant::now();
+        let slots = shared.iter().map(|shared| shared.slots(run.vcpus));
+        let slots = slots.collect::<Result<Vec<_>, _>>()?.concat();
+        let timed = if self.timed { shared } else { &[] };
+        let latencies = timed.iter().map(|shared| shared.latencies(run.vcpus));
+        Ok(Reading { at, slots, latencies: latencies.collect::<Result<_, _>>()? })
+    }
+
+    /// What happened between two readings.
+    fn sample(
+        &self,
+        run: &RunSpec<'_>,
+        before: &Reading,
+        after: &Reading,
+        rate: tsc::Rate,
+    ) -> Sample {
+        // Saturating: what a guest writes need not grow.
+        let grown = |figure: fn(&SlotFigures) -> u64| -> Vec<u64> {
+            let slots = before.slots.iter().zip(&after.slots);
+            slots.map(|(before, after)| figure(after).saturating_sub(figure(before))).collect()
+        };
+        let total = |figure| grown(figure).iter().sum();
+        let mut operations = grown(|slot| slot.operations);
+        if self.workload == Workload::HotLine {
+            // The reader is no operator.
+            let vcpus = run.vcpus.get() as usize;
+            let machines = operations.chunks(vcpus).flat_map(|its| &its[..vcpus - 1]);
+            operations = machines.copied().collect();
+        }
+        let work = WorkCounts {
+            rmw: total(|slot| slot.rmw),
+            beside: total(|slot| slot.beside),
+            spins: total(|slot| slot.spins),
+            retries: total(|slot| slot.retries),
+            sums: total(|slot| slot.sums),
+            deviation: after.slots.iter().map(|slot| slot.deviation).max().unwrap_or(0),
+            looks: total(|slot| slot.looks),
+        };
+        Sample {
+            seconds: (after.at - before.at).as_secs_f64(),
+            operations,
+            slow: Some(total(|slot| slot.slow)),
+            halts: total(|slot| slot.halts),
+            kicks: total(|slot| slot.kicks),
+            violations: after.slots.iter().map(|slot| slot.violations).sum(),
+            disorder: after.slots.iter().map(|slot| slot.disorder).sum(),
+            // Each figure would be of operations of which some do not have it.
+            work: (self.workload != Workload::Mixed).then_some(work),
+            latencies: before.latencies(after, rate),
+            ..Sample::default()
+        }
+    }
+}
+
+/// Everything that a guest's vCPUs say of themselves, at one moment.
+struct Reading {
+    at: Instant,
+    slots: Vec<SlotFigures>,
+    /// Of each machine, if they keep them.
+    latencies: Vec<Vec<u64>>,
+}
+
+impl Reading {
+    /// Those since this reading.
+    fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
+        let khz = if self.latencies.is_empty() { 0 } else { rate.khz() };
+        let pairs = self.latencies.iter().zip(&later.latencies);
+        let machines = pairs.map(|(before, after)| Latencies::between(before, after, khz));
+        machines.reduce(|all, its| all.merge(&its))
+    }
 }
 
 /// So long, or until a machine has ended.

@@ -12,3 +12,4 @@ pub mod sched_bench;
 pub mod schedule;
 pub mod si;
 pub mod table;
+mod work;

@@ -6,6 +6,7 @@ use super::{
     columns::Columns,
     faults::in_a_line,
     si::{percent, ratio, si},
+    work,
 };
 use crate::{
     lab::{
@@ -92,6 +93,9 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
         if let Some(faults) = &row.faults {
             let _ = writeln!(text, "  {}: {}", label(&row.contender), in_a_line(faults));
         }
+    }
+    for line in report.rows.iter().flat_map(|row| work::lines(row, &label(&row.contender))) {
+        let _ = writeln!(text, "  {line}");
     }
     for contrast in &report.contrasts {
         let _ = writeln!(text, "  {}", ratios(contrast));
@@ -241,6 +245,8 @@ mod tests {
             violations: 0,
             disorder: 0,
             faults: None,
+            work: None,
+            latencies: None,
         }
     }
 

@@ -73,6 +73,8 @@ impl GatedCounter {
 }
 
 impl Counter for GatedCounter {
+    const EXACT: bool = true;
+
     #[inline]
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
         let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };

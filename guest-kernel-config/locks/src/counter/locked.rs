@@ -40,6 +40,8 @@ impl LockedCounter {
 }
 
 impl Counter for LockedCounter {
+    const EXACT: bool = true;
+
     #[inline]
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
         match self.locals.keep(cpu.id, amount) {

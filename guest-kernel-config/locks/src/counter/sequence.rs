@@ -60,6 +60,8 @@ impl SequenceCounter {
 }
 
 impl Counter for SequenceCounter {
+    const EXACT: bool = false;
+
     #[inline]
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
         let shared = Added { shared: true, ..Added::default() };

@@ -58,6 +58,7 @@ fn taken<S: Spinners>(mutex: &Mutex<S>, hints: Option<u32>, owner_is_off: bool) 
     let stage = Stage { mutex, waiters, hints, owner_is_off, is_released };
     assert_eq!(mutex.lock(&cpu(0, &stage, waiters)), MutexTaken { rmw: 1, ..Default::default() });
     let second = cpu(1, &stage, waiters);
+    assert!(mutex.is_locked());
     assert_eq!(mutex.try_lock(&second), None);
     let taken = mutex.lock(&second);
     assert_eq!(mutex.try_lock(&second), None);

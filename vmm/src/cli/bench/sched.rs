@@ -22,7 +22,7 @@ use crate::{
     guest::{artifacts, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        GuestWorkload, Interrupt, LinuxCell,
+        GuestWorkload, Interrupt, LinuxCell, PayloadCell,
         host::HostFacts,
         plan::{Seconds, resolve_cpus},
         sched_bench::{self, Case, SchedPlan},
@@ -116,11 +116,7 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
         .into());
     }
     let workload = match args.guest {
-        Guest::Payload => Workload::Payload {
-            critical: PayloadSpec::CRITICAL,
-            think: PayloadSpec::THINK,
-            spin_threshold: PayloadSpec::SPIN_THRESHOLD,
-        },
+        Guest::Payload => Workload::Payload(PayloadCell::default()),
         Guest::Linux => Workload::Linux {
             workload: GuestWorkload::Lock,
             critical: PayloadSpec::CRITICAL,

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use super::plan::{Resolved, Workload};
+use super::{plan::Resolved, workload::Workload};
 use crate::{
     cli::inside::Inside,
     emulated::OutputMode,
     guest::{handoff::HandoffSpec, systems::Systems},
-    lab::{LinuxCell, plan::Level},
+    lab::{LinuxCell, PayloadCell, plan::Level},
     units::ByteSize,
     vm::PvBackend,
 };
@@ -16,22 +16,21 @@ use crate::{
 pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let args = &resolved.args;
     let memory = match resolved.workload {
-        Workload::Payload { .. } => ByteSize(hypercalls::payload::MEMORY),
+        Workload::Payload(_) => ByteSize(hypercalls::payload::MEMORY),
         Workload::Linux { .. } => LinuxCell::MEMORY,
     };
     let memory = ByteSize(memory.0.saturating_mul(args.schedule.vms.into()));
     let mut inside = Inside::new(arguments(resolved), memory);
     inside = match &resolved.workload {
-        Workload::Payload { .. } => inside.with_args(["--guest", "payload"]),
-        Workload::Linux { kernel, workload, .. } => inside.with_kernel(kernel).with_args([
-            "--guest",
-            "linux",
-            "--workload",
-            workload.name(),
-        ]),
+        Workload::Payload(PayloadCell { sum_every, timed, .. }) => inside
+            .with_args(["--guest", "payload", "--sum-every", &sum_every.to_string()])
+            .with_args(timed.then_some("--latency")),
+        Workload::Linux { kernel, .. } => {
+            inside.with_kernel(kernel).with_args(["--guest", "linux"])
+        }
     };
-    let (Workload::Payload { spin_threshold, .. } | Workload::Linux { spin_threshold, .. }) =
-        &resolved.workload;
+    let (Workload::Payload(PayloadCell { spin_threshold, .. })
+    | Workload::Linux { spin_threshold, .. }) = &resolved.workload;
     inside = inside.with_args(["--spin-threshold", &spin_threshold.to_string()]);
     inside = args.faults.pass_on(args.schedule.pass_on(inside))?;
     if let Some(json) = &args.json {
@@ -63,6 +62,7 @@ fn arguments(resolved: &Resolved) -> Vec<OsString> {
         ("--runs", resolved.runs.to_string()),
         ("--critical", args.critical.to_string()),
         ("--think", args.think.to_string()),
+        ("--workload", args.workload.name().to_owned()),
     ] {
         arguments.extend([option.to_owned(), value]);
     }

@@ -1,20 +1,23 @@
 //! From arguments to a comparison with nothing left open.
 
-use std::{fmt, fs, path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use locks::System;
-use serde::Serialize;
+use hypercalls::payload;
+use locks::{Needs, System};
 
-use super::{CompareArgs, Guest};
+use super::{
+    CompareArgs, Guest,
+    workload::{Workload, workload},
+};
 use crate::{
     cli::{
         Usage,
         host::{self, GuestClass, Place},
     },
-    guest::{artifacts, payload::PayloadSpec, systems},
+    guest::systems,
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Cell, Contender, GuestWorkload, LinuxCell, PayloadCell, Plan,
+        Contender, PayloadCell, Plan,
         plan::{self, PlanError},
     },
     units::VcpuCount,
@@ -41,60 +44,6 @@ pub(super) struct Resolved {
     pub(super) backends: Vec<PvBackend>,
     /// Those of `--locks`, each once.
     systems: Vec<System>,
-}
-
-/// What the guest does.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "guest", rename_all = "snake_case")]
-pub(in crate::cli) enum Workload {
-    /// The ring-3 payload.
-    Payload { critical: u32, think: u32, spin_threshold: u32 },
-    /// The benchmark in the guest kernel.
-    Linux {
-        workload: GuestWorkload,
-        critical: u32,
-        think: u32,
-        spin_threshold: u32,
-        kernel: PathBuf,
-    },
-}
-
-impl Workload {
-    /// What runs it.
-    pub(in crate::cli) fn cell(&self) -> Box<dyn Cell> {
-        match *self {
-            Workload::Payload { critical, think, spin_threshold } => {
-                Box::new(PayloadCell { spin_threshold, critical, think })
-            }
-            Workload::Linux { workload, critical, think, spin_threshold, ref kernel } => {
-                let kernel = kernel.clone();
-                Box::new(LinuxCell { kernel, workload, spin_threshold, critical, think })
-            }
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Workload::Payload { critical, think, spin_threshold } => write!(
-                f,
-                "ring-3 payload: {critical} increments under one lock, {think} beside it; PV halts \
-                 after {spin_threshold} looks"
-            ),
-            Workload::Linux { workload, spin_threshold, .. }
-                if *workload != GuestWorkload::Lock =>
-            {
-                let name = workload.name();
-                write!(f, "Linux: bench {name}; PV halts after {spin_threshold} looks")
-            }
-            Workload::Linux { critical, think, spin_threshold, .. } => write!(
-                f,
-                "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} \
-                 beside it; PV halts after {spin_threshold} looks"
-            ),
-        }
-    }
 }
 
 impl Resolved {
@@ -135,7 +84,7 @@ impl Resolved {
         let schedule = &self.args.schedule;
         let slots = schedule.slots(&cpus)?;
         let levels = plan::resolve_levels(&self.args.vcpus, &cpus).map_err(usage)?;
-        levels.iter().try_for_each(|vcpus| self.check_counts(*vcpus))?;
+        levels.iter().try_for_each(|vcpus| self.check_vcpus(*vcpus))?;
         let all = levels.iter().map(|vcpus| vcpus.get() * schedule.vms);
         let recording = schedule.recording(slots, all)?;
         Ok(Plan {
@@ -144,7 +93,7 @@ impl Resolved {
             cpus,
             runs: self.runs,
             warm_up: match self.workload {
-                Workload::Payload { .. } => WARM_UP,
+                Workload::Payload(_) => WARM_UP,
                 Workload::Linux { .. } => Duration::ZERO,
             },
             duration: self.duration,
@@ -159,8 +108,13 @@ impl Resolved {
         })
     }
 
-    /// Can the locks count so many CPUs?
-    fn check_counts(&self, vcpus: VcpuCount) -> Result<(), Usage> {
+    /// Are they few enough for the locks to count, and enough for the workload?
+    fn check_vcpus(&self, vcpus: VcpuCount) -> Result<(), Usage> {
+        if self.payload_workload() == Some(payload::Workload::HotLine) && vcpus == VcpuCount::ONE {
+            return Err(Usage(
+                "--vcpus 1: --workload hot-line takes two vCPUs at least, one of them reads".into(),
+            ));
+        }
         match self.systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
             None => Ok(()),
             Some(system) => Err(Usage(format!(
@@ -170,43 +124,24 @@ impl Resolved {
         }
     }
 
+    fn payload_workload(&self) -> Option<payload::Workload> {
+        match self.workload {
+            Workload::Payload(PayloadCell { workload, .. }) => Some(workload),
+            Workload::Linux { .. } => None,
+        }
+    }
+
     fn contenders(&self) -> Vec<Contender> {
         let policies = self.args.schedule.policies();
         let (backends, handoffs) = (&self.backends, &self.args.handoff);
         match self.systems.as_slice() {
             [] => Contender::all(&policies, backends, handoffs),
-            systems => Contender::of_systems(&policies, systems, backends, handoffs),
-        }
-    }
-}
-
-fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
-    let &CompareArgs { critical, think, workload, .. } = args;
-    let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
-    match args.guest {
-        Guest::Linux if !args.locks.is_empty() => Err(only_for("payload", "--locks").into()),
-        Guest::Payload if workload != GuestWorkload::Lock => {
-            Err(only_for("linux", "--workload").into())
-        }
-        Guest::Payload if args.kernel.is_some() => Err(only_for("linux", "--kernel").into()),
-        Guest::Payload => {
-            let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
-            Ok(Workload::Payload { critical, think, spin_threshold })
-        }
-        Guest::Linux => {
-            let kernel = match &args.kernel {
-                Some(file) => fs::canonicalize(file)
-                    .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
-                None => artifacts::built_kernel()?,
-            };
-            let spin_threshold =
-                args.spin_threshold.unwrap_or_else(|| LinuxCell::default_looks(emulated));
-            if spin_threshold == 0 {
-                return Err(
-                    Usage("--spin-threshold: a Linux guest looks at least once".into()).into()
-                );
+            systems => {
+                // Among the others by turns are some that halt.
+                let all_halt = self.payload_workload() == Some(payload::Workload::Mixed);
+                let halts = |system: System| all_halt || system.needs() == Needs::Halts;
+                Contender::of_systems(&policies, systems, halts, backends, handoffs)
             }
-            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernel })
         }
     }
 }

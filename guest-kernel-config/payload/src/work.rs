@@ -1,0 +1,223 @@
+//! The workloads of the lock library: each vCPU uses one system, again and again.
+//!
+//! What an operation is, the families' files say; a new system of theirs is a line in the library's
+//! list and nothing here.
+
+mod counter;
+mod lockref;
+mod machine;
+mod mixed;
+mod mutex;
+mod spinlock;
+
+use core::sync::atomic::AtomicU64;
+
+use hypercalls::payload::{Workload, handoff};
+use locks::{
+    Cpu, Disorder, Family, Handoff, Pv, System, Unwatched, Violation, WaitTable, increment, settle,
+    systems,
+};
+
+use crate::telemetry::{Report, Telemetry, tsc};
+use crate::vcpu::Vcpu;
+use machine::Machine;
+use mixed::Mixed;
+
+/// The status of a vCPU that was told to use an unknown system.
+const STATUS_UNKNOWN_SYSTEM: u32 = 3;
+
+static WAITERS: WaitTable = WaitTable::new();
+
+/// More increments than these between two locks are too long to owe a kick for.
+const SHORT_THINK: u32 = 1000;
+
+/// Alone in its pair of cache lines.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// What vCPUs do with a system.
+trait Work {
+    /// The system's.
+    const FAMILY: Family;
+
+    /// Uses it once.
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done;
+
+    /// Looks at what others write, by a load or two.
+    fn look(&self) -> bool;
+}
+
+/// What the host wants of an operation.
+struct Load<'a> {
+    vcpu: &'a Vcpu,
+    /// Increments under a lock, or what is added.
+    critical: u32,
+    /// Adds between two sums; zero: none.
+    sum_every: u32,
+    /// Time it.
+    timed: bool,
+}
+
+impl Load<'_> {
+    /// Now, if that is of interest.
+    #[inline]
+    fn now(&self) -> u64 {
+        if self.timed { tsc() } else { 0 }
+    }
+}
+
+/// How an operation went. See [`Slot`](hypercalls::payload::Slot).
+#[derive(Default)]
+struct Done {
+    slow: bool,
+    halts: u32,
+    kicks: u32,
+    rmw: u32,
+    beside: u32,
+    spins: u32,
+    retries: u32,
+    is_violated: bool,
+    is_disorderly: bool,
+    /// How long it had to wait.
+    ticks: u64,
+}
+
+impl Done {
+    /// What was found in a critical section.
+    #[inline]
+    fn found(&mut self, in_turn: Result<(), Disorder>, alone: Result<(), Violation>) {
+        self.is_disorderly = in_turn.is_err();
+        self.is_violated = alone.is_err();
+    }
+
+    #[inline]
+    fn publish(&self, vcpu: &Vcpu) {
+        vcpu.add(|slot| &slot.slow, self.slow.into());
+        vcpu.add(|slot| &slot.halts, self.halts.into());
+        vcpu.add(|slot| &slot.kicks, self.kicks.into());
+        vcpu.add(|slot| &slot.rmw, self.rmw.into());
+        vcpu.add(|slot| &slot.beside, self.beside.into());
+        vcpu.add(|slot| &slot.spins, self.spins.into());
+        vcpu.add(|slot| &slot.retries, self.retries.into());
+        vcpu.add(|slot| &slot.violations, self.is_violated.into());
+        vcpu.add(|slot| &slot.disorder, self.is_disorderly.into());
+    }
+}
+
+macro_rules! run_each {
+    ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+        /// Runs the workload with the system that the parameters ask for.
+        pub fn run(vcpu: &Vcpu) -> u32 {
+            match vcpu.param(|params| &params.system) {
+                $(number if number == System::$system as u32 => {
+                    run_each!(@$family $type, WORK);
+                    run_with(vcpu, &WORK);
+                })*
+                _ => return STATUS_UNKNOWN_SYSTEM,
+            }
+            0
+        }
+    };
+    (@Spinlock $lock:ty, $work:ident) => {
+        static $work: spinlock::Section<$lock> = spinlock::Section::under(<$lock>::new());
+    };
+    (@Mutex $mutex:ty, $work:ident) => {
+        static $work: mutex::Section<$mutex> = mutex::Section::under(<$mutex>::new());
+    };
+    (@Counter $counter:ty, $work:ident) => {
+        static $work: counter::Adds<$counter> =
+            counter::Adds(<$counter>::new(counter::CPUS, counter::BATCH));
+    };
+    (@Lockref $lockref:ty, $work:ident) => {
+        static $work: lockref::References<$lockref> =
+            lockref::References(Line(<$lockref>::new(lockref::FIRST)));
+    };
+}
+
+systems!(run_each);
+
+/// What the parameters say of handoffs.
+fn handoff(vcpu: &Vcpu) -> Handoff {
+    let bits = vcpu.param(|params| &params.handoff);
+    let has = |bit| bits & bit != 0;
+    Handoff {
+        far: vcpu.param(|params| &params.far) as u16,
+        predecessor: has(handoff::PREDECESSOR),
+        adapt: has(handoff::ADAPT),
+        claim: has(handoff::CLAIM),
+        ahead: has(handoff::AHEAD),
+        fuse: has(handoff::FUSE),
+        queue: vcpu.param(|params| &params.queue) as u16,
+    }
+}
+
+fn run_with(vcpu: &Vcpu, work: &impl Work) {
+    let workload = vcpu.param(|params| &params.workload);
+    if workload == Workload::HotLine as u32 && vcpu.index == vcpu.last() {
+        read(vcpu, work);
+    } else if workload == Workload::Mixed as u32 {
+        watch(vcpu, &Mixed(work));
+    } else {
+        watch(vcpu, work);
+    }
+}
+
+/// Looks and looks. In bunches, so that a store of its own is seldom among them.
+fn read(vcpu: &Vcpu, work: &impl Work) {
+    const BUNCH: u64 = 64;
+    vcpu.wait_for_go();
+    while !vcpu.stopped() {
+        for _ in 0..BUNCH {
+            core::hint::black_box(work.look());
+        }
+        vcpu.add(|slot| &slot.looks, BUNCH);
+    }
+}
+
+fn watch(vcpu: &Vcpu, work: &impl Work) {
+    match Telemetry::of(vcpu) {
+        Some(telemetry) => contend_watched(vcpu, work, telemetry),
+        None => contend(vcpu, work, Unwatched),
+    }
+}
+
+/// Apart, so that it takes no registers from the unwatched loops.
+#[inline(never)]
+fn contend_watched(vcpu: &Vcpu, work: &impl Work, telemetry: Telemetry) {
+    contend(vcpu, work, telemetry);
+}
+
+fn contend<W: Report + Copy>(vcpu: &Vcpu, work: &impl Work, watch: W) {
+    let pv = Machine::of(vcpu, &watch);
+    let cpu = Cpu {
+        id: vcpu.index,
+        spin_threshold: vcpu.param(|params| &params.spin_threshold),
+        pv: &pv,
+        waiters: &WAITERS,
+        watch,
+        handoff: handoff(vcpu),
+    };
+    let load = Load {
+        vcpu,
+        critical: vcpu.param(|params| &params.critical),
+        sum_every: vcpu.param(|params| &params.sum_every),
+        timed: vcpu.param(|params| &params.timed) != 0,
+    };
+    let think = vcpu.param(|params| &params.think);
+    let private = Line(AtomicU64::new(0));
+    vcpu.wait_for_go();
+    while !vcpu.stopped() {
+        let done = work.operate(&cpu, &load);
+        vcpu.add(|slot| &slot.operations, 1);
+        done.publish(vcpu);
+        if load.timed {
+            vcpu.took(done.ticks);
+        }
+        if think > SHORT_THINK || cpu.watch.shall_yield() {
+            settle(&cpu);
+        }
+        cpu.watch.between();
+        increment(&private.0, think);
+    }
+    settle(&cpu);
+}

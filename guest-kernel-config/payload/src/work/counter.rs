@@ -1,0 +1,66 @@
+//! A per-CPU counter: every vCPU adds, and now and then one sums.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use locks::counter::{Counter, usual_batch};
+use locks::{Cpu, Family, MAX_CPUS, Pv};
+
+use super::{Done, Load, Work};
+use crate::telemetry::Report;
+
+/// Places of every counter here.
+pub(super) const CPUS: usize = MAX_CPUS;
+
+/// Linux has this one for up to 16 CPUs, as many as the patch of 2011 was measured on.
+pub(super) const BATCH: i32 = usual_batch(16);
+
+/// Adds to a counter.
+pub(super) struct Adds<C>(pub(super) C);
+
+impl<C: Counter> Work for Adds<C> {
+    const FAMILY: Family = Family::Counter;
+
+    #[inline]
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+        let came = load.now();
+        let added = self.0.add(cpu, load.critical.into());
+        let ticks = load.now().wrapping_sub(came);
+        let adds = load.vcpu.add_in_order(|slot| &slot.adds);
+        let is_time = load.sum_every != 0 && adds.is_multiple_of(load.sum_every.into());
+        Done {
+            slow: added.shared,
+            halts: added.halts,
+            spins: added.waits,
+            is_violated: is_time && self.sum(cpu, load).is_err(),
+            ticks,
+            ..Done::default()
+        }
+    }
+
+    fn look(&self) -> bool {
+        self.0.read_positive() == 0
+    }
+}
+
+/// A sum is off by more than the counter promises.
+struct TooFarOff;
+
+impl<C: Counter> Adds<C> {
+    /// Sums, and compares with what every vCPU says that it has added.
+    #[cold]
+    fn sum<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Result<(), TooFarOff> {
+        let slots = load.vcpu.slots();
+        let adds = |order| slots.iter().map(|slot| slot.adds.load(order)).sum::<u64>() as i64;
+        let amount = i64::from(load.critical);
+        // Acquire: the sum is after it, and the loads of what may have come since after the sum.
+        let least = adds(Acquire) * amount;
+        let sum = self.0.sum(cpu);
+        // Each may be in the middle of one more.
+        let most = (adds(Relaxed) + slots.len() as i64) * amount;
+        let off = (least - sum).max(sum - most).max(0) as u64;
+        load.vcpu.add(|slot| &slot.sums, 1);
+        load.vcpu.at_least(|slot| &slot.deviation, off);
+        let twice = if C::EXACT { 0 } else { slots.len() as u64 * (BATCH as u64 - 1) };
+        if off > twice || sum < least { Err(TooFarOff) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,40 @@
+//! A lockref: get a reference, and put it back.
+
+use locks::lockref::{Counted, Lockref};
+use locks::{Cpu, Family, MAX_CPUS, Pv};
+
+use super::{Done, Line, Load, Work};
+use crate::telemetry::Report;
+
+/// References that are there from the beginning.
+pub(super) const FIRST: i32 = 1;
+
+/// References to something.
+pub(super) struct References<R>(pub(super) Line<R>);
+
+impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
+    const FAMILY: Family = Family::Lockref;
+
+    #[inline]
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+        let lockref = &self.0.0;
+        let came = load.now();
+        let got: Counted = lockref.get(cpu);
+        let count = lockref.count();
+        let put = lockref.put(cpu);
+        let ticks = load.now().wrapping_sub(came);
+        Done {
+            slow: got.locked || put.locked,
+            halts: got.halts + put.halts,
+            retries: got.retries + put.retries,
+            // The first one and its own are there, and no more than one for each vCPU.
+            is_violated: count <= FIRST || count > FIRST + MAX_CPUS as i32,
+            ticks,
+            ..Done::default()
+        }
+    }
+
+    fn look(&self) -> bool {
+        self.0.0.count() > FIRST
+    }
+}

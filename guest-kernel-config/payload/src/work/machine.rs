@@ -1,0 +1,50 @@
+//! The machine as locks see it.
+
+use locks::Pv;
+
+use crate::telemetry::Report;
+use crate::transport::Transport;
+use crate::vcpu::Vcpu;
+
+/// Halt and kick, and what the VMM says of other vCPUs.
+pub(super) struct Machine<'a, W> {
+    transport: Transport,
+    watch: &'a W,
+    vcpus: usize,
+}
+
+impl<'a, W: Report> Machine<'a, W> {
+    /// As the parameters have it.
+    pub(super) fn of(vcpu: &Vcpu, watch: &'a W) -> Self {
+        let vcpus = vcpu.param(|params| &params.vcpus) as usize;
+        Self { transport: Transport::of(vcpu), watch, vcpus }
+    }
+}
+
+impl<W: Report> Pv for Machine<'_, W> {
+    #[inline]
+    fn spin_hint(&self) {
+        core::hint::spin_loop();
+    }
+
+    fn lock_spinning(&self, ticket: u16) {
+        self.transport.halt(ticket);
+    }
+
+    fn unlock_kick(&self, cpu: usize) {
+        self.transport.kick(cpu);
+    }
+
+    fn kick_and_halt(&self, cpu: usize, ticket: u16) {
+        self.transport.kick_and_halt(cpu, ticket);
+    }
+
+    fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
+        self.watch.is_predecessor_off(self.vcpus, lock, ticket)
+    }
+
+    #[inline]
+    fn is_off(&self, cpu: usize) -> bool {
+        self.watch.is_off(cpu)
+    }
+}

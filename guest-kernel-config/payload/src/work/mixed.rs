@@ -1,0 +1,53 @@
+//! All families by turns, as a kernel uses them.
+
+use locks::counter::LockedCounter;
+use locks::lockref::UnboundedLockref;
+use locks::mutex::BaselineMutex;
+use locks::{Cpu, Family, NativeTicketLock, Pv};
+
+use super::{Done, Line, Load, Work, counter, lockref, mutex, spinlock};
+use crate::telemetry::Report;
+use crate::vcpu::Vcpu;
+
+static SPINLOCK: spinlock::Section<NativeTicketLock> =
+    spinlock::Section::under(NativeTicketLock::new());
+static MUTEX: mutex::Section<BaselineMutex> = mutex::Section::under(BaselineMutex::new());
+static COUNTER: counter::Adds<LockedCounter> =
+    counter::Adds(LockedCounter::new(counter::CPUS, counter::BATCH));
+static LOCKREF: lockref::References<UnboundedLockref> =
+    lockref::References(Line(UnboundedLockref::new(lockref::FIRST)));
+
+const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
+
+/// A system, and the first of each other family.
+pub(super) struct Mixed<'a, O>(pub(super) &'a O);
+
+impl<O: Work> Work for Mixed<'_, O> {
+    const FAMILY: Family = O::FAMILY;
+
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+        let family = FAMILIES[draw(load.vcpu)];
+        if family == O::FAMILY {
+            return self.0.operate(cpu, load);
+        }
+        match family {
+            Family::Spinlock => SPINLOCK.operate(cpu, load),
+            Family::Mutex => MUTEX.operate(cpu, load),
+            Family::Counter => COUNTER.operate(cpu, load),
+            Family::Lockref => LOCKREF.operate(cpu, load),
+        }
+    }
+
+    fn look(&self) -> bool {
+        self.0.look()
+    }
+}
+
+/// A place in [`FAMILIES`], the same in every run of a vCPU's operation of the same number:
+/// SplitMix64's finalizer (Steele, Lea, Flood, 2014).
+fn draw(vcpu: &Vcpu) -> usize {
+    let mut bits = vcpu.operations() ^ (vcpu.index as u64) << 48;
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (bits ^ bits >> 31) as usize % FAMILIES.len()
+}

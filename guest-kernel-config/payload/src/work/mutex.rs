@@ -1,0 +1,48 @@
+//! A mutex: own it, work, give it up.
+
+use locks::mutex::RawMutex;
+use locks::{Cpu, Family, Pv, Section as Increments};
+
+use super::{Done, Line, Load, Work};
+use crate::telemetry::Report;
+
+/// A critical section under a mutex.
+pub(super) struct Section<M> {
+    mutex: Line<M>,
+    section: Increments,
+}
+
+impl<M> Section<M> {
+    pub(super) const fn under(mutex: M) -> Self {
+        Self { mutex: Line(mutex), section: Increments::new() }
+    }
+}
+
+impl<M: RawMutex> Work for Section<M> {
+    const FAMILY: Family = Family::Mutex;
+
+    #[inline]
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+        let mutex = &self.mutex.0;
+        let came = load.now();
+        let taken = mutex.lock(cpu);
+        let ticks = load.now().wrapping_sub(came);
+        let alone = self.section.run(cpu.id, load.critical);
+        let released = mutex.unlock(cpu);
+        Done {
+            slow: taken.slow,
+            halts: taken.halts,
+            kicks: released.kicks,
+            rmw: taken.rmw + released.rmw,
+            beside: taken.beside,
+            spins: taken.spins,
+            is_violated: alone.is_err(),
+            ticks,
+            ..Done::default()
+        }
+    }
+
+    fn look(&self) -> bool {
+        self.mutex.0.is_locked()
+    }
+}

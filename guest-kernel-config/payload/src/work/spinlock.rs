@@ -1,0 +1,42 @@
+//! A spinlock: take it, work, release it.
+
+use locks::{Cpu, Family, Pv, RawLock, Section as Increments};
+
+use super::{Done, Line, Load, Work};
+use crate::telemetry::Report;
+
+/// A critical section under a spinlock.
+pub(super) struct Section<L> {
+    lock: Line<L>,
+    section: Increments,
+}
+
+impl<L> Section<L> {
+    pub(super) const fn under(lock: L) -> Self {
+        Self { lock: Line(lock), section: Increments::new() }
+    }
+}
+
+impl<L: RawLock> Work for Section<L> {
+    const FAMILY: Family = Family::Spinlock;
+
+    #[inline]
+    fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
+        let lock = &self.lock.0;
+        let came = load.now();
+        let taken = lock.lock(cpu);
+        let ticks = load.now().wrapping_sub(came);
+        cpu.watch.critical();
+        let in_turn = self.section.follows::<L>(&taken);
+        let alone = self.section.run(cpu.id, load.critical);
+        let released = lock.unlock(cpu);
+        let (slow, halts, kicks) = (taken.slow, taken.halts, released.kicks);
+        let mut done = Done { slow, halts, kicks, ticks, ..Done::default() };
+        done.found(in_turn, alone);
+        done
+    }
+
+    fn look(&self) -> bool {
+        self.lock.0.is_contended()
+    }
+}

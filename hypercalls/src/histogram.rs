@@ -1,0 +1,65 @@
+//! Buckets for times: sixteen for each doubling, so that a time is known to 6 % of itself.
+
+/// Buckets of each doubling.
+const PER_OCTAVE: u64 = 16;
+
+/// Bits of a value that choose among them.
+const SUB_BITS: u32 = PER_OCTAVE.trailing_zeros();
+
+/// Values from here on share the last bucket: some minutes in TSC ticks.
+const END: u32 = 40;
+
+/// Buckets in all: one for each value below [`PER_OCTAVE`], and those of the doublings.
+pub const BUCKETS: usize = (PER_OCTAVE as usize) * (END - SUB_BITS + 1) as usize;
+
+/// The bucket of `value`.
+#[inline]
+pub const fn bucket(value: u64) -> usize {
+    if value < PER_OCTAVE {
+        return value as usize;
+    }
+    let octave = value.ilog2();
+    if octave >= END {
+        return BUCKETS - 1;
+    }
+    let within = (value >> (octave - SUB_BITS)) & (PER_OCTAVE - 1);
+    ((octave - SUB_BITS + 1) as u64 * PER_OCTAVE + within) as usize
+}
+
+/// The least value of `bucket`.
+pub const fn least(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < PER_OCTAVE {
+        return bucket;
+    }
+    let octave = (bucket / PER_OCTAVE) as u32 + SUB_BITS - 1;
+    (PER_OCTAVE + bucket % PER_OCTAVE) << (octave - SUB_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_gapless_and_in_order() {
+        for ix in 0..BUCKETS {
+            assert_eq!(bucket(least(ix)), ix);
+            if ix > 0 {
+                assert_eq!(bucket(least(ix) - 1), ix - 1, "the last of bucket {}", ix - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_narrow() {
+        let is_narrow = |ix: usize| least(ix + 1) - least(ix) <= (least(ix) / PER_OCTAVE).max(1);
+        assert!((0..BUCKETS - 1).all(is_narrow));
+    }
+
+    #[test]
+    fn what_is_beyond_is_in_the_last() {
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket((1 << END) - 1), BUCKETS - 1);
+        assert_eq!(bucket(1 << END), BUCKETS - 1);
+    }
+}
