@@ -24,7 +24,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
 test: lint build kernel host busybox ## Run every check and test
-	$(CARGO) test --quiet --workspace --exclude pvticket-tests
+	$(CARGO) test --quiet --workspace
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod emulator;
 mod files;
 mod guest;
 mod host;

@@ -4,6 +4,8 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::emulator;
+
 /// Bytes of output that a failed test shows.
 const SHOWN: usize = 4000;
 
@@ -31,6 +33,9 @@ impl Ran {
             let cut = if from > 0 { " (its end)" } else { "" };
             let shown = String::from_utf8_lossy(&bytes[from..]);
             text += &format!("\n--- {name}{cut}\n{}", shown.trim_end());
+        }
+        if emulator::stale_breakpoint(&String::from_utf8_lossy(stderr)) {
+            text += &format!("\n--- {}", emulator::STALE_BREAKPOINT);
         }
         text
     }

@@ -9,6 +9,8 @@ use std::{
 use anyhow::Error;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
+use crate::emulator;
+
 /// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
@@ -89,22 +91,13 @@ fn all(error: &Error) -> String {
     error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What the product says when a guest's CPU has met a triple fault.
-const KILLED: &str = ": triple fault; the guest's console shows what led to it";
-
-/// Runs a test again whose guest died of a triple fault; says how many did.
-///
-/// QEMU's emulated AMD-V (7.2 and 10.0) now and then goes wrong at a world switch: the CPU goes on
-/// in the guest's state without nested paging, or in its host's state with it. KVM's trace shows
-/// exits of the guest at addresses of the *host*, then the triple fault, silent and out of nothing.
-/// Measured with 10.0: 1 of 200 boots with 4 vCPUs, 3 of 20 with 64. A triple fault of our own
-/// making would be there each time.
+/// Runs a test again whose guest the emulated CPU killed; says how many.
 pub fn stubbornly(test: &Test) -> (Verdict, u32) {
     let mut killed = 0;
     loop {
         let verdict = Verdict::from((test.run)());
         match &verdict {
-            Verdict::Failed(what) if what.contains(KILLED) && killed < REPEATS => killed += 1,
+            Verdict::Failed(what) if emulator::has_killed(what) && killed < REPEATS => killed += 1,
             _ => return (verdict, killed),
         }
     }

@@ -33,6 +33,8 @@ pub struct Added {
     pub waits: u32,
     /// Calls of [`Pv::lock_spinning`] in a lock.
     pub halts: u32,
+    /// Calls of [`Pv::unlock_kick`] in its release.
+    pub kicks: u32,
 }
 
 /// A counter with a place for each CPU.

@@ -42,6 +42,8 @@ pub struct Counted {
     pub locked: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
+    /// Calls of [`Pv::unlock_kick`].
+    pub kicks: u32,
 }
 
 /// What [`Lockref::put_or_lock`] has done.
@@ -104,7 +106,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         self.lock_counted(cpu, &mut counted);
         // Others may have come while this CPU waited.
         let Some(now) = less(self.count()) else { return Put::Locked(counted) };
-        self.release(cpu, now);
+        counted.kicks += self.release(cpu, now);
         Put::Done(counted)
     }
 
@@ -149,7 +151,7 @@ impl<const TRIES: u32> Lockref<TRIES> {
         self.lock_counted(cpu, &mut counted);
         let count = self.count();
         let now = to(count);
-        self.release(cpu, now.unwrap_or(count));
+        counted.kicks += self.release(cpu, now.unwrap_or(count));
         (counted, now.is_some())
     }
 
@@ -231,14 +233,16 @@ impl<const TRIES: u32> Lockref<TRIES> {
         cpu.waiters.withdraw(cpu.id, outer)
     }
 
-    /// The holder makes the count `now` and gives up the lock, in one step.
-    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: i32) {
+    /// The holder makes the count `now` and gives up the lock, in one step; the kicks that took.
+    fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: i32) -> u32 {
         let key = LockKey::of(self);
         // From here on this may be freed memory.
         let (is_flagged, next) = self.0.release(now);
-        if P::ENABLED && is_flagged {
-            cpu.waiters.find(key, next).for_each(|waiter| cpu.pv.unlock_kick(waiter));
+        if !P::ENABLED || !is_flagged {
+            return 0;
         }
+        let kicked = cpu.waiters.find(key, next).inspect(|waiter| cpu.pv.unlock_kick(*waiter));
+        kicked.count() as u32
     }
 }
 

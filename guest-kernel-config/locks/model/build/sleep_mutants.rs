@@ -218,8 +218,8 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[(
             "counter/locked",
             "        self.locals.reset(cpu.id);
-        self.lock.unlock(cpu);",
-            "        self.lock.unlock(cpu);
+        let released = self.lock.unlock(cpu);",
+            "        let released = self.lock.unlock(cpu);
         self.locals.reset(cpu.id);",
         )],
     },
@@ -283,7 +283,7 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "a flagged release kicks",
-        edits: &[("lockref", "cpu.pv.unlock_kick(waiter)", "()")],
+        edits: &[("lockref", "cpu.pv.unlock_kick(*waiter)", "()")],
     },
     Mutant {
         name: "lockref: nested kick not given back",
@@ -306,9 +306,9 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "the dead stay dead",
         edits: &[(
             "lockref",
-            "        self.release(cpu, now.unwrap_or(count));
+            "        counted.kicks += self.release(cpu, now.unwrap_or(count));
         (counted, now.is_some())",
-            "        self.release(cpu, now.unwrap_or(count + 1));
+            "        counted.kicks += self.release(cpu, now.unwrap_or(count + 1));
         (counted, true)",
         )],
     },

@@ -34,8 +34,9 @@ impl LockedCounter {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count.wrapping_add(all), Ordering::Relaxed);
         self.locals.reset(cpu.id);
-        self.lock.unlock(cpu);
-        Added { shared: true, waits: u32::from(taken.slow), halts: taken.halts }
+        let released = self.lock.unlock(cpu);
+        let (waits, halts, kicks) = (u32::from(taken.slow), taken.halts, released.kicks);
+        Added { shared: true, waits, halts, kicks }
     }
 }
 

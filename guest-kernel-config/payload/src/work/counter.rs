@@ -30,6 +30,7 @@ impl<C: Counter> Work for Adds<C> {
         Done {
             slow: added.shared,
             halts: added.halts,
+            kicks: added.kicks,
             spins: added.waits,
             is_violated: is_time && self.sum(cpu, load).is_err(),
             ticks,

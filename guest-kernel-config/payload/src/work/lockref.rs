@@ -26,6 +26,7 @@ impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
         Done {
             slow: got.locked || put.locked,
             halts: got.halts + put.halts,
+            kicks: got.kicks + put.kicks,
             retries: got.retries + put.retries,
             // The first one and its own are there, and no more than one for each vCPU.
             is_violated: count <= FIRST || count > FIRST + MAX_CPUS as i32,

@@ -163,6 +163,9 @@ fn payload_cell(args: &CompareArgs) -> Result<PayloadCell, Usage> {
 }
 
 fn linux_workload(args: &CompareArgs) -> Result<GuestWorkload, Usage> {
+    if !args.locks.is_empty() {
+        return Err(only_for("payload", "--locks"));
+    }
     if args.latency {
         return Err(only_for("payload", "--latency"));
     }
