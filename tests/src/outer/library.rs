@@ -119,12 +119,14 @@ fn a_lock_that_is_none_is_named() -> anyhow::Result<()> {
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
     need_kvm()?;
-    // Nobody sleeps: how often who spins is a matter of chance no more.
-    let options = ["--vcpus", "1x", "--seconds", "0.5", "--spin-threshold", "100000000"];
+    let options = ["--vcpus", "2x", "--seconds", "0.5", "--spin-threshold", "100000"];
     let rows = rows("mutex,mutex-read-first", &options)?;
-    let (baseline, reads) = (work(&rows[0], "rmw")?, work(&rows[1], "rmw")?);
-    ensure!(baseline >= 2.0 && reads >= 2.0, "a take and a release: {rows:?}");
-    ensure!(reads <= baseline, "it reads first and writes more: {rows:?}");
+    let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
+    ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
+    // A wait that ends while it spins is one more, one that comes to a sleep is three at most, and
+    // one that is overtaken as often as that happens.
+    let (baseline, reads) = (work(&rows[0], "rmw_each_wait")?, work(&rows[1], "rmw_each_wait")?);
+    ensure!(reads <= baseline.max(6.0), "it reads first and writes more: {rows:?}");
     Ok(())
 }
 

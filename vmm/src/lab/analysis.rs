@@ -7,7 +7,7 @@ use super::{
     cell::Sample,
     latencies::Percentiles,
     stats::{self, Estimate, Fairness, Summary},
-    work::WorkRow,
+    work::{WorkCounts, WorkRow},
 };
 use crate::{
     machine::counters::FaultCounts,
@@ -181,13 +181,13 @@ fn work_row<'a>(
     seconds: f64,
 ) -> Option<WorkRow> {
     let family = contender.system?.family();
-    let counts = samples.map(|sample| Some((sample.work?, sample.acquisitions())));
-    let (counts, operations) = counts.reduce(|all, its| {
-        let ((mut counts, operations), (its, more)) = (all?, its?);
-        counts += its;
-        Some((counts, operations + more))
-    })??;
-    Some(WorkRow::new(family, counts, operations, seconds))
+    let (mut counts, mut operations, mut slow) = (WorkCounts::default(), 0, 0);
+    for sample in samples {
+        counts += sample.work?;
+        operations += sample.acquisitions();
+        slow += sample.slow.unwrap_or(0);
+    }
+    Some(WorkRow::new(family, counts, operations, slow, seconds))
 }
 
 fn percentiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Percentiles> {

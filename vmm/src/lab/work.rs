@@ -43,6 +43,8 @@ pub struct WorkRow {
     pub family: &'static str,
     /// Atomic read-modify-writes of a mutex's word for each acquisition, its release included.
     pub rmw: f64,
+    /// Those beyond the two of an acquisition that finds it free, for each that had to wait.
+    pub rmw_each_wait: f64,
     /// Those of what says who may spin, for each acquisition.
     pub beside: f64,
     /// Looks of spinners for each acquisition.
@@ -58,14 +60,22 @@ pub struct WorkRow {
 }
 
 impl WorkRow {
-    /// Of so many operations in so long.
-    pub fn new(family: Family, counts: WorkCounts, operations: u64, seconds: f64) -> Self {
-        let each = |count: u64| if operations > 0 { count as f64 / operations as f64 } else { 0.0 };
+    /// Of so many operations in so long, of which some were `slow`.
+    pub fn new(
+        family: Family,
+        counts: WorkCounts,
+        operations: u64,
+        slow: u64,
+        seconds: f64,
+    ) -> Self {
+        let over = |count: u64, all: u64| if all > 0 { count as f64 / all as f64 } else { 0.0 };
+        let each = |count| over(count, operations);
         // An operation is a get and a put.
         let changes = if family == Family::Lockref { 2.0 } else { 1.0 };
         Self {
             family: family.name(),
             rmw: each(counts.rmw),
+            rmw_each_wait: over(counts.rmw.saturating_sub(2 * operations), slow),
             beside: each(counts.beside),
             spins: each(counts.spins),
             retries: each(counts.retries) / changes,
@@ -90,8 +100,16 @@ mod tests {
     #[test]
     fn a_lockrefs_operation_changes_the_count_twice() {
         let counts = WorkCounts { retries: 30, looks: 8, ..WorkCounts::default() };
-        let row = WorkRow::new(Family::Lockref, counts, 10, 2.0);
+        let row = WorkRow::new(Family::Lockref, counts, 10, 0, 2.0);
         assert_eq!((row.retries, row.looks), (1.5, 4.0));
-        assert_eq!(WorkRow::new(Family::Mutex, counts, 0, 2.0).retries, 0.0);
+        assert_eq!(WorkRow::new(Family::Mutex, counts, 0, 0, 2.0).retries, 0.0);
+    }
+
+    #[test]
+    fn a_wait_is_charged_what_its_absence_saves() {
+        let counts = WorkCounts { rmw: 230, ..WorkCounts::default() };
+        let row = WorkRow::new(Family::Mutex, counts, 100, 10, 1.0);
+        assert_eq!((row.rmw, row.rmw_each_wait), (2.3, 3.0));
+        assert_eq!(WorkRow::new(Family::Mutex, counts, 100, 0, 1.0).rmw_each_wait, 0.0);
     }
 }

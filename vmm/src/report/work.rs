@@ -18,9 +18,10 @@ fn work_line(row: &Row, work: &WorkRow) -> Option<String> {
     match row.contender.system?.family() {
         Family::Spinlock => None,
         Family::Mutex => Some(format!(
-            "{:.2} read-modify-writes of its word an acquisition, {:.2} beside it; {} looks of \
-             spinners",
+            "{:.2} read-modify-writes of its word an acquisition, {} more for each wait; {:.2} \
+             beside it; {} looks of spinners",
             work.rmw,
+            si(work.rmw_each_wait),
             work.beside,
             si(work.spins)
         )),
