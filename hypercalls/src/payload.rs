@@ -62,6 +62,36 @@ pub enum Workload {
     Misuse = 3,
 }
 
+impl Workload {
+    /// Those that use a system of the lock library: as users call them, and what they do.
+    pub const OF_LOCKS: &'static [(Self, &'static str, &'static str)] = &[
+        (
+            Self::Operate,
+            "lock",
+            "Every vCPU uses one system again and again: a lock (in a Linux guest the kernel's), a \
+             mutex, a counter, a lockref",
+        ),
+        (
+            Self::HotLine,
+            "hot-line",
+            "Payload: the same, but the last vCPU only reads the word that the others write",
+        ),
+        (Self::Mixed, "mixed", "Payload: a spinlock, a mutex, a counter and a lockref by turns"),
+    ];
+
+    /// As users call it, if it uses a system of the lock library.
+    pub fn name(self) -> Option<&'static str> {
+        let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload == self);
+        found.map(|(_, name, _)| *name)
+    }
+
+    /// The one of that number, if it uses a system of the lock library.
+    pub fn of_locks(number: u32) -> Option<Self> {
+        let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
+        found.map(|(workload, ..)| *workload)
+    }
+}
+
 /// How a payload's vCPU halts for a lock and is kicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]

@@ -23,14 +23,12 @@ const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 
 /// Runs the workload; returns the vCPU's status, 0 = well.
 fn run(vcpu: &Vcpu) -> u32 {
-    match vcpu.param(|params| &params.workload) {
+    let workload = vcpu.param(|params| &params.workload);
+    if let Some(workload) = Workload::of_locks(workload) {
+        return work::run(vcpu, workload);
+    }
+    match workload {
         w if w == Workload::Hello as u32 => console::hello(vcpu),
-        w if w == Workload::Operate as u32
-            || w == Workload::HotLine as u32
-            || w == Workload::Mixed as u32 =>
-        {
-            return work::run(vcpu);
-        }
         w if w == Workload::PortExit as u32 => handoffs::port_exits(vcpu),
         w if w == Workload::PingPong as u32 => handoffs::ping_pong(vcpu),
         w if w == Workload::KickRunning as u32 => handoffs::kick_running(vcpu),

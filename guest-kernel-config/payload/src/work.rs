@@ -107,11 +107,11 @@ impl Done {
 macro_rules! run_each {
     ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// Runs the workload with the system that the parameters ask for.
-        pub fn run(vcpu: &Vcpu) -> u32 {
+        pub fn run(vcpu: &Vcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
                 $(number if number == System::$system as u32 => {
                     run_each!(@$family $type, WORK);
-                    run_with(vcpu, &WORK);
+                    run_with(vcpu, workload, &WORK);
                 })*
                 _ => return STATUS_UNKNOWN_SYSTEM,
             }
@@ -151,14 +151,11 @@ fn handoff(vcpu: &Vcpu) -> Handoff {
     }
 }
 
-fn run_with(vcpu: &Vcpu, work: &impl Work) {
-    let workload = vcpu.param(|params| &params.workload);
-    if workload == Workload::HotLine as u32 && vcpu.index == vcpu.last() {
-        read(vcpu, work);
-    } else if workload == Workload::Mixed as u32 {
-        watch(vcpu, &Mixed(work));
-    } else {
-        watch(vcpu, work);
+fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {
+    match workload {
+        Workload::HotLine if vcpu.index == vcpu.last() => read(vcpu, work),
+        Workload::Mixed => watch(vcpu, &Mixed(work)),
+        _ => watch(vcpu, work),
     }
 }
 

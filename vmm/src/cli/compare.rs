@@ -48,7 +48,7 @@ pub struct CompareArgs {
     guest: Guest,
 
     /// What it does
-    #[arg(long, value_enum, default_value_t = WorkloadName::Lock)]
+    #[arg(long, value_enum, default_value_t = WorkloadName::LOCK)]
     workload: WorkloadName,
 
     /// Time measured in a run [default: 0.5 for the payload, 1 for Linux]

@@ -39,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A workload of the payload: in ring 3, or in ring 0 where the backend needs HLT.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct PayloadCell {
-    /// [`Workload::Operate`], [`Workload::HotLine`] or [`Workload::Mixed`].
+    /// One of [`Workload::OF_LOCKS`].
     #[serde(serialize_with = "name")]
     pub workload: Workload,
     /// Looks at the lock's head before a PV waiter halts.
@@ -56,11 +56,7 @@ pub struct PayloadCell {
 
 /// As `--workload` has it.
 fn name<S: Serializer>(workload: &Workload, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match workload {
-        Workload::HotLine => "hot-line",
-        Workload::Mixed => "mixed",
-        _ => "lock",
-    })
+    workload.name().serialize(serializer)
 }
 
 impl Default for PayloadCell {

@@ -1,6 +1,6 @@
 //! What a guest does: `--workload`.
 
-use std::{fmt, fs, path::PathBuf};
+use std::{fmt, fs, path::PathBuf, sync::LazyLock};
 
 use clap::{ValueEnum, builder::PossibleValue};
 use hypercalls::payload;
@@ -16,23 +16,20 @@ use crate::{
 /// A workload of one guest or of both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkloadName {
-    /// The payload's, and the Linux guest's `lock`.
-    Lock,
-    /// The payload's reader.
-    HotLine,
-    /// The payload's mix.
-    Mixed,
+    /// The payload's; the first of them is the Linux guest's `lock`, too.
+    Payload(payload::Workload),
     /// A program in the Linux guest.
     Linux(GuestWorkload),
 }
 
 impl WorkloadName {
+    /// What both have.
+    pub const LOCK: Self = Self::Payload(payload::Workload::Operate);
+
     /// As it parses.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Lock => GuestWorkload::Lock.name(),
-            Self::HotLine => "hot-line",
-            Self::Mixed => "mixed",
+            Self::Payload(workload) => workload.name().unwrap_or_default(),
             Self::Linux(workload) => workload.name(),
         }
     }
@@ -40,33 +37,23 @@ impl WorkloadName {
 
 impl ValueEnum for WorkloadName {
     fn value_variants<'a>() -> &'a [Self] {
-        use GuestWorkload::{Allocate, Futex, Messaging, Mmap, OpenReadClose, Spawn};
-        &[
-            Self::Lock,
-            Self::HotLine,
-            Self::Mixed,
-            Self::Linux(Mmap),
-            Self::Linux(OpenReadClose),
-            Self::Linux(Allocate),
-            Self::Linux(Messaging),
-            Self::Linux(Spawn),
-            Self::Linux(Futex),
-        ]
+        static ALL: LazyLock<Vec<WorkloadName>> = LazyLock::new(|| {
+            let payloads = payload::Workload::OF_LOCKS.iter();
+            let payloads = payloads.map(|(workload, ..)| WorkloadName::Payload(*workload));
+            let linux = GuestWorkload::value_variants().iter().copied();
+            let linux = linux.filter(|workload| *workload != GuestWorkload::Lock);
+            payloads.chain(linux.map(WorkloadName::Linux)).collect()
+        });
+        &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
-            Self::Lock => Some(PossibleValue::new(self.name()).help(
-                "Every vCPU uses one system again and again: a lock (in a Linux guest the \
-                 kernel's), a mutex, a counter, a lockref",
-            )),
-            Self::HotLine => Some(PossibleValue::new(self.name()).help(
-                "Payload: the same, but the last vCPU only reads the word that the others write",
-            )),
-            Self::Mixed => Some(
-                PossibleValue::new(self.name())
-                    .help("Payload: a spinlock, a mutex, a counter and a lockref by turns"),
-            ),
+            Self::Payload(workload) => {
+                let mut all = payload::Workload::OF_LOCKS.iter();
+                let (_, name, about) = all.find(|(its, ..)| its == workload)?;
+                Some(PossibleValue::new(*name).help(*about))
+            }
             Self::Linux(workload) => workload.to_possible_value().map(|value| {
                 let help = value.get_help().map(|help| format!("Linux: {help}"));
                 value.help(help.unwrap_or_default())
@@ -145,9 +132,7 @@ fn payload_cell(args: &CompareArgs) -> Result<PayloadCell, Usage> {
         return Err(only_for("linux", "--kernel"));
     }
     let workload = match args.workload {
-        WorkloadName::Lock => payload::Workload::Operate,
-        WorkloadName::HotLine => payload::Workload::HotLine,
-        WorkloadName::Mixed => payload::Workload::Mixed,
+        WorkloadName::Payload(workload) => workload,
         WorkloadName::Linux(workload) => {
             return Err(only_for("linux", &format!("--workload {}", workload.name())));
         }
@@ -173,7 +158,7 @@ fn linux_workload(args: &CompareArgs) -> Result<GuestWorkload, Usage> {
         return Err(only_for("payload", "--sum-every"));
     }
     match args.workload {
-        WorkloadName::Lock => Ok(GuestWorkload::Lock),
+        WorkloadName::LOCK => Ok(GuestWorkload::Lock),
         WorkloadName::Linux(workload) => Ok(workload),
         other => Err(only_for("payload", &format!("--workload {}", other.name()))),
     }
