@@ -8,6 +8,8 @@ use std::{
 use clap::Args;
 use locks::System;
 
+use crate::guest::kernels;
+
 /// List the systems of the lock library: what each is, where it comes from and what it needs
 #[derive(Debug, Args)]
 pub struct LocksArgs {}
@@ -35,7 +37,12 @@ fn list() -> String {
             u32::MAX => "any number of".to_owned(),
             most => format!("up to {most}"),
         };
-        let _ = writeln!(text, "  {:<22} {order}; {most} CPUs; needs {needs}; {seed}", "");
+        let guests = match kernels::flavour(*system) {
+            Some(_) => "payload, Linux",
+            None => "payload",
+        };
+        let facts = format!("{order}; {most} CPUs; needs {needs}; {seed}; {guests}");
+        let _ = writeln!(text, "  {:<22} {facts}", "");
     }
     text
 }

@@ -13,6 +13,7 @@ pub mod host;
 pub mod hyper_bench;
 pub mod interrupt;
 pub mod linux_cell;
+mod linux_outcome;
 mod machines;
 pub mod payload_cell;
 pub mod plan;

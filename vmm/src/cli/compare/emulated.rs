@@ -23,7 +23,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let mut inside = Inside::new(arguments(resolved), memory);
     inside = match &resolved.workload {
         Workload::Payload { .. } => inside.with_args(["--guest", "payload"]),
-        Workload::Linux { kernel, workload, .. } => inside.with_kernel(kernel).with_args([
+        Workload::Linux { kernels, workload, .. } => inside.with_kernels(kernels).with_args([
             "--guest",
             "linux",
             "--workload",

@@ -1,17 +1,17 @@
 //! From arguments to a comparison with nothing left open.
 
-use std::{fmt, fs, path::PathBuf, time::Duration};
+use std::{fmt, time::Duration};
 
 use locks::System;
 use serde::Serialize;
 
-use super::{CompareArgs, Guest};
+use super::{CompareArgs, Guest, kernels};
 use crate::{
     cli::{
         Usage,
         host::{self, GuestClass, Place},
     },
-    guest::{artifacts, payload::PayloadSpec, systems},
+    guest::{kernels::Kernels, payload::PayloadSpec, systems},
     kvm::{KvmKind, host::is_emulated},
     lab::{
         Cell, Contender, GuestWorkload, LinuxCell, PayloadCell, Plan,
@@ -55,7 +55,8 @@ pub(in crate::cli) enum Workload {
         critical: u32,
         think: u32,
         spin_threshold: u32,
-        kernel: PathBuf,
+        #[serde(flatten)]
+        kernels: Kernels,
     },
 }
 
@@ -66,9 +67,9 @@ impl Workload {
             Workload::Payload { critical, think, spin_threshold } => {
                 Box::new(PayloadCell { spin_threshold, critical, think })
             }
-            Workload::Linux { workload, critical, think, spin_threshold, ref kernel } => {
-                let kernel = kernel.clone();
-                Box::new(LinuxCell { kernel, workload, spin_threshold, critical, think })
+            Workload::Linux { workload, critical, think, spin_threshold, ref kernels } => {
+                let kernels = kernels.clone();
+                Box::new(LinuxCell { kernels, workload, spin_threshold, critical, think })
             }
         }
     }
@@ -82,17 +83,24 @@ impl fmt::Display for Workload {
                 "ring-3 payload: {critical} increments under one lock, {think} beside it; PV halts \
                  after {spin_threshold} looks"
             ),
-            Workload::Linux { workload, spin_threshold, .. }
-                if *workload != GuestWorkload::Lock =>
-            {
-                let name = workload.name();
-                write!(f, "Linux: bench {name}; PV halts after {spin_threshold} looks")
+            Workload::Linux { workload, critical, think, spin_threshold, kernels } => {
+                match workload {
+                    GuestWorkload::Lock => write!(
+                        f,
+                        "Linux, one thread a vCPU: {critical} increments under one spin_lock, \
+                         {think} beside it"
+                    ),
+                    other => write!(f, "Linux: bench {}", other.name()),
+                }?;
+                if kernels.ticket.is_some() {
+                    write!(f, "; PV halts after {spin_threshold} looks")?;
+                }
+                if kernels.stock.is_some() {
+                    // SPIN_THRESHOLD of the kernel, which nothing changes.
+                    write!(f, "; stock PV after {}", LinuxCell::SPIN_THRESHOLD)?;
+                }
+                Ok(())
             }
-            Workload::Linux { critical, think, spin_threshold, .. } => write!(
-                f,
-                "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} \
-                 beside it; PV halts after {spin_threshold} looks"
-            ),
         }
     }
 }
@@ -112,7 +120,11 @@ impl Resolved {
         if place == Place::Direct {
             host::check_direct(class, kind)?;
         }
-        let workload = workload(&args, place == Place::Emulated || is_emulated())?;
+        let systems = match args.guest {
+            Guest::Payload => systems::all_of(&args.locks),
+            Guest::Linux => kernels::systems(&args)?,
+        };
+        let workload = workload(&args, &systems, place == Place::Emulated || is_emulated())?;
         let (runs, seconds) = match args.guest {
             Guest::Payload => (10, 0.5),
             Guest::Linux => (6, 1.0),
@@ -123,7 +135,7 @@ impl Resolved {
             runs: args.runs.unwrap_or(runs),
             duration: args.seconds.map_or(Duration::from_secs_f64(seconds), |seconds| seconds.0),
             backends,
-            systems: systems::all_of(&args.locks),
+            systems,
             args,
         })
     }
@@ -161,6 +173,9 @@ impl Resolved {
 
     /// Can the locks count so many CPUs?
     fn check_counts(&self, vcpus: VcpuCount) -> Result<(), Usage> {
+        if self.args.guest == Guest::Linux {
+            return kernels::check_counts(&self.systems, vcpus);
+        }
         match self.systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
             None => Ok(()),
             Some(system) => Err(Usage(format!(
@@ -173,32 +188,33 @@ impl Resolved {
     fn contenders(&self) -> Vec<Contender> {
         let policies = self.args.schedule.policies();
         let (backends, handoffs) = (&self.backends, &self.args.handoff);
-        match self.systems.as_slice() {
-            [] => Contender::all(&policies, backends, handoffs),
-            systems => Contender::of_systems(&policies, systems, backends, handoffs),
+        match (self.systems.as_slice(), self.args.guest) {
+            ([], _) => Contender::all(&policies, backends, handoffs),
+            (systems, Guest::Linux) => kernels::contenders(&policies, systems, backends, handoffs),
+            (systems, Guest::Payload) => {
+                Contender::of_systems(&policies, systems, backends, handoffs)
+            }
         }
     }
 }
 
-fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
+fn workload(args: &CompareArgs, systems: &[System], emulated: bool) -> anyhow::Result<Workload> {
     let &CompareArgs { critical, think, workload, .. } = args;
     let only_for = |guest, option| Usage(format!("{option} is only for --guest {guest}"));
     match args.guest {
-        Guest::Linux if !args.locks.is_empty() => Err(only_for("payload", "--locks").into()),
         Guest::Payload if workload != GuestWorkload::Lock => {
             Err(only_for("linux", "--workload").into())
         }
         Guest::Payload if args.kernel.is_some() => Err(only_for("linux", "--kernel").into()),
+        Guest::Payload if args.stock_kernel.is_some() => {
+            Err(only_for("linux", "--stock-kernel").into())
+        }
         Guest::Payload => {
             let spin_threshold = args.spin_threshold.unwrap_or(PayloadSpec::SPIN_THRESHOLD);
             Ok(Workload::Payload { critical, think, spin_threshold })
         }
         Guest::Linux => {
-            let kernel = match &args.kernel {
-                Some(file) => fs::canonicalize(file)
-                    .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
-                None => artifacts::built_kernel()?,
-            };
+            let kernels = kernels::find(args, systems)?;
             let spin_threshold =
                 args.spin_threshold.unwrap_or_else(|| LinuxCell::default_looks(emulated));
             if spin_threshold == 0 {
@@ -206,7 +222,7 @@ fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
                     Usage("--spin-threshold: a Linux guest looks at least once".into()).into()
                 );
             }
-            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernel })
+            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernels })
         }
     }
 }
