@@ -102,9 +102,9 @@ fn stats() -> Option<String> {
 fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let log = fs::open(spinlocks::LOG, flags, Mode::empty()).ok()?;
-    let mut record = vec![0; spinlocks::LOG_RECORD];
+    let mut record = vec![0_u8; spinlocks::LOG_RECORD];
     loop {
-        match rustix::io::read(&log, &mut record) {
+        match rustix::io::read(&log, record.as_mut_slice()) {
             Ok(0) => return None,
             Ok(count) => {
                 let text = core::str::from_utf8(&record[..count]).unwrap_or_default();

@@ -103,9 +103,10 @@ pub const fn only_backend(system: System) -> Option<PvBackend> {
     }
 }
 
-/// Whether a kernel takes this system with so many CPUs: alone, mainline has no use for PV.
+/// Whether a kernel takes this system with so many CPUs: a mainline guest with one takes queued
+/// spinlocks, whatever KVM offers.
 pub const fn works_with(system: System, vcpus: u32) -> bool {
-    vcpus > 1 || !matches!(system, System::PvQueued)
+    vcpus > 1 || !matches!(system, System::PvQueued | System::TestAndSet)
 }
 
 /// The system that a kernel chose, by its own line about it; None: the line is none of those.

@@ -117,10 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_is_too_few_for_pv_queued() {
-        let systems = [System::Queued, System::PvQueued];
-        assert!(check_counts(&systems, VcpuCount::ONE).is_err());
-        assert!(check_counts(&systems[..1], VcpuCount::ONE).is_ok());
-        assert!(check_counts(&systems, VcpuCount::try_from(2).unwrap()).is_ok());
+    fn a_stock_kernel_with_one_cpu_has_queued_locks_only() {
+        for system in [System::PvQueued, System::TestAndSet] {
+            let systems = [System::NativeTicket, System::PvTicket, System::Queued, system];
+            assert!(check_counts(&systems, VcpuCount::ONE).is_err());
+            assert!(check_counts(&systems[..3], VcpuCount::ONE).is_ok());
+            assert!(check_counts(&systems, VcpuCount::try_from(2).unwrap()).is_ok());
+        }
     }
 }
