@@ -92,14 +92,13 @@ impl fmt::Display for Workload {
                     ),
                     other => write!(f, "Linux: bench {}", other.name()),
                 }?;
-                if kernels.ticket.is_some() {
-                    write!(f, "; PV halts after {spin_threshold} looks")?;
+                // Nothing changes a stock kernel's.
+                let stock = LinuxCell::SPIN_THRESHOLD;
+                match (&kernels.ticket, &kernels.stock) {
+                    (None, _) => write!(f, "; PV halts after {stock} looks"),
+                    (_, None) => write!(f, "; PV halts after {spin_threshold} looks"),
+                    _ => write!(f, "; PV halts after {spin_threshold} looks, stock {stock}"),
                 }
-                if kernels.stock.is_some() {
-                    // SPIN_THRESHOLD of the kernel, which nothing changes.
-                    write!(f, "; stock PV after {}", LinuxCell::SPIN_THRESHOLD)?;
-                }
-                Ok(())
             }
         }
     }
