@@ -7,7 +7,7 @@ MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test bench soak build kernel kernel-stock host busybox setup header lint deny clean help
+.PHONY: run test bench soak build kernel kernel-stock kernels host busybox setup header lint deny clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -23,7 +23,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
-test: lint build kernel host busybox ## Run every check and test
+test: lint build kernels host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
@@ -48,6 +48,9 @@ kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache
 
 kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlocks
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR=stock-pvqspinlock
+
+kernels: setup ## Build both, from one unpacked source
+	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock'
 
 host: setup ## Fetch the emulated host's kernel, and a QEMU where this system's is old
 	@sh guest-kernel-config/host/fetch.sh

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Builds the guest kernel of one flavour and puts it into the cache:
+# Builds the guest kernel of one flavour, or of several one after the other from
+# one unpacked source, and puts it into the cache:
 #
 #   $XDG_CACHE_HOME/pvticket/kernel/<hash>/{vmlinux,bzImage,System.map,config,build.log}
 #   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>
@@ -15,17 +16,21 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "$0")" && pwd)
 header=$here/../../hypercalls/include/pvticket_abi.h
-flavour=${FLAVOUR:-pvticket}
+read -ra flavours <<<"${FLAVOUR:-pvticket}"
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
 package=linux-source-6.1
 recipe=1
-fragments=("$here/config/base.config" "$here/config/$flavour.config")
+# The patched source, once a flavour has needed it, and the folders that were made to build in.
+source=
+works=()
 
 say() { printf 'kernel: %s\n' "$*"; }
 fail() { printf 'kernel: %s\n' "$*" >&2; exit 1; }
 
-check_flavour() {
+choose_flavour() {
+    flavour=$1
+    fragments=("$here/config/base.config" "$here/config/$flavour.config")
     [ -f "$here/config/$flavour.config" ] && [ "$flavour" != base ] ||
         fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock"
 }
@@ -150,10 +155,16 @@ compile() {
         KBUILD_BUILD_HOST=pvticket vmlinux bzImage
 }
 
-# Called under `if`, where bash ignores -e: hence the chains.
+# Called under `if`, where bash ignores -e: hence the chains. Objects lie apart from the source,
+# so that the next flavour finds it clean.
+prepare_source() {
+    [ -n "$source" ] && return
+    unpack_source "$1" && apply_patches "$1" && source=$1
+}
+
 build_steps() {
-    local src=$1/src obj=$1/obj
-    unpack_source "$src" && apply_patches "$src" && configure "$src" "$obj" && compile "$src" "$obj"
+    local obj=$1/obj
+    prepare_source "$1/src" && configure "$source" "$obj" && compile "$source" "$obj"
 }
 
 collect() {
@@ -170,18 +181,18 @@ build() {
     local work=$kernels/.build-$hash began=$SECONDS
     rm -rf "$work"
     mkdir -p "$work"
+    works+=("$work")
     say "building flavour $flavour (a few minutes; log: $work/build.log)"
     if ! build_steps "$work" >"$work/build.log" 2>&1; then
         tail -n 20 "$work/build.log" >&2
         cp "$work/build.log" "$kernels/failed-$flavour.log"
-        [ -n "${KEEP_BUILD:-}" ] || rm -rf "$work"
         fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
     fi
     collect "$work"
     if [ -n "${KEEP_BUILD:-}" ]; then
-        say "source and objects kept in $work"
+        say "source and objects kept in $source and $work/obj"
     else
-        rm -rf "$work"
+        rm -rf "$work/obj"
     fi
     say "built $kernels/$hash in $((SECONDS - began)) s"
 }
@@ -192,19 +203,31 @@ link() {
     mv -fT "$kernels/.$1.new" "$kernels/$1"
 }
 
-check_flavour
+clean_up() {
+    [ -n "${KEEP_BUILD:-}" ] || rm -rf "${works[@]}"
+}
+
+make_flavour() {
+    hash=$(hash_inputs)
+    if [ -f "$kernels/$hash/vmlinux" ]; then
+        say "flavour $flavour is built: $kernels/$hash"
+    else
+        check_tools
+        [ -n "${KERNEL_SRC:-}" ] || fetch_package
+        build
+    fi
+    link "$flavour"
+    [ "$flavour" != pvticket ] || link current
+}
+
+for name in "${flavours[@]}"; do choose_flavour "$name"; done
 command -v gcc >/dev/null || check_tools
 identify_source
-hash=$(hash_inputs)
 mkdir -p "$kernels"
 exec 9>"$kernels/.lock"
 flock 9
-if [ -f "$kernels/$hash/vmlinux" ]; then
-    say "flavour $flavour is built: $kernels/$hash"
-else
-    check_tools
-    [ -n "${KERNEL_SRC:-}" ] || fetch_package
-    build
-fi
-link "$flavour"
-[ "$flavour" != pvticket ] || link current
+trap clean_up EXIT
+for name in "${flavours[@]}"; do
+    choose_flavour "$name"
+    make_flavour
+done

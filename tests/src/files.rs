@@ -34,7 +34,7 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
         .or_else(|| path("HOME").map(|home| home.join(".cache/pvticket")))
         .context("no cache directory")?;
     let file = cache.join(name);
-    ensure!(file.is_file(), "no {}: run make build kernel host busybox", file.display());
+    ensure!(file.is_file(), "no {}: run make build kernels host busybox", file.display());
     Ok(file)
 }
 
@@ -44,6 +44,8 @@ pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
 pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
 /// Its symbols.
 pub const SYSTEM_MAP: &str = "kernel/current/System.map";
+/// The kernel of `make kernel-stock` as an ELF file.
+pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock/vmlinux";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 

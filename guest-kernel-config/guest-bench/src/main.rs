@@ -52,6 +52,7 @@ fn run(workload: &'static workload::Workload, options: &Options) -> io::Result<(
         steal_seconds: steal::seconds().zip(steal).map(|(after, before)| after - before),
         seconds: parts.iter().map(|part| part.seconds).sum(),
         operations: report::sums(&parts),
+        spinlocks: stats::chosen_spinlocks(),
         stats: stats.and_then(|before| stats::since(&before)),
         parts,
     };

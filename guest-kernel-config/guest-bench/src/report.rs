@@ -43,7 +43,9 @@ pub struct Report {
     pub seconds: f64,
     /// Operations of each worker, in all.
     pub operations: Vec<u64>,
-    /// What our kernel counted of its locks meanwhile, on our kernel.
+    /// What the kernel says of its spinlocks, if it does.
+    pub spinlocks: Option<String>,
+    /// What the kernel counted of its locks meanwhile, if it does.
     pub stats: Option<Value>,
     /// What was measured.
     pub parts: Vec<Part>,
@@ -87,8 +89,16 @@ mod tests {
         let (seconds, operations) = (4.0, sums(&parts));
         assert_eq!(operations, [200, 600]);
         let steal_seconds = Some(0.4);
-        let report =
-            Report { bench: "b", cpus: 2, steal_seconds, seconds, operations, stats: None, parts };
+        let report = Report {
+            bench: "b",
+            cpus: 2,
+            steal_seconds,
+            seconds,
+            operations,
+            spinlocks: None,
+            stats: None,
+            parts,
+        };
         let text = report.text();
         assert!(text.contains("512 bytes: operations/s              200         100 per CPU"));
         assert!(text.contains("0.40 s, 5.0 % of the CPUs' time"), "{text}");

@@ -1,14 +1,16 @@
 //! The workloads: `lockbench` and `lockstats`, by the name the program is called by or by its
 //! first word.
 
-use alloc::{format, string::String, vec::Vec};
+use alloc::{ffi::CString, format, string::String, vec, vec::Vec};
 use core::ffi::CStr;
 
 use guest_init::{
     lockbench::{Outcome, Run, USAGE},
+    spinlocks,
     stats::Stats,
 };
 use rustix::{
+    fd::OwnedFd,
     fs::{self, Mode, OFlags},
     io::Errno,
 };
@@ -56,7 +58,10 @@ fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Sto
     if words.next().is_some() {
         return Err(Stop("usage: lockstats".into(), 2));
     }
-    let text = read(STATS)?;
+    let attach = || filesystems::attach(c"debugfs", filesystems::DEBUGFS);
+    let text = stats().or_else(|| attach().then(stats).flatten());
+    // Read for the error, which says what is missing.
+    let text = text.map_or_else(|| read(STATS), Ok)?;
     let mut json = String::new();
     Stats::parse(&text).write_json(&mut json);
     json.push('\n');
@@ -65,21 +70,60 @@ fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Sto
 
 fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
     let run = Run::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
-    let before = read(STATS)?;
-    start(&run)?;
+    // Before the counters: it mounts debugfs if need be.
+    let file = open(LOCKBENCH, OFlags::WRONLY)?;
+    let before = stats();
+    start(&file, &run)?;
     let outcome = read(LOCKBENCH)?;
-    let after = read(STATS)?;
+    let after = stats();
     let outcome = Outcome::parse(&outcome)
         .ok_or_else(|| Stop::failure(format!("lockbench: cannot read its result:\n{outcome}")))?;
-    Ok(outcome.to_json(&Stats::parse(&after).since(&Stats::parse(&before))))
+    let counted = after.as_deref().zip(before.as_deref());
+    let counted = counted.map(|(after, before)| Stats::parse(after).since(&Stats::parse(before)));
+    Ok(outcome.to_json(counted.as_ref(), chosen_spinlocks().as_deref()))
+}
+
+/// What the kernel counted of its locks: ours, or one with queued spinlocks and counts of them.
+fn stats() -> Option<String> {
+    let text = |path: &CStr| String::from_utf8(filesystems::read(path)?).ok();
+    text(STATS).or_else(|| {
+        let mut lines = String::new();
+        for name in spinlocks::EVENT_NAMES {
+            let path = CString::new(format!("{}/{name}", spinlocks::EVENTS)).ok()?;
+            if let Some(count) = text(&path) {
+                lines += &format!("{name} {}\n", count.trim());
+            }
+        }
+        Some(lines).filter(|lines| !lines.is_empty())
+    })
+}
+
+/// The kernel's own word on which spinlocks it chose.
+fn chosen_spinlocks() -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let log = fs::open(spinlocks::LOG, flags, Mode::empty()).ok()?;
+    let mut record = vec![0_u8; spinlocks::LOG_RECORD];
+    loop {
+        match rustix::io::read(&log, record.as_mut_slice()) {
+            Ok(0) => return None,
+            Ok(count) => {
+                let text = core::str::from_utf8(&record[..count]).unwrap_or_default();
+                if let Some(chosen) = spinlocks::chosen(text) {
+                    return Some(chosen.into());
+                }
+            }
+            // Messages were overwritten; the next read gives the first that is left.
+            Err(Errno::PIPE | Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// Writes the kernel's line, which comes back when the run is over.
-fn start(run: &Run) -> Result<(), Stop> {
-    let file = open(LOCKBENCH, OFlags::WRONLY)?;
+fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
     loop {
         let line = run.command();
-        return match rustix::io::write(&file, line.as_bytes()) {
+        return match rustix::io::write(file, line.as_bytes()) {
             Ok(_) => Ok(()),
             Err(Errno::INTR) => continue,
             Err(Errno::INVAL) => {
@@ -102,7 +146,7 @@ fn read(path: &CStr) -> Result<String, Stop> {
 }
 
 /// Opens one of the kernel's files, mounting debugfs if nobody has yet.
-fn open(path: &CStr, flags: OFlags) -> Result<rustix::fd::OwnedFd, Stop> {
+fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
     let attempt = || fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
     attempt()
         .or_else(|error| {
@@ -116,8 +160,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<rustix::fd::OwnedFd, Stop> {
             let path = path.to_string_lossy();
             Stop::failure(match error {
                 Errno::NOENT => format!(
-                    "no {path}: this kernel has no PV ticketlocks of ours; boot the built one \
-                     (without --kernel)"
+                    "no {path}: only the kernels of `make kernel` and `make kernel-stock` have it"
                 ),
                 Errno::ACCESS | Errno::PERM => format!("{path}: only root may open it"),
                 other => format!("cannot open {path}: error {}", other.raw_os_error()),

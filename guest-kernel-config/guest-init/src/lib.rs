@@ -11,4 +11,5 @@ extern crate alloc;
 pub mod json;
 pub mod lists;
 pub mod lockbench;
+pub mod spinlocks;
 pub mod stats;

@@ -113,8 +113,9 @@ impl Outcome {
         Some(Self { msecs: msecs?, violations, operations })
     }
 
-    /// The result of a run, as one JSON object and a newline.
-    pub fn to_json(&self, stats: &Stats<'_>) -> String {
+    /// The result of a run, as one JSON object and a newline: with what the kernel counted of its
+    /// locks meanwhile, and with what it says of them, as far as it does.
+    pub fn to_json(&self, stats: Option<&Stats<'_>>, spinlocks: Option<&str>) -> String {
         let (seconds, rest) = (self.msecs / 1000, self.msecs % 1000);
         let mut out = format!("{{\"seconds\":{seconds}.{rest:03},\"violations\":");
         match self.violations {
@@ -123,8 +124,16 @@ impl Outcome {
         }
         out.push_str(",\"operations\":[");
         json::separated(&mut out, self.operations.iter().copied(), json::number);
-        out.push_str("],\"stats\":");
-        stats.write_json(&mut out);
+        out.push_str("],\"spinlocks\":");
+        match spinlocks {
+            Some(text) => json::string(&mut out, text),
+            None => out.push_str("null"),
+        }
+        out.push_str(",\"stats\":");
+        match stats {
+            Some(stats) => stats.write_json(&mut out),
+            None => out.push_str("null"),
+        }
         out.push_str("}\n");
         out
     }
@@ -170,9 +179,11 @@ mod tests {
         let text = "msecs 2003\nviolations 0\ncpu 0 operations 12\ncpu 1 operations 30\n";
         let outcome = Outcome::parse(text).unwrap();
         assert_eq!(
-            outcome.to_json(&Stats::parse("kicked 4")),
-            "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\"stats\":{\"kicked\":4}}\n"
+            outcome.to_json(Some(&Stats::parse("kicked 4")), Some("PV")),
+            "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
+             \"spinlocks\":\"PV\",\"stats\":{\"kicked\":4}}\n"
         );
+        assert!(outcome.to_json(None, None).ends_with("\"spinlocks\":null,\"stats\":null}\n"));
         assert_eq!(Outcome::parse("msecs 1\ncpu 0 operations 3\n").unwrap().violations, None);
         assert_eq!(Outcome::parse("cpu 0 operations 3\n"), None);
         assert_eq!(Outcome::parse("msecs 1\nviolations 0\n"), None);

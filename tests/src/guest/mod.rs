@@ -6,6 +6,7 @@ mod faults;
 mod handoff;
 mod hypercalls;
 mod initrd;
+mod kernels;
 mod locks;
 mod machine;
 mod schedule;
@@ -28,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         ends::TESTS,
         initrd::TESTS,
         workloads::TESTS,
+        kernels::TESTS,
         shell::TESTS,
         stock::TESTS,
     ]

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, product::pvticket, tests};
+use crate::{files, host::need_kvm, product::pvticket, ran::Ran, tests};
 
 tests![
     the_locks_are_listed,
@@ -20,6 +20,8 @@ tests![
     families_by_turns_keep_their_promises,
     latencies_are_those_of_every_operation,
     what_the_payload_cannot_do_is_refused,
+    a_lock_that_no_kernel_has_is_refused,
+    a_kernel_that_is_missing_is_asked_for,
 ];
 
 /// Names of all locks, as `pvticket locks` lists them: indented by two, their lines by more.
@@ -112,9 +114,34 @@ fn a_small_ticketlock_refuses_more_cpus_than_it_counts() -> anyhow::Result<()> {
 }
 
 fn a_lock_that_is_none_is_named() -> anyhow::Result<()> {
-    pvticket(["compare", "--locks", "nope"]).run()?.fails(2, &["'nope'", "pvticket locks"])?;
-    let ran = pvticket(["compare", "--guest", "linux", "--locks", "all"]).run()?;
-    ran.fails(2, &["--locks is only for --guest payload"]).map(drop)
+    pvticket(["compare", "--locks", "nope"])
+        .run()?
+        .fails(2, &["'nope'", "pvticket locks"])
+        .map(drop)
+}
+
+/// `compare` of locks in Linux guests, with a cache in which nothing is built.
+fn compare_kernels(options: &[&str]) -> anyhow::Result<Ran> {
+    let cache = files::scratch()?;
+    let program = pvticket(["compare", "--host", "emulated", "--guest", "linux"]).args(options);
+    program.env("PVTICKET_CACHE", cache.path()).run()
+}
+
+fn a_lock_that_no_kernel_has_is_refused() -> anyhow::Result<()> {
+    let ran = compare_kernels(&["--locks", "ticket,preemptable-ticket"])?;
+    ran.fails(2, &["no kernel here has preemptable-ticket", "there are ticket, pv-ticket"])?;
+    let ran = compare_kernels(&["--locks", "pv-queued", "--fault", "kick-dup:0.1"])?;
+    ran.fails(2, &["--fault", "--locks pv-queued", "KVM serves"])?;
+    let ran = compare_kernels(&["--locks", "queued", "--kernel", "/x"])?;
+    ran.fails(2, &["--kernel", "--stock-kernel"])?;
+    let ran = pvticket(["compare", "--stock-kernel", "/x"]).run()?;
+    ran.fails(2, &["--stock-kernel is only for --guest linux"]).map(drop)
+}
+
+/// And only that one.
+fn a_kernel_that_is_missing_is_asked_for() -> anyhow::Result<()> {
+    compare_kernels(&["--locks", "queued"])?.fails(1, &["run `make kernel-stock`"])?;
+    compare_kernels(&["--locks", "ticket"])?.fails(1, &["run `make kernel`"]).map(drop)
 }
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {

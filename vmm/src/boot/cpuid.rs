@@ -22,6 +22,8 @@ pub struct CpuidSpec {
     /// HLT halts inside KVM, where a kick can find it. Without local APICs it exits, and nothing
     /// that kicks a halted vCPU may be offered.
     pub halts_in_kvm: bool,
+    /// Offer KVM's own kick, if HLT halts in KVM.
+    pub kvm_kick: bool,
     /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
     pub lock_hypercalls: bool,
     /// Offer the doorbell of the contract (`--pv doorbell`), if HLT halts in KVM.
@@ -103,7 +105,8 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
 
 /// KVM's own features. Stock kernels read the kick from bit 7 and take PV queued
 /// spinlocks then; without it they take test-and-set, whatever else they are told.
-/// So the bit is set for every backend, and `nopvspin` is what turns PV off.
+/// So the bit is set for every backend, and `nopvspin` is what turns PV off; it is left out where
+/// test-and-set is wanted.
 fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const FEATURES: u32 = 0x4000_0001;
     const PV_UNHALT: u32 = 1 << 7;
@@ -111,7 +114,7 @@ fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const HINTS_REALTIME: u32 = 1 << 0;
     if let Some(entry) = find(table, FEATURES) {
         entry.eax &= !PV_UNHALT;
-        if spec.halts_in_kvm {
+        if spec.kvm_kick && spec.halts_in_kvm {
             entry.eax |= PV_UNHALT;
         }
         entry.edx &= !HINTS_REALTIME;

@@ -34,6 +34,7 @@ fn spec(vcpus: u32) -> CpuidSpec {
         tsc_deadline: true,
         lock_hypercalls: true,
         halts_in_kvm: true,
+        kvm_kick: true,
         doorbell: false,
         telemetry: false,
     }
@@ -118,6 +119,14 @@ fn kvm_offers_its_kick_and_does_not_claim_real_time() {
     let [eax, _, _, edx] = registers(&table, 0x4000_0001, 0);
     assert_eq!((eax >> 7 & 1, edx & 1), (1, 0));
     assert_eq!(registers(&table, 0x4000_0000, 0)[0], 0x4000_0001);
+}
+
+/// Then stock kernels take test-and-set.
+#[test]
+fn kvms_kick_can_be_kept_from_a_guest() {
+    let table = table(&intel(), &CpuidSpec { kvm_kick: false, ..spec(2) }, VcpuId(0));
+    assert_eq!(registers(&table, 0x4000_0001, 0)[0] >> 7 & 1, 0);
+    assert_eq!(registers(&table, 1, 0)[2] >> 31, 1, "it knows that it is a guest");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod direct;
 mod emulated;
+mod kernels;
 mod plan;
 mod workload;
 
@@ -87,17 +88,25 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N")]
     spin_threshold: Option<u32>,
 
-    /// Linux: the kernel, an ELF vmlinux or bzImage [default: that of `make kernel`]
+    /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage [default: that of
+    /// `make kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
+
+    /// Linux: the kernel with the other locks of --locks, mainline's [default: that of
+    /// `make kernel-stock`]
+    #[arg(long, value_name = "F")]
+    stock_kernel: Option<PathBuf>,
 
     /// What to compare with native: vmm, doorbell, kvm. The payload needs ring 0 for doorbell and
     /// kvm, which software KVMs emulate slowly: then it runs in the emulated host [default: vmm]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
 
-    /// Payload: which systems of the lock library, names as `pvticket locks` has them, or all
-    /// [default: ticket and pv-ticket, as native and pv]
+    /// Which systems of the lock library, names as `pvticket locks` has them, or all that the guest
+    /// has; a Linux guest boots the kernel that has them: ticket, pv-ticket, test-and-set, queued,
+    /// pv-queued (always with KVM's own halts and kicks) [default: ticket and pv-ticket, as native
+    /// and pv]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     cli::FAILURE,
     emulated::{self, Errand, Supervision},
+    guest::{artifacts, kernels::Kernels},
     units::ByteSize,
 };
 
@@ -37,7 +38,14 @@ impl Inside {
 
     /// Takes a guest kernel along as the built one.
     pub fn with_kernel(self, file: &Path) -> Self {
-        self.with_file(file, Path::new(CACHE).join("kernel/current/vmlinux"))
+        self.with_file(file, Path::new(CACHE).join(artifacts::KERNEL))
+    }
+
+    /// Takes guest kernels along as the built ones.
+    pub fn with_kernels(self, Kernels { ticket, stock }: &Kernels) -> Self {
+        let with = ticket.iter().fold(self, |with, file| with.with_kernel(file));
+        let there = Path::new(CACHE).join(artifacts::STOCK_KERNEL);
+        stock.iter().fold(with, |with, file| with.with_file(file, there.clone()))
     }
 
     /// Takes busybox along, with the list of its applets if there is one.

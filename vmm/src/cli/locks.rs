@@ -8,6 +8,8 @@ use std::{
 use clap::Args;
 use locks::{Family, System};
 
+use crate::guest::kernels;
+
 /// List the systems of the lock library: what each is, where it comes from and what it needs
 #[derive(Debug, Args)]
 pub struct LocksArgs {}
@@ -30,7 +32,12 @@ fn list() -> String {
         }
         let _ = writeln!(text, "  {system:<22} {}", system.about());
         let (seed, needs) = (system.seed().name(), system.needs().name());
-        let _ = writeln!(text, "  {:<22} {}needs {needs}; {seed}", "", promises(*system));
+        let guests = match kernels::flavour(*system) {
+            Some(_) => "payload, Linux",
+            None => "payload",
+        };
+        let facts = format!("{}needs {needs}; {seed}; {guests}", promises(*system));
+        let _ = writeln!(text, "  {:<22} {facts}", "");
     }
     text
 }

@@ -40,6 +40,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         memory: ByteSize(MEMORY),
         guest: GuestSpec::Payload(PayloadSpec::other(workload)),
         pv: PvBackend::Off,
+        kvm_kick: true,
         telemetry: false,
         affinity: None,
         pinned: false,

@@ -19,10 +19,22 @@ pub enum ArtifactError {
     /// `make kernel` has not run.
     #[error("no PV ticketlock kernel at {0}: run `make kernel`, or name one with --kernel")]
     Kernel(PathBuf),
+    /// `make kernel-stock` has not run.
+    #[error(
+        "no kernel with stock spinlocks at {0}: run `make kernel-stock`, or name one with \
+         --stock-kernel"
+    )]
+    StockKernel(PathBuf),
     /// `make busybox` has not run.
     #[error("no static busybox at {0}: run `make busybox`")]
     Busybox(PathBuf),
 }
+
+/// Where [`built_kernel`] is in the cache.
+pub const KERNEL: &str = "kernel/current/vmlinux";
+
+/// Where [`stock_kernel`] is in the cache.
+pub const STOCK_KERNEL: &str = "kernel/stock-pvqspinlock/vmlinux";
 
 /// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
 /// `$XDG_CACHE_HOME` or in `~/.cache`.
@@ -40,8 +52,14 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
 
 /// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `make kernel`.
 pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
-    let file = cache_dir()?.join("kernel/current/vmlinux");
+    let file = cache_dir()?.join(KERNEL);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::Kernel(file)) }
+}
+
+/// The kernel to compare with, of mainline's spinlocks: the ELF `vmlinux` of `make kernel-stock`.
+pub fn stock_kernel() -> Result<PathBuf, ArtifactError> {
+    let file = cache_dir()?.join(STOCK_KERNEL);
+    if file.is_file() { Ok(file) } else { Err(ArtifactError::StockKernel(file)) }
 }
 
 /// A static busybox for the guest: the cache's, or else this system's own if it is static.

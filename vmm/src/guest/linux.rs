@@ -1,6 +1,6 @@
 //! What every Linux guest of ours is told.
 
-use crate::{units::Gpa, vm::PvBackend};
+use crate::units::Gpa;
 
 /// The kernel's own parameters in every boot. `reboot=k` resets through the
 /// keyboard controller's port, which ends the machine; `panic=-1` does so at
@@ -35,9 +35,9 @@ pub fn preempt_count_in(system_map: &str) -> Option<u64> {
 /// Runs our init although the initrd's `/init` is another's, or is none.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
-/// The command line of a guest that has nothing but our init.
-pub fn bare_cmdline(pv: PvBackend) -> String {
-    format!("{BASE_CMDLINE} {OUR_INIT} {}", pv.kernel_parameters())
+/// The command line of a guest that has nothing but our init, with these parameters.
+pub fn bare_cmdline(parameters: &str) -> String {
+    format!("{BASE_CMDLINE} {OUR_INIT} {parameters}")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod artifacts;
 pub mod handoff;
 pub mod initrd;
+pub mod kernels;
 pub mod linux;
 pub mod payload;
 pub mod systems;

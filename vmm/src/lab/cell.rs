@@ -155,6 +155,23 @@ pub enum CellError {
         /// As the machine offers.
         asked: PvBackend,
     },
+    /// The guest's kernel chose other locks than it should have.
+    #[error("the guest's locks are not {asked}: its kernel says {}", quoted(.said.as_deref()))]
+    Spinlocks {
+        /// What it says of them.
+        said: Option<String>,
+        /// What it should have chosen.
+        asked: System,
+    },
+    /// PV queued spinlocks whose halts nobody counts.
+    #[error(
+        "the guest's kernel does not count what its PV queued spinlocks do: it needs \
+         CONFIG_LOCK_EVENT_COUNTS"
+    )]
+    Uncounted,
+    /// None of the kernels at hand has the system.
+    #[error("no kernel at hand has {0}")]
+    NoKernel(System),
     /// A descriptor to interrupt the machine by.
     #[error("cannot set up an interrupt: {0}")]
     Descriptor(io::Error),
@@ -168,6 +185,10 @@ pub enum CellError {
         /// How long they had.
         waited: Duration,
     },
+}
+
+fn quoted(said: Option<&str>) -> String {
+    said.map_or_else(|| "nothing of its locks".to_owned(), |said| format!("\"{said}\""))
 }
 
 /// A kind of guest that can be measured.

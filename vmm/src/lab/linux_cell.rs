@@ -1,25 +1,27 @@
-//! A run of the Linux guest's lock benchmark.
+//! A run of a workload in a Linux guest.
 
 use std::{
     ffi::OsString,
     io::{self, Write},
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use locks::System;
+use serde::Serialize;
 
 use super::{
     Interrupt,
     cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
+    linux_outcome::Outcome,
     machines::{Machines, affinity},
 };
 use crate::{
     guest::{
         initrd::{self, GuestRoot},
+        kernels::{self, Flavour, Kernels},
         linux,
     },
     units::ByteSize,
@@ -39,8 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A workload in a Linux guest; by default `spin_lock`, one kernel thread a vCPU on one lock.
 #[derive(Debug, Clone)]
 pub struct LinuxCell {
-    /// The guest kernel.
-    pub kernel: PathBuf,
+    /// The guest kernels: at least those that have the systems to be run.
+    pub kernels: Kernels,
     /// What runs in the guest.
     pub workload: GuestWorkload,
     /// Looks at the lock before a PV waiter halts; at least one.
@@ -101,7 +103,15 @@ impl LinuxCell {
         if emulated { 512 } else { Self::SPIN_THRESHOLD }
     }
 
+    /// What the run is to be of.
+    fn system(run: &RunSpec<'_>) -> System {
+        run.system.unwrap_or(kernels::ticketlock(run.backend))
+    }
+
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
+        let system = Self::system(run);
+        let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
+        let kernel = self.kernels.of(flavour).ok_or(CellError::NoKernel(system))?;
         let argv = self.command(run.duration);
         let bench = self.workload != GuestWorkload::Lock;
         let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
@@ -109,25 +119,33 @@ impl LinuxCell {
             vcpus: run.vcpus,
             memory: Self::MEMORY,
             guest: GuestSpec::Linux {
-                kernel: self.kernel.clone(),
+                kernel: kernel.into(),
                 initrd: initrd::assemble(None, Some(root))?,
-                // Native guests get it too: both have the same command line.
-                cmdline: format!(
-                    "{} pvticket_spin={} pvticket_handoff={}",
-                    linux::bare_cmdline(run.backend),
-                    self.spin_threshold,
-                    run.handoff
-                ),
+                cmdline: self.cmdline(run, flavour),
             },
             pv: run.backend,
+            kvm_kick: kernels::has_kvm_kick(system),
             telemetry: run.has_telemetry(),
             affinity: affinity(run),
             pinned: false,
             preempt_count: None,
             kvm_stats: false,
             faults: run.fault_plan(),
-            watched: run.backend != PvBackend::Off,
+            // A stock kernel does not say who waits for what.
+            watched: flavour == Flavour::Ticket && run.backend != PvBackend::Off,
         })
+    }
+
+    fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
+        let bare = linux::bare_cmdline(kernels::parameters(Self::system(run), run.backend));
+        match flavour {
+            // Native guests get it too: both have the same command line.
+            Flavour::Ticket => format!(
+                "{bare} pvticket_spin={} pvticket_handoff={}",
+                self.spin_threshold, run.handoff
+            ),
+            Flavour::Stock => bare,
+        }
     }
 
     /// The benchmark of locks is an applet of our init, the others are a program of their own.
@@ -173,7 +191,7 @@ impl Cell for LinuxCell {
         }
         let mut all: Option<Sample> = None;
         for (outputs, report) in outputs.iter().zip(&reports) {
-            let sample = outputs.sample(run.backend, report)?;
+            let sample = outputs.sample(run, report)?;
             all = Some(all.map_or(sample.clone(), |all| all.with(sample)));
         }
         let mut sample = all.ok_or(CellError::Interrupted)?;
@@ -201,9 +219,12 @@ impl Outputs {
         })
     }
 
-    fn sample(&self, backend: PvBackend, report: &Report) -> Result<Sample, CellError> {
+    fn sample(&self, run: &RunSpec<'_>, report: &Report) -> Result<Sample, CellError> {
         match &report.end {
-            End::Exit(0) => Outcome::parse(&self.stdout.text())?.sample(backend, report),
+            End::Exit(0) => {
+                let outcome = Outcome::parse(&self.stdout.text())?;
+                outcome.sample(LinuxCell::system(run), run.backend, report)
+            }
             end => Err(ended_early(end, &self.messages.text())),
         }
     }
@@ -236,94 +257,9 @@ impl Write for Kept {
     }
 }
 
-/// What the benchmark prints.
-#[derive(Debug, Deserialize)]
-struct Outcome {
-    seconds: f64,
-    violations: Option<u64>,
-    operations: Vec<u64>,
-    stats: Stats,
-}
-
-/// The kernel's own counts of the run.
-#[derive(Debug, Deserialize)]
-struct Stats {
-    backend: String,
-    #[serde(default)]
-    taken_slow: u64,
-    #[serde(default)]
-    kicked: u64,
-    #[serde(default)]
-    halted_irq_off: u64,
-    #[serde(default)]
-    halted_irq_on: u64,
-}
-
-impl Outcome {
-    fn parse(text: &str) -> Result<Self, CellError> {
-        serde_json::from_str(text).map_err(|error| CellError::Result(text.into(), error))
-    }
-
-    fn sample(self, asked: PvBackend, report: &Report) -> Result<Sample, CellError> {
-        let Self { seconds, violations, operations, stats } = self;
-        if stats.backend != asked.name() {
-            return Err(CellError::Backend { found: stats.backend, asked });
-        }
-        Ok(Sample {
-            seconds,
-            operations,
-            // The native lock's slow path is its spin loop, which counts nothing.
-            slow: (asked != PvBackend::Off).then_some(stats.taken_slow),
-            halts: stats.halted_irq_off + stats.halted_irq_on,
-            kicks: stats.kicked,
-            violations: violations.unwrap_or(0),
-            vmm: report.total(),
-            faults: report.faults,
-            ..Sample::default()
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::units::Nanos;
-
-    const RESULT: &str = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
-        \"stats\":{\"backend\":\"vmm\",\"taken_slow\":5,\"taken_slow_pickup\":1,\
-        \"released_slow\":4,\"kicked\":4,\"halted_irq_off\":2,\"halted_irq_on\":3,\
-        \"time_blocked_ns\":900}}\n";
-
-    fn report() -> Report {
-        Report {
-            end: End::Exit(0),
-            ran: Nanos(1),
-            init_at: None,
-            init_after: None,
-            counts: Box::default(),
-            at_counters_read: None,
-            kvm: BTreeMap::new(),
-            misuse: None,
-            faults: None,
-        }
-    }
-
-    #[test]
-    fn the_result_becomes_a_sample() {
-        let sample = Outcome::parse(RESULT).unwrap().sample(PvBackend::Vmm, &report()).unwrap();
-        assert_eq!((sample.seconds, sample.acquisitions()), (2.003, 42));
-        assert_eq!((sample.slow, sample.halts, sample.kicks), (Some(5), 5, 4));
-    }
-
-    #[test]
-    fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
-        let outcome = Outcome::parse(RESULT).unwrap();
-        let error = outcome.sample(PvBackend::Kvm, &report()).unwrap_err();
-        assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
-        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result(..))));
-    }
 
     #[test]
     fn a_guest_cannot_fill_our_memory() {

@@ -14,6 +14,7 @@ pub mod hyper_bench;
 pub mod interrupt;
 pub mod latencies;
 pub mod linux_cell;
+mod linux_outcome;
 mod machines;
 pub mod payload_cell;
 pub mod plan;

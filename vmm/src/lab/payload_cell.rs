@@ -95,6 +95,7 @@ impl PayloadCell {
             memory: ByteSize(MEMORY),
             guest: GuestSpec::Payload(payload),
             pv: run.backend,
+            kvm_kick: true,
             telemetry: run.has_telemetry(),
             affinity: affinity(run),
             pinned: false,

@@ -72,6 +72,7 @@ impl<'a> Vm<'a> {
             // its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without them).
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
+            kvm_kick: spec.kvm_kick,
             halts_in_kvm: vm.wiring().has_halt(),
             doorbell: spec.pv == PvBackend::Doorbell,
             telemetry: spec.telemetry,

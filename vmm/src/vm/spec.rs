@@ -111,6 +111,9 @@ pub struct MachineSpec {
     pub guest: GuestSpec,
     /// Who serves the lock hypercalls.
     pub pv: PvBackend,
+    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT), where HLT halts in KVM: without it kernels
+    /// that have no ticketlocks of ours fall back to test-and-set.
+    pub kvm_kick: bool,
     /// Host CPUs that the vCPU threads may use; None leaves them as they are.
     pub affinity: Option<CpuList>,
     /// Each vCPU thread keeps to one of them: the n-th to the n-th, round and round.

@@ -19,7 +19,7 @@ use crate::{
         inside::Inside,
     },
     emulated::OutputMode,
-    guest::{artifacts, payload::PayloadSpec},
+    guest::{artifacts, kernels::Kernels, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
         GuestWorkload, Interrupt, LinuxCell, PayloadCell,
@@ -122,7 +122,7 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
             critical: PayloadSpec::CRITICAL,
             think: PayloadSpec::THINK,
             spin_threshold: LinuxCell::default_looks(is_emulated()),
-            kernel: artifacts::built_kernel()?,
+            kernels: Kernels { ticket: Some(artifacts::built_kernel()?), stock: None },
         },
     };
     let plan = SchedPlan {

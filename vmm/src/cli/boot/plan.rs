@@ -185,6 +185,7 @@ impl Plan {
                 cmdline: self.cmdline(),
             },
             pv: self.pv,
+            kvm_kick: true,
             telemetry: !self.policy.is_host() || faults.is_some(),
             affinity: None,
             pinned: false,

@@ -25,8 +25,8 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
         Workload::Payload(PayloadCell { sum_every, timed, .. }) => inside
             .with_args(["--guest", "payload", "--sum-every", &sum_every.to_string()])
             .with_args(timed.then_some("--latency")),
-        Workload::Linux { kernel, .. } => {
-            inside.with_kernel(kernel).with_args(["--guest", "linux"])
+        Workload::Linux { kernels, .. } => {
+            inside.with_kernels(kernels).with_args(["--guest", "linux"])
         }
     };
     let (Workload::Payload(PayloadCell { spin_threshold, .. })

@@ -6,7 +6,7 @@ use hypercalls::payload;
 use locks::{Needs, System};
 
 use super::{
-    CompareArgs, Guest,
+    CompareArgs, Guest, kernels,
     workload::{Workload, workload},
 };
 use crate::{
@@ -61,7 +61,11 @@ impl Resolved {
         if place == Place::Direct {
             host::check_direct(class, kind)?;
         }
-        let workload = workload(&args, place == Place::Emulated || is_emulated())?;
+        let systems = match args.guest {
+            Guest::Payload => systems::all_of(&args.locks),
+            Guest::Linux => kernels::systems(&args)?,
+        };
+        let workload = workload(&args, &systems, place == Place::Emulated || is_emulated())?;
         let (runs, seconds) = match args.guest {
             Guest::Payload => (10, 0.5),
             Guest::Linux => (6, 1.0),
@@ -72,7 +76,7 @@ impl Resolved {
             runs: args.runs.unwrap_or(runs),
             duration: args.seconds.map_or(Duration::from_secs_f64(seconds), |seconds| seconds.0),
             backends,
-            systems: systems::all_of(&args.locks),
+            systems,
             args,
         })
     }
@@ -115,6 +119,9 @@ impl Resolved {
                 "--vcpus 1: --workload hot-line takes two vCPUs at least, one of them reads".into(),
             ));
         }
+        if self.args.guest == Guest::Linux {
+            return kernels::check_counts(&self.systems, vcpus);
+        }
         match self.systems.iter().find(|system| vcpus.get() > system.most_cpus()) {
             None => Ok(()),
             Some(system) => Err(Usage(format!(
@@ -134,9 +141,10 @@ impl Resolved {
     fn contenders(&self) -> Vec<Contender> {
         let policies = self.args.schedule.policies();
         let (backends, handoffs) = (&self.backends, &self.args.handoff);
-        match self.systems.as_slice() {
-            [] => Contender::all(&policies, backends, handoffs),
-            systems => {
+        match (self.systems.as_slice(), self.args.guest) {
+            ([], _) => Contender::all(&policies, backends, handoffs),
+            (systems, Guest::Linux) => kernels::contenders(&policies, systems, backends, handoffs),
+            (systems, Guest::Payload) => {
                 // Among the others by turns are some that halt.
                 let all_halt = self.payload_workload() == Some(payload::Workload::Mixed);
                 let halts = |system: System| all_halt || system.needs() == Needs::Halts;

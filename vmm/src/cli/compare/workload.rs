@@ -1,15 +1,16 @@
 //! What a guest does: `--workload`.
 
-use std::{fmt, fs, path::PathBuf, sync::LazyLock};
+use std::{fmt, sync::LazyLock};
 
 use clap::{ValueEnum, builder::PossibleValue};
 use hypercalls::payload;
+use locks::System;
 use serde::Serialize;
 
-use super::{CompareArgs, Guest};
+use super::{CompareArgs, Guest, kernels};
 use crate::{
     cli::Usage,
-    guest::{artifacts, payload::PayloadSpec},
+    guest::{kernels::Kernels, payload::PayloadSpec},
     lab::{Cell, GuestWorkload, LinuxCell, PayloadCell},
 };
 
@@ -74,7 +75,8 @@ pub(in crate::cli) enum Workload {
         critical: u32,
         think: u32,
         spin_threshold: u32,
-        kernel: PathBuf,
+        #[serde(flatten)]
+        kernels: Kernels,
     },
 }
 
@@ -83,9 +85,9 @@ impl Workload {
     pub(in crate::cli) fn cell(&self) -> Box<dyn Cell> {
         match *self {
             Workload::Payload(cell) => Box::new(cell),
-            Workload::Linux { workload, critical, think, spin_threshold, ref kernel } => {
-                let kernel = kernel.clone();
-                Box::new(LinuxCell { kernel, workload, spin_threshold, critical, think })
+            Workload::Linux { workload, critical, think, spin_threshold, ref kernels } => {
+                let kernels = kernels.clone();
+                Box::new(LinuxCell { kernels, workload, spin_threshold, critical, think })
             }
         }
     }
@@ -108,17 +110,23 @@ impl fmt::Display for Workload {
                      it; PV halts after {spin_threshold} looks"
                 )
             }
-            Workload::Linux { workload, spin_threshold, .. }
-                if *workload != GuestWorkload::Lock =>
-            {
-                let name = workload.name();
-                write!(f, "Linux: bench {name}; PV halts after {spin_threshold} looks")
+            Workload::Linux { workload, critical, think, spin_threshold, kernels } => {
+                match workload {
+                    GuestWorkload::Lock => write!(
+                        f,
+                        "Linux, one thread a vCPU: {critical} increments under one spin_lock, \
+                         {think} beside it"
+                    ),
+                    other => write!(f, "Linux: bench {}", other.name()),
+                }?;
+                // Nothing changes a stock kernel's.
+                let stock = LinuxCell::SPIN_THRESHOLD;
+                match (&kernels.ticket, &kernels.stock) {
+                    (None, _) => write!(f, "; PV halts after {stock} looks"),
+                    (_, None) => write!(f, "; PV halts after {spin_threshold} looks"),
+                    _ => write!(f, "; PV halts after {spin_threshold} looks, stock {stock}"),
+                }
             }
-            Workload::Linux { critical, think, spin_threshold, .. } => write!(
-                f,
-                "Linux, one thread a vCPU: {critical} increments under one spin_lock, {think} \
-                 beside it; PV halts after {spin_threshold} looks"
-            ),
         }
     }
 }
@@ -130,6 +138,9 @@ fn only_for(guest: &str, option: &str) -> Usage {
 fn payload_cell(args: &CompareArgs) -> Result<PayloadCell, Usage> {
     if args.kernel.is_some() {
         return Err(only_for("linux", "--kernel"));
+    }
+    if args.stock_kernel.is_some() {
+        return Err(only_for("linux", "--stock-kernel"));
     }
     let workload = match args.workload {
         WorkloadName::Payload(workload) => workload,
@@ -148,9 +159,6 @@ fn payload_cell(args: &CompareArgs) -> Result<PayloadCell, Usage> {
 }
 
 fn linux_workload(args: &CompareArgs) -> Result<GuestWorkload, Usage> {
-    if !args.locks.is_empty() {
-        return Err(only_for("payload", "--locks"));
-    }
     if args.latency {
         return Err(only_for("payload", "--latency"));
     }
@@ -165,17 +173,17 @@ fn linux_workload(args: &CompareArgs) -> Result<GuestWorkload, Usage> {
 }
 
 /// What the arguments ask for.
-pub(super) fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Workload> {
+pub(super) fn workload(
+    args: &CompareArgs,
+    systems: &[System],
+    emulated: bool,
+) -> anyhow::Result<Workload> {
     match args.guest {
         Guest::Payload => Ok(Workload::Payload(payload_cell(args)?)),
         Guest::Linux => {
             let &CompareArgs { critical, think, .. } = args;
             let workload = linux_workload(args)?;
-            let kernel = match &args.kernel {
-                Some(file) => fs::canonicalize(file)
-                    .map_err(|error| Usage(format!("--kernel {}: {error}", file.display())))?,
-                None => artifacts::built_kernel()?,
-            };
+            let kernels = kernels::find(args, systems)?;
             let spin_threshold =
                 args.spin_threshold.unwrap_or_else(|| LinuxCell::default_looks(emulated));
             if spin_threshold == 0 {
@@ -183,7 +191,7 @@ pub(super) fn workload(args: &CompareArgs, emulated: bool) -> anyhow::Result<Wor
                     Usage("--spin-threshold: a Linux guest looks at least once".into()).into()
                 );
             }
-            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernel })
+            Ok(Workload::Linux { workload, critical, think, spin_threshold, kernels })
         }
     }
 }

@@ -64,6 +64,7 @@ fn machine(cpus: &CpuList) -> MachineSpec {
         memory: ByteSize(MEMORY),
         guest: GuestSpec::Payload(PayloadSpec::other(Workload::PortExit)),
         pv: PvBackend::Off,
+        kvm_kick: true,
         telemetry: false,
         affinity: Some(cpus.clone()),
         pinned: false,

@@ -44,6 +44,7 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
         memory: ByteSize(MEMORY),
         guest: GuestSpec::Payload(payload),
         pv: backend,
+        kvm_kick: true,
         telemetry: false,
         affinity: Some(placement.cpus(&plan.cpus)),
         pinned: true,

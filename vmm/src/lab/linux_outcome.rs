@@ -1,0 +1,161 @@
+//! What a Linux guest's benchmark prints, and what its kernel says of its locks.
+
+use locks::System;
+use serde::Deserialize;
+
+use super::cell::{CellError, Sample};
+use crate::{
+    guest::kernels,
+    vm::{PvBackend, Report},
+};
+
+/// What the benchmark prints.
+#[derive(Debug, Deserialize)]
+pub(super) struct Outcome {
+    seconds: f64,
+    violations: Option<u64>,
+    operations: Vec<u64>,
+    spinlocks: Option<String>,
+    stats: Option<Stats>,
+}
+
+/// The kernel's own counts of the run: our kernel's, then those of queued spinlocks.
+#[derive(Debug, Default, Deserialize)]
+struct Stats {
+    backend: Option<String>,
+    taken_slow: Option<u64>,
+    #[serde(default)]
+    kicked: u64,
+    #[serde(default)]
+    halted_irq_off: u64,
+    #[serde(default)]
+    halted_irq_on: u64,
+    pv_wait_head: Option<u64>,
+    #[serde(default)]
+    pv_wait_node: u64,
+    #[serde(default)]
+    pv_kick_unlock: u64,
+}
+
+impl Outcome {
+    pub(super) fn parse(text: &str) -> Result<Self, CellError> {
+        serde_json::from_str(text).map_err(|error| CellError::Result(text.into(), error))
+    }
+
+    /// The figures, if the guest's locks were those that were asked for.
+    pub(super) fn sample(
+        self,
+        system: System,
+        asked: PvBackend,
+        report: &Report,
+    ) -> Result<Sample, CellError> {
+        let Self { seconds, violations, operations, spinlocks, stats } = self;
+        if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
+            return Err(CellError::Spinlocks { said: spinlocks, asked: system });
+        }
+        let stats = stats.unwrap_or_default();
+        // Only our kernel has one.
+        if let Some(found) = stats.backend.filter(|found| found != asked.name()) {
+            return Err(CellError::Backend { found, asked });
+        }
+        if system == System::PvQueued && stats.pv_wait_head.is_none() {
+            return Err(CellError::Uncounted);
+        }
+        let heads = stats.pv_wait_head.unwrap_or(0);
+        Ok(Sample {
+            seconds,
+            operations,
+            // The native lock's slow path is its spin loop, which counts nothing.
+            slow: stats.taken_slow.filter(|_| asked != PvBackend::Off),
+            halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
+            kicks: stats.kicked + stats.pv_kick_unlock,
+            violations: violations.unwrap_or(0),
+            vmm: report.total(),
+            faults: report.faults,
+            ..Sample::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{units::Nanos, vcpu::End};
+
+    /// Our kernel's.
+    const RESULT: &str = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
+        \"spinlocks\":\"pvticket: PV ticketlocks on, backend vmm\",\
+        \"stats\":{\"backend\":\"vmm\",\"taken_slow\":5,\"taken_slow_pickup\":1,\
+        \"released_slow\":4,\"kicked\":4,\"halted_irq_off\":2,\"halted_irq_on\":3,\
+        \"time_blocked_ns\":900}}\n";
+
+    fn report() -> Report {
+        Report {
+            end: End::Exit(0),
+            ran: Nanos(1),
+            init_at: None,
+            init_after: None,
+            counts: Box::default(),
+            at_counters_read: None,
+            kvm: BTreeMap::new(),
+            misuse: None,
+            faults: None,
+        }
+    }
+
+    fn of(result: &str, system: System, backend: PvBackend) -> Result<Sample, CellError> {
+        Outcome::parse(result)?.sample(system, backend, &report())
+    }
+
+    #[test]
+    fn the_result_becomes_a_sample() {
+        let sample = of(RESULT, System::PvTicket, PvBackend::Vmm).unwrap();
+        assert_eq!((sample.seconds, sample.acquisitions()), (2.003, 42));
+        assert_eq!((sample.slow, sample.halts, sample.kicks), (Some(5), 5, 4));
+    }
+
+    /// The result of a stock kernel that says this of its locks and has these counts.
+    fn stock(said: &str, stats: &str) -> String {
+        format!(
+            "{{\"seconds\":1,\"violations\":null,\"operations\":[1],\
+             \"spinlocks\":\"kvm-guest: PV spinlocks {said}\",\"stats\":{stats}}}"
+        )
+    }
+
+    #[test]
+    fn queued_spinlocks_count_in_files_of_their_own() {
+        let pv = "{\"lock_slowpath\":9,\"pv_wait_head\":2,\"pv_wait_node\":5,\"pv_kick_unlock\":6}";
+        let sample = of(&stock("enabled", pv), System::PvQueued, PvBackend::Kvm).unwrap();
+        assert_eq!((sample.slow, sample.halts, sample.kicks), (None, 7, 6));
+        let fallback = stock("disabled, no host support", "{\"lock_pending\":0}");
+        let sample = of(&fallback, System::TestAndSet, PvBackend::Off).unwrap();
+        assert_eq!((sample.slow, sample.halts, sample.kicks), (None, 0, 0));
+        let error = of(&stock("enabled", "null"), System::PvQueued, PvBackend::Kvm).unwrap_err();
+        assert!(matches!(error, CellError::Uncounted));
+    }
+
+    #[test]
+    fn locks_that_are_not_those_asked_for_are_an_error() {
+        let fallback = stock("disabled, no host support", "{}");
+        let error = of(&fallback, System::Queued, PvBackend::Off).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the guest's locks are not queued: its kernel says \
+             \"kvm-guest: PV spinlocks disabled, no host support\""
+        );
+        let silent = RESULT.replace("pvticket: PV", "PV");
+        let error = of(&silent, System::PvTicket, PvBackend::Vmm).unwrap_err();
+        assert!(matches!(error, CellError::Spinlocks { asked: System::PvTicket, .. }));
+        let error = of(&stock("enabled", "{}"), System::NativeTicket, PvBackend::Off).unwrap_err();
+        assert!(matches!(error, CellError::Spinlocks { asked: System::NativeTicket, .. }));
+    }
+
+    #[test]
+    fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
+        let error = of(RESULT, System::PvTicket, PvBackend::Kvm).unwrap_err();
+        assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
+        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result(..))));
+    }
+}
