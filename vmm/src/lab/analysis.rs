@@ -31,7 +31,7 @@ pub struct Row {
     pub slow: Option<f64>,
     /// The median run's fairness between vCPUs.
     pub fairness: Option<Fairness>,
-    /// What its schedule did, if it was not the host's.
+    /// What its schedule did, if it was not the host's and the guest says what it does with locks.
     pub schedule: Option<ScheduleRow>,
     /// Failures of mutual exclusion, in all runs.
     pub violations: u64,
@@ -202,9 +202,15 @@ fn schedule_row<'a>(
 ) -> Option<ScheduleRow> {
     let schedules: Vec<_> = samples.filter_map(|sample| sample.schedule.as_ref()).collect();
     schedules.first()?;
-    let total = |figure: fn(&Totals) -> u64| {
-        schedules.iter().map(|schedule| figure(&schedule.measured)).sum::<u64>() as f64
+    let sum = |figure: fn(&Totals) -> u64| {
+        schedules.iter().map(|schedule| figure(&schedule.measured)).sum::<u64>()
     };
+    // All of them at nobody knows what: a guest without telemetry.
+    let preemptions = sum(|totals| totals.preemptions);
+    if preemptions > 0 && sum(|totals| totals.unknown) == preemptions {
+        return None;
+    }
+    let total = |figure| sum(figure) as f64;
     let hits = schedules
         .iter()
         .filter_map(|schedule| schedule.whole.hits)
