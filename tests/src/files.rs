@@ -44,6 +44,8 @@ pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
 pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
 /// Its symbols.
 pub const SYSTEM_MAP: &str = "kernel/current/System.map";
+/// The archive with PostgreSQL, of `make guest-disk`.
+pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 

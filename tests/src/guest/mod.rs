@@ -8,6 +8,7 @@ mod hypercalls;
 mod initrd;
 mod locks;
 mod machine;
+mod pgbench;
 mod schedule;
 mod shell;
 mod stock;
@@ -28,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         ends::TESTS,
         initrd::TESTS,
         workloads::TESTS,
+        pgbench::TESTS,
         shell::TESTS,
         stock::TESTS,
     ]
