@@ -7,7 +7,7 @@ MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test bench soak build kernel kernel-stock kernels host busybox setup header lint deny clean help
+.PHONY: run test bench soak build kernel kernel-stock kernels host busybox guest-disk setup header lint deny clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -23,11 +23,13 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
+# What cannot be had without the guest disk is skipped, and says why.
 test: lint build kernels host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml
+	-@$(MAKE) --no-print-directory guest-disk
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
@@ -58,6 +60,9 @@ host: setup ## Fetch the emulated host's kernel, and a QEMU where this system's 
 
 busybox: setup ## Fetch the static busybox of the guest
 	@sh guest-kernel-config/setup.sh --busybox
+
+guest-disk: setup ## Fetch PostgreSQL for the guest's pgbench-table
+	@sh guest-kernel-config/postgres/fetch.sh
 
 setup: ## Install what is missing
 	@sh guest-kernel-config/setup.sh

@@ -51,6 +51,13 @@ const GUESTS: &[Guest] = &[
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
         depends_on: &[],
     },
+    Guest {
+        dir: "guest-kernel-config/guest-bench",
+        bin: "pgbench-table",
+        variable: "PVTICKET_PGBENCH_TABLE_ELF",
+        rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
+        depends_on: &[],
+    },
 ];
 
 /// What of a crate's directory makes it: not its `target`, if there is one.
@@ -91,7 +98,8 @@ fn watch(dir: &Path) {
 
 /// Builds `guest` and returns where its binary is.
 fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    let target_dir = out.join(guest.bin);
+    // Programs of one crate share what they are built from.
+    let target_dir = out.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
     let mut cargo = Command::new(variable("CARGO")?);
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(changes_the_build) {

@@ -46,6 +46,8 @@ pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
 pub const SYSTEM_MAP: &str = "kernel/current/System.map";
 /// The kernel of `make kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock/vmlinux";
+/// The archive with PostgreSQL, of `make guest-disk`.
+pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 

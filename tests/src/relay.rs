@@ -142,9 +142,13 @@ impl Host {
         command.args(["emulate", "--mem", MEMORY]);
         let own = env::current_exe().context("cannot find myself")?;
         take_along(&mut command, &own, TESTS_THERE);
-        for name in
-            [files::STOCK_KERNEL, files::BUILT_STOCK, files::BUILT_BZIMAGE, files::SYSTEM_MAP]
-        {
+        for name in [
+            files::STOCK_KERNEL,
+            files::BUILT_STOCK,
+            files::BUILT_BZIMAGE,
+            files::SYSTEM_MAP,
+            files::GUEST_DISK,
+        ] {
             // Which of the tests needs it says so there.
             if let Ok(file) = files::cached(name) {
                 take_along(&mut command, &file, &format!("/in/cache/{name}"));

@@ -5,8 +5,6 @@ mod crew;
 mod mapping;
 mod options;
 mod report;
-mod stats;
-mod steal;
 mod workload;
 
 use std::{
@@ -14,6 +12,7 @@ use std::{
     process::ExitCode,
 };
 
+use guest_bench::{stats, steal};
 use options::{Asked, Options};
 use report::Report;
 

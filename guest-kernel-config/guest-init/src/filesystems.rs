@@ -39,6 +39,7 @@ pub fn set_up() {
         (c"/bin/lockbench", c"/pvticket/init"),
         (c"/bin/lockstats", c"/pvticket/init"),
         (c"/bin/bench", c"/pvticket/bench"),
+        (c"/bin/pgbench-table", c"/pvticket/pgbench-table"),
     ] {
         let _ = fs::symlink(target, name);
     }

@@ -9,6 +9,7 @@ mod initrd;
 mod kernels;
 mod locks;
 mod machine;
+mod pgbench;
 mod schedule;
 mod shell;
 mod stock;
@@ -30,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         initrd::TESTS,
         workloads::TESTS,
         kernels::TESTS,
+        pgbench::TESTS,
         shell::TESTS,
         stock::TESTS,
     ]

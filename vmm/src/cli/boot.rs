@@ -36,9 +36,9 @@ pub struct BootArgs {
     #[arg(long, value_name = "N")]
     cpus: Option<VcpuCount>,
 
-    /// Memory, for example 512M or 4G
-    #[arg(long, value_name = "SIZE", default_value = "512M")]
-    mem: ByteSize,
+    /// Memory, for example 512M or 4G [default: 512M; with pgbench-table 1G]
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<ByteSize>,
 
     /// More for the kernel's command line
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
@@ -77,7 +77,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "F")]
     stats: Option<PathBuf>,
 
-    /// Command to run in the guest
+    /// Command to run in the guest; `pgbench-table` brings PostgreSQL along (make guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

@@ -3,13 +3,17 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
 };
 
 use crate::{
     cli::FAILURE,
     emulated::{self, Errand, Supervision},
-    guest::{artifacts, kernels::Kernels},
+    guest::{
+        artifacts::{self, GUEST_DISK},
+        kernels::Kernels,
+    },
     units::ByteSize,
 };
 
@@ -56,6 +60,13 @@ impl Inside {
             true => with.with_file(&applets, Path::new(CACHE).join("busybox/applets")),
             false => with,
         }
+    }
+
+    /// Takes the guest disk along. It is there twice: as a file, and in the guest's memory.
+    pub fn with_guest_disk(mut self, file: &Path) -> Self {
+        let size = fs::metadata(file).map_or(0, |data| data.len());
+        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(2 * size));
+        self.with_file(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
     /// Takes a file along to this path.

@@ -28,6 +28,9 @@ pub enum ArtifactError {
     /// `make busybox` has not run.
     #[error("no static busybox at {0}: run `make busybox`")]
     Busybox(PathBuf),
+    /// `make guest-disk` has not run.
+    #[error("no guest disk with PostgreSQL at {0}: run `make guest-disk`")]
+    GuestDisk(PathBuf),
 }
 
 /// Where [`built_kernel`] is in the cache.
@@ -67,6 +70,15 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
     places.into_iter().find(|file| is_static(file)).ok_or(ArtifactError::Busybox(cached))
+}
+
+/// Where the guest disk lies in the cache.
+pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
+
+/// The archive with PostgreSQL for the guest's root, of `make guest-disk`.
+pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
+    let file = cache_dir()?.join(GUEST_DISK);
+    if file.is_file() { Ok(file) } else { Err(ArtifactError::GuestDisk(file)) }
 }
 
 /// Is it an ELF file for x86-64 that needs no dynamic loader?

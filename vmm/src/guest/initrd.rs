@@ -20,6 +20,9 @@ pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
 /// The Linux guest's workloads, a static ELF.
 pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 
+/// The Linux guest's `pgbench-table`, a static ELF.
+pub const PGBENCH_TABLE: &[u8] = include_bytes!(env!("PVTICKET_PGBENCH_TABLE_ELF"));
+
 /// One part of an initrd. Each but the last is a multiple of four bytes long, or is filled up to
 /// one by whoever lays them behind each other.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub struct GuestRoot<'a> {
     pub busybox: Option<&'a Path>,
     /// Take `bench` along, the program of the workloads.
     pub bench: bool,
+    /// An archive with PostgreSQL to take along, and `pgbench-table` with it.
+    pub guest_disk: Option<&'a Path>,
     /// The command; empty means an interactive shell.
     pub argv: &'a [OsString],
     /// The user's kind of terminal (`TERM`), for the environment.
@@ -63,7 +68,7 @@ pub enum InitrdError {
     NotAnInitrd(PathBuf),
 }
 
-/// The parts of the initrd: ours, if a root is given, then the user's.
+/// The parts of the initrd: ours, if a root is given, with the guest disk, then the user's.
 ///
 /// Ours comes first because the kernel wants archives at multiples of four bytes, which the end
 /// of a compressed one need not be. Our files lie in `/pvticket`, so the user's do not replace
@@ -99,6 +104,9 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
     if root.bench {
         archive.file("pvticket/bench", 0o755, GUEST_BENCH)?;
     }
+    if root.guest_disk.is_some() {
+        archive.file("pvticket/pgbench-table", 0o755, PGBENCH_TABLE)?;
+    }
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
@@ -108,6 +116,10 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
         archive.file("pvticket/env", 0o644, &nul_terminated([item.as_slice()].into_iter()))?;
     }
     parts.push(InitrdSource::Bytes(archive.finish()?));
+    if let Some(disk) = root.guest_disk {
+        check(disk)?;
+        parts.push(InitrdSource::File(disk.into()));
+    }
     Ok(parts)
 }
 
@@ -233,6 +245,7 @@ mod tests {
         let root = GuestRoot {
             busybox: Some(&busybox),
             bench: true,
+            guest_disk: None,
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
             term: Some(OsStr::new("vt100")),
         };
@@ -259,6 +272,28 @@ mod tests {
         assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
         let names = names(&flatten(&parts[..1]));
         assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
+    }
+
+    #[test]
+    fn the_guest_disk_comes_after_the_root_that_it_adds_to() {
+        let disk = scratch("disk.cpio");
+        let mut archive = Archive::new(Vec::new());
+        archive.directory("var", 0o755).expect("directory");
+        fs::write(&disk, archive.finish().expect("archive")).expect("write");
+        let users = scratch("users-disk.cpio");
+        fs::write(&users, Archive::new(Vec::new()).finish().expect("archive")).expect("write");
+        let root = GuestRoot { guest_disk: Some(&disk), ..GuestRoot::default() };
+        let parts = assemble(Some(&users), Some(root)).expect("assemble");
+        let files: Vec<_> = parts
+            .iter()
+            .filter_map(|part| match part {
+                InitrdSource::File(file) => Some(file.clone()),
+                InitrdSource::Bytes(_) => None,
+            })
+            .collect();
+        assert_eq!(files, [disk, users]);
+        let names = names(&flatten(&parts[..1]));
+        assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/pgbench-table"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::plan::{Mode, Plan};
 use crate::{
     cli::{Usage, inside::Inside, terminal::RawTerminal},
-    emulated::{Errand, StdinMode},
+    emulated::{Errand, OutputMode, StdinMode},
     units::ByteSize,
     vm::check_guest,
 };
@@ -23,6 +23,10 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
         }
     };
     let connect = |errand: &mut Errand| {
+        // Its table comes at the end, and takes long: a frozen machine may be replaced before.
+        if plan.guest_disk.is_some() {
+            errand.stderr = OutputMode::Progress;
+        }
         if terminal.is_some() {
             errand.interactive = true;
             errand.stdin = StdinMode::Keys;
@@ -51,6 +55,9 @@ fn inside(plan: &Plan) -> Result<Inside, Usage> {
     inside = plan.faults.pass_on(plan.schedule.pass_on(inside))?;
     if let Some(busybox) = &plan.busybox {
         inside = inside.with_busybox(busybox);
+    }
+    if let Some(disk) = &plan.guest_disk {
+        inside = inside.with_guest_disk(disk);
     }
     if let Some(initrd) = &plan.initrd {
         let there = Path::new("/in/initrd");

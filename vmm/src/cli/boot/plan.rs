@@ -48,6 +48,7 @@ pub(super) struct Plan {
     pub(super) kernel: PathBuf,
     pub(super) initrd: Option<PathBuf>,
     pub(super) busybox: Option<PathBuf>,
+    pub(super) guest_disk: Option<PathBuf>,
     pub(super) mode: Mode,
     pub(super) command: Vec<OsString>,
     pub(super) cpus: VcpuCount,
@@ -75,6 +76,7 @@ impl Plan {
         if args.command.iter().any(|word| word.as_bytes().contains(&0)) {
             return Err(Usage("the command contains a NUL byte".into()).into());
         }
+        let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
         let kernel = match args.kernel {
             Some(file) => readable(file, "--kernel")?,
             None => artifacts::built_kernel()?,
@@ -98,10 +100,11 @@ impl Plan {
             kernel,
             initrd,
             busybox,
+            mem: memory(args.mem, guest_disk.as_deref())?,
+            guest_disk,
             mode,
             command: args.command,
             cpus: args.cpus.unwrap_or_else(host_cpus),
-            mem: args.mem,
             append: args.append,
             pv: args.pv,
             handoff: args.handoff,
@@ -172,6 +175,7 @@ impl Plan {
             Mode::Command | Mode::Shell => Some(initrd::GuestRoot {
                 bench: true,
                 busybox: self.busybox.as_deref(),
+                guest_disk: self.guest_disk.as_deref(),
                 argv: &self.command,
                 term: term.as_deref(),
             }),
@@ -206,6 +210,9 @@ impl fmt::Display for Plan {
             (Some(file), _) => row("initrd", &format_args!("{} + our init", file.display()))?,
             (None, _) => row("initrd", &"our init and busybox")?,
         }
+        if let Some(disk) = &self.guest_disk {
+            row("disk", &disk.display())?;
+        }
         row("cmdline", &self.cmdline())?;
         row("vcpus", &self.cpus)?;
         row("memory", &self.mem)?;
@@ -231,6 +238,27 @@ impl fmt::Display for Plan {
             Mode::Shell => row("runs", &"a shell on the console"),
             Mode::OwnInit => row("runs", &"the initrd's own /init"),
         }
+    }
+}
+
+/// Does this command need what `make guest-disk` makes?
+fn needs_guest_disk(command: &[OsString]) -> bool {
+    command.first().is_some_and(|name| name == "pgbench-table")
+}
+
+/// The memory of a guest: what is asked for, or enough. With a guest disk less than four times its
+/// size is refused: it is unpacked to the root file system, which takes half of the memory, while
+/// the archive is still there.
+fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
+    let Some(disk) = guest_disk else { return Ok(asked.unwrap_or(ByteSize::mib(512))) };
+    let memory = asked.unwrap_or(ByteSize::mib(1024));
+    let least =
+        ByteSize::mib(4 * fs::metadata(disk).map_or(0, |data| data.len().div_ceil(1 << 20)));
+    match memory < least {
+        true => {
+            Err(Usage(format!("--mem {memory}: a guest with PostgreSQL needs {least} or more")))
+        }
+        false => Ok(memory),
     }
 }
 

@@ -1,0 +1,6 @@
+//! What the guest's measuring programs, `bench` and `pgbench-table`, have in common.
+
+#![forbid(unsafe_code)]
+
+pub mod stats;
+pub mod steal;

@@ -1,0 +1,63 @@
+//! Where PostgreSQL is in the guest: what `make guest-disk` put there.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::Failure;
+
+/// Each version has a folder here.
+const VERSIONS: &str = "/usr/lib/postgresql";
+/// The database, as initdb has left it.
+const DATABASE: &str = "/var/lib/postgresql/database";
+
+/// PostgreSQL's programs and the database.
+#[derive(Debug)]
+pub struct Installation {
+    programs: PathBuf,
+}
+
+impl Installation {
+    /// Finds it.
+    pub fn find() -> Result<Self, Failure> {
+        let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
+        versions
+            .map(|entry| entry.path().join("bin"))
+            .find(|programs| programs.join("postgres").is_file() && Path::new(DATABASE).is_dir())
+            .map(|programs| Self { programs })
+            .ok_or_else(|| {
+                Failure::Failed(
+                    "there is no PostgreSQL in this guest; `pvticket boot -- pgbench-table` takes \
+                     along what `make guest-disk` makes (is the guest's memory too small for it?)"
+                        .into(),
+                )
+            })
+    }
+
+    /// One of its programs, to be run without the environment of this one.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        command.env_clear();
+        command
+    }
+
+    /// The database's folder.
+    pub fn database(&self) -> &'static Path {
+        Path::new(DATABASE)
+    }
+
+    /// The server's version, without its program's name.
+    pub fn version(&self) -> io::Result<String> {
+        let output = self.program("postgres").arg("--version").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match output.status.success() {
+            true => Ok(text.trim().trim_start_matches("postgres (PostgreSQL) ").to_owned()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                Err(io::Error::other(format!("postgres --version: {}", said.trim())))
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `pgbench-table`: throughput of PostgreSQL under native and PV ticketlocks, as the PV ticketlock
+//! series of 2012 has it: transactions a second for rising numbers of clients, and a summary of the
+//! averages.
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod installation;
+mod locks;
+mod memory;
+mod options;
+mod plan;
+mod report;
+mod run;
+mod server;
+mod statistics;
+mod table;
+
+use std::{
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use options::Asked;
+
+/// Exit status of bad usage.
+const USAGE: u8 = 2;
+
+/// Why there is no table.
+#[derive(Debug)]
+pub enum Failure {
+    /// This guest is not one in which it can be measured, or the words are wrong.
+    Usage(String),
+    /// Something went wrong.
+    Failed(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Usage(text) | Self::Failed(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    match options::parse(std::env::args_os().skip(1))
+        .map_err(|error| Failure::Usage(format!("{error}; see pgbench-table --help")))
+        .and_then(carry_out)
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("pgbench-table: {failure}");
+            match failure {
+                Failure::Usage(_) => ExitCode::from(USAGE),
+                Failure::Failed(_) => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn carry_out(asked: Asked) -> Result<(), Failure> {
+    let text = match asked {
+        Asked::Help => options::HELP.to_owned(),
+        Asked::Run(options) => {
+            let results = run::run(&options)?;
+            if options.json { results.json()? } else { table::text(&results) }
+        }
+    };
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}

@@ -1,0 +1,64 @@
+//! In which order the runs are made.
+
+use crate::{locks::Configuration, options::Options};
+
+/// One run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Which of the rounds, from 0 on.
+    pub round: u32,
+    /// The database's scale.
+    pub scale: u32,
+    /// Clients at once.
+    pub clients: u32,
+    /// The locks.
+    pub configuration: Configuration,
+}
+
+/// All runs: in each round every row once, in each row one run of every configuration, side by
+/// side, so that a machine whose speed drifts drifts under all of them. Each has its turn to be
+/// first.
+pub fn order(options: &Options) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for round in 0..options.runs {
+        for &scale in &options.scales {
+            for &clients in &options.clients {
+                let mut configurations = Configuration::ALL;
+                configurations.rotate_left(round as usize % Configuration::ALL.len());
+                runs.extend(configurations.map(|configuration| Run {
+                    round,
+                    scale,
+                    clients,
+                    configuration,
+                }));
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_run_as_often_with_every_configuration() {
+        let options =
+            Options { clients: vec![1, 8], scales: vec![1, 3], runs: 4, ..Options::default() };
+        let runs = order(&options);
+        assert_eq!(runs.len(), 2 * 2 * 4 * 3);
+        for configuration in Configuration::ALL {
+            let of =
+                |run: &&Run| (run.scale, run.clients, run.configuration) == (3, 8, configuration);
+            assert_eq!(runs.iter().filter(of).count(), 4);
+        }
+    }
+
+    #[test]
+    fn configurations_alternate_and_take_turns_to_be_first() {
+        let options = Options { clients: vec![2], scales: vec![1], runs: 3, ..Options::default() };
+        let order: Vec<_> = order(&options).iter().map(|run| run.configuration).collect();
+        let [a, b, c] = Configuration::ALL;
+        assert_eq!(order, [a, b, c, b, c, a, c, a, b]);
+    }
+}

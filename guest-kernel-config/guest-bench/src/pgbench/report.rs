@@ -1,0 +1,223 @@
+//! What was measured.
+
+use std::io;
+
+use serde::Serialize;
+
+use crate::{
+    locks::{Configuration, Slow},
+    options::Options,
+    plan::Run,
+    statistics::Summary,
+};
+
+/// A row of a block: runs of one configuration, at one scale, with so many clients.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The locks.
+    pub configuration: Configuration,
+    /// The database's scale.
+    pub scale: u32,
+    /// Clients at once.
+    pub clients: u32,
+    /// Transactions a second of every run, in the order of the runs.
+    pub tps: Vec<f64>,
+    /// What they come to.
+    #[serde(flatten)]
+    pub summary: Option<Summary>,
+}
+
+/// What a configuration's locks did in all its runs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Total {
+    /// Which.
+    pub configuration: Configuration,
+    /// How long it was measured.
+    pub seconds: f64,
+    /// Halts and kicks meanwhile.
+    #[serde(flatten)]
+    pub slow: Slow,
+}
+
+/// The guest.
+#[derive(Debug, Clone, Serialize)]
+pub struct Guest {
+    /// CPUs online.
+    pub cpus: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Who serves halts and kicks.
+    pub backend: String,
+    /// Looks at the head before a waiter halts.
+    pub spin_threshold: u64,
+    /// PostgreSQL's version.
+    pub postgresql: String,
+    /// Its shared buffers, in MiB.
+    pub shared_buffers_mib: u32,
+}
+
+/// Everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Results {
+    /// Where.
+    #[serde(flatten)]
+    pub guest: Guest,
+    /// Runs of each row.
+    pub runs: u32,
+    /// Length of a run.
+    pub seconds: u32,
+    /// How long all of them took, from the first one's beginning to the last one's end.
+    pub elapsed_seconds: f64,
+    /// Time that the hypervisor gave to others meanwhile, all CPUs together, if the kernel says.
+    pub steal_seconds: Option<f64>,
+    /// Halts and kicks, in the order of [`Configuration::ALL`].
+    pub totals: Vec<Total>,
+    /// The rows, ordered by configuration, scale and clients.
+    pub rows: Vec<Row>,
+}
+
+impl Results {
+    /// With no run yet.
+    pub fn new(guest: Guest, options: &Options) -> Self {
+        let mut rows = Vec::new();
+        for configuration in Configuration::ALL {
+            for &scale in &options.scales {
+                rows.extend(options.clients.iter().map(|&clients| Row {
+                    configuration,
+                    scale,
+                    clients,
+                    tps: Vec::new(),
+                    summary: None,
+                }));
+            }
+        }
+        let totals = Configuration::ALL.map(|configuration| Total {
+            configuration,
+            seconds: 0.0,
+            slow: Slow::default(),
+        });
+        Self {
+            guest,
+            runs: options.runs,
+            seconds: options.seconds,
+            elapsed_seconds: 0.0,
+            steal_seconds: None,
+            totals: totals.into(),
+            rows,
+        }
+    }
+
+    /// Adds a run's figure, and what its locks did in how many seconds.
+    pub fn add(&mut self, run: &Run, tps: f64, seconds: f64, slow: Slow) {
+        let key = (run.configuration, run.scale, run.clients);
+        for row in &mut self.rows {
+            if (row.configuration, row.scale, row.clients) == key {
+                row.tps.push(tps);
+                row.summary = Summary::of(&row.tps);
+            }
+        }
+        for total in &mut self.totals {
+            if total.configuration == run.configuration {
+                total.seconds += seconds;
+                total.slow += slow;
+            }
+        }
+    }
+
+    /// The rows of a block.
+    pub fn block(&self, configuration: Configuration, scale: u32) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| (row.configuration, row.scale) == (configuration, scale))
+    }
+
+    /// The scales, in order.
+    pub fn scales(&self) -> Vec<u32> {
+        let mut scales: Vec<u32> = self.rows.iter().map(|row| row.scale).collect();
+        let mut seen = Vec::new();
+        scales.retain(|scale| {
+            let new = !seen.contains(scale);
+            seen.push(*scale);
+            new
+        });
+        scales
+    }
+
+    /// For programs: a line.
+    pub fn json(&self) -> io::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+}
+
+#[cfg(test)]
+pub mod fixture {
+    use super::*;
+
+    /// A guest of two CPUs.
+    pub fn guest() -> Guest {
+        Guest {
+            cpus: 2,
+            kernel: "6.1.192-pvticket".into(),
+            backend: "vmm".into(),
+            spin_threshold: 32_768,
+            postgresql: "15.20 (Debian 15.20-0+deb12u1)".into(),
+            shared_buffers_mib: 64,
+        }
+    }
+
+    /// Two runs of each row at scales 1 and 2 with 1 and 8 clients. Native: 100 and 200; with PV
+    /// and no halts 190 and 210, with PV 300 and 500. Each at scale 2 ten times as much.
+    pub fn results() -> Results {
+        let options = Options {
+            clients: vec![1, 8],
+            scales: vec![1, 2],
+            runs: 2,
+            seconds: 1,
+            ..Options::default()
+        };
+        let mut results = Results::new(guest(), &options);
+        for run in crate::plan::order(&options) {
+            let figures = match run.configuration {
+                Configuration::Native => [100.0, 200.0],
+                Configuration::NoHalts => [190.0, 210.0],
+                Configuration::Pv => [300.0, 500.0],
+            };
+            let factor = if run.scale == 2 { 10.0 } else { 1.0 };
+            let halts = if run.configuration == Configuration::Pv { 7 } else { 0 };
+            let slow = Slow { halts, kicks: halts };
+            results.add(&run, figures[run.round as usize] * factor, 1.0, slow);
+        }
+        results.elapsed_seconds = 25.0;
+        results.steal_seconds = Some(0.5);
+        results
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_go_to_their_rows() {
+        let results = fixture::results();
+        assert_eq!(results.scales(), [1, 2]);
+        let block: Vec<_> = results.block(Configuration::NoHalts, 2).collect();
+        assert_eq!(block.len(), 2);
+        assert_eq!(block[1].tps, [1900.0, 2100.0]);
+        assert_eq!(block[1].summary.map(|summary| summary.average), Some(2000.0));
+        assert_eq!(results.totals[2].slow, Slow { halts: 56, kicks: 56 });
+        assert_eq!(results.totals[0].slow, Slow::default());
+    }
+
+    #[test]
+    fn json_has_every_run_and_the_summaries() {
+        let json: serde_json::Value =
+            serde_json::from_str(&fixture::results().json().unwrap()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!(row["configuration"], "native");
+        assert_eq!((&row["scale"], &row["clients"]), (&1.into(), &1.into()));
+        assert_eq!(row["tps"], serde_json::json!([100.0, 200.0]));
+        assert_eq!(row["median"], 150.0);
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(12));
+        assert_eq!(json["totals"][2]["halts"], 56);
+        assert_eq!(json["backend"], "vmm");
+    }
+}

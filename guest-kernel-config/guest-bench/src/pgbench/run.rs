@@ -1,0 +1,153 @@
+//! From the options to the results: a server, its databases, and all runs.
+
+use std::{collections::BTreeMap, fs, io, thread, time::Instant};
+
+use guest_bench::{stats, steal};
+
+use crate::{
+    Failure,
+    client::{Client, Figures},
+    installation::Installation,
+    locks::{Locks, Slow},
+    memory,
+    options::Options,
+    plan::{self, Run},
+    report::{Guest, Results},
+    server::Server,
+};
+
+/// Connections beside the clients', and the least that there are.
+const OTHERS: u32 = 10;
+const LEAST_CONNECTIONS: u32 = 100;
+
+/// Measures all of it. The server has ended and the locks are as they were when this comes back,
+/// whatever happens.
+pub fn run(options: &Options) -> Result<Results, Failure> {
+    let locks = Locks::find()?;
+    let installation = Installation::find()?;
+    memory::check(options, installation.database())?;
+    let shared_buffers_mib = memory::shared_buffers_mib(options);
+    let guest = Guest {
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
+        backend: locks.backend.clone(),
+        spin_threshold: locks.threshold,
+        postgresql: installation.version()?,
+        shared_buffers_mib,
+    };
+    let most = options.clients.iter().max().copied().unwrap_or(1);
+    let connections = (most + OTHERS).max(LEAST_CONNECTIONS);
+    say(format_args!("starting PostgreSQL {}", guest.postgresql));
+    let server = Server::start(&installation, shared_buffers_mib, connections)?;
+    let client = Client(&installation);
+    for &scale in &options.scales {
+        say(format_args!("filling a database of scale {scale}"));
+        client.create(scale)?;
+    }
+    let bench = Bench::new(client, options, guest.cpus)?;
+    let mut results = Results::new(guest, options);
+    measure(options, &locks, &bench, &mut results)?;
+    server.stop()?;
+    Ok(results)
+}
+
+/// pgbench, and how long its clients take to connect.
+struct Bench<'a> {
+    client: Client<'a>,
+    cpus: usize,
+    seconds: u32,
+    /// Seconds that the runs of so many clients get besides.
+    connecting: BTreeMap<u32, u32>,
+}
+
+impl<'a> Bench<'a> {
+    /// After a run of each row, whose figure is dropped: with it caches fill, and emulated CPUs
+    /// translate what they will run.
+    fn new(client: Client<'a>, options: &Options, cpus: usize) -> io::Result<Self> {
+        let connecting = options.clients.iter().map(|&clients| (clients, 0)).collect();
+        let mut bench = Self { client, cpus, seconds: options.seconds, connecting };
+        for &scale in &options.scales {
+            say(format_args!("warming up at scale {scale}"));
+            for &clients in &options.clients {
+                let seconds = besides(bench.select(scale, clients)?.connecting, options.seconds);
+                let most = bench.connecting.entry(clients).or_insert(0);
+                *most = seconds.max(*most);
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Makes a run; a longer one if nobody gets to do anything in it.
+    fn select(&self, scale: u32, clients: u32) -> io::Result<Figures> {
+        const TRIES: u32 = 6;
+        let besides = self.connecting.get(&clients).copied().unwrap_or(0);
+        for doubled in 0..TRIES {
+            let seconds = (self.seconds + besides) << doubled;
+            if let Some(figures) = self.client.select(scale, clients, self.cpus, seconds)? {
+                return Ok(figures);
+            }
+        }
+        Err(io::Error::other(format!("{clients} clients did nothing: too many for this machine")))
+    }
+}
+
+/// pgbench counts connecting to a run's time. Where it takes a quarter of it or more, the run gets
+/// that much longer.
+fn besides(connecting: f64, seconds: u32) -> u32 {
+    if connecting < f64::from(seconds) / 4.0 { 0 } else { connecting.ceil() as u32 }
+}
+
+fn measure(
+    options: &Options,
+    locks: &Locks,
+    bench: &Bench<'_>,
+    results: &mut Results,
+) -> io::Result<()> {
+    let runs = plan::order(options);
+    let minutes = (runs.len() as f64 * f64::from(options.seconds) / 60.0).ceil();
+    say(format_args!("{} runs of {} s: {minutes} min or more", runs.len(), options.seconds));
+    let (stolen, began) = (steal::seconds(), Instant::now());
+    for run in runs {
+        let Run { round, scale, clients, configuration } = run;
+        locks.set(configuration)?;
+        let tps = one(&run, bench, results)?;
+        say(format_args!(
+            "round {} of {}: scale {scale}, {clients} client{}, {}: {tps:.0} tps",
+            round + 1,
+            options.runs,
+            if clients == 1 { "" } else { "s" },
+            configuration.name()
+        ));
+    }
+    results.elapsed_seconds = began.elapsed().as_secs_f64();
+    results.steal_seconds = steal::seconds().zip(stolen).map(|(after, before)| after - before);
+    Ok(())
+}
+
+/// Makes a run and adds it to the results.
+fn one(run: &Run, bench: &Bench<'_>, results: &mut Results) -> io::Result<f64> {
+    let (before, began) = (stats::read(), Instant::now());
+    let Figures { tps, .. } = bench.select(run.scale, run.clients)?;
+    let took = began.elapsed().as_secs_f64();
+    let counters = before.and_then(|before| stats::since(&before));
+    results.add(run, tps, took, counters.as_ref().map(Slow::of).unwrap_or_default());
+    Ok(tps)
+}
+
+/// A line for whoever waits.
+fn say(what: std::fmt::Arguments<'_>) {
+    eprintln!("pgbench-table: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::besides;
+
+    #[test]
+    fn runs_are_longer_where_connecting_is_no_small_part_of_them() {
+        assert_eq!(besides(0.2, 1), 0);
+        assert_eq!(besides(1.2, 5), 0);
+        assert_eq!(besides(0.3, 1), 1);
+        assert_eq!(besides(7.1, 5), 8);
+    }
+}
