@@ -121,3 +121,45 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::{
+        super::{Blocked, ScheduleSpec},
+        *,
+    };
+    use crate::{kvm::signal::allowed_cpus, units::Nanos};
+
+    /// A vCPU that has the only slot, says that it is blocked at the first look and not any more at
+    /// the next, and another that waits for one.
+    fn wakes_after_a_look() -> (Arc<Driver>, VcpuIndex) {
+        let spec = ScheduleSpec {
+            policy: "rr".parse().unwrap(),
+            cpus: allowed_cpus()[..1].into(),
+            slice: Nanos::millis(4),
+            seed: 1,
+            recording: None,
+            record: false,
+        };
+        let driver = Driver::new(&spec, &[2]).unwrap();
+        let looks = AtomicU32::new(0);
+        let blocking: Vec<Blocked> =
+            vec![Box::new(move || looks.fetch_add(1, SeqCst) == 0), Box::new(|| false)];
+        let _ = driver.gate(0, None, Some(blocking));
+        let (sleeper, waiter) = (VcpuIndex(0), VcpuIndex(1));
+        driver.own(sleeper, Event::Started);
+        driver.tell(waiter, Event::Started);
+        (driver, sleeper)
+    }
+
+    #[test]
+    fn who_wakes_while_it_is_looked_at_keeps_its_slot() {
+        let (driver, sleeper) = wakes_after_a_look();
+        driver.reclaim(Some(sleeper));
+        assert_eq!(driver.occupant(SlotId(0)), Some(sleeper));
+        assert!(!driver.seat(sleeper).is_astray());
+        assert!(driver.lock().core.truth().totals().grants == 1, "nobody else had it meanwhile");
+    }
+}

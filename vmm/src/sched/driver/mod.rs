@@ -97,6 +97,10 @@ struct Standing {
     deadline: Nanos,
 }
 
+fn standing(core: &Core, vcpu: VcpuIndex) -> Standing {
+    Standing { state: core.state(vcpu), deadline: core.deadline(vcpu).unwrap_or(Nanos::NEVER) }
+}
+
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("vms", &self.vms).finish_non_exhaustive()
@@ -212,12 +216,10 @@ impl Driver {
             let mut inner = self.lock();
             let inner = &mut *inner;
             let now = now();
-            inner.stats.before(vcpu, &event, self, &inner.core, now);
-            if event == Event::Idle && matches!(inner.core.state(vcpu), State::Running(_)) {
-                // Its thread may come out at this moment, and must find the mark if the core
-                // takes its slot.
-                self.seat(vcpu).set_astray(true);
+            if event == Event::Idle && !self.sends_astray(vcpu, &inner.core) {
+                return standing(&inner.core, whose);
             }
+            inner.stats.before(vcpu, &event, self, &inner.core, now);
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
             for of in [vcpu, whose] {
                 if !matches!(inner.core.state(of), State::Running(_)) {
@@ -233,10 +235,7 @@ impl Driver {
                     seat.grant(self.cpus[slot.0 as usize]);
                 }
             }
-            Standing {
-                state: inner.core.state(whose),
-                deadline: inner.core.deadline(whose).unwrap_or(Nanos::NEVER),
-            }
+            standing(&inner.core, whose)
         };
         for action in &actions {
             delay::maybe();
@@ -244,6 +243,23 @@ impl Driver {
         }
         delay::maybe();
         standing
+    }
+
+    /// Marks a vCPU that is to lose its slot while it sits in KVM's HLT. False: it has one and sits
+    /// there no more, and keeps it.
+    ///
+    /// Under the core's lock. Its thread may come out at this moment: then either it finds the
+    /// mark, or it is found awake here.
+    fn sends_astray(&self, vcpu: VcpuIndex, core: &Core) -> bool {
+        if !matches!(core.state(vcpu), State::Running(_)) {
+            return true;
+        }
+        self.seat(vcpu).set_astray(true);
+        let is_blocked = self.is_blocked(vcpu);
+        if !is_blocked {
+            self.seat(vcpu).set_astray(false);
+        }
+        is_blocked
     }
 
     /// Says so in its line, for waiters that it is before.

@@ -6,7 +6,7 @@ use std::{
         OnceLock,
         atomic::{
             AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            Ordering::{Acquire, Relaxed, SeqCst},
         },
     },
 };
@@ -193,13 +193,14 @@ impl Seat {
 
     /// It is in the guest, or KVM's HLT, without a slot: it runs only where nobody else does.
     pub(super) fn set_astray(&self, astray: bool) {
-        self.astray.store(astray, Release);
+        // In one order with what is asked next on either side: whether the vCPU is blocked.
+        self.astray.store(astray, SeqCst);
         if let Some(thread) = self.thread() {
             thread.set_class(if astray { Class::Background } else { Class::Usual });
         }
     }
 
     pub(super) fn is_astray(&self) -> bool {
-        self.astray.load(Acquire)
+        self.astray.load(SeqCst)
     }
 }
