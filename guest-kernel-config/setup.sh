@@ -4,6 +4,7 @@
 #   setup.sh             install what is missing (packages and Rust)
 #   setup.sh --cargo     print the command that runs a cargo new enough
 #   setup.sh --busybox   put a static busybox into the cache
+#   setup.sh --browser   install Chromium, which the tests open reports in
 #
 # Installs by apt-get as root, or with `sudo -n`; where that is not possible it says what is
 # missing and stops. Says nothing when nothing is to be done.
@@ -41,6 +42,7 @@ header gelf.h libelf-dev
 command cpio cpio
 command qemu-system-x86_64 qemu-system-x86
 command valgrind valgrind
+command curl curl
 file /etc/ssl/certs/ca-certificates.crt ca-certificates
 LIST
 }
@@ -238,6 +240,14 @@ unpack_busybox() {
     done
 }
 
+set_up_browser() {
+    for name in chromium chromium-browser google-chrome; do
+        if command -v "$name" >/dev/null; then return; fi
+    done
+    can_install || fail "no Chromium here, which the tests open reports in: install chromium"
+    install chromium
+}
+
 # ---- main ----------------------------------------------------------------------------------
 
 set_up_packages() {
@@ -264,5 +274,6 @@ case ${1:-} in
     ;;
 --cargo) print_cargo ;;
 --busybox) set_up_busybox ;;
-*) fail "unknown option '$1'; there are --cargo and --busybox" ;;
+--browser) set_up_browser ;;
+*) fail "unknown option '$1'; there are --cargo, --busybox and --browser" ;;
 esac

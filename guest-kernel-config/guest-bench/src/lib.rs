@@ -4,3 +4,4 @@
 
 pub mod stats;
 pub mod steal;
+pub mod words;

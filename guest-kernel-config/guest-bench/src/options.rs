@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fmt, thread, time::Duration};
 
+use guest_bench::words::number;
 use lexopt::{Arg, Parser, ValueExt};
 
 use crate::workload::{self, Workload, spawn};
@@ -78,12 +79,14 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             Arg::Long("worker") => is_worker = true,
             Arg::Long("seconds") => options.duration = seconds(&text(&mut parser)?)?,
             Arg::Long("workers") => {
-                options.workers = Some(number("--workers", &text(&mut parser)?, 1..=MOST)?);
+                options.workers = Some(number("--workers", &text(&mut parser)?, &(1..=MOST))?);
             }
-            Arg::Long("mib") => options.mib = number("--mib", &text(&mut parser)?, 1..=MOST_MIB)?,
+            Arg::Long("mib") => {
+                options.mib = number("--mib", &text(&mut parser)?, &(1..=MOST_MIB))?
+            }
             Arg::Long("sizes") => {
                 let list = text(&mut parser)?;
-                let sizes = list.split(',').map(|size| number("--sizes", size, 0..=1 << 30));
+                let sizes = list.split(',').map(|size| number("--sizes", size, &(0..=1 << 30)));
                 options.sizes = sizes.collect::<Result<_, _>>()?;
             }
             Arg::Value(name) if workload.is_none() => {
@@ -116,16 +119,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(format!("--seconds '{text}' is not a number above 0 and up to {LONGEST}")),
     }
-}
-
-fn number(
-    option: &str,
-    text: &str,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<usize, String> {
-    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-        format!("{option} '{text}' is not a number from {} to {}", range.start(), range.end())
-    })
 }
 
 /// The help text.

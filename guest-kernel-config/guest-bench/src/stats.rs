@@ -6,7 +6,10 @@ use std::{
     os::unix::fs::OpenOptionsExt,
 };
 
-use guest_init::{spinlocks, stats::Stats};
+use guest_init::{
+    spinlocks::{self, LogRead},
+    stats::Stats,
+};
 use rustix::fs::OFlags;
 use serde_json::Value;
 
@@ -14,38 +17,22 @@ const FILE: &str = "/sys/kernel/debug/pvticket/stats";
 
 /// The counters now: our kernel's, or those of queued spinlocks; None on kernels with neither.
 pub fn read() -> Option<String> {
-    fs::read_to_string(FILE).ok().or_else(queued)
-}
-
-fn queued() -> Option<String> {
-    let line = |name: &&str| {
-        let count = fs::read_to_string(format!("{}/{name}", spinlocks::EVENTS)).ok()?;
-        Some(format!("{name} {}\n", count.trim()))
-    };
-    let lines: String = spinlocks::EVENT_NAMES.iter().filter_map(line).collect();
-    Some(lines).filter(|lines| !lines.is_empty())
+    let text = |path: &str| fs::read_to_string(path).ok();
+    text(FILE).or_else(|| spinlocks::events(text))
 }
 
 /// The kernel's own word on which spinlocks it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let mut log = OpenOptions::new().read(true).custom_flags(flags).open(spinlocks::LOG).ok()?;
-    let mut record = vec![0; spinlocks::LOG_RECORD];
-    loop {
-        match log.read(&mut record) {
-            Ok(0) => return None,
-            Ok(count) => {
-                let text = String::from_utf8_lossy(&record[..count]);
-                if let Some(chosen) = spinlocks::chosen(&text) {
-                    return Some(chosen.to_owned());
-                }
-            }
-            // Messages were overwritten; the next read gives the first that is left.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
-            Err(_) => return None,
-        }
-    }
+    spinlocks::chosen_in_log(|record| match log.read(record) {
+        Ok(0) => LogRead::End,
+        Ok(count) => LogRead::Record(count),
+        Err(error) => match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::Interrupted => LogRead::Again,
+            _ => LogRead::End,
+        },
+    })
 }
 
 /// What was counted since `before`.

@@ -1,12 +1,12 @@
 //! The workloads: `lockbench` and `lockstats`, by the name the program is called by or by its
 //! first word.
 
-use alloc::{ffi::CString, format, string::String, vec, vec::Vec};
+use alloc::{ffi::CString, format, string::String, vec::Vec};
 use core::ffi::CStr;
 
 use guest_init::{
     lockbench::{Outcome, Run, USAGE},
-    spinlocks,
+    spinlocks::{self, LogRead},
     stats::Stats,
 };
 use rustix::{
@@ -86,37 +86,19 @@ fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
 /// What the kernel counted of its locks: ours, or one with queued spinlocks and counts of them.
 fn stats() -> Option<String> {
     let text = |path: &CStr| String::from_utf8(filesystems::read(path)?).ok();
-    text(STATS).or_else(|| {
-        let mut lines = String::new();
-        for name in spinlocks::EVENT_NAMES {
-            let path = CString::new(format!("{}/{name}", spinlocks::EVENTS)).ok()?;
-            if let Some(count) = text(&path) {
-                lines += &format!("{name} {}\n", count.trim());
-            }
-        }
-        Some(lines).filter(|lines| !lines.is_empty())
-    })
+    text(STATS).or_else(|| spinlocks::events(|path| text(&CString::new(path).ok()?)))
 }
 
 /// The kernel's own word on which spinlocks it chose.
 fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let log = fs::open(spinlocks::LOG, flags, Mode::empty()).ok()?;
-    let mut record = vec![0_u8; spinlocks::LOG_RECORD];
-    loop {
-        match rustix::io::read(&log, record.as_mut_slice()) {
-            Ok(0) => return None,
-            Ok(count) => {
-                let text = core::str::from_utf8(&record[..count]).unwrap_or_default();
-                if let Some(chosen) = spinlocks::chosen(text) {
-                    return Some(chosen.into());
-                }
-            }
-            // Messages were overwritten; the next read gives the first that is left.
-            Err(Errno::PIPE | Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
+    spinlocks::chosen_in_log(|record| match rustix::io::read(&log, record) {
+        Ok(0) => LogRead::End,
+        Ok(count) => LogRead::Record(count),
+        Err(Errno::PIPE | Errno::INTR) => LogRead::Again,
+        Err(_) => LogRead::End,
+    })
 }
 
 /// Writes the kernel's line, which comes back when the run is over.

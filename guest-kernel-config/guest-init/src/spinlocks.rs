@@ -1,17 +1,19 @@
-//! What a kernel says of its spinlocks, wherever it says it.
+//! What a kernel says of its spinlocks, wherever it says it. Whoever asks does the reading.
+
+use alloc::{format, string::String, vec};
 
 /// The kernel's messages: a read gives one of them.
 pub const LOG: &str = "/dev/kmsg";
 
 /// Size of a buffer that every message fits into (CONSOLE_EXT_LOG_MAX of the kernel).
-pub const LOG_RECORD: usize = 8192;
+const LOG_RECORD: usize = 8192;
 
 /// Where a kernel with queued spinlocks counts what they do, a file a figure, if it was built with
 /// `CONFIG_LOCK_EVENT_COUNTS`.
-pub const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
+const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
 
 /// Those of its files that are wanted; the kernel has the ones of PV only while PV is on.
-pub const EVENT_NAMES: [&str; 6] = [
+const EVENT_NAMES: [&str; 6] = [
     "lock_pending",
     "lock_slowpath",
     "pv_kick_unlock",
@@ -25,10 +27,53 @@ pub const EVENT_NAMES: [&str; 6] = [
 const BEGINNINGS: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
+/// The counts of a kernel with queued spinlocks, as [`Stats`](crate::stats::Stats) parses them; None
+/// if it has none. `read` gives the text of a file, if it is there.
+pub fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut lines = String::new();
+    for name in EVENT_NAMES {
+        if let Some(count) = read(&format!("{EVENTS}/{name}")) {
+            lines += &format!("{name} {}\n", count.trim());
+        }
+    }
+    Some(lines).filter(|lines| !lines.is_empty())
+}
+
+/// What came of a read of [`LOG`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogRead {
+    /// A record of so many bytes.
+    Record(usize),
+    /// It is to be read again: by a signal, or because messages were overwritten; the next read
+    /// gives the first that is left.
+    Again,
+    /// There is no more, or it cannot be read.
+    End,
+}
+
+/// The kernel's own word on which spinlocks it chose. `read` reads [`LOG`], opened so that it does
+/// not wait.
+pub fn chosen_in_log(mut read: impl FnMut(&mut [u8]) -> LogRead) -> Option<String> {
+    let mut record = vec![0; LOG_RECORD];
+    loop {
+        match read(&mut record) {
+            LogRead::Record(count) => {
+                // The kernel writes all but ASCII as escapes.
+                let text = core::str::from_utf8(&record[..count]).unwrap_or_default();
+                if let Some(chosen) = chosen(text) {
+                    return Some(chosen.into());
+                }
+            }
+            LogRead::Again => {}
+            LogRead::End => return None,
+        }
+    }
+}
+
 /// The message of a record of [`LOG`], if it tells which spinlocks were chosen.
 ///
 /// A record is `PREFIX;MESSAGE`, and lines of further facts.
-pub fn chosen(record: &str) -> Option<&str> {
+fn chosen(record: &str) -> Option<&str> {
     let (_, message) = record.lines().next()?.split_once(';')?;
     BEGINNINGS.iter().any(|beginning| message.starts_with(beginning)).then_some(message)
 }
@@ -52,5 +97,32 @@ mod tests {
         {
             assert_eq!(chosen(other), None);
         }
+    }
+
+    #[test]
+    fn the_log_is_read_until_it_is_found_or_ends() {
+        let reads = |records: &[Result<&str, LogRead>]| {
+            let mut records = records.iter();
+            chosen_in_log(|buffer| match records.next() {
+                Some(Ok(record)) => {
+                    buffer[..record.len()].copy_from_slice(record.as_bytes());
+                    LogRead::Record(record.len())
+                }
+                Some(Err(other)) => *other,
+                None => LogRead::End,
+            })
+        };
+        let (other, said) =
+            (Ok("6,1,0,-;hello\n"), Ok("6,2,0,-;kvm-guest: PV spinlocks enabled\n"));
+        let found = reads(&[other, Err(LogRead::Again), said, other]);
+        assert_eq!(found.as_deref(), Some("kvm-guest: PV spinlocks enabled"));
+        assert_eq!(reads(&[other, Err(LogRead::End), said]), None);
+    }
+
+    #[test]
+    fn counts_are_those_of_the_files_that_are_there() {
+        let count = |path: &str| path.ends_with("/pv_wait_head").then(|| "7\n".into());
+        assert_eq!(events(count).as_deref(), Some("pv_wait_head 7\n"));
+        assert_eq!(events(|_| None), None);
     }
 }

@@ -229,6 +229,11 @@ macro_rules! define {
 systems!(define);
 
 impl System {
+    /// Do its waiters halt?
+    pub fn halts(self) -> bool {
+        self.needs() == Needs::Halts
+    }
+
     /// What the others of its family are compared with.
     pub fn baseline(self) -> Self {
         Self::of(self.family()).next().unwrap_or(self)

@@ -1,6 +1,6 @@
 //! What exits, kicks and halts cost, one at a time.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use hypercalls::payload::{Ball, UNCLAIMED_PORT};
 
@@ -43,7 +43,7 @@ impl Player<'_> {
     /// Kicks the other, whose halt it was waiting for, and gives it turn `turn`.
     fn pass(&self, turn: u32) {
         if self.rest != 0 {
-            self.spin_while(|| self.ball.resting.load(Acquire) != turn - 1);
+            self.spin_while(|| !self.ball.rests(turn - 1));
             let began = tsc();
             self.spin_while(|| tsc().wrapping_sub(began) < self.rest);
         }
@@ -55,7 +55,7 @@ impl Player<'_> {
     /// Halts while it is `turn`. Gives how long the kick that ended it was under way. Halts may
     /// return for no reason, and a kick may come before its halt.
     fn catch(&self, turn: u32) -> u64 {
-        self.ball.resting.store(turn, Release);
+        self.ball.rest(turn);
         while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
             self.transport.halt(NO_TICKET);
         }

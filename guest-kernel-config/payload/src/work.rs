@@ -13,10 +13,7 @@ mod spinlock;
 use core::sync::atomic::AtomicU64;
 
 use hypercalls::payload::{Workload, handoff};
-use locks::{
-    Cpu, Disorder, Family, Handoff, Pv, System, Unwatched, Violation, WaitTable, increment, settle,
-    systems,
-};
+use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, increment, settle, systems};
 
 use crate::telemetry::{Report, Telemetry, tsc};
 use crate::vcpu::Vcpu;
@@ -83,13 +80,6 @@ struct Done {
 }
 
 impl Done {
-    /// What was found in a critical section.
-    #[inline]
-    fn found(&mut self, in_turn: Result<(), Disorder>, alone: Result<(), Violation>) {
-        self.is_disorderly = in_turn.is_err();
-        self.is_violated = alone.is_err();
-    }
-
     #[inline]
     fn publish(&self, vcpu: &Vcpu) {
         vcpu.add(|slot| &slot.slow, self.slow.into());

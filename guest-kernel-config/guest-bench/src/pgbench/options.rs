@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fmt, ops::RangeInclusive};
 
+use guest_bench::words::number;
 use lexopt::{Arg, Parser, ValueExt};
 
 /// What to measure.
@@ -108,12 +109,6 @@ fn say(error: impl fmt::Display) -> String {
 
 fn text(parser: &mut Parser) -> Result<String, String> {
     parser.value().and_then(|value| value.string()).map_err(say)
-}
-
-fn number(option: &str, text: &str, range: &RangeInclusive<u32>) -> Result<u32, String> {
-    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-        format!("{option} '{text}' is not a number from {} to {}", range.start(), range.end())
-    })
 }
 
 fn list(option: &str, text: &str, range: &RangeInclusive<u32>) -> Result<Vec<u32>, String> {

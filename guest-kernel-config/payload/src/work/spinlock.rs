@@ -30,10 +30,15 @@ impl<L: RawLock> Work for Section<L> {
         let in_turn = self.section.follows::<L>(&taken);
         let alone = self.section.run(cpu.id, load.critical);
         let released = lock.unlock(cpu);
-        let (slow, halts, kicks) = (taken.slow, taken.halts, released.kicks);
-        let mut done = Done { slow, halts, kicks, ticks, ..Done::default() };
-        done.found(in_turn, alone);
-        done
+        Done {
+            slow: taken.slow,
+            halts: taken.halts,
+            kicks: released.kicks,
+            is_violated: alone.is_err(),
+            is_disorderly: in_turn.is_err(),
+            ticks,
+            ..Done::default()
+        }
     }
 
     fn look(&self) -> bool {
