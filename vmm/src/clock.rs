@@ -1,6 +1,14 @@
-//! The monotonic clock, read so that two processes can compare.
+//! The monotonic clock, read so that two processes can compare, and the time of day.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{kvm::sys::clock, units::Nanos};
+
+/// Milliseconds since the beginning of 1970 (UTC).
+pub fn since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A reading of `CLOCK_MONOTONIC`, which all processes of a host share: a parent
 /// may subtract its own reading from its child's. (`std::time::Instant` reads the

@@ -1,5 +1,8 @@
 //! The pvticket VMM as a library.
 
+// They panic where nobody reads: `cli` says what there is to say, the agent has a console.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod boot;
 pub mod cli;
 pub mod clock;
@@ -13,6 +16,7 @@ pub mod machine;
 pub mod report;
 pub mod rng;
 pub mod sched;
+pub mod text;
 pub mod units;
 pub mod vcpu;
 pub mod vm;

@@ -3,7 +3,7 @@
 use std::{fmt, num::ParseIntError, str::FromStr};
 
 use hypercalls::MAX_VCPUS;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Index of a vCPU in its machine; also its APIC id.
@@ -37,7 +37,7 @@ impl fmt::Display for Gpa {
 }
 
 /// A pCPU slot of a schedule: what carries one vCPU at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SlotId(pub u32);
 
 impl fmt::Display for SlotId {
@@ -48,7 +48,9 @@ impl fmt::Display for SlotId {
 
 /// A span of time in nanoseconds, or a moment by a clock that starts at 0. Parses `4ms`,
 /// `500us`, `1s`, `250ns`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
@@ -153,6 +155,12 @@ impl VcpuCount {
     }
 }
 
+impl From<VcpuCount> for u32 {
+    fn from(count: VcpuCount) -> u32 {
+        count.0
+    }
+}
+
 impl TryFrom<u32> for VcpuCount {
     type Error = UnitError;
 
@@ -232,9 +240,20 @@ impl CpuList {
         Self(vec![cpu])
     }
 
+    /// These CPUs.
+    pub fn new(cpus: &[usize]) -> Result<Self, UnitError> {
+        let words: Vec<String> = cpus.iter().map(usize::to_string).collect();
+        words.join(",").parse()
+    }
+
     /// The CPUs' numbers, ascending; at least one.
     pub fn cpus(&self) -> &[usize] {
         &self.0
+    }
+
+    /// The first so many of them, at least one.
+    pub fn first(&self, count: usize) -> Self {
+        Self(self.0[..count.clamp(1, self.0.len())].to_vec())
     }
 }
 

@@ -11,6 +11,7 @@ use clap::Args;
 use super::{
     fault::FaultArgs,
     host::{HostMode, Place},
+    print,
     schedule::ScheduleArgs,
 };
 use crate::{
@@ -86,7 +87,7 @@ pub struct BootArgs {
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     let plan = Plan::resolve(args)?;
     if plan.dry_run {
-        print!("{plan}");
+        print(&plan.to_string());
         return Ok(0);
     }
     match plan.choice.place {

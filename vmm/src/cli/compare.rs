@@ -119,6 +119,11 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
 
+    /// Write what happened in the last round, a run of each kind at each number of vCPUs, to this
+    /// file: a timeline for ui.perfetto.dev, in words by `pvticket trace`
+    #[arg(long, value_name = "F")]
+    trace: Option<PathBuf>,
+
     #[command(flatten)]
     schedule: ScheduleArgs,
 

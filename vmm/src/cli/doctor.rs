@@ -1,12 +1,11 @@
 //! `pvticket doctor`: what this host can do, and what to do about it.
 
-use std::io::{self, Write};
-
 use clap::Args;
 
 use super::{
     FAILURE,
     host::{self, GuestClass, HostMode, Place},
+    print,
 };
 use crate::{
     doctor::{Facts, GuestRuns, Report, advice},
@@ -33,8 +32,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let report = Report { facts, guests, next };
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
-    // A reader that has seen enough, such as `head`, is no failure.
-    let _ = io::stdout().write_all(text.as_bytes());
+    print(&text);
     Ok(if report.anything_runs() { 0 } else { FAILURE })
 }
 

@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Instant};
 use anyhow::Context;
 use clap::Args;
 
+use super::say;
 use crate::{
     emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest},
     units::ByteSize,
@@ -70,23 +71,23 @@ pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
     let finished = match emulated::run(&errand, &Supervision::from_env()?) {
         Ok(finished) => finished,
         Err(error) => {
-            eprintln!("pvticket: {error}");
+            say(format_args!("pvticket: {error}"));
             return Ok(error.exit_status());
         }
     };
     std::io::Write::write_all(&mut std::io::stdout(), &finished.stdout).context("stdout")?;
     for missing in &finished.missing {
-        eprintln!("pvticket: no {}: {}", missing.host.display(), missing.why);
+        say(format_args!("pvticket: no {}: {}", missing.host.display(), missing.why));
     }
     if args.timing {
         let timing = finished.timing;
-        eprintln!(
+        say(format_args!(
             "agent up {:.3} s, done {:.3} s, all {:.3} s, restarts {}",
             timing.agent_up.as_secs_f64(),
             timing.done.as_secs_f64(),
             begin.elapsed().as_secs_f64(),
             finished.restarts.len()
-        );
+        ));
     }
     Ok(finished.status as u8)
 }

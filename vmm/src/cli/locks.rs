@@ -1,13 +1,11 @@
 //! `pvticket locks`: the lock library.
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write},
-};
+use std::fmt::Write as _;
 
 use clap::Args;
 use locks::{Family, System};
 
+use super::print;
 use crate::guest::kernels;
 
 /// List the systems of the lock library: what each is, where it comes from and what it needs
@@ -16,8 +14,7 @@ pub struct LocksArgs {}
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(_: &LocksArgs) -> u8 {
-    // A closed stdout is no matter.
-    let _ = io::stdout().write_all(list().as_bytes());
+    print(&list());
     0
 }
 

@@ -2,20 +2,30 @@
 
 mod bench;
 mod boot;
+mod cells;
 mod compare;
 mod doctor;
 mod emulate;
 mod emulated_test;
+mod export;
 mod fault;
 mod host;
 mod inside;
 mod locks;
+mod report;
+mod run;
 mod schedule;
 mod soak;
 mod terminal;
 mod tiny;
+mod top;
+mod trace;
 
-use std::process::ExitCode;
+use std::{
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
@@ -42,14 +52,21 @@ struct Cli {
 enum Command {
     Boot(boot::BootArgs),
     Compare(compare::CompareArgs),
+    Run(Box<run::RunArgs>),
+    Report(report::ReportArgs),
+    Top(top::TopArgs),
+    #[command(hide = true)]
+    Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
     Locks(locks::LocksArgs),
+    Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
     Exec(emulate::ExecArgs),
     #[command(hide = true)]
     EmulatedTest(emulated_test::EmulatedTestArgs),
+    Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
     Tiny(tiny::TinyArgs),
@@ -68,7 +85,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            eprintln!("pvticket: {}", one_line(&error));
+            say(format_args!("pvticket: {}", one_line(&error)));
             return ExitCode::from(USAGE);
         }
         Err(help) => {
@@ -80,22 +97,38 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Run(args) => run::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks::run(&args)),
+        Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
+        Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Tiny(args) => tiny::run(&args),
     };
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("pvticket: {}", chain(&error));
+            say(format_args!("pvticket: {}", chain(&error)));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }
+}
+
+/// Prints on stdout. A reader that has gone, such as `head`, has seen enough: that is no failure.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// Says a line on stderr. Whoever has closed it does not want to know, which is no failure of ours.
+fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// An error and what it adds by its sources, in one line. Our errors carry their

@@ -55,7 +55,20 @@ pub(super) struct ScheduleArgs {
 
 /// One `--policy`, which may name several.
 #[derive(Debug, Clone)]
-struct PolicyList(Vec<PolicySpec>);
+pub(super) struct PolicyList(Vec<PolicySpec>);
+
+impl PolicyList {
+    /// What all of them name, each once.
+    pub(super) fn named(lists: &[Self]) -> Vec<PolicySpec> {
+        let mut policies: Vec<PolicySpec> = Vec::new();
+        for policy in lists.iter().flat_map(|list| &list.0) {
+            if !policies.contains(policy) {
+                policies.push(policy.clone());
+            }
+        }
+        policies
+    }
+}
 
 impl FromStr for PolicyList {
     type Err = String;
@@ -68,12 +81,7 @@ impl FromStr for PolicyList {
 impl ScheduleArgs {
     /// The policies, without repeats; the host's own if none was named.
     pub(super) fn policies(&self) -> Vec<PolicySpec> {
-        let mut policies: Vec<PolicySpec> = Vec::new();
-        for policy in self.policy.iter().flat_map(|list| &list.0) {
-            if !policies.contains(policy) {
-                policies.push(policy.clone());
-            }
-        }
+        let policies = PolicyList::named(&self.policy);
         if policies.is_empty() { vec![PolicySpec::host()] } else { policies }
     }
 

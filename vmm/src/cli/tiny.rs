@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use hypercalls::payload::{MEMORY, Workload};
 
+use super::say;
 use crate::{
     guest::payload::PayloadSpec,
     units::{ByteSize, VcpuCount},
@@ -48,12 +49,13 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
         kvm_stats: false,
         faults: None,
         watched: false,
+        traced: false,
     };
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
     let report = Vm::build(&spec)?.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
-        eprintln!("pvticket: {complaint}");
+        say(format_args!("pvticket: {complaint}"));
     }
     match report.end {
         End::Done(0) => Ok(0),

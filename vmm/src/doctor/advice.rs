@@ -11,6 +11,8 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     if steps.is_empty() {
         steps.push("nothing is missing: run `make run`, or `pvticket boot` for a shell".into());
     }
+    let others = facts.artifacts.iter().filter(|artifact| !artifact.needed);
+    steps.extend(others.filter_map(|of| Some(format!("if you want it: {}", of.problem.as_ref()?))));
     steps.extend(measuring(facts));
     steps
 }
@@ -18,7 +20,8 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
 /// What stands in the way of a guest, and of building.
 fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     let mut steps: Vec<String> = guests.iter().flat_map(|guest| guest.missing.clone()).collect();
-    steps.extend(facts.artifacts.iter().filter_map(|artifact| artifact.problem.clone()));
+    let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
+    steps.extend(needed.filter_map(|artifact| artifact.problem.clone()));
     let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
     let tools: Vec<&str> = absent.map(|tool| tool.name).collect();
     if !tools.is_empty() {
@@ -114,7 +117,7 @@ fn measuring(facts: &Facts) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::doctor::{
@@ -139,16 +142,10 @@ mod tests {
                 allowed: vec![0, 1, 2, 3],
                 smt: Some(false),
                 one_per_core: vec![0, 1, 2, 3],
+                governors: BTreeSet::new(),
                 hypervisor: None,
             },
-            system: SystemFacts {
-                kernel: None,
-                preemption: None,
-                hypervisor_type: None,
-                steal_percent: None,
-                transparent_huge_pages: None,
-                clocksource: None,
-            },
+            system: SystemFacts::read(&none),
             tools: Vec::new(),
             artifacts: Vec::new(),
         }
@@ -188,8 +185,14 @@ mod tests {
     fn what_is_missing_comes_first_and_once() {
         let mut facts = facts(KvmKind::Software, &[]);
         let problem = "no kernel: run `make kernel`".to_owned();
+        let artifact = |name, needed, problem: &str| Artifact {
+            name,
+            needed,
+            path: None,
+            problem: Some(problem.to_owned()),
+        };
         facts.artifacts =
-            vec![Artifact { name: "kernel", path: None, problem: Some(problem.clone()) }];
+            vec![artifact("kernel", true, &problem), artifact("disk", false, "no disk: make disk")];
         let guests = [GuestRuns {
             guest: "linux",
             host: "emulated",
@@ -199,6 +202,7 @@ mod tests {
         let steps = next_steps(&facts, &guests);
         assert_eq!(steps[0], problem);
         assert_eq!(steps.iter().filter(|step| **step == problem).count(), 1);
+        assert!(steps.contains(&"if you want it: no disk: make disk".to_owned()), "{steps:?}");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The CPUs: kind, flags that matter, how many may be used.
 
-use std::{arch::x86_64::__cpuid, collections::BTreeMap};
+use std::{
+    arch::x86_64::__cpuid,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::Serialize;
 
@@ -28,12 +31,15 @@ pub struct CpuFacts {
     pub smt: Option<bool>,
     /// Of the CPUs that may be used, one of each core: what overcommit is best measured on.
     pub one_per_core: Vec<usize>,
+    /// The frequency governors of those that may be used, each once.
+    pub governors: BTreeSet<String>,
     /// The hypervisor this host runs under, by its own name.
     pub hypervisor: Option<String>,
 }
 
 impl CpuFacts {
-    pub(super) fn read(files: &Files, allowed: &[usize]) -> Self {
+    /// Reads the host's CPUs, of which `allowed` may be used.
+    pub fn read(files: &Files, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
         let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
         let hypervisor = flags["hypervisor"].then(hypervisor_name);
@@ -43,6 +49,7 @@ impl CpuFacts {
             online: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
             one_per_core: one_per_core(files, allowed),
+            governors: governors(files, allowed),
             allowed: allowed.into(),
             flags,
             hypervisor,
@@ -53,6 +60,11 @@ impl CpuFacts {
 fn field(cpuinfo: &str, name: &str) -> Option<String> {
     let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+fn governors(files: &Files, cpus: &[usize]) -> BTreeSet<String> {
+    let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
+    cpus.iter().filter_map(|cpu| files.text(&path(cpu))).collect()
 }
 
 /// Keeps of each core the first CPU. One whose core is unknown stands for itself.

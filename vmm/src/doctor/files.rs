@@ -57,7 +57,7 @@ impl Files {
 }
 
 #[cfg(test)]
-pub(super) mod made_up {
+pub(crate) mod made_up {
     use super::*;
 
     /// A host made of these files, in a directory of its own.

@@ -1,11 +1,15 @@
 //! The host's KVM and the settings that change what is measured on it.
 
-use std::{fs, os::unix::fs::MetadataExt};
+use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use serde::Serialize;
 
 use super::files::Files;
 use crate::kvm::{KvmKind, caps::Capabilities, host::DEV_KVM};
+
+/// Parameters that say when a guest spins: VMX's, then SVM's.
+const PAUSE_LOOP: [&str; 4] =
+    ["ple_gap", "ple_window", "pause_filter_count", "pause_filter_thresh"];
 
 /// KVM.
 #[derive(Debug, Clone, Serialize)]
@@ -24,6 +28,8 @@ pub struct KvmFacts {
     pub halt_poll_ns: Option<u64>,
     /// Does the CPU report a guest that spins in PAUSE loops, so that KVM runs another vCPU?
     pub pause_loop_exiting: Option<bool>,
+    /// What counts as such a loop, by the module's own names for it, in cycles or PAUSEs.
+    pub pause_loop: BTreeMap<String, u64>,
     /// Do interrupts reach guests without an exit (APICv, AVIC)?
     pub interrupt_virtualization: Option<bool>,
     /// May its guests use VT-x or AMD-V themselves?
@@ -31,7 +37,8 @@ pub struct KvmFacts {
 }
 
 impl KvmFacts {
-    pub(super) fn read(files: &Files, known: KvmKind) -> Self {
+    /// Reads this host's settings, and asks its KVM if it is of a kind that opens.
+    pub fn read(files: &Files, known: KvmKind) -> Self {
         let module = vendor_module(files);
         let usable = known.runs_payload();
         let parameter = |name: &str| {
@@ -40,18 +47,17 @@ impl KvmFacts {
         };
         let amd = module.as_deref() == Some("kvm_amd");
         Self {
-            kind: match known {
-                KvmKind::Hardware => "hardware",
-                KvmKind::Software => "software",
-                KvmKind::Absent => "absent",
-                KvmKind::Denied => "denied",
-            },
+            kind: known.name(),
             known,
             group: group(files),
             capabilities: usable.then(Capabilities::query).and_then(Result::ok),
             halt_poll_ns: files.number("/sys/module/kvm/parameters/halt_poll_ns"),
             pause_loop_exiting: parameter(if amd { "pause_filter_count" } else { "ple_gap" })
                 .and_then(|path| files.flag(&path)),
+            pause_loop: PAUSE_LOOP
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), files.number(&parameter(name)?)?)))
+                .collect(),
             interrupt_virtualization: parameter(if amd { "avic" } else { "enable_apicv" })
                 .and_then(|path| files.flag(&path)),
             nested: parameter("nested").and_then(|path| files.flag(&path)),
@@ -101,6 +107,7 @@ mod tests {
         assert_eq!(facts.kind, "denied");
         assert_eq!(facts.halt_poll_ns, Some(200_000));
         assert_eq!(facts.pause_loop_exiting, Some(true));
+        assert_eq!(facts.pause_loop, [("pause_filter_count".to_owned(), 3000)].into());
         assert_eq!(facts.interrupt_virtualization, Some(false));
         assert_eq!(facts.nested, Some(true));
         let intel = made_up::host(

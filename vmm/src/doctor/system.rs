@@ -19,10 +19,13 @@ pub struct SystemFacts {
     pub transparent_huge_pages: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
+    /// All its memory, in bytes.
+    pub memory: Option<u64>,
 }
 
 impl SystemFacts {
-    pub(super) fn read(files: &Files) -> Self {
+    /// Reads the host's system.
+    pub fn read(files: &Files) -> Self {
         let version = files.text("/proc/sys/kernel/version");
         let huge_pages = files.text("/sys/kernel/mm/transparent_hugepage/enabled");
         Self {
@@ -33,6 +36,7 @@ impl SystemFacts {
             transparent_huge_pages: huge_pages.as_deref().and_then(chosen),
             clocksource: files
                 .text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            memory: files.text("/proc/meminfo").as_deref().and_then(memory),
         }
     }
 }
@@ -47,6 +51,12 @@ fn preemption(version: &str) -> String {
 fn chosen(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
     rest.split_once(']').map(|(word, _)| word.to_owned())
+}
+
+/// `MemTotal`, which is in KiB whatever it says (proc_meminfo(5)).
+fn memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// From the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)); what
@@ -82,7 +92,7 @@ mod tests {
         assert_eq!(system.preemption.as_deref(), Some("PREEMPT_DYNAMIC"));
         assert_eq!(system.steal_percent, Some(10.0));
         assert_eq!(system.transparent_huge_pages.as_deref(), Some("madvise"));
-        assert_eq!(system.hypervisor_type, None);
+        assert_eq!((system.hypervisor_type, system.memory), (None, None));
     }
 
     #[test]
@@ -90,5 +100,8 @@ mod tests {
         assert_eq!(steal_percent("cpu 1 2 3\n"), None);
         assert_eq!(steal_percent("cpu 0 0 0 0 0 0 0 0\n"), None);
         assert_eq!(steal_percent("intr 5\n"), None);
+        assert_eq!(memory("MemTotal:       24684092 kB\n"), Some(24_684_092 << 10));
+        assert_eq!(memory("MemTotal: much\n"), None);
+        assert_eq!(memory("MemFree: 1 kB\n"), None);
     }
 }

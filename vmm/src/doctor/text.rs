@@ -94,7 +94,7 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
         Some(false) => "off",
         None => "unknown",
     };
-    vec![
+    let mut rows = vec![
         row("model", format!("{} ({vendor})", known(cpu.model.as_ref()))),
         row("flags", named(true)),
         row("without", named(false)),
@@ -103,7 +103,12 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
             format!("{} on line, this process may use {}", cpu.online, cpu_list(&cpu.allowed)),
         ),
         row("SMT", smt),
-    ]
+    ];
+    if !cpu.governors.is_empty() {
+        let governors: Vec<&str> = cpu.governors.iter().map(String::as_str).collect();
+        rows.push(row("frequency governor", governors.join(", ")));
+    }
+    rows
 }
 
 fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {

@@ -34,6 +34,8 @@ pub struct Tool {
 pub struct Artifact {
     /// What it is.
     pub name: &'static str,
+    /// Does anything that is usual fail without it? What is not needed has uses of its own.
+    pub needed: bool,
     /// Where it is.
     pub path: Option<PathBuf>,
     /// What is missing, and which target of `make` brings it.
@@ -99,17 +101,24 @@ fn first_version(text: &str) -> Option<String> {
 /// Looks into the cache.
 pub(super) fn find_artifacts() -> Vec<Artifact> {
     vec![
-        artifact("PV ticketlock kernel", artifacts::built_kernel()),
-        artifact("emulated host's kernel", Pieces::find().map(|pieces| pieces.kernel)),
-        artifact("busybox for guests", artifacts::busybox()),
+        artifact("PV ticketlock kernel", true, artifacts::built_kernel()),
+        artifact("emulated host's kernel", true, Pieces::find().map(|pieces| pieces.kernel)),
+        artifact("busybox for guests", true, artifacts::busybox()),
+        artifact("stock spinlock kernel", false, artifacts::stock_kernel()),
+        artifact("guest disk, PostgreSQL", false, artifacts::guest_disk()),
     ]
 }
 
-fn artifact<E: std::fmt::Display>(name: &'static str, found: Result<PathBuf, E>) -> Artifact {
-    match found {
-        Ok(path) => Artifact { name, path: Some(path), problem: None },
-        Err(error) => Artifact { name, path: None, problem: Some(error.to_string()) },
-    }
+fn artifact<E: std::fmt::Display>(
+    name: &'static str,
+    needed: bool,
+    found: Result<PathBuf, E>,
+) -> Artifact {
+    let (path, problem) = match found {
+        Ok(path) => (Some(path), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Artifact { name, needed, path, problem }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! A hidden command for the tests of the emulated host: a bit of everything an errand can do.
 //! Each is usable on any Linux, inside and outside.
 
+// Whoever tests reads.
+#![allow(clippy::print_stdout)]
+
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},

@@ -35,6 +35,16 @@ impl KvmKind {
         }
     }
 
+    /// As reports have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            KvmKind::Hardware => "hardware",
+            KvmKind::Software => "software",
+            KvmKind::Absent => "absent",
+            KvmKind::Denied => "denied",
+        }
+    }
+
     /// May a guest kernel (ring 0) run on it?
     pub fn runs_linux(self) -> bool {
         self == KvmKind::Hardware

@@ -299,6 +299,7 @@ mod tests {
             slice: Nanos(1),
             recording: None,
             record: false,
+            trace: false,
             seed: 1,
             repeats: 0,
             faults: None,

@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::{
     Contender, Interrupt, Plan,
     cell::{Cell, CellError, RunSpec, Sample},
+    timeline::Timeline,
 };
 use crate::{sched::SchedReport, units::VcpuCount};
 
@@ -80,6 +81,21 @@ impl Comparison {
     pub fn last_schedule(&self) -> Option<&SchedReport> {
         let runs = self.levels.iter().flat_map(|level| &level.runs);
         runs.filter_map(|run| run.sample.schedule.as_ref()).next_back().map(|all| &all.whole)
+    }
+
+    /// The runs that were traced, and what each is.
+    pub fn timelines(&self) -> impl Iterator<Item = (String, &Timeline)> {
+        self.levels.iter().flat_map(|level| {
+            level.runs.iter().filter_map(|run| {
+                let timeline = run.sample.timeline.as_deref()?;
+                let vms = match timeline.vms() {
+                    0 | 1 => String::new(),
+                    vms => format!("{vms} VMs of "),
+                };
+                let (vcpus, contender, round) = (level.vcpus, &run.contender, run.round + 1);
+                Some((format!("{vms}{vcpus} vCPUs, {contender}, run {round}"), timeline))
+            })
+        })
     }
 }
 
@@ -175,6 +191,8 @@ impl Lab<'_> {
             faults,
             warm_up,
             duration,
+            trace: self.plan.trace && round + 1 == self.plan.runs,
+            onlooker: None,
         };
         loop {
             let source = match self.cell.run(&spec, self.interrupt) {
@@ -256,6 +274,7 @@ pub(super) mod tests {
             slice: Nanos(1),
             recording: None,
             record: false,
+            trace: false,
             seed: 0,
             repeats: 0,
             faults: None,

@@ -54,6 +54,7 @@ pub fn plan(
         slice: DEFAULT_SLICE,
         recording: None,
         record: false,
+        trace: false,
         seed,
         repeats,
         faults: None,

@@ -1,7 +1,7 @@
 //! Ctrl-C, seen by whoever waits.
 
 use std::{
-    io,
+    io::{self, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc,
@@ -26,6 +26,8 @@ pub struct Interrupt {
     flag: Arc<AtomicBool>,
     /// Becomes readable when it is raised, and stays so.
     descriptor: Option<Arc<OwnedFd>>,
+    /// What makes it so.
+    bell: Option<Arc<UnixStream>>,
 }
 
 impl Interrupt {
@@ -43,13 +45,22 @@ impl Interrupt {
             flag::register(signal, flag.clone())?;
             pipe::register(signal, write.try_clone()?)?;
         }
-        Ok(Self { flag, descriptor: Some(Arc::new(read.into())) })
+        Ok(Self { flag, descriptor: Some(Arc::new(read.into())), bell: Some(Arc::new(write)) })
     }
 
     /// A descriptor that becomes readable when the flag is raised, if anything
     /// raises it.
     pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.descriptor.as_ref().map(|descriptor| descriptor.try_clone()).transpose()
+    }
+
+    /// Raises it.
+    pub fn raise(&self) {
+        self.flag.store(true, SeqCst);
+        if let Some(bell) = &self.bell {
+            // A full socket has been rung already.
+            let _ = bell.as_ref().write(&[1]);
+        }
     }
 
     /// Has it been raised?
@@ -81,7 +92,7 @@ mod tests {
         let start = Instant::now();
         assert!(interrupt.sleep_until(start + Duration::from_millis(20)));
         assert!(start.elapsed() >= Duration::from_millis(20));
-        interrupt.flag.store(true, SeqCst);
+        interrupt.raise();
         assert!(!interrupt.clone().sleep_until(start + Duration::from_secs(3600)));
     }
 }

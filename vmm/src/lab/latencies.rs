@@ -1,8 +1,9 @@
 //! How long operations took.
 
 use hypercalls::histogram::{BUCKETS, least};
-use serde::{Serialize, Serializer, ser::SerializeSeq};
+use serde::{Serialize, Serializer};
 
+use super::timings::Timings;
 use crate::units::Nanos;
 
 /// How often operations took how long; of one vCPU or of several.
@@ -76,15 +77,20 @@ impl Latencies {
     }
 }
 
-/// As pairs of a bucket's least time in nanoseconds and its count, the empty ones left out.
+impl Latencies {
+    /// Each bucket's least time in nanoseconds with its count, the empty ones left out.
+    pub fn timings(&self) -> Timings {
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        Timings::from_pairs(counted.map(|(bucket, count)| {
+            let nanos = u128::from(least(bucket)) * 1_000_000 / u128::from(self.khz);
+            (u64::try_from(nanos).unwrap_or(u64::MAX), *count)
+        }))
+    }
+}
+
 impl Serialize for Latencies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut seq = serializer.serialize_seq(None)?;
-        for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let nanos = u128::from(least(bucket)) * 1_000_000 / u128::from(self.khz);
-            seq.serialize_element(&(u64::try_from(nanos).unwrap_or(u64::MAX), count))?;
-        }
-        seq.end()
+        self.timings().serialize(serializer)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     Interrupt,
     cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
     linux_outcome::Outcome,
-    machines::{Machines, affinity},
+    machines::{Ended, Machines, affinity},
 };
 use crate::{
     guest::{
@@ -133,6 +133,7 @@ impl LinuxCell {
             faults: run.fault_plan(),
             // A stock kernel does not say who waits for what.
             watched: flavour == Flavour::Ticket && run.backend != PvBackend::Off,
+            traced: run.trace,
         })
     }
 
@@ -178,10 +179,11 @@ impl Cell for LinuxCell {
         let deadline = Instant::now() + run.duration + PATIENCE;
         let is_over = || machines.have_all_ended() || machines.has_one_failed();
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
+            machines.show_linux(run);
             thread::sleep(LOOK_EVERY);
         }
         let in_time = is_over();
-        let (reports, schedule) = machines.stop()?;
+        let Ended { reports, schedule, timeline } = machines.stop(run)?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
@@ -197,6 +199,7 @@ impl Cell for LinuxCell {
         let mut sample = all.ok_or(CellError::Interrupted)?;
         // There is no telling when the benchmark began: the guest's boot is in it.
         sample.schedule = schedule.map(|whole| Scheduled { measured: whole.totals, whole });
+        sample.timeline = timeline.map(Arc::new);
         Ok(sample)
     }
 }

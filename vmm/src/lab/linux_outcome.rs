@@ -102,6 +102,7 @@ mod tests {
             kvm: BTreeMap::new(),
             misuse: None,
             faults: None,
+            history: None,
         }
     }
 

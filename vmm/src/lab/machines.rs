@@ -5,10 +5,16 @@ use std::{sync::Arc, thread, time::Duration};
 use super::{
     Interrupt,
     cell::{CellError, RunSpec},
+    timeline::{Span, Timeline},
 };
 use crate::{
+    clock::Moment,
     machine::counters::FaultCounts,
-    sched::{Driver, SchedReport, truth::Totals},
+    sched::{
+        Driver, SchedReport,
+        driver::{Meter, Snapshot},
+        truth::Totals,
+    },
     units::CpuList,
     vm::{Console, MachineSpec, Report, Running, Vm},
 };
@@ -21,6 +27,18 @@ const DOUBT: Duration = Duration::from_millis(20);
 pub(super) struct Machines {
     pub(super) running: Vec<Running>,
     schedule: Option<Arc<Driver>>,
+    started: Moment,
+}
+
+/// What became of them.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// Of each machine.
+    pub(super) reports: Vec<Report>,
+    /// Of their schedule, if it was ours.
+    pub(super) schedule: Option<SchedReport>,
+    /// What happened, if it was to be traced.
+    pub(super) timeline: Option<Timeline>,
 }
 
 impl Machines {
@@ -31,10 +49,11 @@ impl Machines {
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
         let vms = run.vms as usize;
-        let schedule = Driver::new(&run.schedule, &vec![run.vcpus.get(); vms]);
+        let make = if run.trace { Driver::traced } else { Driver::new };
+        let schedule = make(&run.schedule, &vec![run.vcpus.get(); vms]);
         // All are made before one starts: making them takes its time.
         let built = (0..vms).map(|_| Vm::build(spec)).collect::<Result<Vec<_>, _>>()?;
-        let mut machines = Self { running: Vec::new(), schedule };
+        let mut machines = Self { running: Vec::new(), schedule, started: Moment::now() };
         for (ix, vm) in built.into_iter().enumerate() {
             let console = console(ix)?;
             machines.running.push(match &machines.schedule {
@@ -81,17 +100,33 @@ impl Machines {
         self.running.iter().all(Running::has_ended)
     }
 
+    /// Has the schedule, if it is ours and traced, read how far each machine has come.
+    pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
+        if let Some(schedule) = &self.schedule {
+            schedule.meter(meters.into_iter().collect());
+        }
+    }
+
     /// The schedule's sums now.
     pub(super) fn totals(&self) -> Totals {
         self.schedule.as_ref().map(|schedule| schedule.totals()).unwrap_or_default()
     }
 
-    /// Ends them all; gives their reports and the schedule's.
-    pub(super) fn stop(self) -> Result<(Vec<Report>, Option<SchedReport>), CellError> {
-        let report = self.schedule.as_ref().map(|schedule| schedule.report());
+    /// The schedule now, if it is one of ours.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        self.schedule.as_ref().map(|schedule| schedule.snapshot())
+    }
+
+    /// Ends them all; `run` is what they were started for.
+    pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<Ended, CellError> {
+        let schedule = self.schedule.as_ref().map(|schedule| schedule.report());
+        let span = Span { from: self.started.reading(), to: Moment::now().reading() };
         self.running.iter().for_each(Running::stop);
-        let reports = self.running.into_iter().map(Running::wait).collect::<Result<_, _>>()?;
-        Ok((reports, report))
+        let mut reports =
+            self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
+        let histories = reports.iter_mut().map(|report| report.history.take()).collect();
+        let timeline = Timeline::new(run, histories, schedule.as_ref(), span);
+        Ok(Ended { reports, schedule, timeline })
     }
 }
 

@@ -1,6 +1,7 @@
 //! A run of the payload.
 
 use std::{
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -8,20 +9,27 @@ use std::{
 use hypercalls::payload::{MEMORY, Workload};
 use locks::System;
 use serde::{Serialize, Serializer};
+use vm_memory::GuestMemoryMmap;
 
 use super::{
     Interrupt,
     cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
     latencies::Latencies,
-    machines::{Machines, affinity},
+    live::Phase,
+    machines::{Ended, Machines, affinity},
+    timeline::Span,
     work::WorkCounts,
 };
 use crate::{
+    clock::Moment,
     guest::payload::{PayloadSpec, SharedView, SlotFigures},
     kvm::sys::tsc,
     machine::counters::Counts,
-    sched::truth::Totals,
-    units::ByteSize,
+    sched::{
+        driver::{Meter, Progress},
+        truth::Totals,
+    },
+    units::{ByteSize, VcpuCount},
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec, PvBackend, sum},
 };
@@ -73,6 +81,10 @@ impl Default for PayloadCell {
 }
 
 impl PayloadCell {
+    /// Contention before the measurement when nobody says. A run begins with a fast spell, until
+    /// the first holder is preempted: some scheduler slices.
+    pub const WARM_UP: Duration = Duration::from_millis(100);
+
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
         let system = run.system.unwrap_or(match run.backend {
             PvBackend::Off => System::NativeTicket,
@@ -103,6 +115,7 @@ impl PayloadCell {
             kvm_stats: false,
             faults: run.fault_plan(),
             watched: run.backend != PvBackend::Off,
+            traced: run.trace,
         }
     }
 }
@@ -111,19 +124,19 @@ impl Cell for PayloadCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Sample, CellError> {
         let spec = self.machine(run);
         let machines = Machines::start(run, &spec, |_| Ok(Console::null()))?;
-        let sample = self.measure(&machines, run, interrupt);
-        // Not by us: the payload stops when it is told to, and it was not.
-        let ended = machines.has_one_ended();
-        let (reports, schedule) = machines.stop()?;
-        if ended {
-            let found = reports.iter().find(|report| !matches!(report.end, End::Stopped));
-            return Err(found.map_or_else(
-                || CellError::EndedEarly(String::new()),
-                |report| ended_early(&report.end, ""),
-            ));
+        let measured = self.measure(&machines, run, interrupt);
+        let ended = match &measured {
+            Ok((_, measured)) => measured.ended,
+            Err(_) => machines.has_one_ended(),
+        };
+        let Ended { reports, schedule, timeline } = machines.stop(run)?;
+        if let Some(report) = reports.iter().find(|report| !is_well(&report.end, ended)) {
+            return Err(ended_early(&report.end, ""));
         }
-        let (mut sample, measured) = sample?;
-        sample.schedule = schedule.map(|whole| Scheduled { measured, whole });
+        let (mut sample, measured) = measured?;
+        sample.schedule = schedule.map(|whole| Scheduled { measured: measured.totals, whole });
+        let Measured { span, progress, .. } = measured;
+        sample.timeline = timeline.map(|timeline| Arc::new(timeline.measured(span, progress)));
         Ok(sample)
     }
 }
@@ -137,7 +150,7 @@ impl PayloadCell {
         machines: &Machines,
         run: &RunSpec<'_>,
         interrupt: &Interrupt,
-    ) -> Result<(Sample, Totals), CellError> {
+    ) -> Result<(Sample, Measured), CellError> {
         let shared: Vec<SharedView<'_>> =
             machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
         for shared in &shared {
@@ -145,17 +158,26 @@ impl PayloadCell {
         }
         shared.iter().try_for_each(SharedView::go)?;
         let rate = tsc::Rate::start();
-        pause(machines, run.warm_up, interrupt)?;
+        let mut meters = Meters::new(machines, run);
+        let look = |phase, meters: &mut Meters| {
+            meters.read();
+            machines.show(run, phase);
+        };
+        pause(machines, run.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
         let (before, totals) = (self.read(&shared, run)?, machines.totals());
-        pause(machines, run.duration, interrupt)?;
-        let (after, measured) = (self.read(&shared, run)?, machines.totals() - totals);
+        let from = Moment::now().reading();
+        pause(machines, run.duration, interrupt, || look(Phase::Measured, &mut meters))?;
+        let (after, totals) = (self.read(&shared, run)?, machines.totals() - totals);
+        let span = Span { from, to: Moment::now().reading() };
         let mut vmm = Counts::default();
         machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
         let faults = machines.fault_counts();
         machines.outwait_doubts(interrupt);
+        // From here on a machine may end, as it is told to.
+        let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let sample = Sample { vmm, faults, ..self.sample(run, &before, &after, rate) };
-        Ok((sample, measured))
+        Ok((sample, Measured { ended, totals, span, progress: meters.read }))
     }
 
     fn read(&self, shared: &[SharedView<'_>], run: &RunSpec<'_>) -> Result<Reading, CellError> {
@@ -231,14 +253,74 @@ impl Reading {
     }
 }
 
-/// So long, or until a machine has ended.
-fn pause(machines: &Machines, duration: Duration, interrupt: &Interrupt) -> Result<(), CellError> {
+/// Did a machine end as it should? A payload does so by itself only when it is told to stop; whether
+/// that comes before the machine is stopped from outside is a matter of luck.
+fn is_well(end: &End, ended_before: bool) -> bool {
+    match end {
+        End::Stopped => true,
+        End::Done(0) => !ended_before,
+        _ => false,
+    }
+}
+
+/// What is known of a measurement beside its sample.
+struct Measured {
+    /// A machine ended before it was told to.
+    ended: bool,
+    /// What the schedule did meanwhile.
+    totals: Totals,
+    /// When it was.
+    span: Span,
+    /// How far the machines had come at some moments of the run, for a trace.
+    progress: Vec<Progress>,
+}
+
+/// Reads how far the machines have come whenever the lab looks anyway, where that is traced. A
+/// schedule of ours reads it more often.
+struct Meters {
+    meters: Vec<Meter>,
+    read: Vec<Progress>,
+}
+
+impl Meters {
+    fn new(machines: &Machines, run: &RunSpec<'_>) -> Self {
+        let running = if run.trace { machines.running.as_slice() } else { &[] };
+        let meters = || running.iter().map(|running| meter(running.memory().clone(), run.vcpus));
+        machines.meter(meters());
+        Self { meters: meters().collect(), read: Vec::new() }
+    }
+
+    fn read(&mut self) {
+        let at = Moment::now().reading();
+        let read = (0..).zip(&self.meters).map(|(vm, meter)| Progress { at, vm, done: meter() });
+        self.read.extend(read);
+    }
+}
+
+/// Operations of all vCPUs of the machine that has this memory.
+fn meter(memory: GuestMemoryMmap, vcpus: VcpuCount) -> Meter {
+    Box::new(move || {
+        let shared = SharedView::new(&memory);
+        let done = vcpus.ids().map(|vcpu| shared.slot(vcpu).map_or(0, |slot| slot.operations));
+        done.fold(0, u64::saturating_add)
+    })
+}
+
+/// So long, or until a machine has ended; `look` is for whoever watches.
+fn pause(
+    machines: &Machines,
+    duration: Duration,
+    interrupt: &Interrupt,
+    mut look: impl FnMut(),
+) -> Result<(), CellError> {
     let deadline = Instant::now() + duration;
     while Instant::now() < deadline && !machines.has_one_ended() {
+        look();
         if !interrupt.sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) {
             return Err(CellError::Interrupted);
         }
     }
+    look();
     Ok(())
 }
 
@@ -260,6 +342,20 @@ fn wait_for_all(
         if Instant::now() > deadline {
             return Err(CellError::NotArrived { arrived, vcpus: run.vcpus, waited: ARRIVAL });
         }
+        machines.show(run, Phase::Boot);
         thread::sleep(ARRIVAL_LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seen: all vCPUs had left before the machine was stopped, and the run counted as failed.
+    #[test]
+    fn a_payload_that_leaves_when_it_is_told_to_is_well() {
+        assert!(is_well(&End::Done(0), false) && is_well(&End::Stopped, false));
+        assert!(!is_well(&End::Done(0), true), "nobody had told it to");
+        assert!(!is_well(&End::Done(1), false) && !is_well(&End::Reset, false));
     }
 }

@@ -140,6 +140,8 @@ pub struct Plan {
     pub recording: Option<Arc<Recording>>,
     /// Keep the last run's decisions.
     pub record: bool,
+    /// Trace the last round: a run of each contender at each level.
+    pub trace: bool,
     /// Decides which contender begins, the bootstrap, and what is random in a schedule.
     pub seed: u64,
     /// How many runs may be repeated whose guest died before its measurement:
@@ -288,6 +290,7 @@ mod tests {
             slice: Nanos(1),
             recording: None,
             record: false,
+            trace: false,
             seed,
             repeats: 0,
             faults: None,

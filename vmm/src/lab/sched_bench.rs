@@ -213,31 +213,26 @@ fn measure(
     interrupt: &Interrupt,
     repeated: &mut u32,
 ) -> Result<Sample, CellError> {
-    loop {
-        let run = RunSpec {
-            vcpus: VcpuCount::try_from(case.vcpus).map_err(|_| CellError::Interrupted)?,
-            vms: case.vms,
-            cpus: &plan.cpus,
-            system: None,
-            backend: case.backend,
-            handoff: HandoffSpec::NONE,
-            schedule: ScheduleSpec {
-                policy: case.policy.clone(),
-                cpus: plan.cpus.cpus().to_vec(),
-                slice: plan.slice,
-                seed: plan.seed,
-                recording: None,
-                record: false,
-            },
-            faults: None,
-            warm_up: plan.warm_up,
-            duration: plan.duration,
-        };
-        match cell.run(&run, interrupt) {
-            Err(CellError::EndedEarly(_)) if *repeated < plan.repeats => *repeated += 1,
-            result => return result,
-        }
-    }
+    let run = RunSpec {
+        vcpus: VcpuCount::try_from(case.vcpus).map_err(|_| CellError::Interrupted)?,
+        vms: case.vms,
+        cpus: &plan.cpus,
+        system: None,
+        backend: case.backend,
+        handoff: HandoffSpec::NONE,
+        schedule: ScheduleSpec::new(
+            case.policy.clone(),
+            plan.cpus.cpus().to_vec(),
+            plan.slice,
+            plan.seed,
+        ),
+        faults: None,
+        warm_up: plan.warm_up,
+        duration: plan.duration,
+        trace: false,
+        onlooker: None,
+    };
+    run.run_in(cell, interrupt, plan.repeats, repeated)
 }
 
 fn host_costs(plan: &SchedPlan, round: u32) -> Result<HostCosts, SchedBenchError> {

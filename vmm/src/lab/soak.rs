@@ -115,17 +115,17 @@ fn round(plan: &SoakPlan, vcpus: VcpuCount, number: u64) -> RunSpec<'_> {
         system: None,
         backend: PvBackend::Vmm,
         handoff: HandoffSpec::NONE,
-        schedule: ScheduleSpec {
-            policy: plan.policy.clone(),
-            cpus: plan.cpus.cpus()[..plan.slots].to_vec(),
-            slice: plan.slice,
-            seed: plan.seed.wrapping_add(number),
-            recording: None,
-            record: false,
-        },
+        schedule: ScheduleSpec::new(
+            plan.policy.clone(),
+            plan.cpus.cpus()[..plan.slots].to_vec(),
+            plan.slice,
+            plan.seed.wrapping_add(number),
+        ),
         faults: plan.faults,
         warm_up: Duration::ZERO,
         duration: plan.round,
+        trace: false,
+        onlooker: None,
     }
 }
 

@@ -3,10 +3,10 @@
 use std::ops::AddAssign;
 
 use locks::Family;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Counts of a run, summed over the vCPUs. See [`hypercalls::payload::Slot`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkCounts {
     /// Atomic read-modify-writes of a mutex's word.
     pub rmw: u64,

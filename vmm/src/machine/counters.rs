@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($counters:ident, $counts:ident: $($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -15,7 +15,7 @@ macro_rules! counters {
         }
 
         /// The values at one moment; of one vCPU, or summed over several.
-        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }

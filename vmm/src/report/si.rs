@@ -9,6 +9,9 @@ pub fn si(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
     }
+    if value >= 1e15 {
+        return format!("{value:.1e}");
+    }
     for (unit, suffix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")] {
         // 999.5 would round to four digits.
         if value >= unit * 0.9995 {
@@ -27,10 +30,13 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A ratio in three digits: `0.98x`, `12.3x`, `24800x`.
+/// A ratio in three digits, or in two below a tenth: `0.014x`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
     if !value.is_finite() {
         return "inf".into();
+    }
+    if value >= 1e9 {
+        return format!("{value:.1e}x");
     }
     if value >= 999.5 {
         let unit = 10f64.powf(value.log10().floor() - 2.0);
@@ -39,6 +45,9 @@ pub fn ratio(value: f64) -> String {
     let decimals = match value {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
+        v if v < 1e-4 => return format!("{value:.1e}x").replace("0.0e0x", "0x"),
+        // Two digits of what is small.
+        v if v < 0.0995 => (1.0 - v.log10().floor()) as usize,
         _ => 2,
     };
     format!("{value:.decimals$}x")
@@ -50,6 +59,7 @@ pub fn percent(share: f64) -> String {
         0.0 => "0 %".into(),
         p if p < 0.01 => "<.01 %".into(),
         p if p < 9.995 => format!("{p:.2} %"),
+        p if p >= 1e9 => format!("{p:.1e} %"),
         p => format!("{p:.1} %"),
     }
 }
@@ -72,6 +82,7 @@ mod tests {
             (18_210_000.0, "18.2M"),
             (2.5e9, "2.50G"),
             (f64::INFINITY, "inf"),
+            (1e200, "1.0e200"),
         ] {
             assert_eq!(si(value), text, "{value}");
         }
@@ -79,8 +90,9 @@ mod tests {
 
     #[test]
     fn ratios_and_shares() {
-        let ratios = [0.984, 12.34, 148.2, 24_763.0, f64::INFINITY].map(ratio);
-        assert_eq!(ratios, ["0.98x", "12.3x", "148x", "24800x", "inf"]);
+        let ratios = [0.0, 2.5e-7, 0.00234, 0.0141, 0.984, 12.34, 148.2].map(ratio);
+        assert_eq!(ratios, ["0x", "2.5e-7x", "0.0023x", "0.014x", "0.98x", "12.3x", "148x"]);
+        assert_eq!([24_763.0, 1e300, f64::INFINITY].map(ratio), ["24800x", "1.0e300x", "inf"]);
         let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
     }

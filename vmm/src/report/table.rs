@@ -271,6 +271,7 @@ mod tests {
             slice: Nanos::millis(4),
             recording: None,
             record: false,
+            trace: false,
             seed: 1,
             repeats: 0,
             faults: None,
@@ -295,11 +296,12 @@ mod tests {
     fn facts() -> HostFacts {
         HostFacts {
             cpu: "AMD EPYC".into(),
-            kvm: "software",
+            kvm: "software".into(),
             kernel: "6.18".into(),
             cpus_allowed: "0-1".into(),
             load_average: vec![0.5],
             busy: Some(0.25),
+            ..HostFacts::default()
         }
     }
 

@@ -1,5 +1,7 @@
 //! The core: who runs where, decided by a policy; every rule that no policy may break is here.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     event::{Action, Doing, Event, Look, VcpuIndex, Witness},
     log::{Entry, Log, TurnEnd},
@@ -18,7 +20,8 @@ pub struct Member {
 }
 
 /// What a vCPU is at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// Its thread has not come yet.
     New,

@@ -1,7 +1,7 @@
 //! What goes into the core and what comes out of it.
 
 use hypercalls::telemetry::Point;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::units::{Nanos, SlotId};
 
@@ -16,7 +16,7 @@ impl VcpuIndex {
 }
 
 /// A lock, by the guest-virtual address of its word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockId(pub u64);
 
 /// Where in the guest a vCPU is.
@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 /// What a vCPU has to do with locks.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "doing")]
 pub enum Doing {
     /// Nobody knows: the guest keeps no telemetry.

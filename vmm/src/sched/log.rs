@@ -146,6 +146,11 @@ impl Log {
         }
     }
 
+    /// What the turns' times count from: when the first began, by the clock of the schedule.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+
     /// The turns.
     pub fn turns(&self) -> &[Turn] {
         &self.turns

@@ -4,7 +4,7 @@
 //! from what is known for certain: when a waiter began to wait (its telemetry), when it ran (the
 //! schedule), and from when to when the holder, or the next in line, was preempted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     event::{Doing, LockId, Look, VcpuIndex},
@@ -39,7 +39,7 @@ pub struct Preemption {
 }
 
 /// Sums over a run.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Turns that began.
     pub grants: u64,

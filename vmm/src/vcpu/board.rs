@@ -15,12 +15,12 @@ use vmm_sys_util::eventfd::EventFd;
 use super::{
     End, Gate,
     courier::{Courier, Letter, Via},
-    events::{Began, Event, Outcome, Ring},
+    events::{Began, Event, History, Outcome, Ring},
     fault::{Dice, HaltFate, KickFate},
 };
 use crate::{
     clock::Moment,
-    kvm::{KvmVm, futex},
+    kvm::{KvmVm, futex, sys::tsc},
     machine::{
         Devices,
         counters::{Counts, FaultCounts, VcpuCounters},
@@ -69,6 +69,7 @@ pub struct Board {
     /// The same of who delivers late kicks.
     late: Ring,
     began: Began,
+    is_traced: bool,
     stopping: AtomicBool,
     running: AtomicU32,
     end: Mutex<Option<(End, Moment)>>,
@@ -99,12 +100,26 @@ impl Board {
             rings: vcpus.ids().map(|_| Ring::default()).collect(),
             late: Ring::default(),
             began: Began::now(),
+            is_traced: false,
             stopping: AtomicBool::new(false),
             running: AtomicU32::new(vcpus.get()),
             end: Mutex::new(None),
             ended,
             at_counters_read: Mutex::new(None),
         }
+    }
+
+    /// The same, with room for everything that its vCPUs do in a run.
+    pub fn traced(mut self) -> Self {
+        self.is_traced = true;
+        let vcpus = self.rings.len();
+        self.rings = (0..vcpus).map(|_| Ring::traced(vcpus)).collect();
+        self
+    }
+
+    /// Everything that its vCPUs did, once their threads have gone, if it was to be traced.
+    pub fn history(&self) -> Option<History> {
+        self.is_traced.then(|| self.began.history(&self.rings, &self.late))
     }
 
     /// This vCPU's counters.
@@ -182,8 +197,9 @@ impl Board {
             return self.halt(id, ticket, None);
         }
         self.counters(id).unlock_kick.bump();
+        let at = tsc::read();
         let outcome = self.knock(id, target, Via::Latch);
-        self.rings[id.0 as usize].add(Event::Kicks(target, outcome));
+        self.rings[id.0 as usize].add_at(at, Event::Kicks(target, outcome));
         self.halt(id, ticket, (outcome == Outcome::Woke).then_some(target));
     }
 
@@ -249,8 +265,10 @@ impl Board {
         if target.0 as usize >= self.spots.len() {
             return counters.unknown_target.bump();
         }
+        // Its target may run, and the kicker itself make way, before the outcome is known.
+        let at = tsc::read();
         match &self.faults {
-            None => ring.add(Event::Kicks(target, self.deliver(id, target, via))),
+            None => ring.add_at(at, Event::Kicks(target, self.deliver(id, target, via))),
             Some(faults) => self.kick_with(faults, id, target, via),
         }
     }
@@ -260,7 +278,8 @@ impl Board {
         let (dice, ring) = (&faults.dice[id.0 as usize], &self.rings[id.0 as usize]);
         let KickFate { deliveries, stray } = dice.kick(target);
         if let Some(stray) = stray {
-            ring.add(Event::Strays(stray, self.deliver(id, stray, via)));
+            let at = tsc::read();
+            ring.add_at(at, Event::Strays(stray, self.deliver(id, stray, via)));
         }
         if deliveries.is_empty() {
             ring.add(Event::Kicks(target, Outcome::Dropped));
@@ -272,8 +291,9 @@ impl Board {
             if late && ix == 0 {
                 dice.count_delayed();
             }
+            let at = tsc::read();
             let outcome = if late { Outcome::Delayed } else { self.deliver(id, target, via) };
-            ring.add(Event::Kicks(target, outcome));
+            ring.add_at(at, Event::Kicks(target, outcome));
         }
     }
 

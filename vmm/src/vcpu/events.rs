@@ -1,9 +1,9 @@
-//! The last things that each vCPU did, for who looks into why it does nothing more.
+//! The last things that each vCPU did, for who looks into why it does nothing more, and for traces.
 
 use std::{
     fmt::{self, Write},
     sync::atomic::{
-        AtomicU32, AtomicU64,
+        AtomicU64,
         Ordering::{Acquire, Relaxed, Release},
     },
 };
@@ -16,10 +16,17 @@ use crate::{
     units::{Nanos, Ticket, VcpuId},
 };
 
-/// Events that a ring shows.
-const KEPT: u32 = 64;
-/// Events that it has room for: so many more may be written while it is read.
-const PLACES: u32 = 2 * KEPT;
+/// Events that a ring shows of a vCPU that does nothing more.
+const KEPT: u64 = 64;
+/// Events that a ring has room for where nobody traces: so many more may be written while those
+/// are read.
+const PLACES: usize = 2 * KEPT as usize;
+/// Events of all the vCPUs of a traced machine, of 16 bytes each: a second of 2 million.
+const TRACED_PLACES: usize = 2 << 20;
+/// Of one of them at least.
+const TRACED_LEAST: usize = 1 << 14;
+/// Readings of both clocks, of which the one counts that nothing came between.
+const READINGS: usize = 16;
 
 /// What became of a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,31 +149,50 @@ impl fmt::Display for Outcome {
 }
 
 /// The last events of one thread, which alone writes: two stores, a counter's and a reading of
-/// the time stamp counter.
+/// the time stamp counter. Its room is made, and touched, before the thread starts.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Ring {
-    places: [(AtomicU64, AtomicU64); PLACES as usize],
-    written: AtomicU32,
+    /// A power of two.
+    places: Box<[(AtomicU64, AtomicU64)]>,
+    written: AtomicU64,
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        Self {
-            places: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PLACES as usize],
-            written: AtomicU32::new(0),
-        }
+        Self::of(PLACES)
     }
 }
 
 impl Ring {
+    fn of(places: usize) -> Self {
+        let place = || (AtomicU64::new(0), AtomicU64::new(0));
+        Self { places: (0..places).map(|_| place()).collect(), written: AtomicU64::new(0) }
+    }
+
+    /// One of `vcpus` whose events are traced.
+    pub fn traced(vcpus: usize) -> Self {
+        let share = TRACED_PLACES / vcpus.max(1).next_power_of_two();
+        Self::of(share.max(TRACED_LEAST))
+    }
+
+    fn place(&self, number: u64) -> &(AtomicU64, AtomicU64) {
+        // The mask is below their number, which is a power of two.
+        &self.places[number as usize & (self.places.len() - 1)]
+    }
+
     /// Owner: this happens.
     pub fn add(&self, event: Event) {
+        self.add_at(tsc::read(), event);
+    }
+
+    /// Owner: this has happened when the time stamp counter stood there.
+    pub fn add_at(&self, ticks: u64, event: Event) {
         let written = self.written.load(Relaxed);
-        let (time, word) = &self.places[(written % PLACES) as usize];
-        time.store(tsc::read(), Relaxed);
+        let (time, word) = self.place(written);
+        time.store(ticks, Relaxed);
         word.store(event.word(), Relaxed);
-        self.written.store(written.wrapping_add(1), Release);
+        self.written.store(written + 1, Release);
     }
 
     /// Has nothing happened yet?
@@ -174,22 +200,39 @@ impl Ring {
         self.written.load(Relaxed) == 0
     }
 
-    /// Anyone: what it holds, newest last, with the readings of the time stamp counter. What is
+    /// Anyone: the last `most`, newest last, with the readings of the time stamp counter. What is
     /// written over meanwhile is left out.
-    fn read(&self) -> Vec<(u64, Event)> {
+    fn read(&self, most: u64) -> Vec<(u64, Event)> {
         let written = self.written.load(Acquire);
-        let places = (0..written.min(KEPT)).rev().map(|back| {
-            let number = written.wrapping_sub(back + 1);
-            let (time, word) = &self.places[(number % PLACES) as usize];
+        let places = (written.saturating_sub(most)..written).map(|number| {
+            let (time, word) = self.place(number);
             (number, time.load(Relaxed), word.load(Relaxed))
         });
         let places: Vec<_> = places.collect();
         // The place after the last may be being written.
         let next = self.written.load(Acquire);
-        let is_whole = |number: u32| next.wrapping_sub(number) < PLACES;
+        let is_whole = |number: u64| next - number < self.places.len() as u64;
         let whole = places.into_iter().filter(|(number, ..)| is_whole(*number));
         whole.filter_map(|(_, time, word)| Some((time, Event::parse(word)?))).collect()
     }
+
+    /// Everything that it still has, once its owner writes no more, and how many it has lost.
+    fn all(&self) -> (Vec<(u64, Event)>, u64) {
+        let kept = self.read(self.places.len() as u64 - 1);
+        let lost = self.written.load(Relaxed) - kept.len() as u64;
+        (kept, lost)
+    }
+}
+
+/// Everything that the vCPUs of one machine did, as far as there was room.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct History {
+    /// By vCPU, oldest first, by the monotonic clock.
+    pub vcpus: Vec<Vec<(Nanos, Event)>>,
+    /// Of who delivers late kicks.
+    pub late: Vec<(Nanos, Event)>,
+    /// Events that were written over by later ones.
+    pub lost: u64,
 }
 
 /// When the rings began, by two clocks.
@@ -200,21 +243,47 @@ pub struct Began {
 }
 
 impl Began {
-    /// Now.
+    /// Now: a thread that is interrupted between the two readings tries again.
     pub fn now() -> Self {
-        Self { ticks: tsc::read(), at: Moment::now() }
+        let reading = || {
+            let before = tsc::read();
+            let at = Moment::now();
+            let took = tsc::read().wrapping_sub(before);
+            (took, Self { ticks: before.wrapping_add(took / 2), at })
+        };
+        let first = reading();
+        let closest = (1..READINGS)
+            .map(|_| reading())
+            .fold(first, |best, other| if other.0 < best.0 { other } else { best });
+        closest.1
     }
 
-    /// The events of `ring`, a line each, newest last, under a heading of whose they are.
+    /// The last events of `ring`, a line each, newest last, under a heading of whose they are.
     pub fn write(self, text: &mut String, whose: &dyn fmt::Display, ring: &Ring) {
         let now = Self::now();
-        let events = ring.read();
+        let events = ring.read(KEPT);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{whose}: last {} events", events.len());
         for (ticks, event) in events {
             let ago = self.nanos(now, now.ticks.saturating_sub(ticks));
             let _ = writeln!(text, "  {:>11.6} s ago  {event}", ago.seconds());
         }
+    }
+
+    /// All that these rings have kept; nobody writes any more.
+    pub fn history(self, rings: &[Ring], late: &Ring) -> History {
+        let now = Self::now();
+        let mut history = History::default();
+        let mut take = |ring: &Ring| -> Vec<(Nanos, Event)> {
+            let (events, lost) = ring.all();
+            history.lost += lost;
+            let at = |ticks: u64| {
+                self.at.reading().after(self.nanos(now, ticks.saturating_sub(self.ticks)))
+            };
+            events.into_iter().map(|(ticks, event)| (at(ticks), event)).collect()
+        };
+        let (vcpus, late) = (rings.iter().map(&mut take).collect(), take(late));
+        History { vcpus, late, ..history }
     }
 
     /// How long so many ticks are, by what passed since the beginning.
@@ -250,15 +319,37 @@ mod tests {
     #[test]
     fn a_ring_keeps_the_last_ones_in_order() {
         let ring = Ring::default();
-        assert!(ring.read().is_empty());
+        assert!(ring.read(KEPT).is_empty());
         (0..10).for_each(|n| ring.add(Event::Parks(Ticket(n))));
         let tickets = |ring: &Ring| -> Vec<u32> {
-            let events = ring.read().into_iter();
+            let events = ring.read(KEPT).into_iter();
             events.map(|(_, event)| (event.word() >> 32) as u32).collect()
         };
         assert_eq!(tickets(&ring), (0..10).collect::<Vec<_>>());
         (10..200).for_each(|n| ring.add(Event::Parks(Ticket(n))));
         assert_eq!(tickets(&ring), (136..200).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_full_ring_counts_what_it_has_lost() {
+        let (began, ring) = (Began::now(), Ring::of(8));
+        (0..5).for_each(|n| ring.add(Event::Parks(Ticket(n))));
+        let history = |ring: &Ring| began.history(std::slice::from_ref(ring), &Ring::default());
+        let some = history(&ring);
+        assert_eq!((some.vcpus[0].len(), some.lost), (5, 0));
+        assert!(some.vcpus[0].is_sorted_by_key(|(at, _)| *at), "{some:?}");
+        assert!(some.vcpus[0][0].0 >= began.at.reading(), "{some:?} {began:?}");
+        (5..100).for_each(|n| ring.add(Event::Parks(Ticket(n))));
+        let last = history(&ring);
+        assert_eq!((last.vcpus[0].len(), last.lost), (7, 93));
+        assert_eq!(last.vcpus[0][6].1, Event::Parks(Ticket(99)));
+    }
+
+    #[test]
+    fn the_vcpus_of_a_traced_machine_share_its_room() {
+        assert_eq!(Ring::traced(2).places.len(), 1 << 20);
+        assert_eq!(Ring::traced(3).places.len(), 1 << 19);
+        assert_eq!(Ring::traced(128).places.len(), 1 << 14);
     }
 
     #[test]

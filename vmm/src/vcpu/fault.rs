@@ -139,6 +139,16 @@ impl FaultSpec {
 }
 
 /// As [`FaultSpec::collect`] takes it, piece by piece.
+/// As it is displayed.
+impl FromStr for FaultSpec {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let faults = text.split(',').map(str::parse).collect::<Result<Vec<Fault>, _>>()?;
+        Ok(Self::collect(&faults)?.unwrap_or_default())
+    }
+}
+
 impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chance = |name: &str, p: Option<Probability>| p.map(|p| format!("{name}:{}", p.0));

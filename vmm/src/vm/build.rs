@@ -166,7 +166,7 @@ impl<'a> Vm<'a> {
         };
         let is_scheduled = gate.is_some();
         let dice = spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus));
-        let board = Arc::new(Board::new(
+        let board = Board::new(
             vm,
             devices,
             spec.vcpus,
@@ -174,7 +174,8 @@ impl<'a> Vm<'a> {
             gate,
             spec.preempt_count,
             dice,
-        ));
+        );
+        let board = Arc::new(if spec.traced { board.traced() } else { board });
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {

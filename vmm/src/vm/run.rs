@@ -20,7 +20,7 @@ use crate::{
         hypercall::Misuse,
     },
     units::{CpuList, Nanos, VcpuId},
-    vcpu::{Board, End, thread as vcpu_thread},
+    vcpu::{Board, End, events::History, thread as vcpu_thread},
 };
 
 /// How long vCPU threads may take to leave.
@@ -60,6 +60,8 @@ pub struct Report {
     pub misuse: Option<Misuse>,
     /// What went wrong on purpose, if anything was to.
     pub faults: Option<FaultCounts>,
+    /// Everything that the vCPUs did, if it was traced.
+    pub history: Option<History>,
 }
 
 impl Report {
@@ -196,6 +198,7 @@ impl Running {
             kvm,
             misuse: self.board.devices.misuse.get().copied(),
             faults: self.board.fault_counts(),
+            history: self.board.history(),
         })
     }
 

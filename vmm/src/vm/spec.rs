@@ -128,6 +128,8 @@ pub struct MachineSpec {
     pub faults: Option<FaultPlan>,
     /// End it when somebody in it waits for ever for a lock.
     pub watched: bool,
+    /// Keep everything that its vCPUs do, for the report.
+    pub traced: bool,
 }
 
 impl MachineSpec {

@@ -1,11 +1,6 @@
 //! `pvticket bench boot`.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::{ffi::OsString, fs, path::PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -14,6 +9,7 @@ use crate::{
     cli::{
         host::{self, GuestClass, HostMode},
         inside::Inside,
+        print, say,
     },
     emulated::StdinMode,
     guest::artifacts::{self, ArtifactError},
@@ -84,17 +80,19 @@ fn direct(args: &BootBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
     let kernel = match kind.runs_linux() {
         true => Some(kernel(args)?),
         false => {
-            eprintln!("pvticket: this KVM runs no guest kernels: the tiny guest alone is measured");
+            say(format_args!(
+                "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
+            ));
             None
         }
     };
     let plan =
         BenchPlan { runs: args.runs, kernel, vcpus: vec![VcpuCount::ONE, VcpuCount::try_from(4)?] };
     let host = HostFacts::gather(&resolve_cpus(None)?);
-    let figures = boot_bench::run(&plan, |round| eprintln!("round {round} of {}", args.runs))?;
+    let figures =
+        boot_bench::run(&plan, |round| say(format_args!("round {round} of {}", args.runs)))?;
     let place = if is_emulated() { Place::Emulated } else { Place::Direct };
-    // A closed stdout is no matter: the JSON may be what the user wants.
-    let _ = io::stdout().write_all(report::table(&figures, &host, place).as_bytes());
+    print(&report::table(&figures, &host, place));
     if let Some(file) = &args.json {
         fs::write(file, report::json(&figures, &host, place)?)
             .with_context(|| format!("cannot write --json {}", file.display()))?;

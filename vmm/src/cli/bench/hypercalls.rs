@@ -1,23 +1,17 @@
 //! `pvticket bench hypercalls`.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
 
+use super::there;
 use crate::{
     cli::{
         INTERRUPTED, Usage,
         host::{self, GuestClass, HostMode, Place},
-        inside::Inside,
+        print, say,
     },
-    emulated::OutputMode,
     kvm::{KvmKind, host::is_emulated},
     lab::{
         Contender, Interrupt, LabError, LevelSamples, Observer,
@@ -96,7 +90,7 @@ struct Told(u32);
 
 impl Observer for Told {
     fn started(&mut self, vcpus: VcpuCount, contender: &Contender, round: u32) {
-        eprintln!("round {} of {}: {vcpus} vCPUs, {contender}", round + 1, self.0);
+        say(format_args!("round {} of {}: {vcpus} vCPUs, {contender}", round + 1, self.0));
     }
 
     fn finished(&mut self, _: VcpuCount, _: &Run) {}
@@ -104,7 +98,7 @@ impl Observer for Told {
     fn level(&mut self, _: &LevelSamples) {}
 
     fn repeated(&mut self, error: &LabError) {
-        eprintln!("note: repeated, as emulated CPUs kill guests now and then: {error}");
+        say(format_args!("note: repeated, as emulated CPUs kill guests now and then: {error}"));
     }
 }
 
@@ -132,7 +126,7 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
     let host = HostFacts::gather(&plan.cpus);
     let mut started = |round: u32, case: Case| {
         let whose = case.backend().map_or("", PvBackend::name);
-        eprintln!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name());
+        say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
     let figures = hyper_bench::run(&plan, &interrupt, &mut started)?;
     let second = handoffs::plan(&plan.cpus, args.runs, HANDOFF_RUN, plan.seed, plan.repeats)?;
@@ -141,8 +135,7 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
         false => None,
     };
     let handed = compared.as_ref().map(|comparison| (&second, comparison));
-    // A closed stdout is no matter: the JSON may be what the user wants.
-    let _ = io::stdout().write_all(report::table(&figures, &plan, &host, handed).as_bytes());
+    print(&report::table(&figures, &plan, &host, handed));
     if let Some(file) = &args.json {
         fs::write(file, report::json(&figures, &plan, &host, handed)?)
             .with_context(|| format!("cannot write --json {}", file.display()))?;
@@ -152,30 +145,16 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
 }
 
 fn emulated(args: &HyperBenchArgs) -> anyhow::Result<u8> {
-    let mut words: Vec<OsString> = vec!["bench".into(), "hypercalls".into()];
-    for (option, value) in [
-        ("--host", "direct".to_owned()),
+    let backends = args.pv_backends.as_ref().map(|backends| {
+        let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
+        ("--pv-backends", names.join(","))
+    });
+    let options = [
         ("--runs", args.runs.to_string()),
         ("--seconds", args.seconds.0.as_secs_f64().to_string()),
         ("--seed", args.seed.to_string()),
-    ] {
-        words.extend([option.into(), value.into()]);
-    }
-    if let Some(backends) = &args.pv_backends {
-        let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
-        words.extend(["--pv-backends".into(), names.join(",").into()]);
-    }
-    if let Some(cpus) = &args.cpus {
-        words.extend(["--cpus".into(), cpus.to_string().into()]);
-    }
-    let mut inside = Inside::new(words, ByteSize(hypercalls::payload::MEMORY));
-    if let Some(json) = &args.json {
-        inside = inside.with_result("--json", json);
-    }
-    inside
-        .connect(|errand| {
-            errand.stdout = OutputMode::Progress;
-            errand.stderr = OutputMode::Progress;
-        })
-        .run()
+    ];
+    let memory = ByteSize(hypercalls::payload::MEMORY);
+    let options = options.into_iter().chain(backends);
+    there("hypercalls", options, args.cpus.as_ref(), args.json.as_deref(), memory).run()
 }

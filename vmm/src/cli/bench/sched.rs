@@ -1,24 +1,18 @@
 //! `pvticket bench sched`.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::Scheduled;
 use crate::{
     cli::{
         INTERRUPTED, Usage,
         compare::{Guest, Workload},
-        host::{self, GuestClass, HostMode, Place},
-        inside::Inside,
+        host::{self, GuestClass, Place},
+        print, say,
     },
-    emulated::OutputMode,
     guest::{artifacts, kernels::Kernels, payload::PayloadSpec},
     kvm::{KvmKind, host::is_emulated},
     lab::{
@@ -28,8 +22,7 @@ use crate::{
         sched_bench::{self, Case, SchedPlan},
     },
     report::sched_bench as report,
-    sched::policy::DEFAULT_SLICE,
-    units::{ByteSize, CpuList, Nanos},
+    units::ByteSize,
 };
 
 /// Throughput under each policy as a share of 1x, what deliberate preemptions cost, and how
@@ -53,25 +46,8 @@ pub(super) struct SchedBenchArgs {
           value_parser = clap::value_parser!(u32).range(2..=64))]
     overcommit: Option<Vec<u32>>,
 
-    /// Host CPUs that are the slots, for example 0,2-5 [default: all]
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuList>,
-
-    /// How long a turn on a slot lasts
-    #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE)]
-    slice: Nanos,
-
-    /// Seed of the order and of the schedules
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-
-    /// Write every sample to this file as JSON
-    #[arg(long, value_name = "F")]
-    json: Option<PathBuf>,
-
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
-    host: HostMode,
+    #[command(flatten)]
+    scheduled: Scheduled,
 }
 
 impl SchedBenchArgs {
@@ -96,7 +72,7 @@ impl SchedBenchArgs {
 
 pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     let class = if args.is_linux() { GuestClass::Ring0 } else { GuestClass::Payload };
-    match host::choose(args.host, class, KvmKind::detect()).place {
+    match host::choose(args.scheduled.host, class, KvmKind::detect()).place {
         Place::Direct => direct(args),
         Place::Emulated => emulated(args),
     }
@@ -104,7 +80,7 @@ pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
 
 fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
-    let cpus = resolve_cpus(args.cpus.clone()).map_err(|error| usage(&error))?;
+    let cpus = resolve_cpus(args.scheduled.cpus.clone()).map_err(|error| usage(&error))?;
     let overcommit = args.overcommit();
     let most = overcommit.iter().max().map_or(0, |times| *times as usize * cpus.cpus().len());
     if most > hypercalls::MAX_VCPUS as usize {
@@ -126,11 +102,11 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
         },
     };
     let plan = SchedPlan {
-        slice: args.slice,
+        slice: args.scheduled.slice,
         rounds: args.runs(),
         warm_up: Duration::from_millis(100),
         duration: args.duration(),
-        seed: args.seed,
+        seed: args.scheduled.seed,
         overcommit,
         repeats: if is_emulated() { 3 * args.runs() } else { 0 },
         cpus,
@@ -139,19 +115,18 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     let host = HostFacts::gather(&plan.cpus);
     let mut started = |round: u32, case: &Case| {
         let Case { vms, vcpus, policy, backend } = case;
-        eprintln!(
+        say(format_args!(
             "round {} of {}: {vms} x {vcpus} vCPUs, {policy}, {backend}",
             round + 1,
             plan.rounds
-        );
+        ));
     };
     let cell = workload.cell();
     let figures = sched_bench::run(&plan, cell.as_ref(), &interrupt, &mut started)?;
     let work = workload.to_string();
-    // A closed stdout is no matter: the JSON may be what the user wants.
     let text = report::table(&figures, &plan, &host, &work);
-    let _ = io::stdout().write_all(text.as_bytes());
-    if let Some(file) = &args.json {
+    print(&text);
+    if let Some(file) = &args.scheduled.json {
         fs::write(file, report::json(&figures, &plan, &host, &work)?)
             .with_context(|| format!("cannot write --json {}", file.display()))?;
     }
@@ -171,32 +146,16 @@ fn emulated(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     };
     // Gangs are as many machines as there is overcommit.
     let machines = args.overcommit().into_iter().max().unwrap_or(1);
-    let mut words: Vec<OsString> = vec!["bench".into(), "sched".into()];
-    for (option, value) in [
-        ("--host", "direct".to_owned()),
+    let options = [
         ("--guest", guest.to_owned()),
         ("--runs", args.runs().to_string()),
         ("--seconds", args.duration().as_secs_f64().to_string()),
         ("--overcommit", times.join(",")),
-        ("--slice", args.slice.to_string()),
-        ("--seed", args.seed.to_string()),
-    ] {
-        words.extend([option.into(), value.into()]);
+    ];
+    let memory = ByteSize(memory.0.saturating_mul(machines.into()));
+    let inside = args.scheduled.there("sched", options, memory);
+    match args.guest {
+        Guest::Payload => inside.run(),
+        Guest::Linux => inside.with_kernel(&artifacts::built_kernel()?).run(),
     }
-    if let Some(cpus) = &args.cpus {
-        words.extend(["--cpus".into(), cpus.to_string().into()]);
-    }
-    let mut inside = Inside::new(words, ByteSize(memory.0.saturating_mul(machines.into())));
-    if args.is_linux() {
-        inside = inside.with_kernel(&artifacts::built_kernel()?);
-    }
-    if let Some(json) = &args.json {
-        inside = inside.with_result("--json", json);
-    }
-    inside
-        .connect(|errand| {
-            errand.stdout = OutputMode::Progress;
-            errand.stderr = OutputMode::Progress;
-        })
-        .run()
 }

@@ -17,6 +17,7 @@ use crate::{
         INTERRUPTED,
         fault::show,
         host::{self, GuestClass},
+        say,
         terminal::{RawTerminal, interrupt_descriptor},
     },
     kvm::KvmKind,
@@ -60,13 +61,13 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             .with_context(|| format!("cannot write --stats {}", file.display()))?;
     }
     for complaint in reports.iter().filter_map(Report::complaint) {
-        eprintln!("pvticket: {complaint}");
+        say(format_args!("pvticket: {complaint}"));
     }
     for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
-        eprintln!("pvticket: {}", report::faults::in_a_line(faults));
+        say(format_args!("pvticket: {}", report::faults::in_a_line(faults)));
     }
     if let Some(schedule) = schedule {
-        eprintln!("pvticket: {}", in_a_line(&schedule));
+        say(format_args!("pvticket: {}", in_a_line(&schedule)));
         if let Some(file) = record {
             file.write(&schedule.recording)?;
         }

@@ -197,6 +197,7 @@ impl Plan {
             kvm_stats: self.stats.is_some(),
             faults: faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             watched: self.pv != PvBackend::Off && (!self.policy.is_host() || faults.is_some()),
+            traced: false,
         })
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 
 use super::plan::Resolved;
 use crate::{
-    cli::{INTERRUPTED, fault::show, schedule::RecordFile},
+    cli::{INTERRUPTED, fault::show, schedule::RecordFile, trace::TraceFile},
     lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         columns::Columns,
@@ -25,6 +25,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let plan = resolved.plan()?;
     let json = resolved.args.json.as_ref().map(open).transpose()?;
     let record = resolved.args.schedule.record.as_deref().map(RecordFile::open).transpose()?;
+    let trace = resolved.args.trace.as_deref().map(TraceFile::open).transpose()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let facts = HostFacts::gather(&plan.cpus);
     let comparison = {
@@ -42,6 +43,11 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     }
     if let Some((file, last)) = record.zip(comparison.last_schedule()) {
         file.write(&last.recording)?;
+    }
+    // An interrupted comparison may not have come to it.
+    let mut timelines = comparison.timelines().peekable();
+    if let Some((file, _)) = trace.zip(timelines.peek()) {
+        file.write(timelines)?;
     }
     finish(&plan, &comparison)
 }

@@ -36,6 +36,9 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     if let Some(json) = &args.json {
         inside = inside.with_result("--json", json);
     }
+    if let Some(trace) = &args.trace {
+        inside = inside.with_result("--trace", trace);
+    }
     // Should the emulated host freeze, the table begins anew, whole: seeing its
     // beginning twice does no harm.
     inside

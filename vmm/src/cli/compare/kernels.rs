@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, slice};
 
-use locks::{Needs, System};
+use locks::System;
 
 use super::CompareArgs;
 use crate::{
@@ -91,8 +91,7 @@ pub(super) fn contenders(
             let only = kernels::only_backend(*system);
             let backends = only.as_ref().map_or(backends, slice::from_ref);
             let (policy, system) = (slice::from_ref(policy), slice::from_ref(system));
-            let halts = |system: System| system.needs() == Needs::Halts;
-            all.extend(Contender::of_systems(policy, system, halts, backends, handoffs));
+            all.extend(Contender::of_systems(policy, system, System::halts, backends, handoffs));
         }
     }
     all

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hypercalls::payload;
-use locks::{Needs, System};
+use locks::System;
 
 use super::{
     CompareArgs, Guest, kernels,
@@ -18,19 +18,12 @@ use crate::{
     kvm::{KvmKind, host::is_emulated},
     lab::{
         Contender, PayloadCell, Plan,
+        cell::EMULATED_REPEATS,
         plan::{self, PlanError},
     },
     units::VcpuCount,
     vm::PvBackend,
 };
-
-/// Contention before the measurement of the payload. A run begins with a fast
-/// spell, until the first holder is preempted: some scheduler slices.
-const WARM_UP: Duration = Duration::from_millis(100);
-
-/// Runs of a comparison that may be repeated in the emulated host, whose CPUs
-/// now and then kill a guest by a triple fault: 1 of 200 boots (measured).
-const EMULATED_REPEATS: u32 = 3;
 
 /// A comparison to carry out, here or in the emulated host.
 #[derive(Debug)]
@@ -97,7 +90,7 @@ impl Resolved {
             cpus,
             runs: self.runs,
             warm_up: match self.workload {
-                Workload::Payload(_) => WARM_UP,
+                Workload::Payload(_) => PayloadCell::WARM_UP,
                 Workload::Linux { .. } => Duration::ZERO,
             },
             duration: self.duration,
@@ -106,6 +99,7 @@ impl Resolved {
             slice: schedule.slice,
             recording,
             record: schedule.record.is_some(),
+            trace: self.args.trace.is_some(),
             seed: schedule.seed,
             repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
             faults: self.args.faults.spec()?,
@@ -147,7 +141,7 @@ impl Resolved {
             (systems, Guest::Payload) => {
                 // Among the others by turns are some that halt.
                 let all_halt = self.payload_workload() == Some(payload::Workload::Mixed);
-                let halts = |system: System| all_halt || system.needs() == Needs::Halts;
+                let halts = |system: System| all_halt || system.halts();
                 Contender::of_systems(&policies, systems, halts, backends, handoffs)
             }
         }

@@ -72,6 +72,7 @@ fn machine(cpus: &CpuList) -> MachineSpec {
         kvm_stats: false,
         faults: None,
         watched: false,
+        traced: false,
     }
 }
 

@@ -52,6 +52,7 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
         kvm_stats: true,
         faults: None,
         watched: false,
+        traced: false,
     };
     Some(spec)
 }
@@ -88,10 +89,11 @@ fn sample(
     while shared.samples()?.is_empty() && !running.has_ended() && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    shared.stop()?;
+    // Before it is told to stop: from then on it may.
     if running.has_ended() {
         return Err(HyperError::Still("its machine ended".into()));
     }
+    shared.stop()?;
     // The operation under way ends, or halts for good; its sample is the oldest by then.
     thread::sleep(POLL);
     let samples = shared.samples()?;

@@ -135,14 +135,12 @@ mod tests {
     /// A vCPU that has the only slot, says that it is blocked at the first look and not any more at
     /// the next, and another that waits for one.
     fn wakes_after_a_look() -> (Arc<Driver>, VcpuIndex) {
-        let spec = ScheduleSpec {
-            policy: "rr".parse().unwrap(),
-            cpus: allowed_cpus()[..1].into(),
-            slice: Nanos::millis(4),
-            seed: 1,
-            recording: None,
-            record: false,
-        };
+        let spec = ScheduleSpec::new(
+            "rr".parse().unwrap(),
+            allowed_cpus()[..1].into(),
+            Nanos::millis(4),
+            1,
+        );
         let driver = Driver::new(&spec, &[2]).unwrap();
         let looks = AtomicU32::new(0);
         let blocking: Vec<Blocked> =

@@ -10,12 +10,14 @@
 //! grant is ever late; threads are woken after it is released, because whom one wakes on one's own
 //! CPU may run at once.
 
+mod capture;
 mod delay;
 mod gate;
 mod keeper;
 mod lines;
 mod report;
 mod seat;
+mod snapshot;
 
 use std::{
     fmt,
@@ -25,8 +27,10 @@ use std::{
 use arrayvec::ArrayVec;
 use hypercalls::MAX_VCPUS;
 
+pub use capture::{Captured, Handoff, Meter, Progress, Sighting};
 pub use lines::{Kept, Lines, Translate};
-pub use report::{Latency, SchedReport};
+pub use report::{Histograms, Latency, SchedReport};
+pub use snapshot::{Seen, Snapshot};
 
 use super::{
     core::{Core, Member, State},
@@ -41,6 +45,7 @@ use crate::{
     units::{Nanos, VcpuId},
     vcpu::Gate,
 };
+use capture::Capture;
 use gate::VmGate;
 use report::Stats;
 use seat::Seat;
@@ -66,6 +71,13 @@ pub struct ScheduleSpec {
     pub recording: Option<Arc<Recording>>,
     /// Keep every decision.
     pub record: bool,
+}
+
+impl ScheduleSpec {
+    /// One that nobody records and that replays nothing.
+    pub const fn new(policy: PolicySpec, cpus: Vec<usize>, slice: Nanos, seed: u64) -> Self {
+        Self { policy, cpus, slice, seed, recording: None, record: false }
+    }
 }
 
 #[derive(Debug)]
@@ -110,6 +122,15 @@ impl fmt::Debug for Driver {
 impl Driver {
     /// A schedule for VMs of so many vCPUs each. None if it is to be left to the host.
     pub fn new(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
+        Self::make(spec, vcpus, false)
+    }
+
+    /// The same; keeps everything that a trace wants.
+    pub fn traced(spec: &ScheduleSpec, vcpus: &[u32]) -> Option<Arc<Self>> {
+        Self::make(spec, vcpus, true)
+    }
+
+    fn make(spec: &ScheduleSpec, vcpus: &[u32], is_traced: bool) -> Option<Arc<Self>> {
         let mut bases = Vec::new();
         let mut vms = Vec::new();
         for (vm, count) in (0..).zip(vcpus) {
@@ -126,12 +147,13 @@ impl Driver {
         let policy = spec.policy.make(&setup)?;
         let members: Vec<Member> =
             vms.iter().map(|vm| Member { vm: *vm, weight: spec.policy.weight_of(*vm) }).collect();
-        let log = if spec.record { Log::new() } else { Log::brief() };
+        let log = if spec.record || is_traced { Log::new() } else { Log::brief() };
+        let capture = is_traced.then(|| Capture::new(members.len()));
         let spin_looks = policy.spin_looks();
         Some(Arc::new(Self {
             inner: Mutex::new(Inner {
                 core: Core::new(&members, spec.cpus.len(), policy, log),
-                stats: Stats::new(members.len()),
+                stats: Stats::new(members.len(), capture),
             }),
             seats: members.iter().map(|_| Seat::default()).collect(),
             bases: bases.into(),
@@ -163,10 +185,15 @@ impl Driver {
         Arc::new(VmGate::new(self.clone(), vm))
     }
 
+    /// Has a traced schedule read how far each VM has come, when it looks at anything.
+    pub fn meter(&self, meters: Vec<Meter>) {
+        self.lock().stats.meter(meters);
+    }
+
     /// What has happened so far.
     pub fn report(&self) -> SchedReport {
         let inner = self.lock();
-        SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32)
+        SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now())
     }
 
     /// The sums so far.

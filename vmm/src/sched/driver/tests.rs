@@ -13,7 +13,7 @@ use std::{
 use hypercalls::latch::{Kick, Park, WakeLatch};
 
 use super::*;
-use crate::{rng::SplitMix64, vcpu::Stopped};
+use crate::{rng::SplitMix64, units::SlotId, vcpu::Stopped};
 
 /// vCPUs of each of two machines.
 const VCPUS: u32 = 4;
@@ -164,6 +164,19 @@ impl World {
     }
 }
 
+/// Whoever has a slot runs on it, whenever somebody looks.
+fn look(driver: &Driver) {
+    let Snapshot { vcpus, slots, .. } = driver.snapshot();
+    for (ix, seen) in vcpus.iter().enumerate() {
+        assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
+        let whose = |slot: SlotId| slots[slot.0 as usize].1;
+        match seen.state {
+            State::Running(slot) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
+            _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
+        }
+    }
+}
+
 fn run(policy: &str) {
     let (world, driver) = World::new(policy);
     let mut threads = Vec::new();
@@ -180,6 +193,7 @@ fn run(policy: &str) {
     // hang. A kick from outside once in a while goes on, and is itself what is tested.
     while !threads.iter().all(|thread| thread.is_finished()) {
         thread::sleep(Duration::from_millis(2));
+        look(&driver);
         for (vm, target) in (0..2).flat_map(|vm| (0..VCPUS).map(move |target| (vm, target))) {
             world.wake(vm, target);
         }

@@ -2,7 +2,7 @@
 //! found that holds a lock (lhp) or is next in line for one (lwp), and kept off for HOLD (20ms).
 //! Verified after the stop, from telemetry; `rr` in between. Right to measure what one costs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, rr::Rr};
 use crate::{
@@ -33,7 +33,7 @@ impl Target {
 }
 
 /// What became of the attempts of a policy that aims.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hits {
     /// Preemptions of what was aimed at.
     pub hits: u64,

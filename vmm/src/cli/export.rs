@@ -1,0 +1,150 @@
+//! `pvticket export`: the cells of stores as one table for other programs.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::{Usage, print, say};
+use crate::lab::store::{
+    self, FILE,
+    export::{self, Named},
+};
+
+/// Write the cells of runs as one table: a row for each cell, with all that decides it and all
+/// that was measured
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Directories of runs
+    #[arg(value_name = "DIR", required = true)]
+    dirs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    forms: Forms,
+}
+
+/// One of them at least.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Forms {
+    /// Write CSV to this file, or to stdout if it is -
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+
+    /// Write Parquet to this file
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
+    let Forms { csv, parquet } = &args.forms;
+    let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
+    if parquet.as_ref().filter(is_stdout).is_some() {
+        return Err(Usage("--parquet needs a file: only CSV goes to stdout".into()).into());
+    }
+    let files = csv.iter().chain(parquet);
+    check_targets(files.filter(|file| !is_stdout(file)), &args.dirs)?;
+    let stores = args.dirs.iter().map(|dir| open(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(file) = csv {
+        let mut table = Vec::new();
+        export::csv(&stores, &mut table)?;
+        if is_stdout(&file) {
+            // A reader that has seen enough, such as `head`, is no failure.
+            let _ = io::stdout().write_all(&table);
+        } else {
+            write(file, &table, &stores)?;
+        }
+    }
+    if let Some(file) = parquet {
+        let mut table = Vec::new();
+        export::parquet(&stores, &mut table)?;
+        write(file, &table, &stores)?;
+    }
+    Ok(0)
+}
+
+/// A table must not take the place of what it is made of, nor of the other table.
+fn check_targets<'a>(
+    files: impl Iterator<Item = &'a PathBuf>,
+    dirs: &[PathBuf],
+) -> Result<(), Usage> {
+    let mut taken: Vec<PathBuf> = dirs.iter().map(|dir| real(&dir.join(FILE))).collect();
+    for file in files {
+        let place = real(file);
+        if taken.contains(&place) {
+            return Err(Usage(format!("{} is a store, or named twice", file.display())));
+        }
+        taken.push(place);
+    }
+    Ok(())
+}
+
+/// Where a file is, or would be.
+fn real(file: &Path) -> PathBuf {
+    fs::canonicalize(file).unwrap_or_else(|_| {
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = fs::canonicalize(dir.unwrap_or(Path::new("."))).ok();
+        dir.zip(file.file_name()).map_or_else(|| file.into(), |(dir, name)| dir.join(name))
+    })
+}
+
+fn open(dir: &Path) -> anyhow::Result<Named> {
+    let contents = store::read(dir)?;
+    if contents.torn.is_some() {
+        say(format_args!(
+            "note: the last line of {} is torn, and left out",
+            dir.join(FILE).display()
+        ));
+    }
+    Ok(Named { name: dir.display().to_string(), contents })
+}
+
+fn write(file: &Path, table: &[u8], stores: &[Named]) -> anyhow::Result<()> {
+    fs::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
+    let rows: usize = stores.iter().map(|store| store.contents.cells.len()).sum();
+    print(&format!("{}: {rows} cells, {} columns\n", file.display(), export::width()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ExportArgs,
+    }
+
+    #[test]
+    fn where_to_and_which_must_be_said() {
+        let accepts = |line: &str| {
+            Line::try_parse_from(["export"].into_iter().chain(line.split(' '))).is_ok()
+        };
+        assert!(accepts("a b --csv -") && accepts("a --csv x --parquet y"));
+        assert!(!accepts("a") && !accepts("--csv -") && !accepts("a --parquet"));
+    }
+
+    #[test]
+    fn tables_do_not_overwrite_stores() {
+        let dir = std::env::temp_dir().join(format!("pvticket-export-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let store = dir.join(FILE);
+        fs::write(&store, "").unwrap();
+        let dirs = [dir.clone()];
+        let check = |files: &[PathBuf]| check_targets(files.iter(), &dirs);
+        let around = dir.join("..").join(dir.file_name().unwrap()).join(FILE);
+        assert!(check(&[store]).is_err() && check(&[around]).is_err());
+        let (table, other) = (dir.join("cells.csv"), dir.join("cells.parquet"));
+        assert!(check(&[table.clone(), table.clone()]).is_err());
+        assert!(check(&[table, other]).is_ok());
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

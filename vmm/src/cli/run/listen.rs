@@ -1,0 +1,222 @@
+//! The control socket's file.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use thiserror::Error;
+use tokio::{
+    net::{UnixListener, UnixSocket, UnixStream},
+    time::timeout,
+};
+
+/// Its name in a run's directory.
+pub(in crate::cli) const NAME: &str = "control.sock";
+
+/// Bytes that a socket's path may have: `sun_path` of `sockaddr_un`, less its end (unix(7)).
+const LONGEST_PATH: usize = 107;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+
+/// How often, and how long apart, the directory's lock is tried for: others hold it for as long
+/// as it takes to make a socket.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// How long somebody may take to say that he is there.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket that cannot be listened on.
+#[derive(Debug, Error)]
+pub(super) enum ListenError {
+    /// Its path.
+    #[error(
+        "--listen {path}: a socket's path has at most {LONGEST_PATH} bytes, and this has {length}: \
+         name a shorter one"
+    )]
+    TooLong {
+        /// As it was given.
+        path: String,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// Somebody listens there.
+    #[error(
+        "--listen {0}: another run listens there (pvticket top {0} shows it): name another path"
+    )]
+    InUse(String),
+    /// It is something else.
+    #[error("--listen {0}: it is there already, and is no socket: name another path")]
+    NoSocket(String),
+    /// Others make sockets there all the time.
+    #[error("--listen {0}: its directory is locked by another program: name another path")]
+    Locked(String),
+    /// The system.
+    #[error("--listen {path}: cannot {what}: {error}")]
+    System {
+        /// As it was given.
+        path: String,
+        /// What was tried.
+        what: &'static str,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// A socket that is listened on. Dropped, its file goes, if it is still its own, and only then
+/// nobody listens any more: until then no other run takes it for a dead one's.
+#[derive(Debug)]
+pub(super) struct Socket {
+    listener: Arc<UnixListener>,
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Socket {
+    /// What accepts connections.
+    pub(super) fn listener(&self) -> Arc<UnixListener> {
+        self.listener.clone()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|there| there == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|data| (data.dev(), data.ino()))
+}
+
+/// Listens at `path`, for its own user alone. The socket of a run that is dead is replaced.
+pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
+    let shown = || path.display().to_string();
+    let length = path.as_os_str().as_bytes().len();
+    if length > LONGEST_PATH {
+        return Err(ListenError::TooLong { path: shown(), length });
+    }
+    let failed = |what| move |error| ListenError::System { path: shown(), what, error };
+    // Two who find a dead run's socket must not remove each other's.
+    let _lock = lock(path)?;
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("look at it")(error)),
+        Ok(data) if !data.file_type().is_socket() => return Err(ListenError::NoSocket(shown())),
+        Ok(_) if is_served(path).await => return Err(ListenError::InUse(shown())),
+        Ok(_) => fs::remove_file(path).map_err(failed("remove a dead run's socket"))?,
+    }
+    let socket = UnixSocket::new_stream().map_err(failed("make a socket"))?;
+    // Linux makes the file with the mode that the socket itself has: nobody else can ever open it.
+    let private = fchmod(&socket, Mode::RUSR | Mode::WUSR);
+    private.map_err(|error| failed("make it private")(error.into()))?;
+    socket.bind(path).map_err(failed("make it"))?;
+    let identity = identity(path).map_err(failed("look at it"))?;
+    let listener = socket.listen(BACKLOG).map_err(failed("listen"))?;
+    Ok(Socket { listener: Arc::new(listener), path: path.to_owned(), identity })
+}
+
+/// Holds the directory's lock for as long as the file is kept.
+fn lock(path: &Path) -> Result<File, ListenError> {
+    let dir = match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let shown = || path.display().to_string();
+    let open = File::open(dir);
+    let dir = open.map_err(|error| ListenError::System {
+        path: shown(),
+        what: "open its directory",
+        error,
+    })?;
+    for _ in 0..TRIES {
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(dir);
+        }
+        thread::sleep(BETWEEN_TRIES);
+    }
+    Err(ListenError::Locked(shown()))
+}
+
+/// Does somebody live who listens there? Whoever does not answer at once may be alive.
+async fn is_served(path: &Path) -> bool {
+    let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
+    !matches!(connected, Ok(Err(error))
+        if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, os::unix::fs::PermissionsExt, process};
+
+    use super::*;
+
+    fn on_a_runtime(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(test);
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = env::temp_dir().join(format!("pvticket-listen-{name}-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn it_is_private_and_goes_with_the_run() {
+        on_a_runtime(async {
+            let folder = folder("private");
+            let path = folder.join("s");
+            let socket = listen(&path).await.unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+            let error = listen(&path).await.unwrap_err().to_string();
+            assert!(error.contains("another run listens there"), "{error}");
+            drop(socket);
+            assert!(!path.exists());
+            // As a run leaves it that was killed: nobody listens, but the file is there.
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+            let socket = listen(&path).await.unwrap();
+            assert!(UnixStream::connect(&path).await.is_ok());
+            // What is somebody else's by now stays.
+            fs::write(folder.join("other"), "text").unwrap();
+            fs::rename(folder.join("other"), &path).unwrap();
+            drop(socket);
+            assert_eq!(fs::read(&path).unwrap(), b"text");
+            fs::remove_dir_all(&folder).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        on_a_runtime(async {
+            let folder = folder("refused");
+            let file = folder.join("file");
+            fs::write(&file, "text").unwrap();
+            let long = folder.join("x".repeat(LONGEST_PATH));
+            for (path, part) in [
+                (file.as_path(), "is no socket"),
+                (&long, "107 bytes"),
+                (&folder.join("no/such"), "open its directory"),
+            ] {
+                let error = listen(path).await.unwrap_err().to_string();
+                assert!(error.contains(part) && error.contains("--listen"), "{error}");
+            }
+            assert_eq!(fs::read(&file).unwrap(), b"text");
+            fs::remove_dir_all(&folder).unwrap();
+        });
+    }
+}

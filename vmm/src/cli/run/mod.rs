@@ -1,0 +1,170 @@
+//! `pvticket run`: an experiment from its spec to its report.
+
+mod begin;
+mod both;
+mod crew;
+mod listen;
+mod progress;
+mod ready;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+};
+
+use super::{FAILURE, INTERRUPTED, host::HostMode, print, report, say};
+use crate::{
+    lab::{
+        run::{self, Order, Summary, control::serve, status::Board},
+        spec::only::One,
+    },
+    units::CpuList,
+};
+use begin::Begun;
+use both::Both;
+use crew::Workers;
+use progress::Progress;
+
+pub(super) use begin::RUNS;
+pub(super) use listen::NAME as SOCKET;
+
+/// Run an experiment: every combination of what a spec lists, again and again, in an order that is
+/// fair to all. What is measured is stored cell by cell; a run that was ended early goes on with
+/// --resume.
+#[derive(Debug, Clone, Args)]
+pub struct RunArgs {
+    /// A spec: a file, or one of those that are ready: collapse, preemption, seeds
+    #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
+    spec: Option<PathBuf>,
+
+    /// Directory for what is measured [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    dir: Option<PathBuf>,
+
+    /// Go on with the run in this directory
+    #[arg(long, value_name = "DIR")]
+    resume: Option<PathBuf>,
+
+    /// Print the cells and how long they may take, and run none
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Only cells with one of these values, for example vcpus=2x,4x; several must all hold
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    only: Vec<One>,
+
+    /// Cells side by side, each on its share of the CPUs: they disturb each other
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+
+    /// Host CPUs that carry the vCPUs, for example 0,2-5 [default: all]
+    #[arg(long, value_name = "LIST", conflicts_with = "resume")]
+    cpus: Option<CpuList>,
+
+    /// Where to run, if the spec does not say
+    #[arg(long, value_enum, default_value_t = HostMode::Auto, conflicts_with = "resume")]
+    host: HostMode,
+
+    /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
+    /// [default path: control.sock in the run's directory]
+    #[arg(long, value_name = "PATH", num_args = 0..=1)]
+    listen: Option<Option<PathBuf>>,
+
+    /// Write what happens in each point's first cell to this file, for ui.perfetto.dev and for
+    /// pvticket trace
+    #[arg(long, value_name = "F")]
+    trace: Option<PathBuf>,
+
+    /// Linux: the kernel with ticketlocks [default: that of `make kernel`]
+    #[arg(long, value_name = "F")]
+    kernel: Option<PathBuf>,
+
+    /// Linux: the kernel with mainline's spinlocks [default: that of `make kernel-stock`]
+    #[arg(long, value_name = "F")]
+    stock_kernel: Option<PathBuf>,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    let plan = begin::plan(args)?;
+    if args.dry_run {
+        print(&plan.dry_run());
+        return Ok(0);
+    }
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the run's threads")?;
+    // From before the store is there, so that whatever is begun is ended in order.
+    let (send, orders) = runtime.block_on(orders())?;
+    // The same, where it can be: what cannot listen leaves nothing on the disk.
+    let named = args.listen.as_ref().and_then(Option::as_ref);
+    let socket = named.map(|path| runtime.block_on(listen::listen(path))).transpose()?;
+    let mut begun = plan.begin(args)?;
+    let socket = match (socket, &args.listen) {
+        (None, Some(_)) => Some(runtime.block_on(listen::listen(&begun.dir.join(listen::NAME)))?),
+        (socket, _) => socket,
+    };
+    let workers = Workers::new(args, &begun)?;
+    let summary = runtime.block_on(async {
+        let Begun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
+        let mut progress = Progress::new(experiment, finished);
+        let Some(socket) = socket else {
+            return run::run(experiment, finished, store, &workers, &mut progress, orders).await;
+        };
+        let board = Board::new(experiment, finished, *failed, *jobs as usize, dir);
+        let server = tokio::spawn(serve(socket.listener(), board.subscribe(), send));
+        let mut both = Both { progress, board };
+        let ran = run::run(experiment, finished, store, &workers, &mut both, orders).await;
+        both.board.over();
+        // It has its clients told, and ends.
+        let _ = server.await;
+        ran
+    })?;
+    finish(&begun, summary)
+}
+
+/// What the user orders by signals, and by whatever else has the sender.
+async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
+    let (send, orders) = mpsc::unbounded_channel();
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let mut signals = signal(kind).context("cannot catch Ctrl-C")?;
+        let send = send.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && send.send(Order::Stop).is_ok() {}
+        });
+    }
+    Ok((send, orders))
+}
+
+fn finish(begun: &Begun, summary: Summary) -> anyhow::Result<u8> {
+    let Summary { done, failed, left, broken, stopped } = summary;
+    let dir = begun.dir.display();
+    if stopped || left > 0 {
+        say(format_args!(
+            "pvticket: {left} cells are left; go on with: pvticket run --resume {dir}"
+        ));
+        return Ok(INTERRUPTED);
+    }
+    let page = report::of_run(&begun.dir)?;
+    print(&format!(
+        "\n{done} cells done, {failed} failed; in {dir}, its page is {}\n",
+        page.display()
+    ));
+    if broken > 0 {
+        bail!("in {broken} cells a lock broke its promises (violations, disorder): this is a bug");
+    }
+    match failed {
+        0 => Ok(0),
+        _ => Ok(FAILURE),
+    }
+}
+
+/// A path as it goes into a command line that somebody may copy.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,71 @@
+//! Which run is meant.
+
+use std::{
+    fs,
+    os::unix::{fs::FileTypeExt, net::UnixStream},
+    path::{Path, PathBuf},
+};
+
+use anyhow::bail;
+
+use crate::cli::{
+    Usage,
+    run::{RUNS, SOCKET},
+};
+
+/// The socket of the run that is meant: of this path, which may be the run's directory, or of the
+/// only one there is.
+pub(super) fn socket(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match path {
+        Some(dir) if dir.is_dir() => Ok(dir.join(SOCKET)),
+        Some(path) => Ok(path.to_owned()),
+        None => only(listening(Path::new("."))),
+    }
+}
+
+fn only(mut found: Vec<PathBuf>) -> anyhow::Result<PathBuf> {
+    match (found.len(), found.pop()) {
+        (1, Some(path)) => Ok(path),
+        (_, None) => bail!(Usage(format!(
+            "no run listens in ./{SOCKET} or {RUNS}/*/{SOCKET}: begin one with \
+             `pvticket run SPEC --listen`, or name its socket or directory"
+        ))),
+        (count, Some(one)) => bail!(Usage(format!(
+            "{count} runs listen: name the one that is meant, for example {}",
+            one.display()
+        ))),
+    }
+}
+
+/// The sockets in a directory and in those of its runs on which somebody listens.
+fn listening(here: &Path) -> Vec<PathBuf> {
+    let runs = fs::read_dir(here.join(RUNS)).into_iter().flatten().flatten();
+    let dirs = std::iter::once(here.to_owned()).chain(runs.map(|entry| entry.path()));
+    let is_socket =
+        |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
+    let sockets = dirs.map(|dir| dir.join(SOCKET)).filter(is_socket);
+    sockets.filter(|path| UnixStream::connect(path).is_ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, os::unix::net::UnixListener, process};
+
+    use super::*;
+
+    #[test]
+    fn the_only_one_that_lives_is_meant() {
+        let here = env::temp_dir().join(format!("pvticket-find-{}", process::id()));
+        for name in ["dead", "living", "silent", "second"] {
+            fs::create_dir_all(here.join(RUNS).join(name)).unwrap();
+        }
+        let at = |name: &str| here.join(RUNS).join(name).join(SOCKET);
+        assert!(only(listening(&here)).unwrap_err().to_string().contains("--listen"));
+        drop(UnixListener::bind(at("dead")).unwrap());
+        let _living = UnixListener::bind(at("living")).unwrap();
+        assert_eq!(only(listening(&here)).unwrap(), at("living"));
+        let _second = UnixListener::bind(at("second")).unwrap();
+        assert!(only(listening(&here)).unwrap_err().to_string().contains("2 runs"));
+        fs::remove_dir_all(&here).unwrap();
+    }
+}

@@ -1,0 +1,198 @@
+//! `pvticket top`: a run that listens, live.
+
+mod feed;
+mod find;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::{INTERRUPTED, print, terminal::interrupt_descriptor};
+use crate::{
+    lab::run::{
+        control::{Answer, Wish},
+        status::{RunState, Status},
+    },
+    report::top::{Samples, Size, frame},
+};
+use feed::{Feed, FeedError, wait};
+use screen::{Key, Screen};
+
+/// Longest time between two frames: a terminal may have another size by then.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// How long a run may take to answer at all: its socket is there before it has looked at its host.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a single frame waits for the second sample that rates need.
+const SECOND_SAMPLE: Duration = Duration::from_millis(700);
+
+/// A frame that is printed is cut nowhere.
+const PAPER: Size = Size { columns: usize::MAX, rows: usize::MAX };
+
+/// The last line of a frame.
+const KEYS: &str = "q quit   p pause, resume   s stop";
+
+/// Show a run that was begun with --listen, live: who has which slot, who waits for whom, and how
+/// fast. Its keys pause, resume and stop the run.
+#[derive(Debug, Clone, Args)]
+pub struct TopArgs {
+    /// The run's socket or its directory [default: the one run that listens in ./ or runs/*/]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+
+    /// Print one frame and exit, as is done without a terminal
+    #[arg(long)]
+    once: bool,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
+    let path = find::socket(args.path.as_deref())?;
+    let mut top = Top::connect(&path)?;
+    let at_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if args.once || !at_terminal {
+        top.wait_for_rates()?;
+        top.print();
+        return Ok(0);
+    }
+    let left = top.watch()?;
+    if top.status.state == RunState::Ended {
+        top.print();
+    }
+    Ok(if left == Left::Interrupted { INTERRUPTED } else { 0 })
+}
+
+/// Why somebody watches no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// He does not want to, or there is nothing left to see.
+    Done,
+    /// By Ctrl-C or a signal.
+    Interrupted,
+}
+
+/// A run, as far as it is known.
+#[derive(Debug)]
+struct Top {
+    feed: Feed,
+    status: Status,
+    samples: Samples,
+    /// What the run said to the last order, if it did not obey.
+    refused: Option<String>,
+}
+
+impl Top {
+    /// Watches the run at this socket, and waits for its first word.
+    fn connect(path: &Path) -> anyhow::Result<Self> {
+        let shown = || path.display().to_string();
+        let mut feed = Feed::connect(path).with_context(shown)?;
+        feed.ask(Wish::Watch).with_context(shown)?;
+        let deadline = Instant::now() + PATIENCE;
+        let first = loop {
+            // It may have come in pieces.
+            if let Some(answer) = feed.hear(deadline).with_context(shown)?.into_iter().next() {
+                break answer;
+            }
+        };
+        let why = first.error.unwrap_or_default();
+        let status = first.status.ok_or(FeedError::Refused(why)).with_context(shown)?;
+        let mut samples = Samples::default();
+        samples.add(&status);
+        Ok(Self { feed, status: *status, samples, refused: None })
+    }
+
+    fn take(&mut self, answers: Vec<Answer>) {
+        for Answer { error, status, .. } in answers {
+            if let Some(status) = status {
+                self.samples.add(&status);
+                self.status = *status;
+            }
+            self.refused = error.or_else(|| self.refused.take());
+        }
+    }
+
+    /// Until there is a second sample of each cell, or there has been time enough for one.
+    fn wait_for_rates(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SECOND_SAMPLE;
+        while !self.samples.have_rates(&self.status) && self.status.state != RunState::Ended {
+            match self.feed.hear(deadline) {
+                Ok(answers) => self.take(answers),
+                // It has said something before, which is shown.
+                Err(FeedError::Silent | FeedError::Closed) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame on paper. A closed stdout is no matter.
+    fn print(&self) {
+        let mut text = frame(&self.status, &self.samples, PAPER, "").join("\n");
+        text.push('\n');
+        print(&text);
+    }
+
+    /// Shows it until it ends or the user leaves.
+    fn watch(&mut self) -> anyhow::Result<Left> {
+        let signals = interrupt_descriptor().context("cannot catch signals")?;
+        let screen = Screen::enter().context("cannot use the terminal")?;
+        let mut asks_to_stop = false;
+        loop {
+            if self.status.state == RunState::Ended {
+                return Ok(Left::Done);
+            }
+            let footer = self.footer(asks_to_stop);
+            let lines = frame(&self.status, &self.samples, screen.size(), &footer);
+            screen.draw(&lines).context("cannot write to the terminal")?;
+            let stdin = io::stdin();
+            let sources = [self.feed.as_fd(), stdin.as_fd(), signals.as_fd()];
+            let [heard, pressed, interrupted] = wait(sources, REDRAW)?;
+            if interrupted {
+                return Ok(Left::Interrupted);
+            }
+            if heard {
+                match self.feed.hear(Instant::now()) {
+                    Ok(answers) => self.take(answers),
+                    Err(FeedError::Silent) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            for key in if pressed { screen.keys()? } else { Vec::new() } {
+                let confirmed = std::mem::take(&mut asks_to_stop);
+                match key {
+                    Key::Quit => return Ok(Left::Done),
+                    Key::Interrupt => return Ok(Left::Interrupted),
+                    Key::Pause => self.order(self.other_state())?,
+                    Key::Stop if confirmed => self.order(Wish::Stop)?,
+                    Key::Stop => asks_to_stop = true,
+                    Key::Other => {}
+                }
+            }
+        }
+    }
+
+    fn other_state(&self) -> Wish {
+        if self.status.state == RunState::Paused { Wish::Resume } else { Wish::Pause }
+    }
+
+    fn order(&mut self, wish: Wish) -> anyhow::Result<()> {
+        self.refused = None;
+        Ok(self.feed.ask(wish)?)
+    }
+
+    fn footer(&self, asks_to_stop: bool) -> String {
+        match &self.refused {
+            _ if asks_to_stop => "stop the run? s: yes, any other key: no".to_owned(),
+            Some(why) => format!("{KEYS}   ({why})"),
+            None => KEYS.to_owned(),
+        }
+    }
+}

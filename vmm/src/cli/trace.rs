@@ -1,0 +1,93 @@
+//! `pvticket trace`: what a timeline says, in words; and the files that timelines go to.
+
+use std::{
+    collections::HashSet,
+    fs::{File, OpenOptions},
+    io::{BufReader, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::print;
+use crate::{
+    lab::timeline::Timeline,
+    report::{perfetto, trace_text},
+};
+
+/// Say what a timeline made with --trace shows: the worst handoffs and preemptions. (The file itself
+/// opens in ui.perfetto.dev.)
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// The timeline
+    file: PathBuf,
+
+    /// How many of the worst of each kind, in each run
+    #[arg(long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
+    top: u32,
+
+    /// Print JSON instead
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
+    let name = args.file.display();
+    let file = File::open(&args.file).with_context(|| format!("cannot read {name}"))?;
+    let digest = perfetto::digest(BufReader::new(file), args.top as usize)
+        .with_context(|| format!("cannot read {name}"))?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&digest)? + "\n",
+        false => trace_text::in_words(&digest),
+    };
+    print(&text);
+    Ok(0)
+}
+
+/// A file that timelines are appended to, one by one. It keeps what it holds of the cells that are
+/// `finished`; what else there is goes: of a cell that is run again, of a program that was killed.
+pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write --trace {}", path.display());
+    let file = OpenOptions::new().create(true).read(true).append(true).open(path);
+    let file = file.with_context(cannot)?;
+    let is_finished = |cell| finished.contains(&cell);
+    let kept = match finished.is_empty() {
+        true => 0,
+        false => perfetto::length_of_wanted(BufReader::new(&file), is_finished)
+            .with_context(|| format!("cannot go on with --trace {}", path.display()))?,
+    };
+    file.set_len(kept).with_context(cannot)?;
+    Ok(file)
+}
+
+/// A file for timelines, opened before anything runs in vain. What it holds stays until there is
+/// something better.
+#[derive(Debug)]
+pub(super) struct TraceFile(PathBuf, File);
+
+impl TraceFile {
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+        let file = file.with_context(|| format!("cannot write --trace {}", path.display()))?;
+        Ok(Self(path.to_owned(), file))
+    }
+
+    /// Writes these runs, each with its title.
+    pub(super) fn write<'a>(
+        self,
+        runs: impl IntoIterator<Item = (String, &'a Timeline)>,
+    ) -> anyhow::Result<()> {
+        let Self(path, file) = self;
+        let write = || {
+            file.set_len(0)?;
+            let mut out = BufWriter::new(&file);
+            for (number, (title, timeline)) in (0..).zip(runs) {
+                perfetto::write(&mut out, number, &title, timeline)?;
+            }
+            out.flush()
+        };
+        write().with_context(|| format!("cannot write --trace {}", path.display()))
+    }
+}

@@ -1,0 +1,149 @@
+//! Which very file it was: a program or a kernel, by its hash.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use memchr::memmem;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Bytes of a hash that are kept: enough to tell files apart, few enough to read.
+const HASH_BYTES: usize = 8;
+
+/// How much of a file is looked at together.
+const CHUNK: usize = 1 << 20;
+
+/// What begins the banner of a Linux kernel that is not compressed, before its release.
+const BANNER: &[u8] = b"Linux version ";
+
+/// Longest release of a Linux kernel, as `uname` has it.
+const RELEASE: usize = 64;
+
+/// A file that figures depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    /// Where it was.
+    pub path: String,
+    /// The first 16 digits of its SHA-256.
+    pub sha256: String,
+    /// What it says of its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+impl FileFacts {
+    /// Of this program.
+    pub fn of_binary() -> Option<Self> {
+        let path = std::env::current_exe().ok()?;
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        Some(Self { version, ..Self::of_kernel(&path)? })
+    }
+
+    /// Of a kernel, ELF or bzImage. None when it cannot be read, or is no regular file.
+    pub fn of_kernel(path: &Path) -> Option<Self> {
+        let mut file = File::open(path).ok()?;
+        if !file.metadata().ok()?.is_file() {
+            return None;
+        }
+        let (sha256, version) = read(&mut file).ok()?;
+        Some(Self { path: path.display().to_string(), sha256, version })
+    }
+}
+
+/// The hash of all there is, and the release of the kernel in it.
+fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
+    let mut hash = Sha256::new();
+    let mut version = None;
+    let mut bytes = Vec::new();
+    let mut is_start = true;
+    loop {
+        // What a banner at the end of the last chunk needs to be seen whole.
+        let kept = bytes.len().min(BANNER.len() + RELEASE);
+        bytes.drain(..bytes.len() - kept);
+        if from.by_ref().take(CHUNK as u64).read_to_end(&mut bytes)? == 0 {
+            break;
+        }
+        hash.update(&bytes[kept..]);
+        if is_start {
+            version = release_of_bzimage(&bytes);
+        }
+        is_start = false;
+        version = version.or_else(|| release_in_banner(&bytes));
+    }
+    let digest = hash.finalize();
+    Ok((digest.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect(), version))
+}
+
+/// The setup header points at a string (Documentation/arch/x86/boot.rst, `kernel_version`), which
+/// begins with the release.
+fn release_of_bzimage(start: &[u8]) -> Option<String> {
+    if start.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let pointer = u16::from_le_bytes([*start.get(0x20e)?, *start.get(0x20f)?]);
+    release(start.get(0x200 + usize::from(pointer)..)?)
+}
+
+/// The banner of this kernel, not a format of one.
+fn release_in_banner(bytes: &[u8]) -> Option<String> {
+    memmem::find_iter(bytes, BANNER).find_map(|at| release(&bytes[at + BANNER.len()..]))
+}
+
+/// A word that begins with a digit and ends soon.
+fn release(bytes: &[u8]) -> Option<String> {
+    let word = bytes.split(|byte| !byte.is_ascii_graphic()).next()?;
+    let is_whole = word.len() < bytes.len() && word.len() <= RELEASE;
+    let is_release = is_whole && word.first()?.is_ascii_digit();
+    is_release.then(|| String::from_utf8_lossy(word).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_the_published_ones() {
+        // Of "abc", as FIPS 180-2 has it, and of nothing.
+        assert_eq!(read(&mut &b"abc"[..]).unwrap(), ("ba7816bf8f01cfea".into(), None));
+        assert_eq!(read(&mut &b""[..]).unwrap(), ("e3b0c44298fc1c14".into(), None));
+        // A million times "a", from the same, is in pieces here.
+        let many = vec![b'a'; 1_000_000];
+        let (hash, _) = read(&mut many.as_slice()).unwrap();
+        assert_eq!(hash, "cdc76e5c9914fb92");
+    }
+
+    #[test]
+    fn releases_are_found_wherever_chunks_end() {
+        let mut image = vec![0; CHUNK + 200];
+        image[100..100 + 16].copy_from_slice(b"Linux version %s");
+        let banner = b"Linux version 6.1.99-pvticket (me@here) #1 SMP";
+        for at in [300, CHUNK - 60, CHUNK - 20, CHUNK - 3, CHUNK, CHUNK + 20] {
+            let mut image = image.clone();
+            image[at..at + banner.len()].copy_from_slice(banner);
+            let (_, version) = read(&mut image.as_slice()).unwrap();
+            assert_eq!(version.as_deref(), Some("6.1.99-pvticket"), "at {at}");
+        }
+        assert_eq!(read(&mut image.as_slice()).unwrap().1, None);
+    }
+
+    #[test]
+    fn compressed_kernels_say_it_in_their_header() {
+        let mut image = vec![0; 0x1000];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x600u16.to_le_bytes());
+        image[0x800..0x810].copy_from_slice(b"6.1.0-9 (a@b) #1");
+        assert_eq!(release_of_bzimage(&image).as_deref(), Some("6.1.0-9"));
+        image[0x20e..0x210].copy_from_slice(&u16::MAX.to_le_bytes());
+        assert_eq!(release_of_bzimage(&image), None);
+        assert_eq!(release_of_bzimage(&image[..0x203]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown() {
+        assert_eq!(FileFacts::of_kernel(Path::new("/nowhere/vmlinux")), None);
+        assert_eq!(FileFacts::of_kernel(Path::new("/dev/zero")), None);
+    }
+}

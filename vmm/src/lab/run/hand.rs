@@ -1,0 +1,151 @@
+//! One worker process, as the run sees it.
+
+use std::{io, process::Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    sync::{mpsc, oneshot},
+};
+
+use super::job::{Job, Word};
+
+/// Lines of a worker's errors that are kept: its last words.
+const LAST_WORDS: usize = 4;
+
+/// What a worker reports.
+#[derive(Debug)]
+pub enum Report {
+    /// A word.
+    Word(Word),
+    /// It has ended, and so.
+    Gone(String),
+}
+
+/// A report, and of which hand.
+pub type Reports = mpsc::UnboundedSender<(usize, Report)>;
+
+/// A worker that cannot be started.
+#[derive(Debug, Error)]
+pub enum HandError {
+    /// The process.
+    #[error("cannot start a worker: {0}")]
+    Spawn(io::Error),
+    /// A pipe of it.
+    #[error("a worker has no {0}")]
+    Pipe(&'static str),
+}
+
+/// A worker at work. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Hand {
+    stdin: Option<ChildStdin>,
+    _kill: oneshot::Sender<()>,
+}
+
+impl Hand {
+    /// Starts one; it reports as `number`.
+    pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
+        // Ctrl-C at the terminal is for us, who tell the workers what to do about it.
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(HandError::Spawn)?;
+        let stdin = child.stdin.take().ok_or(HandError::Pipe("stdin"))?;
+        let (kill, killed) = oneshot::channel();
+        tokio::spawn(async move {
+            let why = attend(child, number, &reports, killed).await;
+            // The run may be over.
+            let _ = reports.send((number, Report::Gone(why)));
+        });
+        Ok(Self { stdin: Some(stdin), _kill: kill })
+    }
+
+    /// Gives it a cell. One that is gone says so in a report.
+    pub async fn give(&mut self, job: &Job) -> serde_json::Result<()> {
+        let mut text = serde_json::to_vec(job)?;
+        text.push(b'\n');
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(&text).await;
+            let _ = stdin.flush().await;
+        }
+        Ok(())
+    }
+
+    /// There is no more for it to do; what it does is aborted.
+    pub fn dismiss(&mut self) {
+        self.stdin = None;
+    }
+}
+
+/// Passes on what the worker says until it ends; gives why it did.
+async fn attend(
+    mut child: Child,
+    number: usize,
+    reports: &Reports,
+    killed: oneshot::Receiver<()>,
+) -> String {
+    let group = child.id();
+    let stdout = child.stdout.take();
+    let last_words = tokio::spawn(last_words(child.stderr.take()));
+    tokio::select! {
+        unclear = listen(stdout, number, reports) => {
+            if unclear.is_some() {
+                // It waits for a job that it will not get.
+                kill(group);
+            }
+            let how = match child.wait().await {
+                Ok(status) => format!("the worker ended with {status}"),
+                Err(error) => format!("the worker is lost: {error}"),
+            };
+            // Whoever it left behind would keep its errors open.
+            kill(group);
+            let said = last_words.await.unwrap_or_default();
+            [Some(how), unclear, said].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        }
+        _ = killed => {
+            kill(group);
+            let _ = child.wait().await;
+            "the worker was killed".into()
+        }
+    }
+}
+
+/// Kills it and its own: an emulated host is a process of its own.
+fn kill(group: Option<u32>) {
+    let group = group.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    if let Some(group) = group {
+        // It may be gone.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Until its output ends, or says what cannot be understood.
+async fn listen(
+    stdout: Option<tokio::process::ChildStdout>,
+    number: usize,
+    reports: &Reports,
+) -> Option<String> {
+    let mut lines = BufReader::new(stdout?).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        match serde_json::from_str(&line) {
+            Ok(word) => drop(reports.send((number, Report::Word(word)))),
+            Err(error) => return Some(format!("it said what is no word of ours: {error}")),
+        }
+    }
+    None
+}
+
+async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<String> {
+    let mut lines = BufReader::new(stderr?).lines();
+    let mut last = std::collections::VecDeque::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if last.len() == LAST_WORDS {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    let last: Vec<String> = last.into();
+    (!last.is_empty()).then(|| last.join("; "))
+}

@@ -1,0 +1,54 @@
+//! A worker's words on the cell that it runs.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::live::{Onlooker, View},
+    job::{Live, Word},
+    worker::say,
+};
+
+/// Between two words on a cell.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Says what a cell does where the worker says everything else, so that lines stay whole: by the
+/// same thread.
+pub(super) struct Teller<'a> {
+    cell: u32,
+    began: Instant,
+    last: Cell<Option<Instant>>,
+    output: RefCell<&'a mut dyn Write>,
+}
+
+impl<'a> Teller<'a> {
+    /// On a cell that begins now.
+    pub(super) fn new(cell: u32, output: &'a mut dyn Write) -> Self {
+        Self { cell, began: Instant::now(), last: Cell::new(None), output: RefCell::new(output) }
+    }
+}
+
+impl fmt::Debug for Teller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Teller").field("cell", &self.cell).finish_non_exhaustive()
+    }
+}
+
+impl Onlooker for Teller<'_> {
+    fn is_due(&self) -> bool {
+        self.last.get().is_none_or(|last| last.elapsed() >= EVERY)
+    }
+
+    fn see(&self, view: View) {
+        let now = Instant::now();
+        self.last.set(Some(now));
+        let seconds = now.duration_since(self.began).as_secs_f64();
+        let live = Live { cell: self.cell, seconds, view };
+        // A broken output is found out about when the cell has ended.
+        let _ = say(&mut **self.output.borrow_mut(), &Word::Live(Box::new(live)));
+    }
+}

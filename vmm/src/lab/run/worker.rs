@@ -1,0 +1,232 @@
+//! A worker: runs the cells that it is told to, one after the other.
+
+use std::{
+    io::{self, BufRead, Write},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::Instant,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use clap::ValueEnum;
+use hypercalls::payload;
+use thiserror::Error;
+
+use super::{
+    super::{
+        Cell, CellError, GuestWorkload, Interrupt, LinuxCell, PayloadCell, Sample,
+        cell::{EMULATED_REPEATS, RunSpec},
+        host::LoadWatch,
+        live::Onlooker,
+        plan::{self, PlanError},
+        point::GuestKind,
+        store::record::Outcome,
+        timeline::Timeline,
+    },
+    job::{Ended, Job, Word},
+    teller::Teller,
+};
+use crate::{
+    clock, guest::kernels::Kernels, kvm::host::is_emulated, sched::ScheduleSpec, units::CpuList,
+};
+
+/// A worker that cannot go on.
+#[derive(Debug, Error)]
+pub enum WorkerError {
+    /// What it was told is no job.
+    #[error("cannot understand a job: {0}")]
+    Job(#[from] serde_json::Error),
+    /// Nobody listens.
+    #[error("cannot say what a cell gave: {0}")]
+    Say(#[from] io::Error),
+}
+
+/// Why a cell cannot be begun.
+#[derive(Debug, Error)]
+enum JobError {
+    #[error(transparent)]
+    Cpus(#[from] PlanError),
+    #[error("{wanted} slots: this host has {there} CPUs ({cpus})")]
+    Slots { wanted: u32, there: usize, cpus: CpuList },
+    #[error("the guest has no workload {0}")]
+    Workload(String),
+}
+
+/// Draws what happened in a run, as a part of a trace's file: its number there, its title.
+pub type Draw<'a> = &'a dyn Fn(u32, &str, &Timeline) -> io::Result<Vec<u8>>;
+
+/// Runs jobs from `input` until it ends, and says on `output` what each gave. An end of the input
+/// aborts the cell that is being run.
+pub fn work(
+    kernels: &Kernels,
+    draw: Draw<'_>,
+    input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+    interrupt: &Interrupt,
+) -> Result<(), WorkerError> {
+    for line in lines(input, interrupt.clone()) {
+        let job: Job = serde_json::from_str(&line)?;
+        say(&mut output, &Word::Begun { cell: job.cell })?;
+        let teller = Teller::new(job.cell, &mut output);
+        let onlooker: &dyn Onlooker = &teller;
+        let onlooker = job.live.then_some(onlooker);
+        let ended = Task { job: &job, kernels, draw, interrupt, onlooker }.run();
+        say(&mut output, &Word::Ended(Box::new(ended)))?;
+    }
+    Ok(())
+}
+
+pub(super) fn say(output: &mut dyn Write, word: &Word) -> Result<(), WorkerError> {
+    let mut text = serde_json::to_vec(word)?;
+    text.push(b'\n');
+    output.write_all(&text)?;
+    Ok(output.flush()?)
+}
+
+/// The input's lines, read by a thread, so that its end is seen at once.
+fn lines(input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        for line in input.lines() {
+            let Ok(line) = line else { break };
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+        interrupt.raise();
+    });
+    receive
+}
+
+/// A job with what it takes.
+struct Task<'a> {
+    job: &'a Job,
+    kernels: &'a Kernels,
+    draw: Draw<'a>,
+    interrupt: &'a Interrupt,
+    onlooker: Option<&'a dyn Onlooker>,
+}
+
+impl Task<'_> {
+    fn run(&self) -> Ended {
+        let at_ms = clock::since_1970();
+        let began = Instant::now();
+        let mut repeated = 0;
+        let cpus = cpus(self.job);
+        let watch = cpus.as_ref().ok().map(LoadWatch::start);
+        let (outcome, timeline) = match &cpus {
+            Err(error) => (failed(error), None),
+            Ok(cpus) => self.measure(cpus, &mut repeated),
+        };
+        Ended {
+            cell: self.job.cell,
+            at_ms,
+            took: began.elapsed().as_secs_f64(),
+            repeated,
+            load: watch.map(LoadWatch::end).unwrap_or_default(),
+            outcome,
+            trace: timeline.and_then(|timeline| self.drawn(&timeline)),
+        }
+    }
+
+    /// A trace that cannot be drawn is a trace less.
+    fn drawn(&self, timeline: &Timeline) -> Option<String> {
+        let title = format!("cell {}: {}", self.job.cell, self.job.point);
+        let bytes = (self.draw)(self.job.cell, &title, timeline).ok()?;
+        Some(BASE64_STANDARD.encode(bytes))
+    }
+
+    fn measure(&self, cpus: &CpuList, repeated: &mut u32) -> (Outcome, Option<Arc<Timeline>>) {
+        let cell = match cell(self.job, self.kernels) {
+            Ok(cell) => cell,
+            Err(error) => return (failed(&error), None),
+        };
+        let outcome = match self.sample(cpus, cell.as_ref(), repeated) {
+            Ok(mut sample) => {
+                let timeline = sample.timeline.take();
+                return (Outcome::Done { figures: Box::new(sample.into()) }, timeline);
+            }
+            Err(CellError::Interrupted) => Outcome::Aborted,
+            Err(CellError::Stuck(error, trace)) => {
+                let error = error.replace('\n', " ");
+                Outcome::Failed { error, trace: trace.0 }
+            }
+            Err(error) => failed(&error),
+        };
+        (outcome, None)
+    }
+
+    fn sample(
+        &self,
+        cpus: &CpuList,
+        cell: &dyn Cell,
+        repeated: &mut u32,
+    ) -> Result<Sample, CellError> {
+        let Job { point, method, trace, .. } = self.job;
+        let schedule =
+            ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed);
+        let spec = RunSpec {
+            vcpus: point.vcpus,
+            vms: point.vms,
+            cpus,
+            system: Some(point.lock),
+            backend: point.backend,
+            handoff: point.handoff,
+            schedule,
+            faults: point.fault,
+            warm_up: method.warm_up,
+            duration: point.duration,
+            trace: *trace,
+            onlooker: self.onlooker,
+        };
+        let repeats = if is_emulated() { EMULATED_REPEATS } else { 0 };
+        spec.run_in(cell, self.interrupt, repeats, repeated)
+    }
+}
+
+fn cpus(job: &Job) -> Result<CpuList, JobError> {
+    let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
+    let cpus = plan::resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
+    let (wanted, there) = (job.point.slots, cpus.cpus().len());
+    match wanted as usize <= there && wanted > 0 {
+        true => Ok(cpus.first(wanted as usize)),
+        false => Err(JobError::Slots { wanted, there, cpus }),
+    }
+}
+
+fn failed(error: &dyn ToString) -> Outcome {
+    Outcome::Failed { error: error.to_string().replace('\n', " "), trace: String::new() }
+}
+
+fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
+    let point = &job.point;
+    let unknown = || JobError::Workload(point.workload.clone());
+    Ok(match point.guest {
+        GuestKind::Payload => {
+            let mut workloads = payload::Workload::OF_LOCKS.iter();
+            let found = workloads.find(|(_, name, _)| *name == point.workload);
+            Box::new(PayloadCell {
+                workload: found.ok_or_else(unknown)?.0,
+                spin_threshold: point.spin_threshold,
+                critical: point.critical,
+                think: point.think,
+                sum_every: job.method.sum_every,
+                timed: job.method.timed,
+            })
+        }
+        GuestKind::Linux => {
+            let mut workloads = GuestWorkload::value_variants().iter();
+            let found = workloads.find(|workload| workload.name() == point.workload);
+            Box::new(LinuxCell {
+                kernels: kernels.clone(),
+                workload: *found.ok_or_else(unknown)?,
+                spin_threshold: point.spin_threshold,
+                critical: point.critical,
+                think: point.think,
+            })
+        }
+    })
+}

@@ -1,0 +1,273 @@
+//! The tables of a report.
+
+use super::{
+    super::{
+        figures::{names, scale::time},
+        si::{percent, ratio, si},
+    },
+    titles, words,
+};
+use crate::lab::{
+    stats::{self, Estimate},
+    study::{PointStudy, Study, compare::Outcome, diff},
+};
+
+/// A table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its name in a page.
+    pub id: &'static str,
+    /// What it is.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// Names of the columns; the first is of what the row is.
+    pub head: Vec<String>,
+    /// Columns from this one on are figures.
+    pub figures_from: usize,
+    /// Its lines.
+    pub lines: Vec<TableLine>,
+}
+
+/// A line of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableLine {
+    /// Over all columns.
+    Heading(String),
+    /// One for each column.
+    Cells(Vec<String>),
+}
+
+impl Table {
+    pub(super) fn new(id: &'static str, title: &str, note: &str, head: &[&str]) -> Self {
+        Self {
+            id,
+            title: title.to_owned(),
+            note: note.to_owned(),
+            head: head.iter().map(|&name| name.to_owned()).collect(),
+            figures_from: 1,
+            lines: Vec::new(),
+        }
+    }
+
+    pub(super) fn cells(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.lines.push(TableLine::Cells(cells.into_iter().collect()));
+    }
+
+    pub(super) fn filled(self) -> Option<Self> {
+        (!self.lines.is_empty()).then_some(self)
+    }
+
+    /// A line a point, under its facet.
+    pub(super) fn by_facet(
+        mut self,
+        study: &Study,
+        line: impl Fn(&PointStudy) -> Option<Vec<String>>,
+    ) -> Option<Self> {
+        let mut last = String::new();
+        for point in &study.points {
+            let Some(line) = line(point) else { continue };
+            let facet = names::facet(study, &point.point);
+            if facet != last {
+                self.lines.push(TableLine::Heading(facet.clone()));
+                last = facet;
+            }
+            self.cells([names::within(&point.point)].into_iter().chain(line));
+        }
+        self.filled()
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+pub(super) fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
+    let its = estimate.interval;
+    its.map_or_else(dash, |its| format!("{} .. {}", show(its.low), show(its.high)))
+}
+
+/// All tables that there is something to show in.
+pub fn all(study: &Study) -> Vec<Table> {
+    let all = [
+        throughput(study),
+        comparisons(study),
+        behaviour(study),
+        latencies(study),
+        outliers(study),
+        lost(study),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// The table of the documents that this project starts from.
+pub fn throughput(study: &Study) -> Option<Table> {
+    let title = format!("Throughput, {}/s", words::operations(study));
+    let note = "Both intervals are of the median, 95 %, from six repetitions on: the exact one (order \
+                statistics), which the figures show, and a percentile bootstrap, which of few \
+                repetitions is too narrow.";
+    let exact_and_bootstrap = ["95 % exact", "95 % bootstrap"];
+    let head = ["point", "N", "Min", "Max", "Median", "Avg", "Stddev"];
+    let head = [&head[..], &exact_and_bootstrap].concat();
+    Table::new("throughput-table", &title, note, &head).by_facet(study, |point| {
+        let rate = point.rate?;
+        let (min, max, median) = (si(rate.min), si(rate.max), si(rate.median.value));
+        let stddev = rate.stddev.map_or_else(dash, si);
+        let interval = stats::median_bootstrap(&point.rates(), study.seed);
+        let bootstrap = Estimate { interval, ..rate.median };
+        let [exact, bootstrap] = [rate.median, bootstrap].map(|its| within(&its, si));
+        let count = rate.count.to_string();
+        Some(vec![count, min, max, median, si(rate.mean), stddev, exact, bootstrap])
+    })
+}
+
+fn comparisons(study: &Study) -> Option<Table> {
+    let note = format!(
+        "By medians: ratio of the medians, bootstrapped. By pairs: median of the ratios of \
+         repetitions that were neighbours in time. p: permutation test of the rank sums; Holm's correction is over \
+         all {} comparisons of this report.",
+        study.comparisons.len()
+    );
+    let head =
+        ["compared", "by medians", "95 % interval", "by pairs", "95 % interval", "p", "Holm", ""];
+    let mut table = Table::new("comparisons", "Comparisons", &note, &head);
+    for finding in &study.findings {
+        let all = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
+        for (ix, its) in all.enumerate() {
+            if ix == 0 {
+                let (of, against) = names::sides(study, its);
+                let around = names::surroundings(study, its);
+                let around = if around.is_empty() { around } else { format!(", {around}") };
+                table.lines.push(TableLine::Heading(format!("{of} / {against}{around}")));
+            }
+            let show = |its: &Option<Estimate>| {
+                let value = its.map_or_else(dash, |its| ratio(its.value));
+                [value, its.map_or_else(dash, |its| within(&its, ratio))]
+            };
+            let [by_medians, medians_within] = show(&its.ratio);
+            let [by_pairs, pairs_within] = show(&its.paired);
+            let p = words::bare_p;
+            let outcome = match its.outcome(&study.points) {
+                Outcome::More => "more",
+                Outcome::Less => "less",
+                Outcome::Unclear => "unclear",
+                Outcome::TooFew => "too few",
+            };
+            table.cells([
+                format!("at {}", names::overcommit(&study.points[its.of].point)),
+                by_medians,
+                medians_within,
+                by_pairs,
+                pairs_within,
+                p(its.verdict.p),
+                p(its.verdict.adjusted),
+                outcome.to_owned(),
+            ]);
+        }
+    }
+    table.filled()
+}
+
+fn behaviour(study: &Study) -> Option<Table> {
+    let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
+                a lock holder, of the next in line. wasted: share of the slots' time spun in vain. \
+                Jain: fairness between vCPUs, 1 is even.";
+    let head =
+        ["point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "wasted", "spun s/s"];
+    let title = "Waiting, preemption and fairness";
+    Table::new("behaviour", title, note, &head).by_facet(study, |point| {
+        point.rate?;
+        let its = point.preempted;
+        Some(vec![
+            si(point.halts),
+            si(point.kicks),
+            point.slow.map_or_else(dash, percent),
+            point.jain.map_or_else(dash, |jain| format!("{jain:.2}")),
+            its.map_or_else(dash, |its| si(its.lhp)),
+            its.map_or_else(dash, |its| si(its.lwp)),
+            its.map_or_else(dash, |its| percent(its.wasted_share)),
+            its.map_or_else(dash, |its| si(its.wasted)),
+        ])
+    })
+}
+
+fn latencies(study: &Study) -> Option<Table> {
+    let head = ["point", "what", "median", "p99", "p99.9", "longest"];
+    let note = "All repetitions together; the histograms tell times apart by about 6 %.";
+    let mut table = Table::new("latencies", "Latencies", note, &head);
+    table.figures_from = 2;
+    for point in &study.points {
+        for times in &point.times {
+            let its = times.percentiles;
+            let name = names::whole(study, &point.point);
+            let what = titles::timed(times.timed).0.replace('-', " ");
+            let figures = [its.p50, its.p99, its.p999, its.max].map(|nanos| time(nanos.0 as f64));
+            table.cells([name, what].into_iter().chain(figures));
+        }
+    }
+    table.filled()
+}
+
+fn outliers(study: &Study) -> Option<Table> {
+    let note = "By their modified z-scores (Iglewicz and Hoaglin) of logarithms, beyond 3.5. They count \
+                in every figure and table above.";
+    let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load"];
+    let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
+    for point in &study.points {
+        let Some(rate) = point.rate else { continue };
+        for its in point.repetitions.iter().filter(|its| its.outlier) {
+            let share = its.rate / rate.median.value;
+            table.cells([
+                names::whole(study, &point.point),
+                its.cell.to_string(),
+                si(its.rate),
+                if share.is_finite() { ratio(share) } else { dash() },
+                its.load.busy.map_or_else(dash, percent),
+                its.load.steal.map_or_else(dash, percent),
+                its.load.average.map_or_else(dash, |load| format!("{load:.2}")),
+            ]);
+        }
+    }
+    table.filled()
+}
+
+fn lost(study: &Study) -> Option<Table> {
+    let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
+                is resumed.";
+    let head = ["point", "run", "cell", "why"];
+    let mut table = Table::new("lost", "Cells without figures", note, &head);
+    table.figures_from = usize::MAX;
+    for lost in &study.lost {
+        let why = lost.error.clone().unwrap_or_else(|| "ended by the user".to_owned());
+        let (run, cell) = (lost.source.clone(), lost.cell.to_string());
+        table.cells([names::whole(study, &lost.point), run, cell, why]);
+    }
+    table.filled()
+}
+
+/// Each start of each run.
+pub fn hosts(study: &Study) -> Vec<Table> {
+    let head = ["fact", "value"];
+    let mut tables = Vec::new();
+    for run in &study.runs {
+        let mut last = None;
+        for session in &run.sessions {
+            let lasting = diff::lasting(&session.host);
+            // A run that was resumed on the same host has one description.
+            if last.as_ref() == Some(&lasting) {
+                continue;
+            }
+            let title = format!("{}: {}", run.source, super::when(session.at_ms));
+            let mut table = Table::new("host", &title, "", &head);
+            table.figures_from = usize::MAX;
+            for (name, value) in diff::facts(&session.host) {
+                table.cells([name, value]);
+            }
+            let cpus: Vec<String> = run.run.cpus.iter().map(usize::to_string).collect();
+            table.cells(["CPUs of the vCPUs".to_owned(), cpus.join(", ")]);
+            tables.extend(table.filled());
+            last = Some(lasting);
+        }
+    }
+    tables
+}

@@ -1,0 +1,147 @@
+//! One cell under way.
+
+use super::{
+    super::si::{percent, si},
+    locks,
+    samples::Sample,
+};
+use crate::{
+    lab::{
+        live::{Phase, SlotView, VcpuView, View},
+        run::{job::Live, status::AtWork},
+    },
+    sched::{core::State, truth::Totals},
+};
+
+/// Slots of which there is a line: who has the others is with the vCPUs too.
+const SLOTS: usize = 8;
+
+/// A cell's lines: those that are always shown, and its table of vCPUs.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) above: Vec<String>,
+    vcpus: Vec<String>,
+}
+
+impl Section {
+    /// All of them, the vCPUs in at most `room` lines.
+    pub(super) fn lines(mut self, room: usize) -> Vec<String> {
+        let all = self.vcpus.len();
+        if all > room {
+            let kept = room.saturating_sub(1);
+            self.vcpus.truncate(kept);
+            self.above.extend(self.vcpus);
+            self.above.push(format!("  ... {} more vCPUs", all - kept));
+        } else {
+            self.above.extend(self.vcpus);
+        }
+        self.above
+    }
+}
+
+pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
+    let mut above = vec![format!("cell {}: {}", cell.cell, cell.point)];
+    let Some(sample) = sample else {
+        above.push(format!("  for {:.1} s, nothing seen of it yet", cell.seconds));
+        return Section { above, vcpus: Vec::new() };
+    };
+    let view = &sample.now.view;
+    let several = view.vcpus.iter().any(|vcpu| vcpu.vm > 0);
+    let name = |vm: u32, id: u32| if several { format!("{vm}/{id}") } else { id.to_string() };
+    let total = sample.rate(|live| {
+        let mut counts = live.view.vcpus.iter().map(|vcpu| vcpu.operations);
+        counts.try_fold(0u64, |sum, its| Some(sum.saturating_add(its?)))
+    });
+    above.push(format!(
+        "  {}, {:.1} s; {} operations/s",
+        phase(view.phase),
+        sample.now.seconds,
+        figure(total)
+    ));
+    above.push(match &view.totals {
+        Some(_) => schedule(&sample),
+        None => "  the host's scheduler decides who runs, and tells nobody".to_owned(),
+    });
+    above.extend(slots(view, name));
+    above.extend(locks::lines(view, name));
+    above.push(format!(
+        "  {:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
+        "vCPU", "STATE", "OPS/s", "EXITS/s", "HALTS/s", "KICKS/s", "LOCKS"
+    ));
+    let rows = view.vcpus.iter().enumerate();
+    let vcpus = rows.map(|(ix, vcpu)| row(ix, vcpu, &sample, &name(vcpu.vm, vcpu.vcpu))).collect();
+    Section { above, vcpus }
+}
+
+const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Boot => "boots",
+        Phase::WarmUp => "warms up",
+        Phase::Measured => "is measured",
+        Phase::Running => "runs",
+    }
+}
+
+fn figure(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), si)
+}
+
+fn row(ix: usize, vcpu: &VcpuView, sample: &Sample<'_>, name: &str) -> String {
+    let its = |count: fn(&VcpuView) -> Option<u64>| {
+        figure(sample.rate(|live: &Live| live.view.vcpus.get(ix).and_then(count)))
+    };
+    format!(
+        "  {name:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
+        state(vcpu.state),
+        its(|vcpu| vcpu.operations),
+        its(|vcpu| Some(vcpu.exits)),
+        its(|vcpu| Some(vcpu.halts)),
+        its(|vcpu| Some(vcpu.kicks)),
+        locks::words(&vcpu.locks, sample.now.view.at),
+    )
+}
+
+fn state(state: Option<State>) -> String {
+    match state {
+        None => "unknown".to_owned(),
+        Some(State::New) => "new".to_owned(),
+        Some(State::Ready) => "queued".to_owned(),
+        Some(State::Running(slot)) => slot.to_string(),
+        Some(State::Held(_)) => "held".to_owned(),
+        Some(State::Halted) => "halted".to_owned(),
+        Some(State::Idle) => "idle".to_owned(),
+        Some(State::Gone) => "gone".to_owned(),
+    }
+}
+
+fn schedule(sample: &Sample<'_>) -> String {
+    let rate = |count: fn(&Totals) -> u64| sample.rate(|live| live.view.totals.as_ref().map(count));
+    let slots = sample.now.view.slots.len().max(1) as f64;
+    let wasted = rate(|totals| totals.wasted_spin_ns).map(|nanos| nanos / 1e9 / slots);
+    format!(
+        "  LHP/s {}  LWP/s {}  preemptions/s {}  turns/s {}  spun in vain {}",
+        figure(rate(|totals| totals.lhp)),
+        figure(rate(|totals| totals.lwp)),
+        figure(rate(|totals| totals.preemptions)),
+        figure(rate(|totals| totals.grants)),
+        wasted.map_or_else(|| "-".to_owned(), percent),
+    )
+}
+
+fn slots(view: &View, name: impl Fn(u32, u32) -> String) -> Vec<String> {
+    let who = |ix: Option<u32>| ix.and_then(|ix| view.vcpus.get(ix as usize));
+    let line = |(slot, seen): (usize, &SlotView)| match who(seen.vcpu) {
+        None => format!("  slot {slot} (CPU {}): idle", seen.cpu),
+        Some(vcpu) => format!(
+            "  slot {slot} (CPU {}): vCPU {} {}",
+            seen.cpu,
+            name(vcpu.vm, vcpu.vcpu),
+            locks::words(&vcpu.locks, view.at),
+        ),
+    };
+    let mut lines: Vec<String> = view.slots.iter().enumerate().take(SLOTS).map(line).collect();
+    if let Some(more @ 1..) = view.slots.len().checked_sub(SLOTS) {
+        lines.push(format!("  and {more} more slots"));
+    }
+    lines
+}

@@ -1,0 +1,120 @@
+//! Who holds locks and who waits for them.
+
+use crate::{
+    lab::live::View,
+    sched::{Doing, LockId},
+    units::Nanos,
+};
+
+/// Locks of which there is a line.
+const SHOWN: usize = 4;
+
+/// What a vCPU does with locks at `at`, in a few words.
+pub(super) fn words(doing: &Doing, at: Nanos) -> String {
+    match *doing {
+        Doing::Unknown => "-".to_owned(),
+        Doing::Free => "free".to_owned(),
+        Doing::Guarded => "preemption disabled".to_owned(),
+        Doing::Entering => "draws a ticket".to_owned(),
+        Doing::Holding { lock, depth } => {
+            let lock = lock.map_or_else(|| "a lock".to_owned(), name);
+            let more = if depth > 1 { format!(", {depth} in all") } else { String::new() };
+            format!("holds {lock}{more}")
+        }
+        Doing::Waiting { lock, ticket, distance, since, halted } => {
+            let how = if halted { "halts" } else { "spins" };
+            let place = match distance {
+                None => String::new(),
+                Some(0) => ", is served".to_owned(),
+                Some(1) => ", next in line".to_owned(),
+                Some(before) => format!(", {before} before it"),
+            };
+            let waited = match since {
+                Nanos::ZERO => String::new(),
+                since => format!(", {}", rounded(at.since(since))),
+            };
+            format!("{how} for {}, ticket {ticket}{place}{waited}", name(lock))
+        }
+    }
+}
+
+fn name(lock: LockId) -> String {
+    format!("{:#x}", lock.0)
+}
+
+/// To three digits or so.
+fn rounded(span: Nanos) -> Nanos {
+    let unit = match span.0 {
+        n if n < 1_000_000 => 100,
+        n if n < 1_000_000_000 => 100_000,
+        _ => 100_000_000,
+    };
+    Nanos(span.0 / unit * unit)
+}
+
+/// What is known of a lock.
+#[derive(Debug)]
+struct Queue {
+    vm: u32,
+    lock: LockId,
+    holders: Vec<u32>,
+    spinning: u32,
+    halted: u32,
+    /// The ticket that is served, and the last one that waits.
+    head: Option<u16>,
+    last: Option<(u16, u16)>,
+}
+
+/// A line for each lock that somebody holds or waits for; of many the most wanted.
+pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<String> {
+    let mut queues: Vec<Queue> = Vec::new();
+    for vcpu in &view.vcpus {
+        let Some(lock) = vcpu.locks.lock() else { continue };
+        let known = queues.iter().position(|queue| (queue.vm, queue.lock) == (vcpu.vm, lock));
+        let ix = known.unwrap_or_else(|| {
+            let (holders, vm) = (Vec::new(), vcpu.vm);
+            let (spinning, halted, head, last) = (0, 0, None, None);
+            queues.push(Queue { vm, lock, holders, spinning, halted, head, last });
+            queues.len() - 1
+        });
+        let queue = &mut queues[ix];
+        match vcpu.locks {
+            Doing::Waiting { ticket, distance, halted, .. } => {
+                let count = if halted { &mut queue.halted } else { &mut queue.spinning };
+                *count += 1;
+                queue.head = vcpu.locks.head().or(queue.head);
+                queue.last = queue.last.max(distance.map(|distance| (distance, ticket)));
+            }
+            _ => queue.holders.push(vcpu.vcpu),
+        }
+    }
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.spinning + queue.halted));
+    let more = queues.len().saturating_sub(SHOWN);
+    let mut lines: Vec<String> =
+        queues.iter().take(SHOWN).map(|queue| line(queue, &name_of)).collect();
+    if more > 0 {
+        lines.push(format!("  and {more} more locks"));
+    }
+    lines
+}
+
+fn line(queue: &Queue, name_of: impl Fn(u32, u32) -> String) -> String {
+    let holders: Vec<String> = queue.holders.iter().map(|id| name_of(queue.vm, *id)).collect();
+    let held = match holders.as_slice() {
+        [] => "no holder seen".to_owned(),
+        some => format!("held by {}", some.join(", ")),
+    };
+    let mut text = format!(
+        "  lock {}: {held}; {} spin for it, {} halt",
+        name(queue.lock),
+        queue.spinning,
+        queue.halted
+    );
+    if let Some(head) = queue.head {
+        text += &format!("; head {head}");
+    }
+    if let Some((_, last)) = queue.last {
+        text += &format!(", last ticket {last}");
+    }
+    text
+}
