@@ -9,8 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod browser;
 mod emulator;
 mod files;
+mod fixture;
 mod guest;
 mod host;
 mod outer;

@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
@@ -113,8 +113,9 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// With a threshold that emulated CPUs reach soon: with the kernel's own there are some ten halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
-        Self::of(Boot::direct().pv(pv))
+        Self::of(Boot::direct().pv(pv).append("pvticket_spin=256"))
     }
 
     /// On few CPUs.
@@ -161,21 +162,30 @@ fn number(object: &Value, name: &str) -> anyhow::Result<u64> {
     object[name].as_u64().with_context(|| format!("no {name} in {object}"))
 }
 
+/// The benchmark's waiters halt with interrupts on, which is no call; those of other locks of the
+/// kernel call, if they meet in its two seconds. A run in which none did shows nothing, and is made
+/// again.
 fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
-    let counted = Counted::run("vmm")?;
-    ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
-    for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
-        let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
-        ensure!(guests > 0, "no {guest} under overcommit: {}", counted.guest);
-        ensure!(
-            guests == vmms,
-            "the guest counts {guests} {guest}, the VMM {vmms} {vmm}\n{}\n{:#}",
-            counted.guest,
-            counted.stats
-        );
+    const RUNS: u32 = 6;
+    for _ in 0..RUNS {
+        let counted = Counted::run("vmm")?;
+        ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
+        let mut all_seen = true;
+        for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
+            let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
+            ensure!(
+                guests == vmms,
+                "the guest counts {guests} {guest}, the VMM {vmms} {vmm}\n{}\n{:#}",
+                counted.guest,
+                counted.stats
+            );
+            all_seen &= guests > 0;
+        }
+        if all_seen && counted.vmm("parked")? > 0 {
+            return Ok(());
+        }
     }
-    ensure!(counted.vmm("parked")? > 0, "no vCPU was ever parked: {:#}", counted.stats);
-    Ok(())
+    bail!("in {RUNS} runs under overcommit nobody called for a halt, or for a kick, or was parked")
 }
 
 /// KVM takes the writes to the doorbell, by one ioeventfd for each vCPU.

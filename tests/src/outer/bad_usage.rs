@@ -1,6 +1,12 @@
 //! Command lines that make no sense: one line that says what to do, exit status 2.
 
-use crate::{files, product::pvticket, tests};
+use crate::{
+    files,
+    host::need_kvm,
+    process::Program,
+    product::{binary, pvticket},
+    tests,
+};
 
 tests![
     no_vcpus,
@@ -16,6 +22,8 @@ tests![
     directory_as_kernel,
     a_system_map_that_is_none,
     help_and_version_are_no_errors,
+    nobody_who_reads_is_no_failure,
+    nobody_who_reads_figures_is_no_failure,
 ];
 
 fn refused(args: &[&str], parts: &[&str]) -> anyhow::Result<()> {
@@ -89,4 +97,28 @@ fn help_and_version_are_no_errors() -> anyhow::Result<()> {
         anyhow::ensure!(ran.stderr.is_empty() && !ran.stdout.is_empty(), "{}", ran.show());
     }
     Ok(())
+}
+
+/// This exit status, whether what it writes can be written or not.
+fn ends_alike(args: &[&str], status: i32) -> anyhow::Result<()> {
+    pvticket(args).run()?.exits(status)?;
+    let unread = "exec \"$0\" \"$@\" > /dev/full 2> /dev/full";
+    let unread = Program::new("/bin/sh").args(["-c", unread]).args([binary()]);
+    unread.args(args).run()?.exits(status).map(drop)
+}
+
+fn nobody_who_reads_is_no_failure() -> anyhow::Result<()> {
+    ends_alike(&["--help"], 0)?;
+    ends_alike(&["locks"], 0)?;
+    ends_alike(&["boot", "--cpus", "0"], 2)?;
+    ends_alike(&["run", "collapse", "--dry-run"], 0)?;
+    ends_alike(&["boot", "--kernel", "/no/such/file"], 2)
+}
+
+fn nobody_who_reads_figures_is_no_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    let short = ["--runs", "1", "--seconds", "0.05", "--host", "direct"];
+    ends_alike(&[&["compare", "--vcpus", "2"], &short[..]].concat(), 0)?;
+    ends_alike(&[&["bench", "trace"], &short[..]].concat(), 0)?;
+    ends_alike(&[&["bench", "hypercalls"], &short[..]].concat(), 0)
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::control::{Listening, is_measured};
 use crate::{
     files,
     process::{Input, Program},
@@ -25,7 +26,21 @@ tests![
     a_shell_at_a_terminal,
     ctrl_c_before_the_shell,
     a_program_of_ones_own,
+    a_run_there_is_watched_from_here,
 ];
+
+/// What its cells do comes out with what they gave.
+fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
+    let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
+                repetitions = 1\nseconds = 600\n";
+    let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
+    let status = run.wait_for("measured", is_measured)?;
+    ensure!(status["at_work"][0]["point"]["host"] == "emulated", "{status}");
+    let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().map(Vec::len);
+    ensure!(vcpus == Some(2), "{status}");
+    run.ask("stop")?;
+    run.stops()
+}
 
 /// What a freeze is told by.
 const FROZE: &str = "the emulated host froze";

@@ -3,15 +3,19 @@
 mod access;
 mod bad_image;
 mod bad_usage;
+mod control;
 mod emulated;
 mod faults;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
 mod library;
+mod report;
 mod reports;
+mod run;
 mod schedule;
 mod tiny;
+mod trace;
 
 use crate::suite::Test;
 
@@ -23,6 +27,7 @@ pub fn quick() -> Vec<Test> {
         access::TESTS,
         tiny::TESTS,
         keys::TESTS,
+        report::TESTS,
         reports::TESTS,
         instructions::TESTS,
     ]
@@ -31,7 +36,16 @@ pub fn quick() -> Vec<Test> {
 
 /// One after the other: they measure.
 pub fn schedules() -> Vec<Test> {
-    [schedule::TESTS, hypercalls::TESTS, faults::TESTS, library::TESTS].concat()
+    let all = [
+        schedule::TESTS,
+        hypercalls::TESTS,
+        faults::TESTS,
+        library::TESTS,
+        run::TESTS,
+        trace::TESTS,
+        control::TESTS,
+    ];
+    all.concat()
 }
 
 /// One after the other.

@@ -1,0 +1,178 @@
+//! Headless Chromium, driven through the pipe that its debugger speaks: JSON, each message ended by
+//! a zero.
+//!
+//! Of the crates for this the kept ones are of a size (a generated type for each of a thousand
+//! messages, a WebSocket, an HTTP client) that four messages do not warrant.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use crate::suite::skip;
+
+/// What its packages call it.
+const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// How long it may take over one message. Emulators and loaded machines are slow.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A browser with one page.
+#[derive(Debug)]
+pub struct Browser {
+    child: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    session: String,
+    last: u64,
+    /// What the page or the browser complained of.
+    pub complaints: Vec<String>,
+}
+
+impl Browser {
+    /// Starts one with its files in `profile`; a test is skipped where there is none.
+    pub fn start(profile: &Path) -> anyhow::Result<Self> {
+        let found = NAMES.into_iter().find(|name| {
+            let mut version = Command::new(name);
+            version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+            version.status().is_ok_and(|status| status.success())
+        });
+        let Some(name) = found else {
+            return skip("no Chromium here: apt-get install chromium");
+        };
+        // The debugger reads from descriptor 3 and writes to 4.
+        let script = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+        let mut child = Command::new("sh")
+            .args(["-c", script, "sh", name])
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let (to, from) = (child.stdin.take(), child.stdout.take());
+        let (to, from) = to.zip(from).context("no pipes")?;
+        let (session, complaints) = (String::new(), Vec::new());
+        let mut browser = Self { child, to, from: messages(from), session, last: 0, complaints };
+        browser.open_page()?;
+        Ok(browser)
+    }
+
+    fn open_page(&mut self) -> anyhow::Result<()> {
+        let made = self.ask("Target.createTarget", json!({"url": "about:blank"}))?;
+        let target = json!({"targetId": made["targetId"], "flatten": true});
+        let attached = self.ask("Target.attachToTarget", target)?;
+        self.session = attached["sessionId"].as_str().context("no session")?.to_owned();
+        for domain in ["Page.enable", "Runtime.enable", "Log.enable", "Network.enable"] {
+            self.ask(domain, json!({}))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message and waits for its answer; what comes in between is looked at for complaints.
+    pub fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
+        self.last += 1;
+        let mut message = json!({"id": self.last, "method": method, "params": params});
+        if !self.session.is_empty() {
+            message["sessionId"] = self.session.clone().into();
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        self.to.write_all(&bytes).with_context(|| format!("cannot send {method}"))?;
+        loop {
+            let answer = self.next().with_context(|| format!("no answer to {method}"))?;
+            if answer["id"] == self.last {
+                if let Some(error) = answer.get("error") {
+                    bail!("{method}: {error}");
+                }
+                return Ok(answer["result"].clone());
+            }
+        }
+    }
+
+    fn next(&mut self) -> anyhow::Result<Value> {
+        let message = self.from.recv_timeout(PATIENCE).context("Chromium is silent")?;
+        let params = &message["params"];
+        match message["method"].as_str().unwrap_or_default() {
+            "Log.entryAdded" => self.complaints.push(params["entry"].to_string()),
+            "Runtime.exceptionThrown" | "Runtime.consoleAPICalled" => {
+                self.complaints.push(params.to_string());
+            }
+            "Network.requestWillBeSent" => {
+                let url = params["request"]["url"].as_str().unwrap_or_default();
+                if !url.starts_with("file:") && !url.starts_with("about:") {
+                    self.complaints.push(format!("it fetches {url}"));
+                }
+            }
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    /// Shows a file in a window of this size, in a light or a dark scheme.
+    pub fn show(&mut self, file: &Path, size: (u32, u32), scheme: &str) -> anyhow::Result<()> {
+        let (width, height) = size;
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.ask("Emulation.setDeviceMetricsOverride", metrics)?;
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.ask("Emulation.setEmulatedMedia", features)?;
+        let url = format!("file://{}", file.display());
+        let gone = self.ask("Page.navigate", json!({"url": url}))?;
+        if let Some(error) = gone.get("errorText") {
+            bail!("cannot show {url}: {error}");
+        }
+        while self.next()?["method"] != "Page.loadEventFired" {}
+        Ok(())
+    }
+
+    /// The value of an expression in the page.
+    pub fn value(&mut self, expression: &str) -> anyhow::Result<Value> {
+        let params = json!({"expression": expression, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", params)?;
+        if let Some(thrown) = answer.get("exceptionDetails") {
+            bail!("{expression}: {thrown}");
+        }
+        Ok(answer["result"]["value"].clone())
+    }
+
+    /// The whole page as a PNG in base 64.
+    pub fn picture(&mut self) -> anyhow::Result<String> {
+        let params = json!({"format": "png", "captureBeyondViewport": true});
+        let answer = self.ask("Page.captureScreenshot", params)?;
+        Ok(answer["data"].as_str().context("no picture")?.to_owned())
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Messages as they come, read on a thread of their own.
+fn messages(from: ChildStdout) -> Receiver<Value> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut bytes = Vec::new();
+        while from.read_until(0, &mut bytes).is_ok_and(|count| count > 0) {
+            bytes.pop();
+            let Ok(message) = serde_json::from_slice(&bytes) else { return };
+            if send.send(message).is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+    });
+    receive
+}

@@ -1,0 +1,374 @@
+//! A run's control socket and `top`: what they say is what the run does.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    files,
+    host::need_kvm,
+    process::{Program, Running},
+    product::pvticket,
+    terminal::Terminal,
+    tests,
+};
+
+tests![
+    a_pause_lasts_until_it_is_over,
+    a_stop_aborts_the_cell_and_the_socket_goes,
+    garbage_does_a_run_no_harm,
+    a_path_is_one_runs_alone,
+    a_dead_runs_socket_is_replaced,
+    one_frame_is_printed_without_a_terminal,
+    keys_pause_and_stop_the_run,
+    top_leaves_the_terminal_as_it_was,
+    what_top_cannot_show_is_said,
+];
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Many cells of a moment each.
+const SHORT: &str = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
+                     repetitions = 500\nseconds = 0.1\nwarm-up = 0\n";
+/// Cells that no test waits out.
+const LONG: &str = "vcpus = \"2x\"\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
+                    repetitions = 2\nseconds = 600\n";
+
+/// A run that listens.
+pub(super) struct Listening {
+    folder: TempDir,
+    running: Running,
+}
+
+impl Listening {
+    fn start(spec: &str) -> anyhow::Result<Self> {
+        need_kvm()?;
+        Self::start_with(spec, &[])
+    }
+
+    /// The same with more words, and wherever it runs.
+    pub(super) fn start_with(spec: &str, words: &[&str]) -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let running = run(&folder, spec, "run")?.args(words).limit(240).start()?;
+        let mut this = Self { folder, running };
+        let socket = this.socket();
+        this.running.wait_until("socket", || UnixStream::connect(&socket).is_ok())?;
+        Ok(this)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// The lines of its store that tell of cells.
+    fn cells(&self) -> anyhow::Result<Vec<Value>> {
+        cells(&self.folder.path().join("run"))
+    }
+
+    pub(super) fn ask(&self, wish: &str) -> anyhow::Result<Value> {
+        Client::connect(&self.socket())?.ask(wish)
+    }
+
+    /// Until its status is so.
+    pub(super) fn wait_for(
+        &mut self,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.ask("status")?;
+            if holds(&status) {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "never {what}: {status}");
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// It has been told to stop.
+    pub(super) fn stops(self) -> anyhow::Result<()> {
+        let (socket, dir) = (self.socket(), self.folder.path().join("run"));
+        self.running.wait()?.exits(130)?.complains(&["cells are left", "--resume"])?;
+        ensure!(!socket.exists(), "its socket is left behind");
+        ensure!(cells(&dir)?.iter().any(|cell| cell["status"] == "aborted"), "no aborted cell");
+        Ok(())
+    }
+}
+
+/// A run of a spec, in a directory of that name, which listens on `socket` beside it.
+fn run(folder: &TempDir, spec: &str, dir: &str) -> anyhow::Result<Program> {
+    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
+    let [dir, socket] = [dir, "socket"].map(|name| folder.path().join(name));
+    Ok(pvticket(["run"]).args([spec]).args(["--dir"]).args([dir]).args(["--listen"]).args([socket]))
+}
+
+fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(dir.join("cells.jsonl"))?;
+    // The last line may be half written.
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let lines: Vec<Value> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+    Ok(lines.into_iter().filter(|line| line["kind"] == "cell").collect())
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn connect(socket: &Path) -> anyhow::Result<Self> {
+        let stream = UnixStream::connect(socket).context("cannot connect")?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    fn say(&mut self, bytes: &[u8]) -> anyhow::Result<Value> {
+        self.0.get_ref().write_all(bytes)?;
+        self.hear()
+    }
+
+    fn hear(&mut self) -> anyhow::Result<Value> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).context("no answer")?;
+        ensure!(line.ends_with('\n'), "it hung up: {line:?}");
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// The status that a request gives.
+    fn ask(&mut self, wish: &str) -> anyhow::Result<Value> {
+        let answer = self.say(format!("{{\"do\":\"{wish}\"}}\n").as_bytes())?;
+        ensure!(answer["ok"] == true, "{wish} was refused: {answer}");
+        ensure!(answer["status"]["version"] == 1, "{answer}");
+        Ok(answer["status"].clone())
+    }
+}
+
+/// A cell is measured, and says what it does.
+pub(super) fn is_measured(status: &Value) -> bool {
+    status["at_work"][0]["live"]["phase"] == "measured"
+}
+
+fn a_pause_lasts_until_it_is_over() -> anyhow::Result<()> {
+    let mut run = Listening::start(SHORT)?;
+    let mode = fs::metadata(run.socket())?.permissions().mode() & 0o7777;
+    ensure!(mode == 0o600, "the socket's mode is {mode:o}");
+    let status = run.wait_for("a cell that is done", |status| status["done"].as_u64() > Some(0))?;
+    ensure!(status["cells"] == 1000 && status["state"] == "running", "{status}");
+    ensure!(status["last"][0]["end"]["done"].as_f64() > Some(0.0), "no rate: {status}");
+    ensure!(run.ask("pause")?["state"] == "paused", "no pause");
+    let idle = |status: &Value| status["at_work"].as_array().is_some_and(Vec::is_empty);
+    let then = run.wait_for("idle", idle)?;
+    let count = run.cells()?.len();
+    ensure!(then["done"].as_u64() == Some(count as u64), "{count} cells in the store: {then}");
+    // Several cells could be run in this time.
+    thread::sleep(Duration::from_secs(2));
+    let now = run.ask("status")?;
+    ensure!(idle(&now) && now["state"] == "paused", "a cell was begun: {now}");
+    ensure!(run.cells()?.len() == count, "a cell was run in a pause");
+    ensure!(run.ask("resume")?["state"] == "running", "it does not go on");
+    run.wait_for("a cell more", |status| status["done"].as_u64() > Some(count as u64))?;
+    // Ctrl-C ends it as a stop does.
+    let (socket, running) = (run.socket(), run.running);
+    running.signal(Signal::INT)?;
+    running.wait()?.exits(130)?;
+    ensure!(!socket.exists(), "its socket is left behind");
+    Ok(())
+}
+
+fn a_stop_aborts_the_cell_and_the_socket_goes() -> anyhow::Result<()> {
+    let mut run = Listening::start(LONG)?;
+    let status = run.wait_for("measured", is_measured)?;
+    let live = &status["at_work"][0]["live"];
+    let vcpus = live["vcpus"].as_array().context("no vCPUs")?;
+    let slots = live["slots"].as_array().context("no slots")?;
+    ensure!(vcpus.len() == 2 * slots.len() && !slots.is_empty(), "{live}");
+    for vcpu in vcpus {
+        let known = ["vm", "vcpu", "state", "operations", "exits", "halts", "kicks"];
+        ensure!(known.iter().all(|name| !vcpu[name].is_null()), "{vcpu}");
+        ensure!(vcpu["locks"]["doing"].is_string(), "{vcpu}");
+    }
+    ensure!(live["totals"]["grants"].as_u64() > Some(0), "{live}");
+    // It gets on while it is looked at.
+    let mut watcher = Client::connect(&run.socket())?;
+    let first = watcher.ask("watch")?;
+    let count = |live: &Value| {
+        let vcpus = live["at_work"][0]["live"]["vcpus"].as_array().cloned().unwrap_or_default();
+        vcpus.iter().filter_map(|vcpu| vcpu["operations"].as_u64()).sum::<u64>()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while count(&watcher.hear()?["status"]) <= count(&first) {
+        ensure!(Instant::now() < deadline, "its operations do not grow: {first}");
+    }
+    let state = run.ask("stop")?["state"].clone();
+    ensure!(state == "stopping" || state == "ended", "{state}");
+    // Who watches is told of the end.
+    while watcher.hear()?["status"]["state"] != "ended" {}
+    run.stops()
+}
+
+fn garbage_does_a_run_no_harm() -> anyhow::Result<()> {
+    let mut run = Listening::start(LONG)?;
+    let socket = run.socket();
+    for garbage in [&b"\xff\xfe\0\x01\n"[..], b"\n", b"GET / HTTP/1.1\r\n", b"{\"do\":\"fly\"}\n"] {
+        let answer = Client::connect(&socket)?.say(garbage)?;
+        ensure!(answer["ok"] == false && answer["error"].is_string(), "{answer}");
+    }
+    // Longer than any request; it may hang up before it has all of it.
+    let noise: Vec<u8> = files::noise(1 << 20).into_iter().filter(|byte| *byte != b'\n').collect();
+    let _ = Client::connect(&socket)?.say(&noise);
+    // Who asks and asks and reads nothing.
+    let greedy = UnixStream::connect(&socket)?;
+    greedy.set_write_timeout(Some(Duration::from_millis(500)))?;
+    let _ = (&greedy).write_all(&b"{\"do\":\"status\"}\n".repeat(20_000));
+    // More than it takes; those beyond are told so.
+    let crowd: Vec<UnixStream> =
+        (0..200).map(|_| UnixStream::connect(&socket)).collect::<Result<_, _>>()?;
+    drop((crowd, greedy));
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = run.ask("status") {
+        ensure!(Instant::now() < deadline, "nobody gets through any more: {error:#}");
+        thread::sleep(PAUSE);
+    }
+    run.wait_for("measured", is_measured)?;
+    run.ask("stop")?;
+    run.stops()
+}
+
+fn a_path_is_one_runs_alone() -> anyhow::Result<()> {
+    let mut first = Listening::start(LONG)?;
+    let second = run(&first.folder, LONG, "second")?.run()?;
+    second.fails(1, &["--listen", "another run listens there"])?;
+    ensure!(!first.folder.path().join("second").exists(), "the refused run left a directory");
+    first.wait_for("measured", is_measured)?;
+    first.ask("stop")?;
+    first.stops()
+}
+
+fn a_dead_runs_socket_is_replaced() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let socket = folder.path().join("socket");
+    // What a run leaves that was killed: a file that nobody serves.
+    drop(UnixListener::bind(&socket)?);
+    let running = run(&folder, LONG, "run")?.limit(120).start()?;
+    let mut run = Listening { folder, running };
+    run.running.wait_until("socket", || UnixStream::connect(&socket).is_ok())?;
+    run.wait_for("measured", is_measured)?;
+    run.ask("stop")?;
+    run.stops()?;
+    let folder = files::scratch()?;
+    files::put(&folder, "socket", b"text")?;
+    let refused = self::run(&folder, LONG, "run")?.run()?;
+    refused.fails(1, &["--listen", "is no socket"])?;
+    let long = folder.path().join("x".repeat(120));
+    let refused = pvticket(["run", "collapse", "--listen"]).args([long]).run()?;
+    refused.fails(1, &["--listen", "107 bytes"]).map(drop)
+}
+
+fn one_frame_is_printed_without_a_terminal() -> anyhow::Result<()> {
+    let mut run = Listening::start(LONG)?;
+    run.wait_for("measured", is_measured)?;
+    let top = || pvticket(["top"]).args([run.socket()]);
+    for program in [top(), top().args(["--once"])] {
+        let ran = program.run()?.exits(0)?;
+        let text = ran.text()?;
+        for part in ["spec: running", "cell ", "is measured", "slot 0 (CPU ", "OPS/s", "LHP/s"] {
+            ensure!(text.contains(part), "no {part:?}\n{}", ran.show());
+        }
+        ensure!(!text.contains('\x1b'), "a terminal's sequences\n{}", ran.show());
+    }
+    run.ask("stop")?;
+    run.stops()
+}
+
+/// `top` at a terminal, which shows a cell that is measured.
+fn top_of(run: &mut Listening, terminal: &Terminal) -> anyhow::Result<Running> {
+    run.wait_for("measured", is_measured)?;
+    let mut top = terminal.start(pvticket(["top"]).args([run.socket()]).limit(120))?;
+    terminal.wait_for(&mut top, "is measured")?;
+    Ok(top)
+}
+
+fn keys_pause_and_stop_the_run() -> anyhow::Result<()> {
+    let (mut run, terminal) = (Listening::start(LONG)?, Terminal::open()?);
+    let mut top = top_of(&mut run, &terminal)?;
+    terminal.press(b"p")?;
+    run.wait_for("paused", |status| status["state"] == "paused")?;
+    terminal.wait_for(&mut top, "paused once the cell under way has ended")?;
+    terminal.press(b"p")?;
+    run.wait_for("running", |status| status["state"] == "running")?;
+    terminal.press(b"s")?;
+    terminal.wait_for(&mut top, "stop the run?")?;
+    terminal.press(b"x")?;
+    // What comes after it is obeyed: so it was not.
+    terminal.press(b"p")?;
+    run.wait_for("paused", |status| status["state"] == "paused")?;
+    terminal.press(b"ss")?;
+    top.wait()?.exits(0)?;
+    terminal.is_restored()?;
+    run.stops()
+}
+
+fn top_leaves_the_terminal_as_it_was() -> anyhow::Result<()> {
+    let mut run = Listening::start(LONG)?;
+    type WayOut = fn(&Terminal, &Running) -> anyhow::Result<()>;
+    let ways: [(WayOut, i32); 4] = [
+        (|terminal, _| terminal.press(b"q"), 0),
+        (|terminal, _| terminal.press(b"\x03"), 130),
+        (|_, top| top.signal(Signal::TERM), 130),
+        (|_, top| top.signal(Signal::HUP), 130),
+    ];
+    for (way_out, status) in ways {
+        let terminal = Terminal::open()?;
+        let top = top_of(&mut run, &terminal)?;
+        way_out(&terminal, &top)?;
+        top.wait()?.exits(status)?;
+        terminal.is_restored()?;
+        // What it wrote last is seen here a moment later.
+        let leaves = "\x1b[?25h\x1b[?1049l";
+        let deadline = Instant::now() + PATIENCE;
+        while !terminal.shown().ends_with(leaves) {
+            ensure!(Instant::now() < deadline, "not left: {:?}", terminal.shown());
+            thread::sleep(PAUSE);
+        }
+        ensure!(terminal.shown().contains("\x1b[?1049h"), "it has not used the other screen");
+    }
+    run.ask("stop")?;
+    run.stops()
+}
+
+fn what_top_cannot_show_is_said() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let nothing = folder.path().join("nothing");
+    pvticket(["top"]).args([&nothing]).run()?.fails(1, &["no run listens there", "--listen"])?;
+    // Of a directory its socket is meant.
+    pvticket(["top"]).args([folder.path()]).run()?.fails(1, &["control.sock"])?;
+    for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\0\n", b"{}\n", b"[1,2]\n", b""] {
+        let strange = folder.path().join("strange");
+        let listener = UnixListener::bind(&strange)?;
+        let said = said.to_vec();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept()?;
+            stream.write_all(&said)
+        });
+        let ran = pvticket(["top"]).args([&strange]).run()?;
+        ran.fails(1, &[])?;
+        let _ = server.join();
+        fs::remove_file(&strange)?;
+    }
+    Ok(())
+}

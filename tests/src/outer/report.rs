@@ -1,0 +1,206 @@
+//! `report`: what it says of stores, whole and damaged, and its page in a browser.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{browser::Browser, files, fixture::Fixture, product::pvticket, tests};
+
+tests![
+    a_run_is_reported_as_text,
+    two_runs_are_compared,
+    what_is_no_store_is_refused_in_a_line,
+    its_page_is_whole_in_a_browser,
+    the_page_of_two_runs_is_whole_in_a_browser,
+    a_page_that_is_not_whole_is_noticed,
+];
+
+/// Where screenshots are kept, if anywhere.
+const PICTURES: &str = "PVTICKET_PICTURES";
+
+fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let run = folder.path().join(name);
+    fs::create_dir(&run)?;
+    fs::write(run.join("cells.jsonl"), text)?;
+    Ok(run)
+}
+
+fn a_run_is_reported_as_text() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let run = store(&folder, "run", &Fixture::default().text())?;
+    let ran = pvticket(["report"]).args([&run]).run()?.exits(0)?;
+    let text = ran.text()?;
+    for part in [
+        "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ",
+        "Median",
+        "Stddev",
+        "Comparisons",
+        "Published beside ours: PV ticketlocks, Linux 2012",
+        "--only policies=rr --dir again",
+        "AMD EPYC",
+    ] {
+        ensure!(text.contains(part), "no {part:?}\n{text}");
+    }
+    ensure!(text.contains('\u{25cf}'), "no plot\n{text}");
+    Ok(())
+}
+
+fn two_runs_are_compared() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let before = store(&folder, "before", &Fixture::default().text())?;
+    let slow = Fixture { seed: 3, speed: 0.5, ..Fixture::default() };
+    let after = store(&folder, "after", &slow.text())?;
+    let ran = pvticket(["report", "--diff"]).args([&before, &after]).run()?.exits(0)?;
+    let text = ran.text()?;
+    ensure!(text.contains("The second run gives less at"), "{text}");
+    let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
+    alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
+}
+
+fn what_is_no_store_is_refused_in_a_line() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let text = Fixture { rounds: 1, ..Fixture::default() }.text();
+    let report = |run: &Path| pvticket(["report"]).args([run]).run();
+    report(folder.path())?.fails(1, &["has no run"])?;
+    report(&folder.path().join("absent"))?.fails(1, &["absent"])?;
+    let newer = store(&folder, "newer", &text.replace("\"format\":1", "\"format\":2"))?;
+    report(&newer)?.fails(1, &["format 2"])?;
+    let damaged = store(&folder, "damaged", &text.replacen("\"cell\":3,", "\"cell\":", 1))?;
+    report(&damaged)?.fails(1, &["damaged in line"])?;
+    let noise = store(&folder, "noise", "\u{1}\u{2}\n")?;
+    report(&noise)?.fails(1, &["line 1"])?;
+    // What a program leaves that was killed while it wrote is a store.
+    let torn = store(&folder, "torn", &text[..text.len() - 100])?;
+    report(&torn)?.exits(0)?;
+    pvticket(["report"]).run()?.fails(2, &["DIR"]).map(drop)
+}
+
+fn its_page_is_whole_in_a_browser() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let run = store(&folder, "run", &Fixture::default().text())?;
+    let page = folder.path().join("report.html");
+    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?.says("")?;
+    let figures = look(&folder, &page, "report")?;
+    ensure!(figures >= 8, "{figures} figures only");
+    let many = Fixture {
+        policies: vec!["rr"],
+        locks: vec![
+            ("ticket", "off"),
+            ("pv-ticket", "vmm"),
+            ("queued", "off"),
+            ("pv-queued", "vmm"),
+            ("preemptable-ticket", "off"),
+            ("test-and-set", "off"),
+        ],
+        ..Fixture::default()
+    };
+    let run = store(&folder, "many", &many.text())?;
+    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
+    look(&folder, &page, "many").map(drop)
+}
+
+fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let before = store(&folder, "before", &Fixture::default().text())?;
+    let slow = Fixture { seed: 3, speed: 0.5, ..Fixture::default() };
+    let after = store(&folder, "after", &slow.text())?;
+    let page = folder.path().join("diff.html");
+    pvticket(["report", "--diff", "--html"]).args([&page, &before, &after]).run()?.exits(0)?;
+    let figures = look(&folder, &page, "diff")?;
+    ensure!(figures == 1, "{figures} figures");
+    Ok(())
+}
+
+/// The checks above are worth what they find.
+fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let page = r#"<!doctype html><meta charset="utf-8"><style>body { width: 2000px }</style>
+        <script>console.error('no')</script><img src="http://127.0.0.1:9/x.png">
+        <figure id="bad"><div class="panel"><svg width="300" height="100"><path class="mark" d="M0 0h9v9z"/>
+        <text x="290" y="50">cut off</text><text x="50" y="50">one</text><text x="52" y="51">two</text>
+        </svg></div><div class="panel"></div></figure>"#;
+    let page = files::put(&folder, "bad.html", page.as_bytes())?;
+    let mut browser = Browser::start(&folder.path().join("profile"))?;
+    browser.show(&page, (800, 600), "light")?;
+    let found = browser.value(FAULTS)?["faults"].to_string();
+    for fault in ["wider than its window", "cut off: cut off", "overlap: one and two", "0 plots"] {
+        ensure!(found.contains(fault), "no {fault:?} in {found}");
+    }
+    let complaints = browser.complaints.join("\n");
+    for part in ["it fetches http://127.0.0.1:9/x.png", "\"value\":\"no\""] {
+        ensure!(complaints.contains(part), "no {part:?} in {complaints}");
+    }
+    Ok(())
+}
+
+/// What is wrong with the figures of a page, and how many there are. A figure is seen if each of its
+/// panels shows just one plot, within the window; letters may touch by a pixel, and lie within
+/// their plot.
+const FAULTS: &str = r#"(() => {
+  const faults = [], wide = document.documentElement.clientWidth;
+  const say = (figure, what) => faults.push(figure.id + ': ' + what);
+  if (document.documentElement.scrollWidth > wide) faults.push('the page is wider than its window');
+  const figures = [...document.querySelectorAll('figure')];
+  for (const figure of figures) {
+    for (const panel of figure.querySelectorAll('.panel')) {
+      const seen = [...panel.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
+      if (seen.length !== 1) { say(figure, seen.length + ' plots of a panel are seen'); continue; }
+      const box = seen[0].getBoundingClientRect();
+      if (box.width < 200 || box.height < 50) say(figure, 'a plot is tiny');
+      if (box.left < 0 || box.right > wide + 0.5) say(figure, 'a plot leaves the window');
+      if (seen[0].querySelectorAll('.mark, .bar').length === 0) say(figure, 'a plot is empty');
+      const texts = [...seen[0].querySelectorAll('text')].map(text => [text, text.getBoundingClientRect()]);
+      texts.forEach(([text, at], ix) => {
+        if (at.height < 8) say(figure, 'too small to read: ' + text.textContent);
+        if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 || at.bottom > box.bottom + 1)
+          say(figure, 'cut off: ' + text.textContent);
+        for (const [other, its] of texts.slice(ix + 1)) {
+          const across = Math.min(at.right, its.right) - Math.max(at.left, its.left);
+          const down = Math.min(at.bottom, its.bottom) - Math.max(at.top, its.top);
+          if (across > 1 && down > 3) say(figure, 'overlap: ' + text.textContent + ' and ' + other.textContent);
+        }
+      });
+    }
+  }
+  return {faults, figures: figures.length};
+})()"#;
+
+/// Opens a page in windows of several widths and in both schemes; gives the number of its figures.
+fn look(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
+    let mut browser = Browser::start(&folder.path().join("profile"))?;
+    let mut figures = 0;
+    let views = [
+        (1400, "light"),
+        (1400, "dark"),
+        (400, "light"),
+        (360, "light"),
+        (800, "dark"),
+        (1600, "light"),
+    ];
+    for (width, scheme) in views {
+        browser.show(page, (width, 900), scheme)?;
+        let found = browser.value(FAULTS)?;
+        let faults: Vec<&Value> = found["faults"].as_array().into_iter().flatten().collect();
+        ensure!(faults.is_empty(), "{name} at {width} px: {faults:#?}");
+        figures = found["figures"].as_u64().context("no number of figures")?;
+        let background = "getComputedStyle(document.body).backgroundColor";
+        let background = browser.value(background)?;
+        let is_dark = background == "rgb(16, 20, 24)";
+        ensure!(is_dark == (scheme == "dark"), "{scheme}, and its background is {background}");
+        keep(&mut browser, &format!("{name}-{width}-{scheme}"))?;
+    }
+    ensure!(browser.complaints.is_empty(), "it complains: {:#?}", browser.complaints);
+    Ok(figures)
+}
+
+/// Keeps what is seen, where somebody wants it.
+fn keep(browser: &mut Browser, name: &str) -> anyhow::Result<()> {
+    let Some(folder) = env::var_os(PICTURES) else { return Ok(()) };
+    let file = Path::new(&folder).join(format!("{name}.png.base64"));
+    fs::write(&file, browser.picture()?).with_context(|| file.display().to_string())
+}

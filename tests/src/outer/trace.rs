@@ -1,0 +1,266 @@
+//! Timelines: what they say is what the schedule's account says, and Perfetto's own trace processor
+//! reads them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::{files, host::need_kvm, process::Program, product::pvticket, suite::skip, tests};
+
+tests![
+    a_timeline_says_what_the_account_does,
+    perfetto_finds_the_injected_preemptions,
+    the_last_round_of_every_level_is_there,
+    the_hosts_schedule_has_no_slots,
+    what_is_no_timeline_is_named,
+    the_bench_sets_traced_runs_beside_plain_ones,
+];
+
+/// Two vCPUs on two slots, whose holders are kept off for 20 ms now and then.
+const INJECTED: [&str; 8] =
+    ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:10,20ms"];
+
+/// A traced comparison of the payload.
+struct Traced {
+    folder: tempfile::TempDir,
+    /// Its runs by `--json`.
+    runs: Vec<Value>,
+}
+
+impl Traced {
+    fn make(options: &[&str]) -> anyhow::Result<Self> {
+        need_kvm()?;
+        let folder = files::scratch()?;
+        let [json, trace] = ["json", "trace"].map(|name| folder.path().join(name));
+        pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1"])
+            .args(options)
+            .args(["--json".into(), json.clone(), "--trace".into(), trace])
+            .run()?
+            .exits(0)?;
+        let report: Value = serde_json::from_slice(&fs::read(&json)?)?;
+        let levels = report["levels"].as_array().context("no levels")?;
+        let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
+        let runs = runs.cloned().collect();
+        Ok(Self { folder, runs })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    /// The account of the run with this title.
+    fn account(&self, title: &str) -> anyhow::Result<&Value> {
+        let is_it = |run: &&Value| {
+            let backend = run["backend"].as_str().unwrap_or_default();
+            title.contains(&format!(", {backend}"))
+        };
+        let run = self.runs.iter().find(is_it).with_context(|| format!("no run '{title}'"))?;
+        Ok(&run["schedule"]["whole"])
+    }
+
+    /// What `pvticket trace` says of it.
+    fn digest(&self, options: &[&str]) -> anyhow::Result<Vec<Value>> {
+        let ran =
+            pvticket(["trace", "--json"]).args([self.file()]).args(options).run()?.exits(0)?;
+        let digest: Value = serde_json::from_slice(&ran.stdout)?;
+        digest["runs"].as_array().cloned().with_context(|| ran.show())
+    }
+}
+
+/// Holders that were preempted on purpose, and for how long if that was over in time: of the account.
+fn injected(account: &Value) -> anyhow::Result<Vec<Option<u64>>> {
+    let all = account["preemptions_one_by_one"].as_array().context("not one by one")?;
+    let holders = all.iter().filter(|its| its["doing"] == "holding" && its["end"] == "injected");
+    Ok(holders.map(|its| its["off_ns"].as_u64()).collect())
+}
+
+fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
+    let traced = Traced::make(&INJECTED)?;
+    let told = traced.digest(&["--top", "100000"])?;
+    ensure!(told.len() == 2, "{told:?}");
+    for run in &told {
+        let account = traced.account(run["title"].as_str().unwrap_or_default())?;
+        for name in ["grants", "preemptions", "lhp", "lwp", "injected", "holders_off_ns"] {
+            ensure!(run["account"][name] == account[name], "{name}: {run}\n{account}");
+        }
+        ensure!(run["account"]["lost"] == 0, "{run}");
+        let worst = run["worst_preemptions"].as_array().context("no preemptions")?;
+        let holders = worst.iter().filter(|its| its["kind"] == "LHP" && its["why"] == "injected");
+        let mut found: Vec<u64> = holders.filter_map(|its| its["off_ns"].as_u64()).collect();
+        let expected = injected(account)?;
+        ensure!(expected.len() >= 3 && found.len() == expected.len(), "{worst:?}\n{expected:?}");
+        found.sort_unstable();
+        for off in expected.into_iter().flatten() {
+            ensure!(found.binary_search(&off).is_ok(), "{off} is not in {found:?}");
+        }
+    }
+    let words = pvticket(["trace"]).args([traced.file()]).run()?.exits(0)?;
+    let words = String::from_utf8_lossy(&words.stdout).into_owned();
+    ensure!(words.contains("Worst preemptions") && words.contains("(LHP, injected)"), "{words}");
+    Ok(())
+}
+
+/// The rows that Perfetto's trace processor gives to each of these questions in SQL.
+fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>> {
+    let Ok(wasm) = files::cached("trace-processor/current/trace_processor.wasm") else {
+        return skip("there is no trace processor (make trace-processor)");
+    };
+    let folder = wasm.parent().context("no folder")?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("trace-processor/query.mjs");
+    if !script.is_file() {
+        return skip("the tests' sources are not here");
+    }
+    let node = Program::new(folder.join("node"));
+    let ran =
+        node.args([script.as_path(), folder, file]).args(questions).limit(120).run()?.exits(0)?;
+    let answers = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let answers: Vec<_> = answers.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    ensure!(answers.len() == questions.len(), "{}", ran.show());
+    Ok(answers)
+}
+
+fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
+    let traced = Traced::make(&INJECTED)?;
+    let answers = ask(
+        &traced.file(),
+        &[
+            "select name, value from stats where severity != 'info' and value > 0",
+            "select p.name, s.dur from slice s join process_track t on s.track_id = t.id \
+             join process p using (upid) join args a using (arg_set_id) \
+             where s.name = 'preempted (LHP)' and a.key = 'debug.why' \
+             and a.string_value = 'injected' order by s.ts",
+            "select p.name, t.name, count(*), max(s.depth), min(s.dur) from slice s \
+             join process_track t on s.track_id = t.id join process p using (upid) \
+             where t.name glob 'slot *' group by t.id",
+            "select count(*) from (select ts + dur as till, lead(ts) over \
+             (partition by track_id order by ts) as next from slice s \
+             join process_track t on s.track_id = t.id where t.name glob 'slot *') \
+             where till > next",
+            "select count(*) from slice join args using (arg_set_id) \
+             where name = 'kick' and key = 'debug.kick_to_grant_ns'",
+            "select count(*) from flow join slice o on slice_out = o.id \
+             join slice i on slice_in = i.id \
+             where o.name = 'kick' and i.name = 'running' and i.ts >= o.ts",
+            "select count(distinct t.name) from counter c join counter_track t on c.track_id = t.id",
+        ],
+    )?;
+    let [complaints, preempted, slots, overlaps, kicks, arrows, counters] = answers.as_slice()
+    else {
+        bail!("{answers:?}")
+    };
+    ensure!(complaints.is_empty(), "Perfetto complains: {complaints:?}");
+    let titles = traced.digest(&[])?;
+    for title in titles.iter().filter_map(|run| run["title"].as_str()) {
+        let account = traced.account(title)?;
+        let found: Vec<u64> = preempted
+            .iter()
+            .filter(|row| row[0] == title)
+            .map(|row| row[1].parse())
+            .collect::<Result<_, _>>()?;
+        let expected = injected(account)?;
+        ensure!(expected.len() >= 3 && found.len() == expected.len(), "{found:?} {expected:?}");
+        for (found, off) in found.iter().zip(&expected) {
+            ensure!(off.is_none_or(|off| off == *found), "{found:?} {expected:?}");
+        }
+        let turns = slots.iter().filter(|row| row[0] == title).map(|row| row[2].parse::<u64>());
+        let turns: u64 = turns.sum::<Result<_, _>>()?;
+        ensure!(Some(turns) == account["grants"].as_u64(), "{turns} turns: {account}");
+    }
+    ensure!(slots.len() == 4 && slots.iter().all(|row| row[3] == "0"), "{slots:?}");
+    ensure!(slots.iter().all(|row| !row[4].starts_with('-')), "a turn without end: {slots:?}");
+    ensure!(overlaps[0][0] == "0", "{overlaps:?} turns overlap");
+    ensure!(kicks[0] == arrows[0] && kicks[0][0] != "0", "{kicks:?} kicks, {arrows:?} arrows");
+    ensure!(counters[0][0] == "2", "{counters:?}");
+    Ok(())
+}
+
+fn the_last_round_of_every_level_is_there() -> anyhow::Result<()> {
+    let options = ["--vcpus", "1,2", "--seconds", "0.1", "--policy", "rr", "--runs", "2"];
+    // The last --runs counts.
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("trace");
+    pvticket(["compare", "--guest", "payload", "--host", "direct"])
+        .args(options)
+        .args(["--trace".into(), file.clone()])
+        .run()?
+        .exits(0)?;
+    let ran = pvticket(["trace", "--json"]).args([file]).run()?.exits(0)?;
+    let digest: Value = serde_json::from_slice(&ran.stdout)?;
+    let runs = digest["runs"].as_array().into_iter().flatten();
+    let mut titles: Vec<&str> = runs.filter_map(|run| run["title"].as_str()).collect();
+    titles.sort_unstable();
+    let expected = [
+        "1 vCPUs, off under rr, run 2",
+        "1 vCPUs, vmm under rr, run 2",
+        "2 vCPUs, off under rr, run 2",
+        "2 vCPUs, vmm under rr, run 2",
+    ];
+    ensure!(titles == expected, "{titles:?}");
+    Ok(())
+}
+
+fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
+    let traced = Traced::make(&["--vcpus", "2x", "--seconds", "0.3"])?;
+    let told = traced.digest(&[])?;
+    ensure!(told.len() == 2, "{told:?}");
+    for run in &told {
+        let note = run["note"].as_str().unwrap_or_default();
+        ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
+    }
+    Ok(())
+}
+
+fn what_is_no_timeline_is_named() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    for (name, bytes, part) in [
+        ("text", &b"not a timeline"[..], "no trace of pvticket"),
+        ("empty", b"", "no trace of pvticket"),
+        ("cut", b"\x0a\x7f\x08", "ends too early"),
+    ] {
+        let file = files::put(&folder, name, bytes)?;
+        pvticket(["trace"]).args([file]).run()?.fails(1, &[name, part])?;
+    }
+    pvticket(["trace", "/no/such/file"]).run()?.fails(1, &["/no/such/file", "No such file"])?;
+    pvticket(["trace"]).run()?.fails(2, &["FILE"])?;
+    pvticket(["trace", "--top", "-1", "/no/such/file"]).run()?.fails(2, &["--top"])?;
+    let file = "/no/such/folder/trace";
+    let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];
+    pvticket(args).run()?.fails(1, &["--trace", file])?;
+    Ok(())
+}
+
+fn the_bench_sets_traced_runs_beside_plain_ones() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let words = ["--runs", "6", "--seconds", "0.05", "--policy", "host,lhp:20,1ms"];
+    let bench = pvticket(["bench", "trace", "--host", "direct"]).args(words);
+    let ran = bench.args(["--json".into(), file.clone()]).run()?.exits(0)?;
+    let text = ran.text()?;
+    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    for (ix, policy) in ["host", "lhp:20,1ms"].into_iter().enumerate() {
+        let of = &report["policies"][ix];
+        ensure!(of["policy"] == policy && text.contains(policy), "{of}\n{text}");
+        let rounds = of["rounds"].as_array().context("no rounds")?;
+        ensure!(rounds.len() == 6, "{of}");
+        for round in rounds {
+            let is_there = |name: &str| round[name].as_f64() > Some(0.0);
+            ensure!(["traced", "plain", "again", "kept"].into_iter().all(is_there), "{round}");
+            ensure!(round["lost"] == 0, "{round}");
+        }
+        for ratio in ["traced_over_plain", "plain_over_plain"] {
+            let (value, interval) = (&of[ratio]["value"], &of[ratio]["interval"]);
+            let (low, high) = (interval["low"].as_f64(), interval["high"].as_f64());
+            ensure!(low <= value.as_f64() && value.as_f64() <= high && low.is_some(), "{of}");
+        }
+    }
+    pvticket(["bench", "trace", "--policy", "replay:x"])
+        .run()?
+        .fails(2, &["--policy", "replays"])
+        .map(drop)
+}

