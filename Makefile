@@ -7,7 +7,7 @@ MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test bench soak build kernel kernel-stock kernels host busybox guest-disk setup header lint deny clean help
+.PHONY: run test report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint deny clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -23,21 +23,33 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
-# What cannot be had without the guest disk is skipped, and says why.
+# What cannot be had without the guest disk or the trace processor is skipped, and says why.
 test: lint build kernels host busybox ## Run every check and test
 	$(CARGO) test --quiet --workspace
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml
 	-@$(MAKE) --no-print-directory guest-disk
+	-@$(MAKE) --no-print-directory trace-processor browser
 	$(CARGO) build --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
-bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, and schedules
+# Where it goes; `make report REPORT_DIR=...` for another place.
+REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
+
+report: build host ## Run the experiment `collapse` and make its page
+	@$(PVTICKET) run collapse --dir $(REPORT_DIR)
+
+bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, schedules, and what traces cost
 	@$(PVTICKET) bench boot
 	@$(PVTICKET) bench hypercalls
 	@$(PVTICKET) bench hypercalls --host emulated
 	@$(PVTICKET) bench sched
+	@$(PVTICKET) bench trace
+
+fuzz: setup ## Feed noise to whatever reads specs, stores, traces, recordings and requests, FUZZ_CASES each
+	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --quiet --package pvticket --lib -- \
+		no_bytes no_text no_pieces no_spec no_change no_figures arbitrary_bytes bytes_changed any_packets
 
 soak: build ## Take a lock 10^9 times while kicks and halts go wrong, checking that it keeps its promises
 	@$(PVTICKET) soak $(SOAK_ARGS)
@@ -63,6 +75,12 @@ busybox: setup ## Fetch the static busybox of the guest
 
 guest-disk: setup ## Fetch PostgreSQL for the guest's pgbench-table
 	@sh guest-kernel-config/postgres/fetch.sh
+
+trace-processor: setup ## Fetch Perfetto's trace processor for the tests of traces
+	@sh tests/trace-processor/fetch.sh
+
+browser: setup ## Install Chromium for the tests of reports
+	@sh guest-kernel-config/setup.sh --browser
 
 setup: ## Install what is missing
 	@sh guest-kernel-config/setup.sh
