@@ -20,6 +20,7 @@ mod process;
 mod product;
 mod ran;
 mod relay;
+mod retry;
 mod suite;
 mod terminal;
 
@@ -30,7 +31,7 @@ use libtest_mimic::Arguments;
 use host::Kvm;
 use outer::instructions;
 use relay::Relay;
-use suite::{Tally, Test, Verdict};
+use suite::Tally;
 
 fn main() -> ExitCode {
     let mut words = env::args_os().skip(1);
@@ -55,12 +56,12 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> ExitCode {
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let mut tally = Tally::default();
-    tally.run(arguments, &outer::quick(), here);
-    tally.run(&serial, &outer::schedules(), here);
-    tally.run(&serial, &outer::emulated(), in_emulated_host);
+    tally.run(arguments, &outer::quick(), retry::run);
+    tally.run(&serial, &outer::schedules(), retry::run);
+    tally.run(&serial, &outer::emulated(), retry::run_emulated);
     let guests = guest::tests();
     if Kvm::here() == Kvm::Hardware {
-        tally.run(&serial, &guests, here);
+        tally.run(&serial, &guests, retry::run);
     } else {
         let relay = Relay::new(suite::selected(arguments, &guests));
         tally.run(&serial, &guests, move |test| relay.verdict(test));
@@ -69,15 +70,4 @@ fn run(arguments: &Arguments) -> ExitCode {
         tally.print();
     }
     if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-fn here(test: &Test) -> Verdict {
-    (test.run)().into()
-}
-
-fn in_emulated_host(test: &Test) -> Verdict {
-    match suite::stubbornly(test) {
-        (Verdict::Passed, killed @ 1..) => Verdict::PassedAtLast(killed),
-        (verdict, _) => verdict,
-    }
 }

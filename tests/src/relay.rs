@@ -3,7 +3,7 @@
 //! This binary goes there beside the product, runs the tests one after the other and writes a line
 //! of JSON for each. Should the emulated host freeze or die half-way, which is no test's fault, another
 //! one takes over with the test it was at; that is said, and it happens a bounded number of times.
-//! The same goes for a test whose guest the emulated CPU killed.
+//! Tests are repeated there, too (see [`retry`]).
 
 use std::{
     env,
@@ -20,8 +20,8 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    files, product,
-    suite::{Test, Verdict, stubbornly},
+    files, product, retry,
+    suite::{Test, Verdict},
 };
 
 /// First argument of this binary there.
@@ -34,7 +34,7 @@ const MEMORY: &str = "2G";
 /// beside other work, of QEMU's fault that kills guests too.
 const REPLACEMENTS: u32 = 6;
 /// What the product says when it gives up on a freeze, and when the host's own kernel died of what
-/// kills guests too (see `stubbornly`), with a word or by a triple fault of its own; and then only.
+/// kills guests too (see [`retry`]), with a word or by a triple fault of its own; and then only.
 const HOST_FAULTS: [&str; 3] = [
     "the emulated host froze: ",
     "the emulated host's own kernel died: ",
@@ -45,9 +45,7 @@ const HOST_FAULTS: [&str; 3] = [
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
-    skipped: Option<String>,
-    failed: Option<String>,
-    killed: u32,
+    verdict: Verdict,
 }
 
 /// Runs tests by name there; says how each ended.
@@ -56,13 +54,7 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;
-        let (verdict, killed) = stubbornly(test);
-        let (skipped, failed) = match verdict {
-            Verdict::Passed | Verdict::PassedAtLast(_) => (None, None),
-            Verdict::Skipped(why) => (Some(why), None),
-            Verdict::Failed(what) => (None, Some(what)),
-        };
-        let line = Line { name: test.name().into(), skipped, failed, killed };
+        let line = Line { name: test.name().into(), verdict: retry::run_emulated(test) };
         println!("{}", serde_json::to_string(&line)?);
         std::io::stdout().flush()?;
     }
@@ -181,12 +173,7 @@ impl Host {
         if line.name != name {
             bail!("the tests in the emulated host are at {} already", line.name);
         }
-        Ok(Some(match line {
-            Line { failed: Some(what), .. } => Verdict::Failed(what),
-            Line { skipped: Some(why), .. } => Verdict::Skipped(why),
-            Line { killed: 0, .. } => Verdict::Passed,
-            Line { killed, .. } => Verdict::PassedAtLast(killed),
-        }))
+        Ok(Some(line.verdict))
     }
 
     fn errors(mut self) -> anyhow::Result<String> {

@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::Error;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use serde::{Deserialize, Serialize};
 
-use crate::emulator;
+use crate::retry::Repeats;
 
 /// One test.
 #[derive(Clone, Copy)]
@@ -41,9 +42,6 @@ impl Test {
     }
 }
 
-/// How often a test may be repeated whose guest the emulated CPU killed.
-const REPEATS: u32 = 5;
-
 /// Why a test cannot be run here. Its error is no failure.
 #[derive(Debug)]
 pub struct Skip(pub String);
@@ -62,12 +60,12 @@ pub fn skip<T>(why: impl Into<String>) -> anyhow::Result<T> {
 }
 
 /// How a test ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// Well.
     Passed,
-    /// Well, after the emulated CPU had killed the test's guest so many times.
-    PassedAtLast(u32),
+    /// Well, after it had been repeated.
+    PassedAtLast(Repeats),
     /// Not run, with the reason.
     Skipped(String),
     /// Badly, with what was found.
@@ -87,20 +85,8 @@ impl From<anyhow::Result<()>> for Verdict {
 }
 
 /// An error with its causes.
-fn all(error: &Error) -> String {
+pub fn all(error: &Error) -> String {
     error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Runs a test again whose guest the emulated CPU killed; says how many.
-pub fn stubbornly(test: &Test) -> (Verdict, u32) {
-    let mut killed = 0;
-    loop {
-        let verdict = Verdict::from((test.run)());
-        match &verdict {
-            Verdict::Failed(what) if emulator::has_killed(what) && killed < REPEATS => killed += 1,
-            _ => return (verdict, killed),
-        }
-    }
 }
 
 /// Counts over all groups, and the reasons of what was skipped.
@@ -114,8 +100,8 @@ pub struct Tally {
 }
 
 type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
-/// The names of tests that were repeated, and how often.
-type Repeated = Arc<Mutex<BTreeSet<(String, u32)>>>;
+/// The names of tests that were repeated, and why.
+type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
 
 impl Tally {
     /// Runs one group; `verdict` runs a test of it.
@@ -137,8 +123,8 @@ impl Tally {
                 let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
                 Trial::ignorable_test(test.name(), move || {
                     let verdict = verdict(&test);
-                    if let Verdict::PassedAtLast(times) = verdict {
-                        note(&repeated, &test, times);
+                    if let Verdict::PassedAtLast(repeats) = &verdict {
+                        note(&repeated, &test, repeats.clone());
                     }
                     completion(verdict, &test, &skipped)
                 })
@@ -160,10 +146,8 @@ impl Tally {
             println!("skipped {name}: {why}");
         }
         let repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, times) in repeated.iter() {
-            println!(
-                "repeated {name}: the emulated CPU killed its guest, {times} of {REPEATS} times"
-            );
+        for (name, why) in repeated.iter() {
+            println!("repeated {name}: {why}");
         }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::locks;
-use crate::{files, product::Boot, tests};
+use crate::{files, likely, product::Boot, tests};
 
 tests![torture_with_faults, torture_with_faults_under_random, faults_are_in_the_stats];
 
@@ -28,6 +28,6 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
     let ran = boot.command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
     ensure!(ran.errors().contains("pvticket: faults: 0 kicks dropped"), "{}", ran.show());
     let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    ensure!(stats["faults"]["spurious"].as_u64() > Some(0), "no faults: {stats:#}");
+    likely!(stats["faults"]["spurious"].as_u64() > Some(0), "no faults: {stats:#}");
     Ok(())
 }

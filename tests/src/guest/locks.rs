@@ -2,11 +2,11 @@
 
 use std::{fs, thread};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::{files, product::Boot, ran::Ran, tests};
+use crate::{files, likely, product::Boot, ran::Ran, tests};
 
 tests![
     torture_of_native_locks,
@@ -163,29 +163,22 @@ fn number(object: &Value, name: &str) -> anyhow::Result<u64> {
 }
 
 /// The benchmark's waiters halt with interrupts on, which is no call; those of other locks of the
-/// kernel call, if they meet in its two seconds. A run in which none did shows nothing, and is made
-/// again.
+/// kernel call, if they meet in its two seconds.
 fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
-    const RUNS: u32 = 6;
-    for _ in 0..RUNS {
-        let counted = Counted::run("vmm")?;
-        ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
-        let mut all_seen = true;
-        for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
-            let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
-            ensure!(
-                guests == vmms,
-                "the guest counts {guests} {guest}, the VMM {vmms} {vmm}\n{}\n{:#}",
-                counted.guest,
-                counted.stats
-            );
-            all_seen &= guests > 0;
-        }
-        if all_seen && counted.vmm("parked")? > 0 {
-            return Ok(());
-        }
+    let counted = Counted::run("vmm")?;
+    ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
+    for (guest, vmm) in [("halted_irq_off", "lock_spinning"), ("kicked", "unlock_kick")] {
+        let (guests, vmms) = (counted.guest(guest)?, counted.vmm(vmm)?);
+        ensure!(
+            guests == vmms,
+            "the guest counts {guests} {guest}, the VMM {vmms} {vmm}\n{}\n{:#}",
+            counted.guest,
+            counted.stats
+        );
+        likely!(guests > 0, "no {guest}");
     }
-    bail!("in {RUNS} runs under overcommit nobody called for a halt, or for a kick, or was parked")
+    likely!(counted.vmm("parked")? > 0, "nobody was parked");
+    Ok(())
 }
 
 /// KVM takes the writes to the doorbell, by one ioeventfd for each vCPU.
@@ -193,7 +186,7 @@ fn kicks_with_backend_doorbell_do_not_reach_the_vmm() -> anyhow::Result<()> {
     let counted = Counted::run("doorbell")?;
     ensure!(counted.guest["backend"] == "doorbell", "backend: {}", counted.guest);
     let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
-    ensure!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
+    likely!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
     let halts = counted.kvm("halt_exits")?;
     ensure!(halts >= halted, "KVM saw {halts} halts, the guest's waiters made {halted}");
     for name in ["lock_spinning", "unlock_kick"] {
@@ -207,7 +200,7 @@ fn both_sides_count_with_backend_kvm() -> anyhow::Result<()> {
     let counted = Counted::run("kvm")?;
     ensure!(counted.guest["backend"] == "kvm", "backend: {}", counted.guest);
     let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
-    ensure!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
+    likely!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
     // KVM counts halts and calls for other reasons too: idle CPUs, for one.
     let (calls, halts) = (counted.kvm("hypercalls")?, counted.kvm("halt_exits")?);
     ensure!(calls >= kicked, "KVM saw {calls} calls, the guest made {kicked} kicks");
@@ -243,7 +236,7 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
         let stats = &bench["stats"];
         ensure!(stats["backend"] == pv, "backend: {bench}");
         // Overcommitted, next to nobody gets a lock without having slept for it.
-        ensure!(vcpus == CPUS as u32 || number(stats, "kicked")? > 0, "no kicks: {bench}");
+        likely!(vcpus == CPUS as u32 || number(stats, "kicked")? > 0, "no kicks: {bench}");
     }
     Ok(())
 }
@@ -282,7 +275,7 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
         is_sound(&bench, VCPUS)?;
         kicked += number(&bench["stats"], "kicked")?;
     }
-    ensure!(kicked > 0, "nobody halted: {}", ran.show());
+    likely!(kicked > 0, "nobody halted: {}", ran.show());
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::locks::{self, Counted};
-use crate::{files, product::Boot, tests};
+use crate::{files, likely, product::Boot, tests};
 
 tests![
     torture_under_rr_with_native_locks,
@@ -79,10 +79,11 @@ fn deliberate(policy: &str, kind: &str) -> anyhow::Result<()> {
             schedule[name].as_u64().with_context(|| format!("no {name}: {schedule:#}"))
         };
         let (hits, injected) = (&schedule["hits"]["hits"], count("injected")?);
-        ensure!(injected > 0 && hits.as_u64() == Some(injected), "{injected}: {schedule:#}");
+        ensure!(hits.as_u64() == Some(injected), "{injected}: {schedule:#}");
+        likely!(injected > 0, "nobody was preempted: {schedule:#}");
         ensure!(count(kind)? >= injected, "not all were {kind}: {schedule:#}");
         // Until its first lock a vCPU may do anything.
-        ensure!(count("unknown")? <= 20, "preemptions at nobody knows what: {schedule:#}");
+        likely!(count("unknown")? <= 20, "preemptions at nobody knows what: {schedule:#}");
     }
     Ok(())
 }
@@ -102,12 +103,12 @@ fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
     let file = folder.path().join("recording");
     let boot = Boot::direct().pv(pv).policy("rr").slots(2).record(&file);
     let counted = Counted::of(boot.append("pvticket_spin=256"))?;
-    ensure!(counted.fewest() > 0, "a vCPU never got the lock");
+    likely!(counted.fewest() > 0, "a vCPU never got the lock");
     let halts = counted.halts()?;
     let bytes = fs::read(&file)?;
     let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
     let early = turns.clone().filter(|turn| matches!(turn[15], 6 | 7)).count();
-    ensure!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", turns.len());
+    likely!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", turns.len());
     Ok(())
 }
 
@@ -127,7 +128,8 @@ fn who_halts_makes_room_with_backend_kvm() -> anyhow::Result<()> {
 fn both_sides_count_alike_with_backend_doorbell() -> anyhow::Result<()> {
     let counted = Counted::of(Boot::direct().pv("doorbell").policy("rr").slots(2))?;
     let (guest, vmm) = (counted.guest("kicked")?, counted.vmm("unlock_kick")?);
-    ensure!(guest > 0 && guest == vmm, "the guest counts {guest} kicks, the VMM {vmm}");
+    likely!(guest > 0, "nobody kicked");
+    ensure!(guest == vmm, "the guest counts {guest} kicks, the VMM {vmm}");
     Ok(())
 }
 
@@ -142,7 +144,7 @@ fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
     let bytes = fs::read(&file)?;
     let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
     let idle = turns.clone().filter(|turn| turn[15] == 7).count();
-    ensure!(idle > 4, "of {} turns {idle} ended in HLT", turns.len());
+    likely!(idle > 4, "of {} turns {idle} ended in HLT", turns.len());
     Ok(())
 }
 
@@ -164,7 +166,8 @@ fn a_stock_kernel_is_scheduled_without_telemetry() -> anyhow::Result<()> {
     let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let schedule = &stats["schedule"];
     let [all, unknown] = ["preemptions", "unknown"].map(|name| schedule[name].as_u64());
-    ensure!(all > Some(0) && all == unknown, "{schedule:#}");
+    likely!(all > Some(0), "nobody was preempted: {schedule:#}");
+    ensure!(all == unknown, "{schedule:#}");
     Ok(())
 }
 
@@ -178,7 +181,7 @@ fn without_telemetry_the_preempt_count_is_a_guess() -> anyhow::Result<()> {
     let ran = ran.exits(0)?;
     let stats: Value = serde_json::from_slice(&fs::read(&file)?)?;
     let count = |name: &str| stats["schedule"][name].as_u64().with_context(|| ran.show());
-    ensure!(count("unknown")? * 2 < count("preemptions")?, "no guesses: {stats:#}");
+    likely!(count("unknown")? * 2 < count("preemptions")?, "no guesses: {stats:#}");
     ensure!(count("lhp")? == 0, "a guess is no lock-holder preemption: {stats:#}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, product::pvticket, ran::Ran, tests};
+use crate::{files, host::need_kvm, likely, product::pvticket, ran::Ran, tests};
 
 tests![
     late_double_and_spurious_wakes_lose_nothing,
@@ -61,7 +61,7 @@ fn count(run: &Value, name: &str) -> anyhow::Result<u64> {
 /// Every kind but lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
-        ensure!(count(run, name)? > 0, "no {name}: {run}");
+        likely!(count(run, name)? > 0, "no {name}: {run}");
     }
     ensure!(count(run, "dropped")? == 0, "{run}");
     Ok(())
@@ -86,7 +86,7 @@ fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran>
     let ran = pvticket([command]).args(options).run()?;
     let took = begun.elapsed();
     ensure!(ran.status()? == 1, "{}", ran.show());
-    ensure!(took < Duration::from_secs(BOUND), "it took {took:?}: {}", ran.show());
+    likely!(took < Duration::from_secs(BOUND), "it took {took:?}: {}", ran.show());
     let errors = ran.errors();
     let last = errors.lines().last().unwrap_or_default();
     for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
@@ -135,7 +135,7 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     };
     for seed in ["1", "2"] {
         let share = share(seed)?;
-        ensure!((0.4..0.6).contains(&share), "{share} of the kicks came twice, not a half");
+        likely!((0.4..0.6).contains(&share), "{share} of the kicks came twice, not a half");
     }
     Ok(())
 }
@@ -156,7 +156,7 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
     }
     let done: u64 = said.split(' ').next().unwrap_or_default().parse()?;
     ensure!(done >= 2_000_000, "{}", ran.show());
-    ensure!(!said.contains(" 0 delayed") && !said.contains(" 0 halts"), "{}", ran.show());
+    likely!(!said.contains(" 0 delayed") && !said.contains(" 0 halts"), "{}", ran.show());
     Ok(())
 }
 

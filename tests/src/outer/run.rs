@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     files,
     host::need_kvm,
+    likely,
     process::{Program, Running},
     product::pvticket,
     terminal::Terminal,
@@ -291,13 +292,13 @@ fn a_thing_does_not_differ_from_itself() -> anyhow::Result<()> {
             loud.push(text);
         }
     }
-    ensure!(loud.len() < 2, "{}", loud.join("\n"));
+    likely!(loud.len() < 2, "{}", loud.join("\n"));
     Ok(())
 }
 
 fn pv_beats_native_under_overcommit() -> anyhow::Result<()> {
     let text = reported("vcpus = \"2x\"\npolicies = \"rr\"\nrepetitions = 8\nseconds = 0.1\n")?;
-    ensure!(text.contains("pv-ticket gives more than ticket"), "{text}");
+    likely!(text.contains("pv-ticket gives more than ticket"), "{text}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, product::pvticket, tests};
+use crate::{files, host::need_kvm, likely, product::pvticket, tests};
 
 tests![
     every_policy_runs_both_locks,
@@ -78,10 +78,8 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
     for run in [native, pv] {
         let (hits, injected) = (&run["schedule"]["whole"]["hits"]["hits"], whole(run, "injected")?);
-        ensure!(
-            injected >= 3 && hits.as_u64() == Some(injected),
-            "{injected} of {hits} hits: {run}"
-        );
+        ensure!(hits.as_u64() == Some(injected), "{injected} of {hits} hits: {run}");
+        likely!(injected >= 3, "{injected} hits: {run}");
         // Two vCPUs on two slots: no other preemption is there.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
         let told = run["schedule"]["whole"]["preemptions_one_by_one"].as_array();
@@ -93,14 +91,15 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
         }
         // The last one may not be over when the account is drawn up.
         let (off, least) = (whole(run, off)?, (injected - 1) * 19_900_000);
-        ensure!((least..injected * 200_000_000).contains(&off), "off for {off} ns: {run}");
+        ensure!(off >= least, "off for {off} ns: {run}");
+        likely!(off < injected * 200_000_000, "off for {off} ns: {run}");
     }
     let wasted = |run| anyhow::Ok(whole(run, "wasted_spin_ns")? as f64 / whole(run, off)? as f64);
     let (in_native, in_pv) = (wasted(native)?, wasted(pv)?);
     // On a quiet host all of it; neighbours of the test take the waiters' CPU as well.
-    ensure!(in_native > 0.5, "native waiters span for {in_native} of it");
-    ensure!(in_pv < 0.3, "PV waiters span for {in_pv} of it");
-    ensure!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
+    likely!(in_native > 0.5, "native waiters span for {in_native} of it");
+    likely!(in_pv < 0.3, "PV waiters span for {in_pv} of it");
+    likely!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
     Ok(())
 }
 
@@ -119,10 +118,11 @@ fn named_places_are_hit() -> anyhow::Result<()> {
         let policy = format!("point:{place},50,1ms");
         let runs = compare(&[&options[..], &[&policy]].concat())?;
         let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
-        ensure!(hits(pv) > Some(0), "{place} was never hit: {pv}");
-        let expected =
-            if place == "critical" { hits(native) > Some(0) } else { hits(native) == Some(0) };
-        ensure!(expected, "native locks and {place}: {native}");
+        likely!(hits(pv) > Some(0), "{place} was never hit: {pv}");
+        match place {
+            "critical" => likely!(hits(native) > Some(0), "never hit: {native}"),
+            _ => ensure!(hits(native) == Some(0), "native locks have no {place}: {native}"),
+        }
     }
     // A guest that is kept off in its critical section holds the lock.
     let runs = compare(&[&options[..], &["point:critical,50,1ms"]].concat())?;
@@ -139,11 +139,11 @@ fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
             let [lhp, lwp, queued] =
                 ["lhp", "lwp", "queued"].map(|kind| whole(&run, kind).unwrap_or(u64::MAX));
             ensure!((lhp, lwp, queued) == (0, 0, 0), "{policy}: {lhp} {lwp} {queued}: {run}");
-            ensure!(whole(&run, "preemptions")? + whole(&run, "yields")? > 10, "no turns: {run}");
+            likely!(whole(&run, "preemptions")? + whole(&run, "yields")? > 10, "no turns: {run}");
         }
     }
     let asked = compare(&[&options[..], &["--policy", "deferred"]].concat())?;
-    ensure!(whole(&asked[0], "yields")? > 0, "nobody was asked, or nobody yielded: {}", asked[0]);
+    likely!(whole(&asked[0], "yields")? > 0, "nobody was asked, or nobody yielded: {}", asked[0]);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ fn who_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
     let runs = compare(&options)?;
     // By name: directed-yield native, pv, rr native, pv.
     let (directed, rr) = (taken(&runs[0]), taken(&runs[2]));
-    ensure!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
+    likely!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
     Ok(())
 }
 
@@ -173,7 +173,7 @@ fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     let native = runs[0]["operations"].as_array().context("no operations")?;
     let [light, heavy] = native.as_slice() else { anyhow::bail!("not two vCPUs: {}", runs[0]) };
     let share = heavy.as_f64().unwrap_or(0.0) / light.as_f64().unwrap_or(f64::NAN);
-    ensure!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
+    likely!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
     Ok(())
 }
 
@@ -208,7 +208,7 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
     run(&replay, &third)?;
     let [first, second, third] = [decisions(&first)?, decisions(&second)?, decisions(&third)?];
     let common = second.len().min(third.len()).min(first.len());
-    ensure!(common > 50, "only {common} decisions");
+    likely!(common > 50, "only {common} decisions");
     ensure!(second[..common] == third[..common], "two replays differ");
     Ok(())
 }

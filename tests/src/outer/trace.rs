@@ -9,7 +9,9 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, process::Program, product::pvticket, suite::skip, tests};
+use crate::{
+    files, host::need_kvm, likely, process::Program, product::pvticket, suite::skip, tests,
+};
 
 tests![
     a_timeline_says_what_the_account_does,
@@ -20,9 +22,10 @@ tests![
     the_bench_sets_traced_runs_beside_plain_ones,
 ];
 
-/// Two vCPUs on two slots, whose holders are kept off for 20 ms now and then.
+/// Two vCPUs on two slots, whose holders are kept off for 4 ms, some forty times: so often that it
+/// is not luck, on whatever busy machine, that any were.
 const INJECTED: [&str; 8] =
-    ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:10,20ms"];
+    ["--vcpus", "2", "--slots", "2", "--seconds", "1", "--policy", "lhp:50,4ms"];
 
 /// A traced comparison of the payload.
 struct Traced {
@@ -92,7 +95,8 @@ fn a_timeline_says_what_the_account_does() -> anyhow::Result<()> {
         let holders = worst.iter().filter(|its| its["kind"] == "LHP" && its["why"] == "injected");
         let mut found: Vec<u64> = holders.filter_map(|its| its["off_ns"].as_u64()).collect();
         let expected = injected(account)?;
-        ensure!(expected.len() >= 3 && found.len() == expected.len(), "{worst:?}\n{expected:?}");
+        likely!(!expected.is_empty(), "no injected preemption of a holder: {run}");
+        ensure!(found.len() == expected.len(), "{worst:?}\n{expected:?}");
         found.sort_unstable();
         for off in expected.into_iter().flatten() {
             ensure!(found.binary_search(&off).is_ok(), "{off} is not in {found:?}");
@@ -162,7 +166,8 @@ fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
             .map(|row| row[1].parse())
             .collect::<Result<_, _>>()?;
         let expected = injected(account)?;
-        ensure!(expected.len() >= 3 && found.len() == expected.len(), "{found:?} {expected:?}");
+        likely!(!expected.is_empty(), "no injected preemption of a holder: {account}");
+        ensure!(found.len() == expected.len(), "{found:?} {expected:?}");
         for (found, off) in found.iter().zip(&expected) {
             ensure!(off.is_none_or(|off| off == *found), "{found:?} {expected:?}");
         }
@@ -173,7 +178,8 @@ fn perfetto_finds_the_injected_preemptions() -> anyhow::Result<()> {
     ensure!(slots.len() == 4 && slots.iter().all(|row| row[3] == "0"), "{slots:?}");
     ensure!(slots.iter().all(|row| !row[4].starts_with('-')), "a turn without end: {slots:?}");
     ensure!(overlaps[0][0] == "0", "{overlaps:?} turns overlap");
-    ensure!(kicks[0] == arrows[0] && kicks[0][0] != "0", "{kicks:?} kicks, {arrows:?} arrows");
+    likely!(kicks[0][0] != "0", "nobody was kicked");
+    ensure!(kicks[0] == arrows[0], "{kicks:?} kicks, {arrows:?} arrows");
     ensure!(counters[0][0] == "2", "{counters:?}");
     Ok(())
 }
