@@ -34,11 +34,12 @@ impl std::error::Error for Chance {}
 /// how long something took beside something else. The test is run again, a bounded number of times.
 #[macro_export]
 macro_rules! likely {
-    ($condition:expr, $($words:tt)+) => {
-        if !$condition {
+    ($condition:expr, $($words:tt)+) => {{
+        let holds: bool = $condition;
+        if !holds {
             return Err($crate::retry::Chance(format!($($words)+)).into());
         }
-    };
+    }};
 }
 
 /// Why a test was repeated, and how often.
