@@ -111,7 +111,7 @@ pub struct CompareArgs {
     locks: Vec<Systems>,
 
     /// What PV ticketlocks do to be handed over more cheaply: none, or a few of predecessor, adapt,
-    /// claim, ahead, fuse, far:N and queue:N joined by '+' (see the README)
+    /// claim, ahead, fuse, far:N and queue:N joined by '+' (see hypercalls/README.md)
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
     handoff: Vec<HandoffSpec>,
 

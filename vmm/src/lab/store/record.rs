@@ -1,4 +1,4 @@
-//! What a line of a store says. `docs` of the form: the README's "The store".
+//! What a line of a store says. In words: `vmm/specs/README.md`, "What is kept".
 
 use serde::{Deserialize, Serialize};
 
