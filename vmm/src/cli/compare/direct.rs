@@ -90,13 +90,13 @@ fn store(path: &Path, mut file: File, text: &str) -> anyhow::Result<()> {
 }
 
 fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
-    let violations: u64 =
-        comparison.levels.iter().map(|samples| LevelReport::new(plan, samples).violations()).sum();
+    let levels = comparison.levels.iter().map(|samples| LevelReport::new(plan, samples));
+    let levels: Vec<_> = levels.collect();
+    let violations: u64 = levels.iter().map(LevelReport::violations).sum();
     if violations > 0 {
         bail!("mutual exclusion failed {violations} times: this is a bug");
     }
-    let disorder: u64 =
-        comparison.levels.iter().map(|samples| LevelReport::new(plan, samples).disorder()).sum();
+    let disorder: u64 = levels.iter().map(LevelReport::disorder).sum();
     if disorder > 0 {
         bail!("{disorder} tickets were served out of order: this is a bug");
     }
