@@ -354,10 +354,11 @@ fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
         ensure!(told("whole")? == 3, "cut by {cut}");
     }
     // What is something else is left as it is.
+    let before = fs::read(&store)?;
     let other = files::put(&folder, "other", b"not a timeline")?;
     let run = pvticket(["run", "--resume"]).args([&dir]).args(["--trace".into(), other.clone()]);
     run.run()?.fails(1, &["--trace", "no trace of pvticket"])?;
-    ensure!(fs::read(&other)? == b"not a timeline");
+    ensure!(fs::read(&other)? == b"not a timeline" && fs::read(&store)? == before);
     Ok(())
 }
 

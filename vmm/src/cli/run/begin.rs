@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     env,
     fmt::Write as _,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     time::{Duration, UNIX_EPOCH},
 };
@@ -17,7 +17,7 @@ use crate::{
     cli::{
         Usage,
         host::{self, GuestClass, HostMode, Place},
-        say,
+        say, trace,
     },
     clock,
     guest::kernels::Kernels,
@@ -61,6 +61,8 @@ pub(super) struct Begun {
     pub(super) jobs: u32,
     /// Those that the cells need.
     pub(super) kernels: Kernels,
+    /// What traces are appended to.
+    pub(super) trace: Option<File>,
 }
 
 /// Reads what is to be run. Nothing is written yet, but for the repair of a torn store.
@@ -249,13 +251,15 @@ impl Plan {
                 (dir, store)
             }
         };
+        // Before the store tells of this start: what is no trace is not gone on with.
+        let trace = args.trace.as_ref().map(|file| trace::appended(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let host = HostFacts::gather(&cpus).with_files(
             [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
         );
         let session = SessionLine { at_ms: clock::since_1970(), command, host };
         store.append(&Line::Session(Box::new(session)))?;
-        Ok(Begun { experiment, finished, failed, store, dir, cpus, jobs, kernels })
+        Ok(Begun { experiment, finished, failed, store, dir, cpus, jobs, kernels, trace })
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::{RunArgs, begin::Begun, shown};
 use crate::{
-    cli::{Usage, trace},
+    cli::Usage,
     guest::{
         artifacts::{built_kernel, stock_kernel},
         kernels::{self, Flavour, Kernels},
@@ -37,7 +37,7 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Those of a run.
-    pub(super) fn new(args: &RunArgs, begun: &Begun) -> anyhow::Result<Self> {
+    pub(super) fn new(begun: &mut Begun) -> anyhow::Result<Self> {
         let mut words: Vec<OsString> = vec!["cells".into()];
         let Kernels { ticket, stock } = &begun.kernels;
         for (option, file) in [("--kernel", ticket), ("--stock-kernel", stock)] {
@@ -51,10 +51,7 @@ impl Workers {
             words,
             memory: memory(&begun.experiment),
             shares: shares.collect(),
-            trace: match &args.trace {
-                Some(file) => Some(trace::appended(file, &begun.finished)?),
-                None => None,
-            },
+            trace: begun.trace.take(),
         })
     }
 }

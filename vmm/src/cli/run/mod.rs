@@ -109,7 +109,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         (None, Some(_)) => Some(runtime.block_on(listen::listen(&begun.dir.join(listen::NAME)))?),
         (socket, _) => socket,
     };
-    let workers = Workers::new(args, &begun)?;
+    let workers = Workers::new(&mut begun)?;
     let summary = runtime.block_on(async {
         let Begun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
         let mut progress = Progress::new(experiment, finished);
