@@ -41,6 +41,7 @@
 #define PVTICKET_LINE_SPIN_LOOKS          0x48U
 #define PVTICKET_LINE_OFF_CPU             0x4cU
 #define PVTICKET_LINE_RESUMED_AT          0x50U
+#define PVTICKET_LINE_TAKEN               0x58U
 #define PVTICKET_LINE_NAMED               0x3U
 #define PVTICKET_WAIT_NOTHING             0x0U
 #define PVTICKET_WAIT_ENTERING            0x1U

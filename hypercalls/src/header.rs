@@ -49,6 +49,7 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("LINE_SPIN_LOOKS", offset_of!(Line, spin_looks) as u32),
         ("LINE_OFF_CPU", offset_of!(Line, off_cpu) as u32),
         ("LINE_RESUMED_AT", offset_of!(Line, resumed_at) as u32),
+        ("LINE_TAKEN", offset_of!(Line, taken) as u32),
         ("LINE_NAMED", NAMED as u32),
         ("WAIT_NOTHING", Wait::Nothing as u32),
         ("WAIT_ENTERING", Wait::Entering as u32),

@@ -4,9 +4,9 @@
 //! The VMM places an array of [`Line`]s, one a vCPU by APIC id, in guest memory, and says
 //! where by [`FEATURE_TELEMETRY`](crate::cpuid::FEATURE_TELEMETRY) (Linux) or in
 //! [`Params::telemetry`](crate::payload::Params::telemetry) (payload). A vCPU writes the first
-//! half of its own line by plain stores and reads the second; the VMM does the reverse. Nothing
-//! here is an atomic read-modify-write, so a line costs its vCPU a few stores to a cache line
-//! that is its own.
+//! half of its own line (and two words of the second) by plain stores and reads the rest; the VMM
+//! does the reverse. Nothing here is an atomic read-modify-write, so a line costs its vCPU a few
+//! stores to cache lines that are its own.
 //!
 //! A lock is known by the guest-virtual address of its word, whose first 16 bits are the head
 //! of a ticketlock (low bit: the slowpath flag): the VMM reads it there to tell how far from
@@ -136,8 +136,11 @@ pub struct Line {
     pub off_cpu: AtomicU32,
     /// Guest: its TSC at the first instruction after its last halt of `lock_spinning`.
     pub resumed_at: AtomicU64,
+    /// Guest: locks that it has taken so far, contended or not. Zero where it does not count them
+    /// (the payload counts its operations elsewhere).
+    pub taken: AtomicU64,
     /// Zero.
-    pub reserved3: [AtomicU64; 5],
+    pub reserved3: [AtomicU64; 4],
 }
 
 // The C header repeats these offsets.

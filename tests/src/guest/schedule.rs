@@ -7,7 +7,11 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::locks::{self, Counted};
-use crate::{files, likely, product::Boot, tests};
+use crate::{
+    files, likely,
+    product::{Boot, pvticket},
+    tests,
+};
 
 tests![
     torture_under_rr_with_native_locks,
@@ -24,6 +28,7 @@ tests![
     lock_holders_of_a_kernel_are_preempted_where_asked,
     the_next_in_line_of_a_kernel_are_preempted_where_asked,
     a_vcpu_in_hlt_keeps_no_slot,
+    a_timeline_counts_the_locks_that_a_kernel_takes,
     two_machines_run_the_same_command,
     a_stock_kernel_is_scheduled_without_telemetry,
     without_telemetry_the_preempt_count_is_a_guess,
@@ -145,6 +150,21 @@ fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
     let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
     let idle = turns.clone().filter(|turn| turn[15] == 7).count();
     likely!(idle > 4, "of {} turns {idle} ended in HLT", turns.len());
+    Ok(())
+}
+
+fn a_timeline_counts_the_locks_that_a_kernel_takes() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("trace");
+    let words = ["compare", "--host", "direct", "--guest", "linux", "--vcpus", "2", "--runs", "1"];
+    let program = pvticket(words).args(["--seconds", "0.3", "--policy", "rr", "--trace"]);
+    program.args([&file]).limit(240).run()?.exits(0)?;
+    let bytes = fs::read(&file)?;
+    let name = b"locks taken";
+    let tracks = bytes.windows(name.len()).filter(|part| part == name).count();
+    ensure!(tracks == 2, "{tracks} tracks of two runs, native and PV");
+    let ran = pvticket(["trace"]).args([&file]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("2 vCPUs, vmm under rr, run 1"), "{}", ran.show());
     Ok(())
 }
 

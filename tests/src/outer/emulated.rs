@@ -27,6 +27,7 @@ tests![
     ctrl_c_before_the_shell,
     a_program_of_ones_own,
     a_run_there_is_watched_from_here,
+    a_kernel_there_is_seen_to_take_locks,
 ];
 
 /// What its cells do comes out with what they gave.
@@ -38,6 +39,27 @@ fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
     ensure!(status["at_work"][0]["point"]["host"] == "emulated", "{status}");
     let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().map(Vec::len);
     ensure!(vcpus == Some(2), "{status}");
+    run.ask("stop")?;
+    run.stops()
+}
+
+/// Only a Linux guest itself knows its workload's operations, but its kernel counts locks.
+fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
+    let spec = "guests = \"linux\"\nlocks = \"pv-ticket\"\nvcpus = 2\npolicies = \"rr\"\n\
+                repetitions = 1\nseconds = 600\n";
+    let mut run = Listening::start_with(spec, &["--host", "emulated"])?;
+    let taken = |status: &Value| -> Vec<u64> {
+        let vcpus = status["at_work"][0]["live"]["vcpus"].as_array().cloned().unwrap_or_default();
+        vcpus.iter().map(|vcpu| vcpu["taken"].as_u64().unwrap_or(0)).collect()
+    };
+    let all_take = |status: &Value| {
+        let taken = taken(status);
+        taken.len() == 2 && taken.iter().all(|count| *count > 10_000)
+    };
+    let first = run.wait_for("seen to take locks", all_take)?;
+    let grows = |status: &Value| taken(status).iter().sum::<u64>() > taken(&first).iter().sum();
+    let status = run.wait_for("seen to take more", grows)?;
+    ensure!(status["at_work"][0]["live"]["vcpus"][0]["operations"].is_null(), "{status}");
     run.ask("stop")?;
     run.stops()
 }

@@ -176,6 +176,7 @@ impl Cell for LinuxCell {
         let spec = self.machine(run)?;
         let outputs: Vec<Outputs> = (0..run.vms).map(|_| Outputs::default()).collect();
         let machines = Machines::start(run, &spec, |vm| outputs[vm].console(interrupt))?;
+        machines.meter_locks();
         let deadline = Instant::now() + run.duration + PATIENCE;
         let is_over = || machines.have_all_ended() || machines.has_one_failed();
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
@@ -199,7 +200,7 @@ impl Cell for LinuxCell {
         let mut sample = all.ok_or(CellError::Interrupted)?;
         // There is no telling when the benchmark began: the guest's boot is in it.
         sample.schedule = schedule.map(|whole| Scheduled { measured: whole.totals, whole });
-        sample.timeline = timeline.map(Arc::new);
+        sample.timeline = timeline.map(|timeline| Arc::new(timeline.of_locks()));
         Ok(sample)
     }
 }

@@ -66,12 +66,21 @@ pub struct VcpuView {
     pub locks: Doing,
     /// Operations, if its guest counts them where we can see it.
     pub operations: Option<u64>,
+    /// Locks that it has taken, if its guest's kernel counts them for a schedule of ours.
+    pub taken: Option<u64>,
     /// Returns from the guest.
     pub exits: u64,
     /// Halts for a lock: as the guest counts them if it does, or else `lock_spinning` calls.
     pub halts: u64,
     /// Kicks: as the guest counts them if it does, or else `unlock_kick` calls.
     pub kicks: u64,
+}
+
+impl VcpuView {
+    /// What it is seen to get on by: its operations, or else the locks that it takes.
+    pub fn done(&self) -> Option<u64> {
+        self.operations.or(self.taken)
+    }
 }
 
 /// One slot.
@@ -113,6 +122,7 @@ impl Machines {
                     state: None,
                     locks: Doing::Unknown,
                     operations: its.map(|its| its.operations),
+                    taken: None,
                     exits: counts.exits,
                     halts: its.map_or(counts.lock_spinning, |its| its.halts),
                     kicks: its.map_or(counts.unlock_kick, |its| its.kicks),
@@ -130,7 +140,7 @@ impl View {
         };
         // Both are in order of VMs and of vCPUs in them.
         for (view, seen) in vcpus.iter_mut().zip(&schedule.vcpus) {
-            (view.state, view.locks) = (Some(seen.state), seen.doing);
+            (view.state, view.locks, view.taken) = (Some(seen.state), seen.doing, seen.taken);
         }
         let slot = |(cpu, vcpu): (usize, Option<VcpuIndex>)| SlotView {
             cpu,

@@ -107,6 +107,18 @@ impl Machines {
         }
     }
 
+    /// The same by the locks that the guests' kernels take, which they count where the schedule
+    /// sees it.
+    pub(super) fn meter_locks(&self) {
+        let Some(schedule) = &self.schedule else { return };
+        let meter = |vm| -> Meter {
+            // The schedule keeps its meters.
+            let schedule = Arc::downgrade(schedule);
+            Box::new(move || schedule.upgrade().and_then(|its| its.taken(vm)).unwrap_or(0))
+        };
+        self.meter((0..self.running.len()).map(meter));
+    }
+
     /// The schedule's sums now.
     pub(super) fn totals(&self) -> Totals {
         self.schedule.as_ref().map(|schedule| schedule.totals()).unwrap_or_default()

@@ -47,8 +47,21 @@ pub struct Timeline {
     pub late: Vec<(Nanos, Event)>,
     /// How far each VM had come, in order, if the guest keeps count.
     pub progress: Vec<Progress>,
+    /// Of what.
+    pub counted: Counted,
     /// What is not here for want of room.
     pub lost: Lost,
+}
+
+/// What a guest keeps count of.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Its operations: the payload.
+    #[default]
+    Operations,
+    /// The locks that it takes: our kernel under a schedule of ours. It alone knows its workload's
+    /// operations.
+    Locks,
 }
 
 /// From a moment to another.
@@ -153,7 +166,8 @@ impl Timeline {
         let is_in = |(at, _): &(Nanos, Event)| *at <= span.to;
         events.iter_mut().chain([&mut late]).for_each(|its| its.retain(is_in));
         let vcpus = (0..run.vms).flat_map(|vm| run.vcpus.ids().map(move |id| (vm, id))).collect();
-        Some(Self { vcpus, span, measured: None, schedule, events, late, progress, lost })
+        let counted = Counted::default();
+        Some(Self { vcpus, span, measured: None, schedule, events, late, progress, counted, lost })
     }
 
     /// The same of a run that was measured in `span`, and whose VMs were read besides.
@@ -162,6 +176,11 @@ impl Timeline {
         self.progress.extend(besides.into_iter().filter(|its| its.at <= self.span.to));
         self.progress.sort_by_key(|its| its.at);
         self
+    }
+
+    /// The same of a run whose guests' kernels were seen to take locks.
+    pub(crate) fn of_locks(self) -> Self {
+        Self { counted: Counted::Locks, ..self }
     }
 
     /// How many machines.

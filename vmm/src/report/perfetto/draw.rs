@@ -3,16 +3,18 @@
 use std::io::{self, Write};
 
 use super::{
-    CATEGORY, key, name,
+    CATEGORY,
+    annotate::{ended, kind, locked, particulars, parts},
+    key, name,
     proto::TrackEvent,
-    write::{Annotations, Out, Track, named, number, text},
+    write::{Out, Track, named, number, text},
 };
 use crate::{
     lab::timeline::{
-        Lost, Span, Timeline, Traced,
+        Counted, Lost, Span, Timeline, Traced,
         stretches::{Stretch, Stretches, What},
     },
-    sched::{Doing, LockId, VcpuIndex, driver::Handoff, log::TurnEnd, truth::Preemption},
+    sched::{Doing, VcpuIndex, log::TurnEnd, truth::Preemption},
     units::{Nanos, SlotId},
     vcpu::events::{Event, Outcome},
 };
@@ -113,10 +115,16 @@ impl<W: Write> Drawing<'_, W> {
         for vm in 0..self.timeline.vms() {
             let its = self.timeline.progress.iter().filter(|its| its.vm == vm);
             let its: Vec<_> = its.collect();
-            let track = Track::Operations(vm);
-            if its.len() > 1 {
-                self.out.name(track, &self.of_vm("operations", vm), Some("op/s"))?;
+            // A kernel that keeps no count has none.
+            if its.len() < 2 || its.iter().all(|its| its.done == 0) {
+                continue;
             }
+            let track = Track::Operations(vm);
+            let (what, unit) = match self.timeline.counted {
+                Counted::Operations => ("operations", "op/s"),
+                Counted::Locks => ("locks taken", "locks/s"),
+            };
+            self.out.name(track, &self.of_vm(what, vm), Some(unit))?;
             for pair in its.windows(2) {
                 let [before, after] = pair else { continue };
                 let seconds = after.at.since(before.at).seconds();
@@ -329,67 +337,4 @@ impl<W: Write> Drawing<'_, W> {
         }
         Ok(())
     }
-}
-
-/// What a preemption was.
-fn kind(doing: &Doing) -> &'static str {
-    match doing {
-        doing if doing.is_holder() => name::LHP,
-        doing if doing.is_next() => name::LWP,
-        Doing::Waiting { .. } | Doing::Entering => "queued",
-        Doing::Free => "free",
-        Doing::Guarded => "guarded",
-        _ => "unknown",
-    }
-}
-
-const fn why(end: TurnEnd) -> &'static str {
-    match end {
-        TurnEnd::Open => "not over",
-        TurnEnd::Slice => "slice",
-        TurnEnd::Grace => "grace",
-        TurnEnd::Yield => "yield",
-        TurnEnd::Spun => "spun",
-        TurnEnd::Injected => "injected",
-        TurnEnd::Halted => "halted",
-        TurnEnd::Idle => "idle",
-        TurnEnd::Exited => "exited",
-        TurnEnd::MadeWay => "made way",
-    }
-}
-
-fn ended(end: TurnEnd) -> Annotations {
-    vec![text(key::WHY, why(end))]
-}
-
-fn locked(lock: LockId) -> super::proto::DebugAnnotation {
-    text(key::LOCK, format!("{:#x}", lock.0))
-}
-
-fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
-    let mut all = ended(preemption.end);
-    all.push(text(key::KIND, kind));
-    all.push(number(key::OTHERS_SPUN, preemption.spun.0));
-    all.extend(preemption.off.map(|off| number(key::OFF, off.0)));
-    all.extend(preemption.look.doing.lock().map(locked));
-    match preemption.look.doing {
-        Doing::Waiting { ticket, distance, .. } => {
-            all.push(number("ticket", ticket.into()));
-            all.extend(distance.map(|distance| number("distance", distance.into())));
-        }
-        Doing::Holding { depth, .. } => all.push(number("depth", depth.into())),
-        _ => {}
-    }
-    all
-}
-
-/// Where a handoff's time went, as far as it is known.
-fn parts(handoff: &Handoff) -> impl Iterator<Item = super::proto::DebugAnnotation> {
-    let Handoff { at, released, granted, resumed, .. } = *handoff;
-    let spans = [
-        (key::RELEASE_TO_KICK, released.map(|released| at.since(released))),
-        (key::KICK_TO_GRANT, granted.map(|granted| granted.since(at))),
-        (key::GRANT_TO_GUEST, granted.zip(resumed).map(|(granted, on)| on.since(granted))),
-    ];
-    spans.into_iter().filter_map(|(name, span)| Some(number(name, span?.0)))
 }

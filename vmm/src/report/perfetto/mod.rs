@@ -10,8 +10,10 @@
 //! * a track a vCPU: `running` (under it `spinning`), `preempted (LHP)`, `(LWP)` and so on (under a
 //!   holder's `holding`), `halted`, `woken` (and without a slot yet); instants for kicks, `LHP`
 //!   and `LWP`; an arrow from each kick that ended a halt to the turn that it brought about;
-//! * counters: vCPUs of each VM that are known to wait, and operations a second.
+//! * counters: vCPUs of each VM that are known to wait, and operations (of a Linux guest: locks
+//!   taken) a second.
 
+mod annotate;
 mod digest;
 mod draw;
 mod proto;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     lab::timeline::{
-        Lost, Span, Timeline, Traced,
+        Counted, Lost, Span, Timeline, Traced,
         stretches::{Stretch, Stretches, What},
     },
     sched::{
@@ -100,6 +100,7 @@ fn timeline() -> Timeline {
         progress: [(1_000, 0), (1_900, 9)]
             .map(|(at, done)| Progress { at: Nanos(at), vm: 0, done })
             .into(),
+        counted: Counted::Operations,
         lost: Lost { events: 5, ..Lost::default() },
     }
 }
@@ -191,6 +192,21 @@ fn a_trace_is_read_as_it_was_written() {
     let one = digest(bytes().as_slice(), 1).unwrap();
     assert_eq!(one.runs[0].worst_preemptions.len(), 1);
     assert!(digest(bytes().as_slice(), 0).unwrap().runs[0].worst_handoffs.is_empty());
+}
+
+#[test]
+fn a_track_says_what_its_guest_counts() {
+    let tracks = |timeline: Timeline| -> Vec<String> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, 0, "run", &timeline).unwrap();
+        packets(&bytes).into_iter().filter_map(|packet| Some(packet.track?.name)).collect()
+    };
+    let has = |timeline, name: &str| tracks(timeline).iter().any(|its| its == name);
+    assert!(has(timeline(), "operations"));
+    assert!(has(timeline().of_locks(), "locks taken"));
+    let mut uncounted = timeline().of_locks();
+    uncounted.progress.iter_mut().for_each(|its| its.done = 0);
+    assert!(!has(uncounted, "locks taken"), "a kernel that keeps no count");
 }
 
 #[test]

@@ -49,11 +49,12 @@ pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
     let several = view.vcpus.iter().any(|vcpu| vcpu.vm > 0);
     let name = |vm: u32, id: u32| if several { format!("{vm}/{id}") } else { id.to_string() };
     let total = sample.rate(|live| {
-        let mut counts = live.view.vcpus.iter().map(|vcpu| vcpu.operations);
-        counts.try_fold(0u64, |sum, its| Some(sum.saturating_add(its?)))
+        let counts = live.view.vcpus.iter().filter_map(VcpuView::done);
+        counts.reduce(u64::saturating_add)
     });
+    let (what, heading) = counted(view);
     above.push(format!(
-        "  {}, {:.1} s; {} operations/s",
+        "  {}, {:.1} s; {} {what}/s",
         phase(view.phase),
         sample.now.seconds,
         figure(total)
@@ -66,11 +67,19 @@ pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
     above.extend(locks::lines(view, name));
     above.push(format!(
         "  {:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
-        "vCPU", "STATE", "OPS/s", "EXITS/s", "HALTS/s", "KICKS/s", "LOCKS"
+        "vCPU", "STATE", heading, "EXITS/s", "HALTS/s", "KICKS/s", "LOCKS"
     ));
     let rows = view.vcpus.iter().enumerate();
     let vcpus = rows.map(|(ix, vcpu)| row(ix, vcpu, &sample, &name(vcpu.vm, vcpu.vcpu))).collect();
     Section { above, vcpus }
+}
+
+/// What its guests are seen to do, and the heading of that column: a Linux guest's operations are
+/// known to itself alone, but its kernel counts the locks that it takes.
+fn counted(view: &View) -> (&'static str, &'static str) {
+    let is_of_locks =
+        view.vcpus.iter().any(|vcpu| vcpu.operations.is_none() && vcpu.taken.is_some());
+    if is_of_locks { ("locks taken", "TAKEN/s") } else { ("operations", "OPS/s") }
 }
 
 const fn phase(phase: Phase) -> &'static str {
@@ -93,7 +102,7 @@ fn row(ix: usize, vcpu: &VcpuView, sample: &Sample<'_>, name: &str) -> String {
     format!(
         "  {name:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
         state(vcpu.state),
-        its(|vcpu| vcpu.operations),
+        its(VcpuView::done),
         its(|vcpu| Some(vcpu.exits)),
         its(|vcpu| Some(vcpu.halts)),
         its(|vcpu| Some(vcpu.kicks)),

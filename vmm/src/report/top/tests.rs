@@ -80,6 +80,29 @@ fn a_frame_says_who_is_where_and_how_fast() {
 }
 
 #[test]
+fn a_kernel_is_seen_by_the_locks_that_it_takes() {
+    let (mut status, _) = status();
+    let mut samples = Samples::default();
+    // One of them has taken none yet.
+    for taken in [100, 350] {
+        for vcpu in &mut view_of(&mut status).vcpus {
+            (vcpu.operations, vcpu.taken) = (None, (vcpu.vcpu > 0).then_some(taken));
+        }
+        live_of(&mut status).seconds += 0.5;
+        samples.add(&status);
+    }
+    let text = frame(&status, &samples, WIDE, "").join("\n");
+    for part in [
+        "; 2.00k locks taken/s",
+        " TAKEN/s ",
+        "       1 queued        500 ",
+        "       0 slot 0          - ",
+    ] {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+}
+
+#[test]
 fn without_a_second_sample_there_are_no_rates() {
     let (status, _) = status();
     let mut samples = Samples::default();

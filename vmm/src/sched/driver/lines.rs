@@ -131,6 +131,11 @@ impl Lines {
         self.when(self.load(vcpu, offset_of!(Line, resumed_at)), now)
     }
 
+    /// How many locks it has taken; None: it does not count them, or has taken none.
+    pub fn taken(&self, vcpu: VcpuId) -> Option<u64> {
+        Some(self.load(vcpu, offset_of!(Line, taken))).filter(|count| *count > 0)
+    }
+
     /// Asks it to yield.
     pub fn ask_to_yield(&self, vcpu: VcpuId) {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
@@ -205,6 +210,14 @@ mod tests {
         hold(&lines, 1, 6);
         lines.store(VCPU, offset_of!(Line, held), 0u32);
         assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free, "it has taken one");
+    }
+
+    #[test]
+    fn who_counts_no_locks_has_not_taken_none() {
+        let lines = lines();
+        assert_eq!(lines.taken(VCPU), None);
+        lines.store(VCPU, offset_of!(Line, taken), 7u64);
+        assert_eq!(lines.taken(VCPU), Some(7));
     }
 
     #[test]

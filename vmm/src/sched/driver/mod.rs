@@ -190,6 +190,13 @@ impl Driver {
         self.lock().stats.meter(meters);
     }
 
+    /// Locks that the vCPUs of a VM have taken, if its guest counts them.
+    pub fn taken(&self, vm: usize) -> Option<u64> {
+        let lines = self.lines[vm].get()?;
+        let counts = self.members(vm).filter_map(|(_, id)| lines.taken(id));
+        counts.reduce(u64::saturating_add)
+    }
+
     /// What has happened so far.
     pub fn report(&self) -> SchedReport {
         let inner = self.lock();

@@ -21,6 +21,8 @@ pub struct Seen {
     pub state: State,
     /// What it does with locks; may be over already.
     pub doing: Doing,
+    /// Locks that it has taken, if its guest counts them.
+    pub taken: Option<u64>,
 }
 
 /// A schedule at one moment.
@@ -53,8 +55,14 @@ impl Driver {
         let at = now();
         let seen = |(vcpu, state)| {
             let (vm, id) = self.id_of(vcpu);
-            let doing = self.lines_of(vcpu).map(|(lines, id)| lines.doing(id, at));
-            Seen { vm, id, state, doing: doing.unwrap_or_default() }
+            let lines = self.lines[vm].get();
+            Seen {
+                vm,
+                id,
+                state,
+                doing: lines.map(|lines| lines.doing(id, at)).unwrap_or_default(),
+                taken: lines.and_then(|lines| lines.taken(id)),
+            }
         };
         Snapshot { at, vcpus: self.all().zip(states).map(seen).collect(), slots, totals }
     }

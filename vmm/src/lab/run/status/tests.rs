@@ -124,6 +124,7 @@ pub(crate) fn live(cell: u32) -> Live {
         state,
         locks,
         operations: Some(1000),
+        taken: None,
         exits: 10,
         halts: 5,
         kicks: 4,

@@ -1,0 +1,71 @@
+//! What slices and instants say beside their names.
+
+use super::{
+    key, name,
+    proto::DebugAnnotation,
+    write::{Annotations, number, text},
+};
+use crate::sched::{Doing, LockId, driver::Handoff, log::TurnEnd, truth::Preemption};
+
+/// What a preemption was.
+pub(super) fn kind(doing: &Doing) -> &'static str {
+    match doing {
+        doing if doing.is_holder() => name::LHP,
+        doing if doing.is_next() => name::LWP,
+        Doing::Waiting { .. } | Doing::Entering => "queued",
+        Doing::Free => "free",
+        Doing::Guarded => "guarded",
+        _ => "unknown",
+    }
+}
+
+const fn why(end: TurnEnd) -> &'static str {
+    match end {
+        TurnEnd::Open => "not over",
+        TurnEnd::Slice => "slice",
+        TurnEnd::Grace => "grace",
+        TurnEnd::Yield => "yield",
+        TurnEnd::Spun => "spun",
+        TurnEnd::Injected => "injected",
+        TurnEnd::Halted => "halted",
+        TurnEnd::Idle => "idle",
+        TurnEnd::Exited => "exited",
+        TurnEnd::MadeWay => "made way",
+    }
+}
+
+pub(super) fn ended(end: TurnEnd) -> Annotations {
+    vec![text(key::WHY, why(end))]
+}
+
+pub(super) fn locked(lock: LockId) -> DebugAnnotation {
+    text(key::LOCK, format!("{:#x}", lock.0))
+}
+
+pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
+    let mut all = ended(preemption.end);
+    all.push(text(key::KIND, kind));
+    all.push(number(key::OTHERS_SPUN, preemption.spun.0));
+    all.extend(preemption.off.map(|off| number(key::OFF, off.0)));
+    all.extend(preemption.look.doing.lock().map(locked));
+    match preemption.look.doing {
+        Doing::Waiting { ticket, distance, .. } => {
+            all.push(number("ticket", ticket.into()));
+            all.extend(distance.map(|distance| number("distance", distance.into())));
+        }
+        Doing::Holding { depth, .. } => all.push(number("depth", depth.into())),
+        _ => {}
+    }
+    all
+}
+
+/// Where a handoff's time went, as far as it is known.
+pub(super) fn parts(handoff: &Handoff) -> impl Iterator<Item = DebugAnnotation> {
+    let Handoff { at, released, granted, resumed, .. } = *handoff;
+    let spans = [
+        (key::RELEASE_TO_KICK, released.map(|released| at.since(released))),
+        (key::KICK_TO_GRANT, granted.map(|granted| granted.since(at))),
+        (key::GRANT_TO_GUEST, granted.zip(resumed).map(|(granted, on)| on.since(granted))),
+    ];
+    spans.into_iter().filter_map(|(name, span)| Some(number(name, span?.0)))
+}
