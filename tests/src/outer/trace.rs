@@ -233,6 +233,11 @@ fn what_is_no_timeline_is_named() -> anyhow::Result<()> {
     }
     pvticket(["trace", "/no/such/file"]).run()?.fails(1, &["/no/such/file", "No such file"])?;
     pvticket(["trace"]).run()?.fails(2, &["FILE"])?;
+    for (map, part) in [("/no/such/map", "No such file"), ("/etc/passwd", "no symbol of a kernel")]
+    {
+        let ran = pvticket(["trace", "/no/such/file", "--system-map", map]).run()?;
+        ran.fails(2, &["--system-map", map, part])?;
+    }
     pvticket(["trace", "--top", "-1", "/no/such/file"]).run()?.fails(2, &["--top"])?;
     let file = "/no/such/folder/trace";
     let args = ["compare", "--guest", "payload", "--host", "direct", "--trace", file];

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -10,8 +10,9 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::print;
+use super::{Usage, print};
 use crate::{
+    guest::symbols::Symbols,
     lab::timeline::Timeline,
     report::{perfetto, trace_text},
 };
@@ -27,6 +28,11 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
     top: u32,
 
+    /// The System.map of the Linux guest's kernel: its locks are then called by their names (that
+    /// of `make kernel` is in ~/.cache/pvticket/kernel/current)
+    #[arg(long, value_name = "F")]
+    system_map: Option<PathBuf>,
+
     /// Print JSON instead
     #[arg(long)]
     json: bool,
@@ -35,15 +41,26 @@ pub struct TraceArgs {
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     let name = args.file.display();
+    let symbols = args.system_map.as_deref().map(symbols).transpose()?;
     let file = File::open(&args.file).with_context(|| format!("cannot read {name}"))?;
-    let digest = perfetto::digest(BufReader::new(file), args.top as usize)
+    let mut digest = perfetto::digest(BufReader::new(file), args.top as usize)
         .with_context(|| format!("cannot read {name}"))?;
+    if let Some(symbols) = symbols {
+        digest.name_locks(|address| symbols.name(address));
+    }
     let text = match args.json {
         true => serde_json::to_string_pretty(&digest)? + "\n",
         false => trace_text::in_words(&digest),
     };
     print(&text);
     Ok(0)
+}
+
+fn symbols(map: &Path) -> Result<Symbols, Usage> {
+    let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
+    let text = fs::read(map).map_err(|error| usage(&error.to_string()))?;
+    Symbols::parse(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| usage("no symbol of a kernel is in it (is it a kernel's System.map?)"))
 }
 
 /// A file that timelines are appended to, one by one. It keeps what it holds of the cells that are

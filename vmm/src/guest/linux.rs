@@ -26,6 +26,11 @@ pub fn lock_address(address: u64) -> Option<Gpa> {
     within(KERNEL_MAP, KERNEL_MAP_SIZE).or(within(DIRECT_MAP, DIRECT_MAP_SIZE)).map(Gpa)
 }
 
+/// Is that an address of the kernel's image, without KASLR?
+pub fn is_in_image(address: u64) -> bool {
+    address.checked_sub(KERNEL_MAP).is_some_and(|offset| offset < KERNEL_MAP_SIZE)
+}
+
 /// The offset of `__preempt_count` in per-CPU areas, from the text of a kernel's System.map.
 pub fn preempt_count_in(system_map: &str) -> Option<u64> {
     let line = system_map.lines().find(|line| line.ends_with(" __preempt_count"))?;

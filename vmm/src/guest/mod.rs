@@ -6,4 +6,5 @@ pub mod initrd;
 pub mod kernels;
 pub mod linux;
 pub mod payload;
+pub mod symbols;
 pub mod systems;

@@ -106,8 +106,11 @@ fn off(its: &Off) -> String {
         "LHP" => "holding",
         _ => "next in line for",
     };
-    let lock =
-        its.lock.as_deref().map_or_else(|| "a lock".into(), |lock| format!("lock {}", plain(lock)));
+    let lock = match (&its.lock_name, &its.lock) {
+        (Some(name), _) => plain(name),
+        (None, Some(address)) => format!("lock {}", plain(address)),
+        (None, None) => "a lock".to_owned(),
+    };
     format!(
         "{:>8}  {} off at {}, {what} {lock} ({}, {}); others span in vain for {}",
         span(its.off_ns),
@@ -180,11 +183,24 @@ mod tests {
                 kind: "LHP".into(),
                 why: "injected".into(),
                 lock: Some("0x3000".into()),
+                lock_name: None,
                 off_ns: Nanos(20_012_000),
                 others_spun_ns: Nanos(19_800_000),
             }],
             ..RunDigest::default()
         }
+    }
+
+    #[test]
+    fn locks_have_the_names_that_somebody_knows() {
+        let told = |name: fn(u64) -> Option<String>| {
+            let mut digest = Digest { runs: vec![run()], cut_off_at: None };
+            digest.name_locks(name);
+            in_words(&digest)
+        };
+        let named = told(|address| (address == 0x3000).then(|| "tasklist_lock".to_owned()));
+        assert!(named.contains("s, holding tasklist_lock (LHP, injected)"), "{named}");
+        assert!(told(|_| None).contains("s, holding lock 0x3000 (LHP, injected)"));
     }
 
     #[test]

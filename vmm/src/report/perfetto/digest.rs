@@ -86,8 +86,11 @@ pub struct Off {
     pub kind: String,
     /// Why its turn ended.
     pub why: String,
-    /// At which lock.
+    /// At which lock: its address.
     pub lock: Option<String>,
+    /// Its name, if somebody knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_name: Option<String>,
     /// How long it was off.
     pub off_ns: Nanos,
     /// How long others span for it in vain.
@@ -213,6 +216,17 @@ impl Reader {
     }
 }
 
+impl Digest {
+    /// Names locks by their addresses, as far as `name` knows them.
+    pub fn name_locks(&mut self, name: impl Fn(u64) -> Option<String>) {
+        for off in self.runs.iter_mut().flat_map(|run| &mut run.worst_preemptions) {
+            let digits = off.lock.as_deref().and_then(|lock| lock.strip_prefix("0x"));
+            let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            off.lock_name = address.and_then(&name);
+        }
+    }
+}
+
 impl RunDigest {
     /// What of its account has that name.
     pub fn figure(&self, name: &str) -> Option<u64> {
@@ -236,6 +250,7 @@ impl Run {
             vcpu: track.to_owned(),
             why: words(event, key::WHY).unwrap_or_default(),
             lock: words(event, key::LOCK),
+            lock_name: None,
             off_ns: Nanos::ZERO,
             others_spun_ns: figure(event, key::OTHERS_SPUN).unwrap_or_default(),
             kind,

@@ -1,0 +1,70 @@
+//! Names for addresses in a kernel's image, by its System.map.
+
+use super::linux::is_in_image;
+
+/// The symbols of a kernel's image, by address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbols {
+    /// In order; of several at one address the first of the file.
+    all: Vec<(u64, String)>,
+}
+
+impl Symbols {
+    /// Those of a System.map's text: lines of an address, a letter and a name (nm(1)). None: it has
+    /// none of the image, so it is something else.
+    pub fn parse(system_map: &str) -> Option<Self> {
+        let symbol = |line: &str| {
+            let mut words = line.split_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            let name = words.nth(1)?;
+            is_in_image(address).then(|| (address, name.to_owned()))
+        };
+        let mut all: Vec<_> = system_map.lines().filter_map(symbol).collect();
+        all.sort_by_key(|(address, _)| *address);
+        all.dedup_by_key(|(address, _)| *address);
+        (!all.is_empty()).then_some(Self { all })
+    }
+
+    /// What lies at an address: a symbol, or a place behind one. None outside of the image, whose
+    /// end is its last symbol.
+    pub fn name(&self, address: u64) -> Option<String> {
+        let after = self.all.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.all.get(after.checked_sub(1)?)?;
+        match address - start {
+            0 => Some(name.clone()),
+            _ if after == self.all.len() => None,
+            offset => Some(format!("{name}+{offset:#x}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = "000000000001abc0 D __preempt_count\n\
+                       ffffffff81a05080 D tasklist_lock\n\
+                       ffffffff81a05080 d an_alias\n\
+                       ffffffff81000000 T startup_64\n\
+                       ffffffff81c16000 B _end\n";
+
+    #[test]
+    fn an_address_is_named_by_the_symbol_that_it_lies_in() {
+        let symbols = Symbols::parse(MAP).unwrap();
+        let name = |address| symbols.name(address);
+        assert_eq!(name(0xffff_ffff_81a0_5080).as_deref(), Some("tasklist_lock"));
+        assert_eq!(name(0xffff_ffff_81a0_5090).as_deref(), Some("tasklist_lock+0x10"));
+        assert_eq!(name(0xffff_ffff_81c1_6000).as_deref(), Some("_end"));
+        for elsewhere in [0x1abc0, 0xffff_8880_0031_c200, 0xffff_ffff_81c1_6001, u64::MAX, 0] {
+            assert_eq!(name(elsewhere), None, "{elsewhere:#x}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_map_has_no_symbols() {
+        for text in ["", "ffffffffffffffff B The real System.map", "1abc0 D x", "a b c\n\0\u{fffd}"]
+        {
+            assert_eq!(Symbols::parse(text), None, "{text:?}");
+        }
+    }
+}
