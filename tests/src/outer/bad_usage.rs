@@ -117,7 +117,7 @@ fn nobody_who_reads_is_no_failure() -> anyhow::Result<()> {
 
 fn nobody_who_reads_figures_is_no_failure() -> anyhow::Result<()> {
     need_kvm()?;
-    let short = ["--runs", "1", "--seconds", "0.05", "--host", "direct"];
+    let short = ["--runs", "1", "--seconds", "0.1", "--host", "direct"];
     ends_alike(&[&["compare", "--vcpus", "2"], &short[..]].concat(), 0)?;
     ends_alike(&[&["bench", "trace"], &short[..]].concat(), 0)?;
     ends_alike(&[&["bench", "hypercalls"], &short[..]].concat(), 0)

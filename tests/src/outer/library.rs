@@ -59,7 +59,7 @@ fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let rows = report["levels"][0]["rows"].as_array().cloned().context(text)?;
     for row in &rows {
         ensure!(row["violations"] == 0 && row["disorder"] == 0, "{row}");
-        ensure!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
+        likely!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(rows)
 }
@@ -85,7 +85,7 @@ fn are_sound(levels: &[Vec<Value>]) -> anyhow::Result<()> {
         ensure!(locks == names, "{locks:?} are not {names:?}");
         for row in rows {
             ensure!(row["violations"] == 0 && row["disorder"] == 0, "{row}");
-            ensure!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
+            likely!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
         }
     }
     Ok(())
