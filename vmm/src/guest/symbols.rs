@@ -40,6 +40,8 @@ impl Symbols {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MAP: &str = "000000000001abc0 D __preempt_count\n\
@@ -65,6 +67,20 @@ mod tests {
         for text in ["", "ffffffffffffffff B The real System.map", "1abc0 D x", "a b c\n\0\u{fffd}"]
         {
             assert_eq!(Symbols::parse(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_strange(
+            lines in proptest::collection::vec(("[0-9a-g]{0,20}", ".{0,3}", "\\PC{0,9}"), 0..9),
+            noise in "(?s).{0,99}",
+            address in any::<u64>(),
+        ) {
+            let lines = lines.iter().map(|(at, kind, name)| format!("ffffffff{at} {kind} {name}\n"));
+            for text in [lines.collect::<String>(), noise] {
+                let _ = Symbols::parse(&text).map(|symbols| symbols.name(address));
+            }
         }
     }
 }
