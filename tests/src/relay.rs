@@ -30,9 +30,9 @@ pub const ERRAND: &str = "--inside";
 const TESTS_THERE: &str = "/in/pvticket-tests";
 /// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
 const MEMORY: &str = "2G";
-/// How often an emulated host that failed is replaced. Up to three died in a run of all tests
-/// beside other work, of QEMU's fault that kills guests too.
-const REPLACEMENTS: u32 = 6;
+/// How often an emulated host that failed is replaced. Of QEMU's fault that kills guests too up to
+/// three died in a run of all tests, which by chance may be many more in one of a thousand runs.
+const REPLACEMENTS: u32 = 12;
 /// What the product says when it gives up on a freeze, and when the host's own kernel died of what
 /// kills guests too (see [`retry`]), with a word or by a triple fault of its own; and then only.
 const HOST_FAULTS: [&str; 3] = [
