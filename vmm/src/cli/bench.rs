@@ -7,9 +7,11 @@ mod trace;
 
 use std::{
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::{host::HostMode, inside::Inside};
@@ -80,6 +82,15 @@ impl Scheduled {
         let options = options.into_iter().chain(own);
         there(name, options, self.cpus.as_ref(), self.json.as_deref(), memory)
     }
+}
+
+/// Writes a bench's figures to the file that --json names, if it does.
+fn keep(
+    json: Option<&Path>,
+    text: impl FnOnce() -> serde_json::Result<String>,
+) -> anyhow::Result<()> {
+    let Some(file) = json else { return Ok(()) };
+    fs::write(file, text()?).with_context(|| format!("cannot write --json {}", file.display()))
 }
 
 /// `pvticket bench NAME` with these options on the KVM of the emulated host.

@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod schedule;
 mod soak;
+mod system_map;
 mod terminal;
 mod tiny;
 mod top;

@@ -59,8 +59,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
     let subject = subject(&records.collect::<Result<Vec<_>, _>>()?, args.diff);
     if let Some(file) = &args.html {
-        let page = subject.page().context("cannot make the page")?;
-        fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+        subject.write_page(file)?;
     }
     if args.html.is_none() || args.text {
         print(&subject.text(columns()));
@@ -73,8 +72,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
 pub(super) fn of_run(dir: &Path) -> anyhow::Result<PathBuf> {
     let subject = subject(&[RunRecord::read(dir)?], false);
     let file = dir.join(PAGE);
-    let page = subject.page().context("cannot make the page")?;
-    fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    subject.write_page(&file)?;
     print(&subject.text(columns()));
     Ok(file)
 }
@@ -90,11 +88,13 @@ fn subject(records: &[RunRecord], is_diff: bool) -> Subject {
 }
 
 impl Subject {
-    fn page(&self) -> askama::Result<String> {
-        match self {
+    fn write_page(&self, file: &Path) -> anyhow::Result<()> {
+        let page = match self {
             Self::Study(study) => html::page(study),
             Self::Diff(diff) => html::diff_page(diff),
-        }
+        };
+        fs::write(file, page.context("cannot make the page")?)
+            .with_context(|| format!("cannot write {}", file.display()))
     }
 
     fn text(&self, columns: usize) -> String {

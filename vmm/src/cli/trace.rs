@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::{Usage, print};
+use super::{Usage, print, system_map};
 use crate::{
     guest::symbols::Symbols,
     lab::timeline::Timeline,
@@ -57,10 +57,7 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
 }
 
 fn symbols(map: &Path) -> Result<Symbols, Usage> {
-    let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
-    let text = fs::read(map).map_err(|error| usage(&error.to_string()))?;
-    Symbols::parse(&String::from_utf8_lossy(&text))
-        .ok_or_else(|| usage("no symbol of a kernel is in it (is it a kernel's System.map?)"))
+    system_map::read(map, Symbols::parse, "no symbol of a kernel is in it")
 }
 
 /// A file that timelines are appended to, one by one. It keeps what it holds of the cells that are

@@ -22,19 +22,17 @@ const DIRECT_MAP_SIZE: u64 = 64 << 40;
 /// Where a lock of our kernel is, by its virtual address: in the kernel's image or in memory that
 /// was allocated page-wise. None for what is mapped in other ways (vmalloc).
 pub fn lock_address(address: u64) -> Option<Gpa> {
-    let within = |base: u64, size| address.checked_sub(base).filter(|offset| *offset < size);
-    within(KERNEL_MAP, KERNEL_MAP_SIZE).or(within(DIRECT_MAP, DIRECT_MAP_SIZE)).map(Gpa)
+    let in_direct_map = || offset_in(DIRECT_MAP, DIRECT_MAP_SIZE, address);
+    offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).or_else(in_direct_map).map(Gpa)
 }
 
 /// Is that an address of the kernel's image, without KASLR?
 pub fn is_in_image(address: u64) -> bool {
-    address.checked_sub(KERNEL_MAP).is_some_and(|offset| offset < KERNEL_MAP_SIZE)
+    offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).is_some()
 }
 
-/// The offset of `__preempt_count` in per-CPU areas, from the text of a kernel's System.map.
-pub fn preempt_count_in(system_map: &str) -> Option<u64> {
-    let line = system_map.lines().find(|line| line.ends_with(" __preempt_count"))?;
-    u64::from_str_radix(line.split_whitespace().next()?, 16).ok()
+fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
+    address.checked_sub(base).filter(|offset| *offset < size)
 }
 
 /// Runs our init although the initrd's `/init` is another's, or is none.
@@ -48,13 +46,6 @@ pub fn bare_cmdline(parameters: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_preempt_count_is_found_by_its_whole_name() {
-        let map = "000000000001abb8 D x__preempt_count_x\n000000000001abc0 D __preempt_count\n";
-        assert_eq!(preempt_count_in(map), Some(0x1abc0));
-        assert_eq!(preempt_count_in("ffffffffffffffff B The real System.map is elsewhere"), None);
-    }
 
     #[test]
     fn locks_are_found_in_both_mappings_and_nowhere_else() {

@@ -1,6 +1,19 @@
-//! Names for addresses in a kernel's image, by its System.map.
+//! What a kernel's System.map tells: where its symbols are.
 
 use super::linux::is_in_image;
+
+/// Lines of an address, a letter and a name (nm(1)).
+fn symbols(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
+    system_map.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((u64::from_str_radix(words.next()?, 16).ok()?, words.nth(1)?))
+    })
+}
+
+/// The offset of `__preempt_count` in per-CPU areas, from the text of a kernel's System.map.
+pub fn preempt_count_in(system_map: &str) -> Option<u64> {
+    symbols(system_map).find(|(_, name)| *name == "__preempt_count").map(|(offset, _)| offset)
+}
 
 /// The symbols of a kernel's image, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,16 +23,10 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Those of a System.map's text: lines of an address, a letter and a name (nm(1)). None: it has
-    /// none of the image, so it is something else.
+    /// Those of a System.map's text. None: it has none of the image, so it is something else.
     pub fn parse(system_map: &str) -> Option<Self> {
-        let symbol = |line: &str| {
-            let mut words = line.split_whitespace();
-            let address = u64::from_str_radix(words.next()?, 16).ok()?;
-            let name = words.nth(1)?;
-            is_in_image(address).then(|| (address, name.to_owned()))
-        };
-        let mut all: Vec<_> = system_map.lines().filter_map(symbol).collect();
+        let of_image = symbols(system_map).filter(|(address, _)| is_in_image(*address));
+        let mut all: Vec<_> = of_image.map(|(address, name)| (address, name.to_owned())).collect();
         all.sort_by_key(|(address, _)| *address);
         all.dedup_by_key(|(address, _)| *address);
         (!all.is_empty()).then_some(Self { all })
@@ -60,6 +67,13 @@ mod tests {
         for elsewhere in [0x1abc0, 0xffff_8880_0031_c200, 0xffff_ffff_81c1_6001, u64::MAX, 0] {
             assert_eq!(name(elsewhere), None, "{elsewhere:#x}");
         }
+    }
+
+    #[test]
+    fn the_preempt_count_is_found_by_its_whole_name() {
+        let map = "000000000001abb8 D x__preempt_count_x\n000000000001abc0 D __preempt_count\n";
+        assert_eq!(preempt_count_in(map), Some(0x1abc0));
+        assert_eq!(preempt_count_in("ffffffffffffffff B The real System.map is elsewhere"), None);
     }
 
     #[test]

@@ -219,9 +219,24 @@ impl RunSpec<'_> {
         repeats: u32,
         repeated: &mut u32,
     ) -> Result<Sample, CellError> {
+        self.run_telling(cell, interrupt, repeats, repeated, |_| {})
+    }
+
+    /// The same; `tell` hears what a guest that died had to say.
+    pub(super) fn run_telling(
+        &self,
+        cell: &dyn Cell,
+        interrupt: &Interrupt,
+        repeats: u32,
+        repeated: &mut u32,
+        mut tell: impl FnMut(CellError),
+    ) -> Result<Sample, CellError> {
         loop {
             match cell.run(self, interrupt) {
-                Err(CellError::EndedEarly(_)) if *repeated < repeats => *repeated += 1,
+                Err(died @ CellError::EndedEarly(_)) if *repeated < repeats => {
+                    *repeated += 1;
+                    tell(died);
+                }
                 result => return result,
             }
         }

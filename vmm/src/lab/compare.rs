@@ -194,20 +194,10 @@ impl Lab<'_> {
             trace: self.plan.trace && round + 1 == self.plan.runs,
             onlooker: None,
         };
-        loop {
-            let source = match self.cell.run(&spec, self.interrupt) {
-                Ok(sample) => return Ok(sample),
-                Err(source) => source,
-            };
-            let died = matches!(source, CellError::EndedEarly(_));
-            let contender = contender.clone();
-            let error = LabError { vcpus, contender, round, source };
-            if !died || *repeated == self.plan.repeats {
-                return Err(error);
-            }
-            *repeated += 1;
-            observer.repeated(&error);
-        }
+        let error = |source| LabError { vcpus, contender: contender.clone(), round, source };
+        let tell = |died| observer.repeated(&error(died));
+        spec.run_telling(self.cell, self.interrupt, self.plan.repeats, repeated, tell)
+            .map_err(error)
     }
 }
 

@@ -1,10 +1,10 @@
 //! `pvticket bench boot`.
 
-use std::{ffi::OsString, fs, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 
+use super::keep;
 use crate::{
     cli::{
         host::{self, GuestClass, HostMode},
@@ -93,9 +93,6 @@ fn direct(args: &BootBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
         boot_bench::run(&plan, |round| say(format_args!("round {round} of {}", args.runs)))?;
     let place = if is_emulated() { Place::Emulated } else { Place::Direct };
     print(&report::table(&figures, &host, place));
-    if let Some(file) = &args.json {
-        fs::write(file, report::json(&figures, &host, place)?)
-            .with_context(|| format!("cannot write --json {}", file.display()))?;
-    }
+    keep(args.json.as_deref(), || report::json(&figures, &host, place))?;
     Ok(0)
 }

@@ -1,11 +1,11 @@
 //! `pvticket bench hypercalls`.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
 
-use super::there;
+use super::{keep, there};
 use crate::{
     cli::{
         INTERRUPTED, Usage,
@@ -136,10 +136,7 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
     };
     let handed = compared.as_ref().map(|comparison| (&second, comparison));
     print(&report::table(&figures, &plan, &host, handed));
-    if let Some(file) = &args.json {
-        fs::write(file, report::json(&figures, &plan, &host, handed)?)
-            .with_context(|| format!("cannot write --json {}", file.display()))?;
-    }
+    keep(args.json.as_deref(), || report::json(&figures, &plan, &host, handed))?;
     let interrupted = figures.interrupted || compared.is_some_and(|its| its.interrupted);
     Ok(if interrupted { INTERRUPTED } else { 0 })
 }

@@ -1,11 +1,11 @@
 //! `pvticket bench sched`.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::Scheduled;
+use super::{Scheduled, keep};
 use crate::{
     cli::{
         INTERRUPTED, Usage,
@@ -126,10 +126,7 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     let work = workload.to_string();
     let text = report::table(&figures, &plan, &host, &work);
     print(&text);
-    if let Some(file) = &args.scheduled.json {
-        fs::write(file, report::json(&figures, &plan, &host, &work)?)
-            .with_context(|| format!("cannot write --json {}", file.display()))?;
-    }
+    keep(args.scheduled.json.as_deref(), || report::json(&figures, &plan, &host, &work))?;
     let all = figures.baselines.iter().chain(&figures.policies).chain(&figures.injected);
     let violations: u64 = all.flat_map(|of| &of.samples).map(|sample| sample.violations).sum();
     if violations > 0 {

@@ -1,11 +1,11 @@
 //! `pvticket bench trace`.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 
-use super::Scheduled;
+use super::{Scheduled, keep};
 use crate::{
     cli::{
         INTERRUPTED, Usage,
@@ -91,10 +91,7 @@ fn direct(args: &TraceBenchArgs) -> anyhow::Result<u8> {
     let figures = trace_bench::run(&plan, workload.cell().as_ref(), &interrupt, &mut started)?;
     let work = workload.to_string();
     print(&report::table(&figures, &plan, &host, &work));
-    if let Some(file) = &args.scheduled.json {
-        fs::write(file, report::json(&figures, &plan, &host, &work)?)
-            .with_context(|| format!("cannot write --json {}", file.display()))?;
-    }
+    keep(args.scheduled.json.as_deref(), || report::json(&figures, &plan, &host, &work))?;
     Ok(if figures.interrupted { INTERRUPTED } else { 0 })
 }
 

@@ -16,12 +16,14 @@ use crate::{
         fault::FaultArgs,
         host::{self, Choice, GuestClass, Place},
         schedule::{RecordFile, ScheduleArgs},
+        system_map,
     },
     guest::{
         artifacts,
         handoff::HandoffSpec,
         initrd,
-        linux::{self, BASE_CMDLINE, OUR_INIT},
+        linux::{BASE_CMDLINE, OUR_INIT},
+        symbols,
     },
     kvm::KvmKind,
     lab::plan::resolve_cpus,
@@ -265,10 +267,7 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
 
 /// Where a kernel has its `__preempt_count`.
 fn preempt_count(map: &Path) -> Result<u64, Usage> {
-    let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
-    let text = fs::read(map).map_err(|error| usage(&error.to_string()))?;
-    linux::preempt_count_in(&String::from_utf8_lossy(&text))
-        .ok_or_else(|| usage("it has no __preempt_count (is it a kernel's System.map?)"))
+    system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count")
 }
 
 /// A file the user named, or bad usage.
