@@ -1,13 +1,15 @@
-//! The product's binary, and its command `boot`.
+//! The product's binary, its command `boot`, and what `compare` writes.
 
 use std::{
     env,
     ffi::{OsStr, OsString},
+    fs,
     path::{Path, PathBuf},
     sync::OnceLock,
 };
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 use crate::process::{Input, Program, Running};
 use crate::ran::Ran;
@@ -44,6 +46,14 @@ pub fn binary() -> &'static Path {
 /// The product with these arguments.
 pub fn pvticket(args: impl IntoIterator<Item = impl Into<OsString>>) -> Program {
     Program::new(binary()).args(args)
+}
+
+/// The runs of a comparison, level by level, by the file that its --json wrote.
+pub fn runs_of(json: &Path) -> anyhow::Result<Vec<Value>> {
+    let report: Value = serde_json::from_slice(&fs::read(json)?)?;
+    let levels = report["levels"].as_array().with_context(|| format!("no levels: {report:#}"))?;
+    let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
+    Ok(runs.cloned().collect())
 }
 
 /// A `pvticket boot` to be. What is not said is left to the product.

@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::run;
 use crate::{
     files,
     host::need_kvm,
@@ -121,11 +122,9 @@ fn run(folder: &TempDir, spec: &str, dir: &str) -> anyhow::Result<Program> {
 }
 
 fn cells(dir: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = fs::read_to_string(dir.join("cells.jsonl"))?;
-    // The last line may be half written.
-    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let lines: Vec<Value> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
-    Ok(lines.into_iter().filter(|line| line["kind"] == "cell").collect())
+    let mut lines = run::lines(dir)?;
+    lines.retain(|line| line["kind"] == "cell");
+    Ok(lines)
 }
 
 struct Client(BufReader<UnixStream>);

@@ -1,15 +1,19 @@
 //! Faults on purpose, on the payload: what comes late, twice or for nothing loses nobody; what is
 //! lost is found out in time, and told so that one sees where.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, likely, product::pvticket, ran::Ran, tests};
+use crate::{
+    files,
+    host::need_kvm,
+    likely,
+    product::{pvticket, runs_of},
+    ran::Ran,
+    tests,
+};
 
 tests![
     late_double_and_spurious_wakes_lose_nothing,
@@ -40,10 +44,8 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
         .args(options)
         .run()?
         .exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let levels = report["levels"].as_array().with_context(|| ran.show())?;
-    let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
-    let runs: Vec<Value> = runs.filter(|run| run["backend"] != "off").cloned().collect();
+    let mut runs = runs_of(&file)?;
+    runs.retain(|run| run["backend"] != "off");
     ensure!(!runs.is_empty(), "{}", ran.show());
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");

@@ -5,7 +5,13 @@ use std::fs;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, likely, product::pvticket, tests};
+use crate::{
+    files,
+    host::need_kvm,
+    likely,
+    product::{pvticket, runs_of},
+    tests,
+};
 
 tests![
     a_handoff_is_a_wakeup_and_its_exits_and_no_sleep,
@@ -67,9 +73,7 @@ fn compared(handoffs: &str, vcpus: &str) -> anyhow::Result<Vec<Value>> {
         .args(["--vcpus", vcpus, "--policy", "rr", "--handoff", handoffs])
         .run()?
         .exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let levels = report["levels"].as_array().into_iter().flatten();
-    Ok(levels.flat_map(|level| level["runs"].as_array().cloned().unwrap_or_default()).collect())
+    runs_of(&file)
 }
 
 fn acquisitions(run: &Value) -> u64 {

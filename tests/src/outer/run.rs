@@ -55,7 +55,7 @@ fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// The lines of a store, of which the last may be torn.
-fn lines(dir: &Path) -> anyhow::Result<Vec<Value>> {
+pub(super) fn lines(dir: &Path) -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(dir.join("cells.jsonl"))?;
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()

@@ -6,7 +6,13 @@ use std::{fs, path::Path};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{files, host::need_kvm, likely, product::pvticket, tests};
+use crate::{
+    files,
+    host::need_kvm,
+    likely,
+    product::{pvticket, runs_of},
+    tests,
+};
 
 tests![
     every_policy_runs_both_locks,
@@ -28,18 +34,12 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let ran = pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
+    pvticket(["compare", "--guest", "payload", "--runs", "1", "--json"])
         .args([&file])
         .args(options)
         .run()?
         .exits(0)?;
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let levels = report["levels"].as_array().with_context(|| ran.show())?;
-    let mut runs: Vec<Value> = levels
-        .iter()
-        .flat_map(|level| level["runs"].as_array().into_iter().flatten())
-        .cloned()
-        .collect();
+    let mut runs = runs_of(&file)?;
     for run in &runs {
         ensure!(run["violations"] == 0, "mutual exclusion failed, or nobody looked: {run}");
         ensure!(run["schedule"]["whole"]["grants"].as_u64() > Some(0), "no schedule: {run}");

@@ -10,7 +10,13 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use crate::{
-    files, host::need_kvm, likely, process::Program, product::pvticket, suite::skip, tests,
+    files,
+    host::need_kvm,
+    likely,
+    process::Program,
+    product::{pvticket, runs_of},
+    suite::skip,
+    tests,
 };
 
 tests![
@@ -44,10 +50,7 @@ impl Traced {
             .args(["--json".into(), json.clone(), "--trace".into(), trace])
             .run()?
             .exits(0)?;
-        let report: Value = serde_json::from_slice(&fs::read(&json)?)?;
-        let levels = report["levels"].as_array().context("no levels")?;
-        let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
-        let runs = runs.cloned().collect();
+        let runs = runs_of(&json)?;
         Ok(Self { folder, runs })
     }
 
