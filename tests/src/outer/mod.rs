@@ -14,6 +14,7 @@ mod report;
 mod reports;
 mod run;
 mod schedule;
+mod supply;
 mod tiny;
 mod trace;
 
@@ -30,6 +31,7 @@ pub fn quick() -> Vec<Test> {
         report::TESTS,
         reports::TESTS,
         instructions::TESTS,
+        supply::TESTS,
     ]
     .concat()
 }
