@@ -1,6 +1,8 @@
 //! Ways to make handoffs cheaper, and what a CPU keeps for them.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::RawLock;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::ticket::INC;
 
 /// What a [`PvTicketLock`](crate::PvTicketLock) may do beside halting and kicking. The default is
 /// nothing: a fixed threshold, and every release that may be awaited looks for whom to kick.
@@ -32,28 +34,86 @@ pub struct Handoff {
     /// room or their turn has come. Zero: all may. For locks under overcommit this is what counts:
     /// who is in the queue must run at every round, so there should be no more of them than
     /// CPUs that run at once.
+    ///
+    /// CPUs outside go in by the order in which they came: one in at most 8193 acquisitions of the
+    /// lock (65 if tickets are small), one at every 31st release that has to kick the next in
+    /// line, and one at a release that leaves the queue empty. The CPU that lets one in gives it
+    /// its own place: at its next acquisition it goes outside if others queue, as many as may but
+    /// one. [`Handoff::bypasses`] has what follows for the waits.
     pub queue: u16,
 }
 
-/// With [`Handoff::queue`]: how often a CPU releases with somebody outside before it lets one in.
-/// At some millions of acquisitions a second that is about a time slice.
-const ROTATE: u32 = 4096;
+impl Handoff {
+    /// The most acquisitions by others from the moment at which a CPU has joined the queue of a
+    /// ticketlock, or stands outside of it, to its own acquisition, if `cpus` CPUs take the lock,
+    /// all with these settings. What others take while the CPU that has been let in wakes up and
+    /// draws its ticket is not counted: that is for whoever runs the CPU.
+    ///
+    /// `stopped`: how many CPUs at most are kept off between a release and its kick for as long
+    /// as one let-in is due. They delay theirs, and the next; less than `cpus` - 1 in any case.
+    ///
+    /// Without [`Handoff::queue`] it is `cpus - 1`. With it `K * (cpus - q + stopped) + cpus - 1`,
+    /// where K is 8193, with small tickets 65, and q is `queue - 1`, at least 1: so many CPUs queue
+    /// when this one goes outside, at most `cpus - q - 1` came before it and are still there, one
+    /// goes in at least at every K-th ticket, and in the queue at most `cpus - 1` are before it.
+    pub fn bypasses<L: RawLock>(&self, cpus: u32, stopped: u32) -> u32 {
+        let others = cpus.saturating_sub(1);
+        if self.queue == 0 || cpus <= self.queue.into() {
+            return others;
+        }
+        let turns = cpus - u32::from(self.places(true)) + stopped;
+        (u32::from(period(L::TICKETS)) + 1) * turns + others
+    }
+
+    /// How many others may queue at most for a CPU to join them, which has given its place to
+    /// another or has not.
+    #[inline]
+    pub(crate) fn places(&self, has_given: bool) -> u16 {
+        if has_given { self.queue.saturating_sub(1).max(1) } else { self.queue }
+    }
+}
+
+/// With [`Handoff::queue`]: tickets from one that lets in who stands outside to the next, if not one
+/// more or less. At some millions of acquisitions a second that is about a time slice.
+const LET_IN: u16 = 8192;
+
+/// Releases that kick, by CPUs with [`Handoff::queue`], before one that stands outside is let in.
+/// What that costs is as much as such a release, so it may be more often than by [`LET_IN`]. Odd,
+/// so that of two that pass the lock to and fro now one lets somebody in, now the other.
+pub(crate) const KICKS: u32 = 31;
+
+/// [`LET_IN`] for tickets of the bits `mask`: at least twice before they wrap.
+const fn period(mask: u16) -> u16 {
+    let half = mask / INC / 2 + 1;
+    if half < LET_IN { half } else { LET_IN }
+}
+
+/// Is one that stands outside let in at the release of `ticket`, of the bits `mask`?
+///
+/// The tickets are the lock's own clock: whoever releases and whatever other locks it takes, none
+/// is missed. From one that lets in to the next are one more than [`period`] of them, but for the
+/// last before the wrap, after which are fewer. Each is an odd number, for what [`KICKS`] says.
+#[inline]
+pub(crate) fn lets_in(ticket: u16, mask: u16) -> bool {
+    let number = (ticket & mask) / INC;
+    number % period(mask) == number / period(mask)
+}
 
 /// What a CPU remembers from one acquisition to the next. Written by that CPU alone.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The threshold that [`Handoff::adapt`] has come to; zero: none yet.
     threshold: AtomicU32,
-    /// Releases since it last let somebody in.
-    rounds: AtomicU32,
     /// One more than the CPU that it owes a kick; zero: none.
     owed: AtomicU32,
+    /// The address of the lock at which it has let another CPU in; zero: none.
+    given: AtomicUsize,
 }
 
 impl Memory {
     /// Nothing yet.
     pub(crate) const fn new() -> Self {
-        Self { threshold: AtomicU32::new(0), rounds: AtomicU32::new(0), owed: AtomicU32::new(0) }
+        Self { threshold: AtomicU32::new(0), owed: AtomicU32::new(0), given: AtomicUsize::new(0) }
     }
 
     /// Looks to make before a halt, `most` at most.
@@ -72,12 +132,19 @@ impl Memory {
         self.threshold.store(next.clamp(least, most).max(1), Ordering::Relaxed);
     }
 
-    /// Counts a release with somebody outside; true: it is time to let one in.
-    pub(crate) fn is_time_to_let_in(&self) -> bool {
-        let rounds = self.rounds.load(Ordering::Relaxed) + 1;
-        let is_time = rounds >= ROTATE;
-        self.rounds.store(if is_time { 0 } else { rounds }, Ordering::Relaxed);
-        is_time
+    /// Gives its place in the queue of the lock at `address` to another.
+    pub(crate) fn give_place(&self, address: usize) {
+        self.given.store(address, Ordering::Relaxed);
+    }
+
+    /// Has it given its place in the queue of the lock at `address`? Once.
+    #[inline]
+    pub(crate) fn has_given(&self, address: usize) -> bool {
+        let has_given = self.given.load(Ordering::Relaxed) == address;
+        if has_given {
+            self.given.store(0, Ordering::Relaxed);
+        }
+        has_given
     }
 
     /// Owes `cpu` a kick.
@@ -105,7 +172,12 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
     use super::*;
+    use crate::{PvTicketLock, SmallPvTicketLock};
 
     #[test]
     fn the_threshold_follows_experience_within_bounds() {
@@ -137,9 +209,38 @@ mod tests {
     }
 
     #[test]
-    fn every_so_many_releases_somebody_is_let_in() {
+    fn a_place_is_given_at_one_lock_and_once() {
         let memory = Memory::new();
-        let times = (0..3 * ROTATE).filter(|_| memory.is_time_to_let_in()).count();
-        assert_eq!(times, 3);
+        memory.give_place(0x1000);
+        assert!(!memory.has_given(0x2000));
+        assert!(memory.has_given(0x1000));
+        assert!(!memory.has_given(0x1000));
+    }
+
+    #[test]
+    fn one_is_let_in_at_every_so_many_tickets() {
+        let gaps = |mask: u16| {
+            let at: Vec<u32> =
+                (0..2 * 32768).filter(|number| lets_in((number * 2) as u16, mask)).collect();
+            at.windows(2).map(|pair| pair[1] - pair[0]).collect::<BTreeSet<_>>()
+        };
+        assert!(gaps(u16::MAX).into_iter().eq([8189, 8193]));
+        assert!(gaps(u8::MAX.into()).into_iter().eq([63, 65]));
+    }
+
+    #[test]
+    fn the_bound_is_that_of_the_queue_or_of_the_let_ins() {
+        let plain = Handoff::default();
+        assert_eq!(plain.bypasses::<PvTicketLock>(4, 0), 3);
+        assert_eq!(plain.bypasses::<PvTicketLock>(0, 0), 0);
+        let limited = Handoff { queue: 2, ..plain };
+        assert_eq!(limited.bypasses::<PvTicketLock>(2, 0), 1, "there is room for all");
+        assert_eq!(limited.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
+        assert_eq!(limited.bypasses::<PvTicketLock>(4, 1), 4 * 8193 + 3);
+        assert_eq!(limited.bypasses::<SmallPvTicketLock>(4, 0), 3 * 65 + 3);
+        let one = Handoff { queue: 1, ..plain };
+        assert_eq!(one.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
+        let four = Handoff { queue: 4, ..plain };
+        assert_eq!(four.bypasses::<PvTicketLock>(6, 0), 3 * 8193 + 5);
     }
 }

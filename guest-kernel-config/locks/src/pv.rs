@@ -1,8 +1,9 @@
 //! The paravirtual ticketlock.
 
 use crate::halt::Waits;
+use crate::handoff::lets_in;
 use crate::sync::{AtomicU8, AtomicU16};
-use crate::ticket::{Head, TicketWord, lock_constructors};
+use crate::ticket::{TicketWord, lock_constructors};
 use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
 use crate::width::Width;
@@ -43,7 +44,7 @@ impl<C: Width> PvTickets<C> {
         // Clearing is the taker's work: the releaser may not touch the lock
         // after the release.
         if P::ENABLED && head.flagged() {
-            let is_awaited = || cpu.waiters.find_aside(self.key(), cpu.id).is_some();
+            let is_awaited = || cpu.waiters.is_awaited_outside(self.key());
             self.0.clear_flag_if_alone(ticket, is_awaited);
         }
         true
@@ -154,12 +155,12 @@ impl<C: Width> PvTickets<C> {
     /// makes the queue longer than it should be and nothing worse.
     #[cold]
     #[inline(never)]
-    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, waits: &mut Waits) {
+    fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, places: u16, waits: &mut Waits) {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
         cpu.watch.reached(Place::BeforeFlag);
         // Whoever had this head had not released before the flag, or it is free.
         let served = self.0.set_flag();
-        let mut halt = self.is_long(cpu, served);
+        let mut halt = self.0.queued(served) >= places;
         if halt {
             cpu.watch.reached(Place::FlagToHalt);
             halt = cpu.waiters.commit(cpu.id);
@@ -168,11 +169,6 @@ impl<C: Width> PvTickets<C> {
             }
         }
         waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
-    }
-
-    #[inline]
-    fn is_long<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, served: Head) -> bool {
-        self.0.queued(served) >= cpu.handoff.queue
     }
 
     /// Kicks who is next, or else lets somebody in, after a release that saw the
@@ -201,14 +197,19 @@ impl<C: Width> PvTickets<C> {
             }
         }
         // Others may stand outside even if this CPU never does.
-        if !is_found
-            && (queued <= 1 || cpu.waiters.memory(cpu.id).is_time_to_let_in())
-            && let Some(waiter) = cpu.waiters.find_aside(lock, cpu.id)
-            && cpu.waiters.claim(waiter)
+        let is_due = match is_found {
+            true => cpu.handoff.queue != 0 && cpu.waiters.passes(lock),
+            false => queued <= 1,
+        };
+        if (is_due || lets_in(ticket, C::MASK))
+            && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)
         {
-            cpu.watch.reached(Place::ReleaseToKick);
-            cpu.pv.unlock_kick(waiter);
-            kicks += 1;
+            cpu.waiters.memory(cpu.id).give_place(lock.address());
+            if sleeps {
+                cpu.watch.reached(Place::ReleaseToKick);
+                cpu.pv.unlock_kick(waiter);
+                kicks += 1;
+            }
         }
         if cpu.handoff.ahead
             && let Some(waiter) = cpu.waiters.find(lock, C::after(next)).next()
@@ -228,8 +229,12 @@ impl<C: Width> RawLock for PvTickets<C> {
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
         let mut waits = Waits::default();
-        if P::ENABLED && cpu.handoff.queue != 0 && self.is_long(cpu, self.0.head()) {
-            self.stand_aside(cpu, &mut waits);
+        if P::ENABLED && cpu.handoff.queue != 0 {
+            let memory = cpu.waiters.memory(cpu.id);
+            let places = cpu.handoff.places(memory.has_given(self.key().address()));
+            if self.0.queued(self.0.head()) >= places {
+                self.stand_aside(cpu, places, &mut waits);
+            }
         }
         cpu.watch.entering();
         let ticket = self.0.take_ticket();

@@ -1,6 +1,6 @@
 //! Who waits for which ticket of which lock.
 
-use crate::handoff::Memory;
+use crate::handoff::{KICKS, Memory};
 use crate::links::Links;
 use crate::node::Nodes;
 use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Ordering};
@@ -38,6 +38,11 @@ const ARMED: u32 = 0;
 const COMMITTED: u32 = 1;
 /// Somebody has taken it upon himself to see that the CPU goes on.
 const CLAIMED: u32 = 2;
+/// The bits of those. In the others is the number of the arrival of a CPU that stands outside, and
+/// zero in records of other waits: so each wait outside has states of its own.
+const STATE: u32 = 3;
+/// One arrival.
+const ARRIVAL: u32 = 4;
 
 /// One CPU's record. Alone in its pair of cache lines: its owner writes it on
 /// every halt.
@@ -48,6 +53,8 @@ struct Waiter {
     lock: AtomicUsize,
     want: AtomicU16,
     state: AtomicU32,
+    /// Releases that kicked since this CPU, outside, became the next to go in.
+    passed: AtomicU32,
     memory: Memory,
     links: Links,
 }
@@ -57,6 +64,8 @@ struct Waiter {
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
     waiters: [Waiter; MAX_CPUS],
+    /// How many have stood outside of a queue, in steps of [`ARRIVAL`].
+    arrivals: AtomicU32,
     /// What queued locks are made of.
     pub(crate) nodes: Nodes,
 }
@@ -81,6 +90,7 @@ impl WaitTable {
         Self {
             waiting: [const { AtomicU64::new(0) }; WORDS],
             waiters: [const { Waiter::new() }; MAX_CPUS],
+            arrivals: AtomicU32::new(0),
             nodes: Nodes::new(),
         }
     }
@@ -105,7 +115,8 @@ impl WaitTable {
             lock: waiter.lock.load(Ordering::Relaxed),
             want: waiter.want.load(Ordering::Relaxed),
         };
-        waiter.set(lock.0, want);
+        let arrival = if want == ASIDE { self.arrive() } else { 0 };
+        waiter.set(lock.0, want, arrival);
         self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);
         outer
     }
@@ -115,7 +126,8 @@ impl WaitTable {
     pub(crate) fn withdraw(&self, cpu: usize, outer: Outer) -> bool {
         let waiter = &self.waiters[cpu];
         if outer.lock != 0 {
-            waiter.set(outer.lock, outer.want);
+            // Who stood outside goes in: it gets a kick, and needs no number.
+            waiter.set(outer.lock, outer.want, 0);
             return true;
         }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
@@ -129,7 +141,8 @@ impl WaitTable {
     /// `cpu` commits itself to its halt. False: it has been claimed, and must not halt.
     pub(crate) fn commit(&self, cpu: usize) -> bool {
         let state = &self.waiters[cpu].state;
-        state.compare_exchange(ARMED, COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let armed = state.load(Ordering::Relaxed) & !STATE;
+        state.compare_exchange(armed, armed | COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Somebody sees to it that `cpu`, found a moment ago, goes on. True: it needs a kick for that.
@@ -155,15 +168,50 @@ impl WaitTable {
         self.waiting().filter_map(wants)
     }
 
-    /// A CPU that waits outside of `lock`'s queue and has not been claimed: the first after `cpu`,
-    /// round and round.
-    pub(crate) fn find_aside(&self, lock: LockKey, cpu: usize) -> Option<usize> {
-        let aside = |cpu: &usize| {
-            let waiter = &self.waiters[*cpu];
-            waiter.wants(lock, ASIDE) && waiter.state.load(Ordering::SeqCst) != CLAIMED
+    /// Does a CPU stand outside of `lock`'s queue that has not been let in?
+    pub(crate) fn is_awaited_outside(&self, lock: LockKey) -> bool {
+        self.next_outside(lock).is_some()
+    }
+
+    /// Counts a release of `lock` that kicked, for whoever stands outside. True: one is to go in.
+    pub(crate) fn passes(&self, lock: LockKey) -> bool {
+        self.next_outside(lock).is_some_and(|(cpu, _)| {
+            self.waiters[cpu].passed.fetch_add(1, Ordering::Relaxed) + 1 >= KICKS
+        })
+    }
+
+    /// Lets in who has stood outside of `lock`'s queue for longest, if anybody does: the CPU, and
+    /// whether it needs a kick for that.
+    pub(crate) fn let_in(&self, lock: LockKey) -> Option<(usize, bool)> {
+        loop {
+            let (cpu, seen) = self.next_outside(lock)?;
+            let state = &self.waiters[cpu].state;
+            // Fails if that wait has gone on in between, or is over: somebody else's may be next.
+            let claimed = state.compare_exchange(seen, CLAIMED, Ordering::SeqCst, Ordering::SeqCst);
+            if claimed.is_ok() {
+                return Some((cpu, seen & STATE != ARMED));
+            }
+        }
+    }
+
+    /// Who came first of those that stand outside of `lock`'s queue and are not claimed, and its
+    /// state.
+    fn next_outside(&self, lock: LockKey) -> Option<(usize, u32)> {
+        let now = self.arrivals.load(Ordering::Relaxed);
+        let outside = |cpu: usize| {
+            let waiter = &self.waiters[cpu];
+            // Before the rest: a claim of this state cannot hit another wait than the one found.
+            let state = waiter.state.load(Ordering::SeqCst);
+            let is_it = waiter.wants(lock, ASIDE) && state & STATE != CLAIMED;
+            is_it.then_some((cpu, state))
         };
-        let after = self.waiting().skip_while(|other| *other <= cpu).find(aside);
-        after.or_else(|| self.waiting().take_while(|other| *other < cpu).find(aside))
+        let age = |(_, state): &(usize, u32)| now.wrapping_sub(*state & !STATE);
+        self.waiting().filter_map(outside).max_by_key(age)
+    }
+
+    /// The number of one that comes to stand outside.
+    fn arrive(&self) -> u32 {
+        self.arrivals.fetch_add(ARRIVAL, Ordering::Relaxed).wrapping_add(ARRIVAL)
     }
 
     fn waiting(&self) -> impl Iterator<Item = usize> {
@@ -184,16 +232,18 @@ impl Waiter {
             lock: AtomicUsize::new(0),
             want: AtomicU16::new(0),
             state: AtomicU32::new(ARMED),
+            passed: AtomicU32::new(0),
             memory: Memory::new(),
             links: Links::new(),
         }
     }
 
-    fn set(&self, lock: usize, want: u16) {
+    fn set(&self, lock: usize, want: u16, arrival: u32) {
         // A kicker must not pair the new ticket with the old lock, nor the
         // other way round.
         self.lock.store(0, Ordering::SeqCst);
-        self.state.store(ARMED, Ordering::Relaxed);
+        self.state.store(arrival | ARMED, Ordering::Relaxed);
+        self.passed.store(0, Ordering::Relaxed);
         self.want.store(want, Ordering::Release);
         self.lock.store(lock, Ordering::Release);
     }
@@ -285,18 +335,32 @@ mod tests {
     }
 
     #[test]
-    fn those_outside_are_found_in_turn() {
+    fn those_outside_go_in_as_they_came() {
         let table = WaitTable::new();
-        for cpu in [1, 70, 3] {
+        table.arrivals.store(ARRIVAL.wrapping_neg(), Ordering::Relaxed);
+        for cpu in [70, 1, 3] {
             let _ = table.publish(cpu, A, ASIDE);
         }
         let _ = table.publish(2, A, 4);
-        assert_eq!(table.find_aside(A, 0), Some(1));
-        assert_eq!(table.find_aside(A, 1), Some(3));
-        assert_eq!(table.find_aside(A, 3), Some(70));
-        assert_eq!(table.find_aside(A, 70), Some(1));
-        assert_eq!(table.find_aside(B, 0), None);
-        table.claim(3);
-        assert_eq!(table.find_aside(A, 1), Some(70));
+        assert!(table.commit(1));
+        assert_eq!(table.let_in(B), None);
+        assert_eq!(table.let_in(A), Some((70, false)));
+        assert!(!table.commit(70));
+        assert_eq!(table.let_in(A), Some((1, true)));
+        assert!(table.is_awaited_outside(A));
+        assert_eq!(table.let_in(A), Some((3, false)));
+        assert_eq!(table.let_in(A), None);
+        assert!(!table.is_awaited_outside(A));
+    }
+
+    #[test]
+    fn releases_that_kick_count_for_the_next_to_go_in() {
+        let table = WaitTable::new();
+        assert!(!table.passes(A));
+        let _ = table.publish(3, A, ASIDE);
+        let _ = table.publish(1, A, ASIDE);
+        assert_eq!((0..KICKS).filter(|_| table.passes(A)).count(), 1);
+        assert_eq!(table.let_in(A), Some((3, false)));
+        assert_eq!((0..KICKS).filter(|_| table.passes(A)).count(), 1);
     }
 }

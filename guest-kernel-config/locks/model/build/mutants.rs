@@ -276,8 +276,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "record, then mask, then flag",
         edits: &[(
             "wait",
-            "        waiter.set(lock.0, want);\n        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);",
-            "        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);\n        waiter.set(lock.0, want);",
+            "        waiter.set(lock.0, want, arrival);\n        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);",
+            "        self.waiting[cpu / BITS].fetch_or(1 << (cpu % BITS), Ordering::SeqCst);\n        waiter.set(lock.0, want, arrival);",
         )],
     },
     Mutant {
@@ -298,7 +298,7 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "rows 2, 3",
         edits: &[(
             "wait",
-            "            waiter.set(outer.lock, outer.want);\n            return true;",
+            "            waiter.set(outer.lock, outer.want, 0);\n            return true;",
             "            waiter.lock.store(0, Ordering::SeqCst);\n            return true;",
         )],
     },
@@ -418,8 +418,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "row 12: claim and commit are one step each",
         edits: &[(
             "wait",
-            "state.compare_exchange(ARMED, COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()",
-            "state.load(Ordering::SeqCst) == ARMED && { state.store(COMMITTED, Ordering::SeqCst); true }",
+            "state.compare_exchange(armed, armed | COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()",
+            "state.load(Ordering::SeqCst) == armed && { state.store(armed | COMMITTED, Ordering::SeqCst); true }",
         )],
     },
     Mutant {
@@ -451,8 +451,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "aside: flag, then look",
         edits: &[(
             "pv",
-            "        let served = self.0.set_flag();\n        let mut halt = self.is_long(cpu, served);",
-            "        let mut halt = self.is_long(cpu, self.0.head());\n        self.0.set_flag();",
+            "        let served = self.0.set_flag();\n        let mut halt = self.0.queued(served) >= places;",
+            "        let mut halt = self.0.queued(self.0.head()) >= places;\n        self.0.set_flag();",
         )],
     },
     Mutant {
@@ -462,8 +462,8 @@ pub const MUTANTS: &[Mutant] = &[
         rule: "aside: flag, then look",
         edits: &[(
             "pv",
-            "        let served = self.0.set_flag();\n        let mut halt = self.is_long(cpu, served);",
-            "        let mut halt = self.is_long(cpu, self.0.head());",
+            "        let served = self.0.set_flag();\n        let mut halt = self.0.queued(served) >= places;",
+            "        let mut halt = self.0.queued(self.0.head()) >= places;",
         )],
     },
     Mutant {
@@ -471,7 +471,25 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: the last lets one in",
-        edits: &[("pv", "(queued <= 1 || ", "(queued < 1 || ")],
+        edits: &[("pv", "false => queued <= 1,", "false => queued < 1,")],
+    },
+    Mutant {
+        name: "outside: let in by a look and a mark",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "aside: claim and commit are one step each",
+        edits: &[(
+            "wait",
+            "state.compare_exchange(seen, CLAIMED, Ordering::SeqCst, Ordering::SeqCst);",
+            "Ok::<(), ()>(state.store(CLAIMED, Ordering::SeqCst));",
+        )],
+    },
+    Mutant {
+        name: "outside: who gave its place waits for none",
+        harmless: None,
+        engine: SHUTTLE,
+        rule: "aside: a holder's release is to come",
+        edits: &[("handoff", "self.queue.saturating_sub(1).max(1)", "self.queue.saturating_sub(1)")],
     },
     Mutant {
         name: "outside: last is asked after the release",
