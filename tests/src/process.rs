@@ -165,7 +165,8 @@ impl Running {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
 
-    fn pid(&self) -> Pid {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 

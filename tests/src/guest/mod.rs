@@ -3,6 +3,7 @@
 mod command;
 mod ends;
 mod faults;
+mod first_cpu;
 mod handoff;
 mod hypercalls;
 mod initrd;
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
     [
         command::TESTS,
         machine::TESTS,
+        first_cpu::TESTS,
         locks::TESTS,
         schedule::TESTS,
         hypercalls::TESTS,

@@ -6,6 +6,7 @@ mod bad_usage;
 mod control;
 mod emulated;
 mod faults;
+mod first_cpu;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
@@ -52,5 +53,5 @@ pub fn schedules() -> Vec<Test> {
 
 /// One after the other.
 pub fn emulated() -> Vec<Test> {
-    emulated::TESTS.to_vec()
+    [emulated::TESTS, first_cpu::TESTS].concat()
 }

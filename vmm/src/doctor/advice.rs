@@ -139,6 +139,7 @@ mod tests {
                 model: None,
                 flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
                 online: 4,
+                spared: 0,
                 allowed: vec![0, 1, 2, 3],
                 smt: Some(false),
                 one_per_core: vec![0, 1, 2, 3],

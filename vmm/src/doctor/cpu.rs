@@ -8,7 +8,10 @@ use std::{
 use serde::Serialize;
 
 use super::files::Files;
-use crate::kvm::host::has_flag;
+use crate::kvm::{
+    cpus::{kernels, spared},
+    host::has_flag,
+};
 
 /// Flags of `/proc/cpuinfo` that decide something here.
 const FLAGS: [&str; 7] =
@@ -23,8 +26,10 @@ pub struct CpuFacts {
     pub model: Option<String>,
     /// Those of interest, there or not.
     pub flags: BTreeMap<&'static str, bool>,
-    /// CPUs that are on line.
+    /// CPUs that are on line, without those kept free.
     pub online: usize,
+    /// CPUs before the first one counted here, kept free of guests: one in the emulated host.
+    pub spared: usize,
     /// CPUs that this process may use.
     pub allowed: Vec<usize>,
     /// Do hardware threads share cores?
@@ -46,7 +51,8 @@ impl CpuFacts {
         Self {
             vendor: field(&cpuinfo, "vendor_id"),
             model: field(&cpuinfo, "model name"),
-            online: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
+            online: online(&cpuinfo).saturating_sub(spared()),
+            spared: spared(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),
             one_per_core: one_per_core(files, allowed),
             governors: governors(files, allowed),
@@ -62,14 +68,19 @@ fn field(cpuinfo: &str, name: &str) -> Option<String> {
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
+fn online(cpuinfo: &str) -> usize {
+    cpuinfo.lines().filter(|line| line.starts_with("processor")).count()
+}
+
 fn governors(files: &Files, cpus: &[usize]) -> BTreeSet<String> {
     let path = |cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
-    cpus.iter().filter_map(|cpu| files.text(&path(cpu))).collect()
+    cpus.iter().filter_map(|cpu| files.text(&path(kernels(*cpu)))).collect()
 }
 
 /// Keeps of each core the first CPU. One whose core is unknown stands for itself.
 fn one_per_core(files: &Files, allowed: &[usize]) -> Vec<usize> {
     let siblings = |cpu: &usize| {
+        let cpu = kernels(*cpu);
         files.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
     };
     let mut seen = Vec::new();

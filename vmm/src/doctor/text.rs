@@ -3,10 +3,13 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Facts, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, system::SystemFacts, tools::Artifact,
-    tools::Tool,
+    Facts, GuestRuns, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, system::SystemFacts,
+    tools::Artifact, tools::Tool,
 };
-use crate::kvm::KvmKind;
+use crate::{emulated::default_cpus, kvm::KvmKind};
+
+/// What the emulated host has beside the CPUs of its guests, and why.
+const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
 
 /// Columns of a row's name.
 const NAME: usize = 22;
@@ -19,7 +22,7 @@ impl Display for Report {
         section(f, "System", &system_rows(system, cpu))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         section(f, "Ours", &artifacts.iter().map(artifact_row).collect::<Vec<_>>())?;
-        section(f, "Where guests run", &self.guests.iter().map(guest_row).collect::<Vec<_>>())?;
+        section(f, "Where guests run", &place_rows(&self.guests))?;
         writeln!(f, "What to do next")?;
         self.next.iter().try_for_each(|step| writeln!(f, "  - {step}"))
     }
@@ -104,6 +107,9 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
         ),
         row("SMT", smt),
     ];
+    if cpu.spared > 0 {
+        rows.push(row("kept free of guests", format!("{KEPT_FREE}: its CPU 1 is CPU 0 here")));
+    }
     if !cpu.governors.is_empty() {
         let governors: Vec<&str> = cpu.governors.iter().map(String::as_str).collect();
         rows.push(row("frequency governor", governors.join(", ")));
@@ -147,7 +153,19 @@ fn artifact_row(artifact: &Artifact) -> Row {
     row(artifact.name, place.unwrap_or_else(|| "missing".into()))
 }
 
-fn guest_row(guest: &super::GuestRuns) -> Row {
+fn place_rows(guests: &[GuestRuns]) -> Vec<Row> {
+    let mut rows: Vec<Row> = guests.iter().map(guest_row).collect();
+    if guests.iter().any(|guest| guest.host == "emulated") {
+        let cpus = default_cpus();
+        rows.push(row(
+            "emulated CPUs",
+            format!("{cpus} for guests; one more is kept free of them: {KEPT_FREE}"),
+        ));
+    }
+    rows
+}
+
+fn guest_row(guest: &GuestRuns) -> Row {
     let ready = if guest.missing.is_empty() { "" } else { "; not yet: see below" };
     row(guest.guest, format!("{:<9} {}{ready}", guest.host, guest.why))
 }

@@ -23,6 +23,7 @@ use super::{
     source::Source,
     starvation::Starvation,
     stdin::Input,
+    supervise::tell,
     watch::Watch,
     wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
 };
@@ -48,6 +49,7 @@ pub struct Life<'a> {
     errand: &'a Errand,
     supervision: &'a Supervision,
     inject: Option<Injection>,
+    cpus: u32,
     child: Child,
     exited: Option<ExitStatus>,
     control: Source<UnixStream>,
@@ -104,7 +106,8 @@ impl<'a> Life<'a> {
         inject: Option<Injection>,
     ) -> Result<Self, EmulatedError> {
         let clock = Clock::start();
-        let size = Size { cpus: errand.cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
+        let cpus = errand.cpus.saturating_add(supervision.spare.into());
+        let size = Size { cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
         let machine = Machine::start(pieces, image, size)?;
         let [control, stdin, stdout, stderr] = machine.ports;
         let mut ticker = interval(LOOK);
@@ -113,6 +116,7 @@ impl<'a> Life<'a> {
             errand,
             supervision,
             inject,
+            cpus,
             child: machine.child,
             exited: None,
             control: Source::new(control),
@@ -208,6 +212,14 @@ impl<'a> Life<'a> {
                     self.results.failed(index, error).map_err(EmulatedError::Result)?;
                 }
                 FromAgent::Done(done) => self.done = Some(done),
+                FromAgent::NoneSpared { online, wanted } => {
+                    let line = format!(
+                        "the emulated host has {online} of {} CPUs, and none to keep free of \
+                         guests: QEMU may mix up a guest and its host",
+                        wanted + 1
+                    );
+                    tell(&line, self.errand.interactive);
+                }
                 FromAgent::Failed { error } => {
                     let evidence = self.keep(&error, b"");
                     return Err(EmulatedError::Agent { error, evidence });
@@ -250,6 +262,7 @@ impl<'a> Life<'a> {
             args: self.errand.args.iter().map(|arg| bytes(arg)).collect(),
             env: self.errand.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
             files_out: self.errand.files_out.iter().map(|(path, _)| bytes(path.as_ref())).collect(),
+            cpus: self.errand.cpus,
             inject: self.inject,
         }
     }
@@ -306,7 +319,7 @@ impl<'a> Life<'a> {
     }
 
     async fn frozen(&mut self, freeze: Freeze) -> Outcome {
-        let monitor = interrogate(&mut self.monitor, self.errand.cpus).await;
+        let monitor = interrogate(&mut self.monitor, self.cpus).await;
         let evidence = self.keep(&format!("frozen: {freeze}"), &monitor);
         Outcome::Frozen(freeze, evidence)
     }

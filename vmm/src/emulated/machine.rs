@@ -62,7 +62,7 @@ pub enum MachineError {
 /// How big it is, and how fast its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Emulated CPUs.
+    /// Emulated CPUs: as many as commands get, and the one that is kept free of them.
     pub cpus: u32,
     /// Memory.
     pub memory: ByteSize,

@@ -66,7 +66,7 @@ pub struct Errand {
     pub stdout: OutputMode,
     /// What becomes of its errors.
     pub stderr: OutputMode,
-    /// Emulated CPUs.
+    /// CPUs that it shall have there. The machine has one more, which is kept free of guests.
     pub cpus: u32,
     /// Memory of the emulated host; the guest's, files and the host's own 128 MiB must fit.
     pub memory: ByteSize,
@@ -86,11 +86,16 @@ impl Errand {
             stdin: StdinMode::Inherit,
             stdout: OutputMode::Live,
             stderr: OutputMode::Live,
-            cpus: thread::available_parallelism().map_or(1, |count| count.get().min(8) as u32),
+            cpus: default_cpus(),
             memory: ByteSize::mib(1024),
             interactive: false,
         }
     }
+}
+
+/// How many CPUs a command gets in the emulated host when nothing else is said.
+pub fn default_cpus() -> u32 {
+    thread::available_parallelism().map_or(1, |count| count.get().min(8) as u32)
 }
 
 /// How the emulated host is looked after.
@@ -102,6 +107,8 @@ pub struct Supervision {
     pub restarts: u32,
     /// Faults to cause: the first in the first machine, and so on. For tests.
     pub inject: Vec<Option<Injection>>,
+    /// Give it a CPU more than commands have, to keep the first free of guests.
+    pub spare: bool,
     /// Where evidence of failures is kept; `None`: not at all.
     pub evidence: Option<PathBuf>,
 }
@@ -112,6 +119,7 @@ impl Default for Supervision {
             limits: Limits { boot: Duration::from_secs(90), silence: Duration::from_secs(20) },
             restarts: 2,
             inject: Vec::new(),
+            spare: true,
             evidence: cache_dir().ok().map(|cache| cache.join("evidence")),
         }
     }
@@ -120,7 +128,8 @@ impl Default for Supervision {
 impl Supervision {
     /// The default, changed by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
     /// sign of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT`
-    /// (a comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, one for each machine).
+    /// (a comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each
+    /// machine) and `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
     pub fn from_env() -> Result<Self, EmulatedError> {
         Self::from_variables(|name| env::var(name).ok().filter(|value| !value.is_empty()))
     }
@@ -146,6 +155,14 @@ impl Supervision {
             let list: Option<Vec<_>> = value.split(',').map(injection).collect();
             supervision.inject = list.ok_or_else(|| bad(name, &value))?;
         }
+        let name = "PVTICKET_EMULATED_SPARE";
+        if let Some(value) = variable(name) {
+            supervision.spare = match value.as_str() {
+                "0" => false,
+                "1" => true,
+                _ => return Err(bad(name, &value)),
+            };
+        }
         Ok(supervision)
     }
 }
@@ -157,6 +174,7 @@ fn injection(word: &str) -> Option<Option<Injection>> {
         "stop" => Some(Some(Injection::Stop)),
         "panic" => Some(Some(Injection::Panic)),
         "kill" => Some(Some(Injection::Kill)),
+        "fxrstor" => Some(Some(Injection::Fxrstor)),
         _ => None,
     }
 }
@@ -230,18 +248,21 @@ mod tests {
         let set = |name: &str| match name {
             "PVTICKET_EMULATED_DEADLINE" => Some("2.5".to_owned()),
             "PVTICKET_EMULATED_RESTARTS" => Some("0".to_owned()),
-            "PVTICKET_EMULATED_INJECT" => Some("none,mute,stop,panic,kill".to_owned()),
+            "PVTICKET_EMULATED_INJECT" => Some("none,mute,stop,panic,kill,fxrstor".to_owned()),
+            "PVTICKET_EMULATED_SPARE" => Some("0".to_owned()),
             _ => None,
         };
         let supervision = Supervision::from_variables(set).unwrap();
         assert_eq!(supervision.limits.silence, Duration::from_millis(2500));
-        assert_eq!((supervision.restarts, supervision.inject.len()), (0, 5));
+        assert_eq!((supervision.restarts, supervision.inject.len()), (0, 6));
+        assert!(!supervision.spare && Supervision::default().spare);
         assert_eq!(supervision.inject[1], Some(Injection::Mute));
         for (name, value) in [
             ("PVTICKET_EMULATED_DEADLINE", "0"),
             ("PVTICKET_EMULATED_DEADLINE", "inf"),
             ("PVTICKET_EMULATED_RESTARTS", "-1"),
             ("PVTICKET_EMULATED_INJECT", "mute,"),
+            ("PVTICKET_EMULATED_SPARE", "no"),
         ] {
             let set = |asked| (asked == name).then(|| value.to_owned());
             let error = Supervision::from_variables(set).unwrap_err().to_string();

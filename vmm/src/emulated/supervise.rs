@@ -68,7 +68,7 @@ pub async fn supervise(
 }
 
 /// One line on stderr.
-fn tell(line: &str, raw_terminal: bool) {
+pub fn tell(line: &str, raw_terminal: bool) {
     let end = if raw_terminal { "\r\n" } else { "\n" };
     // When stderr is closed there is nobody to tell; Finished has it too.
     let _ = std::io::stderr().write_all(format!("pvticket: {line}{end}").as_bytes());

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// Changes with every change of these types. Both ends are the same binary, so that a difference
 /// can only come of a mistake in packing.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most bytes in a frame.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -65,6 +65,8 @@ pub struct Job {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Result files to hand back, by their place in the emulated host.
     pub files_out: Vec<Vec<u8>>,
+    /// How many CPUs it shall have.
+    pub cpus: u32,
     /// A fault to cause, for tests.
     pub inject: Option<Injection>,
 }
@@ -80,6 +82,8 @@ pub enum Injection {
     Panic,
     /// The supervisor kills the emulator when the errand starts.
     Kill,
+    /// The agent restores FPU state all the time, on every CPU, which corrupts the first one's.
+    Fxrstor,
 }
 
 /// From the agent to the supervisor.
@@ -98,6 +102,8 @@ pub enum FromAgent {
     FileFailed { index: u32, error: String },
     /// The errand and its result files are done.
     Done(Done),
+    /// So many CPUs are up, and the errand shall have as many: none can be kept free of guests.
+    NoneSpared { online: usize, wanted: u32 },
     /// The emulated host cannot run errands.
     Failed { error: String },
 }
@@ -253,6 +259,7 @@ mod tests {
             FromAgent::FileEnd { index: 2 },
             FromAgent::FileFailed { index: 1, error: "gone".into() },
             FromAgent::Done(Done { status: 137, oom_kills: 1 }),
+            FromAgent::NoneSpared { online: 2, wanted: 2 },
             FromAgent::Failed { error: "no module".into() },
         ] {
             assert_eq!(through(message.clone()), message);
@@ -261,6 +268,7 @@ mod tests {
             args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
             env: vec![(b"A".to_vec(), b"b=c".to_vec())],
             files_out: vec![b"/tmp/out".to_vec()],
+            cpus: 2,
             inject: Some(Injection::Mute),
         };
         let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();

@@ -1,6 +1,7 @@
 //! The only place that talks to KVM, and the only one with `unsafe`.
 
 pub mod caps;
+pub mod cpus;
 pub mod futex;
 pub mod host;
 pub mod signal;

@@ -11,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::KvmError;
+use super::{KvmError, cpus};
 use crate::units::CpuList;
 
 /// The signal that ends `KVM_RUN`.
@@ -81,13 +81,17 @@ pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
     pin(0, cpus.cpus())
 }
 
-/// Restricts a thread, 0 for the calling one, to these CPUs, all below `CPU_SETSIZE`.
-fn pin(tid: libc::pid_t, cpus: &[usize]) -> io::Result<()> {
+/// Restricts a thread, 0 for the calling one, to these CPUs. Those above `CPU_SETSIZE` are left out,
+/// and the kernel refuses a set without any.
+fn pin(tid: libc::pid_t, chosen: &[usize]) -> io::Result<()> {
     // SAFETY: CPU_SET checks that it writes inside the set; the set is live through the call.
     let result = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
-        for cpu in cpus {
-            libc::CPU_SET(*cpu, &mut set);
+        for cpu in chosen {
+            let cpu = cpus::kernels(*cpu);
+            if cpu < libc::CPU_SETSIZE as usize {
+                libc::CPU_SET(cpu, &mut set);
+            }
         }
         libc::sched_setaffinity(tid, mem::size_of_val(&set), &set)
     };
@@ -162,6 +166,7 @@ pub fn allowed_cpus() -> Vec<usize> {
         if libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) != 0 {
             return (0..thread::available_parallelism().map_or(1, |n| n.get())).collect();
         }
-        (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+        let set = (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set));
+        set.filter_map(cpus::ours).collect()
     }
 }

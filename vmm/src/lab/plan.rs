@@ -1,11 +1,12 @@
 //! What a comparison runs: how many vCPUs on which CPUs, how often, how long.
 
-use std::{fmt, fs, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use thiserror::Error;
 
 use super::Contender;
 use crate::{
+    kvm::signal,
     sched::{PolicySpec, ScheduleSpec, log::Recording},
     units::{CpuList, Nanos, UnitError, VcpuCount},
     vcpu::fault::FaultSpec,
@@ -42,7 +43,7 @@ pub enum PlanError {
         allowed: CpuList,
     },
     /// The process's own CPUs cannot be read.
-    #[error("cannot read this process's CPUs from /proc/self/status; name them with --cpus")]
+    #[error("cannot tell which CPUs this process may use")]
     Allowed,
     /// Not a span of time.
     #[error("'{0}' is not a number of seconds from 0.001 to 3600")]
@@ -202,8 +203,8 @@ pub fn resolve_levels(levels: &[Level], cpus: &CpuList) -> Result<Vec<VcpuCount>
 /// The CPUs to use: those asked for, if this process may use them all, or all it
 /// may use.
 pub fn resolve_cpus(asked: Option<CpuList>) -> Result<CpuList, PlanError> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    choose_cpus(asked, allowed(&status).ok_or(PlanError::Allowed)?)
+    let allowed = CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)?;
+    choose_cpus(asked, allowed)
 }
 
 fn choose_cpus(asked: Option<CpuList>, allowed: CpuList) -> Result<CpuList, PlanError> {
@@ -212,11 +213,6 @@ fn choose_cpus(asked: Option<CpuList>, allowed: CpuList) -> Result<CpuList, Plan
         Some(cpu) => Err(PlanError::Cpu { cpu: *cpu, allowed }),
         None => Ok(asked),
     }
-}
-
-fn allowed(status: &str) -> Option<CpuList> {
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    list.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -264,8 +260,7 @@ mod tests {
 
     #[test]
     fn cpus_must_be_allowed() {
-        let status = "Name:\tx\nCpus_allowed:\t0f\nCpus_allowed_list:\t0-3\n";
-        let allowed = allowed(status).unwrap();
+        let allowed = cpus("0-3");
         assert_eq!(choose_cpus(None, allowed.clone()), Ok(cpus("0-3")));
         assert_eq!(choose_cpus(Some(cpus("1,3")), allowed.clone()), Ok(cpus("1,3")));
         assert_eq!(

@@ -35,8 +35,14 @@ pub struct Ports {
 }
 
 /// Runs it to its end and hands back its result files and how it ended.
-pub fn run(job: &Job, ports: Ports, line: &Line, pulse: &Arc<Pulse>) -> Result<(), Failure> {
-    let mut child = command(job).spawn().map_err(when("cannot start the command"))?;
+pub fn run(
+    job: &Job,
+    start: impl FnOnce(&mut Command) -> io::Result<Child>,
+    ports: Ports,
+    line: &Line,
+    pulse: &Arc<Pulse>,
+) -> Result<(), Failure> {
+    let mut child = start(&mut command(job)).map_err(when("cannot start the command"))?;
     pulse.errand_is(child.id());
     let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
     let status = child.wait().map_err(when("cannot wait for the command"))?;

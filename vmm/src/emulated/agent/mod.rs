@@ -6,13 +6,14 @@
 mod beat;
 mod errand;
 mod setup;
+mod spare;
 mod steady;
 
 use std::{
     env,
     fs::File,
     io::{self, Write},
-    process,
+    process::{self, Command},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
@@ -23,6 +24,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
+use spare::{Group, Share};
 use steady::Steady;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
@@ -79,6 +81,10 @@ fn serve() -> Result<(), Failure> {
         Ok(steady) => steady,
         Err(error) => return tell(&line, error),
     };
+    let group = match Group::make() {
+        Ok(group) => group,
+        Err(error) => return tell(&line, error),
+    };
     setup::all_cpus();
     let uptime = clock_gettime(ClockId::Boottime);
     let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;
@@ -91,9 +97,17 @@ fn serve() -> Result<(), Failure> {
     match job.inject {
         Some(Injection::Mute) => pulse.mute(),
         Some(Injection::Panic) => setup::crash().map_err(when("sysrq"))?,
+        Some(Injection::Fxrstor) => spare::restore_on_every_cpu().map_err(when("fxrstor"))?,
         Some(Injection::Stop | Injection::Kill) | None => {}
     }
-    if let Err(error) = errand::run(&job, errand::Ports { stdin, stdout, stderr }, &line, &pulse) {
+    let share = Share::of_online(job.cpus)?;
+    if let Share::All(online) = share {
+        let told = FromAgent::NoneSpared { online, wanted: job.cpus };
+        line.send(&told).map_err(when("control port"))?;
+    }
+    let start = |command: &mut Command| group.spawn(command, &share);
+    let ports = errand::Ports { stdin, stdout, stderr };
+    if let Err(error) = errand::run(&job, start, ports, &line, &pulse) {
         return tell(&line, error);
     }
     // The supervisor kills the machine when it has all it wants.

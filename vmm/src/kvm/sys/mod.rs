@@ -2,6 +2,7 @@
 
 pub mod advice;
 pub mod clock;
+pub mod fpu;
 pub mod spawn;
 pub mod timer;
 pub mod tsc;

@@ -1,6 +1,6 @@
 //! How busy CPUs were, from the kernel's own times of them.
 
-use crate::{doctor::files::Files, lab::store::record::Load, units::CpuList};
+use crate::{doctor::files::Files, kvm::cpus, lab::store::record::Load, units::CpuList};
 
 /// Looks at what CPUs do while something runs on them.
 #[derive(Debug)]
@@ -69,14 +69,14 @@ impl Ticks {
         Some(Self::of(&files.text("/proc/stat")?, cpus))
     }
 
-    /// Adds up the lines of `cpus` in `/proc/stat` (proc(5): user, nice, system,
+    /// Adds up the lines of `chosen` in `/proc/stat` (proc(5): user, nice, system,
     /// idle, iowait, irq, softirq, steal; guest time is in user time already).
-    fn of(stat: &str, cpus: &CpuList) -> Self {
+    fn of(stat: &str, chosen: &CpuList) -> Self {
         let mut ticks = Self::default();
         for line in stat.lines() {
             let mut fields = line.split_whitespace();
             let cpu = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
-            if !cpu.is_some_and(|cpu| cpus.cpus().contains(&cpu)) {
+            if !cpu.and_then(cpus::ours).is_some_and(|cpu| chosen.cpus().contains(&cpu)) {
                 continue;
             }
             for (index, field) in fields.take(8).enumerate() {

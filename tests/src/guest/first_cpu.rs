@@ -1,0 +1,126 @@
+//! The emulated host keeps its first CPU free of guests, whatever places their vCPUs, and the
+//! product counts the others from 0.
+
+use std::{cell::RefCell, collections::BTreeMap, fs, thread};
+
+use anyhow::{Context, ensure};
+use rustix::{
+    io::Errno,
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use serde_json::Value;
+
+use crate::{
+    host,
+    process::Running,
+    product::{Boot, pvticket},
+    suite::skip,
+    tests,
+};
+
+tests![
+    no_vcpu_may_run_there_under_the_hosts_own_policy,
+    no_vcpu_may_run_there_under_a_schedule,
+    no_vcpu_of_a_comparison_may_run_there,
+    nothing_can_be_placed_there,
+    the_other_cpus_are_counted_from_0,
+];
+
+/// How often threads of vCPUs are looked at.
+const LOOKS: usize = 400;
+
+fn need_emulated() -> anyhow::Result<()> {
+    match host::is_emulated() {
+        true => Ok(()),
+        false => skip("this host is no emulated one"),
+    }
+}
+
+/// Each thread of a process, with the CPUs that it may use by the kernel's numbers. Those that end
+/// meanwhile are left out.
+fn threads(process: Pid) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    let statuses = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim());
+        Some((field("Name:")?.to_owned(), field("Cpus_allowed_list:")?.to_owned()))
+    });
+    statuses.collect()
+}
+
+/// Looks at the threads of a process until those of `vcpus` vCPUs have been seen [`LOOKS`] times.
+fn stays_off(mut running: Running, vcpus: usize) -> anyhow::Result<()> {
+    let process = running.pid();
+    let seen = RefCell::new(BTreeMap::<(String, String), usize>::new());
+    let enough = || {
+        let mut seen = seen.borrow_mut();
+        threads(process).into_iter().for_each(|thread| *seen.entry(thread).or_default() += 1);
+        let of_vcpus = seen.iter().filter(|((name, _), _)| name.starts_with("vcpu"));
+        let mut counts = BTreeMap::<&str, usize>::new();
+        of_vcpus.for_each(|((name, _), count)| *counts.entry(name).or_default() += count);
+        counts.len() == vcpus && counts.values().all(|count| *count >= LOOKS)
+    };
+    running.wait_until("threads of vCPUs", enough)?;
+    let seen = seen.into_inner();
+    let first = seen.keys().find(|(_, cpus)| cpus.split([',', '-']).next() == Some("0"));
+    ensure!(first.is_none(), "{first:?} may run on the first CPU: {seen:?}");
+    Ok(())
+}
+
+fn boot() -> Boot {
+    Boot::direct().cpus(4).script("while :; do :; done")
+}
+
+fn no_vcpu_may_run_there_under_the_hosts_own_policy() -> anyhow::Result<()> {
+    need_emulated()?;
+    stays_off(boot().policy("host").start()?, 4)
+}
+
+fn no_vcpu_may_run_there_under_a_schedule() -> anyhow::Result<()> {
+    need_emulated()?;
+    stays_off(boot().policy("rr").start()?, 4)
+}
+
+fn no_vcpu_of_a_comparison_may_run_there() -> anyhow::Result<()> {
+    need_emulated()?;
+    let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])
+        .args(["--policy", "host,rr,lhp:10,5ms", "--runs", "2", "--seconds", "2"]);
+    stays_off(compare.limit(300).start()?, 4)
+}
+
+/// Even where a program asks for that CPU.
+fn nothing_can_be_placed_there() -> anyhow::Result<()> {
+    need_emulated()?;
+    let asked = thread::spawn(|| {
+        let mut first = CpuSet::new();
+        first.set(0);
+        sched_setaffinity(None, &first)
+    });
+    let answer = asked.join().ok().context("the asking thread panicked")?;
+    ensure!(answer == Err(Errno::INVAL), "it was placed on the first CPU: {answer:?}");
+    Ok(())
+}
+
+fn the_other_cpus_are_counted_from_0() -> anyhow::Result<()> {
+    need_emulated()?;
+    let kernels = sched_getaffinity(None).context("sched_getaffinity")?;
+    let count = kernels.count() as usize;
+    ensure!(!kernels.is_set(0) && (1..=count).all(|cpu| kernels.is_set(cpu)), "{kernels:?}");
+    let ran = pvticket(["doctor", "--json"]).run()?;
+    let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+    let expected: Vec<usize> = (0..count).collect();
+    let cpu = &facts["cpu"];
+    ensure!(cpu["allowed"] == serde_json::json!(expected), "{cpu:#}");
+    ensure!(cpu["online"] == count && cpu["spared"] == 1, "{cpu:#}");
+    let last = count - 1;
+    let compare = |cpus: usize| {
+        pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "1"])
+            .args(["--runs", "1", "--seconds", "0.1", "--cpus", &cpus.to_string()])
+            .run()
+    };
+    compare(last)?.exits(0)?;
+    let range = if last > 0 { format!("0-{last}") } else { "0".into() };
+    let refused = format!("host CPU {count} is not available: this process may use {range}");
+    compare(count)?.fails(2, &[&refused]).map(drop)
+}
