@@ -1,7 +1,7 @@
 //! Schedules of ours on Linux guests: correct under overcommit, telling from the kernel's telemetry
 //! what preemptions hit, and without a slot for who sits in HLT.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -101,8 +101,16 @@ fn the_next_in_line_of_a_kernel_are_preempted_where_asked() -> anyhow::Result<()
     deliberate("lwp:20,20ms", "lwp")
 }
 
+/// How each turn of a recording ended (byte 22 of 24, behind 40: see the format's description in
+/// the sources, sched/recording.rs).
+fn ends(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = fs::read(file)?;
+    let turns = bytes.get(40..).context("no header")?.chunks_exact(24);
+    Ok(turns.map(|turn| turn[22]).collect())
+}
+
 /// A waiter that halts gives up its slot, and whoever is kicked gets one: turns end early that way
-/// (byte 15 of a turn: 6, halted in the VMM; 7, sits in HLT), and all vCPUs make progress.
+/// (6: halted in the VMM; 7: sits in HLT), and all vCPUs make progress.
 fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("recording");
@@ -110,10 +118,9 @@ fn who_halts_makes_room(pv: &str) -> anyhow::Result<()> {
     let counted = Counted::of(boot.append("pvticket_spin=256"))?;
     likely!(counted.fewest() > 0, "a vCPU never got the lock");
     let halts = counted.halts()?;
-    let bytes = fs::read(&file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
-    let early = turns.clone().filter(|turn| matches!(turn[15], 6 | 7)).count();
-    likely!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", turns.len());
+    let ends = ends(&file)?;
+    let early = ends.iter().filter(|end| matches!(end, 6 | 7)).count();
+    likely!(halts > 100 && early > 100, "{halts} halts; {early} of {} turns", ends.len());
     Ok(())
 }
 
@@ -138,18 +145,16 @@ fn both_sides_count_alike_with_backend_doorbell() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How often turns ended because the vCPU sat in HLT (byte 15 of a turn is 7; see the format's
-/// description in the sources).
+/// Turns end because the vCPU sits in HLT (7).
 fn a_vcpu_in_hlt_keeps_no_slot() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("recording");
     // One slot: while one vCPU works the others must get out of its way, again and again.
     let boot = Boot::direct().cpus(4).slots(1).policy("rr").record(&file);
     boot.script("for i in 1 2 3 4; do sleep 0.2; nproc; done").run()?.exits(0)?;
-    let bytes = fs::read(&file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
-    let idle = turns.clone().filter(|turn| turn[15] == 7).count();
-    likely!(idle > 4, "of {} turns {idle} ended in HLT", turns.len());
+    let ends = ends(&file)?;
+    let idle = ends.iter().filter(|end| **end == 7).count();
+    likely!(idle > 4, "of {} turns {idle} ended in HLT", ends.len());
     Ok(())
 }
 

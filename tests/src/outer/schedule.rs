@@ -177,12 +177,13 @@ fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vCPU and the slot of each turn of a recording (16 bytes a turn behind 40: see the format's
-/// description in the sources).
-fn decisions(file: &Path) -> anyhow::Result<Vec<(u16, u8)>> {
+/// The vCPU and the slot of each turn of a recording (24 bytes a turn behind 40: see the format's
+/// description in the sources, sched/recording.rs).
+fn decisions(file: &Path) -> anyhow::Result<Vec<(u16, u16)>> {
     let bytes = fs::read(file)?;
-    let turns = bytes.get(40..).context("no header")?.chunks_exact(16);
-    Ok(turns.map(|turn| (u16::from_le_bytes([turn[12], turn[13]]), turn[14])).collect())
+    let turns = bytes.get(40..).context("no header")?.chunks_exact(24);
+    let half = |turn: &[u8], at: usize| u16::from_le_bytes([turn[at], turn[at + 1]]);
+    Ok(turns.map(|turn| (half(turn, 16), half(turn, 20))).collect())
 }
 
 fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {

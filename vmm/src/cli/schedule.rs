@@ -15,7 +15,7 @@ use clap::Args;
 use super::Usage;
 use crate::{
     cli::inside::Inside,
-    sched::{PolicySpec, log::Recording, policy::DEFAULT_SLICE},
+    sched::{PolicySpec, policy::DEFAULT_SLICE, recording::Recording},
     units::{CpuList, Nanos},
 };
 

@@ -8,6 +8,7 @@ use super::Contender;
 use crate::{
     kvm::signal,
     sched::{PolicySpec, ScheduleSpec, log::Recording},
+    sched::{PolicySpec, ScheduleSpec, recording::Recording},
     units::{CpuList, Nanos, UnitError, VcpuCount},
     vcpu::fault::FaultSpec,
 };

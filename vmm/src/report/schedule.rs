@@ -35,13 +35,15 @@ pub fn in_a_line(report: &SchedReport) -> String {
     if let Some(divergence) = report.divergence {
         let _ = write!(
             text,
-            "; replayed {} of {} turns, {} vCPUs woken for theirs, {} skipped, {} ended early, {} late",
+            "; replayed {} of {} turns, {} vCPUs woken for theirs, {} skipped, \
+             {} ended early, {} late, {} otherwise",
             divergence.replayed,
             divergence.recorded,
             divergence.woken,
             divergence.skipped,
             divergence.early,
-            divergence.late
+            divergence.late,
+            divergence.otherwise
         );
     }
     text

@@ -47,7 +47,7 @@ pub(super) struct Vcpu {
     pub(super) look: Look,
     /// When its turn began.
     pub(super) since: Nanos,
-    deadline: Nanos,
+    pub(super) deadline: Nanos,
     /// A kick overtook the halt that it is for.
     kick: bool,
     turn: Entry,
@@ -199,6 +199,9 @@ impl Core {
                 if let Some(verdict) =
                     self.ask(now, |policy, view| policy.point(vcpu, point, &look, view))
                 {
+                    if matches!(verdict, Verdict::Preempt(_) | Verdict::Hold(_)) {
+                        self.log.at_point(self.vcpus[vcpu.ix()].turn, point);
+                    }
                     self.carry_out(vcpu, verdict, now);
                 }
             }
@@ -225,17 +228,21 @@ impl Core {
         match self.state(vcpu) {
             State::Halted | State::Idle => {
                 self.make_ready(vcpu, Ready::Kicked(by), now);
-                let full = self.slots.iter().all(Option::is_some);
-                if let Some(by) = by.filter(|by| full && self.runs(*by))
-                    && self.ask(now, |policy, view| policy.makes_way(by, view))
-                {
-                    self.vcpus[by.ix()].look =
-                        Look { doing: witness.glance(by), ..Look::default() };
-                    self.carry_out(by, Verdict::Preempt(Why::MadeWay), now);
+                if let Some(by) = by.filter(|by| self.runs(*by)) {
+                    self.make_way(by, now, witness);
                 }
             }
             State::Gone => {}
             _ => self.vcpus[vcpu.ix()].kick = true,
+        }
+    }
+
+    /// A running vCPU has kicked another. It is outside the guest, so that the witness is right.
+    fn make_way(&mut self, by: VcpuIndex, now: Nanos, witness: &dyn Witness) {
+        let doing = witness.glance(by);
+        if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &doing, view)) {
+            self.vcpus[by.ix()].look = Look { doing, ..Look::default() };
+            self.carry_out(by, verdict, now);
         }
     }
 

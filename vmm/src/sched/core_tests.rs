@@ -7,13 +7,13 @@ use proptest::{collection::vec, prelude::*};
 use super::{
     core::State,
     event::Blind,
-    log::{Log, Recording, Turn, TurnEnd},
+    log::{Log, Turn, TurnEnd},
     policy::Setup,
+    recording::Recording,
+    testing::{SLICE, core_of, free, holding, new_core, recording_of, tell, waiting},
     *,
 };
 use crate::units::{Nanos, SlotId};
-
-const SLICE: Nanos = Nanos(1_000);
 
 /// Something that may happen next; whether it can is seen when its turn comes.
 #[derive(Debug, Clone, Copy)]
@@ -296,8 +296,7 @@ proptest! {
         let mut first = World::new("random", vcpus, slots, None);
         stays(&steps).into_iter().for_each(|step| first.step(step));
         let turns = first.core.log().turns().to_vec();
-        let recording =
-            Recording { vcpus: vcpus as u32, slots: slots as u32, lost: 0, turns: turns.clone() };
+        let recording = recording_of(vcpus, slots, &turns);
         let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
         stays(&others).into_iter().for_each(|step| again.step(step));
         // However it went, it goes on to the recording's end.
@@ -318,8 +317,7 @@ proptest! {
         let mut first = World::new("random", vcpus, slots, None);
         dues.iter().for_each(|which| first.due(*which));
         let turns = first.core.log().turns().to_vec();
-        let recording =
-            Recording { vcpus: vcpus as u32, slots: slots as u32, lost: 0, turns: turns.clone() };
+        let recording = recording_of(vcpus, slots, &turns);
         let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
         dues.iter().for_each(|which| again.due(*which));
         let who = |turns: &[Turn]| -> Vec<_> { turns.iter().map(|t| (t.vcpu, t.slot)).collect() };
@@ -330,43 +328,6 @@ proptest! {
         let divergence = again.core.policy().divergence().unwrap();
         prop_assert_eq!((divergence.skipped, divergence.early, divergence.late), (0, 0, 0));
     }
-}
-
-fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
-    core.handle(VcpuIndex(vcpu), event, Nanos(now), &Blind).to_vec()
-}
-
-/// Whose vCPUs have not started.
-fn new_core(policy: &str, vms: &[u32], slots: usize) -> Core {
-    let setup = Setup { vms, slots, slice: SLICE, seed: 1, recording: None };
-    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-    let members: Vec<Member> = vms.iter().map(|vm| Member { vm: *vm, weight: 1024 }).collect();
-    Core::new(&members, slots, policy, Log::new())
-}
-
-fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
-    let mut core = new_core(policy, vms, slots);
-    (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
-    core
-}
-
-fn waiting(ticket: u16, distance: u16, since: u64) -> Look {
-    let doing = Doing::Waiting {
-        lock: LockId(9),
-        ticket,
-        distance: Some(distance),
-        since: Nanos(since),
-        halted: false,
-    };
-    Look { mode: Mode::User, doing }
-}
-
-fn holding() -> Look {
-    Look { mode: Mode::User, doing: Doing::Holding { lock: Some(LockId(9)), depth: 1 } }
-}
-
-fn free() -> Look {
-    Look { mode: Mode::User, doing: Doing::Free }
 }
 
 #[test]

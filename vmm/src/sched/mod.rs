@@ -2,16 +2,24 @@
 //!
 //! [`Core`] decides and does nothing else: [`Event`]s and the time go in, [`Action`]s come out,
 //! so the same core drives real threads and a simulation, and a recorded run replays. A
-//! [`policy`] is one file; [`truth`] keeps the account of what preemptions cost; [`log`] records
-//! decisions. [`driver`] is the only part with threads, clocks and signals.
+//! [`policy`] is one file; [`truth`] keeps the account of what preemptions cost; [`log`] keeps
+//! decisions, which [`recording`] writes to a file. [`driver`] is the only part with threads, clocks
+//! and signals.
 
 pub mod core;
 #[cfg(test)]
 mod core_tests;
+#[cfg(test)]
+mod deferred_tests;
 pub mod driver;
 pub mod event;
 pub mod log;
 pub mod policy;
+pub mod recording;
+#[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
+mod testing;
 pub mod truth;
 
 pub use core::{Core, Member};

@@ -30,7 +30,8 @@ const WAITING: Doing =
     Doing::Waiting { lock: LOCK, ticket: 4, distance: Some(1), since: Nanos(1_050), halted: false };
 
 fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
-    Turn { at: Nanos(at), ran: Nanos(ran), vcpu: VcpuIndex(vcpu), slot: SlotId(0), end }
+    let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
+    Turn { at, ran, vcpu, slot, end, point: None }
 }
 
 fn preemption(at: u64, vcpu: u32, doing: Doing, off: Option<u64>) -> Preemption {

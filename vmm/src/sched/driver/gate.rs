@@ -44,7 +44,7 @@ impl VmGate {
 
     /// Of a number that a guest gave.
     fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
-        self.driver.members(self.vm).nth(id.0 as usize).map(|(index, _)| index)
+        (id.0 < self.driver.counts[self.vm]).then(|| self.index(id))
     }
 }
 

@@ -35,8 +35,9 @@ pub use snapshot::{Seen, Snapshot};
 use super::{
     core::{Core, Member, State},
     event::{Action, Doing, Event, Look, Mode, VcpuIndex, Witness},
-    log::{Log, Recording},
+    log::Log,
     policy::{PolicySpec, Setup},
+    recording::Recording,
     truth::Totals,
 };
 use crate::{
@@ -92,6 +93,8 @@ pub struct Driver {
     seats: Box<[Seat]>,
     /// Of each VM: its first vCPU's index.
     bases: Box<[u32]>,
+    /// Of each VM: how many vCPUs it has.
+    counts: Box<[u32]>,
     vms: Box<[u32]>,
     lines: Box<[OnceLock<Lines>]>,
     /// Of each VM whose vCPUs can halt inside KVM.
@@ -157,6 +160,7 @@ impl Driver {
             }),
             seats: members.iter().map(|_| Seat::default()).collect(),
             bases: bases.into(),
+            counts: vcpus.into(),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
@@ -214,8 +218,7 @@ impl Driver {
 
     fn members(&self, vm: usize) -> impl Iterator<Item = (VcpuIndex, VcpuId)> {
         let base = self.bases[vm];
-        let count = self.vms.iter().filter(|its| **its as usize == vm).count() as u32;
-        (0..count).map(move |id| (VcpuIndex(base + id), VcpuId(id)))
+        (0..self.counts[vm]).map(move |id| (VcpuIndex(base + id), VcpuId(id)))
     }
 
     fn id_of(&self, vcpu: VcpuIndex) -> (usize, VcpuId) {
@@ -257,16 +260,21 @@ impl Driver {
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
             for of in [vcpu, whose] {
                 if !matches!(inner.core.state(of), State::Running(_)) {
-                    self.set_off_cpu(of, true);
+                    self.change_turn(of, false);
                 }
             }
             for action in &actions {
                 inner.stats.decided(action, now);
-                if let &Action::Grant(who, slot) = action {
-                    self.set_off_cpu(who, false);
-                    let seat = self.seat(who);
-                    seat.set_turn(now, inner.core.deadline(who));
-                    seat.grant(self.cpus[slot.0 as usize]);
+                match *action {
+                    Action::Grant(who, slot) => {
+                        self.change_turn(who, true);
+                        let seat = self.seat(who);
+                        seat.set_turn(now, inner.core.deadline(who));
+                        seat.grant(self.cpus[slot.0 as usize]);
+                    }
+                    // Under the lock, or it might be the next turn that is given up.
+                    Action::Ask(who) => self.ask_to_yield(who),
+                    Action::Signal(_) | Action::Points(_) => {}
                 }
             }
             standing(&inner.core, whose)
@@ -296,10 +304,18 @@ impl Driver {
         is_blocked
     }
 
-    /// Says so in its line, for waiters that it is before.
-    fn set_off_cpu(&self, vcpu: VcpuIndex, off: bool) {
+    /// Its turn begins or has ended. Its line says so, for the waiters behind it, and what it was
+    /// asked to do in its last turn is over.
+    fn change_turn(&self, vcpu: VcpuIndex, begins: bool) {
         if let Some((lines, id)) = self.lines_of(vcpu) {
-            lines.set_off_cpu(id, off);
+            lines.ask_no_more(id);
+            lines.set_off_cpu(id, !begins);
+        }
+    }
+
+    fn ask_to_yield(&self, vcpu: VcpuIndex) {
+        if let Some((lines, id)) = self.lines_of(vcpu) {
+            lines.ask_to_yield(id);
         }
     }
 
@@ -307,11 +323,8 @@ impl Driver {
         match *action {
             Action::Grant(who, _) => self.seat(who).wake(),
             Action::Signal(who) => self.seat(who).signal(),
-            Action::Ask(who) => {
-                if let Some((lines, id)) = self.lines_of(who) {
-                    lines.ask_to_yield(id);
-                }
-            }
+            // Done under the lock.
+            Action::Ask(_) => {}
             Action::Points(mask) => {
                 for (vm, lines) in self.lines.iter().enumerate() {
                     let Some(lines) = lines.get() else { continue };
@@ -374,5 +387,7 @@ fn now() -> Nanos {
     Moment::now().reading()
 }
 
+#[cfg(test)]
+mod asked_tests;
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use crate::{
     sched::{
         core::{Core, State},
         event::{Action, Event, VcpuIndex},
-        log::Recording,
         policy::{Divergence, Hits},
+        recording::Recording,
         truth::{Preemption, Totals},
     },
     units::Nanos,
@@ -234,6 +234,7 @@ impl SchedReport {
             recording: Recording {
                 vcpus,
                 slots: core.slots().len() as u32,
+                spin_looks: core.policy().spin_looks(),
                 lost: core.log().lost(),
                 turns: core.log().turns().to_vec(),
             },

@@ -1,12 +1,17 @@
 //! `deferred[:ask|look[,GRACE]]`: the slice's end waits for a moment with no lock held or awaited,
-//! up to GRACE (a slice): asked of the guest, or found by stopping it and looking at its telemetry.
-//! Who kicks a waiter makes way for it: that too is such a moment, and the lock waits for no slot.
+//! up to GRACE (a slice) from when another vCPU is first found waiting for the slot: asked of the
+//! guest, or found by stopping it and looking at its telemetry. A turn nobody waits behind goes on.
+//! A vCPU that kicks a waiter makes way for it, if it holds and awaits no other lock. If it does (it
+//! released the inner of two locks, or an interrupt handler's), it is asked to yield, or looked at.
 //! Lock-aware preemption, after Uhlig et al. (VM 2004), who delay it by "safe points".
 //! Right whenever guests tell: what is never preempted in a lock keeps nobody waiting.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
-    sched::event::{Look, VcpuIndex},
+    sched::{
+        event::{Doing, Look, VcpuIndex},
+        log::TurnEnd,
+    },
     units::{Nanos, SlotId},
 };
 
@@ -31,6 +36,17 @@ pub(super) struct Deferred {
     way: Way,
     grace: Nanos,
     slice: Nanos,
+    turns: Box<[Turn]>,
+}
+
+/// What is known of the present turn of a vCPU.
+#[derive(Debug, Default, Clone, Copy)]
+struct Turn {
+    /// When it was first found over, in a lock, with another vCPU waiting. The grace counts from
+    /// then: the turn itself may have been prolonged for long before.
+    due: Option<Nanos>,
+    /// It has kicked a vCPU from within a lock: it makes way once it is out of it.
+    makes_way: bool,
 }
 
 impl Deferred {
@@ -41,13 +57,20 @@ impl Deferred {
             way,
             grace: grace.unwrap_or(setup.slice),
             slice: setup.slice,
+            turns: vec![Turn::default(); setup.vms.len()].into(),
         }
     }
-}
 
-impl Deferred {
     fn is_contended(&self) -> bool {
         self.rr.is_contended() || !self.kicked.is_empty()
+    }
+
+    /// When a vCPU comes out whose turn lasts until `end` at the longest, and which is in a lock.
+    fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
+        match self.way {
+            Way::Ask => end,
+            Way::Look => end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN))),
+        }
     }
 }
 
@@ -72,21 +95,30 @@ impl Policy for Deferred {
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
-        if self.rr.left(vcpu, view) > Nanos::ZERO || !self.is_contended() {
+        let left = self.rr.left(vcpu, view);
+        if !self.is_contended() {
+            self.turns[vcpu.ix()] = Turn::default();
             return self.rr.stopped(vcpu, look, view);
         }
-        if !look.doing.is_involved() {
-            return Verdict::Preempt(Why::Slice);
-        }
-        let left = self.slice.after(self.grace).since(view.ran(vcpu));
-        match self.way {
-            _ if left == Nanos::ZERO => Verdict::Preempt(Why::Grace),
-            Way::Ask => Verdict::Ask(view.now.after(left)),
-            Way::Look => {
-                let pause = Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN);
-                Verdict::Stay(view.now.after(left.min(pause)))
+        let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
+        match (left > Nanos::ZERO, look.doing.is_involved()) {
+            (true, _) if !turn.makes_way => Verdict::Stay(end),
+            (true, false) => Verdict::Preempt(Why::MadeWay),
+            (true, true) => Verdict::Stay(self.next_look(end, view.now)),
+            (false, false) => Verdict::Preempt(Why::Slice),
+            (false, true) => {
+                let forced = turn.due.get_or_insert(view.now).after(self.grace);
+                match self.way {
+                    _ if forced <= view.now => Verdict::Preempt(Why::Grace),
+                    Way::Ask => Verdict::Ask(forced),
+                    Way::Look => Verdict::Stay(self.next_look(forced, view.now)),
+                }
             }
         }
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos) {
+        self.turns[vcpu.ix()] = Turn::default();
     }
 
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
@@ -96,7 +128,18 @@ impl Policy for Deferred {
         }
     }
 
-    fn makes_way(&mut self, _: VcpuIndex, _: &View<'_>) -> bool {
-        true
+    fn makes_way(&mut self, by: VcpuIndex, doing: &Doing, view: &View<'_>) -> Option<Verdict> {
+        if view.free_slot().is_some() {
+            return None;
+        }
+        if !doing.is_involved() {
+            return Some(Verdict::Preempt(Why::MadeWay));
+        }
+        self.turns[by.ix()].makes_way = true;
+        let until = view.until(by);
+        Some(match self.way {
+            Way::Ask => Verdict::Ask(until),
+            Way::Look => Verdict::Stay(self.next_look(until, view.now)),
+        })
     }
 }

@@ -24,7 +24,7 @@ use super::{
     event::{Doing, Look, VcpuIndex},
 };
 use crate::{
-    sched::log::{Recording, TurnEnd},
+    sched::{log::TurnEnd, recording::Recording},
     units::{Nanos, SlotId},
 };
 
@@ -85,6 +85,11 @@ impl View<'_> {
     /// What it did when it was last seen outside the guest.
     pub fn last_seen(&self, vcpu: VcpuIndex) -> &Doing {
         &self.vcpus[vcpu.ix()].look.doing
+    }
+
+    /// When the turn of a running vCPU is to end.
+    pub fn until(&self, vcpu: VcpuIndex) -> Nanos {
+        self.vcpus[vcpu.ix()].deadline
     }
 
     /// How long its turn has lasted.
@@ -195,9 +200,10 @@ pub trait Policy: Debug + Send {
     /// It halts: its slot is free.
     fn halted(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) {}
 
-    /// It has just kicked a vCPU, which is ready now, and no slot is free: does it make way?
-    fn makes_way(&mut self, _: VcpuIndex, _: &View<'_>) -> bool {
-        false
+    /// It runs, does this with locks, and has just kicked a vCPU, which is ready now. None: it
+    /// goes on as before.
+    fn makes_way(&mut self, _: VcpuIndex, _: &Doing, _: &View<'_>) -> Option<Verdict> {
+        None
     }
 
     /// It yields because it was asked to.

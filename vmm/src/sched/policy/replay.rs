@@ -1,18 +1,27 @@
 //! `replay:FILE`: the turns of a recording again, each on its slot, in their order, for as long.
+//! A turn that the guest ended (it yielded, spun, made way for a vCPU it kicked, or was at a named
+//! place) is ended by the guest again: from the recorded time on it is asked to yield, or its event is
+//! waited for, for a slice at most. A turn that ends in another way than recorded is a divergence.
 //! A turn whose vCPU halts is waited for while anybody runs; then the vCPU is woken, which its
 //! guest must expect, and that is a divergence. Only a turn of a vCPU that has left is skipped.
 //! After deterministic replay (ReVirt, Dunlap et al., OSDI 2002), of the schedule alone.
 
+use hypercalls::telemetry::Point;
 use serde::Serialize;
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
+use super::{
+    Pick, Policy, Ready, Setup, Verdict, View, Why, directed_yield::DirectedYield, rr::Rr,
+};
 use crate::{
     sched::{
-        event::{Look, VcpuIndex},
+        event::{Doing, Look, VcpuIndex},
         log::{Turn, TurnEnd},
     },
     units::{Nanos, SlotId},
 };
+
+/// A vCPU is not kept off for longer, whatever the recording says.
+const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
 
 /// How far a replay followed its recording.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -29,6 +38,22 @@ pub struct Divergence {
     pub early: u64,
     /// Turns that were recorded to end by themselves and did not.
     pub late: u64,
+    /// Turns that ended in another way than recorded, in ways that none of these counts.
+    pub otherwise: u64,
+}
+
+/// The guest ended it, by something that did not halt it.
+fn is_by_event(turn: &Turn) -> bool {
+    matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
+}
+
+/// What a vCPU is at.
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    /// The number of its turn.
+    ix: usize,
+    /// It is told to report the place at which that ended.
+    reports: bool,
 }
 
 #[derive(Debug)]
@@ -36,7 +61,11 @@ pub(super) struct Replay {
     turns: Box<[Turn]>,
     next: usize,
     /// By vCPU: the turn it is at.
-    current: Box<[Option<usize>]>,
+    current: Box<[Option<Current>]>,
+    /// By [`Point`]: vCPUs that are to report it.
+    reporters: [u32; Point::ALL.len()],
+    /// Looks after which guests are to say that they spin.
+    spin_looks: u32,
     ready: Box<[bool]>,
     /// When the recording is used up.
     after: Rr,
@@ -57,10 +86,17 @@ impl Replay {
         let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
         let vcpus = setup.vms.len();
         let recorded = turns.len() as u64;
+        let spin_looks = match setup.recording.map_or(0, |recording| recording.spin_looks) {
+            // Version 1 does not say.
+            0 if turns.iter().any(|turn| turn.end == TurnEnd::Spun) => DirectedYield::LOOKS,
+            looks => looks,
+        };
         Self {
             turns,
             next: 0,
             current: vec![None; vcpus].into(),
+            reporters: Default::default(),
+            spin_looks,
             ready: vec![false; vcpus].into(),
             after: Rr::new(setup),
             slice: setup.slice,
@@ -76,7 +112,37 @@ impl Replay {
     fn off_after(&self, ix: usize) -> Nanos {
         let turn = &self.turns[ix];
         let again = self.turns[ix + 1..].iter().find(|later| later.vcpu == turn.vcpu);
-        again.map_or(Nanos::ZERO, |again| again.at.since(turn.at.after(turn.ran)))
+        let off = again.map_or(Nanos::ZERO, |again| again.at.since(turn.at.after(turn.ran)));
+        off.min(LONGEST_HOLD)
+    }
+
+    /// How long a turn may last at most.
+    fn limit(&self, turn: &Turn) -> Nanos {
+        match turn.end {
+            end if end.is_voluntary() => self.slice.after(turn.ran).after(turn.ran),
+            _ if is_by_event(turn) => self.slice.after(turn.ran),
+            _ => turn.ran,
+        }
+    }
+
+    /// The turn of a vCPU that the guest is to end now, by its own event.
+    fn awaits(&self, vcpu: VcpuIndex, view: &View<'_>) -> Option<(usize, Turn)> {
+        let ix = self.current[vcpu.ix()]?.ix;
+        let turn = self.turns[ix];
+        (is_by_event(&turn) && view.ran(vcpu) >= turn.ran).then_some((ix, turn))
+    }
+
+    /// Waits until then for the event that ended the turn.
+    fn wait(&mut self, vcpu: VcpuIndex, turn: &Turn, until: Nanos) -> Verdict {
+        if let (Some(point), Some(current)) = (turn.point, &mut self.current[vcpu.ix()])
+            && !std::mem::replace(&mut current.reports, true)
+        {
+            self.reporters[point as usize] += 1;
+        }
+        match turn.end {
+            TurnEnd::Yield => Verdict::Ask(until),
+            _ => Verdict::Stay(until),
+        }
     }
 
     /// The turn to take now.
@@ -106,10 +172,11 @@ impl Policy for Replay {
             Some(ix) if self.turns[ix].slot == slot => {
                 self.next += 1;
                 self.divergence.replayed += 1;
-                let Turn { vcpu, ran, end, .. } = self.turns[ix];
-                self.current[vcpu.ix()] = Some(ix);
+                let turn = self.turns[ix];
+                let vcpu = turn.vcpu;
+                self.current[vcpu.ix()] = Some(Current { ix, reports: false });
                 self.after.gone(vcpu);
-                let until = if end.is_voluntary() { self.slice.after(ran).after(ran) } else { ran };
+                let until = if is_by_event(&turn) { turn.ran } else { self.limit(&turn) };
                 Some(Pick { vcpu, until: view.now.after(until) })
             }
             None if self.is_over() => self.after.pick(slot, view),
@@ -120,25 +187,69 @@ impl Policy for Replay {
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
-        let Some(ix) = self.current[vcpu.ix()] else { return self.after.stopped(vcpu, look, view) };
-        let Turn { ran, end, .. } = self.turns[ix];
-        let limit = if end.is_voluntary() { self.slice.after(ran).after(ran) } else { ran };
-        let left = limit.since(view.ran(vcpu));
-        match end {
-            _ if left > Nanos::ZERO => Verdict::Stay(view.now.after(left)),
-            TurnEnd::Injected => Verdict::Hold(view.now.after(self.off_after(ix))),
+        let Some(Current { ix, .. }) = self.current[vcpu.ix()] else {
+            return self.after.stopped(vcpu, look, view);
+        };
+        let (turn, ran) = (self.turns[ix], view.ran(vcpu));
+        let end_at = |span: Nanos| view.now.after(span.since(ran));
+        let limit = self.limit(&turn);
+        match turn.end {
+            _ if is_by_event(&turn) && ran < turn.ran => Verdict::Stay(end_at(turn.ran)),
+            _ if is_by_event(&turn) && ran < limit => self.wait(vcpu, &turn, end_at(limit)),
+            _ if ran < limit => Verdict::Stay(end_at(limit)),
+            TurnEnd::Injected => {
+                // By now the guest should have been at the place.
+                self.divergence.otherwise += u64::from(turn.point.is_some());
+                Verdict::Hold(view.now.after(self.off_after(ix)))
+            }
             TurnEnd::Grace => Verdict::Preempt(Why::Grace),
-            TurnEnd::Spun => Verdict::Preempt(Why::Spun),
-            TurnEnd::MadeWay => Verdict::Preempt(Why::MadeWay),
+            // Of the others the event has not come.
             _ => Verdict::Preempt(Why::Slice),
         }
     }
 
+    fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {
+        match (self.awaits(vcpu, view), self.current[vcpu.ix()]) {
+            (Some((_, turn)), _) if turn.end == TurnEnd::Yield => Verdict::Preempt(Why::Yield),
+            (_, Some(_)) => Verdict::Stay(view.until(vcpu)),
+            (_, None) => self.after.yielded(vcpu, view),
+        }
+    }
+
+    fn spun_out(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Option<Verdict> {
+        let (_, turn) = self.awaits(vcpu, view)?;
+        (turn.end == TurnEnd::Spun).then_some(Verdict::Preempt(Why::Spun))
+    }
+
+    fn makes_way(&mut self, by: VcpuIndex, _: &Doing, view: &View<'_>) -> Option<Verdict> {
+        let (_, turn) = self.awaits(by, view)?;
+        (turn.end == TurnEnd::MadeWay).then_some(Verdict::Preempt(Why::MadeWay))
+    }
+
+    fn point(&mut self, vcpu: VcpuIndex, at: Point, _: &Look, view: &View<'_>) -> Option<Verdict> {
+        let (ix, turn) = self.awaits(vcpu, view)?;
+        (turn.point == Some(at)).then(|| Verdict::Hold(view.now.after(self.off_after(ix))))
+    }
+
+    fn points(&self, _: Nanos) -> u32 {
+        let wanted = Point::ALL.iter().filter(|point| self.reporters[**point as usize] > 0);
+        wanted.fold(0, |mask, point| mask | point.bit())
+    }
+
+    fn spin_looks(&self) -> u32 {
+        self.spin_looks
+    }
+
     fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
-        let Some(ix) = self.current[vcpu.ix()].take() else { return };
-        match (self.turns[ix].end.is_voluntary(), end.is_voluntary()) {
+        let Some(Current { ix, reports }) = self.current[vcpu.ix()].take() else { return };
+        let recorded = self.turns[ix];
+        if let Some(point) = recorded.point.filter(|_| reports) {
+            self.reporters[point as usize] -= 1;
+        }
+        match (recorded.end.is_voluntary(), end.is_voluntary()) {
             (false, true) => self.divergence.early += 1,
             (true, false) => self.divergence.late += 1,
+            _ if recorded.end != end => self.divergence.otherwise += 1,
             _ => {}
         }
     }
