@@ -51,8 +51,9 @@ fuzz: setup ## Feed noise to whatever reads specs, stores, traces, recordings an
 	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --locked --quiet --package pvticket --lib -- \
 		no_bytes no_text no_pieces no_spec no_change no_figures arbitrary_bytes bytes_changed any_packets
 
-soak: build ## Take a lock 10^9 times while kicks and halts go wrong, checking that it keeps its promises
+soak: build ## Take a lock 10^9 times while kicks and halts go wrong, and each 10^7 times step by step
 	@$(PVTICKET) soak $(SOAK_ARGS)
+	@$(CARGO) run --locked --quiet --release --package pvticket-stepper -- --acquisitions 10000000
 
 build: setup ## Build the binary, its embedded guests included
 	@$(CARGO) build --locked --quiet --release --package pvticket

@@ -22,6 +22,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod bypass;
 pub mod counter;
 mod halt;
 mod handoff;
@@ -45,6 +46,7 @@ mod wait;
 mod watch;
 mod width;
 
+pub use bypass::Bypass;
 pub use handoff::Handoff;
 pub use limits::TooManyCpus;
 pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
@@ -140,6 +142,9 @@ pub trait RawLock {
     /// Are CPUs served in the order in which they came? As long as none of them uses
     /// [`RawLock::try_lock`], which never queues.
     const FIFO: bool;
+
+    /// How often a waiter may be passed over.
+    const BYPASS: Bypass = Bypass::Unbounded;
 
     /// CPUs that may hold it and wait for it at once: as many as it can count.
     const CPUS: u32;

@@ -15,7 +15,7 @@ mod word;
 use crate::lockref::word::Word;
 use crate::sync::Ordering;
 use crate::wait::LockKey;
-use crate::{Cpu, Pv, Watch, settle};
+use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// No bound: seed 004's lockref, of which 28 threads needed some 25 tries for one success.
 pub const UNBOUNDED: u32 = u32::MAX;
@@ -72,6 +72,10 @@ impl<const TRIES: u32> Default for Lockref<TRIES> {
 }
 
 impl<const TRIES: u32> Lockref<TRIES> {
+    /// How often who waits for the lock may be passed over. While anybody does, the count is changed
+    /// under the lock alone.
+    pub const BYPASS: Bypass = Bypass::FromCall;
+
     /// `count` references; the lock is free.
     pub const fn new(count: i32) -> Self {
         Self(Word::new(count))

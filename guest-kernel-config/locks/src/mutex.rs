@@ -26,7 +26,7 @@ pub use read_first::{ReadFirst, ReadFirstMutex};
 use crate::mutex::sleepers::Sleepers;
 use crate::sync::{AtomicI32, AtomicU32, Ordering};
 use crate::wait::{ASLEEP, LockKey};
-use crate::{Cpu, Pv, Watch};
+use crate::{Bypass, Cpu, Pv, Watch};
 
 /// The mutex is free.
 const FREE: i32 = 1;
@@ -61,6 +61,10 @@ pub struct MutexReleased {
 
 /// A mutex without the data it protects.
 pub trait RawMutex {
+    /// How often a waiter may be passed over. The first to sleep is the first to be woken, and may
+    /// find that a spinner or a newcomer was faster.
+    const BYPASS: Bypass = Bypass::Unbounded;
+
     /// Returns when the caller owns the mutex.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken;
 

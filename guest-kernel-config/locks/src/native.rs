@@ -5,7 +5,7 @@ use crate::ticket::{TicketWord, lock_constructors};
 use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::width::Width;
-use crate::{Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// First in, first out; a waiter spins until it is served. What a kernel that
 /// does not know it is a guest uses: when a vCPU in the queue is preempted,
@@ -59,6 +59,8 @@ impl<C: Width> NativeTickets<C> {
 
 impl<C: Width> RawLock for NativeTickets<C> {
     const FIFO: bool = true;
+    /// The first step draws the ticket.
+    const BYPASS: Bypass = Bypass::FromCall;
     const CPUS: u32 = C::CPUS;
     const TICKETS: u16 = C::MASK;
 

@@ -7,7 +7,7 @@ use crate::ticket::{TicketWord, lock_constructors};
 use crate::wait::{ASIDE, LockKey};
 use crate::watch::Looks;
 use crate::width::Width;
-use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
+use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
 
 /// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
 /// kicked when they are served. Uncontended it costs what the native one does,
@@ -223,6 +223,8 @@ impl<C: Width> PvTickets<C> {
 
 impl<C: Width> RawLock for PvTickets<C> {
     const FIFO: bool = true;
+    /// The first step draws the ticket.
+    const BYPASS: Bypass = Bypass::FromCall;
     const CPUS: u32 = if C::CPUS < MAX_CPUS as u32 { C::CPUS } else { MAX_CPUS as u32 };
     const TICKETS: u16 = C::MASK;
 

@@ -4,7 +4,7 @@ use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
 /// it is held, two name the last in the queue. Each waits at its own node, so that a release
@@ -74,6 +74,9 @@ impl QueuedLock {
 
 impl RawLock for QueuedLock {
     const FIFO: bool = true;
+    /// A CPU that came before may still take the lock by what it saw before there was a queue: once,
+    /// for then it sees the queue.
+    const BYPASS: Bypass = Bypass::FromQueue;
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]

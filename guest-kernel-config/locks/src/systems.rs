@@ -2,7 +2,8 @@
 
 use core::{fmt, str::FromStr};
 
-use crate::RawLock;
+use crate::mutex::RawMutex;
+use crate::{Bypass, RawLock};
 
 /// Hands the list to the macro `$then`, a line a system: its family, its name in code and in
 /// tables, its type, what it needs, what it is, and the document it comes from. The first of each
@@ -175,6 +176,21 @@ macro_rules! is_fifo {
     };
 }
 
+macro_rules! bypass {
+    (Spinlock $lock:ty) => {
+        Some(<$lock as RawLock>::BYPASS)
+    };
+    (Mutex $mutex:ty) => {
+        Some(<$mutex as RawMutex>::BYPASS)
+    };
+    (Lockref $lockref:ty) => {
+        Some(<$lockref>::BYPASS)
+    };
+    (Counter $counter:ty) => {
+        None
+    };
+}
+
 macro_rules! define {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
         /// A system of this library. As a number it is its place in the list.
@@ -216,6 +232,12 @@ macro_rules! define {
             /// What it promises of the order in which it serves.
             pub const fn is_fifo(self) -> bool {
                 match self { $(Self::$system => is_fifo!($family $lock),)* }
+            }
+
+            /// How often a waiter for it, or for its lock, may be passed over; `None`: it is not
+            /// acquired.
+            pub const fn bypass(self) -> Option<Bypass> {
+                match self { $(Self::$system => bypass!($family $lock),)* }
             }
 
             /// Where it comes from.
@@ -276,5 +298,14 @@ mod tests {
         assert!(System::ALL.iter().enumerate().all(|(place, system)| *system as usize == place));
         assert_eq!(System::PvTicket.baseline(), System::NativeTicket);
         assert_eq!(System::LockedLockref.baseline(), System::UnboundedLockref);
+    }
+
+    #[test]
+    fn spinlocks_that_serve_in_order_have_a_bound_and_no_others() {
+        for system in System::of(Family::Spinlock) {
+            let is_bounded = system.bypass().and_then(|bypass| bypass.most(4)).is_some();
+            assert_eq!(is_bounded, system.is_fifo(), "{system}");
+        }
+        assert!(System::of(Family::Counter).all(|system| system.bypass().is_none()));
     }
 }

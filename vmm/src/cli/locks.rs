@@ -33,7 +33,11 @@ fn list() -> String {
             Some(_) => "payload, Linux",
             None => "payload",
         };
-        let facts = format!("{}needs {needs}; {seed}; {guests}", promises(*system));
+        let waiting = match system.bypass() {
+            Some(bypass) => format!("{}; ", bypass.name()),
+            None => String::new(),
+        };
+        let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(*system));
         let _ = writeln!(text, "  {:<22} {facts}", "");
     }
     text

@@ -1,0 +1,136 @@
+//! Atomics of which each operation is a step of the vCPU that runs it.
+//!
+//! They are the processor's own inside, so that their constructors are `const`, and outside of a
+//! [`Vcpu`](crate::Vcpu) they are nothing else. One vCPU acts at a time: every order is the
+//! strongest, whichever is asked for.
+
+pub use core::sync::atomic::Ordering;
+use core::sync::atomic::{self, Ordering::Relaxed};
+
+use crate::{Access, Request, request};
+
+macro_rules! atomic {
+    ($($name:ident $value:ty;)*) => { $(
+        /// As the one of `core`, in steps.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(atomic::$name);
+
+        impl $name {
+            /// Holds `value`.
+            pub const fn new(value: $value) -> Self {
+                Self(atomic::$name::new(value))
+            }
+
+            /// Asks for the step, and has it.
+            #[inline(always)]
+            fn step(&self, access: Access) -> &atomic::$name {
+                request(Request::Access(access, core::ptr::from_ref(self).addr()));
+                &self.0
+            }
+
+            /// What it holds. Not a step: nobody else has it any longer.
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn load(&self, _: Ordering) -> $value {
+                self.step(Access::Load).load(Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn store(&self, value: $value, _: Ordering) {
+                self.step(Access::Store).store(value, Relaxed);
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn swap(&self, value: $value, _: Ordering) -> $value {
+                self.step(Access::ReadModifyWrite).swap(value, Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn fetch_add(&self, value: $value, _: Ordering) -> $value {
+                self.step(Access::ReadModifyWrite).fetch_add(value, Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn fetch_sub(&self, value: $value, _: Ordering) -> $value {
+                self.step(Access::ReadModifyWrite).fetch_sub(value, Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn fetch_or(&self, value: $value, _: Ordering) -> $value {
+                self.step(Access::ReadModifyWrite).fetch_or(value, Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn fetch_and(&self, value: $value, _: Ordering) -> $value {
+                self.step(Access::ReadModifyWrite).fetch_and(value, Relaxed)
+            }
+
+            /// As of `core`.
+            #[inline(always)]
+            pub fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                _: Ordering,
+                _: Ordering,
+            ) -> Result<$value, $value> {
+                self.step(Access::ReadModifyWrite).compare_exchange(from, to, Relaxed, Relaxed)
+            }
+        }
+    )* };
+}
+
+atomic! {
+    AtomicI32 i32;
+    AtomicI64 i64;
+    AtomicU8 u8;
+    AtomicU16 u16;
+    AtomicU32 u32;
+    AtomicU64 u64;
+    AtomicUsize usize;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Vcpu;
+    use std::rc::Rc;
+
+    #[test]
+    fn outside_of_a_vcpu_they_are_plain_atomics() {
+        let word = AtomicU16::new(3);
+        assert_eq!(word.fetch_add(2, Ordering::SeqCst), 3);
+        assert_eq!(word.compare_exchange(5, 7, Ordering::AcqRel, Ordering::Relaxed), Ok(5));
+        assert_eq!(word.compare_exchange(5, 9, Ordering::AcqRel, Ordering::Relaxed), Err(7));
+        assert_eq!(word.into_inner(), 7);
+    }
+
+    #[test]
+    fn an_operation_takes_effect_when_the_vcpu_is_resumed() {
+        let word = Rc::new(AtomicU32::new(0));
+        let of_vcpu = Rc::clone(&word);
+        let address = core::ptr::from_ref(&*word).addr();
+        let mut vcpu = Vcpu::new(move || {
+            of_vcpu.store(1, Ordering::Relaxed);
+            of_vcpu.fetch_add(1, Ordering::Relaxed);
+        })
+        .expect("a stack can be had");
+        assert_eq!(vcpu.resume(0), Some(Request::Access(Access::Store, address)));
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+        assert_eq!(vcpu.resume(0), Some(Request::Access(Access::ReadModifyWrite, address)));
+        assert_eq!(word.load(Ordering::Relaxed), 1);
+        assert_eq!(vcpu.resume(0), None);
+        assert_eq!(word.load(Ordering::Relaxed), 2);
+    }
+}

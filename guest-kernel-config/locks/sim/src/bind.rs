@@ -1,0 +1,151 @@
+// Binds one compilation of the lock sources, `super::locks`, to the stepper. Included once for the
+// product's sources and once for each broken variant of them that the tests keep.
+
+use sim_cell::{Mark, Request, Work, request};
+
+use super::locks::lockref::Lockref;
+use super::locks::mutex::RawMutex;
+use super::locks::{Cpu, Handoff, Pv, RawLock, WaitTable, Watch, settle};
+use stepper_crate::{Guest, Subject};
+
+/// The vCPU that the calling code runs on.
+#[derive(Clone, Copy)]
+struct Me;
+
+impl Pv for Me {
+    #[inline(always)]
+    fn spin_hint(&self) {
+        request(Request::Pause);
+    }
+
+    #[inline(always)]
+    fn lock_spinning(&self, ticket: u16) {
+        request(Request::Halt(ticket));
+    }
+
+    #[inline(always)]
+    fn unlock_kick(&self, cpu: usize) {
+        request(Request::Kick(cpu));
+    }
+
+    #[inline(always)]
+    fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
+        request(Request::IsPredecessorOff(lock, ticket)) != 0
+    }
+
+    #[inline(always)]
+    fn is_off(&self, cpu: usize) -> bool {
+        request(Request::IsOff(cpu)) != 0
+    }
+}
+
+impl Watch for Me {
+    fn spinning(&self, _: usize, ticket: u16) {
+        request(Request::Mark(Mark::InLine(Some(ticket))));
+    }
+
+    fn queued(&self, _: usize) {
+        request(Request::Mark(Mark::InLine(None)));
+    }
+}
+
+fn cpu<'a>(guest: &Guest, waiters: &'a WaitTable) -> Cpu<'a, Me, Me> {
+    // By name, so that an option that is added is not forgotten here.
+    let stepper_crate::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
+        guest.handoff;
+    Cpu {
+        id: guest.id,
+        spin_threshold: guest.spin_threshold,
+        pv: &Me,
+        waiters,
+        watch: Me,
+        handoff: Handoff { far, predecessor, adapt, claim, ahead, fuse, queue },
+    }
+}
+
+/// A lock, alone in its cache lines, and the table that its CPUs share.
+#[repr(align(128))]
+pub struct Bound<L> {
+    lock: L,
+    waiters: Box<WaitTable>,
+}
+
+impl<L: Default> Bound<L> {
+    pub fn new() -> Self {
+        Self { lock: L::default(), waiters: Box::default() }
+    }
+}
+
+impl<L> Bound<L> {
+    fn place(&self, address: usize) -> Option<(&'static str, usize)> {
+        let within = |name, from: usize, size| {
+            let at = address.checked_sub(from)?;
+            (at < size).then_some((name, at))
+        };
+        let table = core::ptr::from_ref(&*self.waiters).addr();
+        within("lock", core::ptr::from_ref(&self.lock).addr(), size_of::<L>())
+            .or_else(|| within("table", table, size_of::<WaitTable>()))
+    }
+}
+
+/// As a [`RawLock`].
+pub struct Spinlock<L>(pub Bound<L>);
+
+impl<L: RawLock> Subject for Spinlock<L> {
+    fn lock(&self, guest: &Guest) {
+        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn unlock(&self, guest: &Guest) {
+        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn settle(&self, guest: &Guest) {
+        settle(&cpu(guest, &self.0.waiters));
+    }
+
+    fn place(&self, address: usize) -> Option<(&'static str, usize)> {
+        self.0.place(address)
+    }
+}
+
+/// As a [`RawMutex`].
+pub struct Mutex<L>(pub Bound<L>);
+
+impl<L: RawMutex> Subject for Mutex<L> {
+    fn lock(&self, guest: &Guest) {
+        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn unlock(&self, guest: &Guest) {
+        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn place(&self, address: usize) -> Option<(&'static str, usize)> {
+        self.0.place(address)
+    }
+}
+
+/// The lock of a [`Lockref`], which references come and go beside.
+pub struct Reference<L>(pub Bound<L>);
+
+impl<const TRIES: u32> Subject for Reference<Lockref<TRIES>> {
+    fn lock(&self, guest: &Guest) {
+        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn unlock(&self, guest: &Guest) {
+        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+    }
+
+    fn beside(&self, guest: &Guest) {
+        let cpu = cpu(guest, &self.0.waiters);
+        self.0.lock.get(&cpu);
+        request(Request::Work(Work::Critical));
+        self.0.lock.put(&cpu);
+    }
+
+    fn place(&self, address: usize) -> Option<(&'static str, usize)> {
+        self.0.place(address)
+    }
+}

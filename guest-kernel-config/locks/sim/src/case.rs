@@ -1,0 +1,195 @@
+//! A lock, a machine and a load, and what came of it.
+
+use std::fmt;
+use std::rc::Rc;
+
+use locks::{Handoff, System};
+use sim_cell::Vcpu;
+
+use crate::machine::{Counts, Harness, Machine, MachineSpec, Stuck};
+use crate::subject::{Guest, Subject, rounds, subject};
+use crate::trace::Trace;
+use crate::waits::{Bypassed, Load, Times, Waits};
+
+/// A lock under a load on a machine. Together with a seed it is one run, step by step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// The lock.
+    pub system: System,
+    /// How it hands over, if it is a PV ticketlock.
+    pub handoff: Handoff,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+    /// vCPUs that take the lock.
+    pub vcpus: usize,
+    /// What they run on.
+    pub machine: MachineSpec,
+    /// What they do.
+    pub load: Load,
+}
+
+/// How a run went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The most acquisitions by others while one waited.
+    pub bypassed: Bypassed,
+    /// Acquisitions of each vCPU.
+    pub each: Vec<u64>,
+    /// What the machine has counted.
+    pub counts: Counts,
+}
+
+/// What is wrong with a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// It was acquired so many times while another vCPU held it.
+    NotExclusive(u64),
+    /// Its vCPUs came to a standstill.
+    Stuck(Stuck),
+}
+
+/// A run that found something wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What.
+    pub trouble: Trouble,
+    /// The seed, which repeats it.
+    pub seed: u64,
+    /// How far it came.
+    pub outcome: Outcome,
+    /// Its last events, a line each.
+    pub trace: String,
+}
+
+/// Events of a failed run that are told.
+const TOLD: usize = 120;
+
+impl Case {
+    /// Runs it on the product's sources. A system that is not acquired has nothing to run.
+    pub fn run(&self, seed: u64) -> Result<Outcome, Box<Failure>> {
+        self.run_on(|| subject(self.system), seed)
+    }
+
+    /// Runs it on whatever lock `make` gives. A run that fails is repeated, to tell its last steps.
+    pub fn run_on(
+        &self,
+        make: impl Fn() -> Option<Rc<dyn Subject>>,
+        seed: u64,
+    ) -> Result<Outcome, Box<Failure>> {
+        let Some(subject) = make() else { return Ok(self.nothing()) };
+        let mut waits = self.waits(seed);
+        let (counts, end) = self.drive(&subject, &mut waits, seed);
+        let outcome = Self::outcome(&waits, counts);
+        let trouble = match end {
+            Err(stuck) => Trouble::Stuck(stuck),
+            Ok(()) if waits.violations() > 0 => Trouble::NotExclusive(waits.violations()),
+            Ok(()) => return Ok(outcome),
+        };
+        let trace = make().map_or_else(String::new, |again| self.trace_on(&again, seed, TOLD));
+        Err(Box::new(Failure { trouble, seed, outcome, trace }))
+    }
+
+    /// The last `keep` events of a run of `seed`, a line each.
+    pub fn trace(&self, seed: u64, keep: usize) -> String {
+        subject(self.system).map_or_else(String::new, |made| self.trace_on(&made, seed, keep))
+    }
+
+    fn trace_on(&self, subject: &Rc<dyn Subject>, seed: u64, keep: usize) -> String {
+        let mut trace = Trace::new(self.waits(seed), keep);
+        // How it ends is known.
+        let _ = self.drive(subject, &mut trace, seed);
+        trace.text(subject)
+    }
+
+    fn waits(&self, seed: u64) -> Waits {
+        // Not the machine's own: what it draws would follow what vCPUs draw.
+        Waits::new(self.load, self.vcpus, seed ^ 0x6c6f_6164)
+    }
+
+    fn drive(
+        &self,
+        subject: &Rc<dyn Subject>,
+        harness: &mut impl Harness,
+        seed: u64,
+    ) -> (Counts, Result<(), Stuck>) {
+        let codes = (0..self.vcpus).map(|id| self.code(subject, id)).collect();
+        let mut machine = Machine::new(self.machine, codes, seed);
+        let end = machine.run(harness);
+        (machine.counts(), end)
+    }
+
+    fn code(&self, subject: &Rc<dyn Subject>, id: usize) -> Vcpu {
+        let subject = Rc::clone(subject);
+        let guest = Guest { id, spin_threshold: self.spin_threshold, handoff: self.handoff };
+        Vcpu::new(move || rounds(&*subject, &guest)).expect("memory for a stack of 128 KiB")
+    }
+
+    fn outcome(waits: &Waits, counts: Counts) -> Outcome {
+        Outcome { bypassed: waits.most(), each: waits.each().to_vec(), counts }
+    }
+
+    fn nothing(&self) -> Outcome {
+        Self::outcome(&Waits::new(self.load, self.vcpus, 0), Counts::default())
+    }
+}
+
+/// As the options of `compare` have them: `queue:2+far:1`.
+pub struct HandoffName(pub Handoff);
+
+impl fmt::Display for HandoffName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } = self.0;
+        let flag = |is_on: bool, name: &str| is_on.then(|| name.to_owned());
+        let number = |value: u16, name: &str| (value != 0).then(|| format!("{name}:{value}"));
+        let parts = [
+            number(queue, "queue"),
+            number(far, "far"),
+            flag(predecessor, "predecessor"),
+            flag(adapt, "adapt"),
+            flag(claim, "claim"),
+            flag(ahead, "ahead"),
+            flag(fuse, "fuse"),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        f.pad(&if parts.is_empty() { "-".to_owned() } else { parts.join("+") })
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(steps) => write!(f, "{steps}"),
+            Self::About(mean) => write!(f, "~{mean}"),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { system, handoff, spin_threshold, vcpus, machine, load } = self;
+        write!(f, "{system} {} vcpus={vcpus}", HandoffName(*handoff))?;
+        if machine.strangers > 0 {
+            write!(f, "+{}", machine.strangers)?;
+        }
+        write!(f, "/{} spin={spin_threshold}", machine.pcpus)?;
+        write!(f, " critical={} think={}", load.critical, load.think)?;
+        if machine.kick_delay > 0 || machine.spurious > 0 {
+            write!(f, " late={} spurious={}", machine.kick_delay, machine.spurious)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.trouble {
+            Trouble::NotExclusive(times) => write!(f, "held by two vCPUs, {times} times")?,
+            Trouble::Stuck(Stuck::Deadlock) => write!(f, "all vCPUs halt: a wakeup was lost")?,
+            Trouble::Stuck(Stuck::NoProgress) => write!(f, "no acquisition any more")?,
+        }
+        writeln!(f, " (seed {}, step {})", self.seed, self.outcome.counts.steps)?;
+        f.write_str(&self.trace)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,102 @@
+//! The cases that the tests run.
+
+use locks::{Handoff, Needs, System};
+
+use crate::{Case, Load, MachineSpec, Times};
+
+/// The seed of `make test`.
+pub const SEED: u64 = 14;
+
+/// vCPUs, pCPUs, vCPUs of strangers.
+type Ratio = (usize, usize, usize);
+
+/// Not overcommitted; by 2, by 3, and by 4 with others that take pCPUs away.
+const RATIOS: [Ratio; 4] = [(4, 4, 0), (4, 2, 0), (3, 1, 0), (6, 2, 2)];
+
+/// Critical and think times: mostly free, mostly contended, and longer than a waiter spins.
+const TIMES: [(u32, u32); 3] = [(4, 40), (10, 10), (60, 5)];
+
+const PLAIN: Handoff = Handoff {
+    far: 0,
+    predecessor: false,
+    adapt: false,
+    claim: false,
+    ahead: false,
+    fuse: false,
+    queue: 0,
+};
+
+/// Every handoff option, and such combinations as act on the same step.
+const HANDOFFS: &[Handoff] = &[
+    Handoff { far: 1, ..PLAIN },
+    Handoff { far: 2, ..PLAIN },
+    Handoff { predecessor: true, ..PLAIN },
+    Handoff { adapt: true, ..PLAIN },
+    Handoff { claim: true, ..PLAIN },
+    Handoff { ahead: true, ..PLAIN },
+    Handoff { fuse: true, ..PLAIN },
+    Handoff { claim: true, ahead: true, ..PLAIN },
+    Handoff { fuse: true, far: 1, ..PLAIN },
+    Handoff { fuse: true, claim: true, adapt: true, ..PLAIN },
+    Handoff { predecessor: true, adapt: true, ahead: true, ..PLAIN },
+];
+
+fn machine((_, pcpus, strangers): Ratio) -> MachineSpec {
+    MachineSpec {
+        pcpus,
+        strangers,
+        slice: 100,
+        kick_delay: 0,
+        spurious: 0,
+        lost_kicks: 0,
+        patience: 4_000_000,
+    }
+}
+
+fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), acquisitions: u64) -> Case {
+    let (critical, think) = (Times::About(critical), Times::About(think));
+    Case {
+        system,
+        handoff: PLAIN,
+        spin_threshold: 20,
+        vcpus: ratio.0,
+        machine: machine(ratio),
+        load: Load { acquisitions, think, critical },
+    }
+}
+
+/// Every lock, at every ratio, with every load in turn; and for those that halt, kicks that are
+/// late and halts that end for no reason.
+pub fn locks(acquisitions: u64) -> impl Iterator<Item = Case> {
+    let systems = System::ALL.iter().filter(|system| crate::subject(**system).is_some());
+    systems.enumerate().flat_map(move |(turn, system)| {
+        let ratios = RATIOS.iter().enumerate();
+        let usual = ratios.map(move |(ix, ratio)| {
+            case(*system, *ratio, TIMES[(turn + ix) % TIMES.len()], acquisitions)
+        });
+        let late = (system.needs() == Needs::Halts).then(|| {
+            let mut late = case(*system, RATIOS[1], TIMES[2], acquisitions);
+            (late.machine.kick_delay, late.machine.spurious) = (50, 8);
+            late
+        });
+        usual.chain(late)
+    })
+}
+
+/// Every handoff option of the PV ticketlock: overcommitted and not, halting at nearly every
+/// handoff (critical sections longer than a waiter spins) and seldom.
+pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
+    HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
+        let long = case(System::PvTicket, RATIOS[0], TIMES[2], acquisitions);
+        let over = case(System::PvTicket, RATIOS[1], TIMES[turn % TIMES.len()], acquisitions);
+        let more = case(System::SmallPvTicket, RATIOS[3], TIMES[1], acquisitions);
+        let mut late = case(System::PvTicket, RATIOS[2], TIMES[2], acquisitions);
+        (late.machine.kick_delay, late.machine.spurious) = (50, 8);
+        [long, over, more, late].map(|case| Case { handoff: *handoff, ..case })
+    })
+}
+
+/// All of them.
+pub fn all(acquisitions: u64) -> Vec<Case> {
+    locks(acquisitions).chain(handoffs(acquisitions)).collect()
+}

@@ -1,0 +1,430 @@
+//! A machine of a few pCPUs and more vCPUs.
+//!
+//! A step is one [`Request`] of one vCPU taking effect: an atomic operation, a pause, a halt, a
+//! kick, or an instruction of private work. Each step is made by a vCPU drawn from those that have
+//! a pCPU, so their relative speed is anything. A vCPU loses its pCPU when it halts, or when its
+//! slice, drawn anew each time, is over while another waits for one.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use fastrand::Rng;
+use sim_cell::{Access, Answer, Mark, Request, Vcpu, Work};
+
+/// What the vCPUs of a machine work at, and who looks on.
+pub trait Harness {
+    /// `vcpu` says where it is.
+    fn mark(&mut self, vcpu: usize, mark: Mark) -> Answer;
+
+    /// How many steps `vcpu` works; zero: it has no such work.
+    fn work(&mut self, vcpu: usize, work: Work) -> u32;
+
+    /// `vcpu` makes this step, now.
+    fn step(&mut self, vcpu: usize, request: Request);
+
+    /// The fate of `vcpu` changes.
+    fn fate(&mut self, vcpu: usize, fate: Fate) {
+        let _ = (vcpu, fate);
+    }
+
+    /// Things got done so often. A machine on which that does not grow for long is stuck.
+    fn progress(&self) -> u64;
+}
+
+/// What a machine does to a vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It gets a pCPU.
+    Dispatched,
+    /// Its slice is over, and another gets its pCPU.
+    Preempted,
+    /// It halts, and gives up its pCPU.
+    Halted,
+    /// A kick, or nothing, ends its halt.
+    Woken,
+    /// A kick comes while it does not halt, and stays pending.
+    Latched,
+    /// Its code has returned.
+    Finished,
+}
+
+/// What a machine is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineSpec {
+    /// pCPUs: so many vCPUs run at once.
+    pub pcpus: usize,
+    /// vCPUs of other guests, which never halt and only take pCPUs away.
+    pub strangers: usize,
+    /// Mean steps of a slice; each is drawn from one to twice as many.
+    pub slice: u32,
+    /// A kick takes up to so many steps to arrive; zero: it arrives at once.
+    pub kick_delay: u32,
+    /// One halt in so many ends for no reason; zero: none does.
+    pub spurious: u32,
+    /// One kick in so many is lost, which no lock survives; zero: none is. For tests of the tests.
+    pub lost_kicks: u32,
+    /// Steps without progress after which the machine is stuck.
+    pub patience: u64,
+}
+
+/// What has happened on a machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps of all vCPUs.
+    pub steps: u64,
+    /// Halts that were not over at once.
+    pub halts: u64,
+    /// Kicks that were sent.
+    pub kicks: u64,
+    /// Slices that ended while another vCPU waited for the pCPU.
+    pub preemptions: u64,
+    /// A digest of every step: which vCPU, what, and where in its cache lines.
+    pub digest: u64,
+}
+
+/// Why a machine cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stuck {
+    /// All vCPUs that have not finished halt, and no kick is on its way.
+    Deadlock,
+    /// Steps are made, and nothing gets done ([`MachineSpec::patience`]).
+    NoProgress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It has a pCPU.
+    Running,
+    /// It waits for one.
+    Ready,
+    Halted,
+    Finished,
+}
+
+struct Cpu {
+    /// `None`: a stranger.
+    code: Option<Vcpu>,
+    /// The step that it makes next.
+    next: Request,
+    /// Of [`Request::Work`]: steps left.
+    work: u32,
+    state: State,
+    /// A kick is pending.
+    latch: bool,
+    slice: u32,
+    /// The ticket it waits for or holds, and the lock, as far as it has been told.
+    ticket: Option<u16>,
+}
+
+/// See the module.
+pub struct Machine {
+    spec: MachineSpec,
+    rng: Rng,
+    cpus: Vec<Cpu>,
+    /// Who has a pCPU.
+    running: Vec<usize>,
+    ready: VecDeque<usize>,
+    /// Kicks on their way: when they arrive, their number, at whom.
+    kicks: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// When the first of them arrives.
+    due: u64,
+    /// vCPUs with code that neither halt nor have finished.
+    awake: usize,
+    now: u64,
+    counts: Counts,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Machine {
+    /// A machine whose vCPUs are about to run `codes`, and on which everything that is left to
+    /// chance is drawn from `seed`.
+    pub fn new(spec: MachineSpec, codes: Vec<Vcpu>, seed: u64) -> Self {
+        let awake = codes.len();
+        let strangers = (0..spec.strangers).map(|_| None);
+        let cpu = |code| Cpu {
+            code,
+            next: Request::Pause,
+            work: 0,
+            state: State::Ready,
+            latch: false,
+            slice: 0,
+            ticket: None,
+        };
+        let cpus: Vec<_> = codes.into_iter().map(Some).chain(strangers).map(cpu).collect();
+        Self {
+            spec,
+            rng: Rng::with_seed(seed),
+            running: Vec::with_capacity(spec.pcpus),
+            ready: (0..cpus.len()).collect(),
+            cpus,
+            kicks: BinaryHeap::new(),
+            due: NEVER,
+            awake,
+            now: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Runs until all vCPUs have finished, or no longer can.
+    pub fn run(&mut self, harness: &mut impl Harness) -> Result<(), Stuck> {
+        while self.running.len() < self.spec.pcpus && self.dispatch(harness) {}
+        let mut progress = harness.progress();
+        let mut limit = self.spec.patience;
+        loop {
+            if self.now >= self.due {
+                self.deliver(harness);
+            }
+            if self.awake == 0 {
+                if self.due == NEVER {
+                    return self.end();
+                }
+                self.now = self.due;
+                continue;
+            }
+            let slot = self.rng.usize(0..self.running.len());
+            self.now += 1;
+            self.step(slot, harness);
+            if self.now >= limit {
+                let done = harness.progress();
+                if done == progress {
+                    return Err(Stuck::NoProgress);
+                }
+                (progress, limit) = (done, self.now + self.spec.patience);
+            }
+        }
+    }
+
+    /// Nobody is awake, and nobody will be woken.
+    fn end(&self) -> Result<(), Stuck> {
+        let is_halted = |cpu: &Cpu| cpu.code.is_some() && cpu.state == State::Halted;
+        if self.cpus.iter().any(is_halted) { Err(Stuck::Deadlock) } else { Ok(()) }
+    }
+
+    /// One step of the vCPU on `slot`.
+    #[inline]
+    fn step(&mut self, slot: usize, harness: &mut impl Harness) {
+        let me = self.running[slot];
+        self.counts.steps += 1;
+        let next = self.cpus[me].next;
+        if let Request::Work(_) = next
+            && self.cpus[me].work > 1
+        {
+            self.cpus[me].work -= 1;
+            return self.tick(slot, harness);
+        }
+        if self.cpus[me].code.is_none() {
+            return self.tick(slot, harness);
+        }
+        harness.step(me, next);
+        self.digest(me, next);
+        match next {
+            Request::Halt(_) if !self.cpus[me].latch => return self.halt(slot, harness),
+            Request::Halt(_) => self.cpus[me].latch = false,
+            Request::Kick(target) => self.kick(target, harness),
+            _ => (),
+        }
+        let answer = match next {
+            Request::IsOff(target) => u32::from(self.is_off(target)),
+            Request::IsPredecessorOff(_, ticket) => u32::from(self.is_predecessor_off(ticket)),
+            _ => 0,
+        };
+        if self.resume(me, answer, harness) {
+            self.tick(slot, harness);
+        } else {
+            self.finish(slot, harness);
+        }
+    }
+
+    /// Lets `me` run to its next step; `false`: it has finished.
+    #[inline]
+    fn resume(&mut self, me: usize, mut answer: Answer, harness: &mut impl Harness) -> bool {
+        let cpu = &mut self.cpus[me];
+        let Some(code) = &mut cpu.code else { return true };
+        loop {
+            match code.resume(answer) {
+                None => return false,
+                Some(Request::Mark(mark)) => {
+                    if let Mark::InLine(ticket) = mark {
+                        cpu.ticket = ticket;
+                    }
+                    answer = harness.mark(me, mark);
+                }
+                Some(Request::Work(work)) => {
+                    cpu.work = harness.work(me, work);
+                    cpu.next = Request::Work(work);
+                    if cpu.work > 0 {
+                        return true;
+                    }
+                    answer = 0;
+                }
+                Some(request) => {
+                    cpu.next = request;
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// A step of a slice is over.
+    #[inline]
+    fn tick(&mut self, slot: usize, harness: &mut impl Harness) {
+        let me = self.running[slot];
+        self.cpus[me].slice -= 1;
+        if self.cpus[me].slice == 0 {
+            self.end_slice(slot, harness);
+        }
+    }
+
+    fn end_slice(&mut self, slot: usize, harness: &mut impl Harness) {
+        let me = self.running[slot];
+        if self.ready.is_empty() {
+            self.cpus[me].slice = self.draw_slice();
+            return;
+        }
+        self.counts.preemptions += 1;
+        self.cpus[me].state = State::Ready;
+        harness.fate(me, Fate::Preempted);
+        self.running.swap_remove(slot);
+        self.dispatch(harness);
+        self.ready.push_back(me);
+    }
+
+    fn halt(&mut self, slot: usize, harness: &mut impl Harness) {
+        let me = self.running.swap_remove(slot);
+        let cpu = &mut self.cpus[me];
+        cpu.state = State::Halted;
+        // What it makes next, once it is woken, is the step out of its halt.
+        cpu.next = Request::Pause;
+        self.counts.halts += 1;
+        self.awake -= 1;
+        harness.fate(me, Fate::Halted);
+        if self.spec.spurious != 0 && self.rng.u32(0..self.spec.spurious) == 0 {
+            let after = 1 + self.rng.u32(0..2 * self.spec.slice);
+            self.send(me, after);
+        }
+        self.dispatch(harness);
+    }
+
+    fn finish(&mut self, slot: usize, harness: &mut impl Harness) {
+        let me = self.running.swap_remove(slot);
+        self.cpus[me].state = State::Finished;
+        self.awake -= 1;
+        harness.fate(me, Fate::Finished);
+        self.dispatch(harness);
+    }
+
+    /// Gives a free pCPU to the next that waits for one; `false`: nobody does.
+    fn dispatch(&mut self, harness: &mut impl Harness) -> bool {
+        let Some(next) = self.ready.pop_front() else { return false };
+        self.cpus[next].state = State::Running;
+        self.cpus[next].slice = self.draw_slice();
+        self.running.push(next);
+        harness.fate(next, Fate::Dispatched);
+        true
+    }
+
+    fn draw_slice(&mut self) -> u32 {
+        1 + self.rng.u32(0..2 * self.spec.slice)
+    }
+
+    fn kick(&mut self, target: usize, harness: &mut impl Harness) {
+        self.counts.kicks += 1;
+        if self.spec.lost_kicks != 0 && self.rng.u32(0..self.spec.lost_kicks) == 0 {
+            return;
+        }
+        match self.spec.kick_delay {
+            0 => self.arrive(target, harness),
+            most => {
+                let after = self.rng.u32(0..=most);
+                self.send(target, after);
+            }
+        }
+    }
+
+    fn send(&mut self, target: usize, after: u32) {
+        let (at, number) = (self.now + u64::from(after), self.counts.steps);
+        self.kicks.push(Reverse((at, number, target)));
+        self.due = self.due.min(at);
+    }
+
+    #[cold]
+    fn deliver(&mut self, harness: &mut impl Harness) {
+        while let Some(Reverse((at, _, target))) = self.kicks.peek().copied()
+            && at <= self.now
+        {
+            self.kicks.pop();
+            self.arrive(target, harness);
+        }
+        self.due = self.kicks.peek().map_or(NEVER, |Reverse((at, ..))| *at);
+    }
+
+    /// A kick arrives at `target`.
+    fn arrive(&mut self, target: usize, harness: &mut impl Harness) {
+        let cpu = &mut self.cpus[target];
+        match cpu.state {
+            State::Finished => (),
+            State::Halted => {
+                cpu.state = State::Ready;
+                self.awake += 1;
+                harness.fate(target, Fate::Woken);
+                // A host may favour a vCPU that wakes, or not.
+                if self.rng.bool() {
+                    self.ready.push_front(target);
+                } else {
+                    self.ready.push_back(target);
+                }
+                if self.running.len() < self.spec.pcpus {
+                    self.dispatch(harness);
+                }
+            }
+            State::Running | State::Ready => {
+                cpu.latch = true;
+                harness.fate(target, Fate::Latched);
+            }
+        }
+    }
+
+    fn is_off(&self, target: usize) -> bool {
+        self.cpus[target].state != State::Running
+    }
+
+    /// Is the vCPU with the ticket before `ticket` off? There is one lock with tickets.
+    fn is_predecessor_off(&self, ticket: u16) -> bool {
+        let before = Some(ticket.wrapping_sub(2));
+        self.cpus.iter().position(|cpu| cpu.ticket == before).is_some_and(|cpu| self.is_off(cpu))
+    }
+
+    /// Addresses differ from run to run, but not where they are in their pair of cache lines.
+    #[inline]
+    fn digest(&mut self, vcpu: usize, request: Request) {
+        let what = match request {
+            Request::Access(access, address) => {
+                (access as u64) << 8 | (address % 128) as u64 | 1 << 16
+            }
+            Request::Pause => 2 << 16,
+            Request::Halt(ticket) => 3 << 16 | u64::from(ticket),
+            Request::Kick(target) => 4 << 16 | target as u64,
+            Request::IsOff(target) => 5 << 16 | target as u64,
+            Request::IsPredecessorOff(_, ticket) => 6 << 16 | u64::from(ticket),
+            Request::Work(_) | Request::Mark(_) => 7 << 16,
+        };
+        let mixed = (self.counts.digest ^ what ^ (vcpu as u64) << 32 ^ self.now << 40)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.counts.digest = mixed ^ mixed >> 29;
+    }
+}
+
+/// Where a [`Request::Access`] goes, in a line of a trace.
+pub(crate) fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Load => "load",
+        Access::Store => "store",
+        Access::ReadModifyWrite => "rmw",
+    }
+}

@@ -1,0 +1,59 @@
+//! `pvticket-stepper`: runs the cases, prints what each lock lets a waiter in for, and repeats runs.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+use stepper::{cases, verdicts};
+
+/// Run the lock sources on simulated vCPUs, step by step, and count how often a waiter is passed over
+#[derive(Debug, Parser)]
+#[command(name = "pvticket-stepper")]
+struct Args {
+    /// Acquisitions of each case
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    acquisitions: u64,
+    /// What everything is drawn from; the same seed gives the same steps
+    #[arg(long, default_value_t = cases::SEED, value_name = "N")]
+    seed: u64,
+    /// Cases that run at once; each is one thread
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print the last N events of each case
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    trace: usize,
+    /// Only cases whose names contain all of these
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut chosen = cases::all(args.acquisitions);
+    chosen.retain(|case| args.words.iter().all(|word| case.to_string().contains(word)));
+    let jobs = args.jobs.unwrap_or_else(verdicts::processors);
+    let mut out = io::stdout().lock();
+    let mut is_well = !chosen.is_empty();
+    // A reader that goes away ends it.
+    let printed = verdicts::each(&chosen, args.seed, jobs, |verdict| {
+        is_well &= verdict.is_kept();
+        writeln!(out, "{verdict}")?;
+        if args.trace > 0 {
+            write!(out, "{}", verdict.case.trace(args.seed, args.trace))?;
+        }
+        out.flush()
+    });
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("pvticket-stepper: cannot write: {error}");
+            ExitCode::FAILURE
+        }
+        Err(_) => ExitCode::FAILURE,
+        Ok(()) if chosen.is_empty() => {
+            eprintln!("pvticket-stepper: no case has all of these words in its name");
+            ExitCode::from(2)
+        }
+        Ok(()) if is_well => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+    }
+}

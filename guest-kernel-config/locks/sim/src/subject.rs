@@ -1,0 +1,90 @@
+//! Locks as a workload sees them.
+
+use std::rc::Rc;
+
+use locks::{Handoff, System};
+use sim_cell::{Mark, Request, Work, request};
+
+/// What a vCPU takes locks with.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest {
+    /// Its number.
+    pub id: usize,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+    /// How a PV ticketlock hands over.
+    pub handoff: Handoff,
+}
+
+/// A lock with all that it needs.
+pub trait Subject {
+    /// Acquires it.
+    fn lock(&self, guest: &Guest);
+
+    /// Releases it.
+    fn unlock(&self, guest: &Guest);
+
+    /// Pays what `guest` owes, before it does nothing for long.
+    fn settle(&self, _: &Guest) {}
+
+    /// Uses it in whatever other way there is.
+    fn beside(&self, _: &Guest) {}
+
+    /// What of it is at `address`, as a name and an offset.
+    fn place(&self, address: usize) -> Option<(&'static str, usize)>;
+}
+
+/// What a vCPU runs: it thinks, acquires the lock, works, releases it, until it is told to end.
+pub(crate) fn rounds(subject: &dyn Subject, guest: &Guest) {
+    while request(Request::Mark(Mark::Round)) != 0 {
+        request(Request::Work(Work::Think));
+        request(Request::Mark(Mark::Enter));
+        subject.lock(guest);
+        request(Request::Mark(Mark::Taken));
+        request(Request::Work(Work::Critical));
+        request(Request::Mark(Mark::Release));
+        subject.unlock(guest);
+        subject.beside(guest);
+    }
+    subject.settle(guest);
+}
+
+/// The product's sources.
+mod product {
+    pub(super) use ::locks;
+
+    pub(super) mod bind {
+        use crate as stepper_crate;
+
+        include!("bind.rs");
+    }
+}
+use product::bind::{Bound, Mutex, Reference, Spinlock};
+
+macro_rules! bound {
+    (Spinlock $lock:ty) => {
+        Some(Rc::new(Spinlock(Bound::<$lock>::new())))
+    };
+    (Mutex $lock:ty) => {
+        Some(Rc::new(Mutex(Bound::<$lock>::new())))
+    };
+    (Lockref $lock:ty) => {
+        Some(Rc::new(Reference(Bound::<$lock>::new())))
+    };
+    (Counter $lock:ty) => {
+        None
+    };
+}
+
+macro_rules! subjects {
+    ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+        /// A free lock of the library; `None`: `system` is not acquired.
+        pub fn subject(system: System) -> Option<Rc<dyn Subject>> {
+            match system {
+                $(System::$system => bound!($family $lock),)*
+            }
+        }
+    };
+}
+
+locks::systems!(subjects);

@@ -1,0 +1,93 @@
+//! The last steps of a run, in words.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use sim_cell::{Answer, Mark, Request, Work};
+
+use crate::machine::{Fate, Harness, verb};
+use crate::subject::Subject;
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Step(Request),
+    Mark(Mark),
+    Fate(Fate),
+}
+
+/// Keeps the last events of the harness that it wraps.
+pub struct Trace<H> {
+    /// Whoever counts.
+    pub inner: H,
+    keep: usize,
+    steps: u64,
+    /// The step, the vCPU, and what happened.
+    last: VecDeque<(u64, usize, Event)>,
+}
+
+impl<H> Trace<H> {
+    /// Keeps up to `keep` events of `inner`.
+    pub fn new(inner: H, keep: usize) -> Self {
+        Self { inner, keep, steps: 0, last: VecDeque::with_capacity(keep) }
+    }
+
+    fn push(&mut self, vcpu: usize, event: Event) {
+        if self.last.len() == self.keep {
+            self.last.pop_front();
+        }
+        self.last.push_back((self.steps, vcpu, event));
+    }
+
+    /// A line an event, with addresses as offsets into the parts of `subject`.
+    pub fn text(&self, subject: &Rc<dyn Subject>) -> String {
+        let mut text = String::new();
+        for (step, vcpu, event) in &self.last {
+            let what = match event {
+                Event::Step(Request::Access(access, address)) => match subject.place(*address) {
+                    Some((name, offset)) => format!("{} {name}+{offset:#x}", verb(*access)),
+                    None => format!("{} elsewhere", verb(*access)),
+                },
+                Event::Step(Request::IsPredecessorOff(_, ticket)) => {
+                    format!("is the one before ticket {ticket} off?")
+                }
+                Event::Step(Request::IsOff(target)) => format!("is vCPU {target} off?"),
+                Event::Step(Request::Kick(target)) => format!("kick vCPU {target}"),
+                Event::Step(Request::Halt(ticket)) => format!("halt for {ticket}"),
+                Event::Step(Request::Work(work)) => format!("end of work: {work:?}"),
+                Event::Step(request) => format!("{request:?}").to_lowercase(),
+                Event::Mark(mark) => format!("-- {mark:?}"),
+                Event::Fate(fate) => format!("== {fate:?}"),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{step:>10}  vCPU {vcpu:<3} {what}");
+        }
+        text
+    }
+}
+
+impl<H: Harness> Harness for Trace<H> {
+    fn mark(&mut self, vcpu: usize, mark: Mark) -> Answer {
+        self.push(vcpu, Event::Mark(mark));
+        self.inner.mark(vcpu, mark)
+    }
+
+    fn work(&mut self, vcpu: usize, work: Work) -> u32 {
+        self.inner.work(vcpu, work)
+    }
+
+    fn step(&mut self, vcpu: usize, request: Request) {
+        self.steps += 1;
+        self.push(vcpu, Event::Step(request));
+        self.inner.step(vcpu, request);
+    }
+
+    fn fate(&mut self, vcpu: usize, fate: Fate) {
+        self.push(vcpu, Event::Fate(fate));
+        self.inner.fate(vcpu, fate);
+    }
+
+    fn progress(&self) -> u64 {
+        self.inner.progress()
+    }
+}

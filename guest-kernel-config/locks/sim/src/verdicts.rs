@@ -1,0 +1,114 @@
+//! Cases, run on several threads, and whether their locks kept what they promise.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::{Case, Failure, Outcome};
+
+/// What came of a case.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Which.
+    pub case: Case,
+    /// From which seed.
+    pub seed: u64,
+    /// How it went.
+    pub outcome: Result<Outcome, Box<Failure>>,
+}
+
+impl Verdict {
+    /// Runs `case`.
+    pub fn of(case: Case, seed: u64) -> Self {
+        Self { case, seed, outcome: case.run(seed) }
+    }
+
+    /// Has the lock kept what it promises?
+    pub fn is_kept(&self) -> bool {
+        match (&self.outcome, self.case.bound()) {
+            (Ok(outcome), Some(bound)) => bound.holds(outcome.bypassed),
+            (Ok(_), None) => true,
+            (Err(_), _) => false,
+        }
+    }
+}
+
+/// A line, and more if something is wrong.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { case, seed, outcome } = self;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(failure) => return write!(f, "FAILED {case} seed={seed}\n  {failure}"),
+        };
+        let passed = outcome.bypassed;
+        write!(f, "{}", if self.is_kept() { "ok     " } else { "FAILED " })?;
+        match case.bound() {
+            Some(bound) => {
+                let (since, counted, most) = (bound.since, bound.of(passed), bound.most);
+                write!(f, "{counted:>6} of {most:<6} since {since}")?;
+            }
+            None => write!(f, "{:>6} unbounded, by design", passed.from_call)?,
+        }
+        let (least, most) = (outcome.each.iter().min(), outcome.each.iter().max());
+        let counts = outcome.counts;
+        write!(f, "  {case} seed={seed}")?;
+        write!(f, "; each {}..{}", least.unwrap_or(&0), most.unwrap_or(&0))?;
+        write!(f, "; halts {} kicks {}", counts.halts, counts.kicks)?;
+        write!(f, " preemptions {} steps {}", counts.preemptions, counts.steps)
+    }
+}
+
+/// Processors that this process may use.
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Runs all `cases` from `seed`, `jobs` of them at once, and tells `then` of each, in their order.
+pub fn each<E>(
+    cases: &[Case],
+    seed: u64,
+    jobs: usize,
+    mut then: impl FnMut(Verdict) -> Result<(), E>,
+) -> Result<(), E> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, cases.len().max(1)) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some((place, case)) = take(cases, next) {
+                    if sender.send((place, Verdict::of(*case, seed))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        in_order(receiver, &mut then).inspect_err(|_| next.store(cases.len(), Ordering::Relaxed))
+    })
+}
+
+fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> {
+    let place = next.fetch_add(1, Ordering::Relaxed);
+    Some((place, cases.get(place)?))
+}
+
+/// Tells `then` of what arrives in any order in that of the places.
+fn in_order<E>(
+    arrivals: mpsc::Receiver<(usize, Verdict)>,
+    then: &mut impl FnMut(Verdict) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut early = std::collections::BTreeMap::new();
+    let mut due = 0;
+    for (place, verdict) in arrivals {
+        early.insert(place, verdict);
+        while let Some(verdict) = early.remove(&due) {
+            then(verdict)?;
+            due += 1;
+        }
+    }
+    Ok(())
+}
