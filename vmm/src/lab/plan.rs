@@ -7,7 +7,6 @@ use thiserror::Error;
 use super::Contender;
 use crate::{
     kvm::signal,
-    sched::{PolicySpec, ScheduleSpec, log::Recording},
     sched::{PolicySpec, ScheduleSpec, recording::Recording},
     units::{CpuList, Nanos, UnitError, VcpuCount},
     vcpu::fault::FaultSpec,
