@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cpio;
 pub mod doctor;
 pub mod emulated;
+pub mod files;
 pub mod guest;
 pub mod kvm;
 pub mod lab;

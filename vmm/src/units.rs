@@ -126,7 +126,7 @@ pub enum UnitError {
     #[error("'{0}' is not a whole number")]
     Number(String),
     /// Not a size.
-    #[error("'{0}' is not a size: write bytes with K, M or G, for example 512M")]
+    #[error("'{0}' is not a size: write bytes with K, M, G or T, for example 512M")]
     Size(String),
     /// Not a span of time.
     #[error("'{0}' is not a span of time: write for example 500us, 4ms or 1s")]
@@ -187,7 +187,7 @@ impl fmt::Display for VcpuCount {
     }
 }
 
-/// A number of bytes; parses `4096`, `512K`, `512M`, `2G`.
+/// A number of bytes; parses `4096`, `512K`, `512M`, `2G`, `1T`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -208,6 +208,7 @@ impl FromStr for ByteSize {
             Some('K') => (&trimmed[..trimmed.len() - 1], 10),
             Some('M') => (&trimmed[..trimmed.len() - 1], 20),
             Some('G') => (&trimmed[..trimmed.len() - 1], 30),
+            Some('T') => (&trimmed[..trimmed.len() - 1], 40),
             _ => (trimmed, 0),
         };
         let number: u64 = digits.parse().map_err(|_: ParseIntError| bad())?;
@@ -218,12 +219,12 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
             if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
                 return write!(f, "{} {unit}", self.0 >> shift);
             }
         }
-        write!(f, "{} bytes", self.0)
+        write!(f, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
     }
 }
 
@@ -312,9 +313,14 @@ mod tests {
 
     #[test]
     fn sizes_take_the_usual_suffixes() {
-        for (text, bytes) in
-            [("4096", 4096), ("4K", 4096), ("512M", 512 << 20), ("2g", 2 << 30), ("1GiB", 1 << 30)]
-        {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("4K", 4096),
+            ("512M", 512 << 20),
+            ("2g", 2 << 30),
+            ("1GiB", 1 << 30),
+            ("1T", 1 << 40),
+        ] {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
         for text in ["", "M", "0", "0G", "12X", "-1M", "99999999999G"] {

@@ -11,6 +11,7 @@ pub mod hypercalls;
 pub mod instructions;
 mod keys;
 mod library;
+mod limits;
 mod report;
 mod reports;
 mod run;
@@ -33,6 +34,7 @@ pub fn quick() -> Vec<Test> {
         reports::TESTS,
         instructions::TESTS,
         supply::TESTS,
+        limits::TESTS,
     ]
     .concat()
 }

@@ -28,6 +28,7 @@ tests![
     every_cell_is_run_and_stored_once,
     a_killed_run_is_resumed_without_loss,
     a_torn_store_is_repaired_and_said,
+    a_tampered_store_is_refused_in_one_line,
     ctrl_c_stores_the_cell_as_aborted,
     ctrl_c_restores_the_terminal,
     a_store_is_not_written_twice,
@@ -216,6 +217,33 @@ fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
     let text = fs::read_to_string(&store)?.replacen("\"kind\":\"cell\"", "\"kind\":\"sell\"", 1);
     fs::write(&store, text)?;
     pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["damaged in line 3"])?;
+    Ok(())
+}
+
+/// Nothing is written to it before it is found to be sound.
+fn a_tampered_store_is_refused_in_one_line() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let dir = folder.path().join("run");
+    let text = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
+    pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), text)?]).run()?.exits(0)?;
+    let store = dir.join("cells.jsonl");
+    let whole = fs::read_to_string(&store)?;
+    // The last of the two cells is left to be run.
+    let (kept, _) = whole.trim_end().rsplit_once('\n').context("one line")?;
+    for (from, to, what) in [
+        ("\"jobs\":1", "\"jobs\":0", "0 jobs, of 1 to"),
+        ("\"jobs\":1", "\"jobs\":3000", "3000 jobs, of 1 to"),
+        ("\"cells\":2", "\"cells\":3", "comes to other cells"),
+        ("\"host\":\"auto\"", "\"host\":\"moon\"", "'moon' is no host"),
+        ("\"seed\":1", "\"seed\":7", "comes to other cells"),
+    ] {
+        ensure!(kept.contains(from), "no {from} in {kept}");
+        let tampered = format!("{}\n", kept.replacen(from, to, 1));
+        fs::write(&store, &tampered)?;
+        pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &[what])?;
+        ensure!(fs::read_to_string(&store)? == tampered, "{to}: it was written to");
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `pvticket cells`: a worker of `pvticket run`, here or in the emulated host.
 
 use std::{
-    io::{self, BufReader},
+    io::{self, BufReader, Write},
     path::PathBuf,
 };
 
@@ -53,10 +53,45 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let input = BufReader::new(io::stdin());
     let draw = |run, title: &str, timeline: &Timeline| {
-        let mut bytes = Vec::new();
-        perfetto::write(&mut bytes, run, title, timeline)?;
-        Ok(bytes)
+        let mut drawn = Limited::default();
+        perfetto::write(&mut drawn, run, title, timeline)?;
+        Ok(drawn.0)
     };
     worker::work(&kernels, &draw, input, io::stdout().lock(), &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// A trace in memory, which ends where it gets too long.
+#[derive(Debug, Default)]
+struct Limited(Vec<u8>);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > worker::MOST_TRACE {
+            let most = ByteSize(worker::MOST_TRACE as u64);
+            let why = format!("it is longer than {most}; measure for a shorter time (seconds)");
+            return Err(io::Error::other(why));
+        }
+        self.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_a_limit() {
+        let mut drawn = Limited::default();
+        let megabyte = vec![0; 1 << 20];
+        let whole = (0..).take_while(|_| drawn.write_all(&megabyte).is_ok()).count();
+        assert_eq!((whole, drawn.0.len()), (64, worker::MOST_TRACE));
+        let error = drawn.write_all(b"x").unwrap_err().to_string();
+        assert!(error.contains("longer than 64 MiB"), "{error}");
+    }
 }

@@ -4,6 +4,7 @@ mod bench;
 mod boot;
 mod cells;
 mod compare;
+mod descriptors;
 mod doctor;
 mod emulate;
 mod emulated_test;
@@ -95,6 +96,7 @@ pub fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
+    descriptors::raise_limit();
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(args),
@@ -116,7 +118,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            say(format_args!("pvticket: {}", chain(&error)));
+            say(format_args!("pvticket: {}", descriptors::advised(chain(&error))));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }

@@ -15,6 +15,7 @@ use clap::Args;
 use super::Usage;
 use crate::{
     cli::inside::Inside,
+    files,
     sched::{PolicySpec, policy::DEFAULT_SLICE, recording::Recording},
     units::{CpuList, Nanos},
 };
@@ -131,7 +132,7 @@ impl ScheduleArgs {
         let Some(file) = policies.iter().find_map(PolicySpec::replays) else { return Ok(None) };
         let usage =
             |error: &dyn std::fmt::Display| Usage(format!("--policy replay:{file}: {error}"));
-        let open = File::open(file).map_err(|error| usage(&error))?;
+        let open = files::regular(Path::new(file)).map_err(|error| usage(&error))?;
         let recording =
             Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))?;
         if let Some(here) = vcpus

@@ -1,8 +1,12 @@
 //! `--system-map F`.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use super::Usage;
+use crate::{files, units::ByteSize};
+
+/// Several times that of a kernel with everything in it.
+const LONGEST: ByteSize = ByteSize::mib(64);
 
 /// What `find` finds in the text of a kernel's System.map; what is missing where it finds nothing.
 pub(super) fn read<T>(
@@ -11,7 +15,7 @@ pub(super) fn read<T>(
     missing: &str,
 ) -> Result<T, Usage> {
     let usage = |what: &str| Usage(format!("--system-map {}: {what}", map.display()));
-    let text = fs::read(map).map_err(|error| usage(&error.to_string()))?;
+    let text = files::read(map, LONGEST).map_err(|error| usage(&error.to_string()))?;
     find(&String::from_utf8_lossy(&text))
         .ok_or_else(|| usage(&format!("{missing} (is it a kernel's System.map?)")))
 }

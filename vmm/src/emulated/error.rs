@@ -66,6 +66,9 @@ pub enum EmulatedError {
     /// What the agent sent makes no sense.
     #[error("the agent in the emulated host makes no sense: {0}")]
     Wire(#[from] WireError),
+    /// The command line is longer than a message.
+    #[error("the command line is too long for the emulated host: {0}")]
+    CommandLine(#[source] WireError),
     /// Two versions.
     #[error("the agent in the emulated host speaks version {0} of the protocol")]
     Version(u32),

@@ -234,7 +234,8 @@ impl<'a> Life<'a> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);
         let Some([mut stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
-        let message = wire::encode_to_agent(&ToAgent::Start(self.job()))?;
+        let message = wire::encode_to_agent(&ToAgent::Start(self.job()));
+        let message = message.map_err(EmulatedError::CommandLine)?;
         self.control.stream.write_all(&message).await.map_err(EmulatedError::Connection)?;
         let input = input.clone();
         self.tasks.spawn(async move {

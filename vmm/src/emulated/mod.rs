@@ -15,6 +15,7 @@
 //! no errand can cause. Result files appear only when the errand has ended.
 
 pub mod agent;
+mod bytes;
 mod error;
 mod evidence;
 mod image;

@@ -100,7 +100,10 @@ fn has_no_interpreter(head: &[u8]) -> bool {
     let kinds = || {
         let (start, size, count) = (field(32, 8)?, field(54, 2)?, field(56, 2)?);
         (0..count)
-            .map(|index| field(usize::try_from(start + index * size).ok()?, 4))
+            .map(|index: u64| {
+                let at = start.checked_add(index.checked_mul(size)?)?;
+                field(usize::try_from(at).ok()?, 4)
+            })
             .collect::<Option<Vec<_>>>()
     };
     head.starts_with(ELF64_LITTLE_ENDIAN)
@@ -110,6 +113,8 @@ fn has_no_interpreter(head: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn cache(set: &[(&str, &str)]) -> Option<PathBuf> {
@@ -148,6 +153,28 @@ mod tests {
         assert!(!has_no_interpreter(&elf(&[6, 3, 1])));
         assert!(!has_no_interpreter(&elf(&[1])[..66]), "cut short");
         assert!(!has_no_interpreter(b"#!/bin/sh\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_elf_header_makes_us_panic(
+            changes in prop::collection::vec((0..64_usize, any::<u8>()), 0..9),
+            start in prop::sample::select(vec![0, 64, u64::MAX - 64, u64::MAX]),
+            cut in 0..200_usize,
+        ) {
+            let mut head = elf(&[1, 2]);
+            head[32..40].copy_from_slice(&start.to_le_bytes());
+            for (at, byte) in changes {
+                head[at] = byte;
+            }
+            head.truncate(cut);
+            has_no_interpreter(&head);
+        }
+
+        #[test]
+        fn no_bytes_of_a_program_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            has_no_interpreter(&[b"\x7fELF\x02\x01", &bytes[..]].concat());
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! One vCPU's file and the step `run() -> Exit`.
 
-use std::{mem, ptr, slice, sync::atomic::Ordering};
+use std::{fmt, mem, ptr, slice, sync::atomic::Ordering};
 
 use kvm_bindings::{
     CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
     KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
+    KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
+    KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
     KVM_MP_STATE_RUNNABLE, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2,
     kvm_device_attr, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
     kvm_xcr, kvm_xcrs,
@@ -66,10 +68,30 @@ pub enum Exit<'a> {
     /// KVM cannot emulate an instruction of the guest; its bytes, if KVM gave
     /// them.
     CannotEmulate(Vec<u8>),
+    /// KVM failed otherwise.
+    InternalError(Suberror),
     /// The processor refused the guest's state.
     EntryRefused(u64),
     /// Anything else: KVM's exit reason.
     Other(u32),
+}
+
+/// Why KVM_EXIT_INTERNAL_ERROR, in KVM's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suberror(pub u32);
+
+impl fmt::Display for Suberror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.0 {
+            KVM_INTERNAL_ERROR_SIMUL_EX => "it met two exceptions at once",
+            KVM_INTERNAL_ERROR_DELIVERY_EV => {
+                "it could not deliver an exception or interrupt; the guest's tables or stack for it \
+                 may lie where no memory is"
+            }
+            _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
+        };
+        write!(f, "suberror {}: {what}", self.0)
+    }
 }
 
 /// A guest's time stamp counter beside the host's.
@@ -260,7 +282,7 @@ fn decode(run: &mut kvm_run) -> Exit<'_> {
         KVM_EXIT_HLT => Exit::Halt,
         KVM_EXIT_INTR => Exit::Interrupted,
         KVM_EXIT_SHUTDOWN | KVM_EXIT_SYSTEM_EVENT => Exit::TripleFault,
-        KVM_EXIT_INTERNAL_ERROR => Exit::CannotEmulate(instruction_bytes(run)),
+        KVM_EXIT_INTERNAL_ERROR => internal_error(run),
         KVM_EXIT_FAIL_ENTRY => {
             // SAFETY: exit_reason says that `fail_entry` is the live union member.
             let reason = unsafe { run.__bindgen_anon_1.fail_entry.hardware_entry_failure_reason };
@@ -289,22 +311,46 @@ fn decode_io(run: &mut kvm_run) -> Exit<'_> {
 
 /// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 carries the instruction's bytes
 /// (`struct kvm_run.emulation_failure`, kvm/api.rst 5).
-fn instruction_bytes(run: &kvm_run) -> Vec<u8> {
-    const SUBERROR_EMULATION: u32 = 1;
-    const FLAG_BYTES: u64 = 1;
+fn internal_error(run: &kvm_run) -> Exit<'static> {
+    const FLAG_BYTES: u64 = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES as u64;
     // SAFETY: exit_reason says that `internal` is the live union member; all its
     // fields are plain integers.
     let internal = unsafe { run.__bindgen_anon_1.internal };
-    if internal.suberror != SUBERROR_EMULATION
-        || internal.ndata < 3
-        || internal.data[0] & FLAG_BYTES == 0
-    {
-        return Vec::new();
+    if internal.suberror != KVM_INTERNAL_ERROR_EMULATION {
+        return Exit::InternalError(Suberror(internal.suberror));
+    }
+    if internal.ndata < 3 || internal.data[0] & FLAG_BYTES == 0 {
+        return Exit::CannotEmulate(Vec::new());
     }
     // data[1] starts with insn_size (u8), then up to 15 bytes.
     let raw: Vec<u8> = internal.data[1..4].iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = usize::from(raw[0]).min(15);
-    raw[1..=len].to_vec()
+    Exit::CannotEmulate(raw[1..=len].to_vec())
 }
 
 const _: () = assert!(mem::size_of::<SignalMask>() == 12);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What KVM leaves behind of an internal error with these words.
+    fn left(suberror: u32, data: &[u64]) -> kvm_run {
+        let mut run = kvm_run { exit_reason: KVM_EXIT_INTERNAL_ERROR, ..kvm_run::default() };
+        let mut internal = kvm_bindings::kvm_run__bindgen_ty_1__bindgen_ty_13::default();
+        (internal.suberror, internal.ndata) = (suberror, data.len() as u32);
+        internal.data[..data.len()].copy_from_slice(data);
+        run.__bindgen_anon_1.internal = internal;
+        run
+    }
+
+    #[test]
+    fn only_a_failed_emulation_is_called_one() {
+        let decoded = |suberror, data: &[u64]| format!("{:?}", decode(&mut left(suberror, data)));
+        assert_eq!(decoded(1, &[1, 0x0000_3001_0f03, 0]), "CannotEmulate([15, 1, 48])");
+        assert_eq!(decoded(1, &[1, u64::MAX, u64::MAX]), format!("CannotEmulate({:?})", [255; 15]));
+        assert_eq!(decoded(1, &[0, 9, 9]), "CannotEmulate([])");
+        assert_eq!(decoded(1, &[]), "CannotEmulate([])");
+        assert_eq!(decoded(3, &[1, 2, 3]), "InternalError(Suberror(3))");
+    }
+}

@@ -160,6 +160,9 @@ pub enum CellError {
     /// What the guest printed is no result.
     #[error("cannot read the guest's result {0:?}: {1}")]
     Result(String, serde_json::Error),
+    /// What the guest says of itself cannot be.
+    #[error("the guest claims what cannot be: {0}")]
+    Impossible(String),
     /// The guest's locks are not what was asked for.
     #[error("the guest's locks are served by '{found}', not by '{asked}'")]
     Backend {

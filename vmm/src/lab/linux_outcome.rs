@@ -37,9 +37,38 @@ struct Stats {
     pv_kick_unlock: u64,
 }
 
+impl Stats {
+    fn counts(&self) -> impl Iterator<Item = u64> {
+        let Self { taken_slow, kicked, halted_irq_off, halted_irq_on, pv_wait_head, .. } = *self;
+        let known = [kicked, halted_irq_off, halted_irq_on, self.pv_wait_node, self.pv_kick_unlock];
+        known.into_iter().chain(taken_slow).chain(pv_wait_head)
+    }
+}
+
 impl Outcome {
     pub(super) fn parse(text: &str) -> Result<Self, CellError> {
         serde_json::from_str(text).map_err(|error| CellError::Result(text.into(), error))
+    }
+
+    /// What no guest can have done, if it claims that: a kernel of the user's may say what it likes,
+    /// and sums and rates of it would be figures that nobody measured.
+    fn impossible(&self) -> Option<String> {
+        /// A count that takes days at one a cycle.
+        const MOST: u64 = 1 << 48;
+        /// A hundred a cycle.
+        const FASTEST: f64 = 1e12;
+        const DAY: f64 = 86_400.0;
+        let Self { seconds, operations, violations, stats, .. } = self;
+        if !(*seconds > 0.0 && *seconds <= DAY) {
+            return Some(format!("that it measured for {seconds} s"));
+        }
+        let of_kernel = stats.iter().flat_map(Stats::counts);
+        let counts = operations.iter().copied().chain(*violations).chain(of_kernel);
+        if let Some(count) = counts.max().filter(|count| *count > MOST) {
+            return Some(format!("a count of {count}"));
+        }
+        let rate = operations.iter().map(|count| *count as f64).sum::<f64>() / seconds;
+        (rate > FASTEST).then(|| format!("{rate:.1e} operations a second"))
     }
 
     /// The figures, if the guest's locks were those that were asked for.
@@ -49,6 +78,9 @@ impl Outcome {
         asked: PvBackend,
         report: &Report,
     ) -> Result<Sample, CellError> {
+        if let Some(what) = self.impossible() {
+            return Err(CellError::Impossible(what));
+        }
         let Self { seconds, violations, operations, spinlocks, stats } = self;
         if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
             return Err(CellError::Spinlocks { said: spinlocks, asked: system });
@@ -115,6 +147,30 @@ mod tests {
         let sample = of(RESULT, System::PvTicket, PvBackend::Vmm).unwrap();
         assert_eq!((sample.seconds, sample.acquisitions()), (2.003, 42));
         assert_eq!((sample.slow, sample.halts, sample.kicks), (Some(5), 5, 4));
+    }
+
+    #[test]
+    fn what_no_guest_can_have_done_is_no_figure() {
+        let huge = u64::MAX.to_string();
+        for (from, to, what) in [
+            ("2.003", "1e-300", "operations a second"),
+            ("2.003", "0", "measured for 0 s"),
+            ("2.003", "-1", "measured for -1 s"),
+            ("2.003", "1e308", "measured for"),
+            (
+                "\"violations\":0",
+                &format!("\"violations\":{huge}"),
+                "a count of 18446744073709551615",
+            ),
+            ("[12,30]", &format!("[{huge},{huge}]"), "a count of"),
+            ("\"kicked\":4", &format!("\"kicked\":{huge}"), "a count of"),
+            ("[12,30]", "[200000000000000,1]", "1.0e14 operations a second"),
+        ] {
+            let result = RESULT.replace(from, to);
+            let error = of(&result, System::PvTicket, PvBackend::Vmm).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains("claims") && said.contains(what), "{to}: {said}");
+        }
     }
 
     /// The result of a stock kernel that says this of its locks and has these counts.

@@ -161,6 +161,17 @@ impl Point {
         Self { lock, backend, handoff: HandoffSpec::NONE, label, seed, ..self.clone() }
     }
 
+    /// The same of points that are equal, to find them by.
+    pub fn key(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The same of points that are compared with each other: the [`key`](Self::key) of what they
+    /// share.
+    pub fn family_key(&self) -> String {
+        self.family().key()
+    }
+
     /// Do both differ in nothing but what contends, so that the one can be a baseline of the other?
     pub fn is_beside(&self, other: &Self) -> bool {
         self.family() == other.family()

@@ -16,7 +16,10 @@ pub use gate::{Gate, Stopped};
 
 use std::fmt;
 
-use crate::{kvm::KvmError, units::VcpuId};
+use crate::{
+    kvm::{KvmError, KvmKind, vcpu::Suberror},
+    units::VcpuId,
+};
 use stuck::Stuck;
 
 /// How a machine came to its end.
@@ -56,6 +59,8 @@ pub enum Cause {
     TripleFault,
     /// KVM cannot emulate an instruction of the guest.
     CannotEmulate(Vec<u8>),
+    /// KVM failed otherwise.
+    InternalError(Suberror),
     /// The processor refused the guest's state.
     EntryRefused(u64),
     /// An exit nobody expects.
@@ -73,7 +78,7 @@ pub struct Trace(pub String);
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.vcpu)?;
-        if let Some(rip) = self.rip {
+        if let Some(rip) = self.rip.filter(|rip| !self.is_reset(*rip)) {
             write!(f, " at {rip:#x}")?;
         }
         match &self.cause {
@@ -83,8 +88,9 @@ impl fmt::Display for Failure {
             Cause::CannotEmulate(bytes) => {
                 write!(f, ": this host's KVM cannot emulate the instruction")?;
                 bytes.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
-                write!(f, "; run it with --host emulated")
+                f.write_str(instead_of_emulating(KvmKind::detect()))
             }
+            Cause::InternalError(suberror) => write!(f, ": KVM failed with {suberror}"),
             Cause::EntryRefused(reason) => {
                 write!(f, ": the processor refused to enter the guest (reason {reason:#x})")
             }
@@ -94,5 +100,51 @@ impl fmt::Display for Failure {
             Cause::Kvm(error) => write!(f, ": {error}"),
             Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
+    }
+}
+
+impl Failure {
+    /// On AMD-V KVM has reset a vCPU after its triple fault: it is at the reset vector, and no
+    /// longer where it was.
+    fn is_reset(&self, rip: u64) -> bool {
+        const RESET_VECTOR: u64 = 0xfff0;
+        matches!(self.cause, Cause::TripleFault) && rip == RESET_VECTOR
+    }
+}
+
+/// What to do where KVM cannot emulate: a software KVM does so with all of ring 0, any other only
+/// with what accesses addresses without memory.
+const fn instead_of_emulating(kind: KvmKind) -> &'static str {
+    match kind {
+        KvmKind::Hardware => {
+            "; it accesses an address without memory, where KVM takes plain loads and stores only"
+        }
+        _ => "; run it with --host emulated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(cause: Cause, rip: u64) -> String {
+        Failure { vcpu: VcpuId(0), rip: Some(rip), cause }.to_string()
+    }
+
+    #[test]
+    fn a_failure_says_what_broke_and_where() {
+        assert!(said(Cause::TripleFault, 0x1000).starts_with("vCPU 0 at 0x1000: triple fault"));
+        assert!(said(Cause::TripleFault, 0xfff0).starts_with("vCPU 0: triple fault"));
+        assert!(
+            said(Cause::InternalError(Suberror(3)), 0xfff0)
+                .starts_with("vCPU 0 at 0xfff0: KVM failed")
+        );
+        assert!(
+            said(Cause::InternalError(Suberror(3)), 1).contains("suberror 3: it could not deliver")
+        );
+        assert!(said(Cause::InternalError(Suberror(9)), 1).contains("suberror 9: see KVM_EXIT"));
+        assert!(said(Cause::CannotEmulate(vec![0xcc]), 1).contains("the instruction cc; "));
+        assert!(instead_of_emulating(KvmKind::Software).contains("--host emulated"));
+        assert!(!instead_of_emulating(KvmKind::Hardware).contains("--host emulated"));
     }
 }

@@ -57,6 +57,7 @@ pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
         }
         Exit::TripleFault => Next::Fail(Cause::TripleFault),
         Exit::CannotEmulate(bytes) => Next::Fail(Cause::CannotEmulate(bytes)),
+        Exit::InternalError(suberror) => Next::Fail(Cause::InternalError(suberror)),
         Exit::EntryRefused(reason) => Next::Fail(Cause::EntryRefused(reason)),
         Exit::Other(reason) => Next::Fail(Cause::UnknownExit(reason)),
     }

@@ -9,6 +9,8 @@ use std::{
     thread,
 };
 
+use rustix::system::sysinfo;
+
 use super::BootArgs;
 use crate::{
     cli::{
@@ -18,6 +20,7 @@ use crate::{
         schedule::{RecordFile, ScheduleArgs},
         system_map,
     },
+    files,
     guest::{
         artifacts,
         handoff::HandoffSpec,
@@ -93,6 +96,8 @@ impl Plan {
         if args.schedule.vms > 1 && mode != Mode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
+        let mem = memory(args.mem, guest_disk.as_deref())?;
+        check_memory(mem, args.schedule.vms, host_memory())?;
         Ok(Self {
             preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
             system_map: args.system_map.map(|file| readable(file, "--system-map")).transpose()?,
@@ -102,7 +107,7 @@ impl Plan {
             kernel,
             initrd,
             busybox,
-            mem: memory(args.mem, guest_disk.as_deref())?,
+            mem,
             guest_disk,
             mode,
             command: args.command,
@@ -265,6 +270,30 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     }
 }
 
+/// Is this a machine's memory, and may `vms` of them fill it on a host that has `there`?
+fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<(), Usage> {
+    /// Linux finds no place for itself in less.
+    const LEAST: ByteSize = ByteSize::mib(4);
+    if memory < LEAST {
+        return Err(Usage(format!(
+            "--mem {memory}: a Linux guest needs {LEAST} at the very least"
+        )));
+    }
+    if memory.0.saturating_mul(vms.into()) <= there.0 {
+        return Ok(());
+    }
+    let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
+    let there = ByteSize::mib(there.0 >> 20);
+    Err(Usage(format!("--mem {memory}{each}: this host has {there} of memory and swap")))
+}
+
+/// The host's memory and swap.
+fn host_memory() -> ByteSize {
+    let info = sysinfo();
+    let units = u64::from(info.totalram).saturating_add(info.totalswap.into());
+    ByteSize(units.saturating_mul(info.mem_unit.into()))
+}
+
 /// Where a kernel has its `__preempt_count`.
 fn preempt_count(map: &Path) -> Result<u64, Usage> {
     system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count")
@@ -272,12 +301,10 @@ fn preempt_count(map: &Path) -> Result<u64, Usage> {
 
 /// A file the user named, or bad usage.
 fn readable(file: PathBuf, option: &str) -> Result<PathBuf, Usage> {
-    let problem = match fs::File::open(&file).and_then(|open| open.metadata()) {
-        Ok(metadata) if metadata.is_file() => return absolute(&file),
-        Ok(_) => "it is not a regular file".into(),
-        Err(error) => error.to_string(),
-    };
-    Err(Usage(format!("{option} {}: {problem}", file.display())))
+    match files::regular(&file) {
+        Ok(_) => absolute(&file),
+        Err(problem) => Err(Usage(format!("{option} {}: {problem}", file.display()))),
+    }
 }
 
 fn absolute(file: &Path) -> Result<PathBuf, Usage> {
@@ -288,4 +315,24 @@ fn host_cpus() -> VcpuCount {
     let count = thread::available_parallelism().map_or(1, |count| count.get());
     let most = u32::try_from(count).unwrap_or(u32::MAX).min(hypercalls::MAX_VCPUS);
     VcpuCount::try_from(most).unwrap_or(VcpuCount::ONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_what_the_host_can_give() {
+        let host = ByteSize::mib(8192);
+        let refused = |size: &str, vms| {
+            let checked = check_memory(size.parse().unwrap(), vms, host);
+            checked.err().map(|Usage(why)| why).unwrap_or_default()
+        };
+        assert_eq!([refused("4M", 1), refused("8G", 1), refused("4G", 2)], ["", "", ""]);
+        let least = "--mem 1 byte: a Linux guest needs 4 MiB at the very least";
+        assert_eq!(refused("1", 1), least);
+        assert_eq!(refused("1T", 1), "--mem 1 TiB: this host has 8 GiB of memory and swap");
+        assert!(refused("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
+        assert!(host_memory() > ByteSize::mib(64));
+    }
 }

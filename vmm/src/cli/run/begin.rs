@@ -5,21 +5,22 @@ use std::{
     env,
     fmt::Write as _,
     fs::{self, File},
+    io,
     path::{Path, PathBuf},
     time::{Duration, UNIX_EPOCH},
 };
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use humantime::{format_duration, format_rfc3339_seconds};
 
-use super::{RunArgs, crew, ready, shown};
+use super::{MOST_JOBS, RunArgs, crew, ready, shown};
 use crate::{
     cli::{
         Usage,
         host::{self, GuestClass, HostMode, Place},
         say, trace,
     },
-    clock,
+    clock, files,
     guest::kernels::Kernels,
     kvm::KvmKind,
     lab::{
@@ -33,7 +34,7 @@ use crate::{
             record::{FORMAT, Line, Outcome, RunLine, SessionLine},
         },
     },
-    units::CpuList,
+    units::{ByteSize, CpuList},
 };
 
 /// Where runs are kept when nobody says.
@@ -65,7 +66,7 @@ pub(super) struct Begun {
     pub(super) trace: Option<File>,
 }
 
-/// Reads what is to be run. Nothing is written yet, but for the repair of a torn store.
+/// Reads what is to be run. Nothing is written yet.
 pub(super) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     match (&args.resume, &args.spec) {
         (Some(dir), _) => resumed(dir),
@@ -108,18 +109,16 @@ fn fresh(args: &RunArgs, spec: &Path) -> anyhow::Result<Plan> {
 
 fn resumed(dir: &Path) -> anyhow::Result<Plan> {
     let (store, contents) = Store::resume(dir)?;
-    if let Some(torn) = contents.torn {
-        say(format_args!(
-            "pvticket: the last line of {} was torn; {} bytes of it are cut off",
-            dir.display(),
-            torn.bytes
-        ));
-    }
     let run = contents.run.clone();
+    if let Some(why) = contradiction(&run) {
+        bail!("{}: its first line is damaged: {why}; begin the run anew", dir.display());
+    }
     let experiment =
         experiment(&run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
     let cells = experiment.cells();
-    let is_same = cells.len() == run.cells as usize
+    let is_same = !cells.is_empty()
+        && cells.len() == run.cells as usize
+        && experiment.seed == run.seed
         && contents.cells.iter().all(|line| {
             let planned = &cells[line.cell as usize];
             line.round == planned.round && line.point == experiment.points[planned.point]
@@ -133,22 +132,33 @@ fn resumed(dir: &Path) -> anyhow::Result<Plan> {
     Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
 }
 
+/// What cannot be in a run's first line, as `fresh` would not have written it.
+fn contradiction(run: &RunLine) -> Option<String> {
+    let RunLine { jobs, host, cpus, .. } = run;
+    let there = match CpuList::new(cpus) {
+        Ok(list) => list.cpus().len(),
+        Err(error) => return Some(error.to_string()),
+    };
+    let most = there.min(usize::from(MOST_JOBS));
+    if !(1..=most).contains(&(*jobs as usize)) {
+        return Some(format!("{jobs} jobs, of 1 to {most}"));
+    }
+    let is_mode = [HostMode::Auto, HostMode::Direct, HostMode::Emulated].map(mode_name);
+    (!is_mode.contains(&host.as_str())).then(|| format!("'{host}' is no host"))
+}
+
 /// The spec's text, and the name it has by its file.
 fn read(spec: &Path) -> anyhow::Result<(String, String)> {
-    /// Longer than any that somebody wrote.
-    const LONGEST: u64 = 1 << 20;
+    /// Longer than any that a person wrote.
+    const LONGEST: ByteSize = ByteSize::mib(1);
     let name = shown(spec);
     if let Some(text) = ready::find(&name)
         && !spec.exists()
     {
         return Ok((text.to_owned(), name));
     }
-    let fail = |error: &dyn std::fmt::Display| Usage(format!("{name}: {error}"));
-    let size = fs::metadata(spec).map_err(|error| fail(&error))?.len();
-    if size > LONGEST {
-        bail!(fail(&format!("{size} bytes are more than a spec has")));
-    }
-    let text = fs::read_to_string(spec).map_err(|error| fail(&error))?;
+    let text = files::read_text(spec, LONGEST);
+    let text = text.map_err(|error| Usage(format!("{name}: {error}")))?;
     let stem = spec.file_stem().unwrap_or_default().to_string_lossy();
     let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
     Ok((text, plain.take(64).collect()))
@@ -244,9 +254,12 @@ impl Plan {
         let kernels = crew::kernels(args, &experiment)?;
         let (jobs, cpus) = (run.jobs, CpuList::new(&run.cpus)?);
         let (dir, mut store) = match resumed {
-            Some((dir, store, _)) => (dir, store),
+            Some((dir, mut store, contents)) => {
+                repair(&mut store, &contents, &dir)?;
+                (dir, store)
+            }
             None => {
-                let dir = args.dir.clone().unwrap_or_else(|| default_dir(&run));
+                let dir = args.dir.clone().map_or_else(|| default_dir(&run), Ok)?;
                 let store = Store::create(&dir, run)?;
                 (dir, store)
             }
@@ -263,14 +276,48 @@ impl Plan {
     }
 }
 
-/// One of its own for each run: named like the spec and by its time (UTC).
-fn default_dir(run: &RunLine) -> PathBuf {
+/// Cuts off a last line that was torn, and says so.
+fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<()> {
+    let Some(torn) = contents.torn else { return Ok(()) };
+    store.repair(torn)?;
+    say(format_args!(
+        "pvticket: the last line of {} was torn; {} bytes of it are cut off",
+        dir.display(),
+        torn.bytes
+    ));
+    Ok(())
+}
+
+/// Makes one of its own for each run: named like the spec and by its time (UTC), and where two
+/// begin in one second, by a number.
+fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
-    Path::new(RUNS).join(format!("{}-{}", run.name, stamp.trim_end_matches('Z')))
+    let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));
+    own_dir(Path::new(RUNS), &name)
+}
+
+/// Makes the directory of that name, or where it is there already, with a number behind it.
+fn own_dir(place: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let cannot = || format!("cannot make {}", place.join(name).display());
+    fs::create_dir_all(place).with_context(cannot)?;
+    for number in 1_u32.. {
+        let dir = match number {
+            1 => place.join(name),
+            _ => place.join(format!("{name}-{number}")),
+        };
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir).with_context(cannot),
+        }
+    }
+    bail!(cannot())
 }
 
 /// To whole seconds.
 fn spoken(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,10 @@ impl Watcher for Both<'_> {
         self.board.died(cell, why);
     }
 
+    fn untraced(&mut self, cell: &PlannedCell, why: &str) {
+        self.progress.untraced(cell, why);
+    }
+
     fn ordered(&mut self, order: Order) {
         self.progress.ordered(order);
         self.board.ordered(order);

@@ -18,7 +18,7 @@ use crate::{
         run::Crew,
         spec::Experiment,
     },
-    units::ByteSize,
+    units::{ByteSize, CpuList},
 };
 
 /// Starts workers.
@@ -43,16 +43,23 @@ impl Workers {
         for (option, file) in [("--kernel", ticket), ("--stock-kernel", stock)] {
             words.extend(file.iter().flat_map(|file| [option.into(), file.into()]));
         }
-        let jobs = begun.jobs.max(1) as usize;
-        let cpus = begun.cpus.cpus();
-        let shares = cpus.chunks_exact(cpus.len() / jobs).take(jobs).map(<[usize]>::to_vec);
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
             words,
             memory: memory(&begun.experiment),
-            shares: shares.collect(),
+            shares: shares(&begun.cpus, begun.jobs),
             trace: begun.trace.take(),
         })
+    }
+}
+
+/// The CPUs of each job, none of them of two; one job where there are fewer CPUs than jobs.
+pub(super) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
+    let cpus = cpus.cpus();
+    let jobs = jobs.max(1) as usize;
+    match cpus.len() / jobs {
+        0 => vec![cpus.to_vec()],
+        share => cpus.chunks_exact(share).take(jobs).map(<[usize]>::to_vec).collect(),
     }
 }
 

@@ -33,6 +33,9 @@ use progress::Progress;
 pub(super) use begin::RUNS;
 pub(super) use listen::NAME as SOCKET;
 
+/// Cells side by side at most.
+const MOST_JOBS: u16 = 64;
+
 /// Run an experiment: every combination of what a spec lists, again and again, in an order that is
 /// fair to all. What is measured is stored cell by cell; a run that was ended early goes on with
 /// --resume.
@@ -60,7 +63,7 @@ pub struct RunArgs {
 
     /// Cells side by side, each on its share of the CPUs: they disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
-          value_parser = clap::value_parser!(u16).range(1..=64))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_JOBS)))]
     jobs: u16,
 
     /// Host CPUs that carry the vCPUs, for example 0,2-5 [default: all]

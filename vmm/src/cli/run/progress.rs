@@ -91,6 +91,10 @@ impl Watcher for Progress<'_> {
         self.say(&format!("note: cell {} is run again: {why}", cell.cell));
     }
 
+    fn untraced(&mut self, cell: &PlannedCell, why: &str) {
+        self.say(&format!("note: cell {} is not in the trace: {why}", cell.cell));
+    }
+
     fn ordered(&mut self, order: Order) {
         self.say(match order {
             Order::Pause => "paused: no cell is begun",

@@ -5,15 +5,24 @@ use std::{io, process::Stdio};
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     process::{Child, ChildStdin, Command},
     sync::{mpsc, oneshot},
 };
 
-use super::job::{Job, Word};
+use super::{
+    job::{Job, Word},
+    worker::MOST_TRACE,
+};
 
 /// Lines of a worker's errors that are kept: its last words.
 const LAST_WORDS: usize = 4;
+
+/// Bytes of one of them that are kept.
+const LONGEST_ERROR: u64 = 4 << 10;
+
+/// Bytes of what a worker says in a line, at most: a cell with its trace.
+const LONGEST_WORD: u64 = 4 * (MOST_TRACE as u64).div_ceil(3) + (16 << 20);
 
 /// What a worker reports.
 #[derive(Debug)]
@@ -127,9 +136,12 @@ async fn listen(
     number: usize,
     reports: &Reports,
 ) -> Option<String> {
-    let mut lines = BufReader::new(stdout?).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        match serde_json::from_str(&line) {
+    let mut output = BufReader::new(stdout?);
+    while let Some((line, is_whole)) = next_line(&mut output, LONGEST_WORD).await {
+        if !is_whole {
+            return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
+        }
+        match serde_json::from_slice(&line) {
             Ok(word) => drop(reports.send((number, Report::Word(word)))),
             Err(error) => return Some(format!("it said what is no word of ours: {error}")),
         }
@@ -138,14 +150,50 @@ async fn listen(
 }
 
 async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<String> {
-    let mut lines = BufReader::new(stderr?).lines();
+    let mut errors = BufReader::new(stderr?);
     let mut last = std::collections::VecDeque::new();
-    while let Ok(Some(line)) = lines.next_line().await {
+    while let Some((line, _)) = next_line(&mut errors, LONGEST_ERROR).await {
         if last.len() == LAST_WORDS {
             last.pop_front();
         }
-        last.push_back(line);
+        last.push_back(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
     }
     let last: Vec<String> = last.into();
     (!last.is_empty()).then(|| last.join("; "))
+}
+
+/// The next line, or what there is of it up to `longest` bytes: then it is not whole, and what is
+/// left of it comes as the next. None at the end, or when it cannot be read.
+async fn next_line(
+    from: &mut (impl AsyncBufRead + Unpin),
+    longest: u64,
+) -> Option<(Vec<u8>, bool)> {
+    let mut line = Vec::new();
+    let count = from.take(longest).read_until(b'\n', &mut line).await.ok()?;
+    let is_whole = line.last() == Some(&b'\n') || (count as u64) < longest;
+    (count > 0).then_some((line, is_whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let lines = |text: &'static str| {
+            runtime.block_on(async {
+                let mut from = BufReader::new(text.as_bytes());
+                let mut found = Vec::new();
+                while let Some((line, is_whole)) = next_line(&mut from, 4).await {
+                    found.push((String::from_utf8(line).unwrap(), is_whole));
+                }
+                found
+            })
+        };
+        let whole = |text: &str| (text.to_owned(), true);
+        assert_eq!(lines("ab\nabc\na"), [whole("ab\n"), whole("abc\n"), whole("a")]);
+        assert_eq!(lines("abcdef\n"), [("abcd".to_owned(), false), whole("ef\n")]);
+        assert_eq!(lines(""), []);
+    }
 }

@@ -74,7 +74,7 @@ pub struct Ended {
     pub load: Load,
     /// Its end.
     pub outcome: Outcome,
-    /// What happened in it, drawn, in base64; if the job asked for it.
+    /// What happened in it, drawn, in base64, or why that is not there; if the job asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<String>,
+    pub trace: Option<Result<String, String>>,
 }

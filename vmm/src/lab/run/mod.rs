@@ -96,6 +96,8 @@ pub trait Watcher {
     fn ended(&mut self, line: &CellLine);
     /// What it was run by has died, and so: it waits to be run again.
     fn died(&mut self, cell: &PlannedCell, why: &str);
+    /// It has no trace though one was wanted, and why.
+    fn untraced(&mut self, _: &PlannedCell, _: &str) {}
     /// Are the cells to say what they do meanwhile?
     fn wants_live(&self) -> bool {
         false
@@ -344,13 +346,11 @@ impl Run<'_> {
             Outcome::Failed { .. } => self.summary.failed += 1,
             Outcome::Aborted => self.summary.left += 1,
         }
-        if let Some((mut file, trace)) = self.crew.traces().zip(ended.trace) {
-            let bytes = BASE64_STANDARD.decode(trace).map_err(io::Error::other);
+        match (self.crew.traces(), ended.trace) {
             // Before the store says that the cell is done.
-            bytes
-                .and_then(|bytes| file.write_all(&bytes))
-                .and_then(|()| file.sync_data())
-                .map_err(RunError::Trace)?;
+            (Some(file), Some(Ok(trace))) => append(file, &trace).map_err(RunError::Trace)?,
+            (Some(_), Some(Err(why))) => self.watcher.untraced(cell, &why),
+            _ => {}
         }
         let line = Line::Cell(Box::new(line));
         self.store.append(&line)?;
@@ -359,6 +359,13 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// Appends a trace in base64 to the file of traces.
+fn append(mut file: &File, trace: &str) -> io::Result<()> {
+    let bytes = BASE64_STANDARD.decode(trace).map_err(io::Error::other)?;
+    file.write_all(&bytes)?;
+    file.sync_data()
 }
 
 /// Until so many workers have ended, or have had the time to.

@@ -1,7 +1,7 @@
 //! A worker: runs the cells that it is told to, one after the other.
 
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, BufRead, Read, Write},
     sync::{
         Arc,
         mpsc::{self, Receiver},
@@ -32,6 +32,16 @@ use super::{
 use crate::{
     clock, guest::kernels::Kernels, kvm::host::is_emulated, sched::ScheduleSpec, units::CpuList,
 };
+
+/// Bytes of a cell's trace at most. The worker has it three times, at the worst in the memory of the
+/// emulated host; a million yields are three times as much.
+pub const MOST_TRACE: usize = 64 << 20;
+
+/// Bytes of a job at most, as a line.
+const LONGEST_JOB: u64 = 1 << 20;
+
+/// Jobs that wait for the one under way. A run gives one at a time.
+const JOBS_AHEAD: usize = 4;
 
 /// A worker that cannot go on.
 #[derive(Debug, Error)]
@@ -68,7 +78,7 @@ pub fn work(
     interrupt: &Interrupt,
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone()) {
-        let job: Job = serde_json::from_str(&line)?;
+        let job: Job = serde_json::from_slice(&line)?;
         say(&mut output, &Word::Begun { cell: job.cell })?;
         let teller = Teller::new(job.cell, &mut output);
         let onlooker: &dyn Onlooker = &teller;
@@ -86,13 +96,15 @@ pub(super) fn say(output: &mut dyn Write, word: &Word) -> Result<(), WorkerError
     Ok(output.flush()?)
 }
 
-/// The input's lines, read by a thread, so that its end is seen at once.
-fn lines(input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<String> {
-    let (send, receive) = mpsc::channel();
+/// The input's lines, read by a thread, so that its end is seen at once. A line that is longer than
+/// any job is cut, and then is none.
+fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::sync_channel(JOBS_AHEAD);
     thread::spawn(move || {
-        for line in input.lines() {
-            let Ok(line) = line else { break };
-            if send.send(line).is_err() {
+        loop {
+            let mut line = Vec::new();
+            let read = (&mut input).take(LONGEST_JOB).read_until(b'\n', &mut line);
+            if !read.is_ok_and(|count| count > 0) || send.send(line).is_err() {
                 break;
             }
         }
@@ -128,15 +140,15 @@ impl Task<'_> {
             repeated,
             load: watch.map(LoadWatch::end).unwrap_or_default(),
             outcome,
-            trace: timeline.and_then(|timeline| self.drawn(&timeline)),
+            trace: timeline.map(|timeline| self.drawn(&timeline)),
         }
     }
 
-    /// A trace that cannot be drawn is a trace less.
-    fn drawn(&self, timeline: &Timeline) -> Option<String> {
+    /// In base64. A trace that cannot be drawn is a trace less.
+    fn drawn(&self, timeline: &Timeline) -> Result<String, String> {
         let title = format!("cell {}: {}", self.job.cell, self.job.point);
-        let bytes = (self.draw)(self.job.cell, &title, timeline).ok()?;
-        Some(BASE64_STANDARD.encode(bytes))
+        let drawn = (self.draw)(self.job.cell, &title, timeline);
+        drawn.map(|bytes| BASE64_STANDARD.encode(bytes)).map_err(|error| error.to_string())
     }
 
     fn measure(&self, cpus: &CpuList, repeated: &mut u32) -> (Outcome, Option<Arc<Timeline>>) {

@@ -66,6 +66,9 @@ pub enum SpecFault {
     /// An exclude that matches no cell is a mistake.
     #[error("this [[exclude]] matches no cell")]
     ExcludesNothing,
+    /// More excludes than are looked at for each cell.
+    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MOST)]
+    TooManyExcludes(usize),
     /// More cells than anybody waits for.
     #[error("{0} cells: at most {max}", max = super::MOST_CELLS)]
     TooMany(u64),

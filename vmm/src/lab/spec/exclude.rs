@@ -1,49 +1,133 @@
 //! Which combinations are not to be run.
 
+use std::collections::HashMap;
+
 use super::{
     Setting,
-    error::SpecError,
-    form::{Exclude, Value},
+    error::{SpecError, SpecFault},
+    form::{Axis, Exclude},
     matrix::Combination,
 };
 
-/// Does an exclude match? Those that do are marked as used.
-pub(super) fn is_excluded(
-    combination: &Combination<'_>,
-    excludes: &[Exclude],
-    setting: &Setting<'_>,
-    used: &mut [bool],
-) -> Result<bool, SpecError> {
-    let mut any = false;
-    for (exclude, used) in excludes.iter().zip(used) {
-        let matches = exclude.axes.iter().all(|axis| {
-            let value = combination.value(axis.key);
-            axis.values.iter().any(|one| is_same(axis.key, &one.text, value, combination, setting))
-        });
-        *used |= matches;
-        any |= matches;
-    }
-    Ok(any)
+/// Excludes of a spec at most: each is a bit of a [`Mask`].
+pub const MOST: usize = 128;
+
+/// A set of excludes.
+type Mask = u128;
+
+/// The excludes of a spec, against the axes of its matrix. What they say of each value is worked out
+/// once: a combination then costs a few words, however many values the excludes have.
+#[derive(Debug)]
+pub(super) struct Excludes {
+    /// By axis and value: those that the value does not rule out.
+    of_values: Vec<Vec<Mask>>,
+    /// How `vcpus` is written in them: what a ratio comes to depends on the slots.
+    vcpus: Written,
+    /// By slots and vCPUs as places on their axes: those that the number of vCPUs does not rule out.
+    of_counts: HashMap<(usize, usize), Mask>,
+    /// Those that some combination has matched.
+    used: Mask,
 }
 
-/// Do both mean the same? `4` and `2x` may, on two slots.
-fn is_same(
-    key: &str,
-    text: &str,
-    value: &Value,
-    combination: &Combination<'_>,
-    setting: &Setting<'_>,
-) -> bool {
-    if text == value.text {
-        return true;
+/// What excludes have for one key.
+#[derive(Debug, Default)]
+struct Written {
+    /// Excludes that do not have the key: they do not rule out anything.
+    silent: Mask,
+    texts: HashMap<String, Mask>,
+    /// By the bits of their value, as `4` and `4.0` are the same.
+    numbers: HashMap<u64, Mask>,
+}
+
+impl Written {
+    fn new(key: &str, excludes: &[Exclude]) -> Self {
+        let mut written = Self::default();
+        for (ix, exclude) in excludes.iter().enumerate() {
+            let bit = 1 << ix;
+            let Some(axis) = exclude.axes.iter().find(|axis| axis.key == key) else {
+                written.silent |= bit;
+                continue;
+            };
+            for value in &axis.values {
+                *written.texts.entry(value.text.clone()).or_default() |= bit;
+                if let Some(number) = number(&value.text) {
+                    *written.numbers.entry(number).or_default() |= bit;
+                }
+            }
+        }
+        written
     }
-    if key == "vcpus" {
-        let slots = combination.slots(setting);
-        let vcpus = slots.and_then(|slots| combination.vcpus(slots, setting));
-        return vcpus.is_ok_and(|vcpus| vcpus.to_string() == text);
+
+    fn text(&self, text: &str) -> Mask {
+        self.silent | self.texts.get(text).copied().unwrap_or_default()
     }
-    match (text.parse::<f64>(), value.text.parse::<f64>()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => false,
+
+    fn number(&self, text: &str) -> Mask {
+        number(text).and_then(|number| self.numbers.get(&number)).copied().unwrap_or_default()
     }
 }
+
+/// The same of numbers that are equal.
+fn number(text: &str) -> Option<u64> {
+    // Of two zeros there is one.
+    text.parse::<f64>()
+        .ok()
+        .filter(|number| !number.is_nan())
+        .map(|number| (number + 0.0).to_bits())
+}
+
+impl Excludes {
+    pub(super) fn new(excludes: &[Exclude], axes: &[Axis]) -> Result<Self, SpecError> {
+        if let Some(first) = excludes.get(MOST) {
+            return Err(SpecFault::TooManyExcludes(excludes.len()).at(first.line));
+        }
+        let of_values = axes.iter().map(|axis| {
+            let written = Written::new(axis.key, excludes);
+            let of_value = |text: &str| match axis.key {
+                "vcpus" => Mask::MAX,
+                _ => written.text(text) | written.number(text),
+            };
+            axis.values.iter().map(|value| of_value(&value.text)).collect()
+        });
+        Ok(Self {
+            of_values: of_values.collect(),
+            vcpus: Written::new("vcpus", excludes),
+            of_counts: HashMap::new(),
+            used: 0,
+        })
+    }
+
+    /// Does one match? Those that do are remembered.
+    pub(super) fn match_any(
+        &mut self,
+        combination: &Combination<'_>,
+        setting: &Setting<'_>,
+    ) -> bool {
+        let masks = self.of_values.iter().zip(combination.places());
+        let mut matching = masks.fold(Mask::MAX, |all, (masks, place)| all & masks[*place]);
+        if matching != 0 {
+            matching &= self.of_count(combination, setting);
+        }
+        self.used |= matching;
+        matching != 0
+    }
+
+    /// `4` and `2x` are the same on two slots.
+    fn of_count(&mut self, combination: &Combination<'_>, setting: &Setting<'_>) -> Mask {
+        let written = &self.vcpus;
+        let places = (combination.place("slots"), combination.place("vcpus"));
+        *self.of_counts.entry(places).or_insert_with(|| {
+            let slots = combination.slots(setting);
+            let vcpus = slots.and_then(|slots| combination.vcpus(slots, setting));
+            let counted = vcpus.map_or(0, |vcpus| written.text(&vcpus.to_string()));
+            written.text(&combination.value("vcpus").text) | counted
+        })
+    }
+
+    /// The first that has matched nothing.
+    pub(super) fn unused<'a>(&self, excludes: &'a [Exclude]) -> Option<&'a Exclude> {
+        excludes.iter().enumerate().find(|(ix, _)| self.used & 1 << ix == 0).map(|(_, its)| its)
+    }
+}
+
+const _: () = assert!(MOST == Mask::BITS as usize);

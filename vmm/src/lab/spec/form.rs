@@ -1,6 +1,6 @@
 //! A spec as it is written: keys with values, each with its line.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use toml::{
     Spanned,
@@ -66,7 +66,7 @@ pub struct Form {
 impl Form {
     /// Reads a spec.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let lines = Lines(text);
+        let lines = Lines::new(text);
         let table = DeTable::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| lines.of(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
@@ -100,18 +100,21 @@ impl Form {
     }
 }
 
-/// Where the lines of a text are.
-struct Lines<'a>(&'a str);
+/// Where the lines of a text end.
+struct Lines(Vec<usize>);
 
-impl Lines<'_> {
+impl Lines {
+    fn new(text: &str) -> Self {
+        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
+    }
+
     /// The line in which a span begins.
     fn of(&self, span: &Range<usize>) -> usize {
-        let before = self.0.as_bytes().get(..span.start).unwrap_or(self.0.as_bytes());
-        before.iter().filter(|byte| **byte == b'\n').count() + 1
+        self.0.partition_point(|end| *end < span.start) + 1
     }
 }
 
-fn excludes(lines: &Lines<'_>, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
+fn excludes(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
     let wrong = |value: &Spanned<DeValue<'_>>| {
         let (wanted, found) = ("tables: [[exclude]]", value.get_ref().type_str());
         SpecFault::Kind { key: "exclude", wanted, found }.at(lines.of(&value.span()))
@@ -121,7 +124,7 @@ fn excludes(lines: &Lines<'_>, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclu
 }
 
 /// None: it is no table.
-fn exclude(lines: &Lines<'_>, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
+fn exclude(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
     let table = value.get_ref().as_table()?;
     let first = table.keys().map(|key| lines.of(&key.span())).min();
     let line = first.unwrap_or_else(|| lines.of(&value.span()));
@@ -137,11 +140,7 @@ fn exclude(lines: &Lines<'_>, value: &Spanned<DeValue<'_>>) -> Option<Result<Exc
 }
 
 /// One value, or a list of them.
-fn axis(
-    lines: &Lines<'_>,
-    key: &'static str,
-    value: &Spanned<DeValue<'_>>,
-) -> Result<Axis, SpecError> {
+fn axis(lines: &Lines, key: &'static str, value: &Spanned<DeValue<'_>>) -> Result<Axis, SpecError> {
     let values = match value.get_ref().as_array() {
         None => vec![scalar(lines, key, value)?],
         Some(list) => list.iter().map(|one| scalar(lines, key, one)).collect::<Result<_, _>>()?,
@@ -150,16 +149,15 @@ fn axis(
     if values.is_empty() {
         return Err(SpecFault::Empty(key).at(line));
     }
-    for (ix, value) in values.iter().enumerate() {
-        if values[..ix].iter().any(|earlier| earlier.text == value.text) {
-            return Err(SpecFault::Twice { key, value: value.text.clone() }.at(value.line));
-        }
+    let mut seen = HashSet::new();
+    if let Some(again) = values.iter().find(|value| !seen.insert(value.text.as_str())) {
+        return Err(SpecFault::Twice { key, value: again.text.clone() }.at(again.line));
     }
     Ok(Axis { key, values })
 }
 
 fn scalar(
-    lines: &Lines<'_>,
+    lines: &Lines,
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Value, SpecError> {

@@ -14,7 +14,7 @@ use locks::System;
 use super::{
     Setting,
     error::{SpecError, SpecFault},
-    exclude::is_excluded,
+    exclude::Excludes,
     form::{AXES, Axis, Form, Value},
     number, parse,
 };
@@ -54,21 +54,21 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     if combinations > super::MOST_CELLS {
         return Err(SpecFault::TooMany(combinations).at(1));
     }
-    let mut used = vec![false; form.excludes.len()];
+    let mut excludes = Excludes::new(&form.excludes, &axes)?;
     let mut seen = HashSet::new();
     let mut points: Vec<(Point, bool)> = Vec::new();
     for number in 0..combinations {
         let combination = Combination::new(&axes, number);
-        if is_excluded(&combination, &form.excludes, setting, &mut used)? {
+        if excludes.match_any(&combination, setting) {
             continue;
         }
         let point = combination.point(setting)?;
         let needs_ring_0 = point.guest == GuestKind::Linux || point.backend.needs_ring_0();
-        if seen.insert(key(&point)) {
+        if seen.insert(point.key()) {
             points.push((point, needs_ring_0));
         }
     }
-    if let Some((exclude, _)) = form.excludes.iter().zip(used).find(|(_, used)| !used) {
+    if let Some(exclude) = excludes.unused(&form.excludes) {
         return Err(SpecFault::ExcludesNothing.at(exclude.line));
     }
     if points.is_empty() {
@@ -77,28 +77,25 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     place(points, form, setting)
 }
 
-/// What a point is, to be found by.
-fn key(point: &Point) -> String {
-    serde_json::to_string(point).unwrap_or_default()
-}
-
 /// Says where each point runs: those that are compared run at one place.
 fn place(
     points: Vec<(Point, bool)>,
     form: &Form,
     setting: &Setting<'_>,
 ) -> Result<Vec<Point>, SpecError> {
-    let mut needs: HashMap<String, bool> = HashMap::new();
-    for (point, needs_ring_0) in &points {
-        *needs.entry(key(&point.family())).or_default() |= needs_ring_0;
+    let families: Vec<String> = points.iter().map(|(point, _)| point.family_key()).collect();
+    let mut needs: HashMap<&str, bool> = HashMap::new();
+    for (family, (_, needs_ring_0)) in families.iter().zip(&points) {
+        *needs.entry(family).or_default() |= needs_ring_0;
     }
     let written = form.setting("host");
     let host = written.map_or("auto", |value| value.text.as_str());
     let line = written.map_or(1, |value| value.line);
     points
         .into_iter()
-        .map(|(mut point, _)| {
-            let needs_ring_0 = needs.get(&key(&point.family())).copied().unwrap_or_default();
+        .zip(&families)
+        .map(|((mut point, _), family)| {
+            let needs_ring_0 = needs.get(family.as_str()).copied().unwrap_or_default();
             let place = (setting.place)(host, point.guest, needs_ring_0);
             point.host = place.map_err(|why| SpecFault::Value { key: "host", why }.at(line))?;
             if point.guest == GuestKind::Linux && point.spin_threshold == BY_HOST {
@@ -167,28 +164,41 @@ fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
 }
 
 /// One value of each axis.
-pub(super) struct Combination<'a>(Vec<(&'static str, &'a Value)>);
+pub(super) struct Combination<'a> {
+    axes: &'a [Axis],
+    /// Its place on each of them.
+    places: [usize; AXES.len()],
+}
 
 impl<'a> Combination<'a> {
     /// The one of that number, the last axis being the fastest.
     fn new(axes: &'a [Axis], mut number: u64) -> Self {
-        let mut values: Vec<_> = axes
-            .iter()
-            .rev()
-            .map(|axis| {
-                let count = axis.values.len() as u64;
-                let value = &axis.values[(number % count) as usize];
-                number /= count;
-                (axis.key, value)
-            })
-            .collect();
-        values.reverse();
-        Self(values)
+        let mut places = [0; AXES.len()];
+        for (axis, place) in axes.iter().zip(&mut places).rev() {
+            let count = axis.values.len() as u64;
+            *place = (number % count) as usize;
+            number /= count;
+        }
+        Self { axes, places }
+    }
+
+    /// Its places on the axes, in their order.
+    pub(super) fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    fn axis(key: &str) -> usize {
+        // Every key that is asked for is one of them.
+        AXES.iter().position(|its| *its == key).expect("an axis")
+    }
+
+    pub(super) fn place(&self, key: &str) -> usize {
+        self.places[Self::axis(key)]
     }
 
     pub(super) fn value(&self, key: &str) -> &'a Value {
-        // Every axis is there, and every key that is asked for is one of them.
-        self.0.iter().find(|(its, _)| *its == key).expect("an axis").1
+        let axis = Self::axis(key);
+        &self.axes[axis].values[self.places[axis]]
     }
 
     fn parse<T: FromStr<Err: ToString>>(&self, key: &'static str) -> Result<T, SpecError> {

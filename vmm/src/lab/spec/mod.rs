@@ -30,8 +30,8 @@ use super::{
 use crate::{guest::payload::PayloadSpec, units::CpuList};
 use form::{Form, Value};
 
-/// Cells of a run at most: a week of short ones.
-pub const MOST_CELLS: u64 = 1_000_000;
+/// Cells of a run at most: a day of short ones. A spec of so many is read in less than a second.
+pub const MOST_CELLS: u64 = 100_000;
 
 /// Repetitions when the spec does not say.
 const REPETITIONS: u32 = 10;

@@ -4,6 +4,8 @@
 //! and backwards in turn (ABBA), and the groups of such neighbours come in another random order each
 //! round: so whatever drifts on the host falls on all alike.
 
+use std::collections::HashMap;
+
 use super::Experiment;
 use crate::{
     lab::point::{HostKind, Point},
@@ -39,16 +41,16 @@ impl Experiment {
 
 /// Points that are compared with each other, in their order.
 fn groups(points: &[Point], host: HostKind) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(Point, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut group_of = HashMap::new();
     for (ix, point) in points.iter().enumerate().filter(|(_, point)| point.host == host) {
-        let family = point.family();
-        // The matrix has them side by side, but for seeds.
-        match groups.iter_mut().rev().find(|(its, _)| *its == family) {
-            Some((_, group)) => group.push(ix),
-            None => groups.push((family, vec![ix])),
-        }
+        let group = *group_of.entry(point.family_key()).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(ix);
     }
-    groups.into_iter().map(|(_, group)| group).collect()
+    groups
 }
 
 fn one_round(groups: &[Vec<usize>], seed: u64, round: u32) -> impl Iterator<Item = usize> {

@@ -126,6 +126,44 @@ fn mistakes_are_said_with_their_line() {
     assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
 }
 
+/// Equal by their meaning, as written, and by what a ratio comes to.
+#[test]
+fn an_exclude_names_values_as_a_person_would() {
+    for (text, left) in [
+        ("critical = [50, 500]\n[[exclude]]\ncritical = 50.0", 8),
+        ("vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nvcpus = [2, 4]\nlocks = \"ticket\"", 2),
+        ("vcpus = [2, 4]\n[[exclude]]\nvcpus = 2\nlocks = \"ticket\"\n[[exclude]]\nvcpus = 4", 1),
+    ] {
+        assert_eq!(parse(text).map(|its| its.points.len()), Ok(left), "{text}");
+    }
+    let many = |count: usize| {
+        let excludes = "[[exclude]]\nvcpus = 2\n".repeat(count);
+        parse(&format!("vcpus = [2, 3]\n{excludes}")).map(|its| its.points.len())
+    };
+    assert_eq!(many(128), Ok(2));
+    let error = many(129).unwrap_err();
+    assert!(error.to_string().contains("129 times [[exclude]]"), "{error}");
+    assert_eq!(error.line, 2 + 2 * 128 + 1);
+}
+
+/// Ten thousand cells, in this slow build: no step compares each with each.
+#[test]
+fn a_large_spec_is_read() {
+    let list = |count: u64| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let wide =
+        format!("vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\nseeds = [{}]", list(10_000));
+    let square = format!(
+        "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\ncritical = [{0}]\nthink = [{0}]",
+        list(100)
+    );
+    for (text, count) in [(wide, 10_000), (square, 100 * 100)] {
+        let experiment = parse(&text).unwrap();
+        assert_eq!((experiment.points.len(), experiment.cells().len()), (count, count));
+    }
+    let many = format!("seeds = [{}]", list(140_000));
+    assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
+}
+
 #[test]
 fn neighbours_are_compared_and_rounds_are_shuffled() {
     let experiment = parse("vcpus = [2, 3, 4, 5]\nrepetitions = 20").unwrap();

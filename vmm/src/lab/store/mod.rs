@@ -9,19 +9,23 @@ mod read;
 pub mod record;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{FlockOperation, flock};
+use tempfile::Builder;
 use thiserror::Error;
 
+use read::open_regular;
 #[cfg(test)]
 pub(in crate::lab) use read::read_from;
 pub use read::{Contents, Torn, read};
 use record::{Line, RunLine};
+
+use crate::files::FileError;
 
 /// The file in a run's directory.
 pub const FILE: &str = "cells.jsonl";
@@ -48,6 +52,9 @@ pub enum StoreError {
         /// What it said.
         error: io::Error,
     },
+    /// What is no file of ours.
+    #[error("{file}: {1}", file = .0.display())]
+    Odd(PathBuf, FileError),
     /// A line in its midst is none of ours.
     #[error("{file} is damaged in line {line}: {why}", file = .file.display())]
     Damaged {
@@ -85,40 +92,39 @@ impl Store {
     pub fn create(dir: &Path, run: RunLine) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(failed("make", dir))?;
         let path = dir.join(FILE);
-        let open = OpenOptions::new().append(true).create_new(true).mode(0o644).open(&path);
-        let file = match open {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::Exists(dir.to_owned()));
-            }
-            other => other.map_err(failed("make", &path))?,
-        };
+        let mut new = Builder::new();
+        new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
+        let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
         let mut store = Self { path, file };
         store.lock(dir)?;
         store.append(&Line::Run(run))?;
+        // A store has its name from the moment that it says what the run is.
+        new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
+            _ => failed("make", &store.path)(failure.error),
+        })?;
         // The file's name is in the directory.
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync", dir))?;
         Ok(store)
     }
 
-    /// Opens the one in `dir` to go on with it. A torn last line is cut off.
+    /// Opens the one in `dir` to go on with it, and changes nothing: a torn last line has to be cut
+    /// off with [`repair`](Self::repair) before anything is appended.
     pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
         let path = dir.join(FILE);
+        open_regular(&path, dir)?;
         let open = OpenOptions::new().append(true).open(&path);
-        let file = match open {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::Absent(dir.to_owned()));
-            }
-            other => other.map_err(failed("open", &path))?,
-        };
-        let store = Self { path, file };
-        // Whoever has it may be in the midst of a line.
+        let store = Self { file: open.map_err(failed("open", &path))?, path };
+        // Another process may be in the midst of a line.
         store.lock(dir)?;
         let contents = read(dir)?;
-        if let Some(Torn { at, .. }) = contents.torn {
-            let cut = store.file.set_len(at).and_then(|()| store.file.sync_all());
-            cut.map_err(failed("repair", &store.path))?;
-        }
         Ok((store, contents))
+    }
+
+    /// Cuts off a torn last line.
+    pub fn repair(&mut self, torn: Torn) -> Result<(), StoreError> {
+        let cut = self.file.set_len(torn.at).and_then(|()| self.file.sync_all());
+        cut.map_err(failed("repair", &self.path))
     }
 
     fn lock(&self, dir: &Path) -> Result<(), StoreError> {

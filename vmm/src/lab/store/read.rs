@@ -11,6 +11,7 @@ use super::{
     FILE, StoreError, failed,
     record::{CellLine, FORMAT, Line, Outcome, RunLine, SessionLine},
 };
+use crate::files::{self, FileError};
 
 /// Bytes of a line at most: a cell of 128 vCPUs with all its histograms is far below.
 const LONGEST: u64 = 16 << 20;
@@ -48,13 +49,19 @@ impl Contents {
 /// Reads the store in `dir`.
 pub fn read(dir: &Path) -> Result<Contents, StoreError> {
     let path = dir.join(FILE);
-    let file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(StoreError::Absent(dir.to_owned()));
-        }
-        other => other.map_err(failed("open", &path))?,
-    };
+    let file = open_regular(&path, dir)?;
     read_from(BufReader::new(file), &path)
+}
+
+/// Opens the file of the store in `dir` for reading.
+pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> {
+    files::regular(path).map_err(|error| match error {
+        FileError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            StoreError::Absent(dir.to_owned())
+        }
+        FileError::Io(error) => failed("open", path)(error),
+        other => StoreError::Odd(path.to_owned(), other),
+    })
 }
 
 /// Reads a store from anywhere; `path` is for errors.

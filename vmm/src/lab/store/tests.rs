@@ -78,6 +78,7 @@ fn what_is_appended_is_read() {
     finished.sort_unstable();
     assert_eq!(finished, [2, 3], "what was aborted is run again");
     assert!(matches!(Store::create(&dir, run()), Err(StoreError::Exists(_))));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left of what was refused");
     fs::remove_dir_all(dir).unwrap();
 }
 
@@ -108,6 +109,8 @@ fn a_torn_last_line_is_cut_off() {
         let (mut store, contents) = Store::resume(&dir).unwrap();
         let torn = Torn { at: whole.len() as u64, bytes: (end - whole.len()) as u64 };
         assert_eq!((contents.torn, contents.cells.len()), (Some(torn), 0));
+        assert_eq!(fs::read(dir.join(FILE)).unwrap(), all[..end], "only looked at so far");
+        store.repair(torn).unwrap();
         store.append(&cell(1, done())).unwrap();
         assert_eq!(fs::read(dir.join(FILE)).unwrap(), all);
     }
