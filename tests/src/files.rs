@@ -92,6 +92,8 @@ pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
 pub mod code {
     /// `jmp .`
     pub const SPIN: &[u8] = &[0xeb, 0xfe];
+    /// Writes to COM1 for ever: `mov dx, 0x3f8; mov al, 'x'; out dx, al; jmp` to the `out`.
+    pub const FLOOD: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd];
     /// `int3; jmp .`
     pub const INT3: &[u8] = &[0xcc, 0xeb, 0xfe];
     /// `lidt` of an empty table, then an instruction that does not exist: every exception is a

@@ -44,6 +44,7 @@ pub struct Program {
     env: Vec<(OsString, OsString)>,
     input: Input,
     output: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
     limit: Duration,
 }
 
@@ -56,6 +57,7 @@ impl Program {
             env: Vec::new(),
             input: Input::Null,
             output: None,
+            stdout: None,
             limit: Duration::from_secs(60),
         }
     }
@@ -81,6 +83,21 @@ impl Program {
     /// Sends its output here, and collects none.
     pub fn output(mut self, output: OwnedFd) -> Self {
         self.output = Some(output);
+        self
+    }
+
+    /// Sends its stdout here, and collects its stderr alone.
+    pub fn stdout(mut self, stdout: OwnedFd) -> Self {
+        self.stdout = Some(stdout);
+        self
+    }
+
+    /// Starts it through a shell that ignores this signal, as nohup(1) does SIGHUP.
+    pub fn ignoring(mut self, signal: &str) -> Self {
+        let script = format!("trap '' {signal}; exec \"$0\" \"$@\"");
+        let program = std::mem::replace(&mut self.program, "/bin/sh".into());
+        let words = ["-c".into(), script.into(), program.into()];
+        self.args.splice(0..0, words);
         self
     }
 
@@ -110,9 +127,10 @@ impl Program {
                 Stdio::piped()
             }
         });
-        match self.output {
-            Some(output) => command.stdout(output.try_clone()?).stderr(output),
-            None => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        match (self.output, self.stdout) {
+            (Some(output), _) => command.stdout(output.try_clone()?).stderr(output),
+            (None, Some(stdout)) => command.stdout(stdout).stderr(Stdio::piped()),
+            (None, None) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
         // Ours of the output's descriptors, which a terminal's reader would wait for.
@@ -165,9 +183,14 @@ impl Running {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// Has it ended?
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait().context("cannot wait")?.is_some())
     }
 
     /// Until its stdout contains this.

@@ -56,6 +56,11 @@ impl Ran {
         Ok(self)
     }
 
+    /// Its status as a shell has it: 128 and the number of the signal that ended it, if one did.
+    pub fn shell_status(&self) -> Option<i32> {
+        self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal))
+    }
+
     /// A signal must not have ended it: whatever it exits with, it does so by itself.
     pub fn status(&self) -> anyhow::Result<i32> {
         match self.status.signal() {

@@ -110,6 +110,11 @@ impl Terminal {
         Ok(())
     }
 
+    /// Is it in raw mode?
+    pub fn is_raw(&self) -> anyhow::Result<bool> {
+        Ok(self.settings()?.is_raw())
+    }
+
     /// All that was ever on the screen.
     pub fn shown(&self) -> String {
         let bytes = self.screen.lock().unwrap_or_else(PoisonError::into_inner);

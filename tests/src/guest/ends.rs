@@ -51,12 +51,12 @@ fn triple_fault() -> anyhow::Result<()> {
 }
 
 fn signals_end_it() -> anyhow::Result<()> {
-    for signal in [Signal::TERM, Signal::INT] {
+    for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let boot = Boot::direct().cpus(2).script("echo up; sleep 600").input(Input::Silence);
         let mut running = boot.start()?;
         running.wait_for_stdout("up\n")?;
         running.signal(signal)?;
-        let ran = running.wait()?.exits(130)?;
+        let ran = running.wait()?.exits(status)?;
         ensure!(ran.stderr.is_empty(), "{}", ran.show());
     }
     Ok(())

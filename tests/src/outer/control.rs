@@ -74,6 +74,11 @@ impl Listening {
         Ok(this)
     }
 
+    /// Where it listens.
+    pub(super) fn path(&self) -> PathBuf {
+        self.socket()
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
@@ -329,8 +334,8 @@ fn top_leaves_the_terminal_as_it_was() -> anyhow::Result<()> {
     let ways: [(WayOut, i32); 4] = [
         (|terminal, _| terminal.press(b"q"), 0),
         (|terminal, _| terminal.press(b"\x03"), 130),
-        (|_, top| top.signal(Signal::TERM), 130),
-        (|_, top| top.signal(Signal::HUP), 130),
+        (|_, top| top.signal(Signal::TERM), 143),
+        (|_, top| top.signal(Signal::HUP), 129),
     ];
     for (way_out, status) in ways {
         let terminal = Terminal::open()?;

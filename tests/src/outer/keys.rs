@@ -17,6 +17,7 @@ tests![
     restored_by_ctrl_c,
     restored_by_ctrl_a_x,
     restored_by_signals,
+    restored_by_fatal_signals,
 ];
 
 fn restored_when_the_guest_ends() -> anyhow::Result<()> {
@@ -47,6 +48,7 @@ fn restored_when_the_image_is_bad() -> anyhow::Result<()> {
 }
 
 fn left_by(
+    status: i32,
     way_out: impl FnOnce(&Terminal, &crate::process::Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     need_kvm()?;
@@ -54,22 +56,39 @@ fn left_by(
     let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?)?;
     terminal.wait_for_raw(&mut running)?;
     way_out(&terminal, &running)?;
-    running.wait()?.exits(130)?;
+    running.wait()?.exits(status)?;
     terminal.is_restored()
 }
 
 fn restored_by_ctrl_c() -> anyhow::Result<()> {
-    left_by(|terminal, _| terminal.press(b"\x03"))
+    left_by(130, |terminal, _| terminal.press(b"\x03"))
 }
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
     // Again and again: raw mode begins just before the vCPU threads do, so the end races with them.
-    (0..20).try_for_each(|_| left_by(|terminal, _| terminal.press(b"\x01x")))
+    (0..20).try_for_each(|_| left_by(130, |terminal, _| terminal.press(b"\x01x")))
 }
 
 fn restored_by_signals() -> anyhow::Result<()> {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        left_by(|_, running| running.signal(signal))?;
+    for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
+        left_by(status, |_, running| running.signal(signal))?;
+    }
+    Ok(())
+}
+
+/// By those too that end a process where it stands.
+fn restored_by_fatal_signals() -> anyhow::Result<()> {
+    need_kvm()?;
+    let signals = [Signal::QUIT, Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
+    for signal in signals {
+        let (folder, terminal) = (files::scratch()?, Terminal::open()?);
+        let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?)?;
+        terminal.wait_for_raw(&mut running)?;
+        running.signal(signal)?;
+        let ran = running.wait()?;
+        let status = ran.shell_status();
+        anyhow::ensure!(status == Some(128 + signal.as_raw()), "{status:?} by {signal:?}");
+        terminal.is_restored()?;
     }
     Ok(())
 }

@@ -12,10 +12,12 @@ pub mod instructions;
 mod keys;
 mod library;
 mod limits;
+mod outputs;
 mod report;
 mod reports;
 mod run;
 mod schedule;
+mod signals;
 mod supply;
 mod tiny;
 mod trace;
@@ -35,6 +37,7 @@ pub fn quick() -> Vec<Test> {
         instructions::TESTS,
         supply::TESTS,
         limits::TESTS,
+        outputs::TESTS,
     ]
     .concat()
 }
@@ -55,5 +58,5 @@ pub fn schedules() -> Vec<Test> {
 
 /// One after the other.
 pub fn emulated() -> Vec<Test> {
-    [emulated::TESTS, first_cpu::TESTS].concat()
+    [emulated::TESTS, first_cpu::TESTS, signals::TESTS].concat()
 }

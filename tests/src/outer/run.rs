@@ -255,12 +255,12 @@ fn ctrl_c_stores_the_cell_as_aborted() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let dir = folder.path().join("run");
     let spec = spec(folder.path(), LONG)?;
-    for signal in [Signal::INT, Signal::TERM] {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let _ = fs::remove_dir_all(&dir);
         let mut running = pvticket(["run", "--dir"]).args([&dir, &spec]).start()?;
         running.wait_until("a session", || lines(&dir).is_ok_and(|lines| lines.len() == 2))?;
         running.signal(signal)?;
-        let ran = running.wait()?.exits(130)?;
+        let ran = running.wait()?.exits(status)?;
         ensure!(ran.errors().contains("pvticket run --resume "), "{}", ran.show());
         let aborted = cells(&dir, "aborted")?.len();
         ensure!(aborted == 1 && cells(&dir, "done")?.is_empty(), "{}", ran.show());

@@ -61,7 +61,7 @@ fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
 
 fn interrupt_and_termination() -> anyhow::Result<()> {
     need_kvm()?;
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let folder = files::scratch()?;
         // It says that it runs, then spins.
         let mut code = code::hello("up\n");
@@ -70,7 +70,7 @@ fn interrupt_and_termination() -> anyhow::Result<()> {
         let mut running = boot(&folder, &code)?.input(Input::Silence).start()?;
         running.wait_for_stdout("up\n")?;
         running.signal(signal)?;
-        let ran = running.wait()?.exits(130)?;
+        let ran = running.wait()?.exits(status)?;
         ensure!(ran.stderr.is_empty(), "{}", ran.show());
     }
     Ok(())

@@ -7,14 +7,12 @@ mod trace;
 
 use std::{
     ffi::OsString,
-    fs,
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::{host::HostMode, inside::Inside};
+use super::{host::HostMode, inside::Inside, results::ResultFile};
 use crate::{
     emulated::OutputMode,
     sched::policy::DEFAULT_SLICE,
@@ -89,8 +87,10 @@ fn keep(
     json: Option<&Path>,
     text: impl FnOnce() -> serde_json::Result<String>,
 ) -> anyhow::Result<()> {
-    let Some(file) = json else { return Ok(()) };
-    fs::write(file, text()?).with_context(|| format!("cannot write --json {}", file.display()))
+    match ResultFile::named("--json", json)? {
+        Some(file) => file.write_text(&text()?),
+        None => Ok(()),
+    }
 }
 
 /// `pvticket bench NAME` with these options on the KVM of the emulated host.

@@ -16,6 +16,7 @@ use crate::{
     },
     lab::{Interrupt, run::worker, timeline::Timeline},
     report::perfetto,
+    streams::Stream,
     units::ByteSize,
 };
 
@@ -57,7 +58,7 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
         perfetto::write(&mut drawn, run, title, timeline)?;
         Ok(drawn.0)
     };
-    worker::work(&kernels, &draw, input, io::stdout().lock(), &interrupt)?;
+    worker::work(&kernels, &draw, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
 

@@ -12,6 +12,7 @@ use crate::{
     emulated::Pieces,
     guest::artifacts,
     kvm::KvmKind,
+    streams::print_json,
 };
 
 /// Say what this host can do, where guests will run and why, and what to
@@ -30,9 +31,10 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let guests = vec![runs(GuestClass::Ring0, kind), runs(GuestClass::Payload, kind)];
     let next = advice::next_steps(&facts, &guests);
     let report = Report { facts, guests, next };
-    let text =
-        if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { report.to_string() };
-    print(&text);
+    match args.json {
+        true => print_json(&(serde_json::to_string_pretty(&report)? + "\n")),
+        false => print(&report.to_string()),
+    }
     Ok(if report.anything_runs() { 0 } else { FAILURE })
 }
 

@@ -2,12 +2,12 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
 
-use anyhow::Context;
 use clap::Args;
 
 use super::say;
 use crate::{
     emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest},
+    streams,
     units::ByteSize,
 };
 
@@ -75,7 +75,7 @@ pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
             return Ok(error.exit_status());
         }
     };
-    std::io::Write::write_all(&mut std::io::stdout(), &finished.stdout).context("stdout")?;
+    streams::print_raw(&finished.stdout);
     for missing in &finished.missing {
         say(format_args!("pvticket: no {}: {}", missing.host.display(), missing.why));
     }

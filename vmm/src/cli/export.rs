@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
 };
 
@@ -10,9 +10,13 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Usage, print, say};
-use crate::lab::store::{
-    self, FILE,
-    export::{self, Named},
+use crate::{
+    lab::store::{
+        self, FILE,
+        export::{self, Named},
+    },
+    results,
+    streams::print_raw,
 };
 
 /// Write the cells of runs as one table: a row for each cell, with all that decides it and all
@@ -54,8 +58,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
         let mut table = Vec::new();
         export::csv(&stores, &mut table)?;
         if is_stdout(&file) {
-            // A reader that has seen enough, such as `head`, is no failure.
-            let _ = io::stdout().write_all(&table);
+            print_table(&table);
         } else {
             write(file, &table, &stores)?;
         }
@@ -66,6 +69,14 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
         write(file, &table, &stores)?;
     }
     Ok(0)
+}
+
+/// For other programs as it is, for people without what would drive their terminal.
+fn print_table(table: &[u8]) {
+    match io::stdout().is_terminal() {
+        true => print(&String::from_utf8_lossy(table)),
+        false => print_raw(table),
+    }
 }
 
 /// A table must not take the place of what it is made of, nor of the other table.
@@ -105,7 +116,7 @@ fn open(dir: &Path) -> anyhow::Result<Named> {
 }
 
 fn write(file: &Path, table: &[u8], stores: &[Named]) -> anyhow::Result<()> {
-    fs::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
+    results::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
     let rows: usize = stores.iter().map(|store| store.contents.cells.len()).sum();
     print(&format!("{}: {rows} cells, {} columns\n", file.display(), export::width()));
     Ok(())

@@ -1,11 +1,11 @@
 //! The option that makes kicks and halts go wrong on purpose.
 
-use std::io::{self, Write};
-
 use clap::Args;
 
 use super::{Usage, inside::Inside};
 use crate::{
+    shown,
+    streams::{self, Stream},
     vcpu::{
         Trace,
         fault::{Fault, FaultSpec},
@@ -63,5 +63,5 @@ impl FaultArgs {
 /// What the vCPUs did last, before the line that says who waits for ever.
 pub(super) fn show(trace: &Trace) {
     // Nobody to tell is no matter.
-    let _ = io::stderr().write_all(trace.0.as_bytes());
+    let _ = streams::write(Stream::Stderr, shown::lines(&trace.0).as_bytes());
 }

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
+
 use crate::{
     cli::FAILURE,
     emulated::{self, Errand, Supervision},
@@ -14,6 +16,7 @@ use crate::{
         artifacts::{self, GUEST_DISK},
         kernels::Kernels,
     },
+    results::Target,
     units::ByteSize,
 };
 
@@ -97,6 +100,9 @@ impl Inside {
 
     /// Runs it; gives its exit status.
     pub fn run(self) -> anyhow::Result<u8> {
+        for (_, file) in &self.errand.files_out {
+            Target::new(file).with_context(|| format!("cannot write {}", file.display()))?;
+        }
         match emulated::run(&self.errand, &Supervision::from_env()?) {
             // 128 + signal numbers and exit statuses all fit.
             Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),

@@ -14,32 +14,32 @@ mod host;
 mod inside;
 mod locks;
 mod report;
+mod results;
 mod run;
 mod schedule;
 mod soak;
 mod system_map;
-mod terminal;
 mod tiny;
 mod top;
 mod trace;
 
 use std::{
-    fmt,
-    io::{self, Write},
+    io::{self, ErrorKind},
     process::ExitCode,
 };
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-use crate::emulated::agent;
+use crate::{
+    emulated::agent,
+    streams::{self, print, say},
+};
 
 /// Exit status of bad usage.
 const USAGE: u8 = 2;
 /// Exit status of a failure.
 const FAILURE: u8 = 1;
-/// Exit status after Ctrl-C, as shells have it: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// A virtual machine monitor for one subject: spinlocks when vCPUs are
 /// overcommitted.
@@ -91,9 +91,10 @@ pub fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
         Err(help) => {
-            // Help and version go to stdout; a closed stdout is no matter.
-            let _ = help.print();
-            return ExitCode::SUCCESS;
+            return match help.print() {
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
+                _ => ExitCode::SUCCESS,
+            };
         }
     };
     descriptors::raise_limit();
@@ -116,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Tiny(args) => tiny::run(&args),
     };
     match result {
+        Ok(0) if let Some(error) = streams::failure() => unwritten(error),
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             say(format_args!("pvticket: {}", descriptors::advised(chain(&error))));
@@ -124,14 +126,10 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints on stdout. A reader that has gone, such as `head`, has seen enough: that is no failure.
-fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
-}
-
-/// Says a line on stderr. Whoever has closed it does not want to know, which is no failure of ours.
-fn say(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
+/// What the command had to say has not been written, for another reason than that nobody reads it.
+fn unwritten(error: &io::Error) -> ExitCode {
+    say(format_args!("pvticket: cannot write to stdout: {error}"));
+    ExitCode::from(FAILURE)
 }
 
 /// An error and what it adds by its sources, in one line. Our errors carry their

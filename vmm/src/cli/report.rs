@@ -1,7 +1,6 @@
 //! `pvticket report`: what runs say, as text or as a page.
 
 use std::{
-    fs,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     slice,
@@ -18,6 +17,7 @@ use crate::{
         html,
         study::{diff, text},
     },
+    results,
 };
 
 /// Report what runs say: figures, comparisons with their intervals, and how to have them again
@@ -93,7 +93,7 @@ impl Subject {
             Self::Study(study) => html::page(study),
             Self::Diff(diff) => html::diff_page(diff),
         };
-        fs::write(file, page.context("cannot make the page")?)
+        results::write(file, page.context("cannot make the page")?.as_bytes())
             .with_context(|| format!("cannot write {}", file.display()))
     }
 

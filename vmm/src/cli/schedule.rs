@@ -2,14 +2,13 @@
 
 use std::{
     ffi::OsString,
-    fs::{File, OpenOptions},
-    io::{BufReader, BufWriter, Write},
+    fs::File,
+    io::BufReader,
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
 };
 
-use anyhow::Context;
 use clap::Args;
 
 use super::Usage;
@@ -173,29 +172,5 @@ impl ScheduleArgs {
             Some(file) => inside.with_result("--record", file),
             None => inside,
         }
-    }
-}
-
-/// A file for a recording, opened before anything runs in vain. What it holds stays until there
-/// is something better.
-#[derive(Debug)]
-pub(super) struct RecordFile(PathBuf, File);
-
-impl RecordFile {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
-        let file = file.with_context(|| format!("cannot write --record {}", path.display()))?;
-        Ok(Self(path.to_owned(), file))
-    }
-
-    pub(super) fn write(self, recording: &Recording) -> anyhow::Result<()> {
-        let Self(path, file) = self;
-        let write = || {
-            file.set_len(0)?;
-            let mut out = BufWriter::new(&file);
-            recording.write(&mut out)?;
-            out.flush()
-        };
-        write().with_context(|| format!("cannot write --record {}", path.display()))
     }
 }

@@ -1,19 +1,16 @@
 //! `pvticket soak`: PV ticketlocks for long, with faults.
 
-use std::{
-    ffi::OsString,
-    io::{self, Write},
-};
+use std::ffi::OsString;
 
 use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{
-    INTERRUPTED, Usage,
+    Usage,
     fault::show,
     host::{self, GuestClass, HostMode, Place},
     inside::Inside,
-    print,
+    print, say,
 };
 use crate::{
     emulated::OutputMode,
@@ -25,6 +22,7 @@ use crate::{
     },
     report::{faults::in_a_line, si::si},
     sched::{PolicySpec, policy::DEFAULT_SLICE},
+    signals,
     units::{ByteSize, CpuList, Nanos, VcpuCount},
     vcpu::fault::{Fault, FaultSpec},
 };
@@ -135,19 +133,17 @@ fn direct(plan: &SoakPlan) -> anyhow::Result<u8> {
     if tally.is_broken() {
         bail!("the lock has broken its promises: this is a bug");
     }
-    Ok(if tally.interrupted { INTERRUPTED } else { 0 })
+    Ok(if tally.interrupted { signals::exit_status() } else { 0 })
 }
 
 fn progress(plan: &SoakPlan, vcpus: VcpuCount, sample: &Sample, tally: &Tally) {
-    // Nobody to tell is no reason to stop.
-    let _ = writeln!(
-        io::stderr(),
+    say(format_args!(
         "round {}, {vcpus} vCPUs: {}/s; {} of {} acquisitions",
         tally.rounds,
         si(sample.rate()),
         si(tally.acquisitions as f64),
         si(plan.acquisitions as f64),
-    );
+    ));
 }
 
 fn summary(plan: &SoakPlan, tally: &Tally) -> String {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
-    io::{BufReader, BufWriter, Write},
+    io::{self, BufReader, Write},
     path::{Path, PathBuf},
 };
 
@@ -15,6 +15,7 @@ use crate::{
     guest::symbols::Symbols,
     lab::timeline::Timeline,
     report::{perfetto, trace_text},
+    streams::print_json,
 };
 
 /// Say what a timeline made with --trace shows: the worst handoffs and preemptions. (The file itself
@@ -48,11 +49,10 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     if let Some(symbols) = symbols {
         digest.name_locks(|address| symbols.name(address));
     }
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&digest)? + "\n",
-        false => trace_text::in_words(&digest),
-    };
-    print(&text);
+    match args.json {
+        true => print_json(&(serde_json::to_string_pretty(&digest)? + "\n")),
+        false => print(&trace_text::in_words(&digest)),
+    }
     Ok(0)
 }
 
@@ -76,32 +76,15 @@ pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<F
     Ok(file)
 }
 
-/// A file for timelines, opened before anything runs in vain. What it holds stays until there is
-/// something better.
-#[derive(Debug)]
-pub(super) struct TraceFile(PathBuf, File);
+/// The option that names a file for timelines.
+pub(super) const OPTION: &str = "--trace";
 
-impl TraceFile {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
-        let file = file.with_context(|| format!("cannot write --trace {}", path.display()))?;
-        Ok(Self(path.to_owned(), file))
-    }
-
-    /// Writes these runs, each with its title.
-    pub(super) fn write<'a>(
-        self,
-        runs: impl IntoIterator<Item = (String, &'a Timeline)>,
-    ) -> anyhow::Result<()> {
-        let Self(path, file) = self;
-        let write = || {
-            file.set_len(0)?;
-            let mut out = BufWriter::new(&file);
-            for (number, (title, timeline)) in (0..).zip(runs) {
-                perfetto::write(&mut out, number, &title, timeline)?;
-            }
-            out.flush()
-        };
-        write().with_context(|| format!("cannot write --trace {}", path.display()))
-    }
+/// Writes these runs, each with its title.
+pub(super) fn write<'a>(
+    mut out: &mut dyn Write,
+    runs: impl IntoIterator<Item = (String, &'a Timeline)>,
+) -> io::Result<()> {
+    (0..).zip(runs).try_for_each(|(number, (title, timeline))| {
+        perfetto::write(&mut out, number, &title, timeline)
+    })
 }

@@ -11,7 +11,7 @@ use super::{
     watch::{Freeze, GiveUp},
     wire::WireError,
 };
-use crate::units::ByteSize;
+use crate::{runtime::RuntimeError, signals, units::ByteSize};
 
 /// The least memory in which it boots, with some to spare (measured: 96 MiB, with no files).
 pub const SMALLEST: ByteSize = ByteSize::mib(128);
@@ -29,8 +29,11 @@ pub enum EmulatedError {
     #[error(transparent)]
     Machine(#[from] MachineError),
     /// No runtime.
-    #[error("cannot start the supervisor: {0}")]
-    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
     /// Our own input, or its thread.
     #[error("cannot read the input: {0}")]
     Input(#[source] io::Error),
@@ -87,7 +90,7 @@ impl EmulatedError {
     /// The exit status that suits it: as the shell would report the signal, otherwise 1.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::Interrupted(signal) => 128 + (*signal as u8 & 0x7f),
+            Self::Interrupted(signal) => signals::status_of(*signal),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 128 + 13,
             _ => 1,
         }

@@ -48,7 +48,7 @@ pub use stdin::StdinMode;
 pub use watch::{Freeze, Limits};
 pub use wire::Injection;
 
-use crate::{guest::artifacts::cache_dir, units::ByteSize};
+use crate::{guest::artifacts::cache_dir, runtime, units::ByteSize};
 
 /// What to run in the emulated host, and with what.
 #[derive(Debug, Clone)]
@@ -216,10 +216,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
     }
     let pieces = Pieces::find()?;
     let image = image::Image::pack(&pieces.modules, &errand.files_in)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(EmulatedError::Runtime)?;
+    let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
     // A thread may still wait for a user who does not read; nobody waits for it.
     runtime.shutdown_background();

@@ -1,21 +1,21 @@
 //! The errand's output: to the user as it comes, or kept.
 
 use std::{
-    io::{self, Write},
-    os::fd::AsFd,
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     task::spawn_blocking,
 };
 
 use super::wire::Decoder;
+use crate::streams;
+pub use crate::streams::Stream;
 
 /// What becomes of one of the errand's output streams.
 ///
@@ -30,15 +30,6 @@ pub enum OutputMode {
     Progress,
     /// Kept, and handed over in [`Finished`](super::Finished).
     Capture,
-}
-
-/// Which stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
 }
 
 /// Has any output been passed on that must not come twice?
@@ -90,10 +81,7 @@ pub async fn take(
 
 /// Writes to this process's own stream; marked, so that its errors can be told from the port's.
 fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    let written = match stream {
-        Stream::Stdout => write_whole(&mut io::stdout().lock(), bytes),
-        Stream::Stderr => write_whole(&mut io::stderr().lock(), bytes),
-    };
+    let written = streams::write(stream, bytes);
     written.map_err(|error| io::Error::new(error.kind(), UserStream(error)))
 }
 
@@ -101,23 +89,6 @@ fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct UserStream(io::Error);
-
-/// Writes all, also where the stream is set non-blocking (a terminal shares that with its input).
-fn write_whole(to: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
-    loop {
-        let result = if bytes.is_empty() { to.flush().map(|()| 0) } else { to.write(bytes) };
-        match result {
-            Ok(0) if bytes.is_empty() => return Ok(()),
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll(&mut [PollFd::new(to, PollFlags::OUT)], None)?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

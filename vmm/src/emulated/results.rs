@@ -1,12 +1,11 @@
 //! Result files on their way out: they appear under their names whole, or not at all.
 
 use std::{
-    ffi::OsString,
-    fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
-    process,
 };
+
+use crate::results::Pending;
 
 /// A result file that the errand did not leave behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +25,7 @@ pub struct Results {
 #[derive(Debug)]
 struct Partial {
     host: PathBuf,
-    temporary: PathBuf,
-    file: Option<File>,
+    file: Option<Pending>,
     complete: bool,
     error: Option<String>,
 }
@@ -41,7 +39,7 @@ impl Results {
     /// Takes the next bytes of file `index`.
     pub fn piece(&mut self, index: u32, bytes: &[u8]) -> io::Result<()> {
         let partial = self.file(index)?;
-        partial.open()?.write_all(bytes)
+        partial.open()?.out().write_all(bytes)
     }
 
     /// File `index` is complete.
@@ -62,9 +60,10 @@ impl Results {
     pub fn commit(mut self) -> io::Result<Vec<Missing>> {
         let mut missing = Vec::new();
         for partial in &mut self.files {
-            if partial.complete {
-                fs::rename(&partial.temporary, &partial.host)?;
-                partial.file = None;
+            if let Some(file) = partial.file.take_if(|_| partial.complete) {
+                file.commit().map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", partial.host.display()))
+                })?;
                 continue;
             }
             let why = partial.error.take().unwrap_or_else(|| "it was not handed back".into());
@@ -82,39 +81,28 @@ impl Results {
 
 impl Partial {
     fn new(host: &Path) -> Self {
-        let mut name = OsString::from(".");
-        name.push(host.file_name().unwrap_or_default());
-        name.push(format!(".{}.partial", process::id()));
-        let temporary = host.with_file_name(name);
-        Self { host: host.into(), temporary, file: None, complete: false, error: None }
+        Self { host: host.into(), file: None, complete: false, error: None }
     }
 
-    fn open(&mut self) -> io::Result<&mut File> {
+    fn open(&mut self) -> io::Result<&mut Pending> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => File::create(&self.temporary)?,
+            None => Pending::new(&self.host)?,
         };
         Ok(self.file.insert(file))
     }
 }
 
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if self.file.is_some() {
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn files_appear_whole_or_not_at_all() {
-        let folder = std::env::temp_dir().join(format!("pvticket-results-{}", process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.join(name));
+        let folder = tempfile::tempdir().unwrap();
+        let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.path().join(name));
         let mut results = Results::expect(hosts.iter().map(PathBuf::as_path));
         results.piece(0, b"ab").unwrap();
         results.piece(2, b"x").unwrap();
@@ -129,7 +117,6 @@ mod tests {
         let names: Vec<_> = missing.iter().map(|missing| missing.host.clone()).collect();
         assert_eq!(names, hosts[2..]);
         assert_eq!(missing[1].why, "no such file");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no partial file is left");
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no partial file is left");
     }
 }

@@ -1,9 +1,5 @@
 //! Runs an errand through as many lives of the emulated host as it takes, within bounds.
 
-use std::io::Write;
-
-use tokio::signal::unix::{Signal, SignalKind, signal};
-
 use super::{
     EmulatedError, Errand, Finished, Freeze, Supervision,
     image::Image,
@@ -13,6 +9,11 @@ use super::{
     stdin::Input,
     watch::{Decision, Repeatable, after_freeze},
 };
+use crate::{
+    shown,
+    signals::{self, Interrupt},
+    streams::{self, Stream},
+};
 
 /// Does it. The calling thread must live until it is done: QEMU dies with it.
 pub async fn supervise(
@@ -21,7 +22,8 @@ pub async fn supervise(
     pieces: &Pieces,
     image: &Image,
 ) -> Result<Finished, EmulatedError> {
-    let mut stop = Stop::listen()?;
+    let interrupt = Interrupt::on_signals().map_err(EmulatedError::Signals)?;
+    let stop = interrupt.listener().map_err(EmulatedError::Signals)?;
     let seen = Seen::default();
     let input = Input::open(&errand.stdin, &seen).map_err(EmulatedError::Input)?;
     let mut freezes: Vec<Freeze> = Vec::new();
@@ -30,7 +32,7 @@ pub async fn supervise(
         let mut life = Life::start(errand, supervision, pieces, image, inject)?;
         let outcome = tokio::select! {
             biased;
-            number = stop.number() => Err(EmulatedError::Interrupted(number)),
+            () = stop.raised() => Err(EmulatedError::Interrupted(signals::first().unwrap_or_default())),
             outcome = life.live(&input, &seen) => outcome,
         };
         // Whatever happened: nothing of this life goes on.
@@ -70,32 +72,7 @@ pub async fn supervise(
 /// One line on stderr.
 pub fn tell(line: &str, raw_terminal: bool) {
     let end = if raw_terminal { "\r\n" } else { "\n" };
+    let line = format!("pvticket: {}{end}", shown::line(line));
     // When stderr is closed there is nobody to tell; Finished has it too.
-    let _ = std::io::stderr().write_all(format!("pvticket: {line}{end}").as_bytes());
-}
-
-/// The signals that end us in order.
-struct Stop {
-    signals: [(Signal, i32); 3],
-}
-
-impl Stop {
-    fn listen() -> Result<Self, EmulatedError> {
-        let listen = |kind: SignalKind| {
-            let stream = signal(kind).map_err(EmulatedError::Runtime)?;
-            Ok::<_, EmulatedError>((stream, kind.as_raw_value()))
-        };
-        let hang_up = listen(SignalKind::hangup())?;
-        let interrupt = listen(SignalKind::interrupt())?;
-        Ok(Self { signals: [hang_up, interrupt, listen(SignalKind::terminate())?] })
-    }
-
-    async fn number(&mut self) -> i32 {
-        let [(hang_up, first), (interrupt, second), (terminate, third)] = &mut self.signals;
-        tokio::select! {
-            _ = hang_up.recv() => *first,
-            _ = interrupt.recv() => *second,
-            _ = terminate.recv() => *third,
-        }
-    }
+    let _ = streams::write(Stream::Stderr, line.as_bytes());
 }

@@ -4,10 +4,12 @@ use std::{
     collections::VecDeque,
     fmt,
     io::{self, Write},
-    sync::{Mutex, MutexGuard, PoisonError},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use hypercalls::ports::STDIN_EOF;
+use rustix::event::{EventfdFlags, eventfd};
 use vmm_sys_util::eventfd::EventFd;
 
 /// Bytes of stdin held for the guest. The terminal or pipe is not read further
@@ -35,6 +37,31 @@ impl Output {
         let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sink.write_all(bytes)?;
         sink.flush()
+    }
+}
+
+/// Says to vCPU threads that wait for a reader of the output that the machine ends. Clones share
+/// it.
+#[derive(Debug, Clone)]
+pub struct Closing(Arc<OwnedFd>);
+
+impl Closing {
+    /// Not yet.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
+    }
+
+    /// It does.
+    pub fn close(&self) {
+        // A full counter means that the signal is up; it stays so.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Closing {
+    /// Readable once it does.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -7,11 +7,14 @@ pub mod hypercall;
 pub mod power;
 pub mod serial;
 
-use std::sync::{OnceLock, atomic::AtomicU32};
+use std::{
+    io,
+    sync::{OnceLock, atomic::AtomicU32},
+};
 
 use vmm_sys_util::eventfd::EventFd;
 
-use channel::{Output, StdinChannel};
+use channel::{Closing, Output, StdinChannel};
 use power::PowerRequest;
 use serial::SerialPort;
 
@@ -34,6 +37,8 @@ pub struct Devices {
     pub stdout: Output,
     /// The command's stderr.
     pub stderr: Output,
+    /// Says to whoever waits for a reader of the output that the machine ends, where there are such.
+    pub closing: Option<Closing>,
     /// Frame number of the page that the guest's output is taken from.
     pub output_page: AtomicU32,
     /// The guest's first misuse of a port.
@@ -43,16 +48,16 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// A write of `data` to a port outside the hypercall range.
-    pub fn write(&self, port: u16, data: &[u8]) -> Option<PowerRequest> {
+    /// A write of `data` to a port outside the hypercall range. An error is the console's.
+    pub fn write(&self, port: u16, data: &[u8]) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
-            self.com1.write(offset, data);
+            self.com1.write(offset, data)?;
         } else if let Some(offset) = offset_in(port, layout::COM2_PORT) {
-            self.com2.write(offset, data);
+            self.com2.write(offset, data)?;
         } else {
-            return power::write(port, data);
+            return Ok(power::write(port, data));
         }
-        None
+        Ok(None)
     }
 
     /// Interrupts the guest's reader of stdin with one byte on COM2.

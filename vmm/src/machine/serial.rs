@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     io::{self, Write},
+    mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -38,7 +39,9 @@ impl SerialEvents for DrainedSignal {
     }
 }
 
-type Uart = Serial<IrqTrigger, DrainedSignal, Box<dyn Write + Send>>;
+/// The port keeps what it sends in memory, from where it goes out under another lock: whoever gives
+/// it input does not wait behind a slow reader.
+type Uart = Serial<IrqTrigger, DrainedSignal, Vec<u8>>;
 
 struct Inner {
     uart: Uart,
@@ -46,7 +49,11 @@ struct Inner {
 }
 
 /// One serial port.
-pub struct SerialPort(Mutex<Inner>);
+pub struct SerialPort {
+    inner: Mutex<Inner>,
+    /// Where what it sends goes. Taken before the port itself, so that all goes out in its order.
+    out: Mutex<Box<dyn Write + Send>>,
+}
 
 impl fmt::Debug for SerialPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,21 +65,34 @@ impl SerialPort {
     /// A port that interrupts through `irq`, reports an emptied input FIFO to
     /// `drained` and sends what the guest writes to `out`.
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Write + Send>) -> Self {
-        let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), out);
-        Self(Mutex::new(Inner { uart, backlog: VecDeque::new() }))
+        let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
+        let inner = Mutex::new(Inner { uart, backlog: VecDeque::new() });
+        Self { inner, out: Mutex::new(out) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guest writes registers; each byte of `data` is one access. A failed
-    /// write to the terminal loses the byte and nothing else.
-    pub fn write(&self, offset: u8, data: &[u8]) {
+    /// The guest writes registers; each byte of `data` is one access. What the port sends by it
+    /// goes out before this returns; an error is the output's.
+    pub fn write(&self, offset: u8, data: &[u8]) -> io::Result<()> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inner = self.lock();
         for byte in data {
+            // An interrupt that cannot be raised costs the guest a look at the port.
             let _ = inner.uart.write(offset, *byte);
         }
+        if inner.uart.writer().is_empty() {
+            return Ok(());
+        }
+        // Its room is given back, so that nothing is allocated the next time.
+        let mut sent = mem::take(inner.uart.writer_mut());
+        drop(inner);
+        let written = out.write_all(&sent).and_then(|()| out.flush());
+        sent.clear();
+        *self.lock().uart.writer_mut() = sent;
+        written
     }
 
     /// The guest reads registers.

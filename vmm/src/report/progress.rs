@@ -1,7 +1,7 @@
 //! How far a comparison is: a bar on a terminal, plain lines without.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     lab::{Contender, LabError, LevelReport, LevelSamples, Observer, Plan, compare::Run},
+    streams::{self, say},
     units::VcpuCount,
 };
 
@@ -33,7 +34,7 @@ impl<'a> Progress<'a> {
     /// Prints to stdout, around the bar. A closed stdout is no matter: the JSON
     /// may be what the user wants.
     pub fn print(&self, text: &str) {
-        let print = || drop(io::stdout().write_all(text.as_bytes()));
+        let print = || streams::print(text);
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -61,8 +62,9 @@ impl Observer for Progress<'_> {
     }
 
     fn repeated(&mut self, error: &LabError) {
-        let text = format!("note: repeated, as emulated CPUs kill guests now and then: {error}\n");
-        let print = || drop(io::stderr().write_all(text.as_bytes()));
+        let print = || {
+            say(format_args!("note: repeated, as emulated CPUs kill guests now and then: {error}"));
+        };
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -75,11 +77,7 @@ impl Observer for Progress<'_> {
             None => {
                 let (lock, round, runs) = (label(&run.contender), run.round + 1, self.plan.runs);
                 let rate = si(run.sample.rate());
-                // Nobody to tell is no reason to stop.
-                let _ = writeln!(
-                    io::stderr(),
-                    "{vcpus} vCPUs, {lock:<6} run {round} of {runs}: {rate}/s"
-                );
+                say(format_args!("{vcpus} vCPUs, {lock:<6} run {round} of {runs}: {rate}/s"));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{
     perfetto::{Digest, Lateness, Off, RunDigest},
     si::si,
 };
-use crate::units::Nanos;
+use crate::{shown, units::Nanos};
 
 /// Run by run: the sums, what was lost, the worst handoffs and preemptions.
 pub fn in_words(digest: &Digest) -> String {
@@ -31,7 +31,7 @@ pub fn in_words(digest: &Digest) -> String {
 // Writing to a String cannot fail.
 fn one(text: &mut String, run: &RunDigest) {
     let figure = |name: &str| run.figure(name).unwrap_or(0);
-    let _ = writeln!(text, "{}", plain(&run.title));
+    let _ = writeln!(text, "{}", shown::line(&run.title));
     let on = run.figure("slots").map_or_else(String::new, |slots| format!(" on {slots} slots"));
     let _ = writeln!(
         text,
@@ -45,7 +45,7 @@ fn one(text: &mut String, run: &RunDigest) {
         },
     );
     if let Some(note) = &run.note {
-        let _ = writeln!(text, "  Note: {}", plain(note));
+        let _ = writeln!(text, "  Note: {}", shown::line(note));
     }
     if run.figure("slots").is_some() {
         let _ = writeln!(
@@ -94,8 +94,8 @@ fn handoff(its: &Lateness) -> String {
     format!(
         "{:>8}  {} kicked {} at {}: {}",
         span(its.total_ns),
-        plain(&its.by),
-        plain(&its.to),
+        shown::line(&its.by),
+        shown::line(&its.to),
         moment(its.at_ns),
         parts.collect::<Vec<_>>().join(", ")
     )
@@ -107,24 +107,19 @@ fn off(its: &Off) -> String {
         _ => "next in line for",
     };
     let lock = match (&its.lock_name, &its.lock) {
-        (Some(name), _) => plain(name),
-        (None, Some(address)) => format!("lock {}", plain(address)),
+        (Some(name), _) => shown::line(name).into_owned(),
+        (None, Some(address)) => format!("lock {}", shown::line(address)),
         (None, None) => "a lock".to_owned(),
     };
     format!(
         "{:>8}  {} off at {}, {what} {lock} ({}, {}); others span in vain for {}",
         span(its.off_ns),
-        plain(&its.vcpu),
+        shown::line(&its.vcpu),
         moment(its.at_ns),
-        plain(&its.kind),
-        plain(&its.why),
+        shown::line(&its.kind),
+        shown::line(&its.why),
         span(its.others_spun_ns),
     )
-}
-
-/// A file's words, without what would drive a terminal.
-fn plain(words: &str) -> String {
-    words.chars().flat_map(|c| if c.is_control() { vec!['?'] } else { vec![c] }).collect()
 }
 
 fn moment(at: Nanos) -> String {

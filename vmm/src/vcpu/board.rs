@@ -366,10 +366,13 @@ impl Board {
         self.stopping.load(Relaxed)
     }
 
-    /// Makes the threads leave: those in user space by themselves, parked ones
-    /// by this wake, those in the guest by the caller's signal.
+    /// Makes the threads leave: those in user space by themselves, those that wait for a reader of
+    /// the output and parked ones by this wake, those in the guest by the caller's signal.
     pub fn stop(&self) {
         self.stopping.store(true, SeqCst);
+        if let Some(closing) = &self.devices.closing {
+            closing.close();
+        }
         for Spot { latch, .. } in &self.spots {
             latch.kick();
             futex::wake_one(latch.word());

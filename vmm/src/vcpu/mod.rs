@@ -14,7 +14,7 @@ pub mod thread;
 pub use board::Board;
 pub use gate::{Gate, Stopped};
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::{
     kvm::{KvmError, KvmKind, vcpu::Suberror},
@@ -37,6 +37,8 @@ pub enum End {
     Stopped,
     /// The reader of the guest's output is gone.
     OutputClosed,
+    /// The guest's output cannot be written, for another reason.
+    OutputFailed(io::Error),
     /// The guest or KVM failed.
     Failed(Failure),
 }

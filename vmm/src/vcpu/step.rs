@@ -1,6 +1,9 @@
 //! What an exit means for the vCPU: resume, halt or leave.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    io::{self, ErrorKind},
+    sync::atomic::Ordering::Relaxed,
+};
 
 use hypercalls::ports::Event;
 use vm_memory::{Bytes, GuestAddress};
@@ -36,7 +39,10 @@ pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
     match exit {
         Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
             Some(offset) => write_hypercall(board, id, offset, width, data),
-            None => board.devices.write(port, data).map_or(Next::Resume, power),
+            None => match board.devices.write(port, data) {
+                Ok(request) => request.map_or(Next::Resume, power),
+                Err(error) => unwritten(error),
+            },
         },
         Exit::PortRead { port, width, data } => {
             match hypercall::offset(port) {
@@ -103,7 +109,15 @@ fn scheduled(board: &Board, call: impl FnOnce(&dyn Gate)) {
 }
 
 fn write_out(output: &Output, bytes: &[u8]) -> Next {
-    output.write(bytes).map_or(Next::End(End::OutputClosed), |()| Next::Resume)
+    output.write(bytes).map_or_else(unwritten, |()| Next::Resume)
+}
+
+/// The end of the machine, unless it ends already, which the error then tells of.
+fn unwritten(error: io::Error) -> Next {
+    Next::End(match error.kind() {
+        ErrorKind::BrokenPipe => End::OutputClosed,
+        _ => End::OutputFailed(error),
+    })
 }
 
 fn write_page(board: &Board, id: VcpuId, output: &Output, len: PageBytes) -> Next {

@@ -148,7 +148,7 @@ impl<'a> Vm<'a> {
         if spec.pv == PvBackend::Doorbell && gate.is_none() && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
-        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt } = console;
+        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing } = console;
         let signals = Signals::new()?;
         let devices = Devices {
             com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?,
@@ -156,6 +156,7 @@ impl<'a> Vm<'a> {
             stdin: StdinChannel::new(copy(&signals.drained)?),
             stdout: Output::new(stdout),
             stderr: Output::new(stderr),
+            closing,
             output_page: AtomicU32::new(0),
             misuse: FirstMisuse::new(),
             events: EventLog::new(copy(&signals.shell)?),

@@ -3,9 +3,19 @@
 use std::{
     fmt,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
+use crate::machine::channel::Closing;
 
 /// Who reads the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +57,93 @@ impl AsRawFd for Input {
     }
 }
 
+/// What becomes of what cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// It ends the machine.
+    Fails,
+    /// Nothing: it is for people, who may have closed it.
+    IsNothing,
+}
+
+/// Output to a descriptor, usually a copy of 1 or 2, unbuffered. The thread of a vCPU waits there
+/// for a slow reader, but not once the machine ends.
+#[derive(Debug)]
+pub struct Outlet {
+    fd: OwnedFd,
+    closing: Closing,
+    loss: Loss,
+}
+
+/// Bytes that a pipe takes at once if it takes any (`PIPE_BUF`).
+const PIECE: usize = 4096;
+
+/// Pause where a descriptor says that it takes more, and does not.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Between the look whether a descriptor takes more and the write: all of them may be one pipe.
+static TURN: Mutex<()> = Mutex::new(());
+
+impl Outlet {
+    /// Output to `fd`, until `closing` says that the machine ends.
+    pub fn new(fd: impl AsFd, closing: &Closing, loss: Loss) -> io::Result<Self> {
+        Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, closing: closing.clone(), loss })
+    }
+
+    /// Some of the bytes, if it takes any now.
+    fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Errno> {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+        if poll(&mut fds, Some(&Timespec::default()))? == 0 {
+            return Ok(None);
+        }
+        rustix::io::write(&self.fd, &bytes[..bytes.len().min(PIECE)]).map(Some)
+    }
+
+    fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.try_write(bytes) {
+                Ok(Some(count)) => return Ok(count),
+                Ok(None) => self.wait()?,
+                Err(Errno::INTR) => {}
+                // Another's O_NONBLOCK, and another who was quicker.
+                Err(Errno::AGAIN) => {
+                    thread::sleep(PAUSE);
+                    self.wait()?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Until it takes more, or the machine ends.
+    fn wait(&self) -> io::Result<()> {
+        let mut fds = [
+            PollFd::new(&self.fd, PollFlags::OUT),
+            PollFd::from_borrowed_fd(self.closing.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => Err(ErrorKind::ConnectionAborted.into()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.write_some(bytes);
+        match self.loss {
+            Loss::Fails => written,
+            Loss::IsNothing => Ok(written.unwrap_or(bytes.len())),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A machine's connections to the outside.
 pub struct Console {
     /// Input, if any.
@@ -63,6 +160,8 @@ pub struct Console {
     pub stderr: Box<dyn Write + Send>,
     /// Becomes readable when the host wants the machine to end.
     pub interrupt: Option<OwnedFd>,
+    /// Told that the machine ends, if its output waits for readers.
+    pub closing: Option<Closing>,
 }
 
 impl Console {
@@ -76,6 +175,7 @@ impl Console {
             stdout: Box::new(io::sink()),
             stderr: Box::new(io::sink()),
             interrupt: None,
+            closing: None,
         }
     }
 }

@@ -10,7 +10,7 @@ pub mod spec;
 mod watchdog;
 
 pub use build::{Vm, check_guest};
-pub use console::{Console, Input, InputTarget};
+pub use console::{Console, Input, InputTarget, Loss, Outlet};
 pub use run::{Report, Running, sum};
 pub use spec::{GuestSpec, MachineSpec, PvBackend};
 

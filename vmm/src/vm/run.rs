@@ -242,7 +242,10 @@ impl Running {
             self.threads.retain(|(_, thread)| !thread.is_finished());
             let Some((id, _)) = self.threads.first() else { return Ok(()) };
             if Instant::now() > deadline {
-                return Err(VmError::Stuck(*id));
+                let stuck = VmError::Stuck(*id);
+                // Nobody waits for them a second time.
+                self.threads.clear();
+                return Err(stuck);
             }
             for (_, thread) in &self.threads {
                 signal::kick(thread);

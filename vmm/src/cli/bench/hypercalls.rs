@@ -8,7 +8,7 @@ use clap::Args;
 use super::{keep, there};
 use crate::{
     cli::{
-        INTERRUPTED, Usage,
+        Usage,
         host::{self, GuestClass, HostMode, Place},
         print, say,
     },
@@ -22,6 +22,7 @@ use crate::{
         plan::{Seconds, resolve_cpus},
     },
     report::hyper_bench as report,
+    signals,
     units::{ByteSize, CpuList, VcpuCount},
     vm::PvBackend,
 };
@@ -138,7 +139,7 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
     print(&report::table(&figures, &plan, &host, handed));
     keep(args.json.as_deref(), || report::json(&figures, &plan, &host, handed))?;
     let interrupted = figures.interrupted || compared.is_some_and(|its| its.interrupted);
-    Ok(if interrupted { INTERRUPTED } else { 0 })
+    Ok(if interrupted { signals::exit_status() } else { 0 })
 }
 
 fn emulated(args: &HyperBenchArgs) -> anyhow::Result<u8> {

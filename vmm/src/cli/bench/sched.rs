@@ -8,7 +8,7 @@ use clap::Args;
 use super::{Scheduled, keep};
 use crate::{
     cli::{
-        INTERRUPTED, Usage,
+        Usage,
         compare::{Guest, Workload},
         host::{self, GuestClass, Place},
         print, say,
@@ -22,6 +22,7 @@ use crate::{
         sched_bench::{self, Case, SchedPlan},
     },
     report::sched_bench as report,
+    signals,
     units::ByteSize,
 };
 
@@ -132,7 +133,7 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
     if violations > 0 {
         bail!("mutual exclusion failed {violations} times: this is a bug");
     }
-    Ok(if figures.interrupted { INTERRUPTED } else { 0 })
+    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }
 
 fn emulated(args: &SchedBenchArgs) -> anyhow::Result<u8> {

@@ -8,7 +8,7 @@ use clap::Args;
 use super::{Scheduled, keep};
 use crate::{
     cli::{
-        INTERRUPTED, Usage,
+        Usage,
         compare::Workload,
         host::{self, GuestClass, Place},
         print, say,
@@ -23,6 +23,7 @@ use crate::{
     },
     report::trace_bench as report,
     sched::PolicySpec,
+    signals,
     units::{ByteSize, VcpuCount},
 };
 
@@ -92,7 +93,7 @@ fn direct(args: &TraceBenchArgs) -> anyhow::Result<u8> {
     let work = workload.to_string();
     print(&report::table(&figures, &plan, &host, &work));
     keep(args.scheduled.json.as_deref(), || report::json(&figures, &plan, &host, &work))?;
-    Ok(if figures.interrupted { INTERRUPTED } else { 0 })
+    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
 }
 
 fn emulated(args: &TraceBenchArgs) -> anyhow::Result<u8> {

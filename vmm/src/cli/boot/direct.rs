@@ -1,12 +1,6 @@
 //! A boot on this host's KVM.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    os::fd::AsFd,
-    path::Path,
-    thread,
-};
+use std::{io, thread};
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -14,17 +8,19 @@ use serde_json::json;
 use super::plan::{Mode, Plan};
 use crate::{
     cli::{
-        INTERRUPTED,
         fault::show,
         host::{self, GuestClass},
+        results::ResultFile,
         say,
-        terminal::{RawTerminal, interrupt_descriptor},
     },
     kvm::KvmKind,
+    machine::channel::Closing,
     report::{self, schedule::in_a_line},
     sched::{Driver, SchedReport},
+    signals,
+    terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Console, Input, Report, Running, Vm, sum},
+    vm::{Console, Input, Loss, Outlet, Report, Running, Vm, VmError, sum},
 };
 
 /// Exit status when the reader of the output is gone: 128 + SIGPIPE.
@@ -36,12 +32,13 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let spec = plan.machine()?;
     let schedule = plan.schedule()?;
     let record = plan.schedule_file()?;
+    let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.vms() as usize;
     let driver = Driver::new(&schedule, &vec![spec.vcpus.get(); vms]);
     let built = (0..vms).map(|_| Vm::build(&spec)).collect::<Result<Vec<_>, _>>()?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
-        RawTerminal::enter().context("cannot put the terminal into raw mode")?
+        RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
     } else {
         None
     };
@@ -53,12 +50,18 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             None => vm.start(console)?,
         });
     }
-    let reports = wait_for_all(running)?;
+    let reports = wait_for_all(running);
     drop(terminal);
+    let reports = match reports {
+        Err(error) if is_left_behind(&error) => {
+            say(format_args!("pvticket: {error}"));
+            return Ok(signals::exit_status());
+        }
+        reports => reports?,
+    };
     let schedule = driver.map(|driver| driver.report());
-    if let Some(file) = &plan.stats {
-        write_stats(file, &reports, schedule.as_ref())
-            .with_context(|| format!("cannot write --stats {}", file.display()))?;
+    if let Some(file) = &stats {
+        write_stats(file, &reports, schedule.as_ref())?;
     }
     for complaint in reports.iter().filter_map(Report::complaint) {
         say(format_args!("pvticket: {complaint}"));
@@ -69,7 +72,7 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     if let Some(schedule) = schedule {
         say(format_args!("pvticket: {}", in_a_line(&schedule)));
         if let Some(file) = record {
-            file.write(&schedule.recording)?;
+            file.write(|mut out| schedule.recording.write(&mut out))?;
         }
     }
     let mut worst = 0;
@@ -77,6 +80,11 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
         worst = exit_status(plan, report.end)?.max(worst);
     }
     Ok(worst)
+}
+
+/// A thread did not leave in time when the user wanted the end.
+fn is_left_behind(error: &anyhow::Error) -> bool {
+    signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(_)))
 }
 
 /// Serves every machine's input until all have ended.
@@ -93,28 +101,25 @@ fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
 }
 
 fn console(plan: &Plan, vm: usize, raw_keys: bool) -> io::Result<Console> {
-    let (stdout, stderr) = (output(io::stdout())?, output(io::stderr())?);
+    let interrupt = signals::catch()?.descriptor()?;
+    let closing = Closing::new()?;
     // With a command stdout is the command's alone; what the kernel has to say
     // goes where diagnostics go.
     let com1 = match plan.mode {
-        Mode::Command => output(io::stderr())?,
-        Mode::Shell | Mode::OwnInit => output(io::stdout())?,
+        Mode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
+        Mode::Shell | Mode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
     };
     Ok(Console {
         // Of several machines the first reads it.
         input: if vm == 0 { Input::stdin() } else { None },
         target: plan.input_target(),
         raw_keys,
-        com1,
-        stdout,
-        stderr,
-        interrupt: Some(interrupt_descriptor()?),
+        com1: Box::new(com1),
+        stdout: Box::new(Outlet::new(io::stdout(), &closing, Loss::Fails)?),
+        stderr: Box::new(Outlet::new(io::stderr(), &closing, Loss::Fails)?),
+        interrupt,
+        closing: Some(closing),
     })
-}
-
-/// Unbuffered: the guest decides what a write is.
-fn output(stream: impl AsFd) -> io::Result<Box<dyn Write + Send>> {
-    Ok(Box::new(File::from(stream.as_fd().try_clone_to_owned()?)))
 }
 
 fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
@@ -126,8 +131,9 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
         ),
         End::Reset => Ok(0),
         End::Done(status) => Ok(status as u8),
-        End::Stopped => Ok(INTERRUPTED),
+        End::Stopped => Ok(signals::exit_status()),
         End::OutputClosed => Ok(OUTPUT_CLOSED),
+        End::OutputFailed(error) => bail!("cannot write the guest's output: {error}"),
         End::Failed(failure) => {
             if let Cause::Stuck(_, trace) = &failure.cause {
                 show(trace);
@@ -137,7 +143,11 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
     }
 }
 
-fn write_stats(file: &Path, reports: &[Report], schedule: Option<&SchedReport>) -> io::Result<()> {
+fn write_stats(
+    file: &ResultFile,
+    reports: &[Report],
+    schedule: Option<&SchedReport>,
+) -> anyhow::Result<()> {
     let mut machines = reports.iter().map(stats_of);
     let mut stats = machines.next().unwrap_or_default();
     if reports.len() > 1 {
@@ -148,7 +158,7 @@ fn write_stats(file: &Path, reports: &[Report], schedule: Option<&SchedReport>) 
     }
     let mut text = serde_json::to_string_pretty(&stats)?;
     text.push('\n');
-    std::fs::write(file, text)
+    file.write_text(&text)
 }
 
 fn stats_of(report: &Report) -> serde_json::Value {

@@ -6,8 +6,9 @@ use anyhow::Context;
 
 use super::plan::{Mode, Plan};
 use crate::{
-    cli::{Usage, inside::Inside, terminal::RawTerminal},
+    cli::{Usage, inside::Inside},
     emulated::{Errand, OutputMode, StdinMode},
+    terminal::{Hold, RawTerminal},
     units::ByteSize,
     vm::check_guest,
 };
@@ -19,7 +20,7 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let terminal = match plan.mode {
         Mode::Command => None,
         Mode::Shell | Mode::OwnInit => {
-            RawTerminal::enter().context("cannot put the terminal into raw mode")?
+            RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
         }
     };
     let connect = |errand: &mut Errand| {

@@ -17,7 +17,8 @@ use crate::{
         Usage,
         fault::FaultArgs,
         host::{self, Choice, GuestClass, Place},
-        schedule::{RecordFile, ScheduleArgs},
+        results::ResultFile,
+        schedule::ScheduleArgs,
         system_map,
     },
     files,
@@ -155,8 +156,8 @@ impl Plan {
     }
 
     /// Where the schedule's decisions go.
-    pub(super) fn schedule_file(&self) -> anyhow::Result<Option<RecordFile>> {
-        self.schedule.record.as_deref().map(RecordFile::open).transpose()
+    pub(super) fn schedule_file(&self) -> anyhow::Result<Option<ResultFile>> {
+        ResultFile::named("--record", self.schedule.record.as_deref())
     }
 
     /// Who decides when vCPUs run.

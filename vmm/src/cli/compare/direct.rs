@@ -1,16 +1,10 @@
 //! A comparison on this host's KVM.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::Write,
-    path::{Path, PathBuf},
-};
-
 use anyhow::{Context, bail};
 
 use super::plan::Resolved;
 use crate::{
-    cli::{INTERRUPTED, fault::show, schedule::RecordFile, trace::TraceFile},
+    cli::{fault::show, results::ResultFile, trace},
     lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         columns::Columns,
@@ -18,14 +12,15 @@ use crate::{
         progress::Progress,
         table::{self, Heading},
     },
+    signals,
 };
 
 /// Carries it out; gives the exit status.
 pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     let plan = resolved.plan()?;
-    let json = resolved.args.json.as_ref().map(open).transpose()?;
-    let record = resolved.args.schedule.record.as_deref().map(RecordFile::open).transpose()?;
-    let trace = resolved.args.trace.as_deref().map(TraceFile::open).transpose()?;
+    let json = ResultFile::named("--json", resolved.args.json.as_deref())?;
+    let record = ResultFile::named("--record", resolved.args.schedule.record.as_deref())?;
+    let trace = ResultFile::named(trace::OPTION, resolved.args.trace.as_deref())?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let facts = HostFacts::gather(&plan.cpus);
     let comparison = {
@@ -38,16 +33,17 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
             show(trace);
         }
     })?;
-    if let Some((path, file)) = json {
-        store(path, file, &json::render(&facts, &resolved.workload, &plan, &comparison)?)?;
+    if let Some(file) = json {
+        let text = json::render(&facts, &resolved.workload, &plan, &comparison)?;
+        file.write_text(&text)?;
     }
     if let Some((file, last)) = record.zip(comparison.last_schedule()) {
-        file.write(&last.recording)?;
+        file.write(|mut out| last.recording.write(&mut out))?;
     }
     // An interrupted comparison may not have come to it.
     let mut timelines = comparison.timelines().peekable();
     if let Some((file, _)) = trace.zip(timelines.peek()) {
-        file.write(timelines)?;
+        file.write(|out| trace::write(out, timelines))?;
     }
     finish(&plan, &comparison)
 }
@@ -76,19 +72,6 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
     Heading { work, method, host: facts.clone() }
 }
 
-/// The file, opened before anything is measured in vain. What it holds stays
-/// until there is something better.
-fn open(path: &PathBuf) -> anyhow::Result<(&PathBuf, File)> {
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    Ok((path, file.with_context(|| format!("cannot write {}", path.display()))?))
-}
-
-fn store(path: &Path, mut file: File, text: &str) -> anyhow::Result<()> {
-    file.set_len(0)
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
 fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
     let levels = comparison.levels.iter().map(|samples| LevelReport::new(plan, samples));
     let levels: Vec<_> = levels.collect();
@@ -100,5 +83,5 @@ fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
     if disorder > 0 {
         bail!("{disorder} tickets were served out of order: this is a bug");
     }
-    Ok(if comparison.interrupted { INTERRUPTED } else { 0 })
+    Ok(if comparison.interrupted { signals::exit_status() } else { 0 })
 }

@@ -11,18 +11,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
-};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::{FAILURE, INTERRUPTED, host::HostMode, print, report, say};
+use super::{FAILURE, host::HostMode, print, report, say};
 use crate::{
     lab::{
         run::{self, Order, Summary, control::serve, status::Board},
         spec::only::One,
     },
+    runtime,
+    signals::{self, Interrupt},
     units::CpuList,
 };
 use begin::Begun;
@@ -100,8 +98,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         print(&plan.dry_run());
         return Ok(0);
     }
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the run's threads")?;
+    let runtime = runtime::build()?;
     // From before the store is there, so that whatever is begun is ended in order.
     let (send, orders) = runtime.block_on(orders())?;
     // The same, where it can be: what cannot listen leaves nothing on the disk.
@@ -131,16 +128,17 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     finish(&begun, summary)
 }
 
-/// What the user orders by signals, and by whatever else has the sender.
+/// What the user orders by a signal, and by whatever else has the sender.
 async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
     let (send, orders) = mpsc::unbounded_channel();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals = signal(kind).context("cannot catch Ctrl-C")?;
-        let send = send.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() && send.send(Order::Stop).is_ok() {}
-        });
-    }
+    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
+    let listener = interrupt.listener().context("cannot catch Ctrl-C")?;
+    let its = send.clone();
+    tokio::spawn(async move {
+        listener.raised().await;
+        // The receiver goes when the run is over.
+        let _ = its.send(Order::Stop);
+    });
     Ok((send, orders))
 }
 
@@ -151,7 +149,7 @@ fn finish(begun: &Begun, summary: Summary) -> anyhow::Result<u8> {
         say(format_args!(
             "pvticket: {left} cells are left; go on with: pvticket run --resume {dir}"
         ));
-        return Ok(INTERRUPTED);
+        return Ok(signals::exit_status());
     }
     let page = report::of_run(&begun.dir)?;
     print(&format!(

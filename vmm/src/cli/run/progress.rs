@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
@@ -16,6 +16,8 @@ use crate::{
         store::record::{CellLine, Outcome},
     },
     report::si::si,
+    shown,
+    streams::say,
 };
 
 /// Shows it on stderr.
@@ -36,8 +38,7 @@ impl<'a> Progress<'a> {
     }
 
     fn say(&self, text: &str) {
-        // Nobody to tell is no reason to stop.
-        let write = || drop(writeln!(io::stderr(), "{text}"));
+        let write = || say(format_args!("{text}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
             None => write(),
@@ -66,7 +67,7 @@ impl Watcher for Progress<'_> {
     fn started(&mut self, _: &PlannedCell, point: &Point) {
         if let Some(bar) = &self.bar {
             bar.set_prefix(self.counted());
-            bar.set_message(point.to_string());
+            bar.set_message(shown::line(&point.to_string()).into_owned());
         }
     }
 
@@ -99,7 +100,7 @@ impl Watcher for Progress<'_> {
         self.say(match order {
             Order::Pause => "paused: no cell is begun",
             Order::Resume => "going on",
-            Order::Stop => "stopping: the cell under way is aborted; once more to wait for nothing",
+            Order::Stop => "stopping: the cell under way is aborted; once more to end at once",
         });
     }
 }

@@ -14,13 +14,14 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::{INTERRUPTED, print, terminal::interrupt_descriptor};
+use super::print;
 use crate::{
     lab::run::{
         control::{Answer, Wish},
         status::{RunState, Status},
     },
     report::top::{Samples, Size, frame},
+    signals::{self, Interrupt},
 };
 use feed::{Feed, FeedError, wait};
 use screen::{Key, Screen};
@@ -67,7 +68,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     if top.status.state == RunState::Ended {
         top.print();
     }
-    Ok(if left == Left::Interrupted { INTERRUPTED } else { 0 })
+    Ok(if left == Left::Interrupted { signals::exit_status() } else { 0 })
 }
 
 /// Why somebody watches no more.
@@ -142,7 +143,8 @@ impl Top {
 
     /// Shows it until it ends or the user leaves.
     fn watch(&mut self) -> anyhow::Result<Left> {
-        let signals = interrupt_descriptor().context("cannot catch signals")?;
+        let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+        let signals = interrupt.descriptor()?.context("cannot catch signals")?;
         let screen = Screen::enter().context("cannot use the terminal")?;
         let mut asks_to_stop = false;
         loop {

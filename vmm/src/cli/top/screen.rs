@@ -1,16 +1,16 @@
 //! The terminal while somebody watches: its other screen, in raw mode.
 
-use std::io::{self, Write};
+use std::io;
 
 use rustix::termios::tcgetwinsize;
 
-use crate::{cli::terminal::RawTerminal, report::top::Size};
+use crate::{
+    report::top::Size,
+    streams::{self, Stream},
+    terminal::{Hold, RawTerminal},
+};
 
-/// The other screen, no cursor, and no line goes on in the next (xterm's control sequences).
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
-/// All that taken back.
-const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// To the first line.
+/// To the first line (xterm's control sequences).
 const HOME: &str = "\x1b[H";
 /// Clears the rest of the line.
 const CLEAR_LINE: &str = "\x1b[K";
@@ -56,9 +56,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn enter() -> io::Result<Self> {
-        let screen = Self { _raw: RawTerminal::enter()? };
-        write(ENTER)?;
-        Ok(screen)
+        Ok(Self { _raw: RawTerminal::enter(Hold::Screen)? })
     }
 
     pub(super) fn size(&self) -> Size {
@@ -85,15 +83,6 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Before the modes, which its own drop restores.
-        let _ = write(LEAVE);
-    }
-}
-
 fn write(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    streams::write(Stream::Stdout, text.as_bytes())
 }

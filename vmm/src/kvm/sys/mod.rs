@@ -2,6 +2,8 @@
 
 pub mod advice;
 pub mod clock;
+pub mod disposition;
+pub mod fatal;
 pub mod fpu;
 pub mod spawn;
 pub mod timer;

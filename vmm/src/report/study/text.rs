@@ -9,7 +9,7 @@ use super::{
     tables::{self, Table, TableLine},
     when, words,
 };
-use crate::lab::study::Study;
+use crate::{lab::study::Study, shown};
 
 /// Fewest columns that it is laid out for.
 pub const NARROWEST: usize = 80;
@@ -123,6 +123,5 @@ pub fn table(table: &Table, width: usize) -> String {
 
 /// Nothing of a store may command a terminal.
 pub(super) fn printable(text: &str) -> String {
-    let safe = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
-    text.chars().map(safe).collect()
+    shown::lines(text).into_owned()
 }

@@ -9,7 +9,10 @@ use std::time::Duration;
 use humantime::format_duration;
 
 use super::si::si;
-use crate::lab::run::status::{Past, PastEnd, RunState, Status};
+use crate::{
+    lab::run::status::{Past, PastEnd, RunState, Status},
+    shown,
+};
 
 pub use samples::Samples;
 
@@ -51,13 +54,12 @@ pub fn frame(status: &Status, samples: &Samples, size: Size, footer: &str) -> Ve
     head.truncate(size.rows.saturating_sub(tail.len()).max(size.rows / 2));
     let kept = size.rows.saturating_sub(head.len()).min(tail.len());
     head.extend(tail.split_off(tail.len() - kept));
-    head.iter().map(|line| shown(line, size.columns)).collect()
+    head.iter().map(|line| cut(line, size.columns)).collect()
 }
 
 /// Names come from specs and errors from guests: no terminal is to obey them.
-fn shown(line: &str, columns: usize) -> String {
-    let plain = line.chars().map(|c| if c.is_control() { '?' } else { c });
-    plain.take(columns).collect()
+fn cut(line: &str, columns: usize) -> String {
+    shown::line(line).chars().take(columns).collect()
 }
 
 fn header(status: &Status) -> Vec<String> {

@@ -1,0 +1,184 @@
+//! What is written, and where it cannot be: full disks, other people's links, terminals that obey.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use super::signals::Disk;
+use crate::{
+    files,
+    host::need_kvm,
+    process::Program,
+    product::{binary, pvticket},
+    ran::Ran,
+    tests,
+};
+
+tests![
+    what_cannot_be_printed_is_a_failure,
+    a_full_disk_leaves_the_old_file_whole,
+    results_follow_no_link,
+    results_go_where_no_file_is,
+    text_from_elsewhere_drives_no_terminal,
+];
+
+const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
+
+/// A run of two short cells, in a directory of its own, and a timeline.
+fn made(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
+    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
+    let [dir, trace] = ["run", "trace"].map(|name| folder.path().join(name));
+    let run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]);
+    run.args(["--trace".as_ref(), trace.as_os_str()]).run()?.exits(0)?;
+    Ok((dir, trace))
+}
+
+fn to_full(program: Program) -> anyhow::Result<Ran> {
+    program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
+}
+
+fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let (dir, trace) = made(&folder)?;
+    let [dir, trace] = [&dir, &trace].map(|path| path.to_string_lossy());
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["locks"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["run", "collapse", "--dry-run"],
+        &["boot", "--dry-run"],
+        &["report", &dir],
+        &["export", "--csv", "-", &dir],
+        &["trace", &trace],
+        &["trace", "--json", &trace],
+        &[&["compare", "--runs", "1"], &SHORT[..]].concat(),
+    ] {
+        let ran = to_full(pvticket(words)).with_context(|| words.join(" "))?;
+        // What is shown of progress is no complaint.
+        let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
+        let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
+        ensure!(own == 1, "{}", ran.show());
+    }
+    Ok(())
+}
+
+fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
+    need_kvm()?;
+    let disk = Disk::mount()?;
+    let folder = files::scratch()?;
+    let (dir, _) = made(&folder)?;
+    let (dir, old) = (dir.to_string_lossy(), disk.old());
+    let old_name = old.to_string_lossy();
+    for words in [
+        &["report", &dir, "--html", &old_name][..],
+        &["export", "--csv", &old_name, &dir],
+        &["export", "--parquet", &old_name, &dir],
+        &["bench", "hypercalls", "--runs", "1", "--host", "direct", "--json", &old_name],
+        &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
+        &[&["compare", "--runs", "1", "--policy", "rr", "--record", &old_name], &SHORT[..]]
+            .concat(),
+        &[&["compare", "--runs", "1", "--policy", "rr", "--trace", &old_name], &SHORT[..]].concat(),
+    ] {
+        let ran = pvticket(words).run().with_context(|| words.join(" "))?;
+        ran.exits(1)?.complains(&["pvticket: cannot write", &old_name, "No space left"])?;
+        ensure!(fs::read_to_string(&old)? == Disk::OLD, "{words:?} has changed the old file");
+    }
+    let left: Vec<_> = fs::read_dir(old.parent().context("no parent")?)?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.contains("partial"))
+        .collect();
+    ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+/// Neither the one that is in its place, nor one that waits where it comes from.
+fn results_follow_no_link() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let victim = files::put(&folder, "victim", b"precious")?;
+    let json = folder.path().join("json");
+    symlink(&victim, &json)?;
+    let compare = pvticket(["compare", "--runs", "1", "--json"]).args([&json]).args(SHORT);
+    compare.run()?.exits(0)?;
+    ensure!(fs::read(&victim)? == b"precious", "--json went through a link");
+    ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is a link still");
+    // The emulated host's results once came from a file of this name.
+    let script = "ln -s \"$PWD/victim\" .back.$$.partial; exec \"$0\" \"$@\"";
+    let script = format!("cd '{}'; {script}", folder.path().display());
+    let emulate = Program::new("/bin/sh").args(["-c", &script]).args([binary()]);
+    let busybox = format!("{}:/in/busybox", files::cached("busybox/busybox")?.display());
+    let emulate = emulate.args(["emulate", "--in", &busybox, "--out", "/tmp/result:back", "--"]);
+    let writes = ["/in/busybox", "sh", "-c", "echo result > /tmp/result"];
+    emulate.args(writes).limit(300).run()?.exits(0)?;
+    ensure!(fs::read(&victim)? == b"precious", "a result went through a link");
+    let back = folder.path().join("back");
+    ensure!(fs::read(&back)? == b"result\n" && fs::symlink_metadata(&back)?.is_file());
+    Ok(())
+}
+
+fn results_go_where_no_file_is() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let compare = |to: &Path| pvticket(["compare", "--runs", "1", "--json"]).args([to]).args(SHORT);
+    compare(Path::new("/dev/null")).run()?.exits(0)?;
+    // Behind the table, be it a pipe's or a file's.
+    let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("\"levels\""), "{}", ran.show());
+    let out = folder.path().join("out");
+    let file = File::create(&out)?;
+    compare(Path::new("/dev/stdout")).stdout(file.into()).run()?.exits(0)?;
+    let text = fs::read_to_string(&out)?;
+    let (table, json) = (text.find("vCPUs"), text.find("\"levels\""));
+    ensure!(table.is_some() && table < json, "not a table and JSON: {text}");
+    ensure!(fs::symlink_metadata("/dev/stdout")?.is_symlink(), "/dev/stdout is no link any more");
+    Ok(())
+}
+
+fn text_from_elsewhere_drives_no_terminal() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 0.1\n\
+                labels = [\"\\u001b[31mred\\u001b]0;title\\u0007 \\u202eright to left\\u2066\"]\n";
+    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
+    let ran = pvticket(["run", "--dry-run"]).args([&spec]).run()?.exits(0)?;
+    is_tame(ran.text()?)?;
+    ensure!(ran.text()?.contains("red?]0;title?"), "{}", ran.show());
+    let key = files::put(&folder, "key.toml", "\"\u{1b}[31mX\u{7}\u{202e}\" = 1\n".as_bytes());
+    let strange = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}name\nsecond line";
+    for program in [
+        pvticket(["run", "--dry-run"]).args([key?]),
+        pvticket(["boot", "--kernel", strange, "--", "true"]),
+        pvticket(["report", strange]),
+        pvticket(["trace", strange]),
+        pvticket(["top", strange]),
+        pvticket([strange]),
+    ] {
+        let ran = program.run()?;
+        ensure!(ran.status()? != 0, "{}", ran.show());
+        is_tame(&ran.one_line(&[])?.errors())?;
+    }
+    // A progress line.
+    need_kvm()?;
+    let dir = folder.path().join("run");
+    let ran = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]).run()?.exits(0)?;
+    is_tame(&ran.errors())?;
+    is_tame(ran.text()?)
+}
+
+fn is_tame(text: &str) -> anyhow::Result<()> {
+    let wild = |c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}')
+    };
+    ensure!(!text.contains(wild), "it drives a terminal: {text:?}");
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! One command, one output, one signal.
+
+use std::{
+    fmt::Write,
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+
+use super::{
+    outputs::{Disk, Output},
+    subjects::{Subject, World, status},
+    until,
+};
+use crate::{
+    files,
+    process::{Program, Running},
+    terminal::Terminal,
+};
+
+/// When a command counts as hung.
+const HUNG: Duration = Duration::from_secs(20);
+
+/// Between two signals, and how long one is given to do what it must not do.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// What a command is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// SIGINT.
+    Int,
+    /// SIGTERM.
+    Term,
+    /// SIGHUP.
+    Hup,
+    /// SIGHUP, which was ignored when the command began, and then SIGTERM.
+    Nohup,
+    /// SIGTSTP, SIGCONT and then SIGINT.
+    StopAndGoOn,
+    /// SIGINT twice.
+    SecondInt,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Int, Self::Term, Self::Hup, Self::Nohup, Self::StopAndGoOn, Self::SecondInt];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Int => "INT",
+            Self::Term => "TERM",
+            Self::Hup => "HUP",
+            Self::Nohup => "nohup HUP, TERM",
+            Self::StopAndGoOn => "TSTP, CONT, INT",
+            Self::SecondInt => "INT, INT",
+        }
+    }
+
+    const fn status(self) -> i32 {
+        128 + match self {
+            Self::Int | Self::StopAndGoOn | Self::SecondInt => 2,
+            Self::Term | Self::Nohup => 15,
+            Self::Hup => 1,
+        }
+    }
+
+    /// Tells it; gives when it was told to end.
+    fn tell(
+        self,
+        running: &mut Running,
+        terminal: Option<&Terminal>,
+        is_raw: bool,
+    ) -> anyhow::Result<Instant> {
+        let pid = running.pid();
+        match self {
+            Self::Int | Self::Term | Self::Hup => {}
+            Self::Nohup => {
+                running.signal(Signal::HUP)?;
+                thread::sleep(MOMENT);
+                ensure!(!running.has_ended()?, "it has ended by a signal that it was to ignore");
+            }
+            Self::StopAndGoOn => {
+                running.signal(Signal::TSTP)?;
+                let is_stopped = || Ok(status(pid, "State:").is_some_and(|state| state == "T"));
+                until("stop", HUNG, is_stopped)?;
+                if let Some(terminal) = terminal {
+                    terminal.is_restored().context("stopped")?;
+                }
+                running.signal(Signal::CONT)?;
+                if let Some(terminal) = terminal.filter(|_| is_raw) {
+                    until("raw mode again", HUNG, || terminal.is_raw())?;
+                }
+            }
+            Self::SecondInt => {
+                running.signal(Signal::INT)?;
+                thread::sleep(MOMENT);
+            }
+        }
+        let told = Instant::now();
+        if !running.has_ended()? {
+            running.signal(match self {
+                Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
+                Self::Term | Self::Nohup => Signal::TERM,
+                Self::Hup => Signal::HUP,
+            })?;
+        }
+        Ok(told)
+    }
+}
+
+/// A cell of the table.
+#[derive(Debug)]
+pub struct Cell {
+    subject: Subject,
+    event: Event,
+    output: Output,
+    found: anyhow::Result<Found>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+struct Found {
+    status: Option<i32>,
+    /// By itself, before it was told to.
+    is_own: bool,
+    took: Duration,
+    stderr: String,
+}
+
+impl Cell {
+    /// Tries it.
+    pub fn run(world: &World, subject: Subject, event: Event, output: Output) -> Self {
+        let found = Self::find(world, subject, event, output);
+        Self { subject, event, output, found }
+    }
+
+    fn find(
+        world: &World,
+        subject: Subject,
+        event: Event,
+        output: Output,
+    ) -> anyhow::Result<Found> {
+        let folder = files::scratch()?;
+        let mut program = subject.program(world, &folder, output)?;
+        if event == Event::Nohup {
+            program = program.ignoring("HUP");
+        }
+        let terminal = (output == Output::Tty).then(Terminal::open).transpose()?;
+        let (mut running, _kept) = match &terminal {
+            Some(terminal) => (terminal.start(program)?, None),
+            None => start(program, world, output, folder.path())?,
+        };
+        let is_raw = subject.is_raw() && terminal.is_some();
+        if let (true, Some(terminal)) = (is_raw, &terminal) {
+            terminal.wait_for_raw(&mut running)?;
+        }
+        let lives = subject.settle(&mut running, output)?;
+        let told = match lives {
+            true => event.tell(&mut running, terminal.as_ref(), is_raw)?,
+            false => Instant::now(),
+        };
+        until("end", HUNG, || running.has_ended())?;
+        let took = told.elapsed();
+        let ran = running.wait()?;
+        if let Some(terminal) = &terminal {
+            terminal.is_restored()?;
+        }
+        ensure!(!ran.errors().contains("panicked"), "it panicked: {}", ran.errors());
+        let old = fs::read_to_string(world.disk.old())?;
+        let is_old = output != Output::FullDisk || old == Disk::OLD;
+        ensure!(is_old, "the file on the full disk is another: {old:?}");
+        Ok(Found { status: ran.shell_status(), is_own: !lives, took, stderr: ran.errors() })
+    }
+
+    /// What is wrong with it, if anything is.
+    pub fn problem(&self) -> Option<String> {
+        let Self { subject, event, output, found } = self;
+        let cell = format!("{}, {}, {}", subject.name(), event.name(), output.name());
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return Some(format!("{cell}: {error:#}")),
+        };
+        let due = subject.own_status(*output).unwrap_or(event.status());
+        if found.status != Some(due) {
+            let status = found.status;
+            return Some(format!("{cell}: status {status:?}, not {due}; {}", found.stderr.trim()));
+        }
+        let says_why = found.stderr.lines().count() == 1 && found.stderr.contains("No space left");
+        (due == 1 && !says_why).then(|| format!("{cell}: not one line: {}", found.stderr.trim()))
+    }
+
+    /// Its name, if it has taken longer.
+    pub fn later_than(&self, soon: Duration) -> Option<String> {
+        let Self { subject, event, output, found } = self;
+        let took = found.as_ref().ok()?.took;
+        let cell = || format!("{}, {}, {}", subject.name(), event.name(), output.name());
+        (took > soon).then(|| format!("{} ({:.1} s)", cell(), took.as_secs_f64()))
+    }
+
+    fn shown(&self) -> String {
+        match &self.found {
+            Err(_) => "FAILED".to_owned(),
+            Ok(found) => {
+                let status = found.status.unwrap_or(-1);
+                let how = match found.is_own {
+                    true => "by itself".to_owned(),
+                    false => format!("in {:.2} s", found.took.as_secs_f64()),
+                };
+                let wrong = if self.problem().is_some() { " WRONG" } else { "" };
+                format!("{status} {how}{wrong}")
+            }
+        }
+    }
+}
+
+fn start(
+    program: Program,
+    world: &World,
+    output: Output,
+    folder: &std::path::Path,
+) -> anyhow::Result<(Running, Option<std::os::fd::OwnedFd>)> {
+    let (ours, kept) = output.open(folder, &world.disk)?;
+    let program = match output {
+        Output::StalledPipe => program.output(ours),
+        _ => program.stdout(ours),
+    };
+    Ok((program.start()?, kept))
+}
+
+/// All cells: the status as a shell has it, and how long it took; the terminal was as before in
+/// each, or the cell failed.
+pub fn table(cells: &[Cell]) -> String {
+    let mut text = String::new();
+    for subject in Subject::ALL {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n{}\n{:<18}", subject.name(), "");
+        for output in Output::ALL {
+            let _ = write!(text, " {:<15}", output.name());
+        }
+        text.push('\n');
+        for event in Event::ALL {
+            let _ = write!(text, "  {:<16}", event.name());
+            for output in Output::ALL {
+                let of = |cell: &&Cell| {
+                    (cell.subject, cell.event, cell.output) == (subject, event, output)
+                };
+                let shown = cells.iter().find(of).map_or("-".to_owned(), Cell::shown);
+                let _ = write!(text, " {shown:<15}");
+            }
+            text.push('\n');
+        }
+    }
+    text
+}

@@ -1,0 +1,168 @@
+//! Signals and outputs: whatever becomes of its output, the product ends when it is told to, with
+//! the status that shells have for it, and leaves the terminal as it was.
+
+mod cell;
+mod outputs;
+mod subjects;
+
+use std::{
+    fs,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    files::{self, code},
+    host::need_kvm,
+    likely,
+    process::Input,
+    product::pvticket,
+    tests,
+};
+
+use super::{control::Listening, tiny};
+use cell::{Cell, Event};
+pub use outputs::Disk;
+use outputs::Output;
+use subjects::{Subject, World};
+
+tests![
+    every_signal_ends_every_command_whatever_its_output,
+    a_second_signal_ends_what_does_not_end,
+    nohup_outlives_its_terminal,
+    too_few_descriptors_are_said,
+];
+
+/// Cells side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// In how long a command must have ended.
+const SOON: Duration = Duration::from_secs(3);
+
+/// A run that measures for longer than any test takes, on one CPU.
+const LONG: &str =
+    "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 2\nseconds = 600\n";
+
+fn every_signal_ends_every_command_whatever_its_output() -> anyhow::Result<()> {
+    need_kvm()?;
+    let disk = Disk::mount()?;
+    let watched = Listening::start_with(LONG, &["--host", "direct"])?;
+    let world = World::new(disk, watched.path())?;
+    let planned: Vec<(Subject, Event, Output)> = Subject::ALL
+        .into_iter()
+        .flat_map(|subject| Event::ALL.map(|event| (subject, event)))
+        .flat_map(|(subject, event)| Output::ALL.map(|output| (subject, event, output)))
+        .filter(|(subject, event, output)| subject.is_tried(*event, *output))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let cells = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE {
+            scope.spawn(|| {
+                while let Some((subject, event, output)) = planned.get(next.fetch_add(1, Relaxed)) {
+                    let cell = Cell::run(&world, *subject, *event, *output);
+                    cells.lock().unwrap_or_else(PoisonError::into_inner).push(cell);
+                }
+            });
+        }
+    });
+    let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
+    print!("{}", cell::table(&cells));
+    let wrong: Vec<String> = cells.iter().filter_map(Cell::problem).collect();
+    ensure!(wrong.is_empty(), "{} of {} cells:\n{}", wrong.len(), cells.len(), wrong.join("\n"));
+    let late: Vec<String> = cells.iter().filter_map(|cell| cell.later_than(SOON)).collect();
+    likely!(late.is_empty(), "not within {} s: {}", SOON.as_secs(), late.join(", "));
+    watched.ask("stop")?;
+    watched.stops()
+}
+
+/// Its worker is stopped, so that it waits for it.
+fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let spec = files::put(&folder, "spec.toml", LONG.as_bytes())?;
+    let mut running = pvticket(["run", "--host", "direct", "--dir"])
+        .args([folder.path().join("run"), spec])
+        .start()?;
+    let parent = running.pid();
+    running.wait_until("a worker at work", || {
+        children(parent).first().is_some_and(|worker| subjects::catches(*worker, Signal::TERM))
+    })?;
+    let worker = *children(parent).first().context("no worker")?;
+    kill_process(worker, Signal::STOP)?;
+    running.signal(Signal::INT)?;
+    thread::sleep(Duration::from_millis(500));
+    ensure!(!running.has_ended()?, "it does not wait for its worker");
+    running.signal(Signal::INT)?;
+    thread::sleep(Duration::from_secs(1));
+    ensure!(running.has_ended()?, "a second signal does not end it");
+    let status = running.wait()?.shell_status();
+    ensure!(status == Some(130), "{status:?}");
+    Ok(())
+}
+
+fn nohup_outlives_its_terminal() -> anyhow::Result<()> {
+    need_kvm()?;
+    for (name, signal) in [("HUP", Signal::HUP), ("INT", Signal::INT)] {
+        let folder = files::scratch()?;
+        let program = tiny::boot(&folder, code::SPIN)?.ignoring(name).input(Input::Silence);
+        let mut running = program.start()?;
+        let pid = running.pid();
+        running.wait_until("signals caught", || subjects::catches(pid, Signal::TERM))?;
+        running.signal(signal)?;
+        thread::sleep(Duration::from_millis(500));
+        ensure!(!running.has_ended()?, "SIG{name} ended it, which was ignored when it began");
+        running.signal(Signal::TERM)?;
+        running.wait()?.exits(143)?;
+    }
+    Ok(())
+}
+
+/// What there is no descriptor for is said in a line, wherever it is missed.
+fn too_few_descriptors_are_said() -> anyhow::Result<()> {
+    let limited = |limit: u32, words: &[&str]| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let shell = crate::process::Program::new("/bin/sh");
+        shell.args(["-c", &script]).args([crate::product::binary()]).args(words).run()
+    };
+    for limit in 4..=20 {
+        let ran = limited(limit, &["emulate", "--", "/init", "locks"])?;
+        if ran.shell_status() == Some(0) {
+            continue;
+        }
+        ran.fails(1, &[]).with_context(|| format!("ulimit -n {limit}"))?;
+    }
+    let ran = limited(9, &["emulate", "--", "/init", "locks"])?;
+    ran.fails(1, &["ulimit -n"]).map(drop)
+}
+
+/// The children of a process that its main thread has started.
+fn children(parent: Pid) -> Vec<Pid> {
+    let parent = parent.as_raw_nonzero();
+    let file = format!("/proc/{parent}/task/{parent}/children");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+}
+
+/// Until it holds; how long that took.
+fn until(
+    what: &str,
+    patience: Duration,
+    mut holds: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<Duration> {
+    let begin = std::time::Instant::now();
+    while !holds()? {
+        if begin.elapsed() > patience {
+            bail!("no {what} in {} s", patience.as_secs());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(begin.elapsed())
+}

@@ -1,0 +1,107 @@
+//! Where output goes, and what may be wrong there.
+
+use std::{
+    fs::{self, File},
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use rustix::{
+    fs::OFlags,
+    mount::{MountFlags, UnmountFlags, mount, unmount},
+    pipe::{PipeFlags, pipe, pipe_with},
+};
+use tempfile::TempDir;
+
+use crate::{files, host::need_root, suite::skip};
+
+/// What the product writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// A terminal, which it reads too.
+    Tty,
+    /// A file.
+    File,
+    /// A file on a disk with no room.
+    FullDisk,
+    /// A pipe that nobody reads.
+    ClosedPipe,
+    /// A pipe whose reader has stalled; errors go there too.
+    StalledPipe,
+}
+
+impl Output {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Tty, Self::File, Self::FullDisk, Self::ClosedPipe, Self::StalledPipe];
+
+    /// The head of its column.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tty => "tty",
+            Self::File => "file",
+            Self::FullDisk => "full disk",
+            Self::ClosedPipe => "closed pipe",
+            Self::StalledPipe => "stalled pipe",
+        }
+    }
+
+    /// Its end for a program, and what must be kept as long as it runs.
+    pub fn open(self, folder: &Path, disk: &Disk) -> anyhow::Result<(OwnedFd, Option<OwnedFd>)> {
+        Ok(match self {
+            Self::Tty | Self::File => (File::create(folder.join("out"))?.into(), None),
+            Self::FullDisk => (disk.file()?.into(), None),
+            Self::ClosedPipe => (pipe()?.1, None),
+            Self::StalledPipe => {
+                let (read, write) = pipe_with(PipeFlags::NONBLOCK)?;
+                while rustix::io::write(&write, &[0; 4096]).is_ok() {}
+                rustix::fs::fcntl_setfl(&write, OFlags::empty())?;
+                (write, Some(read))
+            }
+        })
+    }
+}
+
+/// A small disk with no room left, and a file on it.
+#[derive(Debug)]
+pub struct Disk(TempDir);
+
+impl Disk {
+    /// The file's text.
+    pub const OLD: &str = "old\n";
+
+    /// Mounts it.
+    pub fn mount() -> anyhow::Result<Self> {
+        need_root()?;
+        let folder = files::scratch()?;
+        let size = c"size=16k";
+        if let Err(error) = mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), size) {
+            return skip(format!("mounting is not allowed here ({error})"));
+        }
+        let disk = Self(folder);
+        fs::write(disk.old(), Self::OLD)?;
+        // Until nothing more fits.
+        let filled = (0..64)
+            .try_for_each(|page| fs::write(disk.0.path().join(format!("fill{page}")), [0; 4096]));
+        filled.err().context("the disk takes all that is written")?;
+        Ok(disk)
+    }
+
+    /// A file that was written when there was room.
+    pub fn old(&self) -> PathBuf {
+        self.0.path().join("old")
+    }
+
+    /// An empty file: for more than its name there is no room.
+    fn file(&self) -> anyhow::Result<File> {
+        let options = File::options().append(true).create(true).clone();
+        options.open(self.0.path().join("out")).context("no file on the full disk")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
+    }
+}

@@ -1,0 +1,200 @@
+//! The commands that are signalled.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use super::{
+    cell::Event,
+    children,
+    outputs::{Disk, Output},
+    until,
+};
+use crate::{
+    files::{self, code},
+    outer::tiny,
+    process::{Input, Program, Running},
+    product::{Boot, pvticket},
+};
+
+/// How long a command may take to be at work.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// From when a command is at work to the signal.
+const SETTLED: Duration = Duration::from_millis(200);
+
+/// How long `top` may take to print a frame, if it can.
+const FRAME: Duration = Duration::from_secs(2);
+
+/// A command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// `boot` on this host's KVM, of a guest that floods its console.
+    Direct,
+    /// `boot` in the emulated host, while that starts.
+    Emulated,
+    /// A program in the emulated host that floods its output.
+    EmulatedAtWork,
+    /// `run`.
+    Run,
+    /// `compare`.
+    Compare,
+    /// `top`, which prints a single frame where it has no terminal.
+    Top,
+}
+
+/// What all of them share.
+#[derive(Debug)]
+pub struct World {
+    /// A disk with no room.
+    pub disk: Disk,
+    /// The socket of a run that listens.
+    socket: PathBuf,
+    busybox: PathBuf,
+}
+
+impl World {
+    /// With this disk and a run that listens there.
+    pub fn new(disk: Disk, socket: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self { disk, socket, busybox: files::cached("busybox/busybox")? })
+    }
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare, Self::Top];
+
+    /// Its table's head.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "boot, direct",
+            Self::Emulated => "boot, emulated, while its host starts",
+            Self::EmulatedAtWork => "emulate, at work",
+            Self::Run => "run",
+            Self::Compare => "compare",
+            Self::Top => "top",
+        }
+    }
+
+    /// Is this cell tried? An emulated host takes seconds to be at work: there the outputs are
+    /// tried with one signal and the signals with one output.
+    pub fn is_tried(self, event: Event, output: Output) -> bool {
+        match self {
+            Self::EmulatedAtWork => match output {
+                Output::File => matches!(event, Event::Nohup | Event::Term),
+                Output::StalledPipe => matches!(event, Event::Int | Event::SecondInt),
+                Output::FullDisk | Output::ClosedPipe => event == Event::Int,
+                Output::Tty => event == Event::StopAndGoOn,
+            },
+            _ => true,
+        }
+    }
+
+    /// Does it hold the terminal in raw mode?
+    pub const fn is_raw(self) -> bool {
+        matches!(self, Self::Direct | Self::Emulated | Self::Top)
+    }
+
+    /// The exit status by what becomes of its output, whatever signal comes.
+    pub fn own_status(self, output: Output) -> Option<i32> {
+        match (self, output) {
+            // It has results to write in the end, and no room for them.
+            (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
+            (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
+            (Self::Top, Output::File | Output::ClosedPipe) => Some(0),
+            (Self::Top, Output::FullDisk) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The command.
+    pub fn program(
+        self,
+        world: &World,
+        folder: &TempDir,
+        output: Output,
+    ) -> anyhow::Result<Program> {
+        let there = |name: &str| match output {
+            Output::FullDisk => world.disk.old(),
+            _ => folder.path().join(name),
+        };
+        Ok(match self {
+            Self::Direct => tiny::boot(folder, code::FLOOD)?
+                .args(["--stats".as_ref(), there("stats").as_os_str()]),
+            Self::Emulated => {
+                let boot = Boot::on("emulated").cpus(1).stats(there("stats"));
+                // Keys are read where there is a terminal, by a shell.
+                let command: &[&str] = if output == Output::Tty { &[] } else { &["true"] };
+                boot.command(command).program()
+            }
+            Self::EmulatedAtWork => {
+                let busybox = format!("{}:/in/busybox", world.busybox.display());
+                pvticket(["emulate", "--in", &busybox, "--", "/in/busybox", "yes"])
+            }
+            Self::Run => {
+                let spec = files::put(folder, "spec.toml", super::LONG.as_bytes())?;
+                let program = pvticket(["run", "--host", "direct", "--dir"]);
+                program.args([folder.path().join("run"), spec])
+            }
+            Self::Compare => {
+                let program = pvticket(["compare", "--host", "direct", "--vcpus", "1"]);
+                program.args(["--seconds", "600", "--json"]).args([there("json")])
+            }
+            Self::Top => pvticket(["top"]).args([&world.socket]),
+        }
+        .limit(PATIENCE.as_secs())
+        .input(Input::Silence))
+    }
+
+    /// Until it is at work; false: it has ended before.
+    pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
+        let pid = running.pid();
+        if self == Self::Top && output != Output::Tty {
+            // A single frame is printed with no look at signals.
+            return Ok(until("end", FRAME, || running.has_ended()).is_err());
+        }
+        until("command at work", PATIENCE, || {
+            Ok(running.has_ended()?
+                || match self {
+                    Self::Emulated => !children(pid).is_empty(),
+                    // It writes once it is up, and then stays at it.
+                    Self::EmulatedAtWork => uses_blocking_thread(pid),
+                    Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
+                    _ => catches(pid, Signal::TERM),
+                })
+        })?;
+        thread::sleep(SETTLED);
+        Ok(!running.has_ended()?)
+    }
+}
+
+/// Does the process catch this signal?
+pub fn catches(pid: Pid, signal: Signal) -> bool {
+    let mask = status(pid, "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+}
+
+/// Output of the emulated host is written by a thread of its own, which is not there before.
+fn uses_blocking_thread(pid: Pid) -> bool {
+    let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
+    let names = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+    names.into_iter().any(|name| name.starts_with("tokio"))
+}
+
+/// A word of /proc/PID/status.
+pub fn status(pid: Pid, field: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next().map(str::to_owned)
+}

@@ -1,0 +1,310 @@
+//! Files for results: each appears under its name whole, or what was there stays.
+//!
+//! A result is written to a temporary file beside its target, with a name that cannot be guessed
+//! and that follows no link, is synced, and takes the target's name. What is no regular file (a
+//! pipe, a terminal, `/dev/null`, `/dev/stdout` whatever that is) is written to as it is.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, Permissions},
+    io::{self, BufWriter, ErrorKind, Seek, Write},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Access, OFlags, access, fstat},
+    io::Errno,
+    stdio,
+};
+use tempfile::NamedTempFile;
+
+use crate::{signals, streams};
+
+/// How often it is looked whether a named pipe has a reader.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The mode of a new file, less the user's mask.
+const MODE: u32 = 0o666;
+
+/// Where results go, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    /// Beside it, and then by its name.
+    Replaced,
+    /// Into what is there.
+    Into,
+    /// Into our stdout or stderr, which it is another name of.
+    Stream(streams::Stream),
+}
+
+/// A file that a result is to go to. Nothing of it changes before [`Target::write`] has succeeded.
+#[derive(Debug, Clone)]
+pub struct Target {
+    path: PathBuf,
+    way: Way,
+}
+
+impl Target {
+    /// A result at `path`, if it looks as if one could be written there: it is better known before
+    /// anything is measured.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let target = Self::unchecked(path)?;
+        if target.way == Way::Replaced {
+            drop(target.temporary()?);
+        }
+        Ok(target)
+    }
+
+    fn unchecked(path: &Path) -> io::Result<Self> {
+        let way = way(path)?;
+        if way != Way::Into && path.file_name().is_none() {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        Ok(Self { path: path.into(), way })
+    }
+
+    /// Writes the whole result.
+    pub fn write(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        let mut pending = Pending::open(self.clone())?;
+        let mut out = BufWriter::new(pending.out());
+        fill(&mut out)?;
+        out.flush()?;
+        drop(out);
+        pending.commit()
+    }
+
+    /// A file beside the target.
+    fn temporary(&self) -> io::Result<NamedTempFile> {
+        let mut prefix = OsString::from(".");
+        prefix.push(self.path.file_name().unwrap_or_default());
+        prefix.push(".");
+        let file = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(".partial")
+            .permissions(Permissions::from_mode(MODE))
+            .tempfile_in(folder(&self.path))?;
+        // What took the place of a file may be read and written by whom that might be.
+        if let Ok(there) = fs::symlink_metadata(&self.path)
+            && there.is_file()
+        {
+            let mode = there.permissions().mode() & 0o777;
+            file.as_file().set_permissions(Permissions::from_mode(mode))?;
+        }
+        Ok(file)
+    }
+}
+
+/// Writes a result whole.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    Target::unchecked(path)?.write(|out| out.write_all(bytes))
+}
+
+/// A result under way. Dropped, it leaves nothing.
+#[derive(Debug)]
+pub struct Pending {
+    target: Target,
+    file: Temporary,
+}
+
+#[derive(Debug)]
+enum Temporary {
+    /// Beside the target.
+    Named(NamedTempFile),
+    /// Elsewhere, with no name, for what cannot be replaced.
+    Nameless(File),
+}
+
+impl Pending {
+    /// A result for `path`.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        Self::open(Target::unchecked(path)?)
+    }
+
+    fn open(target: Target) -> io::Result<Self> {
+        let file = match target.way {
+            Way::Replaced => Temporary::Named(target.temporary()?),
+            Way::Into | Way::Stream(_) => Temporary::Nameless(tempfile::tempfile()?),
+        };
+        Ok(Self { target, file })
+    }
+
+    /// What its bytes are written to.
+    pub fn out(&mut self) -> &mut File {
+        match &mut self.file {
+            Temporary::Named(file) => file.as_file_mut(),
+            Temporary::Nameless(file) => file,
+        }
+    }
+
+    /// It is whole: it becomes what is at the target.
+    pub fn commit(self) -> io::Result<()> {
+        let Self { target: Target { path, way }, file } = self;
+        let mut file = match file {
+            Temporary::Named(file) => {
+                file.as_file().sync_all()?;
+                file.persist(&path)?;
+                // That the name is kept too. Some file systems sync no directories.
+                let _ = File::open(folder(&path)).and_then(|folder| folder.sync_all());
+                return Ok(());
+            }
+            Temporary::Nameless(file) => file,
+        };
+        file.rewind()?;
+        match way {
+            Way::Stream(mut stream) => io::copy(&mut file, &mut stream).map(drop),
+            Way::Into | Way::Replaced => {
+                let out = open_for_writing(&path)?;
+                io::copy(&mut file, &mut Special(&out)).map(drop)
+            }
+        }
+    }
+}
+
+/// What is written to with a look at signals.
+struct Special<'a>(&'a File);
+
+impl Write for Special<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stop = signals::caught();
+        streams::write_to(self.0.as_fd(), bytes, stop.as_ref()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens what is no file of its own. A named pipe is waited for until somebody reads it, or the
+/// program is to end.
+fn open_for_writing(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    loop {
+        let mut options = File::options();
+        let opened = options.write(true).truncate(true).custom_flags(nonblocking).open(path);
+        match opened {
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                if signals::first().is_some() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                thread::sleep(LOOK_EVERY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn way(path: &Path) -> io::Result<Way> {
+    let there = match fs::metadata(path) {
+        Ok(there) => there,
+        // A link to nothing is replaced like any file.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Way::Replaced),
+        Err(error) => return Err(error),
+    };
+    let is = |fd: BorrowedFd<'_>| {
+        fstat(fd).is_ok_and(|its| its.st_dev == there.dev() && its.st_ino == there.ino())
+    };
+    let kind = there.file_type();
+    if kind.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    if is(stdio::stdout()) && !kind.is_char_device() {
+        return Ok(Way::Stream(streams::Stream::Stdout));
+    }
+    if is(stdio::stderr()) && !kind.is_char_device() {
+        return Ok(Way::Stream(streams::Stream::Stderr));
+    }
+    access(path, Access::WRITE_OK)?;
+    // A descriptor by its number is written to, whatever it is.
+    let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
+    match kind.is_file() && !is_descriptor {
+        true => Ok(Way::Replaced),
+        false if kind.is_socket() => Err(Errno::NXIO.into()),
+        false => Ok(Way::Into),
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_old_file_stays_until_the_new_one_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let target = Target::new(&path).unwrap();
+        let failed = target.write(|out| {
+            out.write_all(b"half of the new")?;
+            Err(ErrorKind::StorageFull.into())
+        });
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        target.write(|out| out.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file is left");
+    }
+
+    #[test]
+    fn links_are_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        for name in ["link", "dangling"] {
+            let path = dir.path().join(name);
+            let to = if name == "link" { victim.clone() } else { dir.path().join("nowhere") };
+            symlink(to, &path).unwrap();
+            write(&path, b"result").unwrap();
+            assert!(fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(fs::read(&path).unwrap(), b"result");
+        }
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert!(!dir.path().join("nowhere").exists());
+    }
+
+    #[test]
+    fn what_is_no_file_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        write(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        let error = write(Path::new("/dev/full"), b"gone").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let target = Target::new(&pipe).unwrap();
+        let (path, text) = (pipe.clone(), vec![7; 300_000]);
+        let reader = thread::spawn(move || fs::read(path).unwrap());
+        target.write(|out| out.write_all(&text)).unwrap();
+        assert_eq!(reader.join().unwrap(), text);
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Target::new(dir.path()).is_err());
+        assert!(Target::new(&dir.path().join("no/such")).is_err());
+        assert!(Target::new(Path::new("/proc/version")).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! Signals: one place for every command.
+//!
+//! The first SIGINT, SIGTERM or SIGHUP asks for an orderly end: it raises the [`Interrupt`] of
+//! [`catch`]. A second one restores the terminal and does what it does by default: the process
+//! ends at once, whatever it waits for. A signal that was ignored when the process was started
+//! stays ignored, which is how nohup(1) and background jobs of scripts want it. SIGTSTP and
+//! SIGCONT give the terminal back and take it again ([`terminal`]).
+
+mod interrupt;
+
+use std::{
+    io,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicI32, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use signal_hook::{
+    consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP},
+    iterator::Signals,
+    low_level::emulate_default_handler,
+};
+
+pub use interrupt::Interrupt;
+
+use crate::{kvm::sys::disposition::is_ignored, terminal};
+
+/// Signals that end the program.
+const ENDING: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
+/// Two signals this close are one: timeout(1) signals its child and then the group that the child
+/// is in, and a terminal that goes away may come twice too.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// What the signals raise, once they are caught.
+static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
+/// The first of them that came; 0: none.
+static FIRST: AtomicI32 = AtomicI32::new(0);
+/// When.
+static SINCE: OnceLock<Instant> = OnceLock::new();
+
+/// Has SIGINT, SIGTERM and SIGHUP end the program in order, from now on: they raise what is
+/// returned, which is the same for every caller.
+pub fn catch() -> io::Result<Interrupt> {
+    let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(interrupt) = &*caught {
+        return Ok(interrupt.clone());
+    }
+    let interrupt = Interrupt::with_bell()?;
+    let wanted = ENDING.into_iter().chain([SIGTSTP, SIGCONT]).filter(|signal| !is_ignored(*signal));
+    let signals = Signals::new(wanted)?;
+    let raised = interrupt.clone();
+    thread::Builder::new()
+        .name("signals".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || attend(signals, &raised))?;
+    Ok(caught.insert(interrupt).clone())
+}
+
+/// Stack of the thread that attends to them.
+const STACK_BYTES: usize = 128 << 10;
+
+/// What the signals raise, if they are caught.
+pub fn caught() -> Option<Interrupt> {
+    CAUGHT.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The exit status after an orderly end that the user asked for: 128 and the signal's number, as
+/// shells have it; without a signal, by a key, that of Ctrl-C.
+pub fn exit_status() -> u8 {
+    match FIRST.load(SeqCst) {
+        0 => status_of(SIGINT),
+        signal => status_of(signal),
+    }
+}
+
+/// The exit status for an end by this signal.
+pub fn status_of(signal: i32) -> u8 {
+    128 + (signal as u8 & 0x7f)
+}
+
+/// The first signal that asked for the end.
+pub fn first() -> Option<i32> {
+    Some(FIRST.load(SeqCst)).filter(|signal| *signal != 0)
+}
+
+/// How long ago that was.
+pub fn since_first() -> Option<Duration> {
+    SINCE.get().map(Instant::elapsed)
+}
+
+fn attend(mut signals: Signals, interrupt: &Interrupt) {
+    for signal in signals.forever() {
+        match signal {
+            SIGTSTP => {
+                terminal::give_back();
+                // Comes back when the process is continued.
+                let _ = emulate_default_handler(SIGTSTP);
+                terminal::take_again();
+            }
+            SIGCONT => terminal::take_again(),
+            _ => match SINCE.get() {
+                None => {
+                    FIRST.store(signal, SeqCst);
+                    let _ = SINCE.set(Instant::now());
+                    interrupt.raise();
+                }
+                Some(first) if first.elapsed() < TOGETHER => {}
+                Some(_) => {
+                    terminal::give_back();
+                    let _ = emulate_default_handler(signal);
+                }
+            },
+        }
+    }
+}

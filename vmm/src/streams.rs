@@ -1,0 +1,247 @@
+//! This program's own stdout and stderr, unbuffered.
+//!
+//! A write waits for a slow reader for as long as it takes, until a signal asks for the end
+//! ([`signals`]): then for [`GRACE`] more. What is left is dropped, so that a pipe whose reader has
+//! stalled keeps nobody from ending. A closed pipe is silent; what else goes wrong with stdout
+//! ([`failure`]) makes the program fail in the end.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind, Write},
+    os::fd::BorrowedFd,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    stdio,
+};
+
+use crate::{
+    shown,
+    signals::{self, Interrupt},
+};
+
+/// How long a reader may stall once the end was asked for.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The least that one write waits then, however late it is.
+const LEAST: Duration = Duration::from_millis(50);
+
+/// Bytes that a pipe takes at once if it takes any (`PIPE_BUF`): after a poll such a write does not
+/// wait.
+const PIECE: usize = 4096;
+
+/// Pause where a descriptor says that it takes more, and does not.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// What is known of each stream. The lock keeps what two threads write apart.
+#[derive(Debug)]
+struct State {
+    lock: Mutex<()>,
+    has_stalled: AtomicBool,
+}
+
+static STATES: [State; 2] = [
+    State { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
+    State { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
+];
+
+/// The first error of stdout that is not a reader's who has gone.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+impl Stream {
+    fn fd(self) -> BorrowedFd<'static> {
+        match self {
+            Self::Stdout => stdio::stdout(),
+            Self::Stderr => stdio::stderr(),
+        }
+    }
+
+    fn state(self) -> &'static State {
+        &STATES[self as usize]
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write(*self, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Prints on stdout, where controls other than line feeds are replaced. A reader that has gone,
+/// such as `head`, has seen enough; any other error is a [`failure`].
+pub fn print(text: &str) {
+    print_raw(shown::lines(text).as_bytes());
+}
+
+/// The same of JSON, where they are escaped.
+pub fn print_json(text: &str) {
+    print_raw(shown::json(text).as_bytes());
+}
+
+/// The same for other programs: as it is.
+pub fn print_raw(bytes: &[u8]) {
+    if let Err(error) = write(Stream::Stdout, bytes)
+        && !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::TimedOut)
+    {
+        let _ = FAILURE.set(error);
+    }
+}
+
+/// Says a line on stderr, where every control is replaced. Whoever has closed it does not want to
+/// know, which is no failure of ours.
+pub fn say(text: fmt::Arguments<'_>) {
+    let _ = write(Stream::Stderr, format!("{}\n", shown::line(&text.to_string())).as_bytes());
+}
+
+/// What made stdout fail, if anything did.
+pub fn failure() -> Option<&'static io::Error> {
+    FAILURE.get()
+}
+
+/// Writes all. [`ErrorKind::TimedOut`]: the program is to end, and nobody reads.
+pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    let State { lock, has_stalled } = stream.state();
+    let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    if has_stalled.load(SeqCst) {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    let stop = signals::caught();
+    let written = write_to(stream.fd(), bytes, stop.as_ref());
+    if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+        has_stalled.store(true, SeqCst);
+    }
+    written
+}
+
+/// Writes a few bytes if the stream takes them now, whatever else is being written to it.
+pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    let fd = stream.fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+    match poll(&mut fds, Some(&Timespec::default()))? {
+        0 => Err(ErrorKind::TimedOut.into()),
+        _ => Ok(rustix::io::write(fd, bytes).map(drop)?),
+    }
+}
+
+/// Writes all to a descriptor, as [`write`] does, where `stop` says that the program is to end.
+pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
+    while !bytes.is_empty() {
+        wait(fd, stop)?;
+        match rustix::io::write(fd, &bytes[..bytes.len().min(PIECE)]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            // Another's O_NONBLOCK, and another who was quicker.
+            Err(Errno::AGAIN) => thread::sleep(PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Until it takes more, or there has been time enough.
+fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
+    let bell = stop.and_then(Interrupt::as_descriptor);
+    loop {
+        let left = stop.filter(|stop| stop.raised()).map(|_| {
+            let since = signals::since_first().unwrap_or_default();
+            GRACE.saturating_sub(since).max(LEAST)
+        });
+        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut fds = vec![PollFd::new(&fd, PollFlags::OUT)];
+        // Once raised it is readable for good.
+        if let (None, Some(bell)) = (left, &bell) {
+            fds.push(PollFd::new(bell, PollFlags::IN));
+        }
+        match poll(&mut fds, limit.as_ref()) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(()),
+            Ok(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsFd, time::Instant};
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    /// A pipe that takes no more.
+    fn stalled() -> (impl AsFd, impl AsFd) {
+        let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&write, &[0; PIECE]).is_ok() {}
+        (read, write)
+    }
+
+    #[test]
+    fn a_stalled_reader_is_left_once_the_end_was_asked_for() {
+        let (_read, write) = stalled();
+        let stop = Interrupt::with_bell().unwrap();
+        let raised = stop.clone();
+        let begin = Instant::now();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            raised.raise();
+        });
+        let error = write_to(write.as_fd(), b"last words", Some(&stop)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(begin.elapsed() >= Duration::from_millis(100) + LEAST);
+    }
+
+    #[test]
+    fn a_slow_reader_gets_it_all() {
+        let (read, write) = stalled();
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 1 << 16];
+            while !bytes.ends_with(b"end") {
+                match rustix::io::read(&read, &mut buffer) {
+                    Ok(count) => bytes.extend(&buffer[..count]),
+                    Err(_) => thread::sleep(PAUSE),
+                }
+            }
+            bytes.iter().filter(|byte| **byte == 7).count()
+        });
+        let text = [vec![7; 3 * PIECE + 1], b"end".to_vec()].concat();
+        write_to(write.as_fd(), &text, Some(&Interrupt::never())).unwrap();
+        assert_eq!(reader.join().unwrap(), 3 * PIECE + 1);
+    }
+
+    #[test]
+    fn a_full_disk_is_no_closed_pipe() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let error = write_to(full.as_fd(), b"x", None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(read);
+        let error = write_to(write.as_fd(), b"x", None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+    }
+}
