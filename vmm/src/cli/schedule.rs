@@ -2,7 +2,6 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
     io::BufReader,
     path::{Path, PathBuf},
     str::FromStr,
