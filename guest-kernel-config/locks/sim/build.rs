@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut code = String::new();
     let mut table = String::new();
     for mutant in MUTANTS {
-        let Mutant { name, lock, caught, .. } = mutant;
+        let Mutant { name, lock, word, caught, .. } = mutant;
         let module = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         let root = out.join(&module);
         copy(Path::new(SOURCES), &root, mutant, &module)?;
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         )?;
         writeln!(
             table,
-            "Mutant {{ name: {name:?}, lock: {lock:?}, caught: Caught::{caught}, make: {module}::make }},"
+            "Mutant {{ name: {name:?}, lock: {lock:?}, word: {word:?}, caught: Caught::{caught}, make: {module}::make }},"
         )?;
     }
     writeln!(code, "const MUTANTS: &[Mutant] = &[{table}];")?;

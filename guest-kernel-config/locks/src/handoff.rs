@@ -56,13 +56,20 @@ impl Handoff {
     /// where K is 8193, with small tickets 65, and q is `queue - 1`, at least 1: so many CPUs queue
     /// when this one goes outside, at most `cpus - q - 1` came before it and are still there, one
     /// goes in at least at every K-th ticket, and in the queue at most `cpus - 1` are before it.
+    /// At least one turn is counted, for a CPU can stand outside of a queue with room for all: it
+    /// looks at the head and then at the tail, and what goes through in between looks like a queue.
     pub fn bypasses<L: RawLock>(&self, cpus: u32, stopped: u32) -> u32 {
         let others = cpus.saturating_sub(1);
-        if self.queue == 0 || cpus <= self.queue.into() {
+        if self.queue == 0 {
             return others;
         }
-        let turns = cpus - u32::from(self.places(true)) + stopped;
-        (u32::from(period(L::TICKETS)) + 1) * turns + others
+        let turns = cpus.saturating_sub(self.places(true).into()).max(1) + stopped;
+        Self::let_in_after::<L>() * turns + others
+    }
+
+    /// The K of [`Handoff::bypasses`]: the most acquisitions from one let-in to the next.
+    pub const fn let_in_after<L: RawLock>() -> u32 {
+        period(L::TICKETS) as u32 + 1
     }
 
     /// How many others may queue at most for a CPU to join them, which has given its place to
@@ -234,7 +241,7 @@ mod tests {
         assert_eq!(plain.bypasses::<PvTicketLock>(4, 0), 3);
         assert_eq!(plain.bypasses::<PvTicketLock>(0, 0), 0);
         let limited = Handoff { queue: 2, ..plain };
-        assert_eq!(limited.bypasses::<PvTicketLock>(2, 0), 1, "there is room for all");
+        assert_eq!(limited.bypasses::<PvTicketLock>(2, 0), 8193 + 1, "it may not see the room");
         assert_eq!(limited.bypasses::<PvTicketLock>(4, 0), 3 * 8193 + 3);
         assert_eq!(limited.bypasses::<PvTicketLock>(4, 1), 4 * 8193 + 3);
         assert_eq!(limited.bypasses::<SmallPvTicketLock>(4, 0), 3 * 65 + 3);

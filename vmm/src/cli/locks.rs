@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use locks::{Family, System};
+use locks::{Family, Handoff, PvTicketLock, SmallPvTicketLock, System};
 
 use super::print;
 use crate::guest::kernels;
@@ -39,6 +39,12 @@ fn list() -> String {
         };
         let facts = format!("{}{waiting}needs {needs}; {seed}; {guests}", promises(*system));
         let _ = writeln!(text, "  {:<22} {facts}", "");
+        if let Some(after) = let_in_after(*system) {
+            let bound = format!("{after}*(n-q+s)+n-1 others before a waiter outside");
+            let _ = writeln!(text, "  {:<22} with --handoff queue:N at most {bound}", "");
+            let terms = "q = max(N-1, 1); s: vCPUs off their CPUs with a kick unsent";
+            let _ = writeln!(text, "  {:<22} ({terms})", "");
+        }
     }
     text
 }
@@ -52,5 +58,30 @@ fn promises(system: System) -> String {
     match system.most_cpus() {
         u32::MAX => format!("{order}; any number of CPUs; "),
         most => format!("{order}; up to {most} CPUs; "),
+    }
+}
+
+/// Of a lock whose queue may be limited: the most acquisitions before one from outside is let in.
+fn let_in_after(system: System) -> Option<u32> {
+    match system {
+        System::PvTicket => Some(Handoff::let_in_after::<PvTicketLock>()),
+        System::SmallPvTicket => Some(Handoff::let_in_after::<SmallPvTicketLock>()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lock_says_how_often_a_waiter_may_be_passed_over() {
+        let list = list();
+        let told = list.matches("others before a waiter").count();
+        let locks = System::ALL.iter().filter(|system| system.bypass().is_some()).count();
+        // The two with limited queues say it twice.
+        assert_eq!(told, locks + 2, "{list}");
+        assert!(list.contains("at most 8193*(n-q+s)+n-1 others"), "{list}");
+        assert!(list.contains("at most 65*(n-q+s)+n-1 others"), "{list}");
     }
 }

@@ -6,6 +6,8 @@ pub struct Mutant {
     pub name: &'static str,
     /// The type of the lock that it breaks.
     pub lock: &'static str,
+    /// It is looked for in cases whose names have this in them.
+    pub word: &'static str,
     /// What it is caught by.
     pub caught: &'static str,
     /// In which file which text (there must be exactly one) is replaced by what.
@@ -16,12 +18,37 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "newcomers pass the queue",
         lock: "QueuedLock",
+        word: "",
         caught: "Bypass",
         edits: &[("queued.rs", "self.queue.is_empty() && self.held.take()", "self.held.take()")],
     },
     Mutant {
+        // `queue:N` as it was: a halted waiter that is found is kicked, and no CPU is let in.
+        name: "outsiders wait for a release that finds no waiter",
+        lock: "PvTicketLock",
+        word: "queue:",
+        caught: "Bypass",
+        edits: &[(
+            "pv.rs",
+            "if (is_due || lets_in(ticket, C::MASK))",
+            "if !is_found && (queued <= 1 || lets_in(ticket, C::MASK))",
+        )],
+    },
+    Mutant {
+        name: "who came last goes in first",
+        lock: "PvTicketLock",
+        word: "queue:",
+        caught: "Bypass",
+        edits: &[(
+            "wait.rs",
+            "filter_map(outside).max_by_key(age)",
+            "filter_map(outside).min_by_key(age)",
+        )],
+    },
+    Mutant {
         name: "no last look",
         lock: "PvTicketLock",
+        word: "",
         caught: "Stuck",
         edits: &[(
             "pv.rs",
@@ -32,6 +59,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a halt beside the flag",
         lock: "PvTicketLock",
+        word: "",
         caught: "Stuck",
         edits: &[(
             "ticket.rs",
@@ -42,12 +70,14 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the head is not kicked",
         lock: "PvQueuedLock",
+        word: "",
         caught: "Stuck",
         edits: &[("pv_queued.rs", "            self.held.await_own();\n", "")],
     },
     Mutant {
         name: "test then set",
         lock: "TestAndSetLock",
+        word: "",
         caught: "NotExclusive",
         edits: &[(
             "held.rs",
@@ -58,6 +88,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "waiters of two releases",
         lock: "NativeTicketLock",
+        word: "",
         caught: "Stuck",
         edits: &[(
             "ticket.rs",

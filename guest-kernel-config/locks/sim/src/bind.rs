@@ -5,7 +5,7 @@ use sim_cell::{Mark, Request, Work, request};
 
 use super::locks::lockref::Lockref;
 use super::locks::mutex::RawMutex;
-use super::locks::{Cpu, Handoff, Pv, RawLock, WaitTable, Watch, settle};
+use super::locks::{Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
 use stepper_crate::{Guest, Subject};
 
 /// The vCPU that the calling code runs on.
@@ -40,6 +40,16 @@ impl Pv for Me {
 }
 
 impl Watch for Me {
+    fn entering(&self) {
+        request(Request::Mark(Mark::Draw));
+    }
+
+    fn reached(&self, place: Place) {
+        if place == Place::BeforeFlag {
+            request(Request::Mark(Mark::Published));
+        }
+    }
+
     fn spinning(&self, _: usize, ticket: u16) {
         request(Request::Mark(Mark::InLine(Some(ticket))));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use locks::{Bypass, System};
+use locks::{Bypass, PvTicketLock, SmallPvTicketLock, System};
 
 use crate::Case;
 use crate::waits::Bypassed;
@@ -14,8 +14,8 @@ pub enum Since {
     Call,
     /// The waiter is in line.
     Line,
-    /// As `Call`, but for the time from a kick that lets it into the queue to its ticket.
-    Kept,
+    /// It stands outside of a queue, and without the time from a kick that lets it in to its ticket.
+    Outside,
 }
 
 /// The most acquisitions by others that a lock promises.
@@ -33,7 +33,7 @@ impl Bound {
         match self.since {
             Since::Call => counted.from_call,
             Since::Line => counted.in_line,
-            Since::Kept => counted.while_kept,
+            Since::Outside => counted.outside,
         }
     }
 
@@ -44,25 +44,33 @@ impl Bound {
 }
 
 impl Case {
-    /// The bound that its lock promises; `None`: it promises none, by design.
-    pub fn bound(&self) -> Option<Bound> {
-        let cpus = u32::try_from(self.vcpus).ok()?;
-        let bypass = self.system.bypass()?;
-        if self.has_outsiders() {
-            return None;
-        }
-        let since = match bypass {
-            Bypass::FromCall => Since::Call,
-            Bypass::FromQueue => Since::Line,
-            Bypass::Unbounded => return None,
+    /// The bounds that its lock promises; none: no bound, by design.
+    pub fn bounds(&self) -> Vec<Bound> {
+        let cpus = u32::try_from(self.vcpus).unwrap_or(u32::MAX);
+        let Some(bypass) = self.system.bypass() else { return Vec::new() };
+        let Some(others) = bypass.most(cpus) else { return Vec::new() };
+        let since = match (bypass, self.most_outside(cpus)) {
+            (Bypass::FromQueue, _) | (_, Some(_)) => Since::Line,
+            (Bypass::FromCall | Bypass::Unbounded, None) => Since::Call,
         };
-        Some(Bound { most: bypass.most(cpus)?.into(), since })
+        let outside = self.most_outside(cpus).map(|most| (most, Since::Outside));
+        let bounds = [Some((others, since)), outside].into_iter().flatten();
+        bounds.map(|(most, since)| Bound { most: most.into(), since }).collect()
     }
 
-    /// May vCPUs be kept outside of the queue?
-    fn has_outsiders(&self) -> bool {
-        let has_queue = matches!(self.system, System::PvTicket | System::SmallPvTicket);
-        has_queue && self.handoff.queue != 0
+    /// With a limited queue: the bound of those outside.
+    fn most_outside(&self, cpus: u32) -> Option<u32> {
+        // Where pCPUs are short each of the others may be off them with a kick unsent.
+        let is_short = self.machine.pcpus < self.vcpus + self.machine.strangers;
+        let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
+        match self.system {
+            _ if self.handoff.queue == 0 => None,
+            System::PvTicket => Some(self.handoff.bypasses::<PvTicketLock>(cpus, stopped)),
+            System::SmallPvTicket => {
+                Some(self.handoff.bypasses::<SmallPvTicketLock>(cpus, stopped))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -71,7 +79,7 @@ impl fmt::Display for Since {
         f.pad(match self {
             Self::Call => "call",
             Self::Line => "line",
-            Self::Kept => "kept",
+            Self::Outside => "outside",
         })
     }
 }

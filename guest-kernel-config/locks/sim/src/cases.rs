@@ -39,6 +39,23 @@ const HANDOFFS: &[Handoff] = &[
     Handoff { fuse: true, far: 1, ..PLAIN },
     Handoff { fuse: true, claim: true, adapt: true, ..PLAIN },
     Handoff { predecessor: true, adapt: true, ahead: true, ..PLAIN },
+    Handoff { queue: 1, ..PLAIN },
+    Handoff { queue: 2, ..PLAIN },
+    Handoff { queue: 3, ..PLAIN },
+    Handoff { queue: 2, far: 1, ..PLAIN },
+    Handoff { queue: 2, claim: true, ..PLAIN },
+    Handoff { queue: 2, ahead: true, ..PLAIN },
+    Handoff { queue: 2, adapt: true, predecessor: true, ..PLAIN },
+    Handoff { queue: 2, fuse: true, ..PLAIN },
+    Handoff {
+        queue: 3,
+        far: 1,
+        predecessor: true,
+        adapt: true,
+        claim: true,
+        ahead: true,
+        fuse: true,
+    },
 ];
 
 fn machine((_, pcpus, strangers): Ratio) -> MachineSpec {
@@ -87,7 +104,9 @@ pub fn locks(acquisitions: u64) -> impl Iterator<Item = Case> {
 /// handoff (critical sections longer than a waiter spins) and seldom.
 pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
     HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
-        let long = case(System::PvTicket, RATIOS[0], TIMES[2], acquisitions);
+        // Always as long: who releases is back before the next does, each time.
+        let mut long = case(System::PvTicket, RATIOS[0], TIMES[2], acquisitions);
+        (long.load.critical, long.load.think) = (Times::Fixed(60), Times::Fixed(5));
         let over = case(System::PvTicket, RATIOS[1], TIMES[turn % TIMES.len()], acquisitions);
         let more = case(System::SmallPvTicket, RATIOS[3], TIMES[1], acquisitions);
         let mut late = case(System::PvTicket, RATIOS[2], TIMES[2], acquisitions);

@@ -27,11 +27,8 @@ impl Verdict {
 
     /// Has the lock kept what it promises?
     pub fn is_kept(&self) -> bool {
-        match (&self.outcome, self.case.bound()) {
-            (Ok(outcome), Some(bound)) => bound.holds(outcome.bypassed),
-            (Ok(_), None) => true,
-            (Err(_), _) => false,
-        }
+        let Ok(outcome) = &self.outcome else { return false };
+        self.case.bounds().iter().all(|bound| bound.holds(outcome.bypassed))
     }
 }
 
@@ -45,12 +42,13 @@ impl fmt::Display for Verdict {
         };
         let passed = outcome.bypassed;
         write!(f, "{}", if self.is_kept() { "ok     " } else { "FAILED " })?;
-        match case.bound() {
-            Some(bound) => {
-                let (since, counted, most) = (bound.since, bound.of(passed), bound.most);
-                write!(f, "{counted:>6} of {most:<6} since {since}")?;
-            }
-            None => write!(f, "{:>6} unbounded, by design", passed.from_call)?,
+        let bounds = case.bounds();
+        if bounds.is_empty() {
+            write!(f, "{} since call, unbounded by design", passed.from_call)?;
+        }
+        for (ix, bound) in bounds.iter().enumerate() {
+            let comma = if ix > 0 { ", " } else { "" };
+            write!(f, "{comma}{} of {} since {}", bound.of(passed), bound.most, bound.since)?;
         }
         let (least, most) = (outcome.each.iter().min(), outcome.each.iter().max());
         let counts = outcome.counts;

@@ -5,9 +5,6 @@ use sim_cell::{Answer, Mark, Request, Work};
 
 use crate::machine::{Fate, Harness};
 
-/// What a vCPU halts for that stands outside of the queue of a PV ticketlock (`ASIDE` there).
-const OUTSIDE: u16 = 1;
-
 /// How long something takes, in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
@@ -44,9 +41,9 @@ pub struct Bypassed {
     pub from_call: u64,
     /// Counted from when it was in line and said so: from `Watch::spinning` or `Watch::queued`.
     pub in_line: u64,
-    /// As `from_call`, without those that came after it was woken from its halt outside of a queue
-    /// and before it had drawn its ticket: how soon it runs then is the host's doing.
-    pub while_kept: u64,
+    /// Of those that stood outside of a queue: counted from when they did, and without those
+    /// between the kick that let them in and their ticket. How soon they run then is the host's.
+    pub outside: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,11 +52,13 @@ struct Wait {
     is_entering: bool,
     /// It has made that step.
     is_waiting: bool,
-    /// It halts outside of the queue, or did.
-    is_outside: bool,
-    /// Acquisitions when it was woken there, until it is in line.
+    /// Acquisitions when it stood outside of the queue.
+    outside: Option<u64>,
+    /// Acquisitions when it was woken there, until it has its ticket.
     woken: Option<u64>,
-    /// Acquisitions while it was woken and not yet in line.
+    /// Its next step draws its ticket.
+    is_drawing: bool,
+    /// Acquisitions between the two.
     excused: u64,
     /// Acquisitions when it made that step.
     called: u64,
@@ -116,25 +115,29 @@ impl Waits {
         self.most
     }
 
-    /// It has its ticket.
+    /// It waits in line. A mutex tells of its list's lock, too, which may be taken for a release.
     fn in_line(&mut self, vcpu: usize) {
         let wait = &mut self.waits[vcpu];
-        // A mutex tells of its list's lock, too, which may be taken for a release.
-        if !wait.is_waiting {
-            return;
+        if wait.is_waiting {
+            wait.in_line.get_or_insert(self.acquisitions);
         }
-        wait.in_line.get_or_insert(self.acquisitions);
-        if let Some(woken) = wait.woken.take() {
-            wait.excused += self.acquisitions - woken;
+    }
+
+    /// It has left word that it waits: outside, if it is not in line.
+    fn published(&mut self, vcpu: usize) {
+        let wait = &mut self.waits[vcpu];
+        if wait.is_waiting && wait.in_line.is_none() {
+            wait.outside.get_or_insert(self.acquisitions);
         }
     }
 
     fn taken(&mut self, vcpu: usize) {
         let wait = std::mem::take(&mut self.waits[vcpu]);
-        let passed = self.acquisitions - wait.called;
-        let excused = wait.excused + wait.woken.map_or(0, |woken| self.acquisitions - woken);
-        self.most.from_call = self.most.from_call.max(passed);
-        self.most.while_kept = self.most.while_kept.max(passed - excused);
+        self.most.from_call = self.most.from_call.max(self.acquisitions - wait.called);
+        if let Some(since) = wait.outside {
+            let kept = self.acquisitions - since - wait.excused;
+            self.most.outside = self.most.outside.max(kept);
+        }
         if let Some(since) = wait.in_line {
             self.most.in_line = self.most.in_line.max(self.acquisitions - since);
         }
@@ -149,7 +152,9 @@ impl Harness for Waits {
         match mark {
             Mark::Round => return u32::from(self.acquisitions < self.load.acquisitions),
             Mark::Enter => self.waits[vcpu].is_entering = true,
+            Mark::Draw => self.waits[vcpu].is_drawing = true,
             Mark::InLine(_) => self.in_line(vcpu),
+            Mark::Published => self.published(vcpu),
             Mark::Taken => self.taken(vcpu),
             Mark::Release => self.inside = None,
             Mark::Beside => (),
@@ -166,21 +171,25 @@ impl Harness for Waits {
     }
 
     #[inline]
-    fn step(&mut self, vcpu: usize, request: Request) {
+    fn step(&mut self, vcpu: usize, _: Request) {
         let wait = &mut self.waits[vcpu];
         if wait.is_entering {
             (wait.is_entering, wait.is_waiting) = (false, true);
             wait.called = self.acquisitions;
         }
-        if request == Request::Halt(OUTSIDE) {
-            wait.is_outside = true;
+        if wait.is_drawing {
+            wait.is_drawing = false;
+            if let Some(woken) = wait.woken.take() {
+                wait.excused += self.acquisitions - woken;
+            }
         }
     }
 
     fn fate(&mut self, vcpu: usize, fate: Fate) {
         if let Some(wait) = self.waits.get_mut(vcpu)
             && fate == Fate::Woken
-            && std::mem::take(&mut wait.is_outside)
+            && wait.outside.is_some()
+            && wait.in_line.is_none()
         {
             wait.woken = Some(self.acquisitions);
         }

@@ -51,6 +51,10 @@ pub enum Mark {
     Round,
     /// It calls `lock`: the next step is the first of the acquisition.
     Enter,
+    /// It is about to draw its ticket, if the lock has tickets: its next step.
+    Draw,
+    /// It has left word that it waits: before its last look, in line or outside of it.
+    Published,
     /// It waits in line, with this ticket if a watcher is told tickets.
     InLine(Option<u16>),
     /// `lock` has returned.
