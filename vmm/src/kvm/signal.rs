@@ -146,6 +146,13 @@ impl ThreadId {
         unsafe { libc::sched_setscheduler(self.0, policy, &param) };
     }
 
+    /// Is it of [`Class::Background`]?
+    #[cfg(test)]
+    pub fn is_background(self) -> bool {
+        // SAFETY: a query by number.
+        unsafe { libc::sched_getscheduler(self.0) == libc::SCHED_IDLE }
+    }
+
     /// The number, for an atomic.
     pub fn raw(self) -> i32 {
         self.0

@@ -7,9 +7,9 @@ use kvm_bindings::{
     KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
     KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
     KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
-    KVM_MP_STATE_RUNNABLE, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2,
-    kvm_device_attr, kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs,
-    kvm_xcr, kvm_xcrs,
+    KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO,
+    Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state, kvm_mp_state, kvm_msr_entry,
+    kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -200,6 +200,12 @@ impl Vcpu {
     /// Is the guest in ring 3 (CS.DPL)? None: KVM does not say.
     pub fn is_in_user_mode(&self) -> Option<bool> {
         self.sregs().ok().map(|sregs| sregs.cs.dpl == 3)
+    }
+
+    /// Has it executed HLT, and no kick come since? Only for machines with local APICs. (An
+    /// interrupt that has come shows when it is entered again.)
+    pub fn is_halted(&self) -> bool {
+        self.fd.get_mp_state().is_ok_and(|state| state.mp_state == KVM_MP_STATE_HALTED)
     }
 
     /// A word of the per-CPU area that the guest's kernel has in GS, by its offset there. None

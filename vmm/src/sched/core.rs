@@ -58,6 +58,8 @@ pub(super) struct Vcpu {
 pub struct Core {
     vcpus: Box<[Vcpu]>,
     slots: Box<[Option<VcpuIndex>]>,
+    /// vCPUs that are [`State::Ready`].
+    waiting: u32,
     policy: Box<dyn Policy>,
     points: u32,
     truth: Truth,
@@ -82,6 +84,7 @@ impl Core {
         Self {
             vcpus: members.iter().map(vcpu).collect(),
             slots: vec![None; slots].into(),
+            waiting: 0,
             policy,
             points: 0,
             truth: Truth::new(members.len()),
@@ -128,6 +131,11 @@ impl Core {
         &self.truth
     }
 
+    /// Does a vCPU wait for a slot?
+    pub fn is_wanted(&self) -> bool {
+        self.waiting > 0
+    }
+
     /// What was decided.
     pub fn log(&self) -> &Log {
         &self.log
@@ -161,8 +169,17 @@ impl Core {
                 self.make_ready(vcpu, Ready::Started, now);
             }
             Event::Kicked(by) => self.kick(vcpu, by, now, witness),
-            Event::Woken if self.state(vcpu) == State::Idle => {
-                self.make_ready(vcpu, Ready::Woken, now);
+            Event::KickedInHlt(by) if self.state(vcpu) == State::Idle => {
+                self.kick(vcpu, by, now, witness);
+            }
+            Event::Woken(look) if self.state(vcpu) == State::Idle => {
+                self.vcpus[vcpu.ix()].look = look;
+                let is_kicked = look.doing.is_served();
+                self.make_ready(
+                    vcpu,
+                    if is_kicked { Ready::Kicked(None) } else { Ready::Woken },
+                    now,
+                );
             }
             Event::HoldOver => {
                 if matches!(self.state(vcpu), State::Held(until) if until <= now) {
@@ -174,6 +191,7 @@ impl Core {
                 let verdict = self.ask(now, |policy, view| policy.stopped(vcpu, &look, view));
                 self.carry_out(vcpu, verdict, now);
             }
+            Event::StoppedInHlt(look) if running => self.stop_in_hlt(vcpu, look, now),
             Event::Halted(look) if running => self.halt(vcpu, look, now),
             Event::HandedOver(to, look) => {
                 if running {
@@ -205,10 +223,7 @@ impl Core {
                     self.carry_out(vcpu, verdict, now);
                 }
             }
-            Event::Idle if running => {
-                self.end_turn(vcpu, TurnEnd::Idle, now);
-                self.vcpus[vcpu.ix()].state = State::Idle;
-            }
+            Event::Idle(look) if running => self.idle(vcpu, look, now),
             // What is true no more: it lost its slot, or left, before it could say so.
             _ => {}
         }
@@ -221,6 +236,7 @@ impl Core {
 
     fn make_ready(&mut self, vcpu: VcpuIndex, why: Ready, now: Nanos) {
         self.vcpus[vcpu.ix()].state = State::Ready;
+        self.waiting += 1;
         self.ask(now, |policy, view| policy.ready(vcpu, why, view));
     }
 
@@ -260,10 +276,32 @@ impl Core {
         self.vcpus[vcpu.ix()].state = State::Halted;
     }
 
+    /// Its turn may be over, and nothing of it is preempted: what it waits for, it waits for without
+    /// a CPU. If the policy wants the slot for another vCPU, it has it.
+    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+        let at_nothing = Look { doing: Doing::Free, ..look };
+        match self.ask(now, |policy, view| policy.stopped(vcpu, &at_nothing, view)) {
+            Verdict::Stay(until) | Verdict::Ask(until) => self.vcpus[vcpu.ix()].deadline = until,
+            Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
+        }
+    }
+
+    fn idle(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+        self.vcpus[vcpu.ix()].look = look;
+        if matches!(look.doing, Doing::Waiting { .. }) {
+            self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
+        }
+        self.end_turn(vcpu, TurnEnd::Idle, now);
+        self.vcpus[vcpu.ix()].state = State::Idle;
+    }
+
     fn exit(&mut self, vcpu: VcpuIndex, now: Nanos) {
         match self.state(vcpu) {
             State::Running(_) => self.end_turn(vcpu, TurnEnd::Exited, now),
-            State::Ready => self.policy.gone(vcpu),
+            State::Ready => {
+                self.waiting -= 1;
+                self.policy.gone(vcpu);
+            }
             _ => {}
         }
         self.vcpus[vcpu.ix()].state = State::Gone;
@@ -371,6 +409,7 @@ impl Core {
         self.truth.back(vcpu, now);
         self.truth.granted();
         self.slots[slot.0 as usize] = Some(vcpu);
+        self.waiting -= 1;
         let this = &mut self.vcpus[vcpu.ix()];
         (this.state, this.since, this.deadline) = (State::Running(slot), now, until);
         this.turn = self.log.begin(vcpu, slot, now);

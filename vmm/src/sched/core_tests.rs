@@ -33,6 +33,8 @@ enum Step {
     Spin(usize, usize),
     Point(usize),
     Idle(usize),
+    StopInHlt(usize),
+    KickInHlt(usize, usize),
     Woken(usize),
     Exit(usize),
     Pass(u64),
@@ -51,6 +53,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
         2 => who().prop_map(Step::Point),
         3 => who().prop_map(Step::Idle),
+        3 => who().prop_map(Step::StopInHlt),
+        3 => (who(), who()).prop_map(|(a, b)| Step::KickInHlt(a, b)),
         3 => who().prop_map(Step::Woken),
         1 => who().prop_map(Step::Exit),
         4 => (0..3_000_u64).prop_map(Step::Pass),
@@ -114,7 +118,7 @@ impl World {
                     let was = before[vcpu.ix()];
                     // Free before, or freed by the vCPU that this event is of or by.
                     let kicker = match event {
-                        Event::Kicked(Some(by)) => before[by.ix()],
+                        Event::Kicked(Some(by)) | Event::KickedInHlt(Some(by)) => before[by.ix()],
                         _ => State::New,
                     };
                     let freed = [before[ix], kicker].contains(&State::Running(slot));
@@ -155,6 +159,7 @@ impl World {
             assert_eq!(here.first().copied(), occupant.map(VcpuIndex::ix));
         }
         let waits = states.contains(&State::Ready);
+        assert_eq!(self.core.is_wanted(), waits);
         let idle = self.core.slots().iter().any(Option::is_none);
         assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
     }
@@ -225,8 +230,16 @@ impl World {
                 let point = hypercalls::telemetry::Point::Critical;
                 self.tell(v % n, Event::Point(point, look(3)));
             }
-            Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle),
-            Step::Woken(v) => self.tell(v % n, Event::Woken),
+            Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
+            Step::StopInHlt(v) if self.acts(v % n) => {
+                self.tell(v % n, Event::StoppedInHlt(look(v)));
+            }
+            Step::KickInHlt(v, by) => {
+                let by = self.acts(by % n).then_some(VcpuIndex((by % n) as u32));
+                self.tell(v % n, Event::KickedInHlt(by));
+                assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
+            }
+            Step::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
             Step::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
             _ => {}
         }

@@ -99,6 +99,11 @@ impl Doing {
         )
     }
 
+    /// It waits for a lock that serves it by now: whoever released that has kicked it, or will.
+    pub const fn is_served(&self) -> bool {
+        matches!(self, Doing::Waiting { distance: Some(0), .. })
+    }
+
     /// The lock, if there is one and it is known.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {
@@ -126,11 +131,17 @@ pub enum Event {
     Started,
     /// It has come out of the guest: at its deadline, by an [`Action::Signal`], or for no reason.
     Stopped(Look),
+    /// The same, out of KVM's own HLT, where it sits still. (Telemetry that says "halted" is no
+    /// proof of that: it says so from a little before to a little after.)
+    StoppedInHlt(Look),
     /// `lock_spinning` found no kick pending: it halts.
     Halted(Look),
     /// `unlock_kick` by that vCPU, if a vCPU it was, ends its halt. May come before
     /// [`Event::Halted`], which then does not halt.
     Kicked(Option<VcpuIndex>),
+    /// A kick by that vCPU, if it was one, that KVM has delivered: it ends a HLT and is owed to no
+    /// later halt.
+    KickedInHlt(Option<VcpuIndex>),
     /// Both in one: it halts, and ends the halt of that vCPU, which so may have its slot.
     HandedOver(VcpuIndex, Look),
     /// It gives up its slot, as asked.
@@ -139,10 +150,11 @@ pub enum Event {
     SpunOut(Look),
     /// It is at a named place.
     Point(Point, Look),
-    /// It sits in KVM's own HLT.
-    Idle,
-    /// It does no longer.
-    Woken,
+    /// It sits in KVM's own HLT, for the lock that the look says or because it has nothing to do.
+    Idle(Look),
+    /// It does no longer, by an interrupt or by a kick that KVM has delivered without the VMM. If
+    /// its lock serves it by now, it was kicked; by which vCPU is not known.
+    Woken(Look),
     /// The time it had to be kept off is over.
     HoldOver,
     /// It has left for good.

@@ -13,6 +13,8 @@ mod core_tests;
 mod deferred_tests;
 pub mod driver;
 pub mod event;
+#[cfg(test)]
+mod hlt_tests;
 pub mod log;
 pub mod policy;
 pub mod recording;

@@ -331,7 +331,7 @@ impl Board {
             Outcome::Sent | Outcome::Dropped | Outcome::Delayed => {}
         }
         // Not parked here: it runs, or it waits in HLT with interrupts on.
-        if self.kick_halted(target) {
+        if self.kick_halted(target, Some(id)) {
             counters.kick_msi.bump();
         }
         outcome
@@ -347,16 +347,16 @@ impl Board {
         match (outcome, &self.gate) {
             (Outcome::Woke, Some(gate)) => gate.wake(target),
             (Outcome::Woke, None) => futex::wake_one(spot.latch.word()),
-            _ => drop(self.kick_halted(target)),
+            _ => drop(self.kick_halted(target, None)),
         }
         self.late.add(Event::Kicks(target, outcome));
     }
 
-    /// An MSI, to whom that may end a HLT.
-    fn kick_halted(&self, target: VcpuId) -> bool {
+    /// An MSI, to whom that may end a HLT, by vCPU `id` if it is a vCPU's.
+    fn kick_halted(&self, target: VcpuId, id: Option<VcpuId>) -> bool {
         let sent = self.vm.kick_halted(target);
         if let (true, Some(gate)) = (sent, &self.gate) {
-            gate.kick_halted(target);
+            gate.kick_halted(target, id);
         }
         sent
     }

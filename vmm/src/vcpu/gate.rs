@@ -15,6 +15,9 @@ pub trait Stopped {
     /// preemption, as spinlocks do in kernels that count them (`CONFIG_PREEMPT_COUNT`), and in
     /// interrupts. None: nobody knows where it is.
     fn preempt_count(&self) -> Option<u32>;
+
+    /// Does it sit in KVM's own HLT, with no kick come?
+    fn is_in_hlt(&self) -> bool;
 }
 
 /// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
@@ -51,8 +54,8 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// The host itself has taken a kick out of `target`'s parked latch.
     fn wake(&self, target: VcpuId);
 
-    /// It has sent `target` an MSI, which may have ended a HLT in KVM.
-    fn kick_halted(&self, target: VcpuId);
+    /// It, or the host itself, has sent `target` an MSI, which may have ended a HLT in KVM.
+    fn kick_halted(&self, target: VcpuId, id: Option<VcpuId>);
 
     /// Does it want to run, and is kept off its CPU? By any thread.
     fn awaits_turn(&self, id: VcpuId) -> bool;

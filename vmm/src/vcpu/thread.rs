@@ -31,19 +31,19 @@ pub fn spawn(
 }
 
 fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
-    if let Err(error) = prepare(&vcpu, affinity) {
-        return fail(&vcpu, board, Cause::Kvm(error));
+    match prepare(&vcpu, affinity).and_then(|()| enter(&vcpu, board)) {
+        Ok(()) => drive(&mut vcpu, board),
+        Err(error) => fail(&vcpu, board, Cause::Kvm(error)),
     }
-    let id = vcpu.id();
-    if let Some(gate) = &board.gate
-        && let Err(error) = gate.enter(id)
-    {
-        return fail(&vcpu, board, Cause::Kvm(KvmError::Signal(error)));
-    }
-    drive(&mut vcpu, board);
+    // Also if it never came in: the schedule waits for it no longer.
     if let Some(gate) = &board.gate {
-        gate.leave(id);
+        gate.leave(vcpu.id());
     }
+}
+
+fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), KvmError> {
+    let entered = board.gate.as_ref().map_or(Ok(()), |gate| gate.enter(vcpu.id()));
+    entered.map_err(KvmError::Signal)
 }
 
 fn drive(vcpu: &mut Vcpu, board: &Board) {
@@ -88,6 +88,10 @@ impl Stopped for Outside<'_> {
             // Bit 31, inverted, says that the guest's scheduler is wanted (asm/preempt.h).
             word & !(1 << 31)
         })
+    }
+
+    fn is_in_hlt(&self) -> bool {
+        self.board.vm.wiring().has_halt() && self.vcpu.is_halted()
     }
 }
 

@@ -12,9 +12,9 @@
 //! Where the host schedules there are no turns: what is known then is what the vCPUs asked for, their
 //! halts, kicks and wakes.
 //!
-//! Kicks that KVM delivers to a vCPU in its own HLT (backends `doorbell` and `kvm`) have no arrow: that
-//! the vCPU came out is seen, for whose kick is not. Under the host's schedule KVM takes a doorbell's
-//! write itself, and of `kvm`'s calls the VMM never hears.
+//! Of the kicks that end a HLT in KVM, those have an arrow that the VMM hears of: `vmm`'s, and under a
+//! schedule of ours a doorbell's. Under the host's schedule KVM takes a doorbell's write itself, and of
+//! `kvm`'s calls the VMM never hears: that the vCPU came out is seen, by whose kick is not.
 
 pub mod stretches;
 

@@ -131,6 +131,7 @@ impl Capture {
     /// An event says what its vCPU does.
     pub(super) fn saw(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
         let (Event::Stopped(look)
+        | Event::StoppedInHlt(look)
         | Event::Halted(look)
         | Event::HandedOver(_, look)
         | Event::SpunOut(look)

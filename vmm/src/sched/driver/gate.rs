@@ -42,6 +42,14 @@ impl VmGate {
         look
     }
 
+    /// A kick of `target` by the calling thread's own vCPU, which may have to make way for it.
+    fn kick_by(&self, kicker: VcpuIndex, target: VcpuIndex, event: Event) {
+        self.driver.seat(kicker).expect_grant();
+        let standing = self.driver.tell_for(kicker, target, event);
+        self.driver.reclaim_all();
+        self.driver.settle(kicker, standing);
+    }
+
     /// Of a number that a guest gave.
     fn index_if_any(&self, id: VcpuId) -> Option<VcpuIndex> {
         (id.0 < self.driver.counts[self.vm]).then(|| self.index(id))
@@ -81,14 +89,17 @@ impl Gate for VmGate {
                 Some(_) => Doing::Guarded,
             };
         }
-        self.driver.own(vcpu, Event::Stopped(look));
+        match stopped.is_in_hlt() {
+            true => self.driver.stay_in_hlt(vcpu, look),
+            false => self.driver.own(vcpu, Event::Stopped(look)),
+        }
     }
 
     fn came_out(&self, id: VcpuId) {
         let vcpu = self.index(id);
         if self.driver.seat(vcpu).is_astray() {
             self.driver.seat(vcpu).set_astray(false);
-            self.driver.own(vcpu, Event::Woken);
+            self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
         }
     }
 
@@ -124,11 +135,7 @@ impl Gate for VmGate {
     fn kick(&self, target: VcpuId, id: VcpuId) {
         if let Some(target) = self.index_if_any(target) {
             let kicker = self.index(id);
-            // It may have to make way.
-            self.driver.seat(kicker).expect_grant();
-            let standing = self.driver.tell_for(kicker, target, Event::Kicked(Some(kicker)));
-            self.driver.reclaim_all();
-            self.driver.settle(kicker, standing);
+            self.kick_by(kicker, target, Event::Kicked(Some(kicker)));
         }
     }
 
@@ -139,9 +146,18 @@ impl Gate for VmGate {
         }
     }
 
-    fn kick_halted(&self, target: VcpuId) {
-        if let Some(target) = self.index_if_any(target) {
-            self.driver.woken(target);
+    fn kick_halted(&self, target: VcpuId, id: Option<VcpuId>) {
+        let target = self.index_if_any(target);
+        // With a slot it goes on by itself, and in the line for one it is already.
+        let Some(target) = target.filter(|target| self.driver.seat(*target).is_asleep()) else {
+            return;
+        };
+        match id.map(|id| self.index(id)) {
+            Some(kicker) => self.kick_by(kicker, target, Event::KickedInHlt(Some(kicker))),
+            None => {
+                self.driver.tell(target, Event::KickedInHlt(None));
+                self.driver.reclaim_all();
+            }
         }
     }
 

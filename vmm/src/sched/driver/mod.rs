@@ -48,6 +48,7 @@ use crate::{
 };
 use capture::Capture;
 use gate::VmGate;
+use keeper::Watched;
 use report::Stats;
 use seat::Seat;
 
@@ -102,6 +103,7 @@ pub struct Driver {
     /// vCPUs whose threads have come and not left; at first all of them.
     alive: AtomicU32,
     keepers: Once,
+    watched: Watched,
     cpus: Box<[usize]>,
     spin_looks: u32,
 }
@@ -165,6 +167,7 @@ impl Driver {
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
             keepers: Once::new(),
+            watched: Watched::new(spec.cpus.len()),
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),
             spin_looks,
@@ -212,8 +215,13 @@ impl Driver {
         self.lock().core.truth().totals()
     }
 
+    /// Never by a thread of the lowest priority: a vCPU on its CPU would keep it from giving the
+    /// lock back, for as long as a slice.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(test)]
+        keeper::note_class();
+        inner
     }
 
     fn members(&self, vm: usize) -> impl Iterator<Item = (VcpuIndex, VcpuId)> {
@@ -249,15 +257,18 @@ impl Driver {
     fn tell_for(&self, whose: VcpuIndex, vcpu: VcpuIndex, event: Event) -> Standing {
         let mut actions = ArrayVec::<Action, ACTIONS>::new();
         delay::maybe();
-        let standing = {
+        let (standing, is_called_out) = {
             let mut inner = self.lock();
             let inner = &mut *inner;
             let now = now();
-            if event == Event::Idle && !self.sends_astray(vcpu, &inner.core) {
+            if matches!(event, Event::Idle(_)) && !self.sends_astray(vcpu, &inner.core) {
                 return standing(&inner.core, whose);
             }
             inner.stats.before(vcpu, &event, self, &inner.core, now);
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
+            if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
+                self.seat(vcpu).mark_astray();
+            }
             for of in [vcpu, whose] {
                 if !matches!(inner.core.state(of), State::Running(_)) {
                     self.change_turn(of, false);
@@ -277,8 +288,17 @@ impl Driver {
                     Action::Signal(_) | Action::Points(_) => {}
                 }
             }
-            standing(&inner.core, whose)
+            self.watched.publish(&inner.core);
+            // It is in the guest, or about to be, and there is no slot for it.
+            let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
+                && self.seat(vcpu).is_astray()
+                && inner.core.state(vcpu) == State::Ready
+                && self.seat(vcpu).call_out();
+            (standing(&inner.core, whose), is_called_out)
         };
+        if is_called_out {
+            self.seat(vcpu).signal();
+        }
         for action in &actions {
             delay::maybe();
             self.carry_out(action);
@@ -298,8 +318,10 @@ impl Driver {
         }
         self.seat(vcpu).set_astray(true);
         let is_blocked = self.is_blocked(vcpu);
-        if !is_blocked {
-            self.seat(vcpu).set_astray(false);
+        match is_blocked {
+            // The end of its turn means nothing to it any more.
+            true => self.seat(vcpu).set_alarm(Nanos::NEVER),
+            false => self.seat(vcpu).set_astray(false),
         }
         is_blocked
     }
@@ -374,6 +396,17 @@ impl Driver {
             self.find_woken();
         }
         self.settle(vcpu, standing);
+    }
+
+    /// The calling thread's own vCPU was found in KVM's HLT when its turn ended. It goes back there,
+    /// without a slot if another vCPU has that now.
+    fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Look) {
+        let standing = self.tell(vcpu, Event::StoppedInHlt(look));
+        self.find_woken();
+        match standing.state {
+            State::Idle => self.seat(vcpu).lie_down(),
+            _ => self.settle(vcpu, standing),
+        }
     }
 }
 

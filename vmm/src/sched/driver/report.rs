@@ -88,16 +88,18 @@ impl Stats {
             capture.saw(vcpu, event, now);
         }
         match event {
-            Event::Kicked(by) => return self.kicked_by(vcpu, *by, driver, core, now),
+            Event::Kicked(by) | Event::KickedInHlt(by) => {
+                return self.kicked_by(vcpu, *by, driver, core, now);
+            }
             Event::HandedOver(to, _) => self.kicked_by(*to, Some(vcpu), driver, core, now),
-            Event::Stopped(_) => {
+            Event::Stopped(_) | Event::StoppedInHlt(_) => {
                 let deadline = core.deadline(vcpu).filter(|at| *at <= now);
                 let running = matches!(core.state(vcpu), State::Running(_));
                 let late = deadline.filter(|_| running).map(|at| now.since(at));
                 record(&mut self.times.lateness, late);
             }
             // Said by others.
-            Event::Idle | Event::Woken => return,
+            Event::Idle(_) | Event::Woken(_) => return,
             _ => {}
         }
         record(&mut self.times.handover, driver.seat(vcpu).take_handover());

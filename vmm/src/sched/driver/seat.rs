@@ -50,6 +50,8 @@ pub(super) struct Seat {
     cpu: AtomicUsize,
     /// It sits in KVM's HLT, or comes out of it, without a slot.
     astray: AtomicBool,
+    /// It is astray, has woken, and is to come out: there is no slot for it yet.
+    called: AtomicBool,
 }
 
 impl Default for Seat {
@@ -64,6 +66,7 @@ impl Default for Seat {
             handover: AtomicU64::new(0),
             cpu: AtomicUsize::new(NOWHERE),
             astray: AtomicBool::new(false),
+            called: AtomicBool::new(false),
         }
     }
 }
@@ -193,14 +196,56 @@ impl Seat {
 
     /// It is in the guest, or KVM's HLT, without a slot: it runs only where nobody else does.
     pub(super) fn set_astray(&self, astray: bool) {
+        // Its thread, which may come out at this moment, makes itself usual again when it finds the
+        // mark: so the class comes before that.
+        if astray {
+            self.set_class(Class::Background);
+        }
+        self.called.store(false, SeqCst);
         // In one order with what is asked next on either side: whether the vCPU is blocked.
         self.astray.store(astray, SeqCst);
+        if !astray {
+            self.set_class(Class::Usual);
+        }
+    }
+
+    /// Owner, outside the guest: it goes back into KVM's HLT without a slot. It lies down when it
+    /// has given the core's lock back.
+    pub(super) fn mark_astray(&self) {
+        self.called.store(false, SeqCst);
+        self.astray.store(true, SeqCst);
+    }
+
+    /// Owner, after that. It may have been granted a slot since, or called out.
+    pub(super) fn lie_down(&self) {
+        self.set_class(Class::Background);
+        if !self.is_asleep() {
+            self.set_class(Class::Usual);
+        }
+    }
+
+    /// It has woken, and there is no slot for it: it comes out as soon as the signal reaches it,
+    /// whatever else runs on its CPU. Under the core's lock; false if that is under way.
+    pub(super) fn call_out(&self) -> bool {
+        let is_new = !self.called.swap(true, SeqCst);
+        if is_new {
+            self.set_class(Class::Usual);
+        }
+        is_new
+    }
+
+    fn set_class(&self, class: Class) {
         if let Some(thread) = self.thread() {
-            thread.set_class(if astray { Class::Background } else { Class::Usual });
+            thread.set_class(class);
         }
     }
 
     pub(super) fn is_astray(&self) -> bool {
         self.astray.load(SeqCst)
+    }
+
+    /// Astray, and nobody has called it out.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.is_astray() && !self.called.load(SeqCst)
     }
 }

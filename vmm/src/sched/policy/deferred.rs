@@ -78,6 +78,8 @@ impl Policy for Deferred {
     fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
         match why {
             Ready::Kicked(_) => self.kicked.push(vcpu),
+            // It has taken a lock before it could be called out.
+            Ready::Woken if view.last_seen(vcpu).is_holder() => self.kicked.push(vcpu),
             _ => self.rr.ready(vcpu, why, view),
         }
     }

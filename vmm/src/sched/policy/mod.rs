@@ -132,9 +132,9 @@ pub enum Ready {
     Preempted,
     /// It gave its slot up.
     Yielded,
-    /// A kick ended its halt; by whom.
+    /// A kick ended its halt, in the VMM or in KVM; by whom, if that is known.
     Kicked(Option<VcpuIndex>),
-    /// It left KVM's HLT.
+    /// It left KVM's HLT without a kick.
     Woken,
     /// It had been kept off on purpose.
     Released,
@@ -197,7 +197,7 @@ pub trait Policy: Debug + Send {
     /// Its turn is over, whatever ended it.
     fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos) {}
 
-    /// It halts: its slot is free.
+    /// It halts, in the VMM or in KVM: its slot is free.
     fn halted(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) {}
 
     /// It runs, does this with locks, and has just kicked a vCPU, which is ready now. None: it
