@@ -78,6 +78,11 @@ pub struct BootArgs {
     #[arg(long, value_name = "F")]
     stats: Option<PathBuf>,
 
+    /// End the machine with a failure once the guest has printed more than this, for example 1G
+    /// [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    output_limit: Option<ByteSize>,
+
     /// Command to run in the guest; `pgbench-table` brings PostgreSQL along (make guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,

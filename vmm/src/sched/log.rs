@@ -8,7 +8,7 @@ use crate::units::{Nanos, SlotId};
 
 /// Turns kept of a run at most: hours of slices, minutes of handoffs. 128 MiB, of which the
 /// kernel gives only what is used.
-const ROOM: usize = 4 << 20;
+pub(super) const ROOM: usize = 4 << 20;
 
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::{
     event::VcpuIndex,
-    log::{Turn, TurnEnd},
+    log::{ROOM, Turn, TurnEnd},
 };
 use crate::units::{Nanos, SlotId};
 
@@ -57,6 +57,9 @@ pub enum RecordingError {
         /// vCPUs by the header.
         vcpus: u32,
     },
+    /// More turns than are kept of any run.
+    #[error("it has {0} turns, and no recording has more than {ROOM}")]
+    TooLong(u64),
     /// A turn on a slot that is not there.
     #[error("it is damaged: turn {turn} is on slot {}, and there are {slots}", slot.0)]
     NoSlot {
@@ -116,6 +119,9 @@ impl Recording {
         };
         let (vcpus, slots, spin_looks) = (word(input)?, word(input)?, word(input)?);
         let (lost, count) = (double(input)?, double(input)?);
+        if count > ROOM as u64 {
+            return Err(RecordingError::TooLong(count));
+        }
         let mut turns = Vec::new();
         let mut check = Check::default();
         for ix in 0..usize::try_from(count).unwrap_or(usize::MAX) {
@@ -236,6 +242,18 @@ mod tests {
     fn turn(at: u64, ran: u64, vcpu: u32, slot: u32, end: TurnEnd) -> Turn {
         let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(slot));
         Turn { at, ran, vcpu, slot, end, point: None }
+    }
+
+    #[test]
+    fn a_recording_has_no_more_turns_than_are_kept() {
+        let mut bytes = Vec::new();
+        recording(1, 1, Vec::new()).write(&mut bytes).unwrap();
+        bytes[32..40].copy_from_slice(&(ROOM as u64 + 1).to_le_bytes());
+        let error = Recording::read(&mut bytes.as_slice()).unwrap_err();
+        assert!(error.to_string().starts_with("it has 4194305 turns"), "{error}");
+        bytes[32..40].copy_from_slice(&(ROOM as u64).to_le_bytes());
+        let error = Recording::read(&mut bytes.as_slice()).unwrap_err();
+        assert!(matches!(error, RecordingError::Damaged(0)), "{error}");
     }
 
     fn recording(vcpus: u32, slots: u32, turns: Vec<Turn>) -> Recording {

@@ -1,5 +1,6 @@
 //! A whole machine: [`MachineSpec`] -> [`Vm`] -> [`Running`] -> [`Report`].
 
+mod allowance;
 mod build;
 pub mod console;
 pub mod escape;
@@ -9,6 +10,7 @@ mod run;
 pub mod spec;
 mod watchdog;
 
+pub use allowance::{Allowance, Limited};
 pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget, Loss, Outlet};
 pub use run::{Report, Running, sum};

@@ -48,6 +48,9 @@ fn inside(plan: &Plan) -> Result<Inside, Usage> {
     ] {
         args.extend([option.into(), value.into()]);
     }
+    if let Some(limit) = plan.output_limit {
+        args.extend(["--output-limit".into(), limit.0.to_string().into()]);
+    }
     if let Some(append) = &plan.append {
         args.extend(["--append".into(), append.into()]);
     }

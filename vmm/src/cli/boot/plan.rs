@@ -65,6 +65,7 @@ pub(super) struct Plan {
     pub(super) choice: Choice,
     pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
+    pub(super) output_limit: Option<ByteSize>,
     pub(super) preempt_count: Option<u64>,
     pub(super) system_map: Option<PathBuf>,
     pub(super) policy: PolicySpec,
@@ -119,6 +120,7 @@ impl Plan {
             choice: host::choose(args.host, GuestClass::Ring0, KvmKind::detect()),
             dry_run: args.dry_run,
             stats: args.stats,
+            output_limit: args.output_limit,
         })
     }
 
