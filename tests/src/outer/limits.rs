@@ -22,6 +22,7 @@ tests![
     memory_that_the_host_does_not_have_is_refused,
     too_few_open_files_are_said,
     the_limit_of_open_files_is_raised,
+    output_has_a_limit_where_one_is_asked_for,
     a_full_disk_leaves_no_run_behind,
     two_runs_of_one_second_are_kept_apart,
 ];
@@ -106,10 +107,10 @@ fn memory_that_the_host_does_not_have_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A machine of one vCPU that says hello.
-fn hello(folder: &Path) -> anyhow::Result<Vec<String>> {
+/// A boot of one vCPU that runs this code.
+fn boot(folder: &Path, code: &[u8]) -> anyhow::Result<Vec<String>> {
     let kernel = folder.join("vmlinux");
-    fs::write(&kernel, files::vmlinux(&code::hello("hello\n")))?;
+    fs::write(&kernel, files::vmlinux(code))?;
     let initrd = folder.join("initrd");
     fs::write(&initrd, files::cpio(&[]))?;
     let words = ["boot", "--host", "direct", "--cpus", "1", "--kernel"].map(String::from);
@@ -120,7 +121,7 @@ fn hello(folder: &Path) -> anyhow::Result<Vec<String>> {
 fn hello_with(limit: &str) -> anyhow::Result<Ran> {
     need_kvm()?;
     let folder = files::scratch()?;
-    let words = hello(folder.path())?;
+    let words = boot(folder.path(), &code::hello("hello\n"))?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let script = format!("{limit}; exec \"$0\" \"$@\"");
     behind(&script, &words).env("PVTICKET_TRUST_KVM", "1").run()
@@ -135,6 +136,18 @@ fn too_few_open_files_are_said() -> anyhow::Result<()> {
 
 fn the_limit_of_open_files_is_raised() -> anyhow::Result<()> {
     hello_with("ulimit -S -n 12")?.exits(0)?.says("hello\n").map(drop)
+}
+
+fn output_has_a_limit_where_one_is_asked_for() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    // mov dx, 0x3f8; mov al, 'x'; out dx, al; back to the out
+    let flood = [0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd];
+    let words = boot(folder.path(), &flood)?;
+    let program = pvticket(words).args(["--output-limit", "20K"]).env("PVTICKET_TRUST_KVM", "1");
+    let ran = program.limit(60).run()?.fails(1, &["output", "more than --output-limit 20 KiB"])?;
+    ensure!(ran.stdout == [b'x'; 20 << 10], "{} bytes\n{}", ran.stdout.len(), ran.show());
+    Ok(())
 }
 
 /// A spec of one cell.

@@ -25,7 +25,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
             continue;
         }
         calls += 1;
-        ensure!(line.contains(" --locked "), "not locked: {line}");
+        ensure!(line.contains(" --locked"), "not locked: {line}");
     }
     ensure!(calls >= 10, "the Makefile calls cargo {calls} times: is this the right file?");
     Ok(())

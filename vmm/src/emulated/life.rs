@@ -27,6 +27,7 @@ use super::{
     watch::Watch,
     wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
 };
+use crate::units::ByteSize;
 
 /// How often the watch is asked.
 const LOOK: Duration = Duration::from_millis(200);
@@ -134,7 +135,10 @@ impl<'a> Life<'a> {
             beat: Beat::default(),
             console_log: Log::default(),
             words_log: Log::default(),
-            results: Results::expect(errand.files_out.iter().map(|(_, host)| host.as_path())),
+            results: Results::expect(
+                errand.files_out.iter().map(|(_, host)| host.as_path()),
+                errand.memory,
+            ),
             stdout: None,
             stderr: None,
             done: None,
@@ -308,7 +312,8 @@ impl<'a> Life<'a> {
         if done.oom_kills > 0 && done.status == 128 + 9 {
             return Err(EmulatedError::Memory { memory: self.errand.memory });
         }
-        let results = std::mem::replace(&mut self.results, Results::expect(std::iter::empty()));
+        let results =
+            std::mem::replace(&mut self.results, Results::expect(std::iter::empty(), ByteSize(0)));
         Ok(Some(Finished {
             status: done.status,
             restarts: Vec::new(),

@@ -17,6 +17,9 @@ use super::wire::Decoder;
 use crate::streams;
 pub use crate::streams::Stream;
 
+/// Bytes of a captured stream at most: what comes of the machine is not to be trusted.
+const MOST_KEPT: usize = 16 << 20;
+
 /// What becomes of one of the errand's output streams.
 ///
 /// It decides whether a frozen machine may be replaced: the errand runs again from its start, and
@@ -68,6 +71,10 @@ pub async fn take(
                 return Ok(kept);
             }
             if mode == OutputMode::Capture {
+                if kept.len() + bytes.len() > MOST_KEPT {
+                    let why = format!("it is more than the {} MiB that are kept", MOST_KEPT >> 20);
+                    return Err(io::Error::other(UserStream(io::Error::other(why))));
+                }
                 kept.extend(bytes);
                 continue;
             }
@@ -107,6 +114,17 @@ mod tests {
         let stream = [frame(b"ab\0"), frame(b"c"), frame(b"")].concat();
         let (kept, seen) = taken(&stream, OutputMode::Capture);
         assert_eq!((kept.unwrap().as_slice(), seen), (&b"ab\0c"[..], false));
+    }
+
+    #[test]
+    fn captured_output_has_a_limit() {
+        let megabyte = frame(&vec![0; 1 << 20]);
+        let kept =
+            |count| taken(&[megabyte.repeat(count), frame(b"")].concat(), OutputMode::Capture).0;
+        assert_eq!(kept(16).unwrap().len(), MOST_KEPT);
+        let error = kept(17).unwrap_err();
+        assert!(error.to_string().contains("more than the 16 MiB"), "{error}");
+        assert!(error.get_ref().is_some_and(|inner| inner.is::<UserStream>()));
     }
 
     #[test]

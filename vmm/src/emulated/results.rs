@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::results::Pending;
+use crate::{results::Pending, units::ByteSize};
 
 /// A result file that the errand did not leave behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Missing {
 #[derive(Debug)]
 pub struct Results {
     files: Vec<Partial>,
+    /// Bytes that may still come.
+    room: u64,
 }
 
 #[derive(Debug)]
@@ -31,13 +33,16 @@ struct Partial {
 }
 
 impl Results {
-    /// Expects these.
-    pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>) -> Self {
-        Self { files: hosts.map(Partial::new).collect() }
+    /// Expects these, of no more than `most` together: the machine has them in its memory.
+    pub fn expect<'a>(hosts: impl Iterator<Item = &'a Path>, most: ByteSize) -> Self {
+        Self { files: hosts.map(Partial::new).collect(), room: most.0 }
     }
 
     /// Takes the next bytes of file `index`.
     pub fn piece(&mut self, index: u32, bytes: &[u8]) -> io::Result<()> {
+        let left = self.room.checked_sub(bytes.len() as u64);
+        self.room =
+            left.ok_or_else(|| io::Error::other("more came than the machine has memory"))?;
         let partial = self.file(index)?;
         partial.open()?.out().write_all(bytes)
     }
@@ -103,10 +108,11 @@ mod tests {
     fn files_appear_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let hosts = ["whole", "empty", "half", "failed"].map(|name| folder.path().join(name));
-        let mut results = Results::expect(hosts.iter().map(PathBuf::as_path));
+        let mut results = Results::expect(hosts.iter().map(PathBuf::as_path), ByteSize(4));
         results.piece(0, b"ab").unwrap();
         results.piece(2, b"x").unwrap();
         results.piece(0, b"c").unwrap();
+        assert!(results.piece(0, b"d").is_err(), "no more than were to come");
         results.end(0).unwrap();
         results.end(1).unwrap();
         results.failed(3, "no such file".into()).unwrap();

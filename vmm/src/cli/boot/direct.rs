@@ -20,7 +20,7 @@ use crate::{
     signals,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Console, Input, Loss, Outlet, Report, Running, Vm, VmError, sum},
+    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Vm, VmError, sum},
 };
 
 /// Exit status when the reader of the output is gone: 128 + SIGPIPE.
@@ -42,9 +42,11 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     } else {
         None
     };
+    let allowance = plan.output_limit.map(Allowance::new);
     let mut running = Vec::new();
     for (ix, vm) in built.into_iter().enumerate() {
-        let console = console(plan, ix, terminal.is_some())?;
+        let console = console(plan, ix, terminal.is_some(), allowance.as_ref());
+        let console = console.context("cannot set up the guest's input and output")?;
         running.push(match &driver {
             Some(driver) => vm.start_in(console, driver, ix)?,
             None => vm.start(console)?,
@@ -100,7 +102,13 @@ fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
     })
 }
 
-fn console(plan: &Plan, vm: usize, raw_keys: bool) -> io::Result<Console> {
+fn console(
+    plan: &Plan,
+    vm: usize,
+    raw_keys: bool,
+    allowance: Option<&Allowance>,
+) -> io::Result<Console> {
+    let limited = |out| Box::new(Limited::new(out, allowance.cloned()));
     let interrupt = signals::catch()?.descriptor()?;
     let closing = Closing::new()?;
     // With a command stdout is the command's alone; what the kernel has to say
@@ -114,9 +122,9 @@ fn console(plan: &Plan, vm: usize, raw_keys: bool) -> io::Result<Console> {
         input: if vm == 0 { Input::stdin() } else { None },
         target: plan.input_target(),
         raw_keys,
-        com1: Box::new(com1),
-        stdout: Box::new(Outlet::new(io::stdout(), &closing, Loss::Fails)?),
-        stderr: Box::new(Outlet::new(io::stderr(), &closing, Loss::Fails)?),
+        com1: limited(com1),
+        stdout: limited(Outlet::new(io::stdout(), &closing, Loss::Fails)?),
+        stderr: limited(Outlet::new(io::stderr(), &closing, Loss::Fails)?),
         interrupt,
         closing: Some(closing),
     })

@@ -33,8 +33,8 @@ pub enum Report {
     Gone(String),
 }
 
-/// A report, and of which hand.
-pub type Reports = mpsc::UnboundedSender<(usize, Report)>;
+/// A report, and of which hand. It has an end: a worker that says more than is heard waits.
+pub type Reports = mpsc::Sender<(usize, Report)>;
 
 /// A worker that cannot be started.
 #[derive(Debug, Error)]
@@ -66,7 +66,7 @@ impl Hand {
         tokio::spawn(async move {
             let why = attend(child, number, &reports, killed).await;
             // The run may be over.
-            let _ = reports.send((number, Report::Gone(why)));
+            let _ = reports.send((number, Report::Gone(why))).await;
         });
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
@@ -142,7 +142,7 @@ async fn listen(
             return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
         }
         match serde_json::from_slice(&line) {
-            Ok(word) => drop(reports.send((number, Report::Word(word)))),
+            Ok(word) => drop(reports.send((number, Report::Word(word))).await),
             Err(error) => return Some(format!("it said what is no word of ours: {error}")),
         }
     }

@@ -20,7 +20,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use thiserror::Error;
 use tokio::{
     process::Command,
-    sync::mpsc::{self, UnboundedReceiver},
+    sync::mpsc::{self, Receiver, UnboundedReceiver},
     time::{Instant, sleep_until},
 };
 
@@ -41,6 +41,9 @@ use job::{Ended, Job, Live, Word};
 /// How often a cell may cost the emulated host its life, or its worker die before it is begun, before
 /// it counts as failed.
 const DEATHS: u32 = 3;
+
+/// What workers have said and the run has not heard.
+const REPORTS: usize = 64;
 
 /// How long the workers have to end what they do.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -206,7 +209,7 @@ impl Run<'_> {
         host: HostKind,
         mut queue: VecDeque<PlannedCell>,
     ) -> Result<(), RunError> {
-        let (send, mut reports) = mpsc::unbounded_channel();
+        let (send, mut reports) = mpsc::channel(REPORTS);
         let mut benches: Vec<Bench> = (0..self.crew.jobs()).map(|_| Bench::default()).collect();
         loop {
             for (number, bench) in benches.iter_mut().enumerate() {
@@ -369,7 +372,7 @@ fn append(mut file: &File, trace: &str) -> io::Result<()> {
 }
 
 /// Until so many workers have ended, or have had the time to.
-async fn wait_for(mut at_work: usize, reports: &mut UnboundedReceiver<(usize, Report)>) {
+async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, Report)>) {
     let deadline = Instant::now() + PATIENCE;
     while at_work > 0 {
         tokio::select! {

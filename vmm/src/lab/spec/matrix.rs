@@ -91,13 +91,18 @@ fn place(
     let written = form.setting("host");
     let host = written.map_or("auto", |value| value.text.as_str());
     let line = written.map_or(1, |value| value.line);
+    let mut places = HashMap::new();
     points
         .into_iter()
         .zip(&families)
         .map(|((mut point, _), family)| {
             let needs_ring_0 = needs.get(family.as_str()).copied().unwrap_or_default();
-            let place = (setting.place)(host, point.guest, needs_ring_0);
-            point.host = place.map_err(|why| SpecFault::Value { key: "host", why }.at(line))?;
+            // It looks at the host, which takes as long as a hundred points.
+            let place = places
+                .entry((point.guest, needs_ring_0))
+                .or_insert_with(|| (setting.place)(host, point.guest, needs_ring_0));
+            let wrong = |why: &String| SpecFault::Value { key: "host", why: why.clone() }.at(line);
+            point.host = *place.as_ref().map_err(wrong)?;
             if point.guest == GuestKind::Linux && point.spin_threshold == BY_HOST {
                 point.spin_threshold = LinuxCell::default_looks(point.host == HostKind::Emulated);
             }
