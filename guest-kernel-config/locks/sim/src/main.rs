@@ -1,4 +1,4 @@
-//! `pvticket-stepper`: runs the cases, prints what each lock lets a waiter in for, and repeats runs.
+//! `pvticket-stepper`: runs the cases, prints how often each lock passed over a waiter, and repeats runs.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -22,6 +22,9 @@ struct Args {
     /// Print the last N events of each case
     #[arg(long, default_value_t = 0, value_name = "N")]
     trace: usize,
+    /// Lose one kick in N, to see what a lost wakeup looks like; 0: none
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    lose_kicks: u32,
     /// Only cases whose names contain all of these
     #[arg(value_name = "WORD")]
     words: Vec<String>,
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut chosen = cases::all(args.acquisitions);
     chosen.retain(|case| args.words.iter().all(|word| case.to_string().contains(word)));
+    chosen.iter_mut().for_each(|case| case.machine.lost_kicks = args.lose_kicks);
     let jobs = args.jobs.unwrap_or_else(verdicts::processors);
     let mut out = io::stdout().lock();
     let mut is_well = !chosen.is_empty();
@@ -45,15 +49,20 @@ fn main() -> ExitCode {
     });
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("pvticket-stepper: cannot write: {error}");
+            say(&format!("cannot write: {error}"));
             ExitCode::FAILURE
         }
         Err(_) => ExitCode::FAILURE,
         Ok(()) if chosen.is_empty() => {
-            eprintln!("pvticket-stepper: no case has all of these words in its name");
+            say("no case has all of these words in its name; without words all are run");
             ExitCode::from(2)
         }
         Ok(()) if is_well => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
     }
+}
+
+/// Not by `eprintln`, which panics where standard error is closed.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "pvticket-stepper: {what}");
 }
