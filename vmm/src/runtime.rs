@@ -11,19 +11,13 @@ const PAIRS: usize = 5;
 
 /// No runtime.
 #[derive(Debug, Error)]
-pub enum RuntimeError {
-    /// No descriptors are left.
-    #[error("too few file descriptors are left ({0}): raise the limit with `ulimit -n`")]
-    Descriptors(#[source] io::Error),
-    /// The system.
-    #[error("cannot start the event loop: {0}")]
-    Build(#[source] io::Error),
-}
+#[error("cannot start the event loop: {0}")]
+pub struct RuntimeError(#[source] io::Error);
 
 /// Builds it. tokio panics where it can have no descriptors for its signals, so that they are
 /// asked for before.
 pub fn build() -> Result<Runtime, RuntimeError> {
     let spare = (0..PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>();
-    drop(spare.map_err(RuntimeError::Descriptors)?);
-    Builder::new_current_thread().enable_all().build().map_err(RuntimeError::Build)
+    drop(spare.map_err(RuntimeError)?);
+    Builder::new_current_thread().enable_all().build().map_err(RuntimeError)
 }

@@ -156,9 +156,14 @@ impl Subject {
     /// Until it is at work; false: it has ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
-        if self == Self::Top && output != Output::Tty {
-            // A single frame is printed with no look at signals.
-            return Ok(until("end", FRAME, || running.has_ended()).is_err());
+        // What its output ends is waited for; a single frame is printed with no look at signals.
+        let patience = match (self, output) {
+            (Self::Compare, _) | (_, Output::Tty) => None,
+            (Self::Top, Output::StalledPipe) => Some(FRAME),
+            _ => self.own_status(output).map(|_| PATIENCE),
+        };
+        if let Some(patience) = patience {
+            return Ok(until("end", patience, || running.has_ended()).is_err());
         }
         until("command at work", PATIENCE, || {
             Ok(running.has_ended()?
