@@ -11,6 +11,7 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
@@ -25,6 +26,11 @@ use crate::{
     process::{Input, Program, Running},
     suite::skip,
 };
+
+/// How late what was written may be seen, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A pseudo-terminal: the user's side of it.
 pub struct Terminal {
@@ -108,6 +114,18 @@ impl Terminal {
         let now = self.settings()?;
         ensure!(now == self.before, "the terminal was {:?} and is left {now:?}", self.before);
         Ok(())
+    }
+
+    /// What a program wrote last, before it ended, is seen here a moment later.
+    pub fn has_shown(&self, text: &str) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.shown().contains(text) {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(PAUSE);
+        }
+        true
     }
 
     /// Is it in raw mode?

@@ -279,7 +279,7 @@ fn ctrl_c_restores_the_terminal() -> anyhow::Result<()> {
     // What the terminal makes of Ctrl-C.
     running.signal(Signal::INT)?;
     running.wait()?.exits(130)?;
-    ensure!(terminal.shown().contains("--resume"), "{}", terminal.shown());
+    ensure!(terminal.has_shown("--resume"), "{}", terminal.shown());
     terminal.is_restored()
 }
 

@@ -308,7 +308,7 @@ mod tests {
     fn a_command_line_takes_hardly_more_than_its_bytes() {
         let job = Job { args: vec![vec![b'a'; 128 << 10]; 7], ..Job::default() };
         let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
-        assert!(framed.len() < (7 * 128 << 10) + 1000, "{}", framed.len());
+        assert!(framed.len() < ((7 * 128) << 10) + 1000, "{}", framed.len());
         assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
         let job = Job { args: vec![vec![b'a'; 128 << 10]; 8], ..Job::default() };
         assert!(matches!(encode_to_agent(&ToAgent::Start(job)), Err(WireError::TooLong(_))));
