@@ -30,8 +30,8 @@ pub const MUTANTS: &[Mutant] = &[
         caught: "Bypass",
         edits: &[(
             "pv.rs",
-            "if (is_due || lets_in(ticket, C::MASK))",
-            "if !is_found && (queued <= 1 || lets_in(ticket, C::MASK))",
+            "&& let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)",
+            "&& !is_found && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)",
         )],
     },
     Mutant {
