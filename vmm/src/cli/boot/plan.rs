@@ -18,6 +18,7 @@ use crate::{
         fault::FaultArgs,
         host::{self, Choice, GuestClass, Place},
         results::ResultFile,
+        say,
         schedule::ScheduleArgs,
         system_map,
     },
@@ -99,7 +100,9 @@ impl Plan {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
-        check_memory(mem, args.schedule.vms, host_memory())?;
+        if let Some(warning) = check_memory(mem, args.schedule.vms, host_memory())? {
+            say(format_args!("pvticket: {warning}"));
+        }
         Ok(Self {
             preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
             system_map: args.system_map.map(|file| readable(file, "--system-map")).transpose()?,
@@ -273,21 +276,30 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     }
 }
 
-/// Is this a machine's memory, and may `vms` of them fill it on a host that has `there`?
-fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<(), Usage> {
+/// Is this a machine's memory, and can `vms` of them boot on a host that has `there`? What to say
+/// where they can, and cannot all be used: a guest takes of its memory what it touches.
+fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<Option<String>, Usage> {
     /// Linux finds no place for itself in less.
     const LEAST: ByteSize = ByteSize::mib(4);
+    /// The share of its memory that Linux keeps to tell what each page is for (`struct page`, 64
+    /// bytes for 4 KiB), and writes when it boots.
+    const WRITTEN: u64 = 64;
     if memory < LEAST {
         return Err(Usage(format!(
             "--mem {memory}: a Linux guest needs {LEAST} at the very least"
         )));
     }
-    if memory.0.saturating_mul(vms.into()) <= there.0 {
-        return Ok(());
+    let all = memory.0.saturating_mul(vms.into());
+    if all <= there.0 {
+        return Ok(None);
     }
     let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
     let there = ByteSize::mib(there.0 >> 20);
-    Err(Usage(format!("--mem {memory}{each}: this host has {there} of memory and swap")))
+    let said = format!("--mem {memory}{each}: this host has {there} of memory and swap");
+    if all / WRITTEN > there.0 {
+        return Err(Usage(format!("{said}, and Linux writes 1/{WRITTEN} of its own at boot")));
+    }
+    Ok(Some(format!("{said}; a guest that uses more will be killed")))
 }
 
 /// The host's memory and swap.
@@ -327,15 +339,17 @@ mod tests {
     #[test]
     fn memory_is_what_the_host_can_give() {
         let host = ByteSize::mib(8192);
-        let refused = |size: &str, vms| {
-            let checked = check_memory(size.parse().unwrap(), vms, host);
-            checked.err().map(|Usage(why)| why).unwrap_or_default()
+        let said = |size: &str, vms| match check_memory(size.parse().unwrap(), vms, host) {
+            Ok(warning) => warning.unwrap_or_default(),
+            Err(Usage(why)) => format!("refused: {why}"),
         };
-        assert_eq!([refused("4M", 1), refused("8G", 1), refused("4G", 2)], ["", "", ""]);
-        let least = "--mem 1 byte: a Linux guest needs 4 MiB at the very least";
-        assert_eq!(refused("1", 1), least);
-        assert_eq!(refused("1T", 1), "--mem 1 TiB: this host has 8 GiB of memory and swap");
-        assert!(refused("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
+        assert_eq!([said("4M", 1), said("8G", 1), said("4G", 2)], ["", "", ""]);
+        let least = "refused: --mem 1 byte: a Linux guest needs 4 MiB at the very least";
+        assert_eq!(said("1", 1), least);
+        let warning = "--mem 512 GiB: this host has 8 GiB of memory and swap; a guest that uses more will be killed";
+        assert_eq!(said("512G", 1), warning);
+        assert!(said("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
+        assert!(said("1T", 1).starts_with("refused: --mem 1 TiB: this host has 8 GiB of memory"));
         assert!(host_memory() > ByteSize::mib(64));
     }
 }
