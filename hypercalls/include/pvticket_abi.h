@@ -18,6 +18,7 @@
 #define PVTICKET_FEATURE_CONSOLE          0x2U
 #define PVTICKET_FEATURE_TELEMETRY        0x8U
 #define PVTICKET_FEATURE_DOORBELL         0x10U
+#define PVTICKET_FEATURE_WINDOW           0x20U
 #define PVTICKET_PORT_LOCK_SPINNING       0x0U
 #define PVTICKET_PORT_UNLOCK_KICK         0x4U
 #define PVTICKET_PORT_PREEMPT_POINT       0x8U
@@ -25,9 +26,13 @@
 #define PVTICKET_PORT_SPUN_OUT            0x30U
 #define PVTICKET_PORT_DOORBELL            0x34U
 #define PVTICKET_PORT_KICK_AND_HALT       0x38U
+#define PVTICKET_PORT_GATE                0x3cU
 #define PVTICKET_PORT_EXIT                0x10U
 #define PVTICKET_PORT_EVENT               0x18U
 #define PVTICKET_EVENT_COUNTERS_READ      0x3U
+#define PVTICKET_EVENT_BENCH_READY        0x5U
+#define PVTICKET_EVENT_WINDOW_BEGINS      0x6U
+#define PVTICKET_EVENT_WINDOW_ENDS        0x7U
 #define PVTICKET_LINE_SIZE                0x80U
 #define PVTICKET_LINE_HELD                0x0U
 #define PVTICKET_LINE_WAIT                0x4U

@@ -31,6 +31,9 @@ pub const FEATURE_TELEMETRY: u32 = 1 << 3;
 /// the machine has local APICs, and its HLT does not exit to the VMM.
 pub const FEATURE_DOORBELL: u32 = 1 << 4;
 
+/// [`GATE`](crate::ports::GATE) is there, and the VMM takes note of the events of a benchmark.
+pub const FEATURE_WINDOW: u32 = 1 << 5;
+
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.
 pub const fn signature_registers() -> [u32; 3] {
     let s = SIGNATURE;

@@ -45,6 +45,11 @@ pub const DOORBELL: u16 = 0x34;
 /// 15-0: one exit for a vCPU that does both.
 pub const KICK_AND_HALT: u16 = 0x38;
 
+/// Read 32: not 0 once all machines of the VMM's run have come to where this one is, by its last
+/// [`Event::BenchReady`] or [`Event::WindowEnds`]: a machine that has ended, and one that runs
+/// alone, keep none waiting. Needs [`FEATURE_WINDOW`](crate::cpuid::FEATURE_WINDOW).
+pub const GATE: u16 = 0x3c;
+
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 
@@ -100,6 +105,14 @@ pub enum Event {
     /// The guest waits for more stdin: the VMM raises COM2's interrupt with one
     /// byte when there is some, or at its end.
     StdinWanted = 4,
+    /// The workers of a benchmark are ready; they begin when [`GATE`] says so.
+    BenchReady = 5,
+    /// The guest has just read the counters of its benchmark for the first time: from here on
+    /// what happens is measured. The VMM takes a snapshot of its side at the same moment.
+    WindowBegins = 6,
+    /// The same for the last time. The workers go on until [`GATE`] says that the windows of all
+    /// machines have ended.
+    WindowEnds = 7,
 }
 
 impl Event {
@@ -110,6 +123,9 @@ impl Event {
             2 => Some(Event::ShellReady),
             3 => Some(Event::CountersRead),
             4 => Some(Event::StdinWanted),
+            5 => Some(Event::BenchReady),
+            6 => Some(Event::WindowBegins),
+            7 => Some(Event::WindowEnds),
             _ => None,
         }
     }

@@ -14,8 +14,8 @@
 //! a head the address is given with its low bit set, and the ticket as zero.
 //!
 //! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told):
-//! before it draws a ticket, [`Wait::Entering`]; once it knows that it must wait, `wait_lock`
-//! and `wait_since`, then [`Wait::Spinning`] with the ticket; when served, `held_lock` and
+//! before it draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
+//! `wait_since`, then [`Wait::Spinning`] with the ticket; when served, `held_lock` and
 //! `held_ticket` of the new depth, then `held`, then [`Wait::Nothing`]; after a release, `held`.
 //! An interrupt handler that waits puts back the `wait*` fields that it found.
 
@@ -109,7 +109,7 @@ pub struct Line {
     pub held: AtomicU32,
     /// [`Wait::word`].
     pub wait: AtomicU32,
-    /// The lock it waits for, while [`Line::wait`] says spinning or halted.
+    /// The lock it waits for, or draws a ticket of, while [`Line::wait`] says so.
     pub wait_lock: AtomicU64,
     /// Its TSC when that wait began.
     pub wait_since: AtomicU64,

@@ -1,105 +1,122 @@
-//! Workers that begin together, work for so long, and are counted.
+//! Workers that begin together, work for so long, and are counted between two moments.
+//!
+//! All of them are read at the same two moments, after a warm-up: what ends after the second counts
+//! for none. They work on until the windows of the VMM's other machines have ended, too.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     process::{Child, Command, Stdio},
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Barrier,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use crate::{options::Options, report::Part, workload::Workload};
+use guest_bench::{steal, window::Window};
 
-/// Is it time to end? Cheap enough to be asked after each operation.
-#[derive(Debug)]
-pub struct Bell(AtomicBool);
+use crate::{
+    options::{Member, Options},
+    report::Part,
+    tally::{Post, Tally},
+    workload::Workload,
+};
 
-impl Bell {
-    /// Is it?
-    pub fn rings(&self) -> bool {
-        self.0.load(Relaxed)
-    }
-}
-
-/// Runs `work` in `count` threads at once: it is given its number, works until the bell, and gives
-/// its operations. What it sets up before it calls `ready` is not measured.
+/// Runs `work` in `count` threads at once: it is given its number, works until its post says that it
+/// is over, and counts its operations there. What it sets up before it calls `ready` is no part of
+/// the run.
 pub fn threads(
     count: usize,
-    duration: Duration,
-    work: impl Fn(usize, &dyn Fn(), &Bell) -> io::Result<u64> + Sync,
+    options: &Options,
+    work: impl Fn(usize, &dyn Fn(), Post<'_>) -> io::Result<()> + Sync,
 ) -> io::Result<Part> {
-    let bell = Bell(AtomicBool::new(false));
-    let start = Barrier::new(count + 1);
-    let (bell, start, work) = (&bell, &start, &work);
+    let tally = Tally::new(count)?;
+    // The workers wait twice: until all are ready, and until all machines' are.
+    let barrier = Barrier::new(count + 1);
+    let (tally, barrier, work) = (&tally, &barrier, &work);
     thread::scope(|scope| {
         let ready = move || {
-            start.wait();
+            barrier.wait();
+            barrier.wait();
         };
-        let workers: Vec<_> =
-            (0..count).map(|ix| scope.spawn(move || work(ix, &ready, bell))).collect();
-        start.wait();
-        let began = Instant::now();
-        thread::sleep(duration);
-        bell.0.store(true, Relaxed);
-        let seconds = began.elapsed().as_secs_f64();
-        let operations = workers.into_iter().map(|worker| {
-            worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker's thread died")))
-        });
-        Ok(Part { name: String::new(), seconds, operations: operations.collect::<Result<_, _>>()? })
+        let start = move |ix| scope.spawn(move || work(ix, &ready, tally.post(ix)?));
+        let workers: Vec<_> = (0..count).map(start).collect();
+        barrier.wait();
+        let mut window = Window::open();
+        let is_ready = window.ready();
+        barrier.wait();
+        let part = is_ready.and_then(|()| measure(options, tally, &mut window));
+        tally.ring();
+        for worker in workers {
+            let ended = worker.join();
+            ended.unwrap_or_else(|_| Err(io::Error::other("a worker's thread died")))?;
+        }
+        part
     })
 }
 
+/// The workers work: warms up, and counts between two moments.
+fn measure(options: &Options, tally: &Tally, window: &mut Window) -> io::Result<Part> {
+    thread::sleep(options.warm_up);
+    let stolen = steal::seconds();
+    let (began, before) = (Instant::now(), tally.counts());
+    window.begins()?;
+    thread::sleep(options.duration);
+    let (ended, after) = (Instant::now(), tally.counts());
+    window.ends()?;
+    let steal_seconds = steal::seconds().zip(stolen).map(|(after, before)| after - before);
+    window.leave()?;
+    let operations = after.iter().zip(before).map(|(after, before)| after - before);
+    let seconds = (ended - began).as_secs_f64();
+    Ok(Part { name: String::new(), seconds, operations: operations.collect(), steal_seconds })
+}
+
 /// A thread a CPU, unless told otherwise: each repeats an operation on a state of its own, which is
-/// set up before the measurement.
+/// set up before the run.
 pub fn repeat<S>(
     options: &Options,
-    duration: Duration,
     set_up: impl Fn() -> S + Sync,
     each: impl Fn(&mut S) -> io::Result<()> + Sync,
 ) -> io::Result<Part> {
     let count = options.workers.unwrap_or(options.cpus);
-    threads(count, duration, |_, ready, bell| {
+    threads(count, options, |_, ready, post| {
         let mut state = set_up();
         ready();
-        let mut operations = 0;
-        while !bell.rings() {
-            each(&mut state)?;
-            operations += 1;
-        }
-        Ok(operations)
+        repeat_at(post, || each(&mut state))
     })
+}
+
+fn repeat_at(post: Post<'_>, mut each: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    while !post.is_over() {
+        each()?;
+        post.count();
+    }
+    Ok(())
 }
 
 /// As [`threads`] with processes: this program once more for each, which goes to [`work`].
 pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Result<Part> {
-    let mut workers =
-        (0..count).map(|_| Worker::start(workload, options)).collect::<Result<Vec<_>, _>>()?;
-    for worker in &mut workers {
-        worker.is_ready()?;
-    }
-    for worker in &mut workers {
-        worker.go()?;
-    }
-    let operations = workers.iter_mut().map(Worker::result).collect::<Result<_, _>>()?;
-    Ok(Part { name: String::new(), seconds: options.duration.as_secs_f64(), operations })
+    let tally = Tally::new(count)?;
+    let start = |number| Worker::start(workload, options, &Member { number, tally: tally.path() });
+    let mut workers = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
+    workers.iter_mut().try_for_each(|worker| worker.says("ready"))?;
+    let mut window = Window::open();
+    window.ready()?;
+    workers.iter_mut().try_for_each(Worker::go)?;
+    let part = measure(options, &tally, &mut window)?;
+    tally.ring();
+    workers.iter_mut().try_for_each(|worker| worker.says("done"))?;
+    Ok(part)
 }
 
 /// One worker of [`processes`], in its own process: says that it is there, waits, works, and says
-/// how often it did.
-pub fn work(workload: &Workload, options: &Options) -> io::Result<()> {
+/// that it is done.
+pub fn work(workload: &Workload, options: &Options, member: &Member) -> io::Result<()> {
     let each = workload.each.ok_or_else(|| io::Error::other("its workers are no processes"))?;
+    let tally = Tally::open(&member.tally)?;
+    let post = tally.post(member.number)?;
     println!("ready");
     io::stdin().read_exact(&mut [0])?;
-    let end = Instant::now() + options.duration;
-    let mut operations: u64 = 0;
-    while Instant::now() < end {
-        each(options)?;
-        operations += 1;
-    }
-    println!("{operations}");
+    repeat_at(post, || each(options))?;
+    println!("done");
     Ok(())
 }
 
@@ -110,9 +127,10 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(workload: &Workload, options: &Options) -> io::Result<Self> {
+    fn start(workload: &Workload, options: &Options, member: &Member) -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
-            .args([workload.name, "--worker"])
+            .arg(workload.name)
+            .args(member.to_args())
             .args(options.to_args())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -121,16 +139,14 @@ impl Worker {
         Ok(Self { child, says: BufReader::new(says) })
     }
 
-    fn line(&mut self) -> io::Result<String> {
+    /// Waits for that word.
+    fn says(&mut self, word: &str) -> io::Result<()> {
         let mut line = String::new();
         match self.says.read_line(&mut line)? {
             0 => Err(io::Error::other("a worker ended early")),
-            _ => Ok(line.trim().to_owned()),
+            _ if line.trim() == word => Ok(()),
+            _ => Err(io::Error::other(format!("a worker says '{}'", line.trim()))),
         }
-    }
-
-    fn is_ready(&mut self) -> io::Result<()> {
-        self.line().map(drop)
     }
 
     fn go(&mut self) -> io::Result<()> {
@@ -139,11 +155,6 @@ impl Worker {
             None => Err(io::Error::other("a worker has no stdin")),
         }
     }
-
-    fn result(&mut self) -> io::Result<u64> {
-        let line = self.line()?;
-        line.parse().map_err(|_| io::Error::other(format!("a worker says '{line}'")))
-    }
 }
 
 impl Drop for Worker {
@@ -151,5 +162,51 @@ impl Drop for Worker {
         // It is at its end, or its result is not wanted any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        time::Duration,
+    };
+
+    use super::*;
+
+    fn options(warm_up: u64, duration: u64) -> Options {
+        let (warm_up, duration) = (Duration::from_millis(warm_up), Duration::from_millis(duration));
+        Options { warm_up, duration, workers: Some(2), ..Options::default() }
+    }
+
+    /// Each counts itself; what it gives the window is compared with that.
+    #[test]
+    fn an_operation_that_ends_after_the_bell_does_not_count() {
+        let done = AtomicU64::new(0);
+        let each = |(): &mut ()| {
+            thread::sleep(Duration::from_millis(300));
+            done.fetch_add(1, Relaxed);
+            Ok(())
+        };
+        let part = repeat(&options(0, 50), || (), each).unwrap();
+        // A machine that stands still for 250 ms makes the window as long as an operation.
+        if part.seconds < 0.25 {
+            assert_eq!(part.operations, [0, 0], "none had ended");
+        }
+        assert_eq!(done.load(Relaxed), 2, "and both were under way");
+    }
+
+    #[test]
+    fn what_was_done_in_the_warm_up_does_not_count() {
+        let done = AtomicU64::new(0);
+        let each = |(): &mut ()| {
+            // Two workers have done these long before the window.
+            if done.fetch_add(1, Relaxed) >= 1000 {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        };
+        let part = repeat(&options(200, 100), || (), each).unwrap();
+        assert!(part.operations.iter().sum::<u64>() < 1000, "{part:?}");
     }
 }

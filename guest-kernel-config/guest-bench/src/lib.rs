@@ -4,4 +4,5 @@
 
 pub mod stats;
 pub mod steal;
+pub mod window;
 pub mod words;

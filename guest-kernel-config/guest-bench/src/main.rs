@@ -5,6 +5,7 @@ mod crew;
 mod mapping;
 mod options;
 mod report;
+mod tally;
 mod workload;
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
     process::ExitCode,
 };
 
-use guest_bench::{stats, steal};
+use guest_bench::stats;
 use options::{Asked, Options};
 use report::Report;
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     let result = match asked {
         Asked::Help => print(&options::help()),
         Asked::PassOn => workload::spawn::pass_on(),
-        Asked::Worker(workload, options) => crew::work(workload, &options),
+        Asked::Worker(workload, options, member) => crew::work(workload, &options, &member),
         Asked::Run(workload, options) => run(workload, &options),
     };
     match result {
@@ -43,16 +44,18 @@ fn main() -> ExitCode {
 }
 
 fn run(workload: &'static workload::Workload, options: &Options) -> io::Result<()> {
-    let (steal, stats) = (steal::seconds(), stats::read());
+    let before = stats::read_windows();
     let parts = (workload.run)(workload, options)?;
+    let counted = stats::read_windows().zip(before);
+    let counted = counted.and_then(|(after, before)| stats::between(&before, &after));
     let report = Report {
         bench: workload.name,
         cpus: options.cpus,
-        steal_seconds: steal::seconds().zip(steal).map(|(after, before)| after - before),
+        steal_seconds: report::steal_seconds(&parts),
         seconds: parts.iter().map(|part| part.seconds).sum(),
         operations: report::sums(&parts),
         spinlocks: stats::chosen_spinlocks(),
-        stats: stats.and_then(|before| stats::since(&before)),
+        stats: counted,
         parts,
     };
     print(&if options.json { report.json()? } else { report.text() })

@@ -10,7 +10,9 @@ use crate::workload::{self, Workload, spawn};
 /// What to measure and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long, in all.
+    /// How long they work before they are measured, in all.
+    pub warm_up: Duration,
+    /// How long they are measured, in all.
     pub duration: Duration,
     /// Threads or processes; None: what the workload does by itself.
     pub workers: Option<usize>,
@@ -30,11 +32,27 @@ pub enum Asked {
     /// A workload.
     Run(&'static Workload, Options),
     /// One worker of a workload whose workers are processes.
-    Worker(&'static Workload, Options),
+    Worker(&'static Workload, Options, Member),
     /// What [`spawn`](workload::spawn) starts.
     PassOn,
     /// Help.
     Help,
+}
+
+/// Which worker a process is, and where it counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub number: usize,
+    /// The path of the [`Tally`](crate::tally::Tally).
+    pub tally: String,
+}
+
+impl Member {
+    /// As arguments of that worker.
+    pub fn to_args(&self) -> Vec<String> {
+        vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
+    }
 }
 
 /// Sizes of reads: they grow, as in the test of the lockref discussion of 2019.
@@ -49,6 +67,7 @@ const MOST_MIB: usize = 1 << 20;
 impl Default for Options {
     fn default() -> Self {
         Self {
+            warm_up: Duration::from_millis(100),
             duration: Duration::from_secs(5),
             workers: None,
             mib: 128,
@@ -60,9 +79,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As arguments of a worker.
+    /// Those that a worker needs, as its arguments.
     pub fn to_args(&self) -> Vec<String> {
-        vec![format!("--seconds={}", self.duration.as_secs_f64()), format!("--mib={}", self.mib)]
+        vec![format!("--mib={}", self.mib)]
     }
 }
 
@@ -70,14 +89,23 @@ impl Options {
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String> {
     let mut parser = Parser::from_args(words);
     let mut options = Options::default();
-    let (mut workload, mut is_worker, mut help, mut pass_on) = (None, false, false, false);
+    let (mut workload, mut help, mut pass_on) = (None, false, false);
+    let (mut worker, mut tally) = (None, String::new());
     while let Some(arg) = parser.next().map_err(say)? {
         match arg {
             Arg::Short('h') | Arg::Long("help") => help = true,
             Arg::Long(name) if spawn::PASS.strip_prefix("--") == Some(name) => pass_on = true,
             Arg::Long("json") => options.json = true,
-            Arg::Long("worker") => is_worker = true,
-            Arg::Long("seconds") => options.duration = seconds(&text(&mut parser)?)?,
+            Arg::Long("worker") => {
+                worker = Some(number("--worker", &text(&mut parser)?, &(0..=MOST))?);
+            }
+            Arg::Long("tally") => tally = text(&mut parser)?,
+            Arg::Long("warm-up") => {
+                options.warm_up = seconds("--warm-up", &text(&mut parser)?, 0.0)?;
+            }
+            Arg::Long("seconds") => {
+                options.duration = seconds("--seconds", &text(&mut parser)?, f64::MIN_POSITIVE)?;
+            }
             Arg::Long("workers") => {
                 options.workers = Some(number("--workers", &text(&mut parser)?, &(1..=MOST))?);
             }
@@ -97,12 +125,14 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
             other => return Err(other.unexpected().to_string()),
         }
     }
-    match workload {
+    match (workload, worker) {
         _ if help => Ok(Asked::Help),
         _ if pass_on => Ok(Asked::PassOn),
-        Some(workload) if is_worker => Ok(Asked::Worker(workload, options)),
-        Some(workload) => Ok(Asked::Run(workload, options)),
-        None => Err("which workload?".into()),
+        (Some(workload), Some(number)) => {
+            Ok(Asked::Worker(workload, options, Member { number, tally }))
+        }
+        (Some(workload), None) => Ok(Asked::Run(workload, options)),
+        (None, _) => Err("which workload?".into()),
     }
 }
 
@@ -114,22 +144,27 @@ fn text(parser: &mut Parser) -> Result<String, String> {
     parser.value().and_then(|value| value.string()).map_err(say)
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn seconds(option: &str, text: &str, least: f64) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("--seconds '{text}' is not a number above 0 and up to {LONGEST}")),
+        Ok(seconds) if (least..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => {
+            let from = if least > 0.0 { "above 0 and" } else { "from 0" };
+            Err(format!("{option} '{text}' is not a number {from} up to {LONGEST}"))
+        }
     }
 }
 
 /// The help text.
 pub fn help() -> String {
     let mut text = String::from(
-        "usage: bench WORKLOAD [--seconds S] [--workers N] [--mib N] [--sizes LIST] [--json]\n\n",
+        "usage: bench WORKLOAD [--seconds S] [--warm-up S] [--workers N] [--mib N] [--sizes LIST] \
+         [--json]\n\n",
     );
     for workload in workload::ALL {
         text += &format!("  {:<16} {}\n", workload.name, workload.about);
     }
     text += "\n  --seconds S      how long it is measured in all [default: 5]\n  \
+             --warm-up S      how long they work before that [default: 0.1]\n  \
              --workers N      threads or processes [default: as said above]\n  \
              --mib N          mmap: size of a mapping [default: 128]\n  \
              --sizes LIST     open-read-close: bytes of each read, comma-separated\n  \
@@ -163,7 +198,8 @@ mod tests {
         for (words, says) in [
             ("", "which workload?"),
             ("mmmap", "no workload 'mmmap'"),
-            ("mmap --seconds 0", "--seconds '0'"),
+            ("mmap --seconds 0", "--seconds '0' is not a number above 0 and up to 3600"),
+            ("mmap --warm-up -1", "--warm-up '-1' is not a number from 0 up to 3600"),
             ("mmap --workers x", "--workers 'x' is not a number from 1 to 4096"),
             ("open-read-close --sizes 1,,2", "--sizes ''"),
             ("mmap --nothing", "--nothing"),
@@ -177,10 +213,11 @@ mod tests {
 
     #[test]
     fn a_worker_gets_what_it_needs() {
-        let options =
-            Options { mib: 7, duration: Duration::from_millis(250), ..Options::default() };
-        let words = format!("mmap --worker {}", options.to_args().join(" "));
-        let Ok(Asked::Worker(_, its)) = of(&words) else { panic!("{words}") };
-        assert_eq!((its.mib, its.duration), (7, options.duration));
+        let options = Options { mib: 7, ..Options::default() };
+        let member = Member { number: 3, tally: "/proc/5/fd/6".into() };
+        let args = [member.to_args(), options.to_args()].concat();
+        let words = format!("mmap {}", args.join(" "));
+        let Ok(Asked::Worker(_, its, which)) = of(&words) else { panic!("{words}") };
+        assert_eq!((its.mib, which), (7, member));
     }
 }

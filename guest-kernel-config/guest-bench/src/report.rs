@@ -5,6 +5,9 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
+/// What KVM calls steal.
+const STEAL: &str = "steal (host's run queue)";
+
 /// Workers' operations over a time.
 #[derive(Debug, Serialize)]
 pub struct Part {
@@ -14,12 +17,19 @@ pub struct Part {
     pub seconds: f64,
     /// Operations of each worker.
     pub operations: Vec<u64>,
+    /// As [`Report::steal_seconds`].
+    pub steal_seconds: Option<f64>,
 }
 
 impl Part {
     fn rate(&self) -> f64 {
         self.operations.iter().sum::<u64>() as f64 / self.seconds
     }
+}
+
+/// Time stolen in all parts, if it is known of each.
+pub fn steal_seconds(parts: &[Part]) -> Option<f64> {
+    parts.iter().map(|part| part.steal_seconds).sum()
 }
 
 /// Operations of each worker over all parts.
@@ -36,8 +46,8 @@ pub struct Report {
     pub bench: &'static str,
     /// CPUs online.
     pub cpus: usize,
-    /// Time that the hypervisor gave to others while a CPU of this machine wanted to run, if the
-    /// kernel says.
+    /// Time for which the threads of this machine's CPUs waited in their host's run queue, if the
+    /// kernel says: not the time for which a schedule of pvticket or a halt kept them off.
     pub steal_seconds: Option<f64>,
     /// How long, in all.
     pub seconds: f64,
@@ -69,9 +79,9 @@ impl Report {
         text += &match self.steal_seconds {
             Some(steal) => {
                 let share = 100.0 * steal / (self.seconds * self.cpus as f64);
-                format!("  {:<28}{steal:>12.2} s, {share:.1} % of the CPUs' time\n", "steal")
+                format!("  {STEAL:<28}{steal:>12.2} s, {share:.1} % of the CPUs' time\n")
             }
-            None => format!("  {:<28}{:>12}\n", "steal", "unknown"),
+            None => format!("  {STEAL:<28}{:>12}\n", "unknown"),
         };
         text
     }
@@ -83,12 +93,16 @@ mod tests {
 
     #[test]
     fn rates_are_over_the_time_and_for_each_cpu() {
-        let part =
-            |name: &str| Part { name: name.into(), seconds: 2.0, operations: vec![100, 300] };
+        let part = |name: &str| Part {
+            name: name.into(),
+            seconds: 2.0,
+            operations: vec![100, 300],
+            steal_seconds: Some(0.2),
+        };
         let parts = vec![part("512 bytes:"), part("")];
         let (seconds, operations) = (4.0, sums(&parts));
         assert_eq!(operations, [200, 600]);
-        let steal_seconds = Some(0.4);
+        let steal_seconds = steal_seconds(&parts);
         let report = Report {
             bench: "b",
             cpus: 2,

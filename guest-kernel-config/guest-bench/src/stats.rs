@@ -21,6 +21,12 @@ pub fn read() -> Option<String> {
     text(FILE).or_else(|| spinlocks::events(text))
 }
 
+/// What kernels with our benchmark have counted in the windows of benchmarks; of others, all that
+/// they have counted.
+pub fn read_windows() -> Option<String> {
+    fs::read_to_string(crate::window::FILE).ok().or_else(read)
+}
+
 /// The kernel's own word on which spinlocks it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
@@ -35,10 +41,9 @@ pub fn chosen_spinlocks() -> Option<String> {
     })
 }
 
-/// What was counted since `before`.
-pub fn since(before: &str) -> Option<Value> {
-    let after = read()?;
+/// What was counted from `before` to `after`.
+pub fn between(before: &str, after: &str) -> Option<Value> {
     let mut json = String::new();
-    Stats::parse(&after).since(&Stats::parse(before)).write_json(&mut json);
+    Stats::parse(after).since(&Stats::parse(before)).write_json(&mut json);
     serde_json::from_str(&json).ok()
 }

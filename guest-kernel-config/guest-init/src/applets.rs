@@ -18,6 +18,7 @@ use rustix::{
 use crate::{filesystems, report};
 
 const STATS: &CStr = c"/sys/kernel/debug/pvticket/stats";
+const WINDOW: &CStr = c"/sys/kernel/debug/pvticket/window";
 const LOCKBENCH: &CStr = c"/sys/kernel/debug/pvticket/lockbench";
 
 /// What stopped an applet: the line to say and the exit status.
@@ -72,15 +73,20 @@ fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
     let run = Run::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
     // Before the counters: it mounts debugfs if need be.
     let file = open(LOCKBENCH, OFlags::WRONLY)?;
-    let before = stats();
+    let before = window();
     start(&file, &run)?;
     let outcome = read(LOCKBENCH)?;
-    let after = stats();
+    let after = window();
     let outcome = Outcome::parse(&outcome)
         .ok_or_else(|| Stop::failure(format!("lockbench: cannot read its result:\n{outcome}")))?;
     let counted = after.as_deref().zip(before.as_deref());
     let counted = counted.map(|(after, before)| Stats::parse(after).since(&Stats::parse(before)));
     Ok(outcome.to_json(counted.as_ref(), chosen_spinlocks().as_deref()))
+}
+
+/// What the kernel has counted of its locks in the windows of benchmarks.
+fn window() -> Option<String> {
+    String::from_utf8(filesystems::read(WINDOW)?).ok()
 }
 
 /// What the kernel counted of its locks: ours, or one with queued spinlocks and counts of them.

@@ -6,7 +6,8 @@ use core::fmt::Write;
 use crate::{json, stats::Stats};
 
 /// How to call the `lockbench` applet.
-pub const USAGE: &str = "usage: lockbench [--critical N] [--think N] [--seconds S] [--cpus N]";
+pub const USAGE: &str = 
+    "usage: lockbench [--critical N] [--think N] [--warm-up S] [--seconds S] [--cpus N]";
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,16 +16,19 @@ pub struct Run {
     pub critical: u32,
     /// Increments between release and the next take.
     pub think: u32,
-    /// Length in milliseconds.
+    /// Milliseconds of work before the measurement: a run begins with a fast spell, until the
+    /// first holder is preempted.
+    pub warm_up: u32,
+    /// Length of the measurement in milliseconds.
     pub msecs: u32,
     /// CPUs that take part; all when not given.
     pub cpus: Option<u32>,
 }
 
 impl Default for Run {
-    /// The critical section and think time of the ring-3 payload, for two seconds.
+    /// The critical section, think time and warm-up of the ring-3 payload, for two seconds.
     fn default() -> Self {
-        Self { critical: 50, think: 200, msecs: 2000, cpus: None }
+        Self { critical: 50, think: 200, warm_up: 100, msecs: 2000, cpus: None }
     }
 }
 
@@ -38,7 +42,7 @@ impl Run {
                 Some((name, value)) => (name, Some(value)),
                 None => (word, None),
             };
-            if !matches!(name, "--critical" | "--think" | "--seconds" | "--cpus") {
+            if !matches!(name, "--critical" | "--think" | "--warm-up" | "--seconds" | "--cpus") {
                 return Err(format!("unknown option '{word}'"));
             }
             let value =
@@ -47,6 +51,7 @@ impl Run {
             match name {
                 "--critical" => run.critical = value.parse().map_err(|_| bad())?,
                 "--think" => run.think = value.parse().map_err(|_| bad())?,
+                "--warm-up" => run.warm_up = milliseconds(value).ok_or_else(bad)?,
                 "--cpus" => run.cpus = Some(positive(value.parse().ok()).ok_or_else(bad)?),
                 _ => run.msecs = positive(milliseconds(value)).ok_or_else(bad)?,
             }
@@ -56,8 +61,9 @@ impl Run {
 
     /// The line that the kernel's file takes.
     pub fn command(&self) -> String {
-        let Self { critical, think, msecs, cpus } = self;
-        let mut line = format!("critical={critical} think={think} msecs={msecs}");
+        let Self { critical, think, warm_up, msecs, cpus } = self;
+        let mut line =
+            format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}");
         if let Some(cpus) = cpus {
             // Writing to a String cannot fail.
             let _ = write!(line, " cpus={cpus}");
@@ -146,8 +152,9 @@ mod tests {
     #[test]
     fn options_become_the_kernels_line() {
         let run = Run::parse(["--critical", "7", "--seconds=0.25", "--cpus", "3"]).unwrap();
-        assert_eq!(run.command(), "critical=7 think=200 msecs=250 cpus=3");
-        assert_eq!(Run::parse([]).unwrap().command(), "critical=50 think=200 msecs=2000");
+        assert_eq!(run.command(), "critical=7 think=200 warmup=100 msecs=250 cpus=3");
+        let none = Run::parse(["--warm-up", "0"]).unwrap();
+        assert_eq!(none.command(), "critical=50 think=200 warmup=0 msecs=2000");
     }
 
     #[test]
@@ -160,6 +167,7 @@ mod tests {
             (&["--seconds", "."], "'.'"),
             (&["--cpus", "0"], "'0'"),
             (&["--think", "-1"], "'-1'"),
+            (&["--warm-up", "x"], "'x'"),
         ] {
             let error = Run::parse(words.iter().copied()).unwrap_err();
             assert!(error.contains(part), "{error}");

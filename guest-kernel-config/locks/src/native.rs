@@ -66,14 +66,14 @@ impl<C: Width> RawLock for NativeTickets<C> {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering();
+        cpu.watch.entering(C::told(0).map(|_| LockKey::of(self).address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket)
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        cpu.watch.entering();
+        cpu.watch.entering(C::told(0).map(|_| LockKey::of(self).address()));
         let Some(ticket) = self.0.draw_if_free() else {
             cpu.watch.gave_up();
             return None;

@@ -201,7 +201,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering();
+        cpu.watch.entering(None);
         let mut waits = Waits::default();
         let ticket = self.draw();
         let slow = self.head() != ticket || !self.held.take();

@@ -238,14 +238,14 @@ impl<C: Width> RawLock for PvTickets<C> {
                 self.stand_aside(cpu, places, &mut waits);
             }
         }
-        cpu.watch.entering();
+        cpu.watch.entering(C::told(0).map(|_| self.key().address()));
         let ticket = self.0.take_ticket();
         self.enter(cpu, ticket, &mut waits)
     }
 
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
-        cpu.watch.entering();
+        cpu.watch.entering(C::told(0).map(|_| self.key().address()));
         let Some(ticket) = self.0.draw_if_free() else {
             cpu.watch.gave_up();
             return None;

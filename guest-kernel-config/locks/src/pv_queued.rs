@@ -169,7 +169,7 @@ impl RawLock for PvQueuedLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering();
+        cpu.watch.entering(None);
         let mut waits = Waits::default();
         let slow = !self.held.take_unreserved();
         if slow {

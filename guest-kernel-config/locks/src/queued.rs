@@ -81,7 +81,7 @@ impl RawLock for QueuedLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering();
+        cpu.watch.entering(None);
         let slow = !self.take_idle();
         if slow {
             self.wait(cpu);

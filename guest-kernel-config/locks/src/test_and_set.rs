@@ -44,7 +44,7 @@ impl RawLock for TestAndSetLock {
 
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken {
-        cpu.watch.entering();
+        cpu.watch.entering(None);
         let slow = !self.0.take();
         if slow {
             self.spin(cpu);

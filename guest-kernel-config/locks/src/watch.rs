@@ -21,8 +21,11 @@ pub enum Place {
 /// told, the head is first in it, in 16 bits; where none is, the word says nothing
 /// to a watcher.
 pub trait Watch {
-    /// A lock is about to be taken: a ticket drawn, if it has tickets.
-    fn entering(&self) {}
+    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is told where the
+    /// watcher can read head and tail there, in 16 bits each.
+    fn entering(&self, lock: Option<usize>) {
+        let _ = lock;
+    }
 
     /// Somebody else is served: this CPU spins for `ticket`.
     fn spinning(&self, lock: usize, ticket: u16) {

@@ -174,7 +174,7 @@ impl Pv for Vcpu<'_> {
 }
 
 impl Watch for &Vcpu<'_> {
-    fn entering(&self) {
+    fn entering(&self, _: Option<usize>) {
         self.pass(1);
     }
 

@@ -103,7 +103,7 @@ impl Grammar {
 }
 
 impl Watch for Grammar {
-    fn entering(&self) {
+    fn entering(&self, _: Option<usize>) {
         self.step(&[At::Nothing, At::JustReleased], At::Entering);
     }
 

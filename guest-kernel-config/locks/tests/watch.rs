@@ -144,7 +144,7 @@ impl<L: RawLock + Default> Pv for Actor<'_, L> {
 }
 
 impl<L: RawLock + Default> Watch for &Actor<'_, L> {
-    fn entering(&self) {
+    fn entering(&self, _: Option<usize>) {
         self.note(Entering);
     }
 

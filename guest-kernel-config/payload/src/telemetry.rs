@@ -105,8 +105,10 @@ impl Telemetry {
 
 impl Watch for Telemetry {
     #[inline]
-    fn entering(&self) {
+    fn entering(&self, lock: Option<usize>) {
         self.wait(Wait::Entering, 0);
+        in_order();
+        self.line.wait_lock.store(lock.map_or(NO_HEAD, |lock| lock as u64), Relaxed);
         in_order();
     }
 

@@ -14,6 +14,7 @@ mod pgbench;
 mod schedule;
 mod shell;
 mod stock;
+mod window;
 mod workloads;
 
 use crate::suite::Test;
@@ -31,6 +32,7 @@ pub fn tests() -> Vec<Test> {
         handoff::TESTS,
         ends::TESTS,
         initrd::TESTS,
+        window::TESTS,
         workloads::TESTS,
         kernels::TESTS,
         pgbench::TESTS,

@@ -3,7 +3,7 @@
 
 use hypercalls::cpuid::{
     FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE,
-    FEATURE_TELEMETRY, LEAF_BASE, LEAF_FEATURES,
+    FEATURE_TELEMETRY, FEATURE_WINDOW, LEAF_BASE, LEAF_FEATURES,
 };
 use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
@@ -133,7 +133,8 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
         true => (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32),
         false => (0, 0),
     };
-    let features = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | locks | doorbell | telemetry;
+    let features =
+        FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | locks | doorbell | telemetry;
     table.push(leaf(LEAF_FEATURES, [features, base_port, frame, ABI_VERSION]));
 }
 

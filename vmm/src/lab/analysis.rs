@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     machine::counters::FaultCounts,
-    sched::{policy::Hits, truth::Totals},
+    sched::{driver::Measured, policy::Hits},
     units::VcpuCount,
 };
 
@@ -27,8 +27,10 @@ pub struct Row {
     pub halts: f64,
     /// Kicks a second, over all runs.
     pub kicks: f64,
-    /// Share of the acquisitions that had to wait.
+    /// Share of the acquisitions that had to wait: that were not served at the first look.
     pub slow: Option<f64>,
+    /// Waits a second, for any lock of a guest's kernel, that used up the spin threshold.
+    pub long_waits: Option<f64>,
     /// The median run's fairness between vCPUs.
     pub fairness: Option<Fairness>,
     /// What its schedule did, if it was not the host's and the guest says what it does with locks.
@@ -161,8 +163,15 @@ fn row(plan: &Plan, samples: &LevelSamples, contender: &Contender) -> Option<Row
         halts: total(|sample| sample.halts) as f64 / seconds,
         kicks: total(|sample| sample.kicks) as f64 / seconds,
         slow: slow_share(of()),
+        long_waits: of()
+            .map(|sample| sample.long_waits)
+            .sum::<Option<u64>>()
+            .map(|count| count as f64 / seconds),
         fairness: median_fairness(of()),
-        schedule: schedule_row(of(), plan.slots as f64 * seconds, seconds),
+        schedule: schedule_row(
+            of().filter_map(|sample| Some(sample.schedule.as_ref()?.measured)),
+            plan.slots as f64,
+        ),
         violations: total(|sample| sample.violations),
         disorder: total(|sample| sample.disorder),
         faults: of().filter_map(|sample| sample.faults).reduce(|mut all, its| {
@@ -195,33 +204,21 @@ fn percentiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Percenti
     latencies.reduce(|all, its| all.merge(&its))?.percentiles()
 }
 
-fn schedule_row<'a>(
-    samples: impl Iterator<Item = &'a Sample>,
-    slot_seconds: f64,
-    seconds: f64,
-) -> Option<ScheduleRow> {
-    let schedules: Vec<_> = samples.filter_map(|sample| sample.schedule.as_ref()).collect();
-    schedules.first()?;
-    let sum = |figure: fn(&Totals) -> u64| {
-        schedules.iter().map(|schedule| figure(&schedule.measured)).sum::<u64>()
-    };
+fn schedule_row(measured: impl Iterator<Item = Measured>, slots: f64) -> Option<ScheduleRow> {
+    let all = measured.reduce(|mut all, its| {
+        all += its;
+        all
+    })?;
+    let (totals, seconds) = (all.totals, all.seconds());
     // All of them at nobody knows what: a guest without telemetry.
-    let preemptions = sum(|totals| totals.preemptions);
-    if preemptions > 0 && sum(|totals| totals.unknown) == preemptions {
+    if seconds == 0.0 || totals.preemptions > 0 && totals.unknown == totals.preemptions {
         return None;
     }
-    let total = |figure| sum(figure) as f64;
-    let hits = schedules
-        .iter()
-        .filter_map(|schedule| schedule.whole.hits)
-        .reduce(|a, b| Hits { hits: a.hits + b.hits, misses: a.misses + b.misses });
     Some(ScheduleRow {
-        lhp: total(|totals| totals.lhp) / seconds,
-        lwp: total(|totals| totals.lwp) / seconds,
-        // What a vCPU spins in vain is in the account at its next stop, which may be of a wait
-        // that began before the measurement.
-        wasted: (total(|totals| totals.wasted_spin_ns) / 1e9 / slot_seconds).min(1.0),
-        hits,
+        lhp: totals.lhp as f64 / seconds,
+        lwp: totals.lwp as f64 / seconds,
+        wasted: totals.wasted_spin_ns as f64 / 1e9 / (slots * seconds),
+        hits: all.hits,
     })
 }
 
@@ -353,6 +350,18 @@ mod tests {
         let contrast = &report.contrasts[0];
         assert_eq!(contrast.ratio.unwrap().value, 550.0 / 150.0);
         assert_eq!(contrast.paired.unwrap().value, 3.5);
+    }
+
+    /// What a schedule did is divided by the time for which it was counted, which no other time
+    /// shortens: so nothing can be wasted more than there is, and nothing has to be cut off.
+    #[test]
+    fn a_schedules_figures_are_over_the_time_they_were_counted_for() {
+        use crate::sched::truth::Totals;
+        let totals = Totals { lhp: 30, wasted_spin_ns: 2_250_000_000, ..Totals::default() };
+        let measured = Measured { time: Nanos(1_500_000_000), totals, hits: None };
+        let row = schedule_row([measured, measured].into_iter(), 2.0).unwrap();
+        assert_eq!((row.lhp, row.wasted), (20.0, 0.75));
+        assert!(schedule_row([Measured::default()].into_iter(), 2.0).is_none(), "of no time");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use locks::System;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
     machine::counters::{Counts, FaultCounts},
-    sched::{SchedReport, ScheduleSpec, truth::Totals},
+    sched::{SchedReport, ScheduleSpec, driver::Measured},
     units::{CpuList, VcpuCount},
     vcpu::{
         Cause, End, Failure, Trace,
@@ -57,12 +57,17 @@ pub struct RunSpec<'a> {
 /// What one run gave.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Sample {
-    /// How long was measured really, in seconds.
+    /// How long was measured really, in seconds. Of several machines, each measured by its guest:
+    /// so long that [`Sample::rate`] is the sum of their rates.
     pub seconds: f64,
     /// Acquisitions of each vCPU.
     pub operations: Vec<u64>,
-    /// Acquisitions that had to wait, if the lock counts them.
+    /// Acquisitions that had to wait, which were not served at the first look, if the lock counts
+    /// them.
     pub slow: Option<u64>,
+    /// Times a waiter used up the spin threshold, for any lock of a guest's kernel, if that counts
+    /// them: acquisitions of the benchmark's lock are not told apart.
+    pub long_waits: Option<u64>,
     /// Halts that the guest counted.
     pub halts: u64,
     /// Kicks that the guest counted.
@@ -71,7 +76,7 @@ pub struct Sample {
     pub violations: u64,
     /// Tickets served out of order since the start, if the guest looks; anything but zero is a bug.
     pub disorder: u64,
-    /// The VMM's own counts, summed over the vCPUs, from the machine's start.
+    /// The VMM's own counts of the time measured, summed over the vCPUs.
     pub vmm: Counts,
     /// What the schedule did while it was measured, if it was not the host's.
     pub schedule: Option<Scheduled>,
@@ -89,10 +94,15 @@ pub struct Sample {
 /// A schedule's account.
 #[derive(Debug, Clone, Serialize)]
 pub struct Scheduled {
-    /// Sums over the time measured.
-    pub measured: Totals,
+    /// What it did in the time measured.
+    #[serde(serialize_with = "totals")]
+    pub measured: Measured,
     /// Everything, from the machine's start.
     pub whole: SchedReport,
+}
+
+fn totals<S: Serializer>(measured: &Measured, serializer: S) -> Result<S::Ok, S::Error> {
+    measured.totals.serialize(serializer)
 }
 
 impl PartialEq for Scheduled {
@@ -107,11 +117,17 @@ impl Sample {
         self.operations.iter().sum()
     }
 
-    /// Both machines' figures: they ran side by side.
+    /// Both machines' figures: they ran side by side, each with its own reading of one window.
     pub fn with(mut self, other: Sample) -> Self {
-        self.seconds = self.seconds.max(other.seconds);
+        let (acquisitions, rate) =
+            (self.acquisitions() + other.acquisitions(), self.rate() + other.rate());
+        self.seconds = match rate > 0.0 {
+            true => acquisitions as f64 / rate,
+            false => self.seconds.max(other.seconds),
+        };
         self.operations.extend(other.operations);
         self.slow = self.slow.zip(other.slow).map(|(a, b)| a + b);
+        self.long_waits = self.long_waits.zip(other.long_waits).map(|(a, b)| a + b);
         self.halts += other.halts;
         self.kicks += other.kicks;
         self.violations += other.violations;
@@ -185,6 +201,9 @@ pub enum CellError {
          CONFIG_LOCK_EVENT_COUNTS"
     )]
     Uncounted,
+    /// It is not known when the benchmark was measured.
+    #[error("the guest's kernel does not say when its benchmark began and ended: `make kernels`")]
+    NoWindow,
     /// None of the kernels at hand has the system.
     #[error("no kernel at hand has {0}")]
     NoKernel(System),
@@ -296,6 +315,19 @@ mod tests {
         assert_eq!((sample.acquisitions(), sample.rate()), (40, 80.0));
         sample.seconds = 0.0;
         assert_eq!(sample.rate(), 0.0);
+    }
+
+    /// A machine that is measured for a little longer than the other does not lower its rate.
+    #[test]
+    fn the_rate_of_two_machines_is_the_sum_of_both() {
+        let of = |seconds, operations| Sample {
+            seconds,
+            operations: vec![operations],
+            ..Sample::default()
+        };
+        let both = of(1.0, 100).with(of(2.0, 600));
+        assert_eq!((both.acquisitions(), both.rate()), (700, 400.0));
+        assert_eq!(of(1.0, 0).with(of(2.0, 0)).seconds, 2.0);
     }
 
     #[test]

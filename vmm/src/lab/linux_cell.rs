@@ -17,6 +17,8 @@ use super::{
     cell::{Cell, CellError, RunSpec, Sample, Scheduled, ended_early},
     linux_outcome::Outcome,
     machines::{Ended, Machines, affinity},
+    timeline::Timeline,
+    window::Windows,
 };
 use crate::{
     guest::{
@@ -93,6 +95,11 @@ impl LinuxCell {
     /// too.
     pub const MEMORY: ByteSize = ByteSize::mib(256);
 
+    /// Work before the measurement when nobody says; see [`PayloadCell::WARM_UP`].
+    ///
+    /// [`PayloadCell::WARM_UP`]: super::PayloadCell::WARM_UP
+    pub const WARM_UP: Duration = Duration::from_millis(200);
+
     /// The guest kernel's own threshold, that of the series of 2012.
     pub const SPIN_THRESHOLD: u32 = 1 << 15;
 
@@ -112,7 +119,7 @@ impl LinuxCell {
         let system = Self::system(run);
         let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
         let kernel = self.kernels.of(flavour).ok_or(CellError::NoKernel(system))?;
-        let argv = self.command(run.duration);
+        let argv = self.command(run);
         let bench = self.workload != GuestWorkload::Lock;
         let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
         Ok(MachineSpec {
@@ -150,20 +157,23 @@ impl LinuxCell {
     }
 
     /// The benchmark of locks is an applet of our init, the others are a program of their own.
-    fn command(&self, duration: Duration) -> Vec<OsString> {
-        let seconds = format!("{:.3}", duration.as_secs_f64());
+    fn command(&self, run: &RunSpec<'_>) -> Vec<OsString> {
+        let seconds = format!("--seconds={:.3}", run.duration.as_secs_f64());
+        let warm_up = format!("--warm-up={:.3}", run.warm_up.as_secs_f64());
         let words = match self.workload {
             GuestWorkload::Lock => vec![
                 "/pvticket/init".to_owned(),
                 "lockbench".to_owned(),
                 format!("--critical={}", self.critical),
                 format!("--think={}", self.think),
-                format!("--seconds={seconds}"),
+                warm_up,
+                seconds,
             ],
             other => vec![
                 "/pvticket/bench".to_owned(),
                 other.name().to_owned(),
-                format!("--seconds={seconds}"),
+                warm_up,
+                seconds,
                 "--json".to_owned(),
             ],
         };
@@ -177,19 +187,22 @@ impl Cell for LinuxCell {
         let outputs: Vec<Outputs> = (0..run.vms).map(|_| Outputs::default()).collect();
         let machines = Machines::start(run, &spec, |vm| outputs[vm].console(interrupt))?;
         machines.meter_locks();
-        let deadline = Instant::now() + run.duration + PATIENCE;
+        let patience = run.warm_up + run.duration + PATIENCE;
+        let deadline = Instant::now() + patience;
         let is_over = || machines.have_all_ended() || machines.has_one_failed();
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
+            machines.let_others_go();
             machines.show_linux(run);
             thread::sleep(LOOK_EVERY);
         }
         let in_time = is_over();
+        let windows = machines.gathering.windows();
         let Ended { reports, schedule, timeline } = machines.stop(run)?;
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
         if !in_time {
-            let waited = (run.duration + PATIENCE).as_secs_f64();
+            let waited = patience.as_secs_f64();
             return Err(CellError::EndedEarly(format!("it gave no result within {waited:.0} s")));
         }
         let mut all: Option<Sample> = None;
@@ -198,9 +211,11 @@ impl Cell for LinuxCell {
             all = Some(all.map_or(sample.clone(), |all| all.with(sample)));
         }
         let mut sample = all.ok_or(CellError::Interrupted)?;
-        // There is no telling when the benchmark began: the guest's boot is in it.
-        sample.schedule = schedule.map(|whole| Scheduled { measured: whole.totals, whole });
-        sample.timeline = timeline.map(|timeline| Arc::new(timeline.of_locks()));
+        let Windows { schedule: measured, counts, span } = windows.ok_or(CellError::NoWindow)?;
+        sample.vmm = counts;
+        sample.schedule = schedule.map(|whole| Scheduled { measured, whole });
+        let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
+        sample.timeline = timeline.map(|timeline| Arc::new(of_locks(timeline)));
         Ok(sample)
     }
 }

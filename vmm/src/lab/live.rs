@@ -33,7 +33,8 @@ pub enum Phase {
     WarmUp,
     /// They are measured.
     Measured,
-    /// They run: when they boot and when they are measured their guests alone know.
+    /// They run, and nothing is counted: Linux guests after their benchmark, or between two parts
+    /// of it.
     Running,
 }
 
@@ -101,7 +102,7 @@ impl Machines {
 
     /// The same of machines whose guests keep no figures of their own.
     pub(super) fn show_linux(&self, run: &RunSpec<'_>) {
-        self.show_with(run, Phase::Running, |_| None);
+        self.show_with(run, self.gathering.phase(), |_| None);
     }
 
     fn show_with(

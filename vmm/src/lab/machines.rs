@@ -6,14 +6,14 @@ use super::{
     Interrupt,
     cell::{CellError, RunSpec},
     timeline::{Span, Timeline},
+    window::Gathering,
 };
 use crate::{
     clock::Moment,
     machine::counters::FaultCounts,
     sched::{
         Driver, SchedReport,
-        driver::{Meter, Snapshot},
-        truth::Totals,
+        driver::{Account, Meter, Snapshot},
     },
     units::CpuList,
     vm::{Console, MachineSpec, Report, Running, Vm},
@@ -26,6 +26,8 @@ const DOUBT: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Machines {
     pub(super) running: Vec<Running>,
+    /// Where guests announce their benchmarks.
+    pub(super) gathering: Arc<Gathering>,
     schedule: Option<Arc<Driver>>,
     started: Moment,
 }
@@ -53,9 +55,12 @@ impl Machines {
         let schedule = make(&run.schedule, &vec![run.vcpus.get(); vms]);
         // All are made before one starts: making them takes its time.
         let built = (0..vms).map(|_| Vm::build(spec)).collect::<Result<Vec<_>, _>>()?;
-        let mut machines = Self { running: Vec::new(), schedule, started: Moment::now() };
+        let gathering = Gathering::new(vms, schedule.clone());
+        let (running, started) = (Vec::new(), Moment::now());
+        let mut machines = Self { running, gathering, schedule, started };
         for (ix, vm) in built.into_iter().enumerate() {
-            let console = console(ix)?;
+            let bench = Some(machines.gathering.seat(ix));
+            let console = Console { bench, ..console(ix)? };
             machines.running.push(match &machines.schedule {
                 Some(schedule) => vm.start_in(console, schedule, ix)?,
                 None => vm.start(console)?,
@@ -100,6 +105,12 @@ impl Machines {
         self.running.iter().all(Running::has_ended)
     }
 
+    /// Those that have ended keep nobody waiting any more.
+    pub(super) fn let_others_go(&self) {
+        let ended = self.running.iter().enumerate().filter(|(_, running)| running.has_ended());
+        ended.for_each(|(vm, _)| self.gathering.gone(vm));
+    }
+
     /// Has the schedule, if it is ours and traced, read how far each machine has come.
     pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
         if let Some(schedule) = &self.schedule {
@@ -119,9 +130,9 @@ impl Machines {
         self.meter((0..self.running.len()).map(meter));
     }
 
-    /// The schedule's sums now.
-    pub(super) fn totals(&self) -> Totals {
-        self.schedule.as_ref().map(|schedule| schedule.totals()).unwrap_or_default()
+    /// The schedule's account now, if it is one of ours.
+    pub(super) fn account(&self) -> Option<Account> {
+        self.schedule.as_ref().map(|schedule| schedule.account())
     }
 
     /// The schedule now, if it is one of ours.

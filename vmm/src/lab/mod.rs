@@ -30,6 +30,7 @@ pub mod study;
 pub mod timeline;
 pub mod timings;
 pub mod trace_bench;
+mod window;
 pub mod work;
 
 pub use crate::signals::Interrupt;

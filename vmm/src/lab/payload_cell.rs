@@ -24,14 +24,11 @@ use crate::{
     clock::Moment,
     guest::payload::{PayloadSpec, SharedView, SlotFigures},
     kvm::sys::tsc,
-    machine::counters::Counts,
-    sched::{
-        driver::{Meter, Progress},
-        truth::Totals,
-    },
+    machine::counters::{Counts, sum},
+    sched::driver::{Measured as Account, Meter, Progress},
     units::{ByteSize, VcpuCount},
     vcpu::End,
-    vm::{Console, GuestSpec, MachineSpec, PvBackend, sum},
+    vm::{Console, GuestSpec, MachineSpec, PvBackend},
 };
 
 /// How long the vCPUs may take to the start: the slowest, 128 spinning vCPUs on
@@ -134,7 +131,7 @@ impl Cell for PayloadCell {
             return Err(ended_early(&report.end, ""));
         }
         let (mut sample, measured) = measured?;
-        sample.schedule = schedule.map(|whole| Scheduled { measured: measured.totals, whole });
+        sample.schedule = schedule.map(|whole| Scheduled { measured: measured.schedule, whole });
         let Measured { span, progress, .. } = measured;
         sample.timeline = timeline.map(|timeline| Arc::new(timeline.measured(span, progress)));
         Ok(sample)
@@ -164,20 +161,21 @@ impl PayloadCell {
             machines.show(run, phase);
         };
         pause(machines, run.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
-        let (before, totals) = (self.read(&shared, run)?, machines.totals());
+        let (before, counts) = (self.read(&shared, run)?, counts_of(machines));
+        let account = machines.account();
         let from = Moment::now().reading();
         pause(machines, run.duration, interrupt, || look(Phase::Measured, &mut meters))?;
-        let (after, totals) = (self.read(&shared, run)?, machines.totals() - totals);
+        let (after, vmm) = (self.read(&shared, run)?, counts_of(machines) - counts);
+        let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = Span { from, to: Moment::now().reading() };
-        let mut vmm = Counts::default();
-        machines.running.iter().for_each(|running| vmm += sum(&running.counts()));
         let faults = machines.fault_counts();
         machines.outwait_doubts(interrupt);
         // From here on a machine may end, as it is told to.
         let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let sample = Sample { vmm, faults, ..self.sample(run, &before, &after, rate) };
-        Ok((sample, Measured { ended, totals, span, progress: meters.read }))
+        let schedule = schedule.unwrap_or_default();
+        Ok((sample, Measured { ended, schedule, span, progress: meters.read }))
     }
 
     fn read(&self, shared: &[SharedView<'_>], run: &RunSpec<'_>) -> Result<Reading, CellError> {
@@ -268,7 +266,7 @@ struct Measured {
     /// A machine ended before it was told to.
     ended: bool,
     /// What the schedule did meanwhile.
-    totals: Totals,
+    schedule: Account,
     /// When it was.
     span: Span,
     /// How far the machines had come at some moments of the run, for a trace.
@@ -295,6 +293,13 @@ impl Meters {
         let read = (0..).zip(&self.meters).map(|(vm, meter)| Progress { at, vm, done: meter() });
         self.read.extend(read);
     }
+}
+
+/// The VMM's own counts of all vCPUs until now.
+fn counts_of(machines: &Machines) -> Counts {
+    let mut counts = Counts::default();
+    machines.running.iter().for_each(|running| counts += sum(&running.counts()));
+    counts
 }
 
 /// Operations of all vCPUs of the machine that has this memory.

@@ -27,6 +27,14 @@ macro_rules! counters {
             }
         }
 
+        impl std::ops::Sub for $counts {
+            type Output = Self;
+
+            fn sub(self, before: Self) -> Self {
+                $counts { $($name: self.$name - before.$name,)* }
+            }
+        }
+
         impl std::ops::AddAssign for $counts {
             fn add_assign(&mut self, other: Self) {
                 $(self.$name += other.$name;)*
@@ -72,6 +80,14 @@ counters! {
     spurious,
     /// Halts that began late.
     halts_delayed,
+}
+
+/// Adds up the counts of several vCPUs.
+pub fn sum(counts: &[Counts]) -> Counts {
+    counts.iter().fold(Counts::default(), |mut total, counts| {
+        total += *counts;
+        total
+    })
 }
 
 /// A count with one writer.

@@ -69,6 +69,8 @@ pub enum Query {
     StdinAvail,
     /// Bytes of stdin.
     Stdin,
+    /// May a benchmark that waits for other machines go on?
+    Gate,
 }
 
 /// An access that is no call.
@@ -115,6 +117,7 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
         ports::VCPU_DONE => ("vcpu_done", 4),
         ports::EVENT => ("event", 4),
         ports::STDIN_AVAIL => ("stdin_avail", 4),
+        ports::GATE => ("gate", 4),
         ports::STDOUT => ("stdout", 1),
         ports::STDERR => ("stderr", 1),
         ports::STDIN => ("stdin", 1),
@@ -173,6 +176,7 @@ pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
     match (offset, width) {
         (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
         (ports::STDIN, 1) => Ok(Query::Stdin),
+        (ports::GATE, 4) => Ok(Query::Gate),
         _ => Err(Misuse { offset, width, value: None }),
     }
 }
@@ -196,6 +200,7 @@ mod tests {
         assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
+        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));
     }
 
     #[test]

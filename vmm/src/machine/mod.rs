@@ -1,6 +1,7 @@
 //! The devices of a machine: two serial ports, the ways to end it, the
 //! hypercall ports and the channel of the guest's command.
 
+pub mod bench;
 pub mod channel;
 pub mod counters;
 pub mod hypercall;
@@ -9,11 +10,12 @@ pub mod serial;
 
 use std::{
     io,
-    sync::{OnceLock, atomic::AtomicU32},
+    sync::{Arc, OnceLock, atomic::AtomicU32},
 };
 
 use vmm_sys_util::eventfd::EventFd;
 
+use bench::Bench;
 use channel::{Closing, Output, StdinChannel};
 use power::PowerRequest;
 use serial::SerialPort;
@@ -45,6 +47,8 @@ pub struct Devices {
     pub misuse: FirstMisuse,
     /// The guest's life events.
     pub events: EventLog,
+    /// Takes note of the guest's benchmark, if it is measured from outside.
+    pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Devices {

@@ -90,6 +90,12 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
         }
     }
     for row in &report.rows {
+        if let Some(waits) = row.long_waits {
+            let waits = format!("{} waits/s for any lock used up the threshold", si(waits));
+            let _ = writeln!(text, "  {}: {waits}", label(&row.contender));
+        }
+    }
+    for row in &report.rows {
         if let Some(faults) = &row.faults {
             let _ = writeln!(text, "  {}: {}", label(&row.contender), in_a_line(faults));
         }
@@ -240,6 +246,7 @@ mod tests {
             halts: 1234.0,
             kicks: 999_999.0,
             slow: Some(0.999),
+            long_waits: None,
             fairness: Some(Fairness { min_over_max: 0.5, jain: 0.987 }),
             schedule: None,
             violations: 0,
@@ -334,6 +341,17 @@ mod tests {
         (contrast.verdict, contrast.ratio, contrast.paired) = (Verdict::PvWins, None, None);
         assert_eq!(conclusion(&contrast), "pv beats native: intervals apart");
         assert_eq!(ratios(&contrast), "pv/native has no ratio: native did nothing");
+    }
+
+    #[test]
+    fn long_waits_of_all_locks_are_not_called_slow_acquisitions() {
+        let mut report = report();
+        (report.rows[1].slow, report.rows[1].long_waits) = (None, Some(1500.0));
+        let text = level(&report, &plan(&[PolicySpec::host()]));
+        assert!(
+            text.contains("  pv: 1.50k waits/s for any lock used up the threshold\n"),
+            "{text}"
+        );
     }
 
     #[test]

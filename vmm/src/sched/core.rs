@@ -136,6 +136,17 @@ impl Core {
         self.waiting > 0
     }
 
+    /// Brings the account up to `now`: those that run and spin have done so until then.
+    pub fn settle(&mut self, now: Nanos, witness: &dyn Witness) {
+        for spinner in self.slots.iter().flatten() {
+            let &Vcpu { member, since: began, .. } = &self.vcpus[spinner.ix()];
+            let doing = witness.glance(*spinner);
+            if let Doing::Waiting { since, halted: false, .. } = doing {
+                self.truth.spun(*spinner, member.vm, &doing, since.max(began), now);
+            }
+        }
+    }
+
     /// What was decided.
     pub fn log(&self) -> &Log {
         &self.log

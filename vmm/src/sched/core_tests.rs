@@ -378,6 +378,36 @@ fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
     assert_eq!(core.truth().totals().wasted_spin_ns, 0, "another is served, who runs");
 }
 
+/// What one vCPU is seen at.
+struct Seen(u32, Doing);
+
+impl Witness for Seen {
+    fn glance(&self, vcpu: VcpuIndex) -> Doing {
+        if vcpu == VcpuIndex(self.0) { self.1 } else { Doing::Free }
+    }
+}
+
+/// A wait that began before a measurement, and ends after it: the measurement has its share of it,
+/// and no more than its own length.
+#[test]
+fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
+    let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
+    tell(&mut core, 1, Event::Stopped(holding()), 20_000);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(70_000)));
+    let spins = waiting(2, 1, 20_000);
+    let at = |core: &mut Core, now| {
+        core.settle(now, &Seen(0, spins.doing));
+        core.truth().totals_at(now)
+    };
+    let (before, after) = (at(&mut core, Nanos(30_000)), at(&mut core, Nanos(40_000)));
+    assert_eq!((after - before).wasted_spin_ns, 10_000);
+    assert_eq!((after - before).holders_off_ns, 10_000, "it is not back, and off all the same");
+    // The rest of the wait is of the time after, and nothing of it counts twice.
+    tell(&mut core, 0, Event::Stopped(spins), 45_000);
+    let later = core.truth().totals_at(Nanos(45_000)) - after;
+    assert_eq!((later.wasted_spin_ns, later.holders_off_ns), (5_000, 5_000));
+}
+
 #[test]
 fn deferred_asks_once_and_forces_after_the_grace() {
     let mut core = core_of("deferred:ask,300ns", &[0, 0], 1);

@@ -43,7 +43,7 @@ pub enum Doing {
     Free,
     /// Its kernel has disabled preemption, maybe for a lock: a guess, where there is no telemetry.
     Guarded,
-    /// It is drawing a ticket: it may have one, nobody knows which.
+    /// It is drawing a ticket: it may have one, and the lines of the others do not tell which.
     Entering,
     /// It holds locks; the innermost that is known.
     Holding {

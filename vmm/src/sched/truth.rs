@@ -70,6 +70,35 @@ pub struct Totals {
     pub next_off_ns: u64,
 }
 
+impl Totals {
+    /// A vCPU was off for so long that had been preempted at this.
+    fn add_off(&mut self, doing: &Doing, off: Nanos) {
+        if doing.is_holder() {
+            self.holders_off_ns += off.0;
+        } else if doing.is_next() {
+            self.next_off_ns += off.0;
+        }
+    }
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.grants += other.grants;
+        self.preemptions += other.preemptions;
+        self.lhp += other.lhp;
+        self.lwp += other.lwp;
+        self.queued += other.queued;
+        self.guarded += other.guarded;
+        self.unknown += other.unknown;
+        self.forced += other.forced;
+        self.injected += other.injected;
+        self.yields += other.yields;
+        self.wasted_spin_ns += other.wasted_spin_ns;
+        self.holders_off_ns += other.holders_off_ns;
+        self.next_off_ns += other.next_off_ns;
+    }
+}
+
 impl std::ops::Sub for Totals {
     type Output = Totals;
 
@@ -128,6 +157,15 @@ impl Truth {
         self.totals
     }
 
+    /// The sums at `now`, with the time in them for which vCPUs are off that are not yet back.
+    pub fn totals_at(&self, now: Nanos) -> Totals {
+        let mut totals = self.totals;
+        for open in self.open.iter().flatten() {
+            totals.add_off(&open.doing, now.since(open.at));
+        }
+        totals
+    }
+
     /// The first preemptions, one by one: [`Totals::preemptions`] tells how many there were.
     pub fn records(&self) -> &[Preemption] {
         &self.records
@@ -174,11 +212,7 @@ impl Truth {
     pub(super) fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
         let Some(open) = self.open[vcpu.ix()].take() else { return };
         let off = now.since(open.at);
-        if open.doing.is_holder() {
-            self.totals.holders_off_ns += off.0;
-        } else if open.doing.is_next() {
-            self.totals.next_off_ns += off.0;
-        }
+        self.totals.add_off(&open.doing, off);
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
             (record.off, record.spun) = (Some(off), open.spun);
         }

@@ -12,7 +12,9 @@ use super::{Board, Cause, End, Gate};
 use crate::{
     kvm::Exit,
     machine::{
+        bench::Step,
         channel::{Output, Wake},
+        counters::sum,
         hypercall::{self, Call, Misuse, PageBytes, Query},
         power::PowerRequest,
     },
@@ -138,13 +140,18 @@ fn read_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &mut 
     data.fill(0);
     match hypercall::decode_read(offset, width) {
         Ok(Query::Stdin) => board.devices.stdin.take(data),
-        Ok(Query::StdinAvail) => {
-            let available = board.devices.stdin.available().to_le_bytes();
-            for word in data.chunks_exact_mut(available.len()) {
-                word.copy_from_slice(&available);
-            }
+        Ok(Query::StdinAvail) => fill(data, board.devices.stdin.available()),
+        Ok(Query::Gate) => {
+            let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
+            fill(data, is_open.into());
         }
         Err(misuse) => count(board, id, misuse),
+    }
+}
+
+fn fill(data: &mut [u8], answer: u32) {
+    for word in data.chunks_exact_mut(size_of_val(&answer)) {
+        word.copy_from_slice(&answer.to_le_bytes());
     }
 }
 
@@ -153,11 +160,20 @@ fn note(board: &Board, event: Event) {
         Event::InitReached => board.devices.events.init_reached(),
         Event::ShellReady => board.devices.events.shell_ready(),
         Event::CountersRead => board.note_counters_read(),
+        Event::BenchReady => note_bench(board, Step::Ready),
+        Event::WindowBegins => note_bench(board, Step::Begins),
+        Event::WindowEnds => note_bench(board, Step::Ends),
         Event::StdinWanted => {
             if board.devices.stdin.want() == Wake::Guest {
                 board.devices.wake_for_stdin();
             }
         }
+    }
+}
+
+fn note_bench(board: &Board, step: Step) {
+    if let Some(bench) = &board.devices.bench {
+        bench.step(step, sum(&board.counts()));
     }
 }
 

@@ -148,7 +148,8 @@ impl<'a> Vm<'a> {
         if spec.pv == PvBackend::Doorbell && gate.is_none() && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
-        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing } = console;
+        let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
+            console;
         let signals = Signals::new()?;
         let devices = Devices {
             com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?,
@@ -160,6 +161,7 @@ impl<'a> Vm<'a> {
             output_page: AtomicU32::new(0),
             misuse: FirstMisuse::new(),
             events: EventLog::new(copy(&signals.shell)?),
+            bench,
         };
         let kvm_stats = match spec.kvm_stats {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,

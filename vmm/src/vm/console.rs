@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Read, Write},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::machine::channel::Closing;
+use crate::machine::{bench::Bench, channel::Closing};
 
 /// Who reads the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,8 @@ pub struct Console {
     pub interrupt: Option<OwnedFd>,
     /// Told that the machine ends, if its output waits for readers.
     pub closing: Option<Closing>,
+    /// Takes note of the guest's benchmark.
+    pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Console {
@@ -176,6 +178,7 @@ impl Console {
             stderr: Box::new(io::sink()),
             interrupt: None,
             closing: None,
+            bench: None,
         }
     }
 }

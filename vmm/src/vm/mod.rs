@@ -13,7 +13,7 @@ mod watchdog;
 pub use allowance::{Allowance, Limited};
 pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget, Loss, Outlet};
-pub use run::{Report, Running, sum};
+pub use run::{Report, Running};
 pub use spec::{GuestSpec, MachineSpec, PvBackend};
 
 use std::{io, path::PathBuf};

@@ -16,7 +16,7 @@ use crate::{
     clock::Moment,
     kvm::{Vcpu, signal, stats::VcpuStats},
     machine::{
-        counters::{Counts, FaultCounts},
+        counters::{Counts, FaultCounts, sum},
         hypercall::Misuse,
     },
     units::{CpuList, Nanos, VcpuId},
@@ -89,14 +89,6 @@ impl Report {
         }
         (!parts.is_empty()).then(|| format!("the guest {}", parts.join("; it ")))
     }
-}
-
-/// Adds up the counts of several vCPUs.
-pub fn sum(counts: &[Counts]) -> Counts {
-    counts.iter().fold(Counts::default(), |mut total, counts| {
-        total += *counts;
-        total
-    })
 }
 
 impl Running {

@@ -63,7 +63,7 @@ impl AddAssign for Slow {
 }
 
 impl Slow {
-    /// What `counters`, as [`guest_bench::stats::since`] gives them, say.
+    /// What `counters`, as [`guest_bench::stats::between`] gives them, say.
     pub fn of(counters: &serde_json::Value) -> Self {
         let count = |name: &str| counters[name].as_u64().unwrap_or(0);
         Self { halts: count("halted_irq_off") + count("halted_irq_on"), kicks: count("kicked") }

@@ -129,7 +129,8 @@ fn one(run: &Run, bench: &Bench<'_>, results: &mut Results) -> io::Result<f64> {
     let (before, began) = (stats::read(), Instant::now());
     let Figures { tps, .. } = bench.select(run.scale, run.clients)?;
     let took = began.elapsed().as_secs_f64();
-    let counters = before.and_then(|before| stats::since(&before));
+    let counters =
+        stats::read().zip(before).and_then(|(after, before)| stats::between(&before, &after));
     results.add(run, tps, took, counters.as_ref().map(Slow::of).unwrap_or_default());
     Ok(tps)
 }

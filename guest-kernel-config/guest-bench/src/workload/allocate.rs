@@ -18,7 +18,6 @@ pub const WORKLOAD: Workload = Workload {
     run: |_, options| {
         let part = crew::repeat(
             options,
-            options.duration,
             || ((0..CHUNKS).map(sorted).collect::<Vec<_>>(), 0),
             |(chunks, searches)| {
                 search(&chunks[*searches % CHUNKS], *searches as u8)?;

@@ -19,7 +19,6 @@ pub const WORKLOAD: Workload = Workload {
         let shared = Mutex::new(0);
         let part = crew::repeat(
             options,
-            options.duration,
             || 0,
             |private| {
                 work(&mut shared.lock().unwrap_or_else(PoisonError::into_inner), UNDER);

@@ -19,11 +19,21 @@ pub const WORKLOAD: Workload = Workload {
 struct Outcome {
     seconds: f64,
     operations: Vec<u64>,
+    stats: Option<Stats>,
+}
+
+/// What the kernel counted meanwhile, the part that is wanted.
+#[derive(Debug, Deserialize)]
+struct Stats {
+    steal_ns: Option<u64>,
 }
 
 fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
     let mut command = Command::new("/pvticket/init");
-    command.arg("lockbench").arg(format!("--seconds={:.3}", options.duration.as_secs_f64()));
+    command.arg("lockbench");
+    for (name, time) in [("warm-up", options.warm_up), ("seconds", options.duration)] {
+        command.arg(format!("--{name}={:.3}", time.as_secs_f64()));
+    }
     if let Some(workers) = options.workers {
         command.arg(format!("--cpus={workers}"));
     }
@@ -36,6 +46,7 @@ fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(io::Error::other(said.trim().to_owned()));
     }
-    let Outcome { seconds, operations } = serde_json::from_slice(&output.stdout)?;
-    Ok(vec![Part { name: String::new(), seconds, operations }])
+    let Outcome { seconds, operations, stats } = serde_json::from_slice(&output.stdout)?;
+    let steal_seconds = stats.and_then(|stats| Some(stats.steal_ns? as f64 / 1e9));
+    Ok(vec![Part { name: String::new(), seconds, operations, steal_seconds }])
 }

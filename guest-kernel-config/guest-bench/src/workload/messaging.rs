@@ -3,7 +3,7 @@
 use std::{io, os::unix::net::UnixDatagram};
 
 use super::Workload;
-use crate::crew;
+use crate::{crew, tally::Post};
 
 /// Senders, and receivers, unless told otherwise.
 const EACH: usize = 10;
@@ -20,16 +20,16 @@ pub const WORKLOAD: Workload = Workload {
         let each = options.workers.unwrap_or(EACH);
         let wires = (0..each).map(|_| UnixDatagram::pair()).collect::<Result<Vec<_>, _>>()?;
         let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
-        let part = crew::threads(2 * each, options.duration, |ix, ready, bell| {
+        let part = crew::threads(2 * each, options, |ix, ready, post| {
             ready();
             // Half of them receive, and are who counts.
             if ix < each {
-                return receive(&wires[ix].1, each);
+                return receive(&wires[ix].1, each, post);
             }
-            while !bell.rings() {
+            while !post.is_over() {
                 send(&MORE)?;
             }
-            send(&LAST).map(|()| 0)
+            send(&LAST)
         })?;
         Ok(vec![part])
     },
@@ -37,15 +37,15 @@ pub const WORKLOAD: Workload = Workload {
 };
 
 /// Until so many senders have ended.
-fn receive(wire: &UnixDatagram, mut senders: usize) -> io::Result<u64> {
-    let (mut message, mut operations) = ([0; BYTES], 0);
+fn receive(wire: &UnixDatagram, mut senders: usize, post: Post<'_>) -> io::Result<()> {
+    let mut message = [0; BYTES];
     while senders > 0 {
         wire.recv(&mut message)?;
         if message == LAST {
             senders -= 1;
         } else {
-            operations += 1;
+            post.count();
         }
     }
-    Ok(operations)
+    Ok(())
 }

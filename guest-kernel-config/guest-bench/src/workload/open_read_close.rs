@@ -19,18 +19,15 @@ pub const WORKLOAD: Workload = Workload {
 fn run(_: &Workload, options: &Options) -> io::Result<Vec<Part>> {
     let largest = options.sizes.iter().copied().max().unwrap_or(0);
     let file = Scratch::of(largest)?;
-    let duration = options.duration / options.sizes.len().max(1) as u32;
-    options.sizes.iter().map(|size| part(options, &file, *size, duration)).collect()
+    let parts = options.sizes.len().max(1) as u32;
+    let (warm_up, duration) = (options.warm_up / parts, options.duration / parts);
+    let options = Options { warm_up, duration, ..options.clone() };
+    options.sizes.iter().map(|size| part(&options, &file, *size)).collect()
 }
 
-fn part(
-    options: &Options,
-    file: &Scratch,
-    size: usize,
-    duration: std::time::Duration,
-) -> io::Result<Part> {
+fn part(options: &Options, file: &Scratch, size: usize) -> io::Result<Part> {
     let once = |buffer: &mut Vec<u8>| File::open(&file.0)?.read_exact(buffer);
-    let part = crew::repeat(options, duration, || vec![0; size], once)?;
+    let part = crew::repeat(options, || vec![0; size], once)?;
     Ok(Part { name: format!("{size} bytes:"), ..part })
 }
 

@@ -15,7 +15,7 @@ pub const WORKLOAD: Workload = Workload {
     name: "spawn",
     about: "a thread a CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
     run: |_, options| {
-        let part = crew::repeat(options, options.duration, || (), |()| pass_through())?;
+        let part = crew::repeat(options, || (), |()| pass_through())?;
         Ok(vec![part])
     },
     each: None,

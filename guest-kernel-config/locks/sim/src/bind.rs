@@ -40,7 +40,7 @@ impl Pv for Me {
 }
 
 impl Watch for Me {
-    fn entering(&self) {
+    fn entering(&self, _: Option<usize>) {
         request(Request::Mark(Mark::Draw));
     }
 

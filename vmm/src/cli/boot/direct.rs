@@ -14,13 +14,13 @@ use crate::{
         say,
     },
     kvm::KvmKind,
-    machine::channel::Closing,
+    machine::{channel::Closing, counters::sum},
     report::{self, schedule::in_a_line},
     sched::{Driver, SchedReport},
     signals,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Vm, VmError, sum},
+    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Vm, VmError},
 };
 
 /// Exit status when the reader of the output is gone: 128 + SIGPIPE.
@@ -127,6 +127,7 @@ fn console(
         stderr: limited(Outlet::new(io::stderr(), &closing, Loss::Fails)?),
         interrupt,
         closing: Some(closing),
+        ..Console::null()
     })
 }
 

@@ -17,7 +17,7 @@ use crate::{
     guest::systems,
     kvm::{KvmKind, host::is_emulated},
     lab::{
-        Contender, PayloadCell, Plan,
+        Contender, LinuxCell, PayloadCell, Plan,
         cell::EMULATED_REPEATS,
         plan::{self, PlanError},
     },
@@ -61,7 +61,7 @@ impl Resolved {
         let workload = workload(&args, &systems, place == Place::Emulated || is_emulated())?;
         let (runs, seconds) = match args.guest {
             Guest::Payload => (10, 0.5),
-            Guest::Linux => (6, 1.0),
+            Guest::Linux => (6, 0.8),
         };
         Ok(Self {
             place,
@@ -91,7 +91,7 @@ impl Resolved {
             runs: self.runs,
             warm_up: match self.workload {
                 Workload::Payload(_) => PayloadCell::WARM_UP,
-                Workload::Linux { .. } => Duration::ZERO,
+                Workload::Linux { .. } => LinuxCell::WARM_UP,
             },
             duration: self.duration,
             contenders: self.contenders(),

@@ -10,8 +10,9 @@ use hypercalls::payload::MEMORY;
 use super::{Case, HyperError, HyperPlan, Placement, REST, Round};
 use crate::{
     guest::payload::{PayloadSpec, SharedView},
+    machine::counters::sum,
     units::{ByteSize, VcpuCount},
-    vm::{Console, GuestSpec, MachineSpec, Running, Vm, sum},
+    vm::{Console, GuestSpec, MachineSpec, Running, Vm},
 };
 
 /// Before the samples that count: those before are overwritten.

@@ -15,8 +15,8 @@ pub fn of_cell(point: &Point, method: &Method) -> Duration {
     let beside = match (point.guest, point.host) {
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
         (GuestKind::Payload, HostKind::Emulated) => method.warm_up + Duration::from_millis(400),
-        (GuestKind::Linux, HostKind::Direct) => Duration::from_millis(800),
-        (GuestKind::Linux, HostKind::Emulated) => Duration::from_secs(5),
+        (GuestKind::Linux, HostKind::Direct) => method.warm_up + Duration::from_millis(800),
+        (GuestKind::Linux, HostKind::Emulated) => method.warm_up + Duration::from_secs(5),
     };
     point.duration + beside
 }

@@ -9,15 +9,16 @@ use super::super::{
 
 impl From<Sample> for Figures {
     fn from(sample: Sample) -> Self {
-        let Sample { seconds, operations, slow, halts, kicks, violations, disorder, .. } = sample;
+        let Sample { seconds, operations, slow, long_waits, halts, kicks, .. } = sample;
         Self {
             seconds,
             operations,
             slow,
+            long_waits,
             halts,
             kicks,
-            violations,
-            disorder,
+            violations: sample.violations,
+            disorder: sample.disorder,
             vmm: sample.vmm,
             schedule: sample.schedule.map(ScheduleFigures::from),
             faults: sample.faults,
@@ -31,8 +32,9 @@ impl From<Scheduled> for ScheduleFigures {
     fn from(Scheduled { measured, whole }: Scheduled) -> Self {
         let histograms = &whole.histograms;
         Self {
-            totals: measured,
-            hits: whole.hits,
+            seconds: Some(measured.seconds()),
+            totals: measured.totals,
+            hits: measured.hits,
             lateness: Timings::of(&histograms.lateness),
             handover: Timings::of(&histograms.handover),
             release_to_kick: Timings::of(&histograms.release_to_kick),

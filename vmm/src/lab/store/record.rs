@@ -123,8 +123,12 @@ pub struct Figures {
     pub seconds: f64,
     /// Operations of each vCPU in that time.
     pub operations: Vec<u64>,
-    /// Those that had to wait, if the lock counts them.
+    /// Those that had to wait, if the lock counts them. In older stores, of PV locks of Linux guests
+    /// what is `long_waits` now.
     pub slow: Option<u64>,
+    /// Waits for any lock of a guest's kernel that used up the spin threshold.
+    #[serde(default)]
+    pub long_waits: Option<u64>,
     /// Halts that the guest counted.
     pub halts: u64,
     /// Kicks that the guest counted.
@@ -133,7 +137,7 @@ pub struct Figures {
     pub violations: u64,
     /// Tickets served out of order; anything but zero is a bug.
     pub disorder: u64,
-    /// The VMM's own counts, from the machines' start.
+    /// The VMM's own counts of the time measured; in older stores, from the machines' start.
     pub vmm: Counts,
     /// Of a schedule of ours.
     pub schedule: Option<ScheduleFigures>,
@@ -159,9 +163,13 @@ impl Figures {
 /// What a schedule did.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFigures {
-    /// Sums over the time measured.
+    /// For how long the following was counted: while all machines were measured. None in older
+    /// stores: for as long as their operations, and of Linux guests for their machines' whole lives.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// Sums over that time.
     pub totals: Totals,
-    /// Of a policy that aims.
+    /// The same of a policy that aims.
     pub hits: Option<Hits>,
     /// How late turns ended.
     pub lateness: Timings,

@@ -215,7 +215,10 @@ fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
 
 fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
     let scheduled: Vec<(f64, Totals)> = all
-        .filter_map(|figures| Some((figures.seconds, figures.schedule.as_ref()?.totals)))
+        .filter_map(|figures| {
+            let schedule = figures.schedule.as_ref()?;
+            Some((schedule.seconds.unwrap_or(figures.seconds), schedule.totals))
+        })
         .collect();
     let seconds: f64 = scheduled.iter().map(|(seconds, _)| seconds).sum();
     let sum = |of: fn(&Totals) -> u64| scheduled.iter().map(|(_, its)| of(its) as f64).sum::<f64>();
@@ -233,9 +236,7 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         queued: each(queued, seconds),
         other: each((preemptions - lhp - lwp - queued).max(0.0), seconds),
         wasted,
-        // What a vCPU spins in vain is in the account at its next stop, which may be of a wait that
-        // began before the measurement.
-        wasted_share: each(wasted, slots).min(1.0),
+        wasted_share: each(wasted, slots),
     })
 }
 

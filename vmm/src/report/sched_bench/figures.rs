@@ -9,9 +9,9 @@ use crate::{
         stats::{self, Estimate},
     },
     sched::{
-        driver::Latency,
+        driver::{Latency, Measured},
         log::TurnEnd,
-        truth::{Preemption, Totals},
+        truth::Preemption,
     },
     units::Nanos,
     vm::PvBackend,
@@ -46,10 +46,13 @@ fn rates(samples: &[Sample]) -> Vec<f64> {
 fn kept(of: &CaseSamples, base: Option<&CaseSamples>, slots: f64, seed: u64) -> Kept {
     let samples = &of.samples;
     let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
-    let total = |figure: fn(&Totals) -> u64| {
-        let schedules = samples.iter().filter_map(|sample| sample.schedule.as_ref());
-        schedules.map(|schedule| figure(&schedule.measured)).sum::<u64>() as f64
-    };
+    let mut all = Measured::default();
+    samples
+        .iter()
+        .filter_map(|sample| sample.schedule.as_ref())
+        .for_each(|schedule| all += schedule.measured);
+    let (totals, scheduled) = (all.totals, all.seconds());
+    let each = |count: u64| if count > 0 { count as f64 / scheduled } else { 0.0 };
     let jain: Vec<f64> = samples
         .iter()
         .filter_map(|sample| stats::fairness(&sample.operations))
@@ -64,12 +67,11 @@ fn kept(of: &CaseSamples, base: Option<&CaseSamples>, slots: f64, seed: u64) -> 
             .and_then(|base| stats::ratio_of_medians(&rates(samples), &rates(&base.samples), seed)),
         jain: stats::median(&jain),
         halts: samples.iter().map(|sample| sample.halts).sum::<u64>() as f64 / seconds,
-        lhp: total(|totals| totals.lhp) / seconds,
-        lwp: total(|totals| totals.lwp) / seconds,
-        yields: total(|totals| totals.yields) / seconds,
-        forced: total(|totals| totals.forced) / seconds,
-        // It is in the account at a stop, which may be of a wait from before the measurement.
-        wasted: (total(|totals| totals.wasted_spin_ns) / 1e9 / (seconds * slots)).min(1.0),
+        lhp: each(totals.lhp),
+        lwp: each(totals.lwp),
+        yields: each(totals.yields),
+        forced: each(totals.forced),
+        wasted: each(totals.wasted_spin_ns) / 1e9 / slots,
     }
 }
 

@@ -96,6 +96,90 @@ impl Lines {
         }
     }
 
+    /// What a vCPU outside the guest does, as [`Lines::doing`] says it; where it was stopped while
+    /// it drew a ticket, what came of that, if the lines of all `vcpus` of its machine tell.
+    pub fn stopped(&self, vcpu: VcpuId, vcpus: impl Iterator<Item = VcpuId>, now: Nanos) -> Doing {
+        match self.doing(vcpu, now) {
+            Doing::Entering => self.drawn(vcpu, vcpus, now).unwrap_or(Doing::Entering),
+            known => known,
+        }
+    }
+
+    /// Which ticket a stopped vCPU has drawn: the one that is out and that nobody else says to have.
+    ///
+    /// A processor takes an interrupt right after the locked instruction that draws, before the
+    /// stores that tell of it: stops gather there. None: another vCPU draws one, too, or takes one
+    /// at this moment.
+    fn drawn(
+        &self,
+        vcpu: VcpuId,
+        vcpus: impl Iterator<Item = VcpuId>,
+        now: Nanos,
+    ) -> Option<Doing> {
+        let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+        let before = self.word(lock)?;
+        let (head, count) = before;
+        // Bits of tickets, from the one that is served on.
+        let out = 1_u128.checked_shl(count.into()).map_or(u128::MAX, |bit| bit - 1);
+        let mut owned = 0;
+        let mut all_say = true;
+        for other in vcpus.filter(|other| *other != vcpu) {
+            let (tickets, says_all) = self.tickets(other, lock, head);
+            owned |= tickets;
+            all_say &= says_all;
+        }
+        if self.word(lock) != Some(before) {
+            return None;
+        }
+        let left = out & !owned;
+        if left == 0 {
+            return Some(Doing::Free);
+        }
+        if !all_say || !left.is_power_of_two() {
+            return None;
+        }
+        let distance = left.trailing_zeros() as u16;
+        Some(match distance {
+            0 => Doing::Holding { lock: Some(lock), depth: 1 },
+            _ => Doing::Waiting {
+                lock,
+                ticket: head.wrapping_add(distance.wrapping_mul(INC)),
+                distance: Some(distance),
+                // It has drawn it just now.
+                since: now,
+                halted: false,
+            },
+        })
+    }
+
+    /// The ticket that a lock serves, and how many are out, that one included.
+    fn word(&self, lock: LockId) -> Option<(u16, u16)> {
+        let at = (self.translate)(lock.0).filter(|at| at.0.is_multiple_of(4))?;
+        let word: u32 = self.memory.load(GuestAddress(at.0), Acquire).ok()?;
+        let (head, tail) = (word as u16 & !FLAG, (word >> 16) as u16);
+        Some((head, tail.wrapping_sub(head) / INC))
+    }
+
+    /// Tickets of `lock` that a vCPU says to have, as bits from `head` on; and whether it says all.
+    fn tickets(&self, vcpu: VcpuId, lock: LockId, head: u16) -> (u128, bool) {
+        let bit =
+            |ticket: u16| 1_u128.checked_shl((ticket.wrapping_sub(head) / INC).into()).unwrap_or(0);
+        // Before what is held: a waiter says that it holds the lock before it says that it waits
+        // no more.
+        let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
+        let wait_lock: u64 = self.load(vcpu, offset_of!(Line, wait_lock));
+        let is_waiting = matches!(wait, Wait::Spinning | Wait::Halted) && wait_lock == lock.0;
+        let mut tickets = if is_waiting { bit(ticket) } else { 0 };
+        let held: u32 = self.load(vcpu, offset_of!(Line, held));
+        let named = usize::try_from(held).unwrap_or(NAMED).min(NAMED);
+        for ix in 0..named {
+            if self.load::<u64>(vcpu, offset_of!(Line, held_lock) + ix * 8) == lock.0 {
+                tickets |= bit(self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2));
+            }
+        }
+        (tickets, wait != Wait::Entering && held as usize <= NAMED)
+    }
+
     /// Of `held` locks the innermost that is still held: between a release and the store that
     /// says so there is an instruction, and a preemption may fall there.
     fn holding(&self, vcpu: VcpuId, held: u32) -> Option<Doing> {
@@ -229,6 +313,46 @@ mod tests {
         assert_eq!(lines.doing(VCPU, Nanos(5)), holding, "the flag is no part of the ticket");
         set_head(&lines, 8);
         assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free);
+    }
+
+    /// A vCPU that was stopped while it drew a ticket: did it draw one, and which?
+    #[test]
+    fn a_ticket_that_nobody_else_has_is_that_of_the_one_who_was_drawing() {
+        let lines = lines();
+        let (other, third) = (VcpuId(0), VcpuId(1));
+        let set = |head: u16, tail: u16| {
+            lines.memory.store(u32::from(tail) << 16 | u32::from(head), GuestAddress(LOCK), Relaxed)
+        };
+        let all = || (0..3).map(VcpuId);
+        let seen = || lines.stopped(VCPU, all(), Nanos(5));
+        lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
+        set(6, 6).unwrap();
+        assert_eq!(seen(), Doing::Free, "it has none: none is out");
+        set(0xfffe | 1, 0).unwrap();
+        assert_eq!(seen(), Doing::Holding { lock: Some(LockId(LOCK)), depth: 1 });
+        // Another holds the lock,
+        lines.store(other, offset_of!(Line, held_lock), LOCK);
+        lines.store(other, offset_of!(Line, held_ticket), 0xfffe_u16);
+        lines.store(other, offset_of!(Line, held), 1_u32);
+        assert_eq!(seen(), Doing::Free);
+        // and the next ticket is out, too,
+        set(0xfffe, 2).unwrap();
+        let Doing::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
+            panic!("{:?}", seen());
+        };
+        // which somebody else may have who draws,
+        lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
+        assert_eq!(seen(), Doing::Entering);
+        // or has.
+        lines.store(third, offset_of!(Line, wait_lock), LOCK);
+        lines.store(third, offset_of!(Line, wait), Wait::Halted.word(0));
+        assert_eq!(seen(), Doing::Free);
+        // A word that cannot be: more tickets than there are vCPUs.
+        set(0, 0xfffe).unwrap();
+        assert_eq!(seen(), Doing::Entering);
+        lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
+        assert_eq!(seen(), Doing::Entering, "a lock without a head");
     }
 
     #[test]

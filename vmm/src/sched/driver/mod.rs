@@ -10,6 +10,7 @@
 //! grant is ever late; threads are woken after it is released, because whom one wakes on one's own
 //! CPU may run at once.
 
+mod account;
 mod capture;
 mod delay;
 mod gate;
@@ -27,6 +28,7 @@ use std::{
 use arrayvec::ArrayVec;
 use hypercalls::MAX_VCPUS;
 
+pub use account::{Account, Measured};
 pub use capture::{Captured, Handoff, Meter, Progress, Sighting};
 pub use lines::{Kept, Lines, Translate};
 pub use report::{Histograms, Latency, SchedReport};
@@ -38,7 +40,6 @@ use super::{
     log::Log,
     policy::{PolicySpec, Setup},
     recording::Recording,
-    truth::Totals,
 };
 use crate::{
     clock::Moment,
@@ -210,11 +211,6 @@ impl Driver {
         SchedReport::new(&inner.core, &inner.stats, self.vms.len() as u32, now())
     }
 
-    /// The sums so far.
-    pub fn totals(&self) -> Totals {
-        self.lock().core.truth().totals()
-    }
-
     /// Never by a thread of the lowest priority: a vCPU on its CPU would keep it from giving the
     /// lock back, for as long as a slice.
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -243,8 +239,10 @@ impl Driver {
         &self.seats[vcpu.ix()]
     }
 
+    /// At a vCPU that is outside the guest.
     fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Look {
-        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.doing(id, now()));
+        let vcpus = self.members(self.vms[vcpu.ix()] as usize).map(|(_, id)| id);
+        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
         Look { mode, doing: doing.unwrap_or_default() }
     }
 
@@ -412,7 +410,8 @@ impl Driver {
 
 impl Witness for Driver {
     fn glance(&self, vcpu: VcpuIndex) -> Doing {
-        self.look(vcpu, Mode::Unknown).doing
+        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.doing(id, now()));
+        doing.unwrap_or_default()
     }
 }
 

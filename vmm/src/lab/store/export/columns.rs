@@ -104,6 +104,7 @@ const FIGURES: &[Column] = &[
     number("rate", |row| Some(row.figures()?.rate())),
     number("jain", |row| row.jain()),
     count("slow", |row| row.figures()?.slow),
+    count("long_waits", |row| row.figures()?.long_waits),
     count("halts", |row| Some(row.figures()?.halts)),
     count("kicks", |row| Some(row.figures()?.kicks)),
     count("violations", |row| Some(row.figures()?.violations)),

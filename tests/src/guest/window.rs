@@ -1,0 +1,83 @@
+//! The window of a benchmark: guests and the VMM count between the same two moments.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{
+    files, likely,
+    product::{Boot, pvticket, runs_of},
+    tests,
+};
+
+tests![
+    injected_preemptions_are_counted_in_the_window,
+    what_the_warm_up_did_does_not_count,
+    machines_side_by_side_are_measured_together,
+];
+
+fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
+    value[name].as_f64().with_context(|| format!("no {name} in {value}"))
+}
+
+fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let all = ["compare", "--host", "direct", "--guest", "linux", "--json"];
+    let program = pvticket(all).args([&file]).args(words.split_whitespace());
+    program.limit(240).run()?.exits(0)?;
+    runs_of(&file)
+}
+
+/// With a slot for each vCPU nobody is preempted but on purpose: no more than 50 times a second,
+/// however long the guests boot. (Two more for the ends of the window: a policy that came too late
+/// for one catches up.)
+fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
+    for run in compare("--vcpus 2 --policy lhp:50,5ms --runs 1 --seconds 1")? {
+        let sample = &run;
+        let measured = &sample["schedule"]["measured"];
+        let (lhp, injected) = (number(measured, "lhp")?, number(measured, "injected")?);
+        ensure!(lhp == injected, "{lhp} holders, {injected} of them on purpose: {measured}");
+        let seconds = number(sample, "seconds")?;
+        ensure!(lhp <= 50.0 * seconds + 2.0, "{lhp} holders in {seconds} s");
+        likely!(lhp > 0.0, "no holder was preempted: {measured}");
+        let spun = number(measured, "wasted_spin_ns")? / 1e9;
+        ensure!(spun <= 2.0 * seconds + 0.01, "two slots span for {spun} s in {seconds} s");
+    }
+    Ok(())
+}
+
+/// The benchmark's own sum, over warm-up and window, is what its check of mutual exclusion goes by.
+fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
+    let script = "for time in 0.001 2; do lockbench --warm-up $time --seconds 0.2 || exit 1; done; \
+        cat /sys/kernel/debug/pvticket/window";
+    let ran = Boot::direct().cpus(2).script(script).run()?.exits(0)?;
+    let text = ran.text()?;
+    let (benches, window): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with('{'));
+    ensure!(benches.len() == 2, "{}", ran.show());
+    for bench in benches {
+        let bench: Value = serde_json::from_str(bench).with_context(|| ran.show())?;
+        ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
+        // With the warm-up in it the second would be of 2.2 s.
+        let seconds = number(&bench, "seconds")?;
+        likely!(seconds < 2.0, "a window of {seconds} s");
+        ensure!(number(&bench["stats"], "windows")? == 1.0, "{bench}");
+        let nanos = number(&bench["stats"], "window_ns")?;
+        ensure!((nanos / 1e9 - seconds).abs() < 0.001, "counted for another time: {bench}");
+    }
+    ensure!(window.contains(&"windows 2"), "{}", ran.show());
+    Ok(())
+}
+
+/// The second machine is made later, and neither is measured before the other contends.
+fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
+    for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
+        let sample = &run;
+        let operations = sample["operations"].as_array().context("no operations")?;
+        ensure!(operations.len() == 2, "{sample}");
+        let measured = &sample["schedule"]["measured"];
+        // They share one slot: whoever is measured alone has it all the time.
+        likely!(number(measured, "preemptions")? > 10.0, "hardly any preemptions: {measured}");
+    }
+    Ok(())
+}
