@@ -63,6 +63,9 @@ pub enum Workload {
     /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
     /// a hostile or broken guest does with the ports.
     Misuse = 3,
+    /// As [`Workload::Hello`], but then vCPU 0 halts by [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING)
+    /// again and again: a machine at rest.
+    Rest = 9,
 }
 
 impl Workload {
@@ -195,6 +198,43 @@ pub struct Slot {
     pub deviation: AtomicU64,
     /// Looks of [`Workload::HotLine`]'s reader.
     pub looks: AtomicU64,
+    /// Where operations are timed: [`Waiting::word`].
+    pub waiting: AtomicU64,
+}
+
+/// Whether a vCPU whose operations are timed waits. A wait that does not end is in no count of
+/// [`Latencies`], and this is how it is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It does not, and all its waits are counted.
+    No,
+    /// Since its TSC stood there.
+    Since(u64),
+    /// It did for so many ticks, which are not counted yet: a holder counts when it has released.
+    Over(u64),
+}
+
+impl Waiting {
+    /// No TSC comes so far: at 4 GHz in 73 years.
+    const OVER: u64 = 1 << 63;
+
+    /// As a word; [`Waiting::No`] is zero.
+    pub const fn word(self) -> u64 {
+        match self {
+            Self::No => 0,
+            Self::Since(tsc) => tsc & !Self::OVER,
+            Self::Over(ticks) => ticks | Self::OVER,
+        }
+    }
+
+    /// From a word.
+    pub const fn parse(word: u64) -> Self {
+        match word {
+            0 => Self::No,
+            tsc if tsc < Self::OVER => Self::Since(tsc),
+            over => Self::Over(over & !Self::OVER),
+        }
+    }
 }
 
 /// How often an operation took how long: a count for each bucket of [`histogram`], in TSC ticks.
@@ -264,6 +304,14 @@ const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_is_what_was_said() {
+        for waiting in [Waiting::No, Waiting::Since(1), Waiting::Since(1 << 62), Waiting::Over(0)] {
+            assert_eq!(Waiting::parse(waiting.word()), waiting);
+        }
+        assert_eq!(Waiting::parse(0), Waiting::No, "the memory's zeros");
+    }
 
     /// Seen: vCPU 0 was off before the other had come to its first halt, whose late word then
     /// replaced vCPU 0's own; one benchmark in sixty stood still.

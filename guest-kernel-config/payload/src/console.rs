@@ -1,6 +1,7 @@
 //! The shortest sign of life.
 
 use crate::port;
+use crate::transport::Transport;
 use crate::vcpu::Vcpu;
 
 /// Transmit register of the first serial port.
@@ -11,5 +12,14 @@ pub fn hello(vcpu: &Vcpu) {
     if vcpu.index == 0 {
         port::out8(COM1, b'!');
         vcpu.publish(|slot| &slot.operations, 1);
+    }
+}
+
+/// vCPU 0 writes one byte, and halts for good.
+pub fn rest(vcpu: &Vcpu) -> ! {
+    hello(vcpu);
+    let transport = Transport::of(vcpu);
+    loop {
+        transport.halt(0);
     }
 }

@@ -29,6 +29,7 @@ fn run(vcpu: &Vcpu) -> u32 {
     }
     match workload {
         w if w == Workload::Hello as u32 => console::hello(vcpu),
+        w if w == Workload::Rest as u32 => console::rest(vcpu),
         w if w == Workload::PortExit as u32 => handoffs::port_exits(vcpu),
         w if w == Workload::PingPong as u32 => handoffs::ping_pong(vcpu),
         w if w == Workload::KickRunning as u32 => handoffs::kick_running(vcpu),

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hypercalls::histogram;
-use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot};
+use hypercalls::payload::{Ball, Params, SAMPLES, Shared, Slot, Waiting};
 
 use crate::port;
 
@@ -100,10 +100,17 @@ impl Vcpu {
         &self.shared.slots[..=self.last()]
     }
 
+    /// Says whether it waits; whoever sees that, sees what it stored before.
+    #[inline]
+    pub fn waits(&self, waiting: Waiting) {
+        self.slot.waiting.store(waiting.word(), Ordering::Release);
+    }
+
     /// Counts an operation that took so long.
     #[inline]
     pub fn took(&self, ticks: u64) {
         let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.waits(Waiting::No);
     }
 }

@@ -12,7 +12,7 @@ mod spinlock;
 
 use core::sync::atomic::AtomicU64;
 
-use hypercalls::payload::{Workload, handoff};
+use hypercalls::payload::{Waiting, Workload, handoff};
 use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, increment, settle, systems};
 
 use crate::telemetry::{Report, Telemetry, tsc};
@@ -56,10 +56,26 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Now, if that is of interest.
+    /// It begins to wait: when, if that is of interest.
     #[inline]
-    fn now(&self) -> u64 {
-        if self.timed { tsc() } else { 0 }
+    fn waits(&self) -> u64 {
+        if !self.timed {
+            return 0;
+        }
+        let now = tsc();
+        self.vcpu.waits(Waiting::Since(now));
+        now
+    }
+
+    /// It has waited since then: for how long, if that is of interest.
+    #[inline]
+    fn waited(&self, since: u64) -> u64 {
+        if !self.timed {
+            return 0;
+        }
+        let ticks = tsc().wrapping_sub(since);
+        self.vcpu.waits(Waiting::Over(ticks));
+        ticks
     }
 }
 

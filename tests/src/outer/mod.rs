@@ -6,6 +6,7 @@ mod bad_usage;
 mod control;
 mod emulated;
 mod faults;
+mod figures;
 mod first_cpu;
 pub mod hypercalls;
 pub mod instructions;
@@ -51,6 +52,7 @@ pub fn schedules() -> Vec<Test> {
         library::TESTS,
         run::TESTS,
         trace::TESTS,
+        figures::TESTS,
         control::TESTS,
     ];
     all.concat()

@@ -26,6 +26,8 @@ pub struct TinyArgs {
 enum Guest {
     /// Prints one byte.
     Hello,
+    /// Prints one byte and halts until the machine is killed: a VMM at rest, to look at its memory.
+    Rest,
     /// Uses the hypercall ports in every wrong way, and kicks a vCPU that is not there.
     Misuse,
 }
@@ -34,6 +36,7 @@ enum Guest {
 pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let workload = match args.guest {
         Guest::Hello => Workload::Hello,
+        Guest::Rest => Workload::Rest,
         Guest::Misuse => Workload::Misuse,
     };
     let spec = MachineSpec {

@@ -4,9 +4,10 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 
 use hypercalls::MAX_VCPUS;
-use hypercalls::histogram::BUCKETS;
+use hypercalls::histogram::{self, BUCKETS};
 use hypercalls::payload::{
-    Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Workload,
+    Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Waiting,
+    Workload,
 };
 use locks::System;
 use thiserror::Error;
@@ -115,6 +116,15 @@ pub struct SlotFigures {
     pub looks: u64,
 }
 
+/// What the vCPUs of a payload say of how long they wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// How often a wait took how long: a count for each bucket of [`hypercalls::histogram`].
+    pub counts: Vec<u64>,
+    /// vCPUs that wait, each since its TSC stood there.
+    pub open: Vec<(VcpuId, u64)>,
+}
+
 /// The [`Shared`] block of a machine, by atomic accesses at its fields' offsets.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedView<'a>(&'a GuestMemoryMmap);
@@ -203,18 +213,31 @@ impl<'a> SharedView<'a> {
         (0..kept).map(|ix| self.load(at(ix))).collect()
     }
 
-    /// How often operations took how long, by buckets of [`hypercalls::histogram`]: all vCPUs
-    /// together.
-    pub fn latencies(&self, vcpus: VcpuCount) -> Result<Vec<u64>, SharedError> {
-        let mut counts = vec![0u64; BUCKETS];
+    /// The waits of every vCPU up to now, if they are timed.
+    pub fn waits(&self, vcpus: VcpuCount) -> Result<Waits, SharedError> {
+        let mut waits = Waits { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
             let its = offset_of!(Shared, latencies) + vcpu.0 as usize * size_of::<Latencies>();
-            for (bucket, count) in counts.iter_mut().enumerate() {
+            let before = self.waiting(vcpu)?;
+            for (bucket, count) in waits.counts.iter_mut().enumerate() {
                 let found: u64 = self.load(its + bucket * size_of::<u64>())?;
                 *count = count.saturating_add(found);
             }
+            // If it says the same, what it says is of a wait that is not in the counts. Otherwise it
+            // has begun or ended one meanwhile, which is short and left to the next reading.
+            match self.waiting(vcpu)? {
+                now if now != before => {}
+                Waiting::No => {}
+                Waiting::Over(ticks) => waits.counts[histogram::bucket(ticks)] += 1,
+                Waiting::Since(tsc) => waits.open.push((vcpu, tsc)),
+            }
         }
-        Ok(counts)
+        Ok(waits)
+    }
+
+    fn waiting(&self, vcpu: VcpuId) -> Result<Waiting, SharedError> {
+        let slot = offset_of!(Shared, slots) + vcpu.0 as usize * size_of::<Slot>();
+        self.load(slot + offset_of!(Slot, waiting)).map(Waiting::parse)
     }
 
     /// The figures of every vCPU, in order.
@@ -305,9 +328,23 @@ mod tests {
         memory.write_obj(3u64, GuestAddress(second + 8 * 40)).unwrap();
         memory.write_obj(1u64, GuestAddress(second + 8 * (BUCKETS as u64 - 1))).unwrap();
         let view = SharedView::new(&memory);
-        let counts = view.latencies(VcpuCount::try_from(2).unwrap()).unwrap();
+        let counts = view.waits(VcpuCount::try_from(2).unwrap()).unwrap().counts;
         assert_eq!((counts[40], counts[BUCKETS - 1], counts.iter().sum::<u64>()), (5, 1, 6));
-        assert_eq!(view.latencies(VcpuCount::ONE).unwrap()[40], 2);
+        assert_eq!(view.waits(VcpuCount::ONE).unwrap().counts[40], 2);
+    }
+
+    #[test]
+    fn a_wait_that_is_not_counted_yet_is_seen() {
+        let memory = memory();
+        let slots = SHARED_GPA + offset_of!(Shared, slots) as u64;
+        let waiting =
+            |vcpu: u64| GuestAddress(slots + vcpu * 128 + offset_of!(Slot, waiting) as u64);
+        memory.write_obj(Waiting::Over(40).word(), waiting(0)).unwrap();
+        memory.write_obj(Waiting::Since(1234).word(), waiting(1)).unwrap();
+        let waits = SharedView::new(&memory).waits(VcpuCount::try_from(3).unwrap()).unwrap();
+        assert_eq!(waits.open, [(VcpuId(1), 1234)]);
+        assert_eq!(waits.counts.iter().sum::<u64>(), 1);
+        assert_eq!(waits.counts[histogram::bucket(40)], 1);
     }
 
     #[test]

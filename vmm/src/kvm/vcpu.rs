@@ -20,7 +20,7 @@ use vmm_sys_util::{
 };
 
 use super::{KvmError, ioctl, signal};
-use crate::units::VcpuId;
+use crate::units::{Nanos, VcpuId};
 
 /// `struct kvm_signal_mask` with the kernel's 8-byte mask behind it.
 #[repr(C, packed)]
@@ -101,6 +101,25 @@ pub struct TscClock {
     pub offset: u64,
     /// Its frequency.
     pub khz: u64,
+}
+
+impl TscClock {
+    /// How long ago the guest's counter showed `then`, where the host's shows `host`. None for what
+    /// lies in the future or more than an hour back: a guest may say what it likes.
+    pub fn since(&self, then: u64, host: u64) -> Option<Nanos> {
+        self.ticks_since(then, host).map(|ticks| Nanos(self.nanos(ticks) as u64))
+    }
+
+    /// The same in ticks.
+    pub fn ticks_since(&self, then: u64, host: u64) -> Option<u64> {
+        const HOUR: u128 = 3_600_000_000_000;
+        let ago = host.wrapping_add(self.offset).wrapping_sub(then);
+        (self.nanos(ago) < HOUR).then_some(ago)
+    }
+
+    fn nanos(&self, ticks: u64) -> u128 {
+        u128::from(ticks) * 1_000_000 / u128::from(self.khz.max(1))
+    }
 }
 
 /// One vCPU. `run` must be called by one thread, the one that called

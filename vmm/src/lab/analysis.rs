@@ -45,6 +45,8 @@ pub struct Row {
     pub work: Option<WorkRow>,
     /// How long operations took, if they were timed.
     pub latencies: Option<Percentiles>,
+    /// How many of them had not ended when the runs did.
+    pub open_waits: u64,
 }
 
 /// A schedule's figures over all runs.
@@ -61,21 +63,17 @@ pub struct ScheduleRow {
     pub hits: Option<Hits>,
 }
 
-/// What a contrast comes to.
+/// What a contrast comes to, as one of all contrasts of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The intervals of the medians are apart, PV above.
+    /// The test finds a difference, and the PV median is above.
     PvWins,
-    /// The intervals of the medians are apart, native above.
+    /// The test finds a difference, and the baseline's median is above.
     NativeWins,
-    /// The medians' intervals overlap, but that of the pairs lies above 1.
-    PvAhead,
-    /// The medians' intervals overlap, but that of the pairs lies below 1.
-    NativeAhead,
-    /// The medians' intervals overlap, and the pairs' holds 1.
+    /// The test finds none.
     NoDifference,
-    /// Fewer than [`stats::ENOUGH`] of either.
+    /// Fewer runs of either than [`least_runs`].
     TooFewRuns,
 }
 
@@ -91,8 +89,16 @@ pub struct Contrast {
     pub ratio: Option<Estimate>,
     /// Median of the ratios of runs that were neighbours in time.
     pub paired: Option<Estimate>,
+    /// Of the rank-sum test, corrected for all contrasts.
+    pub test: stats::Verdict,
     /// What it comes to.
     pub verdict: Verdict,
+}
+
+/// How many runs of each contender it takes at least to tell a difference in one of so many
+/// contrasts.
+pub fn least_runs(contrasts: usize) -> usize {
+    stats::ENOUGH.max(stats::samples_for(contrasts))
 }
 
 /// One level of overcommit.
@@ -116,8 +122,32 @@ fn count<S: serde::Serializer>(vcpus: &VcpuCount, serializer: S) -> Result<S::Ok
 }
 
 impl LevelReport {
-    /// Analyses the runs of one level of `plan`.
-    pub fn new(plan: &Plan, samples: &LevelSamples) -> Self {
+    /// Analyses the runs of all levels of `plan` that there are. Their contrasts are judged together:
+    /// of twenty by themselves one would be found different by chance.
+    pub fn all(plan: &Plan, levels: &[LevelSamples]) -> Vec<Self> {
+        let mut reports: Vec<Self> =
+            levels.iter().map(|samples| Self::unjudged(plan, samples)).collect();
+        let pairs: Vec<_> = reports
+            .iter()
+            .zip(levels)
+            .flat_map(|(report, samples)| report.contrasts.iter().map(move |its| (samples, its)))
+            .map(|(samples, contrast)| {
+                (rates(samples, &contrast.contender), rates(samples, &contrast.against))
+            })
+            .collect();
+        let least = least_runs(pairs.len());
+        let contrasts = reports.iter_mut().flat_map(|report| &mut report.contrasts);
+        let judged = pairs.iter().zip(stats::judge(&pairs, plan.seed));
+        for (contrast, ((pv, native), test)) in contrasts.zip(judged) {
+            contrast.test = test;
+            contrast.verdict = verdict(pv, native, test, least);
+        }
+        reports
+    }
+
+    /// Analyses the runs of one level, whose contrasts nobody has judged yet: to show them before
+    /// the others are there.
+    pub fn unjudged(plan: &Plan, samples: &LevelSamples) -> Self {
         let rows: Vec<Row> =
             plan.contenders.iter().filter_map(|contender| row(plan, samples, contender)).collect();
         let contrasts = rows
@@ -180,6 +210,7 @@ fn row(plan: &Plan, samples: &LevelSamples, contender: &Contender) -> Option<Row
         }),
         work: work_row(contender, of(), seconds),
         latencies: percentiles(of()),
+        open_waits: of().filter_map(|sample| Some(sample.latencies.as_ref()?.open())).sum(),
     })
 }
 
@@ -245,18 +276,6 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
         .pairs(&row.contender, &base.contender)
         .map(|(pv, native)| (pv.rate(), native.rate()))
         .collect();
-    let (pv, native) = (&row.rate, &base.rate);
-    let paired = stats::ratio_of_pairs(&pairs);
-    let verdict = match (pv.median.interval, native.median.interval) {
-        (Some(pv), Some(native)) if pv.is_above(&native) => Verdict::PvWins,
-        (Some(pv), Some(native)) if native.is_above(&pv) => Verdict::NativeWins,
-        (Some(_), Some(_)) => match paired.and_then(|paired| paired.interval) {
-            Some(interval) if interval.low > 1.0 => Verdict::PvAhead,
-            Some(interval) if interval.high < 1.0 => Verdict::NativeAhead,
-            _ => Verdict::NoDifference,
-        },
-        _ => Verdict::TooFewRuns,
-    };
     Contrast {
         contender: row.contender.clone(),
         against: base.contender.clone(),
@@ -265,8 +284,21 @@ fn contrast(samples: &LevelSamples, base: &Row, row: &Row, seed: u64) -> Contras
             &rates(samples, &base.contender),
             seed,
         ),
-        paired,
-        verdict,
+        paired: stats::ratio_of_pairs(&pairs),
+        test: stats::Verdict::default(),
+        verdict: Verdict::TooFewRuns,
+    }
+}
+
+/// The test says whether, the medians which.
+fn verdict(pv: &[f64], native: &[f64], test: stats::Verdict, least: usize) -> Verdict {
+    if pv.len().min(native.len()) < least {
+        return Verdict::TooFewRuns;
+    }
+    match (stats::median(pv), stats::median(native)) {
+        (Some(pv), Some(native)) if test.significant && pv > native => Verdict::PvWins,
+        (Some(pv), Some(native)) if test.significant && pv < native => Verdict::NativeWins,
+        _ => Verdict::NoDifference,
     }
 }
 
@@ -281,7 +313,7 @@ mod tests {
         },
         *,
     };
-    use crate::units::Nanos;
+    use crate::{rng::SplitMix64, units::Nanos};
 
     fn plan(runs: u32) -> Plan {
         Plan {
@@ -319,20 +351,67 @@ mod tests {
         LevelSamples { vcpus: VcpuCount::try_from(3).unwrap(), runs }
     }
 
+    fn judged(plan: &Plan, level: LevelSamples) -> LevelReport {
+        LevelReport::all(plan, &[level]).remove(0)
+    }
+
     fn verdict(native: &[u64], pv: &[u64]) -> Verdict {
-        LevelReport::new(&plan(6), &level(native, pv)).contrasts[0].verdict
+        judged(&plan(6), level(native, pv)).contrasts[0].verdict
     }
 
     #[test]
-    fn verdicts_follow_the_intervals() {
+    fn verdicts_follow_the_test() {
         let (low, high) = ([10, 11, 12, 10, 11, 12], [90, 95, 99, 91, 92, 93]);
         assert_eq!(verdict(&low, &high), Verdict::PvWins);
         assert_eq!(verdict(&high, &low), Verdict::NativeWins);
         assert_eq!(verdict(&low, &low), Verdict::NoDifference);
         assert_eq!(verdict(&low[..5], &high), Verdict::TooFewRuns);
         let (drift, ahead) = ([10, 20, 30, 40, 50, 60], [15, 25, 35, 45, 55, 65]);
-        assert_eq!(verdict(&drift, &ahead), Verdict::PvAhead);
-        assert_eq!(verdict(&ahead, &drift), Verdict::NativeAhead);
+        assert_eq!(verdict(&drift, &ahead), Verdict::NoDifference, "pairs are not what is tested");
+    }
+
+    /// Wrong before (C7): each contrast was judged by itself, and of twenty between a lock and itself
+    /// one was "ahead" or "won" more often than not.
+    #[test]
+    fn many_contrasts_of_the_same_are_not_won_by_chance() {
+        let mut rng = SplitMix64::new(7);
+        let mut rates = || -> Vec<u64> { (0..10).map(|_| 1000 + rng.below(1000) as u64).collect() };
+        let found = (0..12).filter(|_| {
+            let levels: Vec<_> = (0..20).map(|_| level(&rates(), &rates())).collect();
+            let reports = LevelReport::all(&plan(10), &levels);
+            let mut verdicts = reports.iter().map(|report| report.contrasts[0].verdict);
+            verdicts.any(|verdict| verdict != Verdict::NoDifference)
+        });
+        // At most 5 % by design; each by itself, two of three would.
+        let found = found.count();
+        assert!(found <= 3, "{found} of 12 comparisons found what is not there");
+    }
+
+    #[test]
+    fn more_contrasts_need_more_evidence() {
+        // One pair of eight and eight is out of order: 4 of 12870 ways are as extreme.
+        let (low, high) = ([1, 2, 3, 4, 5, 6, 7, 9], [8, 10, 11, 12, 13, 14, 15, 16]);
+        let of = |levels: usize| {
+            let same = level(&[5, 6, 7, 8, 5, 6, 7, 8], &[5, 6, 7, 8, 5, 6, 7, 8]);
+            let mut all = vec![same; levels];
+            all[0] = level(&low, &high);
+            LevelReport::all(&plan(8), &all).remove(0).contrasts.remove(0)
+        };
+        let (alone, among) = (of(1), of(200));
+        assert_eq!((alone.verdict, among.verdict), (Verdict::PvWins, Verdict::NoDifference));
+        assert_eq!(alone.test.p, among.test.p);
+        assert!((among.test.adjusted.unwrap() - 200.0 * among.test.p.unwrap()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_so_many_runs_can_never_tell_is_said() {
+        let apart = || level(&[1, 2, 3, 4, 5, 6], &[11, 12, 13, 14, 15, 16]);
+        let verdicts = |levels: usize| {
+            LevelReport::all(&plan(6), &vec![apart(); levels])[0].contrasts[0].verdict
+        };
+        // Of 924 ways two are as extreme, which times 25 is more than 5 %.
+        assert_eq!((verdicts(1), verdicts(25)), (Verdict::PvWins, Verdict::TooFewRuns));
+        assert_eq!((least_runs(1), least_runs(25)), (6, 7));
     }
 
     #[test]
@@ -341,7 +420,7 @@ mod tests {
         samples.runs[2].sample.halts = 50;
         samples.runs[2].sample.slow = Some(110);
         samples.runs[3].sample.violations = 2;
-        let report = LevelReport::new(&plan(2), &samples);
+        let report = judged(&plan(2), samples);
         assert_eq!(report.overcommit, 1.5);
         assert!(!report.partial);
         let pv = &report.rows[1];
@@ -366,16 +445,16 @@ mod tests {
 
     #[test]
     fn missing_runs_are_told() {
-        let report = LevelReport::new(&plan(2), &level(&[100], &[]));
+        let report = judged(&plan(2), level(&[100], &[]));
         assert!(report.partial && report.contrasts.is_empty());
         assert_eq!(report.rows.len(), 1);
-        let report = LevelReport::new(&plan(2), &level(&[], &[100]));
+        let report = judged(&plan(2), level(&[], &[100]));
         assert!(report.contrasts.is_empty(), "there is no baseline");
     }
 
     #[test]
     fn a_dead_baseline_has_no_ratio() {
-        let report = LevelReport::new(&plan(6), &level(&[0; 6], &[5; 6]));
+        let report = judged(&plan(6), level(&[0; 6], &[5; 6]));
         let contrast = &report.contrasts[0];
         assert_eq!((contrast.ratio, contrast.paired), (None, None));
         assert_eq!(contrast.verdict, Verdict::PvWins);

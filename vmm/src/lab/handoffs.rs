@@ -90,7 +90,7 @@ impl Limit {
 
 /// Analyses the levels.
 pub fn reports(plan: &Plan, comparison: &Comparison) -> Vec<LevelReport> {
-    comparison.levels.iter().map(|samples| LevelReport::new(plan, samples)).collect()
+    LevelReport::all(plan, &comparison.levels)
 }
 
 #[cfg(test)]

@@ -1,16 +1,23 @@
 //! How long operations took.
+//!
+//! Waits that had not ended when the measurement did count as long as they had lasted: of a vCPU that
+//! is stuck there is nothing else. And a vCPU that is stuck for 20 ms waits once while others do so
+//! thousands of times, so that no percentile of operations shows it (coordinated omission); hence the
+//! percentiles of the time waited.
 
-use hypercalls::histogram::{BUCKETS, least};
+use hypercalls::histogram::{BUCKETS, bucket, least};
 use serde::{Serialize, Serializer};
 
 use super::timings::Timings;
-use crate::units::Nanos;
+use crate::{guest::payload::Waits, units::Nanos};
 
 /// How often operations took how long; of one vCPU or of several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latencies {
     /// A count for each bucket of [`hypercalls::histogram`].
     counts: Vec<u64>,
+    /// How many of them had not ended.
+    open: u64,
     /// Frequency of the counter that they are in.
     khz: u64,
 }
@@ -26,17 +33,51 @@ pub struct Percentiles {
     pub p999: Nanos,
     /// The longest.
     pub max: Nanos,
+    /// The same of the time waited instead of the waits.
+    pub by_time: TimeShares,
+}
+
+/// In what waits the time passes that is waited, all vCPUs' together: a wait counts as often as it is
+/// long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TimeShares {
+    /// Of the time waited no more than half passes in waits that are longer.
+    pub p50: Nanos,
+    /// No more than one hundredth.
+    pub p99: Nanos,
+    /// No more than one thousandth.
+    pub p999: Nanos,
+}
+
+impl TimeShares {
+    /// Of waits of these lengths, ascending, and how many there are of each. None without any time.
+    pub fn of(waits: impl Iterator<Item = (Nanos, u64)> + Clone) -> Option<Self> {
+        let time = |(nanos, count): (Nanos, u64)| u128::from(nanos.0) * u128::from(count);
+        let all = waits.clone().map(time).fold(0, u128::saturating_add);
+        // The shortest length such that no more than a share of the time passes in longer ones.
+        let beyond = |share: u128| {
+            let mut below = 0u128;
+            let mut lengths = waits.clone().filter(|wait| time(*wait) > 0);
+            lengths.find_map(|wait| {
+                below = below.saturating_add(time(wait));
+                (all.saturating_sub(below) <= all / share).then_some(wait.0)
+            })
+        };
+        Some(Self { p50: beyond(2)?, p99: beyond(100)?, p999: beyond(1000)? })
+    }
 }
 
 impl Latencies {
-    /// Those counted between two readings.
-    pub fn between(before: &[u64], after: &[u64], khz: u64) -> Self {
+    /// Those counted between two readings, and those that lasted at the second: so many ticks each.
+    pub fn between(before: &Waits, after: &Waits, open: &[u64], khz: u64) -> Self {
         let grown = |ix: usize| {
-            let at = |counts: &[u64]| counts.get(ix).copied().unwrap_or(0);
+            let at = |waits: &Waits| waits.counts.get(ix).copied().unwrap_or(0);
             // What a guest writes need not grow.
             at(after).saturating_sub(at(before))
         };
-        Self { counts: (0..BUCKETS).map(grown).collect(), khz: khz.max(1) }
+        let mut counts: Vec<u64> = (0..BUCKETS).map(grown).collect();
+        open.iter().for_each(|ticks| counts[bucket(*ticks)] += 1);
+        Self { counts, open: open.len() as u64, khz: khz.max(1) }
     }
 
     /// All together.
@@ -44,17 +85,25 @@ impl Latencies {
         for (count, its) in self.counts.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*its);
         }
+        self.open += other.open;
         self
+    }
+
+    /// How many had not ended.
+    pub fn open(&self) -> u64 {
+        self.open
     }
 
     /// None if nothing was timed.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let last = self.counts.iter().rposition(|count| *count > 0)?;
+        let waits = self.counts.iter().enumerate();
         Some(Percentiles {
             p50: self.quantile(0.5),
             p99: self.quantile(0.99),
             p999: self.quantile(0.999),
             max: self.nanos(last),
+            by_time: TimeShares::of(waits.map(|(ix, count)| (self.nanos(ix), *count)))?,
         })
     }
 
@@ -73,7 +122,9 @@ impl Latencies {
     fn nanos(&self, bucket: usize) -> Nanos {
         let end = if bucket + 1 < BUCKETS { least(bucket + 1) } else { least(bucket) };
         let middle = (u128::from(least(bucket)) + u128::from(end)) / 2;
-        Nanos(u64::try_from(middle * 1_000_000 / u128::from(self.khz)).unwrap_or(u64::MAX))
+        // A time of zero would weigh nothing.
+        let nanos = (middle * 1_000_000 / u128::from(self.khz)).max(1);
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 
@@ -101,12 +152,16 @@ mod tests {
     use super::*;
 
     /// Counts of these times, in ticks.
-    fn counts(times: &[(u64, u64)]) -> Vec<u64> {
+    fn counts(times: &[(u64, u64)]) -> Waits {
         let mut counts = vec![0; BUCKETS];
         for (ticks, count) in times {
             counts[bucket(*ticks)] += count;
         }
-        counts
+        Waits { counts, open: Vec::new() }
+    }
+
+    fn of(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {
+        Latencies::between(&counts(&[]), &counts(times), open, khz)
     }
 
     fn is_near(found: Nanos, nanos: f64) -> bool {
@@ -116,8 +171,8 @@ mod tests {
     #[test]
     fn percentiles_are_where_the_operations_are() {
         // 2 GHz: two ticks a nanosecond.
-        let after = counts(&[(200, 985), (20_000, 13), (2_000_000, 2)]);
-        let found = Latencies::between(&[], &after, 2_000_000).percentiles().unwrap();
+        let waits = of(&[(200, 985), (20_000, 13), (2_000_000, 2)], &[], 2_000_000);
+        let found = waits.percentiles().unwrap();
         assert!(is_near(found.p50, 100.0), "{found:?}");
         assert!(is_near(found.p99, 10_000.0), "{found:?}");
         assert!(is_near(found.p999, 1_000_000.0), "{found:?}");
@@ -127,17 +182,62 @@ mod tests {
     #[test]
     fn only_what_has_grown_counts() {
         let (before, after) = (counts(&[(200, 100), (9000, 5)]), counts(&[(200, 100), (9000, 7)]));
-        let found = Latencies::between(&before, &after, 1_000_000);
+        let found = Latencies::between(&before, &after, &[], 1_000_000);
         assert!(is_near(found.percentiles().unwrap().p50, 9000.0));
         let json = serde_json::to_string(&found).unwrap();
         assert_eq!(json, format!("[[{},2]]", least(bucket(9000))));
-        assert_eq!(Latencies::between(&after, &before, 1_000_000).percentiles(), None);
+        assert_eq!(Latencies::between(&after, &before, &[], 1_000_000).percentiles(), None);
     }
 
     #[test]
     fn merged_they_are_all_there() {
-        let one = |ticks| Latencies::between(&[], &counts(&[(ticks, 1)]), 1_000_000);
+        let one = |ticks| of(&[(ticks, 1)], &[], 1_000_000);
         let found = one(100).merge(&one(1_000_000)).percentiles().unwrap();
         assert!(is_near(found.p50, 100.0) && is_near(found.max, 1_000_000.0), "{found:?}");
+    }
+
+    /// A vCPU that waits 100 ms once, while three others wait 1 us a million times each: of the waits
+    /// it is one in three million, of the time waited a thirtieth. Before, no figure but the longest
+    /// showed it.
+    #[test]
+    fn a_stuck_vcpu_is_in_the_time_waited() {
+        let found = of(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
+        let found = found.percentiles().unwrap();
+        assert!(is_near(found.p999, 1e3), "{found:?}");
+        assert!(is_near(found.by_time.p50, 1e3), "{found:?}");
+        assert!(is_near(found.by_time.p99, 1e8) && is_near(found.by_time.p999, 1e8), "{found:?}");
+    }
+
+    #[test]
+    fn shares_of_time_by_hand() {
+        let waits = |pairs: &[(u64, u64)]| {
+            TimeShares::of(pairs.iter().map(|(nanos, count)| (Nanos(*nanos), *count)))
+        };
+        // 100 ns in each of 1 and of 100 ns: half passes in waits of 100.
+        let half = waits(&[(1, 100), (100, 1)]).unwrap();
+        assert_eq!((half.p50, half.p99), (Nanos(1), Nanos(100)));
+        let more = waits(&[(1, 99), (100, 1)]).unwrap();
+        assert_eq!(more.p50, Nanos(100), "a little more than half");
+        // Exponential lengths of mean 1000: of the time 0.5 passes in waits beyond 1678, and 0.01
+        // beyond 6638, by (1 + x) exp(-x), where of the waits 0.5 are beyond 693.
+        let longer = |ix: u64| (1e9 * (-(ix as f64) / 1000.0).exp()) as u64;
+        let pairs: Vec<_> = (1..40_000).map(|ix| (ix, longer(ix - 1) - longer(ix))).collect();
+        let found = waits(&pairs).unwrap();
+        let is_about = |found: Nanos, nanos: f64| (found.0 as f64 / nanos - 1.0).abs() < 0.01;
+        assert!(is_about(found.p50, 1678.0) && is_about(found.p99, 6638.0), "{found:?}");
+        assert_eq!((waits(&[]), waits(&[(0, 5)])), (None, None));
+    }
+
+    /// Wrong before: a wait that did not end was in no figure at all.
+    #[test]
+    fn waits_that_have_not_ended_count_as_long_as_they_last() {
+        let waits = of(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);
+        let found = waits.percentiles().unwrap();
+        assert_eq!(waits.open(), 2);
+        assert!(is_near(found.p50, 1e3) && is_near(found.max, 4e8), "{found:?}");
+        assert!(is_near(found.by_time.p50, 4e8), "{found:?}");
+        let alone = of(&[], &[7_000_000], 1_000_000);
+        assert!(is_near(alone.percentiles().unwrap().p50, 7e6), "nothing else was there");
+        assert_eq!(waits.merge(&alone).open(), 3);
     }
 }

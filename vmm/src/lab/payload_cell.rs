@@ -22,11 +22,11 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    guest::payload::{PayloadSpec, SharedView, SlotFigures},
+    guest::payload::{PayloadSpec, SharedError, SharedView, SlotFigures, Waits},
     kvm::sys::tsc,
     machine::counters::{Counts, sum},
     sched::driver::{Measured as Account, Meter, Progress},
-    units::{ByteSize, VcpuCount},
+    units::{ByteSize, VcpuCount, VcpuId},
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec, PvBackend},
 };
@@ -161,11 +161,11 @@ impl PayloadCell {
             machines.show(run, phase);
         };
         pause(machines, run.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
-        let (before, counts) = (self.read(&shared, run)?, counts_of(machines));
+        let (before, counts) = (self.read(machines, &shared, run)?, counts_of(machines));
         let account = machines.account();
         let from = Moment::now().reading();
         pause(machines, run.duration, interrupt, || look(Phase::Measured, &mut meters))?;
-        let (after, vmm) = (self.read(&shared, run)?, counts_of(machines) - counts);
+        let (after, vmm) = (self.read(machines, &shared, run)?, counts_of(machines) - counts);
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = Span { from, to: Moment::now().reading() };
         let faults = machines.fault_counts();
@@ -178,13 +178,24 @@ impl PayloadCell {
         Ok((sample, Measured { ended, schedule, span, progress: meters.read }))
     }
 
-    fn read(&self, shared: &[SharedView<'_>], run: &RunSpec<'_>) -> Result<Reading, CellError> {
+    fn read(
+        &self,
+        machines: &Machines,
+        shared: &[SharedView<'_>],
+        run: &RunSpec<'_>,
+    ) -> Result<Reading, CellError> {
         let at = Instant::now();
         let slots = shared.iter().map(|shared| shared.slots(run.vcpus));
         let slots = slots.collect::<Result<Vec<_>, _>>()?.concat();
         let timed = if self.timed { shared } else { &[] };
-        let latencies = timed.iter().map(|shared| shared.latencies(run.vcpus));
-        Ok(Reading { at, slots, latencies: latencies.collect::<Result<_, _>>()? })
+        let waits = machines.running.iter().zip(timed).map(|(running, shared)| {
+            let waits = shared.waits(run.vcpus)?;
+            let now = tsc::read();
+            let age = |(vcpu, since): &(VcpuId, u64)| running.ticks_since(*vcpu, *since, now);
+            let open = waits.open.iter().filter_map(age).collect();
+            Ok((waits, open))
+        });
+        Ok(Reading { at, slots, waits: waits.collect::<Result<_, SharedError>>()? })
     }
 
     /// What happened between two readings.
@@ -237,16 +248,17 @@ impl PayloadCell {
 struct Reading {
     at: Instant,
     slots: Vec<SlotFigures>,
-    /// Of each machine, if they keep them.
-    latencies: Vec<Vec<u64>>,
+    /// Of each machine, if they keep them, and how many ticks those have lasted that last.
+    waits: Vec<(Waits, Vec<u64>)>,
 }
 
 impl Reading {
     /// Those since this reading.
     fn latencies(&self, later: &Self, rate: tsc::Rate) -> Option<Latencies> {
-        let khz = if self.latencies.is_empty() { 0 } else { rate.khz() };
-        let pairs = self.latencies.iter().zip(&later.latencies);
-        let machines = pairs.map(|(before, after)| Latencies::between(before, after, khz));
+        let khz = if self.waits.is_empty() { 0 } else { rate.khz() };
+        let pairs = self.waits.iter().zip(&later.waits);
+        let machines =
+            pairs.map(|((before, _), (after, open))| Latencies::between(before, after, open, khz));
         machines.reduce(|all, its| all.merge(&its))
     }
 }

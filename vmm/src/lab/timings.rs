@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::latencies::Percentiles;
+use super::latencies::{Percentiles, TimeShares};
 use crate::units::Nanos;
 
 /// The longest time that is told apart: 1000 s.
@@ -68,7 +68,9 @@ impl Timings {
     /// None of nothing.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let histogram = self.histogram();
-        (!histogram.is_empty()).then(|| Percentiles {
+        let waits = self.0.iter().map(|(nanos, count)| (Nanos((*nanos).max(1)), *count));
+        Some(Percentiles {
+            by_time: TimeShares::of(waits)?,
             p50: Nanos(histogram.value_at_quantile(0.5)),
             p99: Nanos(histogram.value_at_quantile(0.99)),
             p999: Nanos(histogram.value_at_quantile(0.999)),

@@ -6,16 +6,16 @@ use serde::Serialize;
 
 use super::{peers, si::percent};
 use crate::lab::{
-    boot_bench::{Figures, Quantity},
+    boot_bench::{CROWD, Figures, Quantity},
     host::HostFacts,
     stats::{self, Estimate, Quartiles},
 };
 
-/// Version of the JSON document's form.
-const FORMAT: u32 = 1;
+/// Version of the JSON document's form. 2: memory alone and shared, and the tiny guest's.
+const FORMAT: u32 = 2;
 
 /// Width of the column of names.
-const NAME: usize = 43;
+const NAME: usize = 42;
 
 /// Where the figures are from, for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,7 +62,7 @@ fn lines(figures: &Figures) -> Vec<Line> {
 
 /// The figures as text; beside the peers' where they compare.
 pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
-    let mut text = heading(host, place);
+    let mut text = heading(host);
     let lines = lines(figures);
     let _ = writeln!(
         text,
@@ -83,24 +83,30 @@ pub fn table(figures: &Figures, host: &HostFacts, place: Place) -> String {
             None => writeln!(text, "  {:<4}{:^18}", line.unit, "-"),
         };
     }
-    if place == Place::Emulated {
-        let ours = |quantity| {
-            lines.iter().find(|line| line.quantity == quantity).map(|line| line.quartiles.median)
-        };
-        text.push('\n');
-        text.push_str(&peers::table(ours));
+    text.push('\n');
+    let ours = |quantity| {
+        lines.iter().find(|line| line.quantity == quantity).map(|line| line.quartiles.median)
+    };
+    match place {
+        Place::Emulated => text.push_str(&peers::table(ours)),
+        Place::Direct => text.push_str(
+            "No figures of other VMMs beside these: those that pvticket has are of the emulated host\n\
+             (--host emulated).\n",
+        ),
     }
     text
 }
 
-fn heading(host: &HostFacts, place: Place) -> String {
+fn heading(host: &HostFacts) -> String {
     let HostFacts { cpu, kvm, kernel, busy, .. } = host;
-    let place = match place {
-        Place::Direct => "",
-        Place::Emulated => "emulated: ",
-    };
     let busy = busy.map(|busy| format!(", {} busy before", percent(busy))).unwrap_or_default();
-    format!("host  {place}{cpu}, {kvm} KVM, Linux {kernel}{busy}\n\n")
+    format!(
+        "host    {cpu}, {kvm} KVM, Linux {kernel}{busy}\n\
+         memory  of the VMM's process beside its guest's, while the guest waits (/proc/PID/smaps).\n\
+         \x20       alone: all that is resident, where no other process runs its program;\n\
+         \x20       last of {CROWD}: PSS, where they share the program's pages\n\
+         exits   against a loop of KVM_RUN alone over the same guest, in turn\n\n"
+    )
 }
 
 /// Digits behind the point for three or four figures.

@@ -189,7 +189,9 @@ pub fn table(
         "host    {}, {} KVM, Linux {}\n\
          method  {} rounds, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
          times   in us; of all samples, and the median of the rounds' medians with its interval\n\
-         threads SCHED_BATCH: none preempts another at a wakeup\n",
+         threads SCHED_BATCH: none preempts another at a wakeup\n\
+         compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\
+         \x20       with kvm; handoffs with native, with plain PV, and with one exit and one switch\n",
         host.cpu,
         host.kvm,
         host.kernel,

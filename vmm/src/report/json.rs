@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::lab::{Comparison, Contender, LevelReport, Plan, Sample, host::HostFacts};
 
-/// Version of this document's form.
-const FORMAT: u32 = 1;
+/// Version of this document's form. 2: contrasts have a corrected test, and verdicts follow it.
+const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a, W> {
@@ -81,11 +81,11 @@ pub fn render<W: Serialize>(
         },
         complete: !comparison.interrupted,
         repeated: comparison.repeated,
-        levels: comparison
-            .levels
-            .iter()
-            .map(|samples| Level {
-                report: LevelReport::new(plan, samples),
+        levels: LevelReport::all(plan, &comparison.levels)
+            .into_iter()
+            .zip(&comparison.levels)
+            .map(|(report, samples)| Level {
+                report,
                 runs: samples
                     .runs
                     .iter()

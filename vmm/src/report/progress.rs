@@ -83,7 +83,8 @@ impl Observer for Progress<'_> {
     }
 
     fn level(&mut self, samples: &LevelSamples) {
-        let report = LevelReport::new(self.plan, samples);
+        // What they come to is said when all are there.
+        let report = LevelReport::unjudged(self.plan, samples);
         self.print(&format!("{}\n", table::level(&report, self.plan)));
     }
 }

@@ -11,10 +11,11 @@ use super::{
 use crate::{
     lab::{
         Contender, LevelReport, Plan,
-        analysis::{Contrast, Row, Verdict},
+        analysis::{Contrast, Row, Verdict, least_runs},
         host::HostFacts,
-        stats::{ENOUGH, Estimate},
+        stats::Estimate,
     },
+    report::study::words::p as probability,
     sched::policy::Hits,
 };
 
@@ -105,7 +106,6 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
     }
     for contrast in &report.contrasts {
         let _ = writeln!(text, "  {}", ratios(contrast));
-        let _ = writeln!(text, "  => {}", conclusion(contrast));
     }
     if report.violations() > 0 {
         let _ = writeln!(
@@ -177,31 +177,58 @@ pub fn label(contender: &Contender) -> String {
     }
 }
 
-/// What a contrast says, in words that its intervals bear out.
-fn conclusion(contrast: &Contrast) -> String {
+/// What all contrasts of a comparison come to, judged together; nothing if there are none.
+pub fn conclusions(levels: &[LevelReport]) -> String {
+    let count: usize = levels.iter().map(|level| level.contrasts.len()).sum();
+    let mut text = match count {
+        0 => return String::new(),
+        1 => "Does it differ? (rank-sum test, p below 0.05)\n".to_owned(),
+        _ => format!(
+            "What differs? ({count} contrasts: rank-sum tests, p corrected by Holm, below 0.05)\n"
+        ),
+    };
+    for level in levels {
+        for contrast in &level.contrasts {
+            let vcpus = level.vcpus.get();
+            let _ = writeln!(
+                text,
+                "  {vcpus} vCPU{}: {}{}",
+                plural(vcpus as usize),
+                under(&contrast.contender),
+                conclusion(contrast, count)
+            );
+        }
+    }
+    text
+}
+
+/// What a contrast, one of so many, says in words.
+fn conclusion(contrast: &Contrast, count: usize) -> String {
     let (pv, native) = (contrast.contender.lock(), contrast.against.lock());
     let times = contrast.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
+    let p = contrast
+        .test
+        .adjusted
+        .map_or_else(String::new, |_| format!(" (p {})", probability(contrast.test.adjusted)));
     match contrast.verdict {
-        Verdict::PvWins => format!("{pv} beats {native}{times}: intervals apart"),
-        Verdict::NativeWins => format!("{native} beats {pv}: intervals apart"),
-        Verdict::PvAhead => {
-            format!("{pv} is ahead of {native} in pairs, though the medians' intervals overlap")
+        Verdict::PvWins => format!("{pv} beats {native}{times}{p}"),
+        Verdict::NativeWins => format!("{native} beats {pv}{p}"),
+        Verdict::NoDifference => format!("no difference seen between {pv} and {native}{p}"),
+        Verdict::TooFewRuns => {
+            format!("too few runs to tell: {} of each are the least", least_runs(count))
         }
-        Verdict::NativeAhead => {
-            format!("{native} is ahead of {pv} in pairs, though the medians' intervals overlap")
-        }
-        Verdict::NoDifference => {
-            format!("no difference seen between {pv} and {native}: intervals overlap")
-        }
-        Verdict::TooFewRuns => format!("too few runs to tell: {ENOUGH} of each are the least"),
     }
+}
+
+fn under(contender: &Contender) -> String {
+    let policy = &contender.policy;
+    if policy.is_host() { String::new() } else { format!("{policy}: ") }
 }
 
 /// The ratios behind a conclusion, with their intervals.
 fn ratios(contrast: &Contrast) -> String {
     let (pv, native) = (contrast.contender.lock(), contrast.against.lock());
-    let policy = &contrast.contender.policy;
-    let under = if policy.is_host() { String::new() } else { format!("{policy}: ") };
+    let under = under(&contrast.contender);
     let parts: Vec<String> = [("medians", contrast.ratio), ("pairs", contrast.paired)]
         .into_iter()
         .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
@@ -229,7 +256,7 @@ mod tests {
         guest::handoff::HandoffSpec,
         lab::{
             analysis::ScheduleRow,
-            stats::{Fairness, Interval, Summary},
+            stats::{self, Fairness, Interval, Summary},
         },
         sched::PolicySpec,
         units::{Nanos, VcpuCount},
@@ -254,6 +281,7 @@ mod tests {
             faults: None,
             work: None,
             latencies: None,
+            open_waits: 0,
         }
     }
 
@@ -289,13 +317,14 @@ mod tests {
         let interval = Some(Interval { low: 30.0, high: 60.0 });
         let ratio = Some(Estimate { value: 48.2, interval });
         let (backend, verdict) = (PvBackend::Vmm, Verdict::PvWins);
+        let test = stats::Verdict { p: Some(0.0001), adjusted: Some(0.002), significant: true };
         let contender = under(PolicySpec::host(), backend);
         let against = under(PolicySpec::host(), PvBackend::Off);
         LevelReport {
             vcpus: VcpuCount::try_from(3).unwrap(),
             overcommit: 1.5,
             rows: vec![row(PvBackend::Off, 7_800.0), row(backend, 123_456_789.0)],
-            contrasts: vec![Contrast { contender, against, ratio, paired: ratio, verdict }],
+            contrasts: vec![Contrast { contender, against, ratio, paired: ratio, test, verdict }],
             partial: false,
         }
     }
@@ -329,17 +358,25 @@ mod tests {
     }
 
     #[test]
-    fn conclusions_say_what_the_intervals_bear_out() {
+    fn conclusions_say_what_the_test_bears_out() {
+        let all = conclusions(&[report(), report()]);
+        assert!(all.starts_with("What differs? (2 contrasts"), "{all}");
+        assert_eq!(all.lines().nth(1), Some("  3 vCPUs: pv beats native 48.2x (p = 0.0020)"));
+        assert_eq!(conclusions(&[]), "");
+
         let mut contrast = report().contrasts.remove(0);
         assert_eq!(
             ratios(&contrast),
             "pv/native 48.2x (30.0x .. 60.0x) by medians, 48.2x (30.0x .. 60.0x) by pairs"
         );
-        assert_eq!(conclusion(&contrast), "pv beats native 48.2x: intervals apart");
+        assert_eq!(conclusion(&contrast, 20), "pv beats native 48.2x (p = 0.0020)");
         contrast.verdict = Verdict::NoDifference;
-        assert!(conclusion(&contrast).starts_with("no difference seen between pv and native"));
+        assert!(conclusion(&contrast, 20).starts_with("no difference seen between pv and native"));
+        contrast.verdict = Verdict::TooFewRuns;
+        let few = "too few runs to tell: 7 of each are the least";
+        assert_eq!(conclusion(&contrast, 25), few);
         (contrast.verdict, contrast.ratio, contrast.paired) = (Verdict::PvWins, None, None);
-        assert_eq!(conclusion(&contrast), "pv beats native: intervals apart");
+        assert_eq!(conclusion(&contrast, 20), "pv beats native (p = 0.0020)");
         assert_eq!(ratios(&contrast), "pv/native has no ratio: native did nothing");
     }
 

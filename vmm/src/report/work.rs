@@ -9,7 +9,7 @@ use locks::Family;
 pub(super) fn lines(row: &Row, name: &str) -> Vec<String> {
     let work = row.work.and_then(|work| work_line(row, &work));
     let reader = row.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
-    let waits = row.latencies.map(|percentiles| latency_line(&percentiles));
+    let waits = row.latencies.map(|percentiles| latency_line(&percentiles, row.open_waits));
     let lines = [work, reader, waits].into_iter().flatten();
     lines.map(|line| format!("{name}: {line}")).collect()
 }
@@ -43,14 +43,21 @@ fn reader_line(work: &WorkRow) -> String {
     format!("the last vCPU looked {} times a second", si(work.looks))
 }
 
-fn latency_line(found: &Percentiles) -> String {
-    let Percentiles { p50, p99, p999, max } = *found;
+fn latency_line(found: &Percentiles, open: u64) -> String {
+    let Percentiles { p50, p99, p999, max, by_time } = *found;
     let micros = |nanos: Nanos| si(nanos.0 as f64 / 1000.0);
+    let open = match open {
+        0 => String::new(),
+        open => format!("; {open} had not ended"),
+    };
     format!(
-        "took p50 {}, p99 {}, p99.9 {}, at most {} us",
+        "took p50 {}, p99 {}, p99.9 {}, at most {} us; by time waited p50 {}, p99 {}, p99.9 {}{open}",
         micros(p50),
         micros(p99),
         micros(p999),
-        micros(max)
+        micros(max),
+        micros(by_time.p50),
+        micros(by_time.p99),
+        micros(by_time.p999),
     )
 }

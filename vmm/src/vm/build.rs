@@ -128,8 +128,12 @@ impl<'a> Vm<'a> {
             GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address, Kept::Perhaps),
             GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |at| Some(Gpa(at)), Kept::Always),
         };
-        let clock = self.vcpus.first().map_or(Ok(TscClock::default()), Vcpu::tsc_clock)?;
-        Ok(Lines::new(self.vm.memory().clone(), base, translate, clock, kept))
+        Ok(Lines::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
+    }
+
+    /// Each vCPU's time stamp counter.
+    fn clocks(&self) -> Result<Box<[TscClock]>, VmError> {
+        Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
 
     fn start_behind(
@@ -142,6 +146,8 @@ impl<'a> Vm<'a> {
         let is_told = self.spec.telemetry && self.spec.watched;
         let lines = is_told.then(|| self.lines()).transpose()?;
         let blocking = if is_told { self.blocking()? } else { None };
+        let is_timed = matches!(&self.spec.guest, GuestSpec::Payload(payload) if payload.timed);
+        let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
         // A schedule must know who is kicked, and by whom, and a fault is ours to make: then the
         // writes come to us instead.
@@ -193,7 +199,7 @@ impl<'a> Vm<'a> {
             let patience = watchdog::patience(is_scheduled, spec.faults.map(|plan| plan.spec));
             Arc::new(Watchdog::new(board.clone(), spec.vcpus, lines, blocking, patience))
         });
-        let mut running = Running::new(board, subscribers, kvm_stats);
+        let mut running = Running::new(board, subscribers, kvm_stats, clocks);
         if spec.faults.is_some() {
             running.help(courier::start)?;
         }

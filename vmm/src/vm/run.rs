@@ -14,7 +14,7 @@ use vm_memory::GuestMemoryMmap;
 use super::{VmError, input::Subscriber, watchdog::Watchdog};
 use crate::{
     clock::Moment,
-    kvm::{Vcpu, signal, stats::VcpuStats},
+    kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock},
     machine::{
         counters::{Counts, FaultCounts, sum},
         hypercall::Misuse,
@@ -36,6 +36,8 @@ pub struct Running {
     /// Threads that are no vCPU's.
     helpers: Vec<JoinHandle<()>>,
     watchdog: Option<Arc<Watchdog>>,
+    /// Indexed by vCPU: the time stamp counters, where somebody asks for them.
+    clocks: Box<[TscClock]>,
     started: Moment,
 }
 
@@ -96,6 +98,7 @@ impl Running {
         board: Arc<Board>,
         subscribers: Vec<Subscriber>,
         kvm_stats: Vec<VcpuStats>,
+        clocks: Box<[TscClock]>,
     ) -> Self {
         Self {
             board,
@@ -104,6 +107,7 @@ impl Running {
             kvm_stats,
             helpers: Vec::new(),
             watchdog: None,
+            clocks,
             started: Moment::now(),
         }
     }
@@ -141,6 +145,13 @@ impl Running {
     /// Guest memory.
     pub fn memory(&self) -> &GuestMemoryMmap {
         self.board.vm.memory()
+    }
+
+    /// How many ticks ago the time stamp counter of this vCPU stood there, where the host's shows
+    /// `host`. None for what a guest made up, and where nobody has asked for the counters
+    /// ([`PayloadSpec::timed`](crate::guest::payload::PayloadSpec::timed)).
+    pub fn ticks_since(&self, vcpu: VcpuId, then: u64, host: u64) -> Option<u64> {
+        self.clocks.get(vcpu.0 as usize)?.ticks_since(then, host)
     }
 
     /// Every vCPU's counts now.
@@ -199,9 +210,11 @@ impl Running {
         for subscriber in self.subscribers.drain(..) {
             manager.add_subscriber(subscriber);
         }
+        let mut trim = Trim::new();
         while !self.board.has_ended() {
-            match manager.run() {
-                Ok(_) => {}
+            let timeout = trim.due_in().map_or(-1, |due| due.as_millis() as i32);
+            match manager.run_with_timeout(timeout) {
+                Ok(_) => trim.look(),
                 Err(event_manager::Error::Epoll(error)) if error.errno() == libc::EINTR => {}
                 Err(error) => return Err(VmError::EventLoop(error)),
             }
@@ -244,6 +257,40 @@ impl Running {
             }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+}
+
+/// When a machine was started for this long, and whenever its age has doubled since, what it has not
+/// used lately of the program goes: what set it up, and what booted its guest.
+const FIRST_TRIM: Duration = Duration::from_millis(100);
+
+/// Beyond this age it stays as it is.
+const LAST_TRIM: Duration = Duration::from_secs(3600);
+
+/// Gives back the pages of the program that are not used any more. Each that is used costs a minor
+/// fault then: at most some tens of them, a few microseconds each, whenever the machine's age has
+/// doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
+struct Trim {
+    started: Instant,
+    next: Duration,
+}
+
+impl Trim {
+    fn new() -> Self {
+        Self { started: Instant::now(), next: FIRST_TRIM }
+    }
+
+    /// How long until the next, rounded up; None: there is none.
+    fn due_in(&self) -> Option<Duration> {
+        let left = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
+        (self.next <= LAST_TRIM).then_some(left)
+    }
+
+    fn look(&mut self) {
+        if self.next <= LAST_TRIM && self.started.elapsed() >= self.next {
+            self.next *= 2;
+            release_unused_pages();
         }
     }
 }

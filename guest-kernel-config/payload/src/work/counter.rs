@@ -22,9 +22,9 @@ impl<C: Counter> Work for Adds<C> {
 
     #[inline]
     fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
-        let came = load.now();
+        let since = load.waits();
         let added = self.0.add(cpu, load.critical.into());
-        let ticks = load.now().wrapping_sub(came);
+        let ticks = load.waited(since);
         let adds = load.vcpu.add_in_order(|slot| &slot.adds);
         let is_time = load.sum_every != 0 && adds.is_multiple_of(load.sum_every.into());
         Done {

@@ -18,11 +18,11 @@ impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
     #[inline]
     fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
         let lockref = &self.0.0;
-        let came = load.now();
+        let since = load.waits();
         let got: Counted = lockref.get(cpu);
         let count = lockref.count();
         let put = lockref.put(cpu);
-        let ticks = load.now().wrapping_sub(came);
+        let ticks = load.waited(since);
         Done {
             slow: got.locked || put.locked,
             halts: got.halts + put.halts,

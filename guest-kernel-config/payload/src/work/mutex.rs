@@ -24,9 +24,9 @@ impl<M: RawMutex> Work for Section<M> {
     #[inline]
     fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
         let mutex = &self.mutex.0;
-        let came = load.now();
+        let since = load.waits();
         let taken = mutex.lock(cpu);
-        let ticks = load.now().wrapping_sub(came);
+        let ticks = load.waited(since);
         let alone = self.section.run(cpu.id, load.critical);
         let released = mutex.unlock(cpu);
         Done {

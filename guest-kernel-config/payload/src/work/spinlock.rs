@@ -23,9 +23,9 @@ impl<L: RawLock> Work for Section<L> {
     #[inline]
     fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done {
         let lock = &self.lock.0;
-        let came = load.now();
+        let since = load.waits();
         let taken = lock.lock(cpu);
-        let ticks = load.now().wrapping_sub(came);
+        let ticks = load.waited(since);
         cpu.watch.critical();
         let in_turn = self.section.follows::<L>(&taken);
         let alone = self.section.run(cpu.id, load.critical);

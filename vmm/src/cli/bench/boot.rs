@@ -20,7 +20,7 @@ use crate::{
         plan::resolve_cpus,
     },
     report::boot_bench::{self as report, Place},
-    units::VcpuCount,
+    units::{ByteSize, VcpuCount},
 };
 
 /// Time to a guest's first output and to Linux's init, memory beside the guest's,
@@ -59,7 +59,8 @@ const OUTER_CPUS: u32 = 2;
 fn emulated(args: &BootBenchArgs) -> anyhow::Result<u8> {
     let runs = args.runs.to_string();
     let words = ["bench", "boot", "--host", "direct", "--runs", &runs].map(OsString::from);
-    let inside = Inside::new(words, boot_bench::GUEST_MEMORY)
+    let crowd = boot_bench::CROWD_GUEST_MEMORY.0 * boot_bench::CROWD as u64;
+    let inside = Inside::new(words, ByteSize(crowd.max(boot_bench::GUEST_MEMORY.0)))
         .with_kernel(&kernel(args)?)
         .with_busybox(&artifacts::busybox()?)
         .connect(|errand| {

@@ -52,6 +52,8 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             None => vm.start(console)?,
         });
     }
+    // The guest has its initrd; what it was made of is as large as a whole VMM.
+    drop(spec);
     let reports = wait_for_all(running);
     drop(terminal);
     let reports = match reports {

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 
 use super::plan::Resolved;
 use crate::{
-    cli::{fault::show, results::ResultFile, trace},
+    cli::{fault::show, print, results::ResultFile, trace},
     lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         columns::Columns,
@@ -33,6 +33,8 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
             show(trace);
         }
     })?;
+    let levels = LevelReport::all(&plan, &comparison.levels);
+    print(&table::conclusions(&levels));
     if let Some(file) = json {
         let text = json::render(&facts, &resolved.workload, &plan, &comparison)?;
         file.write_text(&text)?;
@@ -45,7 +47,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     if let Some((file, _)) = trace.zip(timelines.peek()) {
         file.write(|out| trace::write(out, timelines))?;
     }
-    finish(&plan, &comparison)
+    finish(&levels, &comparison)
 }
 
 fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
@@ -72,9 +74,7 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
     Heading { work, method, host: facts.clone() }
 }
 
-fn finish(plan: &Plan, comparison: &Comparison) -> anyhow::Result<u8> {
-    let levels = comparison.levels.iter().map(|samples| LevelReport::new(plan, samples));
-    let levels: Vec<_> = levels.collect();
+fn finish(levels: &[LevelReport], comparison: &Comparison) -> anyhow::Result<u8> {
     let violations: u64 = levels.iter().map(LevelReport::violations).sum();
     if violations > 0 {
         bail!("mutual exclusion failed {violations} times: this is a bug");

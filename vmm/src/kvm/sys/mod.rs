@@ -5,6 +5,7 @@ pub mod clock;
 pub mod disposition;
 pub mod fatal;
 pub mod fpu;
+pub mod program;
 pub mod spawn;
 pub mod timer;
 pub mod tsc;

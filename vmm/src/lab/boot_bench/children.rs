@@ -14,12 +14,13 @@ use rustix::thread::disable_transparent_huge_pages;
 use serde::Deserialize;
 
 use super::{
-    BenchError, GUEST_MEMORY,
+    BenchError, CROWD, CROWD_GUEST_MEMORY, GUEST_MEMORY,
     smaps::{self, Outside},
 };
 use crate::{
     clock::Moment,
-    units::{Nanos, VcpuCount},
+    kvm::sys::spawn::keep_and_die_with_us,
+    units::{ByteSize, Nanos, VcpuCount},
 };
 
 /// How long a guest that is up is left alone before its VMM's memory is looked at.
@@ -48,19 +49,35 @@ struct Stats {
     init_at_monotonic_ns: Option<u64>,
 }
 
+/// A guest that waits, for a look at its VMM's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// The payload that halts.
+    Tiny,
+    /// A Linux guest of so many vCPUs, with a shell that reads its input.
+    Linux(VcpuCount),
+}
+
 /// The binary under measurement.
 #[derive(Debug)]
 pub struct Binary {
     program: PathBuf,
+    /// A copy, whose pages no other process maps: neither this one nor the agent of the emulated
+    /// host, which is the same file.
+    copy: PathBuf,
     kernel: PathBuf,
-    /// Where children leave their figures.
     scratch: PathBuf,
 }
 
 impl Binary {
-    /// This `program`, booting `kernel`, with `scratch` as the file for figures.
-    pub fn new(program: PathBuf, kernel: PathBuf, scratch: PathBuf) -> Self {
-        Self { program, kernel, scratch }
+    /// This `program`, booting `kernel`. What children leave is in the directory `scratch`, which is
+    /// made, and removed in the end.
+    pub fn new(program: PathBuf, kernel: PathBuf, scratch: PathBuf) -> Result<Self, BenchError> {
+        let copy = scratch.join("pvticket");
+        fs::create_dir(&scratch)
+            .and_then(|()| fs::copy(&program, &copy))
+            .map_err(|error| BenchError::Copy(copy.display().to_string(), error))?;
+        Ok(Self { program, copy, kernel, scratch })
     }
 
     /// From before the start to the first byte of the tiny guest's output.
@@ -76,43 +93,89 @@ impl Binary {
 
     /// From before the start to the Linux guest's init.
     pub fn to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
-        let mut command = self.boot(vcpus);
-        command.arg("--stats").arg(&self.scratch).stdin(Stdio::null()).args(["--", "true"]);
+        let file = self.scratch.join("stats");
+        let mut command = self.boot(&self.program, vcpus, GUEST_MEMORY);
+        command.arg("--stats").arg(&file).stdin(Stdio::null()).args(["--", "true"]);
         let start = Moment::now();
         Run::start_with(&mut command, pages)?.end()?;
-        let stats = fs::read(&self.scratch)
+        let stats = fs::read(&file)
             .and_then(|text| serde_json::from_slice::<Stats>(&text).map_err(io::Error::other))
-            .map_err(|error| BenchError::Read(self.scratch.display().to_string(), error))?;
+            .map_err(|error| BenchError::Read(file.display().to_string(), error))?;
         let reading = stats.init_at_monotonic_ns.ok_or(BenchError::NoInit)?;
         Ok(Moment::from_reading(Nanos(reading)).since(start))
     }
 
-    /// What the VMM holds beside guest memory while a Linux guest waits for input.
-    pub fn memory(&self, vcpus: VcpuCount) -> Result<Outside, BenchError> {
-        let mut command = self.boot(vcpus);
-        command.stdin(Stdio::piped()).args(["--", "sh", "-c", "echo up; read line"]);
-        let mut run = Run::start(&mut command)?;
-        run.wait_for_output();
-        thread::sleep(SETTLE);
-        let outside = smaps::outside(run.child.id(), GUEST_MEMORY);
-        // The end of its input ends the guest; `read` then gives 1.
-        run.end_whatever()?;
-        outside
+    /// What a VMM holds beside guest memory while its guest waits: the only process of its program.
+    pub fn alone(&self, guest: Waiting) -> Result<Outside, BenchError> {
+        self.start(guest, GUEST_MEMORY)?.look()
     }
 
-    fn boot(&self, vcpus: VcpuCount) -> Command {
-        let mut command = Command::new(&self.program);
+    /// What the last of [`CROWD`] such VMMs holds while all run.
+    pub fn last_of_many(&self, guest: Waiting) -> Result<Outside, BenchError> {
+        let start = || self.start(guest, CROWD_GUEST_MEMORY);
+        let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+        start()?.look()
+    }
+
+    /// Starts the copy, and waits until the guest says that it is up.
+    fn start(&self, guest: Waiting, memory: ByteSize) -> Result<Waiter, BenchError> {
+        let (mut command, memory) = match guest {
+            Waiting::Tiny => {
+                let mut command = Command::new(&self.copy);
+                command.args(["tiny", "rest"]).stdin(Stdio::null());
+                (command, ByteSize(hypercalls::payload::MEMORY))
+            }
+            Waiting::Linux(vcpus) => {
+                let mut command = self.boot(&self.copy, vcpus, memory);
+                command.stdin(Stdio::piped()).args(["--", "sh", "-c", "echo up; read line"]);
+                (command, memory)
+            }
+        };
+        keep_and_die_with_us(&mut command, Vec::new());
+        let mut run = Run::start(&mut command)?;
+        match run.wait_for_output() {
+            true => Ok(Waiter { run, memory }),
+            // It has ended, and says why.
+            false => Err(failed(&run.wait()?)),
+        }
+    }
+
+    fn boot(&self, program: &Path, vcpus: VcpuCount, memory: ByteSize) -> Command {
+        let mut command = Command::new(program);
         command
             .args(["boot", "--host", "direct", "--cpus", &vcpus.to_string()])
-            .args(["--mem", &GUEST_MEMORY.0.to_string()])
+            .args(["--mem", &memory.0.to_string()])
             .args([OsStr::new("--kernel"), self.kernel.as_os_str()]);
         command
     }
 }
 
-/// Removes what children left.
-pub(super) fn remove(scratch: &Path) {
-    let _ = fs::remove_file(scratch);
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// A VMM whose guest waits, until this is dropped.
+struct Waiter {
+    run: Run,
+    /// Its guest's.
+    memory: ByteSize,
+}
+
+impl Waiter {
+    fn look(&self) -> Result<Outside, BenchError> {
+        thread::sleep(SETTLE);
+        smaps::outside(self.run.child.id(), self.memory)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // It cannot fail for a child that has not been waited for.
+        let _ = self.run.child.kill();
+        let _ = self.run.child.wait();
+    }
 }
 
 struct Run {
@@ -146,26 +209,17 @@ impl Run {
         Ok(Self { child, stdout })
     }
 
-    /// Waits for its first byte, or its end, which [`Run::end`] looks into.
-    fn wait_for_output(&mut self) {
-        if let Some(stdout) = &mut self.stdout {
-            let _ = stdout.read(&mut [0]);
-        }
+    /// Waits for its first byte, or its end, which [`Run::end`] looks into; was there one?
+    fn wait_for_output(&mut self) -> bool {
+        self.stdout.as_mut().is_some_and(|stdout| matches!(stdout.read(&mut [0]), Ok(1)))
     }
 
     fn end(self) -> Result<(), BenchError> {
         let output = self.wait()?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(BenchError::Failed {
-                status: output.status,
-                said: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
-            }),
+            false => Err(failed(&output)),
         }
-    }
-
-    fn end_whatever(self) -> Result<(), BenchError> {
-        self.wait().map(drop)
     }
 
     fn wait(mut self) -> Result<Output, BenchError> {
@@ -174,5 +228,12 @@ impl Run {
         let output = self.child.wait_with_output().map_err(BenchError::Start);
         drop(stdout);
         output
+    }
+}
+
+fn failed(output: &Output) -> BenchError {
+    BenchError::Failed {
+        status: output.status,
+        said: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
     }
 }

@@ -2,7 +2,27 @@
 
 use std::fmt;
 
-use super::{ExitPair, Figures, LinuxFigures, Outside};
+use super::{CROWD, ExitPair, Figures, LinuxFigures, MemoryFigures, Outside};
+
+/// Whose VMM's memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guest {
+    /// The payload that halts.
+    Tiny,
+    /// A Linux guest with so many vCPUs.
+    Linux(u32),
+}
+
+impl Guest {
+    fn memory(self, figures: &Figures) -> Option<&MemoryFigures> {
+        match self {
+            Self::Tiny => Some(&figures.tiny_memory),
+            Self::Linux(vcpus) => {
+                figures.linux.iter().find(|linux| linux.vcpus == vcpus).map(|linux| &linux.memory)
+            }
+        }
+    }
+}
 
 /// One measured quantity, in the unit that [`Quantity::unit`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,10 +33,12 @@ pub enum Quantity {
     ToInit(u32),
     /// The same with guest memory in small pages alone.
     ToInitSmallPages(u32),
-    /// Proportional set size beside the memory of such a guest.
-    Pss(u32),
-    /// Anonymous memory beside it.
-    Anonymous(u32),
+    /// Resident set beside the guest's memory of a VMM that runs alone.
+    Resident(Guest),
+    /// Its anonymous part.
+    Anonymous(Guest),
+    /// Proportional set size of the last of [`CROWD`] VMMs beside its guest's memory.
+    Tenth(Guest),
     /// A port exit through a bare loop of `KVM_RUN`s.
     ExitBare,
     /// A port exit through our loop.
@@ -31,7 +53,7 @@ impl Quantity {
         match self {
             Self::FirstOutput => "ms",
             Self::ToInit(_) | Self::ToInitSmallPages(_) => "s",
-            Self::Pss(_) | Self::Anonymous(_) => "MiB",
+            Self::Resident(_) | Self::Anonymous(_) | Self::Tenth(_) => "MiB",
             Self::ExitBare | Self::ExitLoop | Self::ExitAdded => "us",
         }
     }
@@ -43,18 +65,20 @@ impl Quantity {
             figures.exits.iter().map(|pair| part(pair) / 1e3).collect()
         };
         let of = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
-        let memory = |vcpus, part: fn(&Outside) -> u64| {
-            let held = of(vcpus).map_or(&[][..], |linux| &linux.memory);
-            held.iter().map(|held| part(held) as f64 / 1024.0).collect()
-        };
+        let memory =
+            |guest: Guest, of: fn(&MemoryFigures) -> &[Outside], part: fn(&Outside) -> u64| {
+                let held = guest.memory(figures).map_or(&[][..], of);
+                held.iter().map(|held| part(held) as f64 / 1024.0).collect()
+            };
         match self {
             Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
             Self::ToInit(vcpus) => scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
             Self::ToInitSmallPages(vcpus) => {
                 scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
             }
-            Self::Pss(vcpus) => memory(vcpus, |held| held.pss_kib),
-            Self::Anonymous(vcpus) => memory(vcpus, |held| held.anonymous_kib),
+            Self::Resident(guest) => memory(guest, |all| &all.alone, |held| held.rss_kib),
+            Self::Anonymous(guest) => memory(guest, |all| &all.alone, |held| held.anonymous_kib),
+            Self::Tenth(guest) => memory(guest, |all| &all.tenth, |held| held.pss_kib),
             Self::ExitBare => exits(|pair| pair.bare_ns),
             Self::ExitLoop => exits(|pair| pair.loop_ns),
             Self::ExitAdded => exits(ExitPair::added_ns),
@@ -66,12 +90,21 @@ impl Quantity {
         let each = |make: fn(u32) -> Self| {
             figures.linux.iter().map(move |LinuxFigures { vcpus, .. }| make(*vcpus))
         };
+        let of_guests = |make: fn(Guest) -> Self| {
+            [make(Guest::Tiny)].into_iter().chain(
+                figures
+                    .linux
+                    .iter()
+                    .map(move |LinuxFigures { vcpus, .. }| make(Guest::Linux(*vcpus))),
+            )
+        };
         [Self::FirstOutput]
             .into_iter()
             .chain(each(Self::ToInit))
             .chain(each(Self::ToInitSmallPages))
-            .chain(each(Self::Pss))
-            .chain(each(Self::Anonymous))
+            .chain(of_guests(Self::Resident))
+            .chain(of_guests(Self::Anonymous))
+            .chain(of_guests(Self::Tenth))
             .chain([Self::ExitBare, Self::ExitLoop, Self::ExitAdded])
             .filter(|quantity| !quantity.samples(figures).is_empty())
             .collect()
@@ -80,18 +113,29 @@ impl Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let vcpus = |f: &mut fmt::Formatter<'_>, what, count: &u32| {
-            write!(f, "{what}, {count} vCPU{}", if *count == 1 { "" } else { "s" })
-        };
         match self {
-            Self::FirstOutput => vcpus(f, "start to first output, tiny guest", &1),
-            Self::ToInit(count) => vcpus(f, "start to init, Linux guest", count),
-            Self::ToInitSmallPages(count) => vcpus(f, "the same, small pages", count),
-            Self::Pss(count) => vcpus(f, "memory outside the guest, PSS", count),
-            Self::Anonymous(count) => vcpus(f, "memory outside the guest, anonymous", count),
+            Self::FirstOutput => f.write_str("start to first output, tiny guest"),
+            Self::ToInit(vcpus) => write!(f, "start to init, {}", Guest::Linux(*vcpus)),
+            Self::ToInitSmallPages(vcpus) => {
+                write!(f, "the same, small pages, {}", Guest::Linux(*vcpus))
+            }
+            Self::Resident(guest) => write!(f, "VMM alone, resident, {guest}"),
+            Self::Anonymous(guest) => write!(f, "  of it anonymous, {guest}"),
+            Self::Tenth(guest) => write!(f, "last of {CROWD} VMMs, PSS, {guest}"),
             Self::ExitBare => f.write_str("port exit, bare KVM_RUN"),
             Self::ExitLoop => f.write_str("port exit, our loop"),
             Self::ExitAdded => f.write_str("port exit, added by our loop"),
+        }
+    }
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tiny => f.write_str("tiny guest"),
+            Self::Linux(vcpus) => {
+                write!(f, "Linux, {vcpus} vCPU{}", if *vcpus == 1 { "" } else { "s" })
+            }
         }
     }
 }

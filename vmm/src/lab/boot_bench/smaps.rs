@@ -10,6 +10,9 @@ use crate::units::ByteSize;
 /// Memory of a process without the mappings of its guest's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Outside {
+    /// Resident set in KiB: every page that is mapped, whoever else maps it too. What the process
+    /// has if it is the only one that runs its program.
+    pub rss_kib: u64,
     /// Proportional set size in KiB: pages, each divided by its number of users.
     pub pss_kib: u64,
     /// Anonymous pages in KiB: what nobody else could share.
@@ -42,6 +45,7 @@ fn sum(smaps: &str) -> (Outside, u64) {
     for line in smaps.lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
+            Some("Rss:") => mapping.held.rss_kib = kib(words.next()),
             Some("Pss:") => mapping.held.pss_kib = kib(words.next()),
             Some("Anonymous:") => mapping.held.anonymous_kib = kib(words.next()),
             // The last line of each mapping.
@@ -49,6 +53,7 @@ fn sum(smaps: &str) -> (Outside, u64) {
                 excluded += mapping.size;
             }
             Some("VmFlags:") => {
+                total.rss_kib += mapping.held.rss_kib;
                 total.pss_kib += mapping.held.pss_kib;
                 total.anonymous_kib += mapping.held.anonymous_kib;
             }
@@ -81,20 +86,24 @@ mod tests {
     const SMAPS: &str = "\
 00400000-00480000 r-xp 00000000 00:02 12                         /pvticket
 Size:                512 kB
+Rss:                 400 kB
 Pss:                 300 kB
 Pss_Dirty:             7 kB
 Anonymous:             4 kB
 VmFlags: rd ex mr mw me
 7f0000000000-7f0020000000 rw-p 00000000 00:00 0 
 Size:             524288 kB
+Rss:               60000 kB
 Pss:               60000 kB
 Anonymous:         60000 kB
 VmFlags: rd wr mr mw me nr dd
 7f0020000000-7f0020040000 rw-p 00000000 00:00 0 
+Rss:                  12 kB
 Pss:                  12 kB
 Anonymous:            12 kB
 VmFlags: rd wr mr mw me
 7ffc00000000-7ffc00004000 r--p 00000000 00:00 0                  [vvar]
+Rss:                   4 kB
 Pss:                   1 kB
 Anonymous:             0 kB
 VmFlags: rd mr pf io de dd
@@ -103,7 +112,7 @@ VmFlags: rd mr pf io de dd
     #[test]
     fn guest_memory_is_left_out_and_nothing_else() {
         let (outside, excluded) = sum(SMAPS);
-        assert_eq!(outside, Outside { pss_kib: 313, anonymous_kib: 16 });
+        assert_eq!(outside, Outside { rss_kib: 416, pss_kib: 313, anonymous_kib: 16 });
         assert_eq!(excluded, 512 << 20);
     }
 

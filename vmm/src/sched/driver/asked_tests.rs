@@ -32,7 +32,13 @@ impl World {
         let spec = ScheduleSpec::new("deferred:ask,3600s".parse().unwrap(), cpus, slice, 1);
         let driver = Driver::new(&spec, &[2]).unwrap();
         let clock = TscClock { offset: 0, khz: 1_000_000 };
-        let lines = Lines::new(memory.clone(), Gpa(BASE), |at| Some(Gpa(at)), clock, Kept::Always);
+        let lines = Lines::new(
+            memory.clone(),
+            Gpa(BASE),
+            |at| Some(Gpa(at)),
+            vec![clock; 8].into(),
+            Kept::Always,
+        );
         let _ = driver.gate(0, Some(lines), None);
         let world = Self { driver, memory };
         world.hold(true);

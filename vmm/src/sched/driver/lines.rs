@@ -28,7 +28,9 @@ pub struct Lines {
     memory: GuestMemoryMmap,
     base: Gpa,
     translate: Translate,
-    clock: TscClock,
+    /// Indexed by vCPU: hosts whose time stamp counters are not in step give each an offset of its
+    /// own.
+    clocks: Box<[TscClock]>,
     kept: Kept,
 }
 
@@ -42,15 +44,15 @@ pub enum Kept {
 }
 
 impl Lines {
-    /// The lines at `base` of a guest whose time stamp counter is `clock`.
+    /// The lines at `base` of a guest whose vCPUs have these time stamp counters.
     pub fn new(
         memory: GuestMemoryMmap,
         base: Gpa,
         translate: Translate,
-        clock: TscClock,
+        clocks: Box<[TscClock]>,
         kept: Kept,
     ) -> Self {
-        Self { memory, base, translate, clock, kept }
+        Self { memory, base, translate, clocks, kept }
     }
 
     fn is_blank(&self, vcpu: VcpuId) -> bool {
@@ -89,7 +91,7 @@ impl Lines {
             Wait::Spinning | Wait::Halted => {
                 let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
                 let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
-                let since = self.when(self.load(vcpu, offset_of!(Line, wait_since)), now);
+                let since = self.when(vcpu, offset_of!(Line, wait_since), now);
                 let (since, halted) = (since.unwrap_or_default(), wait == Wait::Halted);
                 Doing::Waiting { lock, ticket, distance, since, halted }
             }
@@ -195,24 +197,22 @@ impl Lines {
         }
     }
 
-    /// When the guest's TSC stood there, by the clock that shows `now`. None for what lies in the
-    /// future or more than an hour back: the guest may write what it likes.
-    fn when(&self, guest_tsc: u64, now: Nanos) -> Option<Nanos> {
-        const HOUR: u64 = 3_600_000_000_000;
-        let ago = tsc::read().wrapping_add(self.clock.offset).wrapping_sub(guest_tsc);
-        let nanos = u128::from(ago) * 1_000_000 / u128::from(self.clock.khz.max(1));
-        let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos < HOUR)?;
-        now.0.checked_sub(nanos).map(Nanos)
+    /// When the vCPU's TSC stood where its line says, by the clock that shows `now`. None for what
+    /// lies in the future or more than an hour back: the guest may write what it likes.
+    fn when(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
+        let clock = self.clocks.get(vcpu.0 as usize)?;
+        let ago = clock.since(self.load(vcpu, offset), tsc::read())?;
+        now.0.checked_sub(ago.0).map(Nanos)
     }
 
     /// When it released the lock of its last kick.
     pub fn released_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(self.load(vcpu, offset_of!(Line, released_at)), now)
+        self.when(vcpu, offset_of!(Line, released_at), now)
     }
 
     /// When it was back from its last halt.
     pub fn resumed_at(&self, vcpu: VcpuId, now: Nanos) -> Option<Nanos> {
-        self.when(self.load(vcpu, offset_of!(Line, resumed_at)), now)
+        self.when(vcpu, offset_of!(Line, resumed_at), now)
     }
 
     /// How many locks it has taken; None: it does not count them, or has taken none.
@@ -252,16 +252,12 @@ mod tests {
 
     const LOCK: u64 = 0x3000;
     const VCPU: VcpuId = VcpuId(2);
+    /// The host's own, at 1 GHz.
+    const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
     fn lines() -> Lines {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
-        Lines::new(
-            memory,
-            Gpa(0x1000),
-            |at| Some(Gpa(at)),
-            TscClock { offset: 0, khz: 1_000_000 },
-            Kept::Always,
-        )
+        Lines::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
     }
 
     fn set_head(lines: &Lines, head: u16) {
@@ -369,13 +365,34 @@ mod tests {
         assert_eq!((distance, since), (None, Nanos::ZERO));
     }
 
+    fn set_resumed(lines: &Lines, vcpu: VcpuId, tsc: u64) {
+        lines.store(vcpu, offset_of!(Line, resumed_at), tsc);
+    }
+
     #[test]
     fn guest_time_becomes_the_schedules() {
         let lines = lines();
         let now = Nanos::millis(10);
         // A counter of 1 GHz that stood there 1 ms ago, more or less.
-        let then = tsc::read().wrapping_sub(1_000_000);
-        let when = lines.when(then, now).unwrap();
+        set_resumed(&lines, VCPU, tsc::read().wrapping_sub(1_000_000));
+        let when = lines.resumed_at(VCPU, now).unwrap();
         assert!(when <= Nanos::millis(9) && when > Nanos::millis(1), "{when}");
+    }
+
+    /// Wrong before: vCPU 0's offset stood for all. What vCPU 1 wrote a moment ago, by a counter
+    /// that is half a second ahead, was in the future and of no use.
+    #[test]
+    fn each_vcpu_has_a_clock_of_its_own() {
+        let ahead = TscClock { offset: 500_000_000, ..CLOCK };
+        let lines = Lines { clocks: [CLOCK, ahead].into(), ..lines() };
+        let now = Nanos::millis(1000);
+        for (vcpu, clock) in [(VcpuId(0), CLOCK), (VcpuId(1), ahead)] {
+            let then = tsc::read().wrapping_sub(1_000_000);
+            set_resumed(&lines, vcpu, then.wrapping_add(clock.offset));
+            let when = lines.resumed_at(vcpu, now).unwrap();
+            assert!(when <= Nanos::millis(999) && when > Nanos::millis(900), "{vcpu:?} {when}");
+        }
+        set_resumed(&lines, VCPU, tsc::read());
+        assert_eq!(lines.resumed_at(VCPU, now), None, "there is no such vCPU");
     }
 }

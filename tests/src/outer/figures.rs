@@ -1,0 +1,152 @@
+//! Figures that can be had in a second way: what one part of the product counts, another measures or
+//! writes down. Each tolerance says what it is for.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::{files, host::need_kvm, likely, product::pvticket, tests};
+
+tests![
+    holders_that_were_aimed_at_are_those_counted_and_drawn,
+    time_spun_in_vain_is_what_the_guest_waited,
+    a_vcpu_that_is_stuck_is_in_the_latencies,
+    a_vmm_alone_is_small,
+];
+
+/// How long a holder is kept off on purpose.
+const HOLD_NS: u64 = 10_000_000;
+
+/// A comparison of native and PV locks with one run each, and its timeline's digest.
+struct Compared {
+    report: Value,
+    timelines: Value,
+}
+
+impl Compared {
+    /// Two vCPUs on two slots: no preemption but those that the policy makes.
+    fn make(policy: &str, options: &[&str]) -> anyhow::Result<Self> {
+        need_kvm()?;
+        let folder = files::scratch()?;
+        let [json, trace] = ["json", "trace"].map(|name| folder.path().join(name));
+        pvticket(["compare", "--guest", "payload", "--host", "direct", "--runs", "1", "--latency"])
+            .args(["--vcpus", "2", "--slots", "2", "--policy", policy])
+            .args(options)
+            .args(["--json".into(), json.clone(), "--trace".into(), trace.clone()])
+            .run()?
+            .exits(0)?;
+        let digest =
+            pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
+        Ok(Self {
+            report: serde_json::from_slice(&fs::read(json)?)?,
+            timelines: serde_json::from_slice(&digest.stdout)?,
+        })
+    }
+
+    /// The row, the run and the timeline of a backend.
+    fn of(&self, backend: &str) -> anyhow::Result<[&Value; 3]> {
+        let level = &self.report["levels"][0];
+        let find = |list: &str| -> anyhow::Result<&Value> {
+            let mut all = level[list].as_array().into_iter().flatten();
+            all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
+        };
+        let is_it = |run: &&Value| {
+            run["title"].as_str().is_some_and(|title| title.contains(&format!(", {backend}")))
+        };
+        let mut timelines = self.timelines["runs"].as_array().into_iter().flatten();
+        let timeline = timelines.find(is_it).context("no timeline")?;
+        Ok([find("rows")?, find("runs")?, timeline])
+    }
+}
+
+fn number(value: &Value, what: &str) -> anyhow::Result<u64> {
+    value[what].as_u64().with_context(|| format!("no {what}: {value}"))
+}
+
+/// The policy's own hits, the account's count of LHP, the slices in the Perfetto file, and the rate
+/// in the table. The first three are of the whole run, and of the same preemptions: no tolerance. The
+/// rate is of the measured window, by its own account: none but that of a division.
+fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()> {
+    let compared = Compared::make("lhp:50,4ms", &["--seconds", "1"])?;
+    for backend in ["off", "vmm"] {
+        let [row, run, timeline] = compared.of(backend)?;
+        let [whole, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
+        let aimed = number(&whole["hits"], "hits")?;
+        likely!(aimed >= 3, "hardly a holder was preempted: {whole}");
+        ensure!(aimed == number(whole, "injected")?, "{whole}");
+        ensure!(aimed == number(whole, "lhp")?, "not all that were aimed at held a lock: {whole}");
+        let drawn = timeline["worst_preemptions"].as_array().context("none drawn")?;
+        let drawn = drawn.iter().filter(|its| its["kind"] == "LHP" && its["why"] == "injected");
+        let drawn = drawn.count() as u64;
+        ensure!(aimed == drawn, "{aimed} aimed at, {drawn} drawn: {timeline}");
+        let seconds = run["seconds"].as_f64().context("no seconds")?;
+        let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
+        let lhp = number(measured, "lhp")?;
+        ensure!((rate * seconds - lhp as f64).abs() < 1e-6 * lhp as f64 + 1e-6, "{rate}/s: {run}");
+        ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
+        // The policy may fall behind, but not run ahead: 50 a second, and one for each end.
+        ensure!(rate * seconds <= 50.0 * seconds + 2.0, "{rate} a second: {run}");
+    }
+    Ok(())
+}
+
+/// Two vCPUs that want one native lock: while the holder is kept off, the other spins. How long is in
+/// the account, by the schedule's clock, and in the guest's histogram of waits, by its TSC. The guest
+/// may have waited longer: the host preempts holders too, of which the account knows nothing.
+fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
+    let compared = Compared::make("lhp:20,10ms", &["--seconds", "1", "--locks", "ticket"])?;
+    let [_, run, _] = compared.of("off")?;
+    let wasted = number(&run["schedule"]["measured"], "wasted_spin_ns")?;
+    likely!(wasted >= 2 * HOLD_NS, "hardly anything was wasted: {run}");
+    let waits = run["latencies"].as_array().context("no waits")?.iter();
+    let waits = waits.filter_map(|wait| Some((wait[0].as_u64()?, wait[1].as_u64()?)));
+    // No other wait of a calm host is nearly so long.
+    let long = waits.filter(|(nanos, _)| *nanos >= HOLD_NS / 2);
+    let waited: u64 = long.map(|(nanos, count)| nanos * count).sum();
+    // The histogram gives a wait's bucket, which begins up to a sixteenth below it. At each end of
+    // the window a hold may be in one of the two and not in the other.
+    let tolerance = wasted / 16 + 2 * HOLD_NS;
+    likely!(wasted <= waited + tolerance, "{wasted} ns wasted, {waited} ns waited: {run}");
+    Ok(())
+}
+
+/// One preemption that outlasts the run: whoever waits for that holder waits until the end, and his
+/// wait is in no count of those that ended.
+fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
+    let compared = Compared::make("lhp:20,60s", &["--seconds", "0.5", "--locks", "ticket"])?;
+    let [row, run, _] = compared.of("off")?;
+    likely!(number(&run["schedule"]["whole"]["hits"], "hits")? > 0, "nobody was preempted: {run}");
+    ensure!(number(row, "open_waits")? == 1, "who waits at the end? {row}");
+    let found = &row["latencies"];
+    // It may have begun in the warm-up; with twenty a second it has in the first half.
+    likely!(number(found, "max")? > 200_000_000, "{found}");
+    likely!(number(&found["by_time"], "p50")? > 200_000_000, "{found}");
+    let least = number(&found["by_time"], "p99")?;
+    ensure!(
+        least >= number(&found["by_time"], "p50")? && least <= number(found, "max")?,
+        "{found}"
+    );
+    Ok(())
+}
+
+/// What a lone VMM holds beside its guest's memory, and what the tenth of ten does. Of a release
+/// build: others are larger.
+fn a_vmm_alone_is_small() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let bench = pvticket(["bench", "boot", "--host", "direct", "--runs", "1", "--json"]);
+    let text = bench.args([&file]).run()?.exits(0)?.text()?.to_owned();
+    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
+    let memory = &report["samples"]["tiny_memory"];
+    let [alone, tenth] = ["alone", "tenth"].map(|which| &memory[which][0]);
+    let resident = number(alone, "rss_kib")?;
+    ensure!((100..=2048).contains(&resident), "{resident} KiB: {text}");
+    // Nobody else maps the copy that is looked at; the vDSO is everybody's.
+    ensure!(resident - number(alone, "pss_kib")? <= 64, "somebody shares its pages: {alone}");
+    let share = number(tenth, "pss_kib")?;
+    ensure!(share < resident && share > number(tenth, "anonymous_kib")?, "{tenth} of {alone}");
+    ensure!(text.contains("VMM alone, resident") && text.contains("last of 10 VMMs"), "{text}");
+    Ok(())
+}
