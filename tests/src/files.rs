@@ -101,6 +101,15 @@ pub mod code {
     pub const TRIPLE_FAULT: &[u8] =
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
+    /// Exits to the hypervisor so often, by CPUID, and goes on behind.
+    pub fn exits(count: u32) -> Vec<u8> {
+        let mut code = vec![0xbe]; // mov esi, count
+        code.extend(count.to_le_bytes());
+        // 1: xor eax, eax; cpuid; dec esi; jnz 1b
+        code.extend([0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8]);
+        code
+    }
+
     /// Writes the text to COM1, then resets the machine through the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
