@@ -118,7 +118,7 @@ impl Fixture {
                             cells.push(json!({
                                 "kind": "cell", "cell": cell, "round": round, "point": point,
                                 "at_ms": 1_760_000_000_000_u64 + u64::from(cell) * 900,
-                                "took": 0.71, "repeated": 0,
+                                "took": 0.71,
                                 "load": {"average": 0.4, "busy": 0.98, "steal": 0.01},
                                 "status": "done", "figures": figures,
                             }));

@@ -58,7 +58,7 @@ fn run(arguments: &Arguments) -> ExitCode {
     let mut tally = Tally::default();
     tally.run(arguments, &outer::quick(), retry::run);
     tally.run(&serial, &outer::schedules(), retry::run);
-    tally.run(&serial, &outer::emulated(), retry::run_emulated);
+    tally.run(&serial, &outer::emulated(), retry::run);
     let guests = guest::tests();
     if Kvm::here() == Kvm::Hardware {
         tally.run(&serial, &guests, retry::run);

@@ -1,9 +1,8 @@
 //! The guest tests where this host's KVM runs no guest kernels: all of them in one emulated host.
 //!
 //! This binary goes there beside the product, runs the tests one after the other and writes a line
-//! of JSON for each. Should the emulated host freeze or die half-way, which is no test's fault, another
-//! one takes over with the test it was at; that is said, and it happens a bounded number of times.
-//! Tests are repeated there, too (see [`retry`]).
+//! of JSON for each. Should the emulated host end half-way, the test it was at has failed, and those
+//! after it are not run.
 
 use std::{
     env,
@@ -30,16 +29,6 @@ pub const ERRAND: &str = "--inside";
 const TESTS_THERE: &str = "/in/pvticket-tests";
 /// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
 const MEMORY: &str = "2G";
-/// How often an emulated host that failed is replaced. Of QEMU's fault that kills guests too up to
-/// three died in a run of all tests, which by chance may be many more in one of a thousand runs.
-const REPLACEMENTS: u32 = 12;
-/// What the product says when it gives up on a freeze, and when the host's own kernel died of what
-/// kills guests too (see [`retry`]), with a word or by a triple fault of its own; and then only.
-const HOST_FAULTS: [&str; 3] = [
-    "the emulated host froze: ",
-    "the emulated host's own kernel died: ",
-    "its machine switched itself off before the command was done",
-];
 
 /// A test's end, as it is told from there to here.
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,7 +43,7 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;
-        let line = Line { name: test.name().into(), verdict: retry::run_emulated(test) };
+        let line = Line { name: test.name().into(), verdict: retry::run(test) };
         println!("{}", serde_json::to_string(&line)?);
         std::io::stdout().flush()?;
     }
@@ -69,14 +58,13 @@ pub struct Relay {
 
 struct State {
     host: Option<Host>,
-    replacements: u32,
     broken: Option<String>,
 }
 
 impl Relay {
     /// For these tests, which will be asked for in this order.
     pub fn new(names: Vec<&'static str>) -> Self {
-        let state = State { host: None, replacements: 0, broken: None };
+        let state = State { host: None, broken: None };
         Self { names, state: Mutex::new(state) }
     }
 
@@ -102,22 +90,15 @@ impl Relay {
 
 impl State {
     fn result(&mut self, name: &str, rest: &[&'static str]) -> anyhow::Result<Verdict> {
-        loop {
-            let host = match &mut self.host {
-                Some(host) => host,
-                None => self.host.insert(Host::start(rest)?),
-            };
-            if let Some(verdict) = host.next(name)? {
-                return Ok(verdict);
-            }
-            let errors = self.host.take().map(Host::errors).transpose()?.unwrap_or_default();
-            let fault = HOST_FAULTS.iter().any(|words| errors.contains(words));
-            if !fault || self.replacements == REPLACEMENTS {
-                bail!("the emulated host ended at this test:\n{}", errors.trim_end());
-            }
-            self.replacements += 1;
-            eprintln!("note: the emulated host failed at {name} and was replaced:\n{errors}");
+        let host = match &mut self.host {
+            Some(host) => host,
+            None => self.host.insert(Host::start(rest)?),
+        };
+        if let Some(verdict) = host.next(name)? {
+            return Ok(verdict);
         }
+        let errors = self.host.take().map(Host::errors).transpose()?.unwrap_or_default();
+        bail!("the emulated host ended at this test:\n{}", errors.trim_end())
     }
 }
 

@@ -1,21 +1,16 @@
-//! Tests that are run again: what went wrong was not the product's doing, or need not have been.
+//! Tests that are run again: what went wrong may have been chance.
 //!
 //! Of every repetition the summary tells, with its reason. A broken promise (a violated lock, a
-//! wrong figure, a hang) ends a test at once; only what [`likely!`](crate::likely) checks, and what
-//! the emulated CPU does to guests, gets another try.
+//! wrong figure, a hang, a dead guest) ends a test at once; only what [`likely!`](crate::likely)
+//! checks gets another try.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    emulator,
-    suite::{Test, Verdict, all},
-};
+use crate::suite::{Test, Verdict};
 
-/// How often a test may be repeated whose guest the emulated CPU killed.
-const KILLED: u32 = 5;
-/// How often one of which a [`Chance`] was missed. A fault of ours would be there each time.
+/// How often a test may be repeated of which a [`Chance`] was missed. A fault of ours would be there each time.
 const MISSED: usize = 2;
 
 /// What a sound product on a calm machine brings about nearly always, and did not.
@@ -42,61 +37,33 @@ macro_rules! likely {
     }};
 }
 
-/// Why a test was repeated, and how often.
+/// What was missed, each time that a test was repeated.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Repeats {
-    /// Times that the emulated CPU killed its guest.
-    killed: u32,
-    /// What was missed, each time.
-    missed: Vec<String>,
-}
+pub struct Repeats(Vec<String>);
 
 impl Repeats {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Takes note of a failure; false: it is one.
-    fn forgive(&mut self, error: &anyhow::Error, is_emulated: bool) -> bool {
-        if is_emulated && self.killed < KILLED && emulator::has_killed(&all(error)) {
-            self.killed += 1;
-            return true;
-        }
-        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISSED);
-        self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
+    fn forgive(&mut self, error: &anyhow::Error) -> bool {
+        let missed = error.downcast_ref::<Chance>().filter(|_| self.0.len() < MISSED);
+        self.0.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
         missed.is_some()
     }
 }
 
 impl fmt::Display for Repeats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let killed = (self.killed > 0).then(|| {
-            format!("the emulated CPU killed its guest, {} of {KILLED} times", self.killed)
-        });
-        let times = self.missed.len();
-        let missed = (times > 0).then(|| {
-            format!("missed by chance, {times} of {MISSED} times: {}", self.missed.join("; "))
-        });
-        f.write_str(&killed.into_iter().chain(missed).collect::<Vec<_>>().join("; "))
+        let (times, missed) = (self.0.len(), self.0.join("; "));
+        write!(f, "missed by chance, {times} of {MISSED} times: {missed}")
     }
 }
 
-/// Runs a test of this host's CPU.
+/// Runs a test, again where a [`Chance`] was missed.
 pub fn run(test: &Test) -> Verdict {
-    stubbornly(test, false)
-}
-
-/// Runs one whose guests an emulated CPU may kill.
-pub fn run_emulated(test: &Test) -> Verdict {
-    stubbornly(test, true)
-}
-
-fn stubbornly(test: &Test, is_emulated: bool) -> Verdict {
     let mut repeats = Repeats::default();
     loop {
         match (test.run)() {
-            Err(error) if repeats.forgive(&error, is_emulated) => {}
-            Ok(()) if !repeats.is_none() => return Verdict::PassedAtLast(repeats),
+            Err(error) if repeats.forgive(&error) => {}
+            Ok(()) if !repeats.0.is_empty() => return Verdict::PassedAtLast(repeats),
             result => return result.into(),
         }
     }
@@ -106,7 +73,7 @@ fn stubbornly(test: &Test, is_emulated: bool) -> Verdict {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use anyhow::{bail, ensure};
+    use anyhow::ensure;
 
     use super::*;
 
@@ -137,24 +104,12 @@ mod tests {
     #[test]
     fn a_broken_promise_is_one_at_once() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let verdict = run_emulated(&test(|| {
+        let verdict = run(&test(|| {
             RUNS.fetch_add(1, Ordering::Relaxed);
             ensure!(1 > 2, "broken");
             Ok(())
         }));
         assert_eq!(verdict, Verdict::Failed("broken".into()));
         assert_eq!(RUNS.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn only_an_emulated_cpu_kills_guests() {
-        let killed: fn() -> anyhow::Result<()> =
-            || bail!("vCPU 1: triple fault; the guest's console shows what led to it");
-        let mut repeats = Repeats::default();
-        let error = killed().expect_err("it fails");
-        assert!(!repeats.forgive(&error, false));
-        assert!((0..KILLED).all(|_| repeats.forgive(&error, true)));
-        assert!(!repeats.forgive(&error, true));
-        assert_eq!(repeats.to_string(), "the emulated CPU killed its guest, 5 of 5 times");
     }
 }

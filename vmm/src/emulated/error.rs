@@ -99,7 +99,9 @@ impl EmulatedError {
 
 fn advice(why: GiveUp, restarts: u32) -> String {
     match (why, restarts) {
-        (GiveUp::Exhausted, 0) => "No restart was allowed (PVTICKET_EMULATED_RESTARTS)".into(),
+        (GiveUp::Exhausted, 0) => {
+            "Run the command again, or set PVTICKET_EMULATED_RESTARTS to have it restarted".into()
+        }
         (GiveUp::Exhausted, 1) => "It was restarted once already: run the command again".into(),
         (GiveUp::Exhausted, count) => {
             format!("It was restarted {count} times already: run the command again")

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A machine that is merely starved by a busy system is given the time (`starvation.rs`).
-//! A machine that freezes is replaced, a bounded number of times, each with a line on stderr; it
-//! is never taken for a failure of the errand. It is replaced only while the errand can run again
-//! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
+//! A machine that freezes is never taken for a failure of the errand. As often as the environment
+//! allows (never, if it says nothing) it is replaced, each time with a line on stderr, and only while
+//! the errand can run again unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
 //! Otherwise, and when the restarts are used up, `run` ends with [`EmulatedError::Frozen`], which
 //! no errand can cause. Result files appear only when the errand has ended.
 
@@ -118,7 +118,7 @@ impl Default for Supervision {
     fn default() -> Self {
         Self {
             limits: Limits { boot: Duration::from_secs(90), silence: Duration::from_secs(20) },
-            restarts: 2,
+            restarts: 0,
             inject: Vec::new(),
             spare: true,
             evidence: cache_dir().ok().map(|cache| cache.join("evidence")),

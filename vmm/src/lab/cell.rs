@@ -21,10 +21,6 @@ use crate::{
     vm::{PvBackend, VmError},
 };
 
-/// How often, in the emulated host, what is measured may be repeated whose guest has died: its CPUs
-/// now and then kill a guest by a triple fault, in 1 of 200 boots (measured).
-pub const EMULATED_REPEATS: u32 = 3;
-
 /// What one run is to be.
 #[derive(Debug)]
 pub struct RunSpec<'a> {
@@ -233,37 +229,6 @@ pub trait Cell {
 }
 
 impl RunSpec<'_> {
-    /// Runs it in `cell`; again, where its guest dies and no more than `repeats` have been `repeated`.
-    pub(super) fn run_in(
-        &self,
-        cell: &dyn Cell,
-        interrupt: &Interrupt,
-        repeats: u32,
-        repeated: &mut u32,
-    ) -> Result<Sample, CellError> {
-        self.run_telling(cell, interrupt, repeats, repeated, |_| {})
-    }
-
-    /// The same; `tell` hears what a guest that died had to say.
-    pub(super) fn run_telling(
-        &self,
-        cell: &dyn Cell,
-        interrupt: &Interrupt,
-        repeats: u32,
-        repeated: &mut u32,
-        mut tell: impl FnMut(CellError),
-    ) -> Result<Sample, CellError> {
-        loop {
-            match cell.run(self, interrupt) {
-                Err(died @ CellError::EndedEarly(_)) if *repeated < repeats => {
-                    *repeated += 1;
-                    tell(died);
-                }
-                result => return result,
-            }
-        }
-    }
-
     /// The faults of its machines: native locks make no calls that could go wrong.
     pub(super) fn fault_plan(&self) -> Option<FaultPlan> {
         let faults = self.faults.filter(|_| self.backend != PvBackend::Off);

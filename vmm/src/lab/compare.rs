@@ -72,8 +72,6 @@ pub struct Comparison {
     pub levels: Vec<LevelSamples>,
     /// The user ended it early.
     pub interrupted: bool,
-    /// Runs that were made again because their guest had died.
-    pub repeated: u32,
 }
 
 impl Comparison {
@@ -103,8 +101,6 @@ impl Comparison {
 pub trait Observer {
     /// A run begins.
     fn started(&mut self, vcpus: VcpuCount, contender: &Contender, round: u32);
-    /// Its guest died, and it is made again.
-    fn repeated(&mut self, error: &LabError);
     /// It gave this.
     fn finished(&mut self, vcpus: VcpuCount, run: &Run);
     /// A level has all its runs, or will have no more.
@@ -112,7 +108,7 @@ pub trait Observer {
 }
 
 /// Carries out `plan` with `cell`. An interrupted comparison is what was
-/// measured until then; a failed run fails it, unless it may be repeated.
+/// measured until then; a failed run fails it.
 pub fn compare(
     plan: &Plan,
     cell: &dyn Cell,
@@ -123,8 +119,7 @@ pub fn compare(
     for (index, vcpus) in plan.levels.iter().copied().enumerate() {
         let mut level = LevelSamples { vcpus, runs: Vec::new() };
         let lab = Lab { plan, cell, interrupt };
-        comparison.interrupted =
-            !lab.run_level(index, observer, &mut level, &mut comparison.repeated)?;
+        comparison.interrupted = !lab.run_level(index, observer, &mut level)?;
         if !level.runs.is_empty() {
             observer.level(&level);
             comparison.levels.push(level);
@@ -149,13 +144,12 @@ impl Lab<'_> {
         index: usize,
         observer: &mut dyn Observer,
         level: &mut LevelSamples,
-        repeated: &mut u32,
     ) -> Result<bool, LabError> {
         let vcpus = level.vcpus;
         for round in 0..self.plan.runs {
             for contender in self.plan.order(index, round) {
                 observer.started(vcpus, contender, round);
-                let sample = match self.sample(vcpus, contender, round, observer, repeated) {
+                let sample = match self.sample(vcpus, contender, round) {
                     Ok(sample) => sample,
                     Err(LabError { source: CellError::Interrupted, .. }) => return Ok(false),
                     Err(error) => return Err(error),
@@ -168,14 +162,12 @@ impl Lab<'_> {
         Ok(true)
     }
 
-    /// One run, made again while its guest dies and that is allowed.
+    /// One run.
     fn sample(
         &self,
         vcpus: VcpuCount,
         contender: &Contender,
         round: u32,
-        observer: &mut dyn Observer,
-        repeated: &mut u32,
     ) -> Result<Sample, LabError> {
         let Plan { ref cpus, vms, warm_up, duration, faults, .. } = *self.plan;
         let &Contender { system, backend, handoff, ref policy } = contender;
@@ -195,9 +187,7 @@ impl Lab<'_> {
             onlooker: None,
         };
         let error = |source| LabError { vcpus, contender: contender.clone(), round, source };
-        let tell = |died| observer.repeated(&error(died));
-        spec.run_telling(self.cell, self.interrupt, self.plan.repeats, repeated, tell)
-            .map_err(error)
+        self.cell.run(&spec, self.interrupt).map_err(error)
     }
 }
 
@@ -246,7 +236,6 @@ pub(super) mod tests {
 
     impl Observer for Silent {
         fn started(&mut self, _: VcpuCount, _: &Contender, _: u32) {}
-        fn repeated(&mut self, _: &LabError) {}
         fn finished(&mut self, _: VcpuCount, _: &Run) {}
         fn level(&mut self, _: &LevelSamples) {}
     }
@@ -266,7 +255,6 @@ pub(super) mod tests {
             record: false,
             trace: false,
             seed: 0,
-            repeats: 0,
             faults: None,
         }
     }
@@ -299,32 +287,6 @@ pub(super) mod tests {
         assert_eq!(runs, [4, 1]);
         let (_, nothing) = go(0, false).unwrap();
         assert!(nothing.interrupted && nothing.levels.is_empty());
-    }
-
-    /// Its first guests die.
-    struct Mortal(RefCell<u32>);
-
-    impl Cell for Mortal {
-        fn run(&self, _: &RunSpec<'_>, _: &Interrupt) -> Result<Sample, CellError> {
-            let mut deaths = self.0.borrow_mut();
-            if *deaths > 0 {
-                *deaths -= 1;
-                return Err(CellError::EndedEarly("gone".into()));
-            }
-            Ok(sample(1))
-        }
-    }
-
-    #[test]
-    fn a_dead_guests_run_is_repeated_as_often_as_allowed() {
-        let go = |deaths, repeats| {
-            let plan = Plan { repeats, ..plan() };
-            compare(&plan, &Mortal(RefCell::new(deaths)), &Interrupt::never(), &mut Silent)
-        };
-        let comparison = go(2, 2).unwrap();
-        assert_eq!(comparison.repeated, 2);
-        assert!(comparison.levels.iter().all(|level| level.runs.len() == 4));
-        assert!(go(3, 2).is_err() && go(1, 0).is_err());
     }
 
     #[test]

@@ -29,13 +29,7 @@ fn settings(slots: usize) -> Result<Vec<HandoffSpec>, HandoffError> {
 }
 
 /// The comparison: every setting, and the native lock, under `rr`.
-pub fn plan(
-    cpus: &CpuList,
-    rounds: u32,
-    duration: Duration,
-    seed: u64,
-    repeats: u32,
-) -> Result<Plan, UnitError> {
+pub fn plan(cpus: &CpuList, rounds: u32, duration: Duration, seed: u64) -> Result<Plan, UnitError> {
     let slots = cpus.cpus().len();
     let rr = "rr".parse::<PolicySpec>().unwrap_or_else(|_| PolicySpec::host());
     let handoffs = settings(slots).unwrap_or_default();
@@ -56,7 +50,6 @@ pub fn plan(
         record: false,
         trace: false,
         seed,
-        repeats,
         faults: None,
     })
 }
@@ -99,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_plan_has_every_setting_once_and_the_native_lock() {
-        let plan = plan(&"0-1".parse().unwrap(), 3, Duration::from_secs(1), 1, 0).unwrap();
+        let plan = plan(&"0-1".parse().unwrap(), 3, Duration::from_secs(1), 1).unwrap();
         assert_eq!(plan.contenders.len(), 8);
         assert_eq!(plan.contenders[0].backend, PvBackend::Off);
         assert!(plan.contenders.iter().all(|contender| contender.policy.name() == "rr"));

@@ -145,9 +145,6 @@ pub struct Plan {
     pub trace: bool,
     /// Decides which contender begins, the bootstrap, and what is random in a schedule.
     pub seed: u64,
-    /// How many runs may be repeated whose guest died before its measurement:
-    /// none on real CPUs, where that is a bug.
-    pub repeats: u32,
     /// What goes wrong on purpose in the machines with PV locks.
     pub faults: Option<FaultSpec>,
 }
@@ -287,7 +284,6 @@ mod tests {
             record: false,
             trace: false,
             seed,
-            repeats: 0,
             faults: None,
         };
         assert_eq!([plan(0).order(0, 0), plan(0).order(0, 1)], [[off, vmm], [vmm, off]]);

@@ -40,8 +40,6 @@ pub struct SchedPlan {
     pub seed: u64,
     /// Cases with so many times more vCPUs than slots.
     pub overcommit: Vec<u32>,
-    /// Runs that may be repeated because their guest died.
-    pub repeats: u32,
 }
 
 /// One thing to measure.
@@ -95,8 +93,6 @@ pub struct SchedFigures {
     pub injected: Vec<CaseSamples>,
     /// The host's costs.
     pub host: Vec<HostCosts>,
-    /// Runs that were repeated.
-    pub repeated: u32,
     /// Fewer rounds than asked for.
     pub interrupted: bool,
 }
@@ -178,19 +174,18 @@ pub fn run(
         policies: empty(policies),
         injected: empty(injected),
         host: Vec::new(),
-        repeated: 0,
         interrupted: false,
     };
     let mut rng = SplitMix64::new(plan.seed);
     for round in 0..plan.rounds {
         figures.host.push(host_costs(plan, round)?);
-        let SchedFigures { baselines, policies, injected, repeated, .. } = &mut figures;
+        let SchedFigures { baselines, policies, injected, .. } = &mut figures;
         let mut order: Vec<&mut CaseSamples> =
             baselines.iter_mut().chain(policies).chain(injected).collect();
         rng.shuffle(&mut order);
         for case in order {
             started(round, &case.case);
-            match measure(plan, &case.case, cell, interrupt, repeated) {
+            match measure(plan, &case.case, cell, interrupt) {
                 Ok(sample) => case.samples.push(sample),
                 Err(CellError::Interrupted) => {
                     figures.interrupted = true;
@@ -211,7 +206,6 @@ fn measure(
     case: &Case,
     cell: &dyn Cell,
     interrupt: &Interrupt,
-    repeated: &mut u32,
 ) -> Result<Sample, CellError> {
     let run = RunSpec {
         vcpus: VcpuCount::try_from(case.vcpus).map_err(|_| CellError::Interrupted)?,
@@ -232,7 +226,7 @@ fn measure(
         trace: false,
         onlooker: None,
     };
-    run.run_in(cell, interrupt, plan.repeats, repeated)
+    cell.run(&run, interrupt)
 }
 
 fn host_costs(plan: &SchedPlan, round: u32) -> Result<HostCosts, SchedBenchError> {

@@ -41,8 +41,6 @@ pub struct TracePlan {
     pub duration: Duration,
     /// For the order and the schedules.
     pub seed: u64,
-    /// Runs that may be repeated because their guest died.
-    pub repeats: u32,
 }
 
 /// The three runs of a round.
@@ -98,8 +96,6 @@ impl Trios {
 pub struct TraceFigures {
     /// By policy.
     pub policies: Vec<Trios>,
-    /// Runs that were repeated.
-    pub repeated: u32,
     /// Fewer rounds than asked for.
     pub interrupted: bool,
 }
@@ -124,19 +120,15 @@ pub fn run(
     started: &mut dyn FnMut(u32, &PolicySpec),
 ) -> Result<TraceFigures, TraceBenchError> {
     let of = |policy: &PolicySpec| Trios { policy: policy.to_string(), rounds: Vec::new() };
-    let mut figures = TraceFigures {
-        policies: plan.policies.iter().map(of).collect(),
-        repeated: 0,
-        interrupted: false,
-    };
+    let mut figures =
+        TraceFigures { policies: plan.policies.iter().map(of).collect(), interrupted: false };
     let mut rng = SplitMix64::new(plan.seed);
     for round in 0..plan.rounds {
         let mut order: Vec<_> = plan.policies.iter().zip(&mut figures.policies).collect();
         rng.shuffle(&mut order);
         for (policy, trios) in order {
             started(round, policy);
-            let mut measure =
-                |traced| measure(plan, policy, traced, cell, interrupt, &mut figures.repeated);
+            let mut measure = |traced| measure(plan, policy, traced, cell, interrupt);
             match trio(&mut rng, &mut measure) {
                 Ok(trio) => trios.rounds.push(trio),
                 Err((_, CellError::Interrupted)) => {
@@ -192,7 +184,6 @@ fn measure(
     trace: bool,
     cell: &dyn Cell,
     interrupt: &Interrupt,
-    repeated: &mut u32,
 ) -> Result<Sample, CellError> {
     let run = RunSpec {
         vcpus: plan.vcpus,
@@ -213,7 +204,7 @@ fn measure(
         trace,
         onlooker: None,
     };
-    run.run_in(cell, interrupt, plan.repeats, repeated)
+    cell.run(&run, interrupt)
 }
 
 #[cfg(test)]

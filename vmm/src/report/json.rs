@@ -15,7 +15,6 @@ struct Document<'a, W> {
     workload: &'a W,
     plan: PlanFacts<'a>,
     complete: bool,
-    repeated: u32,
     levels: Vec<Level<'a>>,
 }
 
@@ -80,7 +79,6 @@ pub fn render<W: Serialize>(
             faults: plan.faults.map(|faults| faults.to_string()),
         },
         complete: !comparison.interrupted,
-        repeated: comparison.repeated,
         levels: LevelReport::all(plan, &comparison.levels)
             .into_iter()
             .zip(&comparison.levels)

@@ -12,7 +12,7 @@ use super::{
     table::{self, label},
 };
 use crate::{
-    lab::{Contender, LabError, LevelReport, LevelSamples, Observer, Plan, compare::Run},
+    lab::{Contender, LevelReport, LevelSamples, Observer, Plan, compare::Run},
     streams::{self, say},
     units::VcpuCount,
 };
@@ -58,16 +58,6 @@ impl Observer for Progress<'_> {
     fn started(&mut self, vcpus: VcpuCount, contender: &Contender, _: u32) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{vcpus} vCPUs, {}", label(contender)));
-        }
-    }
-
-    fn repeated(&mut self, error: &LabError) {
-        let print = || {
-            say(format_args!("note: repeated, as emulated CPUs kill guests now and then: {error}"));
-        };
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
         }
     }
 

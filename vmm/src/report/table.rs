@@ -308,7 +308,6 @@ mod tests {
             record: false,
             trace: false,
             seed: 1,
-            repeats: 0,
             faults: None,
         }
     }

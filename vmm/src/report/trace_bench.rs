@@ -81,7 +81,6 @@ struct Document<'a> {
     seconds: f64,
     seed: u64,
     interrupted: bool,
-    repeated: u32,
     policies: Vec<Judged<'a>>,
 }
 
@@ -116,7 +115,6 @@ pub fn json(
         seconds: plan.duration.as_secs_f64(),
         seed: plan.seed,
         interrupted: figures.interrupted,
-        repeated: figures.repeated,
         policies: figures.policies.iter().map(judged).collect(),
     };
     let mut text = serde_json::to_string_pretty(&document)?;

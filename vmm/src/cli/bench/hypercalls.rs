@@ -12,9 +12,9 @@ use crate::{
         host::{self, GuestClass, HostMode, Place},
         print, say,
     },
-    kvm::{KvmKind, host::is_emulated},
+    kvm::KvmKind,
     lab::{
-        Contender, Interrupt, LabError, LevelSamples, Observer,
+        Contender, Interrupt, LevelSamples, Observer,
         compare::Run,
         handoffs,
         host::HostFacts,
@@ -97,10 +97,6 @@ impl Observer for Told {
     fn finished(&mut self, _: VcpuCount, _: &Run) {}
 
     fn level(&mut self, _: &LevelSamples) {}
-
-    fn repeated(&mut self, error: &LabError) {
-        say(format_args!("note: repeated, as emulated CPUs kill guests now and then: {error}"));
-    }
 }
 
 fn backends(args: &HyperBenchArgs, kind: KvmKind) -> Vec<PvBackend> {
@@ -120,7 +116,6 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
         rounds: args.runs * PARTS,
         duration: args.seconds.0 / PARTS,
         seed: args.seed,
-        repeats: if is_emulated() { 3 * args.runs * PARTS } else { 0 },
         cpus,
     };
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
@@ -130,7 +125,7 @@ fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
     let figures = hyper_bench::run(&plan, &interrupt, &mut started)?;
-    let second = handoffs::plan(&plan.cpus, args.runs, HANDOFF_RUN, plan.seed, plan.repeats)?;
+    let second = handoffs::plan(&plan.cpus, args.runs, HANDOFF_RUN, plan.seed)?;
     let compared = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
         true => Some(handoffs::run(&second, &interrupt, &mut Told(args.runs))?),
         false => None,

@@ -109,7 +109,6 @@ fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
         duration: args.duration(),
         seed: args.scheduled.seed,
         overcommit,
-        repeats: if is_emulated() { 3 * args.runs() } else { 0 },
         cpus,
     };
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;

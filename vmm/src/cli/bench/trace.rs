@@ -14,7 +14,7 @@ use crate::{
         print, say,
         schedule::PolicyList,
     },
-    kvm::{KvmKind, host::is_emulated},
+    kvm::KvmKind,
     lab::{
         Interrupt, PayloadCell,
         host::HostFacts,
@@ -81,7 +81,6 @@ fn direct(args: &TraceBenchArgs) -> anyhow::Result<u8> {
         warm_up: Duration::from_millis(50),
         duration: args.seconds.0,
         seed: args.scheduled.seed,
-        repeats: if is_emulated() { 3 * args.runs } else { 0 },
     };
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let host = HostFacts::gather(&plan.cpus);

@@ -18,7 +18,6 @@ use crate::{
     kvm::{KvmKind, host::is_emulated},
     lab::{
         Contender, LinuxCell, PayloadCell, Plan,
-        cell::EMULATED_REPEATS,
         plan::{self, PlanError},
     },
     units::VcpuCount,
@@ -101,7 +100,6 @@ impl Resolved {
             record: schedule.record.is_some(),
             trace: self.args.trace.is_some(),
             seed: schedule.seed,
-            repeats: if is_emulated() { EMULATED_REPEATS } else { 0 },
             faults: self.args.faults.spec()?,
         })
     }

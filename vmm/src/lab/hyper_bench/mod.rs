@@ -41,8 +41,6 @@ pub struct HyperPlan {
     pub duration: Duration,
     /// For the order.
     pub seed: u64,
-    /// How many runs may be repeated whose guest died, as those on emulated CPUs do.
-    pub repeats: u32,
 }
 
 /// How long a vCPU halts before it is kicked from another CPU: longer than a kernel's wakeup
@@ -200,7 +198,6 @@ fn rounds(
     let mut cases: Vec<CaseRounds> =
         Case::all(plan).into_iter().map(|case| CaseRounds { case, rounds: Vec::new() }).collect();
     let mut random = SplitMix64::new(plan.seed);
-    let mut repeats = plan.repeats;
     let khz = rate.khz();
     for round in 0..plan.rounds {
         let mut order: Vec<usize> = (0..cases.len()).collect();
@@ -211,13 +208,7 @@ fn rounds(
             }
             let case = cases[ix].case;
             started(round, case);
-            let figures = loop {
-                match measure(plan, case, khz) {
-                    Err(HyperError::Still(_)) if repeats > 0 => repeats -= 1,
-                    result => break result?,
-                }
-            };
-            cases[ix].rounds.push(figures);
+            cases[ix].rounds.push(measure(plan, case, khz)?);
         }
     }
     Ok(HyperFigures { cases, interrupted: false })

@@ -68,8 +68,6 @@ pub struct Ended {
     pub at_ms: u64,
     /// How long it took in all, in seconds.
     pub took: f64,
-    /// Times it was made again because emulated CPUs had killed its guest.
-    pub repeated: u32,
     /// What else the CPUs did.
     pub load: Load,
     /// Its end.

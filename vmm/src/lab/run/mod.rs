@@ -337,7 +337,6 @@ impl Run<'_> {
             point: self.experiment.points[cell.point].clone(),
             at_ms: ended.at_ms,
             took: ended.took,
-            repeated: ended.repeated,
             load: ended.load,
             outcome: ended.outcome,
         };
@@ -390,7 +389,6 @@ fn nothing(cell: &PlannedCell, outcome: Outcome) -> Ended {
         cell: cell.cell,
         at_ms: clock::since_1970(),
         took: 0.0,
-        repeated: 0,
         load: Load::default(),
         outcome,
         trace: None,

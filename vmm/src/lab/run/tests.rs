@@ -18,7 +18,7 @@ fn script(before: &str, each: &str) -> String {
     let figures = serde_json::to_string(&Figures::default()).unwrap();
     let outcome = format!(r#"{{"status":"done","figures":{figures}}}"#);
     let ended = format!(
-        r#"{{"word":"ended","cell":'$n',"at_ms":1,"took":0.5,"repeated":0,"load":{{}},"outcome":{outcome}}}"#
+        r#"{{"word":"ended","cell":'$n',"at_ms":1,"took":0.5,"load":{{}},"outcome":{outcome}}}"#
     );
     let begun = r#"{"word":"begun","cell":'$n'}"#;
     format!(

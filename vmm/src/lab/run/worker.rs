@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::{
     super::{
         Cell, CellError, GuestWorkload, Interrupt, LinuxCell, PayloadCell, Sample,
-        cell::{EMULATED_REPEATS, RunSpec},
+        cell::RunSpec,
         host::LoadWatch,
         live::Onlooker,
         plan::{self, PlanError},
@@ -29,9 +29,7 @@ use super::{
     job::{Ended, Job, Word},
     teller::Teller,
 };
-use crate::{
-    clock, guest::kernels::Kernels, kvm::host::is_emulated, sched::ScheduleSpec, units::CpuList,
-};
+use crate::{clock, guest::kernels::Kernels, sched::ScheduleSpec, units::CpuList};
 
 /// Bytes of a cell's trace at most. The worker has it three times, at the worst in the memory of the
 /// emulated host; a million yields are three times as much.
@@ -126,18 +124,16 @@ impl Task<'_> {
     fn run(&self) -> Ended {
         let at_ms = clock::since_1970();
         let began = Instant::now();
-        let mut repeated = 0;
         let cpus = cpus(self.job);
         let watch = cpus.as_ref().ok().map(LoadWatch::start);
         let (outcome, timeline) = match &cpus {
             Err(error) => (failed(error), None),
-            Ok(cpus) => self.measure(cpus, &mut repeated),
+            Ok(cpus) => self.measure(cpus),
         };
         Ended {
             cell: self.job.cell,
             at_ms,
             took: began.elapsed().as_secs_f64(),
-            repeated,
             load: watch.map(LoadWatch::end).unwrap_or_default(),
             outcome,
             trace: timeline.map(|timeline| self.drawn(&timeline)),
@@ -151,12 +147,12 @@ impl Task<'_> {
         drawn.map(|bytes| BASE64_STANDARD.encode(bytes)).map_err(|error| error.to_string())
     }
 
-    fn measure(&self, cpus: &CpuList, repeated: &mut u32) -> (Outcome, Option<Arc<Timeline>>) {
+    fn measure(&self, cpus: &CpuList) -> (Outcome, Option<Arc<Timeline>>) {
         let cell = match cell(self.job, self.kernels) {
             Ok(cell) => cell,
             Err(error) => return (failed(&error), None),
         };
-        let outcome = match self.sample(cpus, cell.as_ref(), repeated) {
+        let outcome = match self.sample(cpus, cell.as_ref()) {
             Ok(mut sample) => {
                 let timeline = sample.timeline.take();
                 return (Outcome::Done { figures: Box::new(sample.into()) }, timeline);
@@ -171,12 +167,7 @@ impl Task<'_> {
         (outcome, None)
     }
 
-    fn sample(
-        &self,
-        cpus: &CpuList,
-        cell: &dyn Cell,
-        repeated: &mut u32,
-    ) -> Result<Sample, CellError> {
+    fn sample(&self, cpus: &CpuList, cell: &dyn Cell) -> Result<Sample, CellError> {
         let Job { point, method, trace, .. } = self.job;
         let schedule =
             ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed);
@@ -194,8 +185,7 @@ impl Task<'_> {
             trace: *trace,
             onlooker: self.onlooker,
         };
-        let repeats = if is_emulated() { EMULATED_REPEATS } else { 0 };
-        spec.run_in(cell, self.interrupt, repeats, repeated)
+        cell.run(&spec, self.interrupt)
     }
 }
 

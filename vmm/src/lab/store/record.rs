@@ -74,9 +74,6 @@ pub struct CellLine {
     pub at_ms: u64,
     /// How long it took in all, in seconds.
     pub took: f64,
-    /// Times it was made again because emulated CPUs had killed its guest.
-    #[serde(default)]
-    pub repeated: u32,
     /// What else the CPUs did then.
     pub load: Load,
     /// How it ended.

@@ -43,7 +43,6 @@ pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
         point,
         at_ms: 2,
         took: 0.5,
-        repeated: 0,
         load,
         outcome,
     }))

@@ -42,7 +42,6 @@ fn lines() -> Vec<Value> {
         point: planned.points[0].clone(),
         at_ms: 2,
         took: 0.5,
-        repeated: 0,
         load: Load::default(),
         outcome: Outcome::Done { figures: Box::new(figures) },
     };

@@ -27,7 +27,6 @@ fn line(experiment: &Experiment, cell: &PlannedCell, outcome: Outcome) -> CellLi
         point: experiment.points[cell.point].clone(),
         at_ms: 1,
         took: 2.0,
-        repeated: 0,
         load: Load::default(),
         outcome,
     }

@@ -66,7 +66,6 @@ const CELL: &[Column] = &[
     text("error", |row| row.error().map(Into::into)),
     count("at_ms", |row| Some(row.cell.at_ms)),
     number("took", |row| Some(row.cell.took)),
-    count("repeated", |row| Some(row.cell.repeated.into())),
 ];
 
 const POINT: &[Column] = &[
