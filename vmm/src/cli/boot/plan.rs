@@ -305,7 +305,7 @@ fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<Option<St
 /// The host's memory and swap.
 fn host_memory() -> ByteSize {
     let info = sysinfo();
-    let units = u64::from(info.totalram).saturating_add(info.totalswap.into());
+    let units = info.totalram.saturating_add(info.totalswap);
     ByteSize(units.saturating_mul(info.mem_unit.into()))
 }
 
