@@ -52,6 +52,8 @@
 #define PVTICKET_WAIT_ENTERING            0x1U
 #define PVTICKET_WAIT_SPINNING            0x2U
 #define PVTICKET_WAIT_HALTED              0x3U
+#define PVTICKET_WAIT_OUTSIDE             0x4U
+#define PVTICKET_WAIT_KICKING             0x5U
 #define PVTICKET_POINT_BEFORE_FLAG        0x0U
 #define PVTICKET_POINT_FLAG_TO_HALT       0x1U
 #define PVTICKET_POINT_RELEASE_TO_KICK    0x2U

@@ -60,6 +60,8 @@ pub fn render(out: &mut impl Write) -> fmt::Result {
         ("WAIT_ENTERING", Wait::Entering as u32),
         ("WAIT_SPINNING", Wait::Spinning as u32),
         ("WAIT_HALTED", Wait::Halted as u32),
+        ("WAIT_OUTSIDE", Wait::Outside as u32),
+        ("WAIT_KICKING", Wait::Kicking as u32),
         ("POINT_BEFORE_FLAG", Point::BeforeFlag as u32),
         ("POINT_FLAG_TO_HALT", Point::FlagToHalt as u32),
         ("POINT_RELEASE_TO_KICK", Point::ReleaseToKick as u32),

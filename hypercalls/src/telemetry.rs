@@ -17,7 +17,10 @@
 //! before it draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
 //! `wait_since`, then [`Wait::Spinning`] with the ticket; when served, `held_lock` and
 //! `held_ticket` of the new depth, then `held`, then [`Wait::Nothing`]; after a release, `held`.
-//! An interrupt handler that waits puts back the `wait*` fields that it found.
+//! A vCPU that goes outside of a full queue says so before it draws: `wait_lock` and `wait_since`,
+//! then [`Wait::Outside`], and [`Wait::Entering`] as soon as it goes on. A vCPU whose release has
+//! to kick somebody says [`Wait::Kicking`] before the store to `held`, and puts the `wait*` fields
+//! back after the kick. An interrupt handler that waits puts back those that it found.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -41,6 +44,12 @@ pub enum Wait {
     Spinning = 2,
     /// It halts, or is about to.
     Halted = 3,
+    /// It stands outside of the queue, which is full, and has no ticket; it halts, or is about to,
+    /// or has been let in and has not gone on yet. The ticket is zero.
+    Outside = 4,
+    /// It has released the lock and is about to kick the waiter for the ticket, or one that stands
+    /// outside: until it does they sleep, though the lock may be free.
+    Kicking = 5,
 }
 
 impl Wait {
@@ -55,6 +64,8 @@ impl Wait {
             1 => Wait::Entering,
             2 => Wait::Spinning,
             3 => Wait::Halted,
+            4 => Wait::Outside,
+            5 => Wait::Kicking,
             _ => Wait::Nothing,
         };
         (wait, (word >> 16) as u16)
@@ -109,7 +120,7 @@ pub struct Line {
     pub held: AtomicU32,
     /// [`Wait::word`].
     pub wait: AtomicU32,
-    /// The lock it waits for, or draws a ticket of, while [`Line::wait`] says so.
+    /// The lock of [`Line::wait`], while that says anything but nothing.
     pub wait_lock: AtomicU64,
     /// Its TSC when that wait began.
     pub wait_since: AtomicU64,
@@ -155,7 +166,14 @@ mod tests {
 
     #[test]
     fn wait_words_carry_state_and_ticket() {
-        for wait in [Wait::Nothing, Wait::Entering, Wait::Spinning, Wait::Halted] {
+        for wait in [
+            Wait::Nothing,
+            Wait::Entering,
+            Wait::Spinning,
+            Wait::Halted,
+            Wait::Outside,
+            Wait::Kicking,
+        ] {
             assert_eq!(Wait::parse(wait.word(0xfffe)), (wait, 0xfffe));
         }
         assert_eq!(Wait::parse(0xab_00ff), (Wait::Nothing, 0xab), "a state nobody knows");

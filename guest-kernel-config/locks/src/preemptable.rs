@@ -182,8 +182,6 @@ impl<const PV: bool> PreemptableTickets<PV> {
     #[cold]
     #[inline(never)]
     fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
-        // Before the search, so that the time since the release counts it.
-        cpu.watch.before_kick();
         // Below zero are those that were passed.
         let place = |(_, ticket): &(usize, u16)| ticket.wrapping_sub(next) as i16;
         let Some((waiter, _)) = cpu.waiters.awaiting(lock).min_by_key(place) else {
@@ -235,8 +233,16 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
             return Released::default();
         }
         let is_awaited = self.held.release_clearing();
+        if !is_awaited {
+            cpu.watch.released();
+            return Released::default();
+        }
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick(key.address(), None);
         cpu.watch.released();
-        if is_awaited { Self::kick_one(cpu, key, next) } else { Released::default() }
+        let released = Self::kick_one(cpu, key, next);
+        cpu.watch.kicked();
+        released
     }
 
     fn is_contended(&self) -> bool {

@@ -156,6 +156,7 @@ impl<C: Width> PvTickets<C> {
     #[cold]
     #[inline(never)]
     fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, places: u16, waits: &mut Waits) {
+        cpu.watch.outside(self.key().address(), C::IS_WATCHED);
         let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
         cpu.watch.reached(Place::BeforeFlag);
         // Whoever had this head had not released before the flag, or it is free.
@@ -186,8 +187,6 @@ impl<C: Width> PvTickets<C> {
     ) -> Released {
         let next = C::after(ticket);
         let mut kicks = 0;
-        // Before the search, so that the time since the release counts it.
-        cpu.watch.before_kick();
         let mut is_found = false;
         for waiter in cpu.waiters.find(lock, next) {
             is_found = true;
@@ -197,11 +196,9 @@ impl<C: Width> PvTickets<C> {
             }
         }
         // Others may stand outside even if this CPU never does.
-        let is_due = match is_found {
-            true => cpu.handoff.queue != 0 && cpu.waiters.passes(lock),
-            false => queued <= 1,
-        };
-        if (is_due || lets_in(ticket, C::MASK))
+        let passes = || is_found && cpu.handoff.queue != 0 && cpu.waiters.passes(lock);
+        // With nobody in the queue, what was found is so by accident, or new.
+        if (queued <= 1 || passes() || lets_in(ticket, C::MASK))
             && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)
         {
             cpu.waiters.memory(cpu.id).give_place(lock.address());
@@ -265,12 +262,16 @@ impl<C: Width> RawLock for PvTickets<C> {
         let looks = cpu.handoff.queue != 0 || cpu.handoff.fuse;
         let queued = if looks { self.0.queued(self.0.head()) } else { 0 };
         let head = self.0.release_fetch();
-        cpu.watch.released();
-        if head.flagged() {
-            Self::kick_next(cpu, key, head.ticket(), queued)
-        } else {
-            Released::default()
+        if !head.flagged() {
+            cpu.watch.released();
+            return Released::default();
         }
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick(key.address(), C::told(C::after(head.ticket())));
+        cpu.watch.released();
+        let released = Self::kick_next(cpu, key, head.ticket(), queued);
+        cpu.watch.kicked();
+        released
     }
 
     fn is_contended(&self) -> bool {

@@ -149,8 +149,6 @@ impl PvQueuedLock {
     #[cold]
     #[inline(never)]
     fn kick_head<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
-        // Before the search, so that the time since the release counts it.
-        cpu.watch.before_kick();
         let mut kicks = 0;
         for (waiter, level) in cpu.waiters.awaiting(lock) {
             if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {
@@ -193,8 +191,16 @@ impl RawLock for PvQueuedLock {
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released {
         let key = self.key();
         let is_awaited = self.held.release_reserved();
+        if !(P::ENABLED && is_awaited) {
+            cpu.watch.released();
+            return Released::default();
+        }
+        // Before the search, so that the time since the release counts it.
+        cpu.watch.before_kick(key.address(), None);
         cpu.watch.released();
-        if P::ENABLED && is_awaited { Self::kick_head(cpu, key) } else { Released::default() }
+        let released = Self::kick_head(cpu, key);
+        cpu.watch.kicked();
+        released
     }
 
     fn is_contended(&self) -> bool {

@@ -66,6 +66,8 @@ pub struct WaitTable {
     waiters: [Waiter; MAX_CPUS],
     /// How many have stood outside of a queue, in steps of [`ARRIVAL`].
     arrivals: AtomicU32,
+    /// Not zero: some have, ever.
+    outsiders: AtomicU32,
     /// What queued locks are made of.
     pub(crate) nodes: Nodes,
 }
@@ -91,6 +93,7 @@ impl WaitTable {
             waiting: [const { AtomicU64::new(0) }; WORDS],
             waiters: [const { Waiter::new() }; MAX_CPUS],
             arrivals: AtomicU32::new(0),
+            outsiders: AtomicU32::new(0),
             nodes: Nodes::new(),
         }
     }
@@ -197,6 +200,9 @@ impl WaitTable {
     /// Who came first of those that stand outside of `lock`'s queue and are not claimed, and its
     /// state.
     fn next_outside(&self, lock: LockKey) -> Option<(usize, u32)> {
+        if self.outsiders.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
         let now = self.arrivals.load(Ordering::Relaxed);
         let outside = |cpu: usize| {
             let waiter = &self.waiters[cpu];
@@ -211,6 +217,7 @@ impl WaitTable {
 
     /// The number of one that comes to stand outside.
     fn arrive(&self) -> u32 {
+        self.outsiders.store(1, Ordering::Relaxed);
         self.arrivals.fetch_add(ARRIVAL, Ordering::Relaxed).wrapping_add(ARRIVAL)
     }
 

@@ -32,6 +32,12 @@ pub trait Watch {
         let _ = (lock, ticket);
     }
 
+    /// The queue is full: this CPU stands outside of it, and halts or is about to. What follows is
+    /// [`Watch::entering`], as soon as it goes on. `has_head`: the head is in the first 16 bits.
+    fn outside(&self, lock: usize, has_head: bool) {
+        let _ = (lock, has_head);
+    }
+
     /// Somebody else has the lock: this CPU waits for it without a ticket that the
     /// watcher could compare with the head. Instead of [`Watch::spinning`]; who
     /// queues has joined the queue.
@@ -72,9 +78,15 @@ pub trait Watch {
     /// This CPU has released the lock. It may be freed memory.
     fn released(&self) {}
 
-    /// The lock that this CPU has just released asks for a kick. There is none
-    /// if its waiter is not, or no longer, about to halt.
-    fn before_kick(&self) {}
+    /// This CPU has just released the lock, which asks for a kick: of the waiter for `ticket`, if
+    /// it has tickets, or of one that stands outside. There is none if its waiter is not, or no
+    /// longer, about to halt. Comes before [`Watch::released`].
+    fn before_kick(&self, lock: usize, ticket: Option<u16>) {
+        let _ = (lock, ticket);
+    }
+
+    /// The kick has been sent, or there was none to send.
+    fn kicked(&self) {}
 
     /// This CPU is at `place`.
     fn reached(&self, place: Place) {

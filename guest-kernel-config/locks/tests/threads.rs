@@ -89,7 +89,8 @@ enum At {
     Spinning(Option<u16>),
     Halted(Option<u16>),
     Holding,
-    JustReleased,
+    ToKick,
+    Kicking,
 }
 
 /// Fails when it is told a step that cannot follow the last.
@@ -104,7 +105,7 @@ impl Grammar {
 
 impl Watch for Grammar {
     fn entering(&self, _: Option<usize>) {
-        self.step(&[At::Nothing, At::JustReleased], At::Entering);
+        self.step(&[At::Nothing], At::Entering);
     }
 
     fn spinning(&self, _lock: usize, ticket: u16) {
@@ -136,11 +137,17 @@ impl Watch for Grammar {
     }
 
     fn released(&self) {
-        self.step(&[At::Holding], At::JustReleased);
+        let is_to_kick = self.0.get() == At::ToKick;
+        let to = if is_to_kick { At::Kicking } else { At::Nothing };
+        self.step(&[At::Holding, At::ToKick], to);
     }
 
-    fn before_kick(&self) {
-        self.step(&[At::JustReleased], At::Nothing);
+    fn before_kick(&self, _lock: usize, _ticket: Option<u16>) {
+        self.step(&[At::Holding], At::ToKick);
+    }
+
+    fn kicked(&self) {
+        self.step(&[At::Kicking], At::Nothing);
     }
 
     fn reached(&self, place: Place) {
@@ -148,7 +155,7 @@ impl Watch for Grammar {
         let possible = match place {
             Place::BeforeFlag => matches!(at, At::Spinning(_)),
             Place::FlagToHalt => matches!(at, At::Halted(_)),
-            Place::ReleaseToKick => at == At::Nothing,
+            Place::ReleaseToKick => at == At::Kicking,
         };
         assert!(possible, "{place:?} is reached at {at:?}");
     }

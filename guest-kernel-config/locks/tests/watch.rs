@@ -9,7 +9,8 @@ use locks::{
 
 use Place::{BeforeFlag, FlagToHalt, ReleaseToKick};
 use Step::{
-    BeforeKick, Entering, Halt, Halting, Kick, Reached, Released, Resumed, Spinning, SpunOut,
+    BeforeKick, Entering, Halt, Halting, Kick, Kicked, Reached, Released, Resumed, Spinning,
+    SpunOut,
 };
 
 /// Hints after which nobody will release the lock any more.
@@ -26,7 +27,8 @@ enum Step {
     Resumed(u16),
     Taken(u16),
     Released,
-    BeforeKick,
+    BeforeKick(u16),
+    Kicked,
     /// Not told but made.
     Kick(usize),
     Reached(Place),
@@ -178,8 +180,13 @@ impl<L: RawLock + Default> Watch for &Actor<'_, L> {
         self.note(Released);
     }
 
-    fn before_kick(&self) {
-        self.note(BeforeKick);
+    fn before_kick(&self, lock: usize, ticket: Option<u16>) {
+        self.is_ours(lock);
+        self.note(BeforeKick(told(ticket)));
+    }
+
+    fn kicked(&self) {
+        self.note(Kicked);
     }
 
     fn reached(&self, place: Place) {
@@ -193,8 +200,8 @@ const HALTS: [(usize, Step); 4] =
     [(1, Reached(BeforeFlag)), (1, Halting(2)), (1, Reached(FlagToHalt)), (1, Halt(2))];
 
 /// CPU 0's release, when CPU 1 halts or is about to.
-const KICKS: [(usize, Step); 4] =
-    [(0, Released), (0, BeforeKick), (0, Reached(ReleaseToKick)), (0, Kick(1))];
+const KICKS: [(usize, Step); 5] =
+    [(0, BeforeKick(2)), (0, Released), (0, Reached(ReleaseToKick)), (0, Kick(1)), (0, Kicked)];
 
 /// CPU 1's first steps, always.
 const ENTERS: [(usize, Step); 2] = [(1, Entering), (1, Spinning(2))];
@@ -247,7 +254,7 @@ fn a_release_before_the_flag_leaves_nothing_to_kick_and_no_halt() {
 #[test]
 fn a_flag_without_a_waiter_is_told_but_nobody_is_kicked() {
     // Hints 1 and 2 come before the halt, which is spurious; 3 after it.
-    let between = [(1, Resumed(2)), (0, Released), (0, BeforeKick)];
+    let between = [(1, Resumed(2)), (0, BeforeKick(2)), (0, Released), (0, Kicked)];
     let steps = [&ENTERS[..], &HALTS, &between, &TAKES].concat();
     assert_eq!(Stage::<PvTicketLock>::new(2, 0).hand_over(Cue::Hint(3)), steps);
 }

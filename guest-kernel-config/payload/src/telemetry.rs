@@ -121,6 +121,15 @@ impl Watch for Telemetry {
     }
 
     #[inline]
+    fn outside(&self, lock: usize, has_head: bool) {
+        let mark = if has_head { 0 } else { NO_HEAD };
+        self.line.wait_lock.store(lock as u64 | mark, Relaxed);
+        self.line.wait_since.store(tsc(), Relaxed);
+        in_order();
+        self.wait(Wait::Outside, 0);
+    }
+
+    #[inline]
     fn queued(&self, lock: usize) {
         self.line.wait_lock.store(lock as u64 | NO_HEAD, Relaxed);
         self.line.wait_since.store(tsc(), Relaxed);
@@ -174,8 +183,18 @@ impl Watch for Telemetry {
     }
 
     #[inline]
-    fn before_kick(&self) {
+    fn before_kick(&self, lock: usize, ticket: Option<u16>) {
+        let mark = if ticket.is_some() { 0 } else { NO_HEAD };
+        self.line.wait_lock.store(lock as u64 | mark, Relaxed);
+        in_order();
+        self.wait(Wait::Kicking, ticket.unwrap_or(0));
         self.line.released_at.store(tsc(), Relaxed);
+    }
+
+    #[inline]
+    fn kicked(&self) {
+        in_order();
+        self.wait(Wait::Nothing, 0);
     }
 
     #[inline]
@@ -205,7 +224,7 @@ impl Report for Telemetry {
                 Wait::Spinning | Wait::Halted => {
                     its == before && line.wait_lock.load(Relaxed) == lock as u64
                 }
-                Wait::Nothing | Wait::Entering => {
+                Wait::Nothing | Wait::Entering | Wait::Outside | Wait::Kicking => {
                     line.held.load(Relaxed) == 1
                         && line.held_ticket[0].load(Relaxed) == before
                         && line.held_lock[0].load(Relaxed) == lock as u64

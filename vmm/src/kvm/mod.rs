@@ -4,6 +4,7 @@ pub mod caps;
 pub mod cpus;
 pub mod futex;
 pub mod host;
+pub mod pending;
 pub mod signal;
 pub mod stats;
 pub mod sys;

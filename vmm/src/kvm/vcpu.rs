@@ -7,9 +7,9 @@ use kvm_bindings::{
     KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
     KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
     KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
-    KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, KVMIO,
-    Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state, kvm_mp_state, kvm_msr_entry,
-    kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
+    KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_MP_STATE_UNINITIALIZED, KVM_VCPU_TSC_CTRL,
+    KVM_VCPU_TSC_OFFSET, KVMIO, Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state,
+    kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -63,6 +63,10 @@ pub enum Exit<'a> {
     Halt,
     /// A signal ended the run.
     Interrupted,
+    /// It waits for INIT and SIPI, as all but the first do on machines with local APICs, or has
+    /// just got them. KVM says so at once, and again, for as long as a kick waits for its first
+    /// HLT.
+    NotStarted,
     /// Triple fault.
     TripleFault,
     /// KVM cannot emulate an instruction of the guest; its bytes, if KVM gave
@@ -200,6 +204,12 @@ impl Vcpu {
         self.fd.set_mp_state(state).map_err(ioctl("KVM_SET_MP_STATE"))
     }
 
+    /// Does it still wait for INIT and SIPI?
+    pub fn awaits_start(&self) -> bool {
+        let state = self.fd.get_mp_state().map(|state| state.mp_state);
+        state.is_ok_and(|state| state == KVM_MP_STATE_UNINITIALIZED)
+    }
+
     /// How its time stamp counter relates to the host's. Where KVM does not say, the two are taken
     /// to be one: software KVMs let ring 3 read the host's.
     pub fn tsc_clock(&self) -> Result<TscClock, KvmError> {
@@ -278,10 +288,13 @@ impl Vcpu {
     pub fn run(&mut self) -> Result<Exit<'_>, KvmError> {
         if let Err(errno) = self.kvm_run() {
             return match errno.errno() {
-                // EAGAIN: an AP that waits for INIT/SIPI was woken for a signal.
-                libc::EINTR | libc::EAGAIN => {
+                libc::EINTR => {
                     signal::consume();
                     Ok(Exit::Interrupted)
+                }
+                libc::EAGAIN => {
+                    signal::consume();
+                    Ok(Exit::NotStarted)
                 }
                 _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
             };

@@ -66,6 +66,22 @@ pub enum Doing {
         /// It does not spin: it halts, in KVM if it has a slot.
         halted: bool,
     },
+    /// It stands outside of a queue that is full, or was let in and has not drawn its ticket yet.
+    Outside {
+        /// Of this lock.
+        lock: LockId,
+        /// How many queue. None: the lock's word could not be read.
+        queued: Option<u16>,
+        /// When it began to wait, as above.
+        since: Nanos,
+    },
+    /// It has released a lock and not yet kicked who is next, who sleeps until then.
+    Kicking {
+        /// That lock.
+        lock: LockId,
+        /// The ticket of the next in line.
+        ticket: u16,
+    },
 }
 
 impl Doing {
@@ -75,9 +91,16 @@ impl Doing {
     }
 
     /// A preemption now is a next-in-line (lock-waiter) preemption: nobody else can be served
-    /// before it once the present holder, if there still is one, releases.
+    /// before it once the present holder, if there still is one, releases. The next in line is
+    /// also kept off by the preemption of who is about to kick it; and so are those outside of an
+    /// empty queue by that of the one that has been let in.
     pub const fn is_next(&self) -> bool {
-        matches!(self, Doing::Waiting { distance: Some(0 | 1), .. })
+        matches!(
+            self,
+            Doing::Waiting { distance: Some(0 | 1), .. }
+                | Doing::Outside { queued: Some(0), .. }
+                | Doing::Kicking { .. }
+        )
     }
 
     /// The ticket that its lock served when it was seen waiting.
@@ -93,10 +116,7 @@ impl Doing {
 
     /// Others may come to wait for it if it is preempted now.
     pub const fn is_involved(&self) -> bool {
-        matches!(
-            self,
-            Doing::Holding { .. } | Doing::Waiting { .. } | Doing::Entering | Doing::Guarded
-        )
+        !matches!(self, Doing::Unknown | Doing::Free)
     }
 
     /// It waits for a lock that serves it by now: whoever released that has kicked it, or will.
@@ -104,11 +124,18 @@ impl Doing {
         matches!(self, Doing::Waiting { distance: Some(0), .. })
     }
 
+    /// May it take or release `lock` before long, if it runs?
+    pub fn is_involved_with(&self, lock: LockId) -> bool {
+        self.is_involved() && self.lock().is_none_or(|its| its == lock)
+    }
+
     /// The lock, if there is one and it is known.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {
             Doing::Holding { lock, .. } => lock,
-            Doing::Waiting { lock, .. } => Some(lock),
+            Doing::Waiting { lock, .. }
+            | Doing::Outside { lock, .. }
+            | Doing::Kicking { lock, .. } => Some(lock),
             _ => None,
         }
     }

@@ -234,7 +234,9 @@ impl Truth {
         let (lock, head) = (doing.lock(), doing.head());
         let keeps_waiting = |open: &Open| match open.doing {
             _ if open.vm != vm || open.doing.lock() != lock => false,
-            Doing::Waiting { ticket, .. } => head.map_or(open.doing.is_next(), |h| h == ticket),
+            Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
+                head.map_or(open.doing.is_next(), |h| h == ticket)
+            }
             _ => open.doing.is_holder(),
         };
         let Some(open) = self.open.iter_mut().flatten().find(|open| keeps_waiting(open)) else {

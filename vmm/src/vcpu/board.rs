@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use hypercalls::latch::{PARKED, Park, WakeLatch};
+use hypercalls::latch::{Kick, PARKED, Park, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
@@ -350,6 +350,16 @@ impl Board {
             _ => drop(self.kick_halted(target, None)),
         }
         self.late.add(Event::Kicks(target, outcome));
+    }
+
+    /// Has the halt of `id` return for no reason that its guest knows.
+    pub(super) fn end_halt(&self, id: VcpuId) {
+        let Some(spot) = self.spots.get(id.0 as usize) else { return };
+        match (spot.latch.kick(), &self.gate) {
+            (Kick::Wake, Some(gate)) => gate.wake(id),
+            (Kick::Wake, None) => futex::wake_one(spot.latch.word()),
+            _ => {}
+        }
     }
 
     /// An MSI, to whom that may end a HLT, by vCPU `id` if it is a vCPU's.

@@ -7,6 +7,7 @@ pub mod courier;
 pub mod events;
 pub mod fault;
 pub mod gate;
+pub mod nurse;
 pub mod step;
 pub mod stuck;
 pub mod thread;

@@ -28,6 +28,8 @@ pub enum Next {
     Resume,
     /// A signal ended the run: enter again, unless a schedule has other plans.
     Interrupted,
+    /// The same; the guest has perhaps not started this vCPU yet.
+    NotStarted,
     /// This vCPU is done.
     Leave,
     /// The machine ends.
@@ -59,6 +61,7 @@ pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
         }
         Exit::MmioWrite => Next::Resume,
         Exit::Interrupted => Next::Interrupted,
+        Exit::NotStarted => Next::NotStarted,
         Exit::Halt => {
             board.vcpu_done(id, 0);
             Next::Leave

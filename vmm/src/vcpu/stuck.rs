@@ -33,9 +33,10 @@ pub enum Standing {
 pub struct Waits {
     /// The lock's address.
     pub lock: u64,
-    /// Its ticket.
-    pub ticket: u16,
-    /// Releases until it is served; None: the lock's word could not be read.
+    /// Its ticket; None: it stands outside of a queue that was full.
+    pub ticket: Option<u16>,
+    /// Releases until it is served; None: that is not known. Of one outside, zero: nobody queues,
+    /// nor has been let in.
     pub distance: Option<u16>,
 }
 
@@ -68,8 +69,8 @@ pub struct Patience {
 pub struct Stuck {
     /// Who.
     pub vcpu: VcpuId,
-    /// With which ticket.
-    pub ticket: Ticket,
+    /// With which ticket; None: it stands outside of a queue.
+    pub ticket: Option<Ticket>,
     /// For which lock, if the guest says.
     pub lock: Option<u64>,
     /// How this is known.
@@ -91,11 +92,17 @@ pub enum Proof {
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.since.seconds();
-        write!(f, "waits for ticket {}", self.ticket)?;
+        match self.ticket {
+            Some(ticket) => write!(f, "waits for ticket {ticket}")?,
+            None => write!(f, "waits outside of the queue")?,
+        }
         if let Some(lock) = self.lock {
             write!(f, " of lock {lock:#x}")?;
         }
         match self.proof {
+            Proof::Served if self.ticket.is_none() => {
+                write!(f, ", which is free since {since:.1} s: its kick was lost")
+            }
             Proof::Served => {
                 write!(f, ", which is served since {since:.1} s: its kick was lost")
             }
@@ -116,7 +123,7 @@ struct Past {
     moved: Nanos,
     /// In one and the same halt since then.
     halted: Option<Nanos>,
-    waits: Option<(u64, u16)>,
+    waits: Option<(u64, Option<u16>)>,
     served: Option<Served>,
 }
 
@@ -218,8 +225,8 @@ impl Watch {
 
     fn stuck(&self, ix: usize, seen: &[Seen], proof: Proof, since: Nanos) -> Stuck {
         let (lock, ticket) = match self.past[ix].waits {
-            Some((lock, ticket)) => (Some(lock), Ticket(ticket.into())),
-            None => (None, seen[ix].ticket),
+            Some((lock, ticket)) => (Some(lock), ticket.map(|ticket| Ticket(ticket.into()))),
+            None => (None, Some(seen[ix].ticket)),
         };
         Stuck { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }

@@ -9,7 +9,7 @@ fn watch(vcpus: usize) -> Watch {
 
 /// Halted for a ticket, so far from being served.
 fn halted(ticket: u16, distance: Option<u16>) -> Seen {
-    let waits = Some(Waits { lock: LOCK, ticket, distance });
+    let waits = Some(Waits { lock: LOCK, ticket: Some(ticket), distance });
     Seen {
         standing: Standing::Halted,
         exits: 7,
@@ -92,10 +92,28 @@ fn when_all_halt_nobody_can_kick() {
 }
 
 #[test]
+fn who_stands_outside_of_a_free_lock_is_found() {
+    let outside = |queued| {
+        let waits = Some(Waits { lock: LOCK, ticket: None, distance: Some(queued) });
+        Seen { waits, ..halted(1, None) }
+    };
+    assert_eq!(looks(&mut watch(2), 1000, |n| vec![runs(n), outside(2)]), None, "in its turn");
+    let (n, stuck) = looks(&mut watch(2), 100, |n| vec![runs(n), outside(0)]).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
+    assert_eq!(
+        stuck.to_string(),
+        "waits outside of the queue of lock 0x203000, which is free since 2.0 s: its kick was lost"
+    );
+}
+
+#[test]
 fn of_all_that_halt_the_one_that_is_served_is_named() {
     let seen = |_| vec![halted(44, Some(1)), halted(42, Some(0)), halted(46, Some(2))];
     let (_, stuck) = looks(&mut watch(3), 100, seen).unwrap();
-    assert_eq!((stuck.vcpu, stuck.ticket, stuck.proof), (VcpuId(1), Ticket(42), Proof::Served));
+    assert_eq!(
+        (stuck.vcpu, stuck.ticket, stuck.proof),
+        (VcpuId(1), Some(Ticket(42)), Proof::Served)
+    );
 }
 
 #[test]
@@ -154,7 +172,7 @@ fn nothing_that_a_guest_says_is_too_much() {
                 ticket: Ticket(word as u32),
                 waits: (word & 2 == 0).then(|| Waits {
                     lock: rng.next_u64(),
-                    ticket: word as u16,
+                    ticket: (word & 8 == 0).then_some(word as u16),
                     distance: (word & 4 == 0).then_some((word >> 16) as u16 & 1),
                 }),
             });

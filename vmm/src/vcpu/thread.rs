@@ -3,7 +3,8 @@
 use std::{
     io,
     sync::Arc,
-    thread::{Builder, JoinHandle},
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
 };
 
 use super::{
@@ -17,6 +18,10 @@ use crate::{
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Between two entries of a vCPU that its guest has not started, where KVM does not let its thread
+/// sleep: a kick that came before is pending until its first HLT, and none consumes it.
+const REST: Duration = Duration::from_millis(10);
 
 /// Starts the thread of `vcpu`, restricted to these CPUs if there are any.
 pub fn spawn(
@@ -60,11 +65,14 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             }
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
-        if let (Next::Interrupted, Some(gate)) = (&next, &board.gate) {
+        if matches!(next, Next::NotStarted) && vcpu.awaits_start() {
+            thread::sleep(REST);
+        }
+        if let (Next::Interrupted | Next::NotStarted, Some(gate)) = (&next, &board.gate) {
             gate.interrupted(id, &Outside { vcpu, board });
         }
         match next {
-            Next::Resume | Next::Interrupted => {}
+            Next::Resume | Next::Interrupted | Next::NotStarted => {}
             Next::Leave => return,
             Next::End(end) => return board.finish(end),
             Next::Fail(cause) => return fail(vcpu, board, cause),

@@ -32,6 +32,7 @@ use crate::{
     kvm::{
         KvmVm, Vcpu, Wiring,
         host::is_emulated,
+        pending::Pending,
         stats::{Blocking, VcpuStats},
         vcpu::TscClock,
     },
@@ -45,7 +46,7 @@ use crate::{
         driver::{Kept, Translate},
     },
     units::{Gpa, VcpuId},
-    vcpu::{Board, Gate, courier, fault::Dice},
+    vcpu::{Board, Gate, courier, fault::Dice, nurse},
 };
 
 /// A machine with its guest loaded, not yet started.
@@ -199,7 +200,18 @@ impl<'a> Vm<'a> {
             let patience = watchdog::patience(is_scheduled, spec.faults.map(|plan| plan.spec));
             Arc::new(Watchdog::new(board.clone(), spec.vcpus, lines, blocking, patience))
         });
+        // Only where KVM has local APICs can there be an NMI or an INIT.
+        let parks = spec.pv == PvBackend::Vmm && board.vm.wiring().has_halt();
+        let pending: Vec<Pending> = vcpus
+            .iter()
+            .filter(|_| parks)
+            .map(Pending::open)
+            .collect::<Result<_, _>>()
+            .map_err(|error| VmError::SetUp("a descriptor of a vCPU", error))?;
         let mut running = Running::new(board, subscribers, kvm_stats, clocks);
+        if parks {
+            running.help(|board| nurse::start(board, pending))?;
+        }
         if spec.faults.is_some() {
             running.help(courier::start)?;
         }

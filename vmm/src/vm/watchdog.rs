@@ -13,7 +13,10 @@ use std::{
 use crate::{
     clock::Moment,
     kvm::{host::is_emulated, stats::Blocking},
-    sched::{Lines, event::Doing},
+    sched::{
+        Lines,
+        event::{Doing, LockId},
+    },
     units::{Nanos, VcpuCount, VcpuId},
     vcpu::{
         Board, Cause, End, Failure, Trace,
@@ -101,13 +104,29 @@ impl Watchdog {
     }
 
     fn see(&self) -> Vec<Seen> {
-        self.vcpus.ids().map(|id| self.see_one(id)).collect()
+        let (mut seen, doing): (Vec<_>, Vec<_>) =
+            self.vcpus.ids().map(|id| self.see_one(id)).unzip();
+        for ix in 0..seen.len() {
+            let Some(Waits { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
+                continue;
+            };
+            // Whoever has been let in, or is about to let in, will see to it.
+            let is_at_it = |(seen, doing): (&Seen, &Doing)| {
+                seen.standing == Standing::Able && doing.is_involved_with(LockId(lock))
+            };
+            if seen.iter().zip(&doing).any(is_at_it) {
+                seen[ix].waits = Some(Waits { lock, ticket: None, distance: None });
+            }
+        }
+        seen
     }
 
-    fn see_one(&self, id: VcpuId) -> Seen {
+    fn see_one(&self, id: VcpuId) -> (Seen, Doing) {
         // The exits first: a halt that began since then is taken for another one at the next look.
         let exits = self.board.counters(id).exits.get();
-        let (waits, says_halted) = self.waits(id);
+        let doing = self.lines.as_ref().map(|lines| lines.doing(id, Moment::now().reading()));
+        let doing = doing.unwrap_or_default();
+        let (waits, says_halted) = waits(&doing);
         let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
         let standing = if self.board.has_left(id) {
             Standing::Left
@@ -119,17 +138,19 @@ impl Watchdog {
         let gate = self.board.gate.as_ref();
         let awaits_turn =
             standing == Standing::Able && gate.is_some_and(|gate| gate.awaits_turn(id));
-        Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }
+        (Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }, doing)
     }
+}
 
-    /// What its line says that it waits for, and whether it says that it halts.
-    fn waits(&self, id: VcpuId) -> (Option<Waits>, bool) {
-        let doing = self.lines.as_ref().map(|lines| lines.doing(id, Moment::now().reading()));
-        match doing {
-            Some(Doing::Waiting { lock, ticket, distance, halted, .. }) => {
-                (Some(Waits { lock: lock.0, ticket, distance }), halted)
-            }
-            _ => (None, false),
+/// What a line says that its vCPU waits for, and whether it says that it halts.
+fn waits(doing: &Doing) -> (Option<Waits>, bool) {
+    match *doing {
+        Doing::Waiting { lock, ticket, distance, halted, .. } => {
+            (Some(Waits { lock: lock.0, ticket: Some(ticket), distance }), halted)
         }
+        Doing::Outside { lock, queued, .. } => {
+            (Some(Waits { lock: lock.0, ticket: None, distance: queued }), true)
+        }
+        _ => (None, false),
     }
 }

@@ -471,7 +471,7 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: the last lets one in",
-        edits: &[("pv", "false => queued <= 1,", "false => queued < 1,")],
+        edits: &[("pv", "(queued <= 1 || passes()", "(queued < 1 || passes()")],
     },
     Mutant {
         name: "outside: let in by a look and a mark",

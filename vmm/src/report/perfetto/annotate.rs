@@ -12,7 +12,7 @@ pub(super) fn kind(doing: &Doing) -> &'static str {
     match doing {
         doing if doing.is_holder() => name::LHP,
         doing if doing.is_next() => name::LWP,
-        Doing::Waiting { .. } | Doing::Entering => "queued",
+        Doing::Waiting { .. } | Doing::Entering | Doing::Outside { .. } => "queued",
         Doing::Free => "free",
         Doing::Guarded => "guarded",
         _ => "unknown",
@@ -52,6 +52,10 @@ pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
         Doing::Waiting { ticket, distance, .. } => {
             all.push(number("ticket", ticket.into()));
             all.extend(distance.map(|distance| number("distance", distance.into())));
+        }
+        Doing::Kicking { ticket, .. } => all.push(number("ticket", ticket.into())),
+        Doing::Outside { queued, .. } => {
+            all.extend(queued.map(|queued| number("queued", queued.into())));
         }
         Doing::Holding { depth, .. } => all.push(number("depth", depth.into())),
         _ => {}

@@ -29,12 +29,24 @@ pub(super) fn words(doing: &Doing, at: Nanos) -> String {
                 Some(1) => ", next in line".to_owned(),
                 Some(before) => format!(", {before} before it"),
             };
-            let waited = match since {
-                Nanos::ZERO => String::new(),
-                since => format!(", {}", rounded(at.since(since))),
-            };
+            let waited = waited(since, at);
             format!("{how} for {}, ticket {ticket}{place}{waited}", name(lock))
         }
+        Doing::Outside { lock, queued, since } => {
+            let queue = queued.map_or_else(String::new, |queued| format!(", {queued} queue"));
+            format!("outside of the queue of {}{queue}{}", name(lock), waited(since, at))
+        }
+        Doing::Kicking { lock, ticket } => {
+            format!("about to kick for {}, ticket {ticket}", name(lock))
+        }
+    }
+}
+
+/// For how long it has waited at `at`, if that is known.
+fn waited(since: Nanos, at: Nanos) -> String {
+    match since {
+        Nanos::ZERO => String::new(),
+        since => format!(", {}", rounded(at.since(since))),
     }
 }
 
@@ -60,6 +72,7 @@ struct Queue {
     holders: Vec<u32>,
     spinning: u32,
     halted: u32,
+    outside: u32,
     /// The ticket that is served, and the last one that waits.
     head: Option<u16>,
     last: Option<(u16, u16)>,
@@ -73,8 +86,8 @@ pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<St
         let known = queues.iter().position(|queue| (queue.vm, queue.lock) == (vcpu.vm, lock));
         let ix = known.unwrap_or_else(|| {
             let (holders, vm) = (Vec::new(), vcpu.vm);
-            let (spinning, halted, head, last) = (0, 0, None, None);
-            queues.push(Queue { vm, lock, holders, spinning, halted, head, last });
+            let (spinning, halted, outside, head, last) = (0, 0, 0, None, None);
+            queues.push(Queue { vm, lock, holders, spinning, halted, outside, head, last });
             queues.len() - 1
         });
         let queue = &mut queues[ix];
@@ -85,10 +98,12 @@ pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<St
                 queue.head = vcpu.locks.head().or(queue.head);
                 queue.last = queue.last.max(distance.map(|distance| (distance, ticket)));
             }
+            Doing::Outside { .. } => queue.outside += 1,
+            Doing::Kicking { ticket, .. } => queue.head = queue.head.or(Some(ticket)),
             _ => queue.holders.push(vcpu.vcpu),
         }
     }
-    queues.sort_by_key(|queue| std::cmp::Reverse(queue.spinning + queue.halted));
+    queues.sort_by_key(|queue| std::cmp::Reverse(queue.spinning + queue.halted + queue.outside));
     let more = queues.len().saturating_sub(SHOWN);
     let mut lines: Vec<String> =
         queues.iter().take(SHOWN).map(|queue| line(queue, &name_of)).collect();
@@ -110,6 +125,9 @@ fn line(queue: &Queue, name_of: impl Fn(u32, u32) -> String) -> String {
         queue.spinning,
         queue.halted
     );
+    if queue.outside > 0 {
+        text += &format!(", {} outside", queue.outside);
+    }
     if let Some(head) = queue.head {
         text += &format!("; head {head}");
     }

@@ -89,12 +89,18 @@ impl Lines {
             Wait::Nothing => Doing::Free,
             Wait::Entering => Doing::Entering,
             Wait::Spinning | Wait::Halted => {
-                let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
+                let lock = self.wait_lock(vcpu);
                 let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
-                let since = self.when(vcpu, offset_of!(Line, wait_since), now);
-                let (since, halted) = (since.unwrap_or_default(), wait == Wait::Halted);
+                let (since, halted) = (self.wait_since(vcpu, now), wait == Wait::Halted);
                 Doing::Waiting { lock, ticket, distance, since, halted }
             }
+            Wait::Outside => {
+                let lock = self.wait_lock(vcpu);
+                let (queued, since) =
+                    (self.word(lock).map(|(_, count)| count), self.wait_since(vcpu, now));
+                Doing::Outside { lock, queued, since }
+            }
+            Wait::Kicking => Doing::Kicking { lock: self.wait_lock(vcpu), ticket },
         }
     }
 
@@ -179,7 +185,18 @@ impl Lines {
                 tickets |= bit(self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2));
             }
         }
-        (tickets, wait != Wait::Entering && held as usize <= NAMED)
+        // What a handler says of its own lock stands in the place of a ticket that it came to.
+        let hides = matches!(wait, Wait::Entering | Wait::Outside | Wait::Kicking);
+        (tickets, !hides && held as usize <= NAMED)
+    }
+
+    fn wait_lock(&self, vcpu: VcpuId) -> LockId {
+        LockId(self.load(vcpu, offset_of!(Line, wait_lock)))
+    }
+
+    /// When its wait began; zero if that is not known.
+    fn wait_since(&self, vcpu: VcpuId, now: Nanos) -> Nanos {
+        self.when(vcpu, offset_of!(Line, wait_since), now).unwrap_or_default()
     }
 
     /// Of `held` locks the innermost that is still held: between a release and the store that
@@ -281,6 +298,35 @@ mod tests {
             let Doing::Waiting { distance, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
             assert_eq!(distance, Some(expected), "head {head:#x}");
         }
+    }
+
+    #[test]
+    fn who_stands_outside_or_is_about_to_kick_is_not_free() {
+        let lines = lines();
+        lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+        lines.memory.store(8_u16, GuestAddress(LOCK + 2), Relaxed).unwrap();
+        for (head, expected) in [(5, 2), (8, 0)] {
+            set_head(&lines, head);
+            let doing = lines.doing(VCPU, Nanos(5));
+            let Doing::Outside { lock, queued, .. } = doing else { panic!() };
+            assert_eq!((lock, queued), (LockId(LOCK), Some(expected)));
+            assert!(doing.is_involved() && !doing.is_holder());
+            // Let into an empty queue, it alone can take the lock and let the others in.
+            assert_eq!(doing.is_next(), expected == 0);
+        }
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(8));
+        // The line may still say that the lock is held, which has been released.
+        for depth in [1, 0] {
+            hold(&lines, 1, 6);
+            lines.store(VCPU, offset_of!(Line, held), depth);
+            let doing = lines.doing(VCPU, Nanos(5));
+            assert_eq!(doing, Doing::Kicking { lock: LockId(LOCK), ticket: 8 });
+            assert!(doing.is_involved() && doing.is_next() && !doing.is_holder());
+        }
+        lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
+        lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+        let Doing::Outside { queued: None, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
     }
 
     #[test]
