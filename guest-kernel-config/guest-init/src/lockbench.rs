@@ -6,7 +6,7 @@ use core::fmt::Write;
 use crate::{json, stats::Stats};
 
 /// How to call the `lockbench` applet.
-pub const USAGE: &str = 
+pub const USAGE: &str =
     "usage: lockbench [--critical N] [--think N] [--warm-up S] [--seconds S] [--cpus N]";
 
 /// One run.
@@ -62,8 +62,7 @@ impl Run {
     /// The line that the kernel's file takes.
     pub fn command(&self) -> String {
         let Self { critical, think, warm_up, msecs, cpus } = self;
-        let mut line =
-            format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}");
+        let mut line = format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}");
         if let Some(cpus) = cpus {
             // Writing to a String cannot fail.
             let _ = write!(line, " cpus={cpus}");

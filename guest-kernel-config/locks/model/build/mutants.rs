@@ -489,7 +489,11 @@ pub const MUTANTS: &[Mutant] = &[
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: a holder's release is to come",
-        edits: &[("handoff", "self.queue.saturating_sub(1).max(1)", "self.queue.saturating_sub(1)")],
+        edits: &[(
+            "handoff",
+            "self.queue.saturating_sub(1).max(1)",
+            "self.queue.saturating_sub(1)",
+        )],
     },
     Mutant {
         name: "outside: last is asked after the release",
