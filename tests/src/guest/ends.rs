@@ -16,6 +16,9 @@ tests![
     panic_without_init,
     panic_of_a_stock_kernel,
     triple_fault,
+    reboot_with_a_deaf_waiter_of_vmm,
+    reboot_with_a_deaf_waiter_of_doorbell,
+    reboot_with_a_deaf_waiter_of_kvm,
     signals_end_it,
     closed_output_ends_it,
 ];
@@ -48,6 +51,27 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
 fn triple_fault() -> anyhow::Result<()> {
     let ran = Boot::direct().append("reboot=t").command(["reboot", "-f"]).run()?;
     ran.exits(1)?.complains(&["pvticket: vCPU", "triple fault"]).map(drop)
+}
+
+/// One CPU keeps a lock, another halts for it with interrupts off: only an NMI reaches that one, and
+/// the kernel stops all CPUs before it reboots. The time is for a slow emulated host; without the
+/// NMI the machine never ends.
+fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
+    let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
+    let boot = Boot::direct().cpus(4).pv(backend).script(script).limit(120);
+    boot.run()?.exits(1)?.complains(&["pvticket: the guest reset"]).map(drop)
+}
+
+fn reboot_with_a_deaf_waiter_of_vmm() -> anyhow::Result<()> {
+    reboot_with_a_deaf_waiter("vmm")
+}
+
+fn reboot_with_a_deaf_waiter_of_doorbell() -> anyhow::Result<()> {
+    reboot_with_a_deaf_waiter("doorbell")
+}
+
+fn reboot_with_a_deaf_waiter_of_kvm() -> anyhow::Result<()> {
+    reboot_with_a_deaf_waiter("kvm")
 }
 
 fn signals_end_it() -> anyhow::Result<()> {
