@@ -66,7 +66,8 @@ fn number(value: &Value, what: &str) -> anyhow::Result<u64> {
 
 /// The policy's own hits, the account's count of LHP, the slices in the Perfetto file, and the rate
 /// in the table. The first three are of the whole run, and of the same preemptions: no tolerance. The
-/// rate is of the measured window, by its own account: none but that of a division.
+/// rate is of the measured window, which the account reads a moment after the guest's seconds at
+/// either end: on a busy host these moments may differ by some milliseconds.
 fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()> {
     let compared = Compared::make("lhp:50,4ms", &["--seconds", "1"])?;
     for backend in ["off", "vmm"] {
@@ -83,7 +84,9 @@ fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()
         let seconds = run["seconds"].as_f64().context("no seconds")?;
         let rate = row["schedule"]["lhp"].as_f64().context("no LHP/s")?;
         let lhp = number(measured, "lhp")?;
-        ensure!((rate * seconds - lhp as f64).abs() < 1e-6 * lhp as f64 + 1e-6, "{rate}/s: {run}");
+        ensure!(number(&row["schedule"]["hits"], "hits")? == lhp, "not all of the window: {row}");
+        let off = (rate * seconds - lhp as f64).abs();
+        likely!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
         // The policy may fall behind, but not run ahead: 50 a second, and one for each end.
         ensure!(rate * seconds <= 50.0 * seconds + 2.0, "{rate} a second: {run}");
@@ -117,7 +120,8 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     let compared = Compared::make("lhp:20,60s", &["--seconds", "0.5", "--locks", "ticket"])?;
     let [row, run, _] = compared.of("off")?;
     likely!(number(&run["schedule"]["whole"]["hits"], "hits")? > 0, "nobody was preempted: {run}");
-    ensure!(number(row, "open_waits")? == 1, "who waits at the end? {row}");
+    // A holder that is preempted before it is back from its call has not ended its wait, either.
+    ensure!((1..=2).contains(&number(row, "open_waits")?), "who waits at the end? {row}");
     let found = &row["latencies"];
     // It may have begun in the warm-up; with twenty a second it has in the first half.
     likely!(number(found, "max")? > 200_000_000, "{found}");
