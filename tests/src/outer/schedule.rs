@@ -219,9 +219,11 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
     let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
     for run in &runs {
         likely!(taken(run) > 0, "the lock was never taken: {run}");
-        // The guest's count is taken a moment before the VMM's.
+        // The guest's window lies within the VMM's. It counts a halt at its end, the VMM at its
+        // beginning: each vCPU may have been in one as the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());
-        ensure!(guest <= vmm, "{guest:?} halts in the guest, {vmm:?} here");
+        let vmm = vmm.map(|counted| counted + 64);
+        ensure!(guest <= vmm, "{guest:?} halts in the guest, {vmm:?} at most here");
         let [kicks, woke, left, joined] =
             ["unlock_kick", "woke_parked", "left_pending", "coalesced"]
                 .map(|name| run["vmm"][name].as_u64().unwrap_or(u64::MAX));

@@ -266,7 +266,11 @@ impl Core {
 
     /// A running vCPU has kicked another. It is outside the guest, so that the witness is right.
     fn make_way(&mut self, by: VcpuIndex, now: Nanos, witness: &dyn Witness) {
-        let doing = witness.glance(by);
+        let doing = match witness.glance(by) {
+            // This is the kick that it announced. No waiter depends on it any longer.
+            Doing::Kicking { .. } => Doing::Free,
+            doing => doing,
+        };
         if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &doing, view)) {
             self.vcpus[by.ix()].look = Look { doing, ..Look::default() };
             self.carry_out(by, verdict, now);

@@ -133,3 +133,14 @@ fn a_kicker_that_holds_nothing_makes_way() {
         assert_eq!(core.truth().totals().preemptions, 1, "{policy}");
     }
 }
+
+#[test]
+fn a_kicker_makes_way_while_its_line_still_announces_the_kick() {
+    let kicking = Doing::Kicking { lock: LockId(9), ticket: 2 };
+    for policy in ["deferred", "deferred:look", "kick-boost"] {
+        let mut core = alone(policy);
+        let granted = kick_from(&mut core, kicking, 130);
+        assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
+        assert_eq!(core.truth().totals().lwp, 0, "{policy}: the waiter has had its kick");
+    }
+}
