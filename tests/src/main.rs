@@ -24,7 +24,7 @@ mod retry;
 mod suite;
 mod terminal;
 
-use std::{env, process::ExitCode};
+use std::{env, fs, os::unix::process::CommandExt, process::Command, process::ExitCode};
 
 use libtest_mimic::Arguments;
 
@@ -33,7 +33,27 @@ use outer::instructions;
 use relay::Relay;
 use suite::Tally;
 
+/// SIGHUP, SIGINT, SIGQUIT and SIGTERM, as `SigIgn` of /proc/PID/status has them.
+const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
+
+/// Starts this program again with the default actions of signals, where it inherited some as ignored
+/// (a shell starts background commands so). The product keeps what it inherits, and the tests that
+/// signal it would wait.
+fn expect_signals() {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    if ignored & ENDING != 0
+        && let Ok(program) = env::current_exe()
+    {
+        let mut again = Command::new("env");
+        again.arg("--default-signal=HUP,INT,QUIT,TERM").arg(program).args(env::args_os().skip(1));
+        eprintln!("pvticket-tests: cannot reset ignored signals: env: {}", again.exec());
+    }
+}
+
 fn main() -> ExitCode {
+    expect_signals();
     let mut words = env::args_os().skip(1);
     let result = match words.next() {
         // The names of tests to run in the emulated host: this is there.

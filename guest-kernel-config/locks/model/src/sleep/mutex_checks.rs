@@ -111,7 +111,7 @@ macro_rules! checks {
             checks!($mutex, many_tries, 0, 300),
             checks!($mutex, sleepers, 0, 300),
             checks!($mutex, leavers, 0, 600),
-            checks!($mutex, interrupts, 0, 600),
+            checks!($mutex, interrupts, 0, 3000),
         )*]
     };
     ($mutex:ident, $run:ident, $preemptions:expr, $times:expr) => {
