@@ -62,3 +62,15 @@ pub fn bzimage() -> Vec<u8> {
     image.extend(CODE);
     image
 }
+
+/// A file of an archive in the format newc, padded as the format asks.
+pub fn newc_file(name: &str, content: &[u8]) -> Vec<u8> {
+    let numbers = [0, 0o100_755, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+    let mut bytes = b"070701".to_vec();
+    bytes.extend(numbers.iter().flat_map(|n| format!("{n:08x}").into_bytes()));
+    for part in [[name.as_bytes(), b"\0"].concat(), content.to_vec()] {
+        bytes.extend(part);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
+}

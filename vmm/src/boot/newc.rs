@@ -84,19 +84,8 @@ fn number(header: &[u8; HEADER], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::guest;
+    use super::super::fixtures::{guest, newc_file as file};
     use super::*;
-
-    fn file(name: &str, content: &[u8]) -> Vec<u8> {
-        let numbers = [0, 0o100_755, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
-        let mut bytes = b"070701".to_vec();
-        bytes.extend(numbers.iter().flat_map(|n| format!("{n:08x}").into_bytes()));
-        for part in [[name.as_bytes(), b"\0"].concat(), content.to_vec()] {
-            bytes.extend(part);
-            bytes.resize(bytes.len().next_multiple_of(4), 0);
-        }
-        bytes
-    }
 
     fn whole(archive: &[u8]) -> bool {
         let memory = guest(1);

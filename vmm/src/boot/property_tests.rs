@@ -88,17 +88,6 @@ fn try_load(kernel: &[u8], initrd: &[u8], cmdline: &str, mib: u64) -> Result<(),
     }
 }
 
-fn archive(name: &str, content: &[u8]) -> Vec<u8> {
-    let numbers = [0, 0o100_755, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
-    let mut bytes = b"070701".to_vec();
-    bytes.extend(numbers.iter().flat_map(|n| format!("{n:08x}").into_bytes()));
-    for part in [[name.as_bytes(), b"\0"].concat(), content.to_vec()] {
-        bytes.extend(part);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-    }
-    bytes
-}
-
 fn is_whole(bytes: &[u8], mib: u64) -> bool {
     let memory = fixtures::guest(mib);
     memory.write_slice(bytes, GuestAddress(0x1000)).unwrap();
@@ -176,7 +165,7 @@ proptest! {
         field in 0..13_usize,
         cut in 0..500_usize,
     ) {
-        let whole = [archive("init", b"#!/bin/sh\n"), archive("etc/a", &[1; 301]), archive("TRAILER!!!", b"")].concat();
+        let whole = [fixtures::newc_file("init", b"#!/bin/sh\n"), fixtures::newc_file("etc/a", &[1; 301]), fixtures::newc_file("TRAILER!!!", b"")].concat();
         prop_assert!(is_whole(&whole, 1));
         let mut bytes = whole.clone();
         bytes[6 + 8 * field..][..8].copy_from_slice(digits.as_bytes());
