@@ -127,17 +127,19 @@ fn who_is_slow_is_not_taken_for_lost() -> anyhow::Result<()> {
     compare(&held).map(drop)
 }
 
-/// The sequence of each vCPU's dice is the seed's; who throws them when is not.
+/// The sequence of each vCPU's dice is the seed's; which vCPU throws them when is not. Faults and
+/// kicks are counted over one window: of two thousand kicks, 0.05 are 4.5 standard deviations.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
-    let share = |seed| -> anyhow::Result<f64> {
+    let share = |seed| -> anyhow::Result<(u64, f64)> {
         let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
         let runs = compare(&[&options[..], &["--fault", "kick-dup:0.5"]].concat())?;
         let kicks = runs[0]["vmm"]["unlock_kick"].as_u64().context("no kicks")?;
-        Ok(count(&runs[0], "duplicated")? as f64 / kicks as f64)
+        Ok((kicks, count(&runs[0], "duplicated")? as f64 / kicks as f64))
     };
     for seed in ["1", "2"] {
-        let share = share(seed)?;
-        likely!((0.4..0.6).contains(&share), "{share} of the kicks came twice, not a half");
+        let (kicks, share) = share(seed)?;
+        likely!(kicks > 2000, "the host was busy: {kicks} kicks in half a second");
+        ensure!((0.45..0.55).contains(&share), "{share} of {kicks} kicks came twice, not a half");
     }
     Ok(())
 }

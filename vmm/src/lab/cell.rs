@@ -76,7 +76,7 @@ pub struct Sample {
     pub vmm: Counts,
     /// What the schedule did while it was measured, if it was not the host's.
     pub schedule: Option<Scheduled>,
-    /// What went wrong on purpose, from the machine's start, if anything was to.
+    /// What went wrong on purpose in the time measured, if anything was to.
     pub faults: Option<FaultCounts>,
     /// What the system did beside its operations, if the guest counts it.
     pub work: Option<WorkCounts>,

@@ -212,7 +212,7 @@ impl Cell for LinuxCell {
         }
         let mut sample = all.ok_or(CellError::Interrupted)?;
         let Windows { schedule: measured, counts, span } = windows.ok_or(CellError::NoWindow)?;
-        sample.vmm = counts;
+        (sample.vmm, sample.faults) = (counts.vcpus, counts.faults);
         sample.schedule = schedule.map(|whole| Scheduled { measured, whole });
         let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
         sample.timeline = timeline.map(|timeline| Arc::new(of_locks(timeline)));
@@ -242,7 +242,7 @@ impl Outputs {
         match &report.end {
             End::Exit(0) => {
                 let outcome = Outcome::parse(&self.stdout.text())?;
-                outcome.sample(LinuxCell::system(run), run.backend, report)
+                outcome.sample(LinuxCell::system(run), run.backend)
             }
             end => Err(ended_early(end, &self.messages.text())),
         }

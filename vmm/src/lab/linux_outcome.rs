@@ -4,10 +4,7 @@ use locks::System;
 use serde::Deserialize;
 
 use super::cell::{CellError, Sample};
-use crate::{
-    guest::kernels,
-    vm::{PvBackend, Report},
-};
+use crate::{guest::kernels, vm::PvBackend};
 
 /// What the benchmark prints.
 #[derive(Debug, Deserialize)]
@@ -72,12 +69,7 @@ impl Outcome {
     }
 
     /// The figures, if the guest's locks were those that were asked for.
-    pub(super) fn sample(
-        self,
-        system: System,
-        asked: PvBackend,
-        report: &Report,
-    ) -> Result<Sample, CellError> {
+    pub(super) fn sample(self, system: System, asked: PvBackend) -> Result<Sample, CellError> {
         if let Some(what) = self.impossible() {
             return Err(CellError::Impossible(what));
         }
@@ -102,7 +94,6 @@ impl Outcome {
             halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
             kicks: stats.kicked + stats.pv_kick_unlock,
             violations: violations.unwrap_or(0),
-            faults: report.faults,
             ..Sample::default()
         })
     }
@@ -110,10 +101,7 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::{units::Nanos, vcpu::End};
 
     /// Our kernel's.
     const RESULT: &str = "{\"seconds\":2.003,\"violations\":0,\"operations\":[12,30],\
@@ -122,23 +110,8 @@ mod tests {
         \"released_slow\":4,\"kicked\":4,\"halted_irq_off\":2,\"halted_irq_on\":3,\
         \"time_blocked_ns\":900}}\n";
 
-    fn report() -> Report {
-        Report {
-            end: End::Exit(0),
-            ran: Nanos(1),
-            init_at: None,
-            init_after: None,
-            counts: Box::default(),
-            at_counters_read: None,
-            kvm: BTreeMap::new(),
-            misuse: None,
-            faults: None,
-            history: None,
-        }
-    }
-
     fn of(result: &str, system: System, backend: PvBackend) -> Result<Sample, CellError> {
-        Outcome::parse(result)?.sample(system, backend, &report())
+        Outcome::parse(result)?.sample(system, backend)
     }
 
     #[test]

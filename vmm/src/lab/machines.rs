@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    machine::counters::FaultCounts,
+    machine::counters::MachineCounts,
     sched::{
         Driver, SchedReport,
         driver::{Account, Meter, Snapshot},
@@ -91,13 +91,11 @@ impl Machines {
         }
     }
 
-    /// What went wrong on purpose so far, if anything is to.
-    pub(super) fn fault_counts(&self) -> Option<FaultCounts> {
-        let counts = self.running.iter().filter_map(Running::fault_counts);
-        counts.reduce(|mut all, its| {
-            all += its;
-            all
-        })
+    /// What the VMM has counted of all of them until now.
+    pub(super) fn counts(&self) -> MachineCounts {
+        let mut counts = MachineCounts::default();
+        self.running.iter().for_each(|running| counts += running.machine_counts());
+        counts
     }
 
     /// Have all of them?

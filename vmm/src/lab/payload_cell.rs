@@ -24,7 +24,7 @@ use crate::{
     clock::Moment,
     guest::payload::{PayloadSpec, SharedError, SharedView, SlotFigures, Waits},
     kvm::sys::tsc,
-    machine::counters::{Counts, sum},
+    machine::counters::MachineCounts,
     sched::driver::{Measured as Account, Meter, Progress},
     units::{ByteSize, VcpuCount, VcpuId},
     vcpu::End,
@@ -163,18 +163,18 @@ impl PayloadCell {
         pause(machines, run.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
         // The guest's window lies within ours: a reader that is preempted between the two readings
         // sees no call that the VMM has not counted.
-        let (counts, before) = (counts_of(machines), self.read(machines, &shared, run)?);
+        let (counts, before) = (machines.counts(), self.read(machines, &shared, run)?);
         let account = machines.account();
         let from = Moment::now().reading();
         pause(machines, run.duration, interrupt, || look(Phase::Measured, &mut meters))?;
-        let (after, vmm) = (self.read(machines, &shared, run)?, counts_of(machines) - counts);
+        let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = Span { from, to: Moment::now().reading() };
-        let faults = machines.fault_counts();
         machines.outwait_doubts(interrupt);
         // From here on a machine may end, as it is told to.
         let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
+        let MachineCounts { vcpus: vmm, faults } = counts;
         let sample = Sample { vmm, faults, ..self.sample(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
         Ok((sample, Measured { ended, schedule, span, progress: meters.read }))
@@ -307,13 +307,6 @@ impl Meters {
         let read = (0..).zip(&self.meters).map(|(vm, meter)| Progress { at, vm, done: meter() });
         self.read.extend(read);
     }
-}
-
-/// The VMM's own counts of all vCPUs until now.
-fn counts_of(machines: &Machines) -> Counts {
-    let mut counts = Counts::default();
-    machines.running.iter().for_each(|running| counts += sum(&running.counts()));
-    counts
 }
 
 /// Operations of all vCPUs of the machine that has this memory.

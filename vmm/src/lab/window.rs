@@ -8,7 +8,7 @@ use crate::{
     clock::Moment,
     machine::{
         bench::{Bench, Step},
-        counters::Counts,
+        counters::MachineCounts,
     },
     sched::{
         Driver,
@@ -29,7 +29,7 @@ struct State {
     /// Since all windows are open.
     open: Option<Account>,
     measured: Measured,
-    counts: Counts,
+    counts: MachineCounts,
     span: Option<Span>,
 }
 
@@ -45,7 +45,7 @@ struct Guest {
     /// It has ended: nobody waits for it.
     gone: bool,
     /// At the beginning of the window.
-    before: Option<Counts>,
+    before: Option<MachineCounts>,
 }
 
 impl Guest {
@@ -60,8 +60,8 @@ impl Guest {
 pub(super) struct Windows {
     /// What the schedule did while all machines were measured, if it is ours.
     pub(super) schedule: Measured,
-    /// What the VMM counted of all vCPUs, of each machine in its own window.
-    pub(super) counts: Counts,
+    /// What the VMM counted, of each machine in its own window.
+    pub(super) counts: MachineCounts,
     /// From the first beginning to the last end.
     pub(super) span: Span,
 }
@@ -110,7 +110,7 @@ impl Gathering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begins(&self, vm: usize, counts: Counts) {
+    fn begins(&self, vm: usize, counts: MachineCounts) {
         let mut state = self.lock();
         let now = Moment::now().reading();
         let round = state.guests[vm].begun.saturating_add(1);
@@ -123,7 +123,7 @@ impl Gathering {
         }
     }
 
-    fn ends(&self, vm: usize, counts: Counts) {
+    fn ends(&self, vm: usize, counts: MachineCounts) {
         let mut state = self.lock();
         // The first to end.
         if let Some((open, schedule)) = state.open.take().zip(self.schedule.as_ref()) {
@@ -148,7 +148,7 @@ struct Seat {
 }
 
 impl Bench for Seat {
-    fn step(&self, step: Step, counts: Counts) {
+    fn step(&self, step: Step, counts: MachineCounts) {
         match step {
             Step::Ready => self.gathering.lock().guests[self.vm].arrive(),
             Step::Begins => self.gathering.begins(self.vm, counts),
@@ -166,9 +166,10 @@ impl Bench for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::counters::{Counts, FaultCounts};
 
-    fn exits(exits: u64) -> Counts {
-        Counts { exits, ..Counts::default() }
+    fn exits(exits: u64) -> MachineCounts {
+        MachineCounts { vcpus: Counts { exits, ..Counts::default() }, faults: None }
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
         b.step(Step::Ends, exits(102));
         assert!(a.is_open() && b.is_open());
         let windows = gathering.windows().unwrap();
-        assert_eq!(windows.counts.exits, 3, "each machine's in its own window");
+        assert_eq!(windows.counts.vcpus.exits, 3, "each machine's in its own window");
         assert!(windows.span.from <= windows.span.to);
     }
 
@@ -212,7 +213,23 @@ mod tests {
             seat.step(Step::Begins, exits(before));
             seat.step(Step::Ends, exits(after));
         }
-        assert_eq!(gathering.windows().unwrap().counts.exits, 6);
+        assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
+    }
+
+    /// Wrong before: faults were those of the whole life of a machine, and more than its kicks.
+    #[test]
+    fn faults_are_counted_over_the_window_of_the_kicks() {
+        let counts = |unlock_kick, duplicated| MachineCounts {
+            vcpus: Counts { unlock_kick, ..Counts::default() },
+            faults: Some(FaultCounts { duplicated, ..FaultCounts::default() }),
+        };
+        let gathering = Gathering::new(2, None);
+        for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
+            let seat = gathering.seat(vm);
+            seat.step(Step::Begins, counts(before.0, before.1));
+            seat.step(Step::Ends, counts(after.0, after.1));
+        }
+        assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
     }
 
     #[test]

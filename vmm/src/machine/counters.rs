@@ -1,6 +1,9 @@
 //! What a vCPU did, counted by its own thread alone.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::{
+    ops,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +83,36 @@ counters! {
     spurious,
     /// Halts that began late.
     halts_delayed,
+}
+
+/// What a VMM counts of a machine, or of several: read together, so that each figure of a window
+/// is of that window.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct MachineCounts {
+    /// All vCPUs.
+    pub vcpus: Counts,
+    /// Faults on purpose, if any were asked for.
+    pub faults: Option<FaultCounts>,
+}
+
+impl ops::Sub for MachineCounts {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            vcpus: self.vcpus - before.vcpus,
+            faults: self.faults.map(|faults| faults - before.faults.unwrap_or_default()),
+        }
+    }
+}
+
+impl ops::AddAssign for MachineCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.vcpus += other.vcpus;
+        if let Some(faults) = other.faults {
+            *self.faults.get_or_insert_default() += faults;
+        }
+    }
 }
 
 /// Adds up the counts of several vCPUs.

@@ -23,7 +23,7 @@ use crate::{
     kvm::{KvmVm, futex, sys::tsc},
     machine::{
         Devices,
-        counters::{Counts, FaultCounts, VcpuCounters},
+        counters::{Counts, FaultCounts, MachineCounts, VcpuCounters, sum},
     },
     units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
@@ -130,6 +130,11 @@ impl Board {
     /// Every vCPU's counts now.
     pub fn counts(&self) -> Box<[Counts]> {
         self.counters.iter().map(VcpuCounters::read).collect()
+    }
+
+    /// All that is counted of the machine, now.
+    pub fn machine_counts(&self) -> MachineCounts {
+        MachineCounts { vcpus: sum(&self.counts()), faults: self.fault_counts() }
     }
 
     /// The faults so far, if there are to be any.

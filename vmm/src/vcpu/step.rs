@@ -14,7 +14,6 @@ use crate::{
     machine::{
         bench::Step,
         channel::{Output, Wake},
-        counters::sum,
         hypercall::{self, Call, Misuse, PageBytes, Query},
         power::PowerRequest,
     },
@@ -176,7 +175,7 @@ fn note(board: &Board, event: Event) {
 
 fn note_bench(board: &Board, step: Step) {
     if let Some(bench) = &board.devices.bench {
-        bench.step(step, sum(&board.counts()));
+        bench.step(step, board.machine_counts());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     clock::Moment,
     kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock},
     machine::{
-        counters::{Counts, FaultCounts, sum},
+        counters::{Counts, FaultCounts, MachineCounts, sum},
         hypercall::Misuse,
     },
     units::{CpuList, Nanos, VcpuId},
@@ -164,9 +164,9 @@ impl Running {
         self.board.has_ended()
     }
 
-    /// What went wrong on purpose so far, if anything is to.
-    pub fn fault_counts(&self) -> Option<FaultCounts> {
-        self.board.fault_counts()
+    /// All that is counted of the machine, now.
+    pub fn machine_counts(&self) -> MachineCounts {
+        self.board.machine_counts()
     }
 
     /// Who watches that nobody in it waits for ever, if somebody does.
