@@ -1,6 +1,10 @@
 //! The columns of the table: their names, and where their values come from.
 
 use super::row::Row;
+use crate::{
+    lab::latencies::{Percentiles, TimeShares},
+    units::Nanos,
+};
 
 /// How a value is got: text, a count, or a number with a point. None is an empty place.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +40,11 @@ macro_rules! counts {
     };
 }
 
+/// One of the percentiles of the time waited.
+fn by_time(of: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) -> Option<u64> {
+    Some(which(&of?.by_time).0)
+}
+
 /// Columns of percentiles, in nanoseconds.
 macro_rules! percentiles {
     ($($of:ident),*) => {
@@ -44,6 +53,9 @@ macro_rules! percentiles {
             count(concat!(stringify!($of), "_p99_ns"), |row| Some(row.times.$of?.p99.0)),
             count(concat!(stringify!($of), "_p999_ns"), |row| Some(row.times.$of?.p999.0)),
             count(concat!(stringify!($of), "_max_ns"), |row| Some(row.times.$of?.max.0)),
+            count(concat!(stringify!($of), "_by_time_p50_ns"), |row| by_time(row.times.$of, |of| of.p50)),
+            count(concat!(stringify!($of), "_by_time_p99_ns"), |row| by_time(row.times.$of, |of| of.p99)),
+            count(concat!(stringify!($of), "_by_time_p999_ns"), |row| by_time(row.times.$of, |of| of.p999)),
         )*]
     };
 }

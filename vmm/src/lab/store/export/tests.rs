@@ -184,6 +184,31 @@ fn what_is_derived_is_there_too() {
     assert_eq!(rows[4]["store"], "second");
 }
 
+/// Not exported before. Of the operations one in a thousand is long, and most of the time passes in it.
+#[test]
+fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
+    let mut figures = full();
+    figures.latencies = Some(Timings::from_pairs([(100, 999), (1_000_000, 1)]));
+    let found = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
+    let mut stores = stores();
+    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
+    let mut bytes = Vec::new();
+    csv(&stores, &mut bytes).unwrap();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    let of = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
+    assert_eq!(of(0, "p50"), found.p50.0.to_string());
+    for (name, expected) in [
+        ("by_time_p50", found.by_time.p50),
+        ("by_time_p99", found.by_time.p99),
+        ("by_time_p999", found.by_time.p999),
+    ] {
+        assert_eq!(of(0, name), expected.0.to_string(), "{name}");
+        assert_eq!(of(0, name), "1000000", "{name}");
+        assert_eq!(of(1, name), "", "the cell failed");
+    }
+}
+
 #[test]
 fn no_cells_are_an_empty_table() {
     let mut text = Vec::new();
