@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     event::{Action, Doing, Event, Look, VcpuIndex, Witness},
     log::{Entry, Log, TurnEnd},
-    policy::{Policy, Ready, Verdict, View, Why},
+    policy::{Pick, Policy, Ready, Verdict, View, Why},
     truth::{Preemption, Truth},
 };
 use crate::units::{Nanos, SlotId};
@@ -89,8 +89,8 @@ impl Core {
             points: 0,
             truth: Truth::new(members.len()),
             log,
-            // A step grants each slot at most once, and asks or tells little else.
-            actions: Vec::with_capacity(slots + 4),
+            // A step grants each slot at most once, asks its vCPU at most once, and tells little else.
+            actions: Vec::with_capacity(2 * slots + 4),
             warm: 0,
         }
     }
@@ -145,6 +145,12 @@ impl Core {
                 self.truth.spun(*spinner, member.vm, &doing, since.max(began), now);
             }
         }
+    }
+
+    /// Does a vCPU that sits in KVM's HLT keep its slot there, though another vCPU wants one? Asked
+    /// before [`Event::Idle`], which takes the slot from it.
+    pub fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Look, now: Nanos) -> bool {
+        self.runs(vcpu) && self.ask(now, |policy, view| policy.keeps_slot_in_hlt(vcpu, look, view))
     }
 
     /// What was decided.
@@ -407,19 +413,13 @@ impl Core {
             // slots: the slot stays idle instead.
             debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
             if self.state(vcpu) == State::Ready {
-                self.grant(vcpu, slot, pick.until, now, witness);
+                self.grant(slot, pick, now, witness);
             }
         }
     }
 
-    fn grant(
-        &mut self,
-        vcpu: VcpuIndex,
-        slot: SlotId,
-        until: Nanos,
-        now: Nanos,
-        witness: &dyn Witness,
-    ) {
+    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos, witness: &dyn Witness) {
+        let Pick { vcpu, until, asked } = pick;
         self.account_spinners(vcpu, now, witness);
         self.truth.back(vcpu, now);
         self.truth.granted();
@@ -429,6 +429,9 @@ impl Core {
         (this.state, this.since, this.deadline) = (State::Running(slot), now, until);
         this.turn = self.log.begin(vcpu, slot, now);
         self.actions.push(Action::Grant(vcpu, slot));
+        if asked {
+            self.actions.push(Action::Ask(vcpu));
+        }
     }
 
     /// `vcpu` comes back: those that run and spin for its lock have done so in vain until now.

@@ -129,6 +129,22 @@ impl Doing {
         self.is_involved() && self.lock().is_none_or(|its| its == lock)
     }
 
+    /// Must a vCPU that does this with locks run before one of its machine that does `other` can be
+    /// served? It holds, hands over or stands further ahead in the queue of the same lock.
+    pub fn goes_before(&self, other: &Doing) -> bool {
+        let Doing::Waiting { lock, ticket: after, .. } = *other else { return false };
+        self.lock() == Some(lock)
+            && match *self {
+                Doing::Holding { .. } => true,
+                // Half of the tickets lie ahead, half behind.
+                Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
+                    (ticket.wrapping_sub(after) as i16) < 0
+                        || (matches!(self, Doing::Kicking { .. }) && ticket == after)
+                }
+                _ => false,
+            }
+    }
+
     /// The lock, if there is one and it is known.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {

@@ -21,8 +21,14 @@ pub mod recording;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
+mod stranded_tests;
+#[cfg(test)]
 mod testing;
 pub mod truth;
+#[cfg(test)]
+mod waiting_tests;
+#[cfg(test)]
+mod world;
 
 pub use core::{Core, Member};
 pub use driver::{Driver, Lines, SchedReport, ScheduleSpec};

@@ -53,8 +53,8 @@ use keeper::Watched;
 use report::Stats;
 use seat::Seat;
 
-/// Actions of one step at most: a grant a slot, and little else.
-const ACTIONS: usize = MAX_VCPUS as usize + 8;
+/// Actions of one step at most: a grant and a question a slot, and little else.
+const ACTIONS: usize = 2 * MAX_VCPUS as usize + 8;
 
 /// Says whether a vCPU sits in KVM's HLT at this moment.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
@@ -259,7 +259,10 @@ impl Driver {
             let mut inner = self.lock();
             let inner = &mut *inner;
             let now = now();
-            if matches!(event, Event::Idle(_)) && !self.sends_astray(vcpu, &inner.core) {
+            if let Event::Idle(look) = &event
+                && (inner.core.keeps_slot_in_hlt(vcpu, look, now)
+                    || !self.sends_astray(vcpu, &inner.core))
+            {
                 return standing(&inner.core, whose);
             }
             inner.stats.before(vcpu, &event, self, &inner.core, now);

@@ -5,6 +5,19 @@
 //! released the inner of two locks, or an interrupt handler's), it is asked to yield, or looked at.
 //! Lock-aware preemption, after Uhlig et al. (VM 2004), who delay it by "safe points".
 //! Right whenever guests tell: what is never preempted in a lock keeps nobody waiting.
+//!
+//! A host that takes CPUs away can make a grace run out all the same. Then a vCPU is *stranded*: off
+//! its slot in a lock. One stranded waiter of a FIFO lock strands those behind it, one after the
+//! other, each for a slice and a grace; so stranded vCPUs go ahead of their turn, those first that
+//! others wait for, and leave as soon as they are out of the lock. A vCPU that spins for a stranded
+//! one makes way at the next look.
+//!
+//! A waiter that halts in KVM's HLT keeps its slot until its turn ends: what it waits for has a slot,
+//! too, and another vCPU on this one would queue for the lock, behind the sleeper.
+//!
+//! Waiting: no vCPU goes ahead of one that has waited for a slice for each vCPU of the schedule, and a
+//! turn that is wanted lasts a slice and a GRACE. So each waits at most two slices and a GRACE for
+//! each vCPU. A stranded vCPU that is forced off again takes its turn in the round.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
@@ -33,6 +46,10 @@ pub(super) enum Way {
 pub(super) struct Deferred {
     rr: Rr,
     kicked: Queue,
+    /// Off their slots in a lock; those that others wait for come first.
+    stranded: Queue,
+    /// The first of the stranded has just lost its slot: one turn of the round comes before it.
+    round_first: bool,
     way: Way,
     grace: Nanos,
     slice: Nanos,
@@ -45,8 +62,13 @@ struct Turn {
     /// When it was first found over, in a lock, with another vCPU waiting. The grace counts from
     /// then: the turn itself may have been prolonged for long before.
     due: Option<Nanos>,
-    /// It has kicked a vCPU from within a lock: it makes way once it is out of it.
+    /// It makes way once it is out of its lock: it has kicked a vCPU from within it, or a stranded
+    /// vCPU waits for a slot.
     makes_way: bool,
+    /// It was stranded when the turn began.
+    ahead: bool,
+    /// Its last turn was ahead of its place in the round, and was forced to end: the next is not.
+    spent: bool,
 }
 
 impl Deferred {
@@ -54,6 +76,8 @@ impl Deferred {
         Self {
             rr: Rr::new(setup),
             kicked: Queue::with_room(setup.vms.len()),
+            stranded: Queue::with_room(setup.vms.len()),
+            round_first: false,
             way,
             grace: grace.unwrap_or(setup.slice),
             slice: setup.slice,
@@ -62,50 +86,157 @@ impl Deferred {
     }
 
     fn is_contended(&self) -> bool {
-        self.rr.is_contended() || !self.kicked.is_empty()
+        self.rr.is_contended() || !self.kicked.is_empty() || !self.stranded.is_empty()
+    }
+
+    /// `vcpu` is needed where a lock goes next.
+    fn boost(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+        self.rr.waits(vcpu, view);
+        self.kicked.push(vcpu);
+    }
+
+    /// `vcpu` has lost its slot in a lock.
+    fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+        self.round_first |= self.stranded.is_empty();
+        self.rr.waits(vcpu, view);
+        self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, view.last_seen(vcpu), other, view));
+    }
+
+    /// Does a vCPU that does this with locks wait for a stranded one?
+    fn waits_for_stranded(&self, vcpu: VcpuIndex, doing: &Doing, view: &View<'_>) -> bool {
+        let keeps = |other: VcpuIndex| {
+            view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(other).goes_before(doing)
+        };
+        self.stranded.iter().any(keeps)
+    }
+
+    /// Who has waited longest, if that is for so long that no other may go ahead.
+    fn pop_overdue(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
+        let stranded = self.stranded.iter().min_by_key(|vcpu| self.rr.since(*vcpu));
+        let firsts = [
+            (self.rr.first(), Lane::Round),
+            (self.kicked.first(), Lane::Kicked),
+            (stranded, Lane::Stranded),
+        ];
+        let firsts = firsts.into_iter().filter_map(|(vcpu, lane)| Some((vcpu?, lane)));
+        let (vcpu, lane) = firsts.min_by_key(|(vcpu, _)| self.rr.since(*vcpu))?;
+        if !self.rr.is_overdue(vcpu, view) {
+            return None;
+        }
+        match lane {
+            Lane::Round => self.rr.gone(vcpu),
+            Lane::Kicked => self.kicked.remove(vcpu),
+            Lane::Stranded => self.stranded.remove(vcpu),
+        }
+        Some((vcpu, lane))
+    }
+
+    /// Who is next, and why.
+    fn pop(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
+        if let Some(overdue) = self.pop_overdue(view) {
+            return Some(overdue);
+        }
+        if let Some(vcpu) = self.kicked.pop() {
+            return Some((vcpu, Lane::Kicked));
+        }
+        let round_first = std::mem::take(&mut self.round_first) && self.rr.is_contended();
+        if !round_first && let Some(vcpu) = self.stranded.pop() {
+            return Some((vcpu, Lane::Stranded));
+        }
+        self.rr.queue().pop().map(|vcpu| (vcpu, Lane::Round))
+    }
+
+    /// Looks again soon, but not after `end`.
+    fn look_again(&self, end: Nanos, now: Nanos) -> Nanos {
+        end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN)))
     }
 
     /// When a vCPU comes out whose turn lasts until `end` at the longest, and which is in a lock.
     fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
         match self.way {
             Way::Ask => end,
-            Way::Look => end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN))),
+            Way::Look => self.look_again(end, now),
         }
     }
+
+    /// A vCPU in a lock goes on until `end` at the longest, and makes way once it is out of it.
+    fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
+        match self.way {
+            Way::Ask => Verdict::Ask(end),
+            Way::Look => Verdict::Stay(self.look_again(end, now)),
+        }
+    }
+}
+
+/// The queue that a vCPU came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Kicked,
+    Stranded,
+    Round,
+}
+
+/// Can `other`, when it was last seen, not be served before `vcpu`, which does this with locks?
+fn keeps_waiting(vcpu: VcpuIndex, doing: &Doing, other: VcpuIndex, view: &View<'_>) -> bool {
+    view.vm_of(other) == view.vm_of(vcpu) && doing.goes_before(view.last_seen(other))
 }
 
 impl Policy for Deferred {
     fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
         match why {
-            Ready::Kicked(_) => self.kicked.push(vcpu),
+            Ready::Kicked(_) => self.boost(vcpu, view),
             // It has taken a lock before it could be called out.
-            Ready::Woken if view.last_seen(vcpu).is_holder() => self.kicked.push(vcpu),
+            Ready::Woken if view.last_seen(vcpu).is_holder() => self.boost(vcpu, view),
+            Ready::Preempted
+                if view.last_seen(vcpu).is_involved() && !self.turns[vcpu.ix()].spent =>
+            {
+                self.strand(vcpu, view);
+            }
             _ => self.rr.ready(vcpu, why, view),
         }
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {
         self.kicked.remove(vcpu);
+        self.stranded.remove(vcpu);
         self.rr.gone(vcpu);
     }
 
-    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        match self.kicked.pop() {
-            Some(vcpu) => Some(Pick { vcpu, until: self.rr.turn(view) }),
-            None => self.rr.pick(slot, view),
+    fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
+        let (vcpu, lane) = self.pop(view)?;
+        let ahead = lane == Lane::Stranded;
+        self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
+        let end = self.rr.turn(view);
+        if !ahead && self.stranded.is_empty() {
+            return Some(Pick::new(vcpu, end));
         }
+        // It soon runs into the lock that a stranded vCPU keeps, or is out of its own.
+        let asked = ahead && self.way == Way::Ask && self.is_contended();
+        let until = if asked { end } else { self.look_again(end, view.now) };
+        self.turns[vcpu.ix()].makes_way = ahead && self.is_contended();
+        Some(Pick { vcpu, until, asked })
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
         let left = self.rr.left(vcpu, view);
         if !self.is_contended() {
-            self.turns[vcpu.ix()] = Turn::default();
+            let Turn { ahead, .. } = self.turns[vcpu.ix()];
+            self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
             return self.rr.stopped(vcpu, look, view);
+        }
+        if self.waits_for_stranded(vcpu, &look.doing, view) {
+            return Verdict::Preempt(Why::Slice);
         }
         let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
         match (left > Nanos::ZERO, look.doing.is_involved()) {
+            (true, false) if !self.stranded.is_empty() => Verdict::Preempt(Why::Slice),
+            (true, true) if !self.stranded.is_empty() => {
+                turn.makes_way = true;
+                self.leaves_soon(end, view.now)
+            }
             (true, _) if !turn.makes_way => Verdict::Stay(end),
-            (true, false) => Verdict::Preempt(Why::MadeWay),
+            // (At a time of ours, so that a replay can do the same.)
+            (true, false) => Verdict::Preempt(Why::Slice),
             (true, true) => Verdict::Stay(self.next_look(end, view.now)),
             (false, false) => Verdict::Preempt(Why::Slice),
             (false, true) => {
@@ -119,8 +250,19 @@ impl Policy for Deferred {
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, _: Nanos) {
-        self.turns[vcpu.ix()] = Turn::default();
+    /// While no stranded vCPU wants the slot, and until the turn is over: [`Policy::stopped`] takes
+    /// it then.
+    fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> bool {
+        matches!(look.doing, Doing::Waiting { .. })
+            && self.kicked.is_empty()
+            && self.stranded.is_empty()
+            && self.rr.left(vcpu, view) > Nanos::ZERO
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
+        let turn = &mut self.turns[vcpu.ix()];
+        let spent = turn.ahead && end == TurnEnd::Grace;
+        *turn = Turn { spent, ..Turn::default() };
     }
 
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
@@ -138,10 +280,6 @@ impl Policy for Deferred {
             return Some(Verdict::Preempt(Why::MadeWay));
         }
         self.turns[by.ix()].makes_way = true;
-        let until = view.until(by);
-        Some(match self.way {
-            Way::Ask => Verdict::Ask(until),
-            Way::Look => Verdict::Stay(self.next_look(until, view.now)),
-        })
+        Some(self.leaves_soon(view.until(by), view.now))
     }
 }

@@ -2,6 +2,8 @@
 //! if that is preempted, else to the next in line, else to whoever was preempted first.
 //! After KVM's pause-loop exits and yield_to, with telemetry where KVM guesses.
 //! Right with native locks on CPUs without a better remedy: it shortens a wait, and prevents none.
+//! Waiting: slots are given in order again when the first of the round has waited for a slice for
+//! each vCPU; so each waits at most two slices for each vCPU of the schedule.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
@@ -32,6 +34,9 @@ impl DirectedYield {
         doing: &Doing,
         view: &View<'_>,
     ) -> Option<VcpuIndex> {
+        if let Some(overdue) = self.rr.pop_overdue(view) {
+            return Some(overdue);
+        }
         let &Doing::Waiting { lock, .. } = doing else {
             return self.rr.queue().pop();
         };
@@ -81,7 +86,7 @@ impl Policy for DirectedYield {
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         match self.next[slot.0 as usize].take() {
-            Some(vcpu) => Some(Pick { vcpu, until: self.rr.turn(view) }),
+            Some(vcpu) => Some(Pick::new(vcpu, self.rr.turn(view))),
             None => self.rr.pick(slot, view),
         }
     }

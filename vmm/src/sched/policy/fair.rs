@@ -60,7 +60,7 @@ impl Policy for Fair {
         let ix = self.next()?;
         self.waiting[ix] = false;
         self.floor = self.floor.max(self.had[ix]);
-        Some(Pick { vcpu: VcpuIndex(ix as u32), until: view.now.after(self.slice) })
+        Some(Pick::new(VcpuIndex(ix as u32), view.now.after(self.slice)))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {

@@ -72,7 +72,7 @@ impl Policy for Gang {
             None if !over && self.runs(self.current, view) => return None,
             None => self.advance(view)?,
         };
-        Some(Pick { vcpu, until: self.ends })
+        Some(Pick::new(vcpu, self.ends))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {

@@ -108,8 +108,8 @@ impl Policy for Inject {
     }
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
-        let Pick { vcpu, until } = self.rr.pick(slot, view)?;
-        Some(Pick { vcpu, until: self.due.bound(until, view.now) })
+        let Pick { vcpu, until, .. } = self.rr.pick(slot, view)?;
+        Some(Pick::new(vcpu, self.due.bound(until, view.now)))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {

@@ -3,6 +3,8 @@
 //! next to get one. `later`: when the kicker halts or yields.
 //! After the boost that KVM gives a kicked vCPU, published as +6/+70/+74 % at 1/2/3 VMs.
 //! Right with PV locks: the lock is handed to somebody who runs, on a warm CPU.
+//! Waiting: boosts end when the first of the round has waited for a slice for each vCPU; so each
+//! waits at most two slices for each vCPU of the schedule.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
@@ -35,6 +37,7 @@ impl Policy for KickBoost {
     fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
         match why {
             Ready::Kicked(by) => {
+                self.rr.waits(vcpu, view);
                 self.beside[vcpu.ix()] = by.and_then(|kicker| view.slot_of(kicker));
                 self.boosted.push(vcpu);
             }
@@ -49,9 +52,17 @@ impl Policy for KickBoost {
 
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
         let beside = &self.beside;
-        let boosted = self.boosted.take(|vcpu| beside[vcpu.ix()] == Some(slot));
-        match boosted.or_else(|| self.boosted.pop()) {
-            Some(vcpu) => Some(Pick { vcpu, until: self.rr.turn(view) }),
+        let boosted_since = self.boosted.first().map(|vcpu| self.rr.since(vcpu));
+        let is_rounds = self
+            .rr
+            .overdue(view)
+            .is_some_and(|first| boosted_since.is_none_or(|since| self.rr.since(first) <= since));
+        let overdue = is_rounds.then(|| self.rr.queue().pop()).flatten();
+        let ahead = overdue
+            .or_else(|| self.boosted.take(|vcpu| beside[vcpu.ix()] == Some(slot)))
+            .or_else(|| self.boosted.pop());
+        match ahead {
+            Some(vcpu) => Some(Pick::new(vcpu, self.rr.turn(view))),
             None => self.rr.pick(slot, view),
         }
     }

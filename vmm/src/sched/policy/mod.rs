@@ -147,6 +147,15 @@ pub struct Pick {
     pub vcpu: VcpuIndex,
     /// When it is to come out.
     pub until: Nanos,
+    /// It is asked to yield from the beginning of its turn.
+    pub asked: bool,
+}
+
+impl Pick {
+    /// A turn that lasts until then.
+    pub const fn new(vcpu: VcpuIndex, until: Nanos) -> Self {
+        Self { vcpu, until, asked: false }
+    }
 }
 
 /// What becomes of a vCPU that is outside the guest and still has its slot.
@@ -196,6 +205,12 @@ pub trait Policy: Debug + Send {
 
     /// Its turn is over, whatever ended it.
     fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos) {}
+
+    /// It sits in KVM's HLT for the lock that the look says, with a slot that another vCPU wants.
+    /// True: it keeps the slot until its turn ends, at the longest. The kick then resumes it at once.
+    fn keeps_slot_in_hlt(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) -> bool {
+        false
+    }
 
     /// It halts, in the VMM or in KVM: its slot is free.
     fn halted(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) {}

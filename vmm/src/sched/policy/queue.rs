@@ -23,6 +23,20 @@ impl Queue {
         self.0.push_front(vcpu);
     }
 
+    /// Enters before the first that it goes before, or at the end.
+    pub(super) fn insert(&mut self, vcpu: VcpuIndex, goes_before: impl Fn(VcpuIndex) -> bool) {
+        let at = self.0.iter().position(|other| goes_before(*other)).unwrap_or(self.0.len());
+        self.0.insert(at, vcpu);
+    }
+
+    pub(super) fn first(&self) -> Option<VcpuIndex> {
+        self.0.front().copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = VcpuIndex> {
+        self.0.iter().copied()
+    }
+
     pub(super) fn pop(&mut self) -> Option<VcpuIndex> {
         self.0.pop_front()
     }

@@ -52,7 +52,7 @@ impl Policy for Random {
         let vcpu = self.queue.take_at(at)?;
         let until = self.turn(view.now);
         self.ends[vcpu.ix()] = until;
-        Some(Pick { vcpu, until })
+        Some(Pick::new(vcpu, until))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {

@@ -177,7 +177,7 @@ impl Policy for Replay {
                 self.current[vcpu.ix()] = Some(Current { ix, reports: false });
                 self.after.gone(vcpu);
                 let until = if is_by_event(&turn) { turn.ran } else { self.limit(&turn) };
-                Some(Pick { vcpu, until: view.now.after(until) })
+                Some(Pick::new(vcpu, view.now.after(until)))
             }
             None if self.is_over() => self.after.pick(slot, view),
             _ => None,
