@@ -154,6 +154,7 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
         " acquisitions in ",
         " under random",
         " 0 kicks dropped",
+        " of the next in line, at most ",
         "\n0 violations of mutual exclusion, 0 tickets out of order, nobody waited for ever\n",
     ] {
         ensure!(said.contains(part), "no '{part}': {}", ran.show());

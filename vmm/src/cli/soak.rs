@@ -21,7 +21,7 @@ use crate::{
         soak::{SoakPlan, Tally, soak},
     },
     report::{faults::in_a_line, si::si},
-    sched::{PolicySpec, policy::DEFAULT_SLICE},
+    sched::{PolicySpec, policy::DEFAULT_SLICE, truth::Totals},
     signals,
     units::{ByteSize, CpuList, Nanos, VcpuCount},
     vcpu::fault::{Fault, FaultSpec},
@@ -150,10 +150,13 @@ fn summary(plan: &SoakPlan, tally: &Tally) -> String {
     let Tally { rounds, acquisitions, seconds, halts, kicks, violations, disorder, .. } = tally;
     let levels: Vec<String> = plan.levels.iter().map(VcpuCount::to_string).collect();
     let slots = plan.slots;
+    let Totals { preemptions, lhp, lwp, entering, .. } = tally.preempted;
     format!(
         "{acquisitions} acquisitions in {seconds:.1} s, {rate}/s: {rounds} rounds of {levels} vCPUs on \
          {slots} slots under {policy}, seed {seed}\n\
          {halts} halts, {kicks} kicks; {faults}\n\
+         {preemptions} preemptions: {lhp} of lock holders, {lwp} of the next in line, at most \
+         {entering} more of either\n\
          {violations} violations of mutual exclusion, {disorder} tickets out of order, nobody \
          waited for ever\n",
         rate = si(*acquisitions as f64 / seconds.max(f64::MIN_POSITIVE)),

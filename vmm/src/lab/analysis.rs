@@ -56,6 +56,9 @@ pub struct ScheduleRow {
     pub lhp: f64,
     /// Next-in-line preemptions a second.
     pub lwp: f64,
+    /// Preemptions a second of a vCPU that was drawing a ticket: at most so many more are of a holder
+    /// or of the next in line.
+    pub entering: f64,
     /// Share of the slots' time spent spinning for a lock whose holder or next in line was
     /// preempted.
     pub wasted: f64,
@@ -248,6 +251,7 @@ fn schedule_row(measured: impl Iterator<Item = Measured>, slots: f64) -> Option<
     Some(ScheduleRow {
         lhp: totals.lhp as f64 / seconds,
         lwp: totals.lwp as f64 / seconds,
+        entering: totals.entering as f64 / seconds,
         wasted: totals.wasted_spin_ns as f64 / 1e9 / (slots * seconds),
         hits: all.hits,
     })

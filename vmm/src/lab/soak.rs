@@ -10,6 +10,7 @@ use super::{
 use crate::{
     guest::handoff::HandoffSpec,
     machine::counters::FaultCounts,
+    sched::truth::Totals,
     sched::{PolicySpec, ScheduleSpec},
     units::{CpuList, Nanos, VcpuCount},
     vcpu::fault::FaultSpec,
@@ -58,6 +59,8 @@ pub struct Tally {
     pub disorder: u64,
     /// Faults.
     pub faults: FaultCounts,
+    /// What preemptions hit.
+    pub preempted: Totals,
     /// The user ended it early.
     pub interrupted: bool,
 }
@@ -72,6 +75,9 @@ impl Tally {
         self.violations += sample.violations;
         self.disorder += sample.disorder;
         self.faults += sample.faults.unwrap_or_default();
+        if let Some(schedule) = &sample.schedule {
+            self.preempted += schedule.measured.totals;
+        }
     }
 
     /// Has a lock broken its promise?

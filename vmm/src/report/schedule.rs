@@ -16,6 +16,13 @@ pub fn in_a_line(report: &SchedReport) -> String {
         Nanos(totals.wasted_spin_ns),
     );
     // Writing to a String cannot fail.
+    if totals.entering > 0 {
+        let _ = write!(
+            text,
+            "; {} while drawing a ticket: at most so many more of holders or of the next in line",
+            totals.entering
+        );
+    }
     if totals.guarded > 0 {
         let _ = write!(
             text,

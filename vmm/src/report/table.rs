@@ -91,6 +91,12 @@ pub fn level(report: &LevelReport, plan: &Plan) -> String {
         }
     }
     for row in &report.rows {
+        if let Some(most) = row.schedule.map(|its| its.entering).filter(|most| *most > 0.0) {
+            let bound = format!("LHP/s and LWP/s may be {} more, both together", si(most));
+            let _ = writeln!(text, "  {}: {bound}", label(&row.contender));
+        }
+    }
+    for row in &report.rows {
         if let Some(waits) = row.long_waits {
             let waits = format!("{} waits/s for any lock used up the threshold", si(waits));
             let _ = writeln!(text, "  {}: {waits}", label(&row.contender));
@@ -408,7 +414,8 @@ mod tests {
         for row in &mut report.rows {
             row.contender.policy = policy.clone();
             let hits = Some(Hits { hits: 9, misses: 91 });
-            row.schedule = Some(ScheduleRow { lhp: 9.5, lwp: 0.0, wasted: 0.123, hits });
+            row.schedule =
+                Some(ScheduleRow { lhp: 9.5, lwp: 0.0, entering: 0.25, wasted: 0.123, hits });
         }
         report.contrasts[0].contender.policy = policy;
         let heading = heading(
@@ -425,5 +432,7 @@ mod tests {
             text.contains("lhp:10,20ms native: 9 preemptions, all of what was aimed at; 100 looks")
         );
         assert!(text.contains("lhp:10,20ms: pv/native 48.2x"));
+        let bound = "lhp:10,20ms native: LHP/s and LWP/s may be 0.250 more, both together\n";
+        assert!(text.contains(bound), "{text}");
     }
 }

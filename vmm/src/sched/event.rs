@@ -1,6 +1,6 @@
 //! What goes into the core and what comes out of it.
 
-use hypercalls::telemetry::Point;
+use hypercalls::telemetry::{NAMED, Point};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Nanos, SlotId};
@@ -45,12 +45,21 @@ pub enum Doing {
     Guarded,
     /// It is drawing a ticket: it may have one, and the lines of the others do not tell which.
     Entering,
-    /// It holds locks; the innermost that is known.
+    /// It holds a lock, or several of which no other is known.
     Holding {
         /// None: deeper than telemetry names them, or only counted.
         lock: Option<LockId>,
         /// How many.
         depth: u32,
+    },
+    /// It holds several locks that are known.
+    HoldingSeveral {
+        /// The innermost. None: deeper than telemetry names them.
+        lock: Option<LockId>,
+        /// How many.
+        depth: u32,
+        /// Those around it, the outermost first, as far as telemetry names them.
+        outer: [Option<LockId>; NAMED],
     },
     /// It waits in a queue.
     Waiting {
@@ -87,7 +96,7 @@ pub enum Doing {
 impl Doing {
     /// A preemption now is a lock-holder preemption.
     pub const fn is_holder(&self) -> bool {
-        matches!(self, Doing::Holding { .. })
+        matches!(self, Doing::Holding { .. } | Doing::HoldingSeveral { .. })
     }
 
     /// A preemption now is a next-in-line (lock-waiter) preemption: nobody else can be served
@@ -126,16 +135,16 @@ impl Doing {
 
     /// May it take or release `lock` before long, if it runs?
     pub fn is_involved_with(&self, lock: LockId) -> bool {
-        self.is_involved() && self.lock().is_none_or(|its| its == lock)
+        self.is_involved() && (self.lock().is_none() || self.concerns(lock))
     }
 
     /// Must a vCPU that does this with locks run before one of its machine that does `other` can be
     /// served? It holds, hands over or stands further ahead in the queue of the same lock.
     pub fn goes_before(&self, other: &Doing) -> bool {
         let Doing::Waiting { lock, ticket: after, .. } = *other else { return false };
-        self.lock() == Some(lock)
+        self.concerns(lock)
             && match *self {
-                Doing::Holding { .. } => true,
+                Doing::Holding { .. } | Doing::HoldingSeveral { .. } => true,
                 // Half of the tickets lie ahead, half behind.
                 Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
                     (ticket.wrapping_sub(after) as i16) < 0
@@ -145,15 +154,34 @@ impl Doing {
             }
     }
 
-    /// The lock, if there is one and it is known.
+    /// Does it hold or await `lock`, which may be an outer one of several?
+    pub fn concerns(&self, lock: LockId) -> bool {
+        let is_outer = match self {
+            Doing::HoldingSeveral { outer, .. } => outer.contains(&Some(lock)),
+            _ => false,
+        };
+        is_outer || self.lock() == Some(lock)
+    }
+
+    /// The lock, if there is one and it is known; of several that are held the innermost.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {
-            Doing::Holding { lock, .. } => lock,
+            Doing::Holding { lock, .. } | Doing::HoldingSeveral { lock, .. } => lock,
             Doing::Waiting { lock, .. }
             | Doing::Outside { lock, .. }
             | Doing::Kicking { lock, .. } => Some(lock),
             _ => None,
         }
+    }
+}
+
+/// The locks that others may spin for because one vCPU is off its CPU: equal to each of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Blocked(pub(super) Doing);
+
+impl PartialEq<Blocked> for LockId {
+    fn eq(&self, blocked: &Blocked) -> bool {
+        blocked.0.concerns(*self)
     }
 }
 

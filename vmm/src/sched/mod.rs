@@ -16,6 +16,8 @@ pub mod event;
 #[cfg(test)]
 mod hlt_tests;
 pub mod log;
+#[cfg(test)]
+mod outer_lock_tests;
 pub mod policy;
 pub mod recording;
 #[cfg(test)]

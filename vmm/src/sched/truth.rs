@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    event::{Doing, LockId, Look, VcpuIndex},
+    event::{Blocked, Doing, Look, VcpuIndex},
     log::TurnEnd,
 };
 use crate::units::{Nanos, SlotId};
@@ -51,6 +51,10 @@ pub struct Totals {
     pub lwp: u64,
     /// Of them, of a vCPU further back in a line, or just joining one.
     pub queued: u64,
+    /// Of these, of a vCPU that was drawing a ticket, where the others' lines do not tell which it
+    /// has, if any: at most so many are of a holder or of the next in line and not in these counts.
+    #[serde(default)]
+    pub entering: u64,
     /// Of them, of a vCPU whose kernel had disabled preemption: maybe a holder, where there is no
     /// telemetry.
     pub guarded: u64,
@@ -88,6 +92,7 @@ impl std::ops::AddAssign for Totals {
         self.lhp += other.lhp;
         self.lwp += other.lwp;
         self.queued += other.queued;
+        self.entering += other.entering;
         self.guarded += other.guarded;
         self.unknown += other.unknown;
         self.forced += other.forced;
@@ -109,6 +114,7 @@ impl std::ops::Sub for Totals {
             lhp: self.lhp - before.lhp,
             lwp: self.lwp - before.lwp,
             queued: self.queued - before.queued,
+            entering: self.entering - before.entering,
             guarded: self.guarded - before.guarded,
             unknown: self.unknown - before.unknown,
             forced: self.forced - before.forced,
@@ -182,6 +188,7 @@ impl Truth {
             doing if doing.is_next() => totals.lwp += 1,
             _ => totals.queued += 1,
         }
+        totals.entering += u64::from(p.look.doing == Doing::Entering);
         match p.end {
             TurnEnd::Grace => totals.forced += 1,
             TurnEnd::Injected => totals.injected += 1,
@@ -203,9 +210,9 @@ impl Truth {
         self.totals.grants += 1;
     }
 
-    /// The lock that others of its VM may spin for because this vCPU is off.
-    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> Option<LockId> {
-        self.open[vcpu.ix()].and_then(|open| open.doing.lock())
+    /// The locks that others of its VM may spin for because this vCPU is off.
+    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> Option<Blocked> {
+        self.open[vcpu.ix()].filter(|open| open.doing.is_involved()).map(|open| Blocked(open.doing))
     }
 
     /// It is back on a slot.
@@ -231,9 +238,9 @@ impl Truth {
     ) {
         let from = from.max(self.counted[spinner.ix()]);
         self.counted[spinner.ix()] = now;
-        let (lock, head) = (doing.lock(), doing.head());
+        let (Some(lock), head) = (doing.lock(), doing.head()) else { return };
         let keeps_waiting = |open: &Open| match open.doing {
-            _ if open.vm != vm || open.doing.lock() != lock => false,
+            _ if open.vm != vm || !open.doing.concerns(lock) => false,
             Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
                 head.map_or(open.doing.is_next(), |h| h == ticket)
             }

@@ -57,7 +57,9 @@ pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
         Doing::Outside { queued, .. } => {
             all.extend(queued.map(|queued| number("queued", queued.into())));
         }
-        Doing::Holding { depth, .. } => all.push(number("depth", depth.into())),
+        Doing::Holding { depth, .. } | Doing::HoldingSeveral { depth, .. } => {
+            all.push(number("depth", depth.into()))
+        }
         _ => {}
     }
     all

@@ -14,7 +14,7 @@ use crate::{
         Counted, Lost, Span, Timeline, Traced,
         stretches::{Stretch, Stretches, What},
     },
-    sched::{Doing, VcpuIndex, log::TurnEnd, truth::Preemption},
+    sched::{VcpuIndex, log::TurnEnd, truth::Preemption},
     units::{Nanos, SlotId},
     vcpu::events::{Event, Outcome},
 };
@@ -217,8 +217,8 @@ impl<W: Write> Drawing<'_, W> {
             self.out.instant(span.from, track, named(instant, annotations.clone()))?;
         }
         self.out.begin(span.from, track, named(&format!("preempted ({kind})"), annotations))?;
-        if let Doing::Holding { lock, .. } = preemption.look.doing {
-            let lock = lock.map(locked).into_iter().collect();
+        if preemption.look.doing.is_holder() {
+            let lock = preemption.look.doing.lock().map(locked).into_iter().collect();
             self.out.slice(span, track, named(name::HOLDING, lock))?;
         }
         self.out.end(span.to, track)

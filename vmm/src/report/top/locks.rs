@@ -16,7 +16,7 @@ pub(super) fn words(doing: &Doing, at: Nanos) -> String {
         Doing::Free => "free".to_owned(),
         Doing::Guarded => "preemption disabled".to_owned(),
         Doing::Entering => "draws a ticket".to_owned(),
-        Doing::Holding { lock, depth } => {
+        Doing::Holding { lock, depth } | Doing::HoldingSeveral { lock, depth, .. } => {
             let lock = lock.map_or_else(|| "a lock".to_owned(), name);
             let more = if depth > 1 { format!(", {depth} in all") } else { String::new() };
             format!("holds {lock}{more}")

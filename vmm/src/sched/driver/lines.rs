@@ -1,6 +1,7 @@
 //! Telemetry as the VMM reads it: what a vCPU does with locks at this moment.
 
 use std::{
+    array,
     mem::offset_of,
     sync::atomic::Ordering::{Acquire, Relaxed},
 };
@@ -199,19 +200,33 @@ impl Lines {
         self.when(vcpu, offset_of!(Line, wait_since), now).unwrap_or_default()
     }
 
-    /// Of `held` locks the innermost that is still held: between a release and the store that
-    /// says so there is an instruction, and a preemption may fall there.
+    /// Of `held` locks those that are still held: between the release of the innermost and the store
+    /// that says so there is an instruction, and a preemption may fall there.
     fn holding(&self, vcpu: VcpuId, held: u32) -> Option<Doing> {
         let depth = held.checked_sub(1)?;
-        let Some(ix) = usize::try_from(depth).ok().filter(|ix| *ix < NAMED) else {
-            return Some(Doing::Holding { lock: None, depth: held });
+        let ix = usize::try_from(depth).unwrap_or(usize::MAX);
+        let lock = match ix {
+            0..NAMED => Some(self.held(vcpu, ix)),
+            _ => None,
         };
-        let lock: u64 = self.load(vcpu, offset_of!(Line, held_lock) + ix * 8);
-        let ticket: u16 = self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2);
-        match self.head(LockId(lock)) {
-            Some(head) if head != ticket => self.holding(vcpu, depth),
-            _ => Some(Doing::Holding { lock: Some(LockId(lock)), depth: held }),
+        if lock == Some(None) {
+            return self.holding(vcpu, depth);
         }
+        let lock = lock.flatten();
+        // A kernel that takes a lock out of their middle has a zero there for a moment.
+        let outer = |at| self.held(vcpu, at).filter(|its| at < ix && its.0 != 0);
+        let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
+        Some(match outer.iter().all(Option::is_none) {
+            true => Doing::Holding { lock, depth: held },
+            false => Doing::HoldingSeveral { lock, depth: held, outer },
+        })
+    }
+
+    /// The lock that it says to hold at this depth, unless that serves another ticket.
+    fn held(&self, vcpu: VcpuId, ix: usize) -> Option<LockId> {
+        let lock = LockId(self.load(vcpu, offset_of!(Line, held_lock) + ix * 8));
+        let ticket: u16 = self.load(vcpu, offset_of!(Line, held_ticket) + ix * 2);
+        self.head(lock).is_none_or(|head| head == ticket).then_some(lock)
     }
 
     /// When the vCPU's TSC stood where its line says, by the clock that shows `now`. None for what
@@ -395,6 +410,41 @@ mod tests {
         assert_eq!(seen(), Doing::Entering);
         lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
         assert_eq!(seen(), Doing::Entering, "a lock without a head");
+    }
+
+    /// Before, only the innermost of the locks was read.
+    #[test]
+    fn outer_locks_are_named_while_they_are_held() {
+        const AT: [u64; 4] = [0x3000, 0x3004, 0x3008, 0x300c];
+        let lines = lines();
+        let names = |lock: u64| Some(LockId(lock));
+        for (ix, lock) in (0..NAMED).zip(AT) {
+            lines.store(VCPU, offset_of!(Line, held_lock) + ix * 8, lock);
+            lines.store(VCPU, offset_of!(Line, held_ticket) + ix * 2, 4_u16);
+            lines.memory.store(4_u16, GuestAddress(lock), Relaxed).unwrap();
+        }
+        let seen = |held: u32| {
+            lines.store(VCPU, offset_of!(Line, held), held);
+            lines.doing(VCPU, Nanos(5))
+        };
+        assert_eq!(seen(1), Doing::Holding { lock: names(AT[0]), depth: 1 });
+        let outer = [names(AT[0]), names(AT[1]), None];
+        let three = Doing::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
+        assert_eq!(seen(3), three);
+        // Of five it names three, and the innermost is not among them.
+        let outer = [names(AT[0]), names(AT[1]), names(AT[2])];
+        let five = Doing::HoldingSeveral { lock: None, depth: 5, outer };
+        assert_eq!(seen(5), five);
+        assert!(five.is_holder() && five.concerns(LockId(AT[1])));
+        assert!(five.is_involved_with(LockId(AT[3])), "it may be one of the other two");
+        assert!(!three.is_involved_with(LockId(AT[3])));
+        // The innermost has been released, and the line does not say so yet.
+        lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
+        let outer = [names(AT[0]), None, None];
+        assert_eq!(seen(3), Doing::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
+        // One in the middle is being taken out of the line.
+        lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
+        assert_eq!(seen(2), Doing::Holding { lock: names(AT[1]), depth: 2 });
     }
 
     #[test]

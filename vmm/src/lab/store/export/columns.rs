@@ -128,7 +128,7 @@ const VMM: &[Column] = counts!(
 );
 
 const SCHEDULE: &[Column] = counts!(
-    "sched_", totals: grants, preemptions, lhp, lwp, queued, guarded, unknown, forced, injected,
+    "sched_", totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected,
     yields, wasted_spin_ns, holders_off_ns, next_off_ns
 );
 
