@@ -13,6 +13,7 @@ mod machine;
 mod pgbench;
 mod schedule;
 mod shell;
+mod steal;
 mod stock;
 mod window;
 mod workloads;
@@ -37,6 +38,7 @@ pub fn tests() -> Vec<Test> {
         kernels::TESTS,
         pgbench::TESTS,
         shell::TESTS,
+        steal::TESTS,
         stock::TESTS,
     ]
     .concat()

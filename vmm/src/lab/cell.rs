@@ -64,6 +64,9 @@ pub struct Sample {
     /// Times a waiter used up the spin threshold, for any lock of a guest's kernel, if that counts
     /// them: acquisitions of the benchmark's lock are not told apart.
     pub long_waits: Option<u64>,
+    /// Locks of any kind that the kernels of the guests took, by the telemetry of their vCPUs, if they
+    /// keep it: the VMM reads it when the guest reads its own counts.
+    pub locks_taken: Option<u64>,
     /// Halts that the guest counted.
     pub halts: u64,
     /// Kicks that the guest counted.

@@ -211,8 +211,10 @@ impl Cell for LinuxCell {
             all = Some(all.map_or(sample.clone(), |all| all.with(sample)));
         }
         let mut sample = all.ok_or(CellError::Interrupted)?;
-        let Windows { schedule: measured, counts, span } = windows.ok_or(CellError::NoWindow)?;
+        let Windows { schedule: measured, counts, taken, span } =
+            windows.ok_or(CellError::NoWindow)?;
         (sample.vmm, sample.faults) = (counts.vcpus, counts.faults);
+        sample.locks_taken = taken;
         sample.schedule = schedule.map(|whole| Scheduled { measured, whole });
         let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
         sample.timeline = timeline.map(|timeline| Arc::new(of_locks(timeline)));

@@ -30,6 +30,8 @@ struct State {
     open: Option<Account>,
     measured: Measured,
     counts: MachineCounts,
+    /// Locks taken in the windows that have ended.
+    taken: Option<u64>,
     span: Option<Span>,
 }
 
@@ -44,8 +46,10 @@ struct Guest {
     ended: u32,
     /// It has ended: nobody waits for it.
     gone: bool,
-    /// At the beginning of the window.
+    /// At the beginning of the window,
     before: Option<MachineCounts>,
+    /// and how many locks it had taken then.
+    taken_before: Option<u64>,
 }
 
 impl Guest {
@@ -62,6 +66,8 @@ pub(super) struct Windows {
     pub(super) schedule: Measured,
     /// What the VMM counted, of each machine in its own window.
     pub(super) counts: MachineCounts,
+    /// Locks that the guests' kernels took, of each in its own window, if their telemetry counts them.
+    pub(super) taken: Option<u64>,
     /// From the first beginning to the last end.
     pub(super) span: Span,
 }
@@ -103,19 +109,25 @@ impl Gathering {
         let state = self.lock();
         let is_whole = |guest: &Guest| guest.ended > 0 && guest.ended == guest.begun;
         let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
-        Some(Windows { schedule: state.measured, counts: state.counts, span })
+        Some(Windows { schedule: state.measured, counts: state.counts, taken: state.taken, span })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Locks that machine number `vm` has taken until now.
+    fn taken(&self, vm: usize) -> Option<u64> {
+        self.schedule.as_ref()?.taken(vm)
+    }
+
     fn begins(&self, vm: usize, counts: MachineCounts) {
+        let taken = self.taken(vm);
         let mut state = self.lock();
         let now = Moment::now().reading();
         let round = state.guests[vm].begun.saturating_add(1);
         let guest = &mut state.guests[vm];
-        (guest.begun, guest.before) = (round, Some(counts));
+        (guest.begun, guest.before, guest.taken_before) = (round, Some(counts), taken);
         state.span.get_or_insert(Span { from: now, to: now });
         // The last to begin: from here on all are measured.
         if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
@@ -124,6 +136,7 @@ impl Gathering {
     }
 
     fn ends(&self, vm: usize, counts: MachineCounts) {
+        let taken = self.taken(vm);
         let mut state = self.lock();
         // The first to end.
         if let Some((open, schedule)) = state.open.take().zip(self.schedule.as_ref()) {
@@ -132,8 +145,15 @@ impl Gathering {
         let guest = &mut state.guests[vm];
         guest.ended = guest.ended.saturating_add(1);
         guest.arrive();
-        if let Some(before) = guest.before.take() {
+        let before = guest.before.take();
+        // Saturating: what a guest writes need not grow.
+        let since = taken.zip(guest.taken_before.take());
+        let since = since.map(|(taken, before)| taken.saturating_sub(before));
+        if let Some(before) = before {
             state.counts += counts - before;
+        }
+        if let Some(since) = since {
+            state.taken = Some(state.taken.unwrap_or(0).saturating_add(since));
         }
         if let Some(span) = &mut state.span {
             span.to = Moment::now().reading();
