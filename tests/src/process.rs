@@ -93,8 +93,13 @@ impl Program {
     }
 
     /// Starts it through a shell that ignores this signal, as nohup(1) does SIGHUP.
-    pub fn ignoring(mut self, signal: &str) -> Self {
-        let script = format!("trap '' {signal}; exec \"$0\" \"$@\"");
+    pub fn ignoring(self, signal: &str) -> Self {
+        self.behind(&format!("trap '' {signal}"))
+    }
+
+    /// Starts it through a shell, behind these words.
+    pub fn behind(mut self, words: &str) -> Self {
+        let script = format!("{words}; exec \"$0\" \"$@\"");
         let program = std::mem::replace(&mut self.program, "/bin/sh".into());
         let words = ["-c".into(), script.into(), program.into()];
         self.args.splice(0..0, words);
@@ -226,11 +231,20 @@ impl Running {
     }
 
     /// Until it has ended.
-    pub fn wait(mut self) -> anyhow::Result<Ran> {
+    pub fn wait(self) -> anyhow::Result<Ran> {
+        self.wait_watching(|_| Ok(()))
+    }
+
+    /// The same, and looks at it all the while; an error of `look` ends it.
+    pub fn wait_watching(
+        mut self,
+        mut look: impl FnMut(Pid) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ran> {
         let status = loop {
             if let Some(status) = self.child.try_wait().context("cannot wait")? {
                 break status;
             }
+            look(self.pid()).with_context(|| self.so_far())?;
             self.check_deadline("end")?;
             thread::sleep(PAUSE);
         };

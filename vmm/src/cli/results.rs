@@ -1,6 +1,7 @@
 //! The files that options name for results.
 
 use std::{
+    fmt,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -21,7 +22,8 @@ pub(super) struct ResultFile {
 impl ResultFile {
     /// The file that `option` names.
     pub(super) fn new(option: &'static str, path: &Path) -> anyhow::Result<Self> {
-        let target = Target::new(path).with_context(|| cannot_write(option, path))?;
+        let target =
+            Target::new(path).with_context(|| format!("cannot write {}", named(option, path)))?;
         Ok(Self { option, path: path.to_owned(), target })
     }
 
@@ -35,7 +37,7 @@ impl ResultFile {
         &self,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> anyhow::Result<()> {
-        self.target.write(fill).with_context(|| cannot_write(self.option, &self.path))
+        self.target.write(fill).with_context(|| format!("cannot write {self}"))
     }
 
     /// The same of a text.
@@ -44,6 +46,13 @@ impl ResultFile {
     }
 }
 
-fn cannot_write(option: &str, path: &Path) -> String {
-    format!("cannot write {option} {}", path.display())
+/// As the user named it: the option and the file.
+impl fmt::Display for ResultFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&named(self.option, &self.path))
+    }
+}
+
+fn named(option: &str, path: &Path) -> String {
+    format!("{option} {}", path.display())
 }

@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 
-use super::Usage;
+use super::{Usage, results::ResultFile, say};
 use crate::{
     cli::inside::Inside,
     files,
@@ -20,6 +20,15 @@ use crate::{
 
 /// Where a recording to replay lies in the emulated host.
 const RECORDING_INSIDE: &str = "/in/recording";
+
+/// Writes what a schedule decided to the file of --record, and says what is missing of it.
+pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::Result<()> {
+    file.write(|mut out| recording.write(&mut out))?;
+    if let Some(what) = recording.shortfall() {
+        say(format_args!("pvticket: {file}: {what}"));
+    }
+    Ok(())
+}
 
 /// Who schedules, how, and where.
 #[derive(Debug, Clone, Args)]
@@ -139,6 +148,9 @@ impl ScheduleArgs {
         {
             let of = format!("{} vCPUs on {} slots", recording.vcpus, recording.slots);
             return Err(usage(&format!("it is of {of}, and this is {here} on {slots}")).into());
+        }
+        if let Some(what) = recording.shortfall() {
+            say(format_args!("pvticket: --policy replay:{file}: {what}"));
         }
         Ok(Some(Arc::new(recording)))
     }

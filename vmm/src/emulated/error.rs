@@ -70,7 +70,9 @@ pub enum EmulatedError {
     #[error("the agent in the emulated host makes no sense: {0}")]
     Wire(#[from] WireError),
     /// The command line is longer than a message.
-    #[error("the command line is too long for the emulated host: {0}")]
+    #[error(
+        "the command line is too long for the emulated host: {0}; hand over what is long in a file"
+    )]
     CommandLine(#[source] WireError),
     /// Two versions.
     #[error("the agent in the emulated host speaks version {0} of the protocol")]

@@ -1,6 +1,6 @@
 //! One run: a fresh machine, one lock, a number of vCPUs, a span of time.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{borrow::Cow, io, sync::Arc, time::Duration};
 
 use locks::System;
 use serde::{Serialize, Serializer};
@@ -13,7 +13,7 @@ use crate::{
     guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
     machine::counters::{Counts, FaultCounts},
     sched::{SchedReport, ScheduleSpec, driver::Measured},
-    units::{CpuList, VcpuCount},
+    units::{ByteSize, CpuList, VcpuCount},
     vcpu::{
         Cause, End, Failure, Trace,
         fault::{FaultPlan, FaultSpec},
@@ -173,8 +173,16 @@ pub enum CellError {
     #[error(transparent)]
     Initrd(#[from] InitrdError),
     /// What the guest printed is no result.
-    #[error("cannot read the guest's result {0:?}: {1}")]
-    Result(String, serde_json::Error),
+    #[error("cannot read the guest's result {:?}: {error}", quote(.said))]
+    Result {
+        /// All that it printed.
+        said: String,
+        /// What JSON it is not.
+        error: serde_json::Error,
+    },
+    /// The guest printed more than a result has.
+    #[error("the guest printed more than the {0} that are kept of its result")]
+    Flooded(ByteSize),
     /// What the guest says of itself cannot be.
     #[error("the guest claims what cannot be: {0}")]
     Impossible(String),
@@ -245,6 +253,15 @@ impl RunSpec<'_> {
     }
 }
 
+/// The beginning of what a guest wrote, which may be of any length.
+fn quote(text: &str) -> Cow<'_, str> {
+    const MOST: usize = 300;
+    match text.char_indices().nth(MOST) {
+        None => text.into(),
+        Some((end, _)) => format!("{} ... (of {} bytes)", &text[..end], text.len()).into(),
+    }
+}
+
 /// A machine has ended that should not have.
 pub(super) fn ended_early(end: &End, messages: &str) -> CellError {
     match end {
@@ -267,8 +284,8 @@ fn early(end: &End, messages: &str) -> String {
     let panic = messages.lines().find(|line| line.contains("Kernel panic"));
     let last = || messages.lines().rev().find(|line| !line.trim().is_empty());
     match (panic, last()) {
-        (Some(line), _) => format!("{how}; the guest: {}", line.trim()),
-        (None, Some(line)) => format!("{how}; the guest's last line: {}", line.trim()),
+        (Some(line), _) => format!("{how}; the guest: {}", quote(line.trim())),
+        (None, Some(line)) => format!("{how}; the guest's last line: {}", quote(line.trim())),
         (None, None) => how,
     }
 }
@@ -310,5 +327,7 @@ mod tests {
             early(&End::Reset, panic),
             "Reset; the guest: [1.0] Kernel panic - not syncing: why"
         );
+        let long = early(&End::Reset, &"\u{e9}".repeat(1000));
+        assert!(long.ends_with(" ... (of 2000 bytes)") && long.chars().count() < 400, "{long}");
     }
 }

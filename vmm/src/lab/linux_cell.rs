@@ -243,7 +243,8 @@ impl Outputs {
     fn sample(&self, run: &RunSpec<'_>, report: &Report) -> Result<Sample, CellError> {
         match &report.end {
             End::Exit(0) => {
-                let outcome = Outcome::parse(&self.stdout.text())?;
+                let said = self.stdout.whole().ok_or(CellError::Flooded(Kept::LIMIT))?;
+                let outcome = Outcome::parse(&said)?;
                 outcome.sample(LinuxCell::system(run), run.backend)
             }
             end => Err(ended_early(end, &self.messages.text())),
@@ -257,7 +258,13 @@ struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl Kept {
     /// Far more than a result or a panic's trace; the rest is dropped.
-    const LIMIT: usize = 1 << 20;
+    const LIMIT: ByteSize = ByteSize::mib(1);
+
+    /// All that it wrote, unless something was dropped or could have been.
+    fn whole(&self) -> Option<String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        (kept < Self::LIMIT.0).then(|| self.text())
+    }
 
     fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +275,7 @@ impl Kept {
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = Self::LIMIT.saturating_sub(kept.len()).min(bytes.len());
+        let room = (Self::LIMIT.0 as usize).saturating_sub(kept.len()).min(bytes.len());
         kept.extend_from_slice(&bytes[..room]);
         Ok(bytes.len())
     }
@@ -288,6 +295,6 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(kept.write(&[b'x'; 1 << 19]).unwrap(), 1 << 19);
         }
-        assert_eq!(kept.text().len(), Kept::LIMIT);
+        assert_eq!((kept.text().len() as u64, kept.whole()), (Kept::LIMIT.0, None));
     }
 }

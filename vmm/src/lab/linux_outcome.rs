@@ -44,7 +44,7 @@ impl Stats {
 
 impl Outcome {
     pub(super) fn parse(text: &str) -> Result<Self, CellError> {
-        serde_json::from_str(text).map_err(|error| CellError::Result(text.into(), error))
+        serde_json::from_str(text).map_err(|error| CellError::Result { said: text.into(), error })
     }
 
     /// What no guest can have done, if it claims that: a kernel of the user's may say what it likes,
@@ -186,6 +186,6 @@ mod tests {
     fn a_backend_that_is_not_the_one_asked_for_is_an_error() {
         let error = of(RESULT, System::PvTicket, PvBackend::Kvm).unwrap_err();
         assert_eq!(error.to_string(), "the guest's locks are served by 'vmm', not by 'kvm'");
-        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result(..))));
+        assert!(matches!(Outcome::parse("sh: not found"), Err(CellError::Result { .. })));
     }
 }

@@ -19,6 +19,7 @@ macro_rules! counters {
 
         /// The values at one moment; of one vCPU, or summed over several.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
         pub struct $counts {
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -76,6 +77,8 @@ counters! {
     dropped,
     /// Kicks that were delivered later.
     delayed,
+    /// Kicks that were to be delivered later and came at once: too many were on their way.
+    not_delayed,
     /// Kicks that were delivered twice.
     duplicated,
     /// Halts that returned at once with no kick, and vCPUs that were woken beside the one that

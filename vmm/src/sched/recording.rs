@@ -105,6 +105,12 @@ impl Recording {
         self.turns.iter().try_for_each(|turn| out.write_all(&bytes(turn)?))
     }
 
+    /// What it lacks, in words.
+    pub fn shortfall(&self) -> Option<String> {
+        let lost = Some(self.lost).filter(|lost| *lost > 0)?;
+        Some(format!("{lost} turns are not in it, for want of room: record for a shorter time"))
+    }
+
     /// Reads one.
     pub fn read(input: &mut impl Read) -> Result<Self, RecordingError> {
         let magic = array(input).map_err(short(RecordingError::Magic))?;
@@ -276,6 +282,7 @@ mod tests {
         let mut turns: Vec<_> = ends.map(|(end, ix)| turn(ix * 10, 7, 3, 1, *end)).collect();
         turns[5].point = Some(Point::Critical);
         let recording = Recording { spin_looks: 2048, lost: 7, ..recording(4, 2, turns) };
+        assert!(recording.shortfall().unwrap().starts_with("7 turns are not in it"));
         let bytes = written(&recording);
         assert_eq!(bytes.len(), 40 + 10 * TURN_BYTES);
         assert_eq!(read(&bytes), Ok(recording));

@@ -293,8 +293,10 @@ impl Board {
             let due = Moment::now().reading().after(after);
             // What cannot be late comes at once.
             let late = after > Nanos::ZERO && faults.courier.post(id, Letter { due, target, via });
-            if late && ix == 0 {
-                dice.count_delayed();
+            match late {
+                _ if ix > 0 || after == Nanos::ZERO => {}
+                true => dice.count_delayed(),
+                false => dice.count_not_delayed(),
             }
             let at = tsc::read();
             let outcome = if late { Outcome::Delayed } else { self.deliver(id, target, via) };

@@ -25,7 +25,7 @@ use crate::{
 const ROOM: u32 = 256;
 
 /// Kicks that the courier holds at most, 1.5 MiB of them. When so many are on their way, outboxes
-/// fill, and a kick that finds no room comes at once: it is not counted as delayed.
+/// fill, and a kick that finds no room comes at once, and is counted as such.
 const MOST: usize = 64 << 10;
 
 /// Stack of its thread.

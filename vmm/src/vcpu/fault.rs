@@ -225,6 +225,11 @@ impl Dice {
         self.counters.delayed.bump();
     }
 
+    /// A kick was to be late, and there is no room for it among those that are.
+    pub fn count_not_delayed(&self) {
+        self.counters.not_delayed.bump();
+    }
+
     /// Of a halt.
     pub fn halt(&self) -> HaltFate {
         self.throw(|rng| {
@@ -354,7 +359,7 @@ mod tests {
             let halt = dice[2].halt();
             assert!(matches!(halt, HaltFate::Spurious | HaltFate::Begins(Nanos::ZERO)));
         }
-        let FaultCounts { dropped, delayed, duplicated, spurious, halts_delayed } =
+        let FaultCounts { dropped, delayed, not_delayed, duplicated, spurious, halts_delayed } =
             dice[2].counts();
         let near = |count: u64, share: f64| {
             let expected = share * THROWS as f64;
@@ -363,7 +368,7 @@ mod tests {
         near(dropped, 0.1);
         near(duplicated, 0.45);
         near(spurious, 0.04);
-        assert_eq!((delayed, halts_delayed), (0, 0));
+        assert_eq!((delayed, not_delayed, halts_delayed), (0, 0, 0));
         assert_eq!(dice[1].counts(), FaultCounts::default(), "nobody else has thrown");
     }
 

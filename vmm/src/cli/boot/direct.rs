@@ -12,6 +12,7 @@ use crate::{
         host::{self, GuestClass},
         results::ResultFile,
         say,
+        schedule::write_record,
     },
     kvm::KvmKind,
     machine::{channel::Closing, counters::sum},
@@ -76,7 +77,7 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     if let Some(schedule) = schedule {
         say(format_args!("pvticket: {}", in_a_line(&schedule)));
         if let Some(file) = record {
-            file.write(|mut out| schedule.recording.write(&mut out))?;
+            write_record(&file, &schedule.recording)?;
         }
     }
     let mut worst = 0;

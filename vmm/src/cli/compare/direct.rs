@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 
 use super::plan::Resolved;
 use crate::{
-    cli::{fault::show, print, results::ResultFile, trace},
+    cli::{fault::show, print, results::ResultFile, schedule::write_record, trace},
     lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
     report::{
         columns::Columns,
@@ -40,7 +40,7 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
         file.write_text(&text)?;
     }
     if let Some((file, last)) = record.zip(comparison.last_schedule()) {
-        file.write(|mut out| last.recording.write(&mut out))?;
+        write_record(&file, &last.recording)?;
     }
     // An interrupted comparison may not have come to it.
     let mut timelines = comparison.timelines().peekable();

@@ -22,7 +22,7 @@ const LAST_WORDS: usize = 4;
 const LONGEST_ERROR: u64 = 4 << 10;
 
 /// Bytes of what a worker says in a line, at most: a cell with its trace.
-const LONGEST_WORD: u64 = 4 * (MOST_TRACE as u64).div_ceil(3) + (16 << 20);
+const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 
 /// What a worker reports.
 #[derive(Debug)]

@@ -29,11 +29,16 @@ use super::{
     job::{Ended, Job, Word},
     teller::Teller,
 };
-use crate::{clock, guest::kernels::Kernels, sched::ScheduleSpec, units::CpuList};
+use crate::{
+    clock,
+    guest::kernels::Kernels,
+    sched::ScheduleSpec,
+    units::{ByteSize, CpuList},
+};
 
 /// Bytes of a cell's trace at most. The worker has it three times, at the worst in the memory of the
 /// emulated host; a million yields are three times as much.
-pub const MOST_TRACE: usize = 64 << 20;
+pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
 
 /// Bytes of a job at most, as a line.
 const LONGEST_JOB: u64 = 1 << 20;
@@ -47,6 +52,9 @@ pub enum WorkerError {
     /// What it was told is no job.
     #[error("cannot understand a job: {0}")]
     Job(#[from] serde_json::Error),
+    /// A line that was cut, of no use even if what there is of it makes sense.
+    #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
+    LongJob,
     /// Nobody listens.
     #[error("cannot say what a cell gave: {0}")]
     Say(#[from] io::Error),
@@ -76,6 +84,9 @@ pub fn work(
     interrupt: &Interrupt,
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone()) {
+        if line.len() as u64 == LONGEST_JOB && line.last() != Some(&b'\n') {
+            return Err(WorkerError::LongJob);
+        }
         let job: Job = serde_json::from_slice(&line)?;
         say(&mut output, &Word::Begun { cell: job.cell })?;
         let teller = Teller::new(job.cell, &mut output);

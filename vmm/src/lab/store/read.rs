@@ -11,7 +11,10 @@ use super::{
     FILE, StoreError, failed,
     record::{CellLine, FORMAT, Line, Outcome, RunLine, SessionLine},
 };
-use crate::files::{self, FileError};
+use crate::{
+    files::{self, FileError},
+    units::ByteSize,
+};
 
 /// Bytes of a line at most: a cell of 128 vCPUs with all its histograms is far below.
 const LONGEST: u64 = 16 << 20;
@@ -81,7 +84,7 @@ pub(in crate::lab) fn read_from(
         }
         if bytes.last() != Some(&b'\n') {
             if count == LONGEST {
-                return Err(damaged(number, format!("it is longer than {LONGEST} bytes")));
+                return Err(damaged(number, format!("it is longer than {}", ByteSize(LONGEST))));
             }
             reading.torn = Some(Torn { at, bytes: count });
             break;

@@ -4,9 +4,11 @@ use std::mem;
 
 use thiserror::Error;
 
+use crate::units::ByteSize;
+
 /// A line beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a line is longer than {0} bytes")]
+#[error("a line is longer than {}", ByteSize(*.0 as u64))]
 pub struct TooLong(pub usize);
 
 /// Keeps what has come of a line that has not ended.

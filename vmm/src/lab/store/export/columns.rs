@@ -135,7 +135,7 @@ const SCHEDULE: &[Column] = counts!(
 const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 
 const FAULTS: &[Column] =
-    counts!("fault_", faults: dropped, delayed, duplicated, spurious, halts_delayed);
+    counts!("fault_", faults: dropped, delayed, not_delayed, duplicated, spurious, halts_delayed);
 
 const WORK: &[Column] = counts!("work_", work: rmw, beside, spins, retries, sums, deviation, looks);
 

@@ -1,0 +1,257 @@
+//! What a guest can make grow, and what it may claim.
+
+use std::fs::{self, File};
+
+use anyhow::{Context, ensure};
+use rustix::pipe::pipe;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::row::{
+    End::{OneLine, Says, Silent},
+    Row, nothing_else,
+};
+use crate::{
+    files::{self, code},
+    outer::{run, tiny},
+    process::{Input, Program},
+    product::{Boot, pvticket},
+    ran::Ran,
+};
+
+/// Kicks of [`code`] that are all to be late.
+const KICKS: u32 = 100_000;
+
+/// Contract ports: kick, exit, the page of outputs and its two streams.
+const KICK: u16 = 0x604;
+const EXIT: u16 = 0x610;
+const OUTPUT_PAGE: u16 = 0x624;
+const STDOUT_PAGE: u16 = 0x628;
+const STDERR_PAGE: u16 = 0x62c;
+
+/// The page frame of a kernel's first byte, and of the page behind it.
+const FIRST: u32 = 0x1000;
+
+pub const ROWS: &[Row] = &[
+    Row {
+        input: "guest: COM1 without an end",
+        limit: "--output-limit 20K",
+        end: OneLine(1, &["output", "more than --output-limit 20 KiB"]),
+        memory: 256,
+        feed: |folder| Ok(tiny::boot(folder, code::FLOOD)?.args(["--output-limit", "20K"])),
+        check: |_, ran| {
+            ensure!(ran.stdout == [b'x'; 20 << 10], "{} bytes\n{}", ran.stdout.len(), ran.show());
+            Ok(())
+        },
+    },
+    Row {
+        input: "guest: COM1, and nobody reads it",
+        limit: "the reader",
+        end: Silent(141),
+        memory: 256,
+        feed: |folder| Ok(tiny::boot(folder, code::FLOOD)?.stdout(pipe()?.1)),
+        check: nothing_else,
+    },
+    Row {
+        input: "guest: input without an end, which it does not read",
+        limit: "64 KiB",
+        end: Silent(0),
+        memory: 256,
+        feed: |folder| {
+            let code = [code::exits(200_000), code::hello("hello\n")].concat();
+            let zero = File::open("/dev/zero")?;
+            Ok(tiny::boot(folder, &code)?.input(Input::From(zero.into())))
+        },
+        check: |_, ran| {
+            ensure!(ran.stdout == b"hello\n", "{}", ran.show());
+            Ok(())
+        },
+    },
+    Row {
+        input: "guest: 100 000 kicks that come an hour late",
+        limit: "64 Ki kicks on their way",
+        end: Says(0, &["kicks came at once, as too many were on their way", "kick-delay"]),
+        memory: 256,
+        feed: |folder| {
+            let code = [times(KICKS, &out(KICK, 0)), code::hello("")].concat();
+            let stats = folder.path().join("stats");
+            let boot = tiny::boot(folder, &code)?.args(["--fault", "kick-delay:3600s", "--stats"]);
+            Ok(boot.args([stats]))
+        },
+        check: |folder, _| {
+            let stats = fs::read(folder.path().join("stats"))?;
+            let faults = serde_json::from_slice::<Value>(&stats)?["faults"].clone();
+            let count = |name: &str| faults[name].as_u64().with_context(|| format!("{faults}"));
+            let (delayed, not_delayed) = (count("delayed")?, count("not_delayed")?);
+            ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
+            // What the courier holds, and what is on its way to it.
+            ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
+            Ok(())
+        },
+    },
+    Row {
+        input: "guest: a result of 2 MiB",
+        limit: "1 MiB",
+        end: Says(1, &["the guest printed more than the 1 MiB that are kept of its result"]),
+        memory: 256,
+        feed: |folder| compare(folder, &[page(FIRST), flood(STDOUT_PAGE), out(EXIT, 0)].concat()),
+        check: lines_are_short,
+    },
+    Row {
+        input: "guest: a last line of 2 MiB",
+        limit: "300 characters",
+        end: Says(1, &["the guest's last line: ", " ... (of "]),
+        memory: 256,
+        feed: |folder| compare(folder, &[page(FIRST), flood(STDERR_PAGE), out(EXIT, 1)].concat()),
+        check: lines_are_short,
+    },
+    Row {
+        input: "guest: a result that is none, of 4 KiB",
+        limit: "300 characters",
+        end: Says(1, &["cannot read the guest's result", " ... (of "]),
+        memory: 256,
+        feed: |folder| {
+            compare(folder, &[page(FIRST), out(STDOUT_PAGE, 4096), out(EXIT, 0)].concat())
+        },
+        check: lines_are_short,
+    },
+    Row {
+        input: "guest: 2^64-1 operations",
+        limit: "2^48",
+        end: Says(1, &["the guest claims what cannot be: a count of 18446744073709551615"]),
+        memory: 256,
+        feed: |folder| claims(folder, "{\"seconds\":1,\"operations\":[18446744073709551615]}"),
+        check: lines_are_short,
+    },
+    Row {
+        input: "guest: 9 operations in 1e-300 s",
+        limit: "10^12 a second",
+        end: Says(1, &["the guest claims what cannot be: ", "operations a second"]),
+        memory: 256,
+        feed: |folder| claims(folder, "{\"seconds\":1e-300,\"operations\":[9]}"),
+        check: lines_are_short,
+    },
+    Row {
+        input: "run --trace: a trace of some 100 KB",
+        limit: "PVTICKET_TRACE_LIMIT=16K",
+        end: Says(
+            0,
+            &["cell 0 is not in the trace", "longer than 16 KiB; measure for a shorter time"],
+        ),
+        memory: 256,
+        feed: |folder| {
+            // Each acquisition is a halt, a kick and two turns.
+            let spec = "vcpus = 4\nlocks = \"pv-ticket\"\npolicies = \"rr\"\nspin-threshold = 1\n\
+                        critical = 1\nthink = 1\nrepetitions = 1\nseconds = 0.5\n";
+            let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
+            let [dir, trace] = ["run", "trace"].map(|name| folder.path().join(name));
+            let run = pvticket(["run", "--host", "direct", "--dir"]).args([dir, spec]);
+            Ok(run.args(["--trace"]).args([trace]).env("PVTICKET_TRACE_LIMIT", "16K"))
+        },
+        check: |folder, _| {
+            let lines = run::lines(&folder.path().join("run"))?;
+            let is_done = |line: &Value| line["kind"] == "cell" && line["status"] == "done";
+            ensure!(lines.iter().any(is_done), "its figures are lost: {lines:?}");
+            Ok(())
+        },
+    },
+    Row {
+        input: "guest in the emulated host: FXSAVE to a device",
+        limit: "KVM's emulator",
+        end: Says(1, &["cannot emulate the instruction 0f ae 00", "plain loads and stores only"]),
+        memory: 2048,
+        feed: |folder| {
+            // mov eax, 0x20000000; fxsave [rax]
+            let save = [0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe];
+            emulated(folder, &[MAP, &save].concat())
+        },
+        check: |_, ran| {
+            let errors = ran.errors();
+            ensure!(!errors.contains("--host emulated"), "it is there\n{}", ran.show());
+            Ok(())
+        },
+    },
+    Row {
+        input: "guest in the emulated host: a triple fault",
+        limit: "-",
+        end: Says(1, &["triple fault"]),
+        memory: 2048,
+        feed: |folder| emulated(folder, code::TRIPLE_FAULT),
+        check: |_, ran| {
+            // Where KVM has reset the vCPU to.
+            ensure!(!ran.errors().contains("0xfff0"), "the address misleads\n{}", ran.show());
+            Ok(())
+        },
+    },
+];
+
+/// Maps the 2 MiB at 512 MiB, where the machine has no memory, and allows FXSAVE.
+const MAP: &[u8] = &[
+    0x0f, 0x20, 0xd8, 0x48, 0x8b, 0x00, // mov rax, cr3; mov rax, [rax]
+    0x48, 0x25, 0x00, 0xf0, 0xff, 0xff, // and rax, ~0xfff
+    0x48, 0x8b, 0x00, 0x48, 0x25, 0x00, 0xf0, 0xff, 0xff, // mov rax, [rax]; and rax, ~0xfff
+    0xb9, 0x83, 0x00, 0x00, 0x20, // mov ecx, 0x20000083
+    0x48, 0x89, 0x88, 0x00, 0x08, 0x00, 0x00, // mov [rax + 256 * 8], rcx
+    0x0f, 0x20, 0xe0, 0x0d, 0x00, 0x02, 0x00, 0x00, // mov rax, cr4; or eax, 1 << 9
+    0x0f, 0x22, 0xe0, // mov cr4, rax
+];
+
+/// `mov dx, port; mov eax, value; out dx, eax`
+fn out(port: u16, value: u32) -> Vec<u8> {
+    let mut code = vec![0x66, 0xba];
+    code.extend(port.to_le_bytes());
+    code.push(0xb8);
+    code.extend(value.to_le_bytes());
+    code.push(0xef);
+    code
+}
+
+/// `mov ecx, count`, the body, `dec ecx; jnz` to it. The body leaves ECX alone.
+fn times(count: u32, body: &[u8]) -> Vec<u8> {
+    let mut code = vec![0xb9];
+    code.extend(count.to_le_bytes());
+    code.extend(body);
+    code.extend([0xff, 0xc9, 0x75, (252 - body.len()) as u8]);
+    code
+}
+
+fn page(frame: u32) -> Vec<u8> {
+    out(OUTPUT_PAGE, frame)
+}
+
+/// 2 MiB of the kernel's own first page.
+fn flood(port: u16) -> Vec<u8> {
+    times(512, &out(port, 4096))
+}
+
+/// A comparison of a Linux guest whose kernel is this code.
+fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
+    let code = [code, code::SPIN].concat();
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
+    let words = ["compare", "--guest", "linux", "--host", "direct", "--vcpus", "1", "--runs", "1"];
+    let compare = pvticket(words).args(["--seconds", "0.1", "--kernel"]).args([kernel]);
+    Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
+}
+
+/// The same of one whose result is this.
+fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
+    let length = result.len() as u32;
+    let mut code = [page(FIRST + 1), out(STDOUT_PAGE, length), out(EXIT, 0)].concat();
+    code.extend(code::SPIN);
+    code.resize(4096, 0);
+    code.extend(result.bytes());
+    compare(folder, &code)
+}
+
+fn emulated(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
+    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+    let boot = Boot::on("emulated").kernel(kernel).initrd(initrd).cpus(1).mem("64M");
+    Ok(boot.limit(120).program())
+}
+
+fn lines_are_short(_: &TempDir, ran: &Ran) -> anyhow::Result<()> {
+    let longest = ran.errors().lines().map(str::len).max().unwrap_or(0);
+    ensure!(longest < 4096, "a line of {longest} bytes\n{}", ran.show());
+    Ok(())
+}

@@ -1,0 +1,377 @@
+//! Files, lines and requests.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use anyhow::ensure;
+use tempfile::TempDir;
+
+use super::row::{
+    End::{OneLine, Says, Silent},
+    Row, nothing_else,
+};
+use crate::{
+    files,
+    process::{Input, Program},
+    product::pvticket,
+};
+
+/// Seconds after which a row of nothing but reading counts as hung.
+const SOON: u64 = 30;
+
+pub const ROWS: &[Row] = &[
+    // A megabyte of seeds took half a minute. The limit is not one of performance: it is for what
+    // compares each with each.
+    Row {
+        input: "spec: 100 000 seeds",
+        limit: "100 000 cells",
+        end: Silent(0),
+        memory: 512,
+        feed: |folder| dry_run(folder, &format!("{ONE}seeds = [{}]\n", numbers(100_000, 100_000))),
+        check: |_, ran| {
+            let text = ran.text()?;
+            ensure!(text.contains("100000 cells of 100000 points"), "{}", ran.show());
+            Ok(())
+        },
+    },
+    Row {
+        input: "spec: 300 labels by 300 seeds",
+        limit: "100 000 cells",
+        end: Silent(0),
+        memory: 512,
+        feed: |folder| dry_run(folder, &square(300)),
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: 140 000 seeds",
+        limit: "100 000 cells",
+        end: OneLine(2, &["140000 cells: at most 100000"]),
+        memory: 128,
+        feed: |folder| dry_run(folder, &format!("{ONE}seeds = [{}]\n", numbers(100_000, 140_000))),
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: 1000 labels by 1000 seeds",
+        limit: "100 000 cells",
+        end: OneLine(2, &["1000000 cells: at most 100000"]),
+        memory: 128,
+        feed: |folder| dry_run(folder, &square(1000)),
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: 30 000 excludes",
+        limit: "128 of them",
+        end: OneLine(2, &["30000 times [[exclude]]", "128"]),
+        memory: 128,
+        feed: |folder| {
+            let excludes = "[[exclude]]\nvcpus = 2\n".repeat(30_000);
+            dry_run(folder, &format!("vcpus = [2, 3]\n{excludes}"))
+        },
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: /dev/zero",
+        limit: "1 MiB",
+        end: OneLine(2, &["/dev/zero: it has more than 1 MiB"]),
+        memory: 64,
+        feed: |_| quick(&["run", "/dev/zero"]),
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: a FIFO that nobody writes",
+        limit: "no waiting",
+        end: OneLine(2, &["a FIFO without a writer"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["run"])?.args([fifo(folder.path(), "fifo")?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "spec: a pipe",
+        limit: "1 MiB",
+        end: Silent(0),
+        memory: 64,
+        feed: |_| {
+            let spec = Input::Bytes(b"vcpus = 2\n".to_vec());
+            Ok(quick(&["run", "/dev/stdin", "--dry-run"])?.input(spec))
+        },
+        check: nothing_else,
+    },
+    Row {
+        input: "--system-map: /dev/zero",
+        limit: "64 MiB",
+        end: OneLine(2, &["it has more than 64 MiB"]),
+        memory: 256,
+        feed: |_| quick(&["boot", "--system-map", "/dev/zero"]),
+        check: nothing_else,
+    },
+    Row {
+        input: "--system-map: a FIFO that nobody writes",
+        limit: "no waiting",
+        end: OneLine(2, &["a FIFO without a writer"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["boot", "--system-map"])?.args([fifo(folder.path(), "fifo")?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "--kernel: /dev/zero",
+        limit: "regular files",
+        end: OneLine(2, &["not a regular file"]),
+        memory: 64,
+        feed: |_| quick(&["boot", "--kernel", "/dev/zero"]),
+        check: nothing_else,
+    },
+    Row {
+        input: "--kernel: a FIFO",
+        limit: "regular files",
+        end: OneLine(2, &["not a regular file"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["boot", "--kernel"])?.args([fifo(folder.path(), "fifo")?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "--initrd: a FIFO",
+        limit: "regular files",
+        end: OneLine(2, &["not a regular file"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["boot", "--initrd"])?.args([fifo(folder.path(), "fifo")?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "--append: 3000 bytes",
+        limit: "what the kernel takes: 2047",
+        end: OneLine(1, &["command line", "are more than the 2047 this kernel takes"]),
+        memory: 512,
+        feed: |folder| {
+            let kernel = files::put(folder, "vmlinux", &files::vmlinux(files::code::SPIN))?;
+            let boot = quick(&["boot", "--host", "direct", "--cpus", "1", "--kernel"])?;
+            let boot = boot.args([kernel]).env("PVTICKET_TRUST_KVM", "1");
+            Ok(boot.args(["--append", &"x".repeat(3000), "--", "true"]))
+        },
+        check: nothing_else,
+    },
+    Row {
+        input: "recording: a FIFO",
+        limit: "regular files",
+        end: OneLine(2, &["not a regular file"]),
+        memory: 64,
+        feed: |folder| replay(&fifo(folder.path(), "fifo")?),
+        check: nothing_else,
+    },
+    Row {
+        input: "recording: 2^40 turns by its head",
+        limit: "4 Mi turns",
+        end: OneLine(2, &["1099511627776 turns, and no recording has more than 4194304"]),
+        memory: 64,
+        feed: |folder| replay(&recording(folder, 0, 1 << 40, &[])?),
+        check: nothing_else,
+    },
+    Row {
+        input: "recording: a gap of 2^63 ns",
+        limit: "a day",
+        end: OneLine(2, &["turn 1 ends more than a day after the first one began"]),
+        memory: 64,
+        feed: |folder| replay(&recording(folder, 0, 2, &[(0, 0), (1 << 63, 1)])?),
+        check: nothing_else,
+    },
+    Row {
+        input: "recording: for 7 turns there was no room",
+        limit: "4 Mi turns",
+        end: Says(0, &["--policy replay:", "7 turns are not in it", "record for a shorter time"]),
+        memory: 256,
+        feed: |folder| replay(&recording(folder, 7, 2, &[(0, 0), (1_000_000, 1)])?),
+        check: |_, ran| {
+            ensure!(ran.text()?.contains("replay:"), "no figures\n{}", ran.show());
+            Ok(())
+        },
+    },
+    Row {
+        input: "store: a FIFO, report",
+        limit: "regular files",
+        end: OneLine(1, &["not a regular file"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["report"])?.args([fifo_store(folder)?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "store: a FIFO, run --resume",
+        limit: "regular files",
+        end: OneLine(1, &["not a regular file"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["run", "--resume"])?.args([fifo_store(folder)?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "store: a line of 32 MiB, report",
+        limit: "16 MiB",
+        end: OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["report"])?.args([long_store(folder)?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "store: a line of 32 MiB, run --resume",
+        limit: "16 MiB",
+        end: OneLine(1, &["damaged in line 1: it is longer than 16 MiB"]),
+        memory: 64,
+        feed: |folder| Ok(quick(&["run", "--resume"])?.args([long_store(folder)?])),
+        check: nothing_else,
+    },
+    Row {
+        input: "trace: a packet of 2^42 bytes",
+        limit: "1 MiB",
+        end: OneLine(1, &["it is no trace of pvticket (make one with --trace)"]),
+        memory: 64,
+        feed: |folder| {
+            let packet = [&[0x0a][..], &[0x80; 6], &[0x01], &[0; 4096]].concat();
+            Ok(quick(&["trace"])?.args([files::put(folder, "trace", &packet)?]))
+        },
+        check: nothing_else,
+    },
+    Row {
+        input: "job of a worker: a line of 4 MiB",
+        limit: "1 MiB",
+        end: OneLine(1, &["a job is longer than 1 MiB"]),
+        memory: 64,
+        feed: |_| Ok(quick(&["cells"])?.input(Input::Bytes(vec![b' '; 4 << 20]))),
+        check: nothing_else,
+    },
+    Row {
+        input: "control socket: 64 KiB of a request",
+        limit: "64 KiB",
+        end: Says(130, &["cells are left", "--resume"]),
+        memory: 256,
+        feed: nagged_run,
+        check: |folder, _| {
+            let answer = fs::read_to_string(folder.path().join("run/answer"))?;
+            ensure!(answer.contains("a line is longer than 64 KiB"), "{answer}");
+            Ok(())
+        },
+    },
+    Row {
+        input: "top: an answer without an end",
+        limit: "16 MiB",
+        end: OneLine(1, &["a line is longer than 16 MiB"]),
+        memory: 96,
+        feed: |folder| {
+            let socket = folder.path().join("socket");
+            let listener = UnixListener::bind(&socket)?;
+            thread::spawn(move || {
+                let (mut stream, _) = listener.accept()?;
+                loop {
+                    stream.write_all(&[b' '; 1 << 16])?;
+                }
+                #[allow(unreachable_code)]
+                std::io::Result::Ok(())
+            });
+            Ok(quick(&["top"])?.args([socket]))
+        },
+        check: nothing_else,
+    },
+];
+
+/// The file of a run's directory.
+const STORE: &str = "cells.jsonl";
+
+/// The lines of a spec that has one cell, but for what is added.
+const ONE: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\n";
+
+fn quick(words: &[&str]) -> anyhow::Result<Program> {
+    Ok(pvticket(words).limit(SOON))
+}
+
+fn numbers(from: u32, count: u32) -> String {
+    (from..from + count).map(|n| n.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn square(side: u32) -> String {
+    let labels: Vec<_> = (0..side).map(|n| format!("\"l{n}\"")).collect();
+    format!("{ONE}labels = [{}]\nseeds = [{}]\n", labels.join(","), numbers(1, side))
+}
+
+fn dry_run(folder: &TempDir, spec: &str) -> anyhow::Result<Program> {
+    Ok(quick(&["run", "--dry-run"])?.args([files::put(folder, "spec.toml", spec.as_bytes())?]))
+}
+
+fn fifo(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let path = folder.join(name);
+    Program::new("mkfifo").args([&path]).run()?.exits(0)?;
+    Ok(path)
+}
+
+fn run_dir(folder: &TempDir) -> anyhow::Result<PathBuf> {
+    let dir = folder.path().join("run");
+    fs::create_dir(&dir)?;
+    Ok(dir)
+}
+
+/// A run whose store is a FIFO.
+fn fifo_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
+    let dir = run_dir(folder)?;
+    fifo(&dir, STORE)?;
+    Ok(dir)
+}
+
+/// A run whose first line does not end within 32 MiB.
+fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
+    let dir = run_dir(folder)?;
+    File::create(dir.join(STORE))?.write_all(&vec![b' '; 32 << 20])?;
+    Ok(dir)
+}
+
+/// A recording of two vCPUs on one slot, with turns of 1 us at these times, of these vCPUs.
+fn recording(
+    folder: &TempDir,
+    lost: u64,
+    count: u64,
+    turns: &[(u64, u32)],
+) -> anyhow::Result<PathBuf> {
+    const VERSION: u32 = 2;
+    const SLICE_NO_POINT: [u8; 4] = [0, 0, 1, 255];
+    let mut bytes = b"PVTSCHED".to_vec();
+    bytes.extend([VERSION, 2, 1, 0].map(u32::to_le_bytes).concat());
+    bytes.extend([lost, count].map(u64::to_le_bytes).concat());
+    for (at, vcpu) in turns {
+        bytes.extend([*at, 1000].map(u64::to_le_bytes).concat());
+        bytes.extend(vcpu.to_le_bytes());
+        bytes.extend(SLICE_NO_POINT);
+    }
+    files::put(folder, "recording", &bytes)
+}
+
+fn replay(file: &Path) -> anyhow::Result<Program> {
+    let policy = format!("replay:{}", file.display());
+    let words = ["--host", "direct", "--vcpus", "2", "--slots", "1", "--runs", "1"];
+    let compare = quick(&["compare", "--seconds", "0.1", "--policy", &policy])?;
+    Ok(compare.args(words))
+}
+
+/// A run that is sent a request with no end. What it answers is noted, and it is stopped.
+fn nagged_run(folder: &TempDir) -> anyhow::Result<Program> {
+    let spec = format!("{ONE}seconds = 600\n");
+    let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
+    let [dir, socket] = ["run", "socket"].map(|name| folder.path().join(name));
+    let (to, from) = (dir.join("answer"), socket.clone());
+    thread::spawn(move || -> anyhow::Result<()> {
+        let connect = || loop {
+            match UnixStream::connect(&from) {
+                Ok(stream) => break stream,
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let stream = connect();
+        // No more than it reads: what it leaves unread would cost its answer.
+        (&stream).write_all(&[b'x'; 64 << 10])?;
+        let mut answer = String::new();
+        BufReader::new(stream.take(1 << 20)).read_line(&mut answer)?;
+        fs::write(to, answer)?;
+        Ok(connect().write_all(b"{\"do\":\"stop\"}\n")?)
+    });
+    let run = quick(&["run", "--host", "direct", "--dir"])?.args([&dir]);
+    Ok(run.args([Path::new("--listen"), &socket, &spec]))
+}
