@@ -20,12 +20,14 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
     value[name].as_f64().with_context(|| format!("no {name} in {value}"))
 }
 
+/// A comparison under a schedule; its heading says of what locks its figures are.
 fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let all = ["compare", "--host", "direct", "--guest", "linux", "--json"];
     let program = pvticket(all).args([&file]).args(words.split_whitespace());
-    program.limit(240).run()?.exits(0)?;
+    let ran = program.limit(240).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("are lower bounds, of spinlocks"), "{}", ran.show());
     runs_of(&file)
 }
 

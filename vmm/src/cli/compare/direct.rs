@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 
-use super::plan::Resolved;
+use super::{Guest, plan::Resolved};
 use crate::{
     cli::{fault::show, print, results::ResultFile, schedule::write_record, trace},
     lab::{CellError, Comparison, Interrupt, LevelReport, Plan, compare::compare, host::HostFacts},
@@ -50,6 +50,10 @@ pub(super) fn run(resolved: &Resolved) -> anyhow::Result<u8> {
     finish(&levels, &comparison)
 }
 
+/// What a Linux guest's telemetry leaves out.
+const OF_SPINLOCKS: &str = "\nnote    LHP/s, LWP/s and wasted are lower bounds, of spinlocks: holders of \
+    reader-writer locks, mutexes and RCU are not counted";
+
 fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
     let work = resolved.workload.to_string();
     let warm_up = match plan.warm_up.is_zero() {
@@ -60,8 +64,12 @@ fn heading(resolved: &Resolved, plan: &Plan, facts: &HostFacts) -> Heading {
         false => String::new(),
         true => format!("; turns of {}, seed {}", plan.slice, plan.seed),
     };
+    let bound = match (&resolved.args.guest, Columns::of(plan).are_scheduled()) {
+        (Guest::Linux, true) => OF_SPINLOCKS,
+        _ => "",
+    };
     let method = format!(
-        "{} runs of {} s each{warm_up}, alternating, each on fresh machines; CPU{} {}{turns}",
+        "{} runs of {} s each{warm_up}, alternating, each on fresh machines; CPU{} {}{turns}{bound}",
         plan.runs,
         plan.duration.as_secs_f64(),
         if plan.cpus.cpus().len() == 1 { "" } else { "s" },

@@ -170,7 +170,8 @@ fn comparisons(study: &Study) -> Option<Table> {
 
 fn behaviour(study: &Study) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
-                a lock holder, of the next in line. wasted: share of the slots' time spun in vain. \
+                a lock holder, of the next in line. wasted: share of the slots' time spun in vain. All \
+                three are lower bounds: of Linux guests they are of spinlocks alone. \
                 Jain: fairness between vCPUs, 1 is even.";
     let head =
         ["point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "wasted", "spun s/s"];
