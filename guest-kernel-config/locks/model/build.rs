@@ -4,6 +4,8 @@
 //! So the product's sources know nothing of being checked, and nothing that is checked is a copy
 //! that could fall behind.
 
+#[path = "build/handoff_mutants.rs"]
+mod handoff_mutants;
 #[path = "build/locks.rs"]
 mod locks;
 #[path = "build/mutants.rs"]
@@ -19,6 +21,7 @@ mod spin_mutants;
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
+use handoff_mutants::HANDOFF_MUTANTS;
 use locks::{LOCKS, PV_TICKET};
 use mutants::{MUTANTS, Mutant};
 use spin_mutants::SPIN_MUTANTS;
@@ -42,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names: Vec<_> = LOCKS.iter().map(|lock| lock.name).collect();
     let plain = Row { name: "plain", rule: "what the product runs", harmless: Some("the product") };
     row(&mut table, &plain, &ENGINES, &names)?;
-    let of_pv = MUTANTS.iter().map(|mutant| (PV_TICKET, mutant));
+    let of_pv = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
     let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
     for (lock, mutant) in of_pv.chain(of_others) {
         let changed = mutate(&sources, mutant)?;

@@ -1,5 +1,7 @@
 //! What the vCPU threads of one machine share.
 
+mod kicks;
+
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -9,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-use hypercalls::latch::{Kick, PARKED, Park, WakeLatch};
+use hypercalls::latch::{PARKED, Park, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
     End, Gate,
-    courier::{Courier, Letter, Via},
+    courier::{Courier, Via},
     events::{Began, Event, History, Outcome, Ring},
-    fault::{Dice, HaltFate, KickFate},
+    fault::{Dice, HaltFate},
 };
 use crate::{
     clock::Moment,
@@ -252,130 +254,6 @@ impl Board {
             thread::sleep(nap);
             left -= nap;
         }
-    }
-
-    /// `unlock_kick(target)` by vCPU `id`.
-    pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
-        self.kick(id, target, Via::Latch);
-    }
-
-    /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.
-    pub fn doorbell(&self, id: VcpuId, target: VcpuId) {
-        self.kick(id, target, Via::Doorbell);
-    }
-
-    fn kick(&self, id: VcpuId, target: VcpuId, via: Via) {
-        let (counters, ring) = (self.counters(id), &self.rings[id.0 as usize]);
-        counters.unlock_kick.bump();
-        if target.0 as usize >= self.spots.len() {
-            return counters.unknown_target.bump();
-        }
-        // Its target may run, and the kicker itself make way, before the outcome is known.
-        let at = tsc::read();
-        match &self.faults {
-            None => ring.add_at(at, Event::Kicks(target, self.deliver(id, target, via))),
-            Some(faults) => self.kick_with(faults, id, target, via),
-        }
-    }
-
-    /// A kick that may go wrong.
-    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, via: Via) {
-        let (dice, ring) = (&faults.dice[id.0 as usize], &self.rings[id.0 as usize]);
-        let KickFate { deliveries, stray } = dice.kick(target);
-        if let Some(stray) = stray {
-            let at = tsc::read();
-            ring.add_at(at, Event::Strays(stray, self.deliver(id, stray, via)));
-        }
-        if deliveries.is_empty() {
-            ring.add(Event::Kicks(target, Outcome::Dropped));
-        }
-        for (ix, after) in deliveries.into_iter().enumerate() {
-            let due = Moment::now().reading().after(after);
-            // What cannot be late comes at once.
-            let late = after > Nanos::ZERO && faults.courier.post(id, Letter { due, target, via });
-            match late {
-                _ if ix > 0 || after == Nanos::ZERO => {}
-                true => dice.count_delayed(),
-                false => dice.count_not_delayed(),
-            }
-            let at = tsc::read();
-            let outcome = if late { Outcome::Delayed } else { self.deliver(id, target, via) };
-            ring.add_at(at, Event::Kicks(target, outcome));
-        }
-    }
-
-    /// A kick of vCPU `id` arrives.
-    fn deliver(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
-        let outcome = self.knock(id, target, via);
-        if outcome == Outcome::Woke {
-            self.wake(target, id);
-        }
-        outcome
-    }
-
-    /// `target` has been parked until now.
-    fn wake(&self, target: VcpuId, id: VcpuId) {
-        match &self.gate {
-            Some(gate) => gate.kick(target, id),
-            None => futex::wake_one(self.spots[target.0 as usize].latch.word()),
-        }
-    }
-
-    /// Leaves a kick. If it [`Outcome::Woke`], the caller must see that its target wakes.
-    fn knock(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
-        let counters = self.counters(id);
-        let outcome = match via {
-            Via::Latch => self.spots[target.0 as usize].latch.kick().into(),
-            Via::Doorbell => Outcome::Sent,
-        };
-        match outcome {
-            Outcome::Woke => {
-                counters.woke_parked.bump();
-                return outcome;
-            }
-            Outcome::LeftPending => counters.left_pending.bump(),
-            Outcome::Coalesced => counters.coalesced.bump(),
-            Outcome::Sent | Outcome::Dropped | Outcome::Delayed => {}
-        }
-        // Not parked here: it runs, or it waits in HLT with interrupts on.
-        if self.kick_halted(target, Some(id)) {
-            counters.kick_msi.bump();
-        }
-        outcome
-    }
-
-    /// The same, by nobody's thread: what it finds is in nobody's counts.
-    pub(super) fn deliver_late(&self, target: VcpuId, via: Via) {
-        let Some(spot) = self.spots.get(target.0 as usize) else { return };
-        let outcome = match via {
-            Via::Latch => spot.latch.kick().into(),
-            Via::Doorbell => Outcome::Sent,
-        };
-        match (outcome, &self.gate) {
-            (Outcome::Woke, Some(gate)) => gate.wake(target),
-            (Outcome::Woke, None) => futex::wake_one(spot.latch.word()),
-            _ => drop(self.kick_halted(target, None)),
-        }
-        self.late.add(Event::Kicks(target, outcome));
-    }
-
-    /// Has the halt of `id` return for no reason that its guest knows.
-    pub(super) fn end_halt(&self, id: VcpuId) {
-        let Some(spot) = self.spots.get(id.0 as usize) else { return };
-        match (spot.latch.kick(), &self.gate) {
-            (Kick::Wake, Some(gate)) => gate.wake(id),
-            (Kick::Wake, None) => futex::wake_one(spot.latch.word()),
-            _ => {}
-        }
-    }
-
-    /// An MSI, to whom that may end a HLT, by vCPU `id` if it is a vCPU's.
-    fn kick_halted(&self, target: VcpuId, id: Option<VcpuId>) -> bool {
-        let sent = self.vm.kick_halted(target);
-        if let (true, Some(gate)) = (sent, &self.gate) {
-            gate.kick_halted(target, id);
-        }
-        sent
     }
 
     /// Shall the threads leave?

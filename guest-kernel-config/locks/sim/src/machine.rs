@@ -5,6 +5,8 @@
 //! a pCPU, so their relative speed is anything. A vCPU loses its pCPU when it halts, or when its
 //! slice, drawn anew each time, is over while another waits for one.
 
+mod kicks;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -331,63 +333,6 @@ impl Machine {
 
     fn draw_slice(&mut self) -> u32 {
         1 + self.rng.u32(0..2 * self.spec.slice)
-    }
-
-    fn kick(&mut self, target: usize, harness: &mut impl Harness) {
-        self.counts.kicks += 1;
-        if self.spec.lost_kicks != 0 && self.rng.u32(0..self.spec.lost_kicks) == 0 {
-            return;
-        }
-        match self.spec.kick_delay {
-            0 => self.arrive(target, harness),
-            most => {
-                let after = self.rng.u32(0..=most);
-                self.send(target, after);
-            }
-        }
-    }
-
-    fn send(&mut self, target: usize, after: u32) {
-        let (at, number) = (self.now + u64::from(after), self.counts.steps);
-        self.kicks.push(Reverse((at, number, target)));
-        self.due = self.due.min(at);
-    }
-
-    #[cold]
-    fn deliver(&mut self, harness: &mut impl Harness) {
-        while let Some(Reverse((at, _, target))) = self.kicks.peek().copied()
-            && at <= self.now
-        {
-            self.kicks.pop();
-            self.arrive(target, harness);
-        }
-        self.due = self.kicks.peek().map_or(NEVER, |Reverse((at, ..))| *at);
-    }
-
-    /// A kick arrives at `target`.
-    fn arrive(&mut self, target: usize, harness: &mut impl Harness) {
-        let cpu = &mut self.cpus[target];
-        match cpu.state {
-            State::Finished => (),
-            State::Halted => {
-                cpu.state = State::Ready;
-                self.awake += 1;
-                harness.fate(target, Fate::Woken);
-                // A host may favour a vCPU that wakes, or not.
-                if self.rng.bool() {
-                    self.ready.push_front(target);
-                } else {
-                    self.ready.push_back(target);
-                }
-                if self.running.len() < self.spec.pcpus {
-                    self.dispatch(harness);
-                }
-            }
-            State::Running | State::Ready => {
-                cpu.latch = true;
-                harness.fate(target, Fate::Latched);
-            }
-        }
     }
 
     fn is_off(&self, target: usize) -> bool {
