@@ -6,7 +6,7 @@ use sim_cell::{Mark, Request, Work, request};
 use super::locks::lockref::Lockref;
 use super::locks::mutex::RawMutex;
 use super::locks::{Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
-use stepper_crate::{Guest, Subject};
+use stepper_crate::{Guest, LOCKS, Subject};
 
 /// The vCPU that the calling code runs on.
 #[derive(Clone, Copy)]
@@ -73,16 +73,16 @@ fn cpu<'a>(guest: &Guest, waiters: &'a WaitTable) -> Cpu<'a, Me, Me> {
     }
 }
 
-/// A lock, alone in its cache lines, and the table that its CPUs share.
+/// Locks, alone in their cache lines, and the table that their CPUs share.
 #[repr(align(128))]
 pub struct Bound<L> {
-    lock: L,
+    locks: [L; LOCKS],
     waiters: Box<WaitTable>,
 }
 
 impl<L: Default> Bound<L> {
     pub fn new() -> Self {
-        Self { lock: L::default(), waiters: Box::default() }
+        Self { locks: Default::default(), waiters: Box::default() }
     }
 }
 
@@ -93,7 +93,8 @@ impl<L> Bound<L> {
             (at < size).then_some((name, at))
         };
         let table = core::ptr::from_ref(&*self.waiters).addr();
-        within("lock", core::ptr::from_ref(&self.lock).addr(), size_of::<L>())
+        within("lock", core::ptr::from_ref(&self.locks[0]).addr(), size_of::<L>())
+            .or_else(|| within("other lock", core::ptr::from_ref(&self.locks[1]).addr(), size_of::<L>()))
             .or_else(|| within("table", table, size_of::<WaitTable>()))
     }
 }
@@ -103,11 +104,11 @@ pub struct Spinlock<L>(pub Bound<L>);
 
 impl<L: RawLock> Subject for Spinlock<L> {
     fn lock(&self, guest: &Guest) {
-        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
     fn unlock(&self, guest: &Guest) {
-        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
     fn settle(&self, guest: &Guest) {
@@ -124,11 +125,11 @@ pub struct Mutex<L>(pub Bound<L>);
 
 impl<L: RawMutex> Subject for Mutex<L> {
     fn lock(&self, guest: &Guest) {
-        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
     fn unlock(&self, guest: &Guest) {
-        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
     fn place(&self, address: usize) -> Option<(&'static str, usize)> {
@@ -141,18 +142,18 @@ pub struct Reference<L>(pub Bound<L>);
 
 impl<const TRIES: u32> Subject for Reference<Lockref<TRIES>> {
     fn lock(&self, guest: &Guest) {
-        self.0.lock.lock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].lock(&cpu(guest, &self.0.waiters));
     }
 
     fn unlock(&self, guest: &Guest) {
-        self.0.lock.unlock(&cpu(guest, &self.0.waiters));
+        self.0.locks[guest.lock].unlock(&cpu(guest, &self.0.waiters));
     }
 
     fn beside(&self, guest: &Guest) {
         let cpu = cpu(guest, &self.0.waiters);
-        self.0.lock.get(&cpu);
+        self.0.locks[guest.lock].get(&cpu);
         request(Request::Work(Work::Critical));
-        self.0.lock.put(&cpu);
+        self.0.locks[guest.lock].put(&cpu);
     }
 
     fn place(&self, address: usize) -> Option<(&'static str, usize)> {

@@ -120,8 +120,10 @@ impl Case {
 
     fn code(&self, subject: &Rc<dyn Subject>, id: usize) -> Vcpu {
         let subject = Rc::clone(subject);
-        let guest = Guest { id, spin_threshold: self.spin_threshold, handoff: self.handoff };
-        Vcpu::new(move || rounds(&*subject, &guest)).expect("memory for a stack of 128 KiB")
+        let (spin_threshold, handoff) = (self.spin_threshold, self.handoff);
+        let guest = Guest { id, lock: 0, spin_threshold, handoff };
+        let locks = self.load.locks;
+        Vcpu::new(move || rounds(&*subject, guest, locks)).expect("memory for a stack of 128 KiB")
     }
 
     fn outcome(waits: &Waits, counts: Counts) -> Outcome {
@@ -173,6 +175,12 @@ impl fmt::Display for Case {
         }
         write!(f, "/{} spin={spin_threshold}", machine.pcpus)?;
         write!(f, " critical={} think={}", load.critical, load.think)?;
+        if machine.in_turn {
+            write!(f, " in turn")?;
+        }
+        if load.locks > 1 {
+            write!(f, " locks={}", load.locks)?;
+        }
         if machine.kick_delay > 0 || machine.spurious > 0 {
             write!(f, " late={} spurious={}", machine.kick_delay, machine.spurious)?;
         }

@@ -62,6 +62,7 @@ fn machine((_, pcpus, strangers): Ratio) -> MachineSpec {
     MachineSpec {
         pcpus,
         strangers,
+        in_turn: false,
         slice: 100,
         kick_delay: 0,
         spurious: 0,
@@ -78,7 +79,7 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), acquisition
         spin_threshold: 20,
         vcpus: ratio.0,
         machine: machine(ratio),
-        load: Load { acquisitions, think, critical },
+        load: Load { acquisitions, locks: 1, think, critical },
     }
 }
 
@@ -115,7 +116,43 @@ pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
     })
 }
 
+/// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
+/// threshold, or none is; all with others before them halt; and releases of one lock are not
+/// counted for another.
+pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
+    const LONG: (u32, u32, u32) = (20, 60, 5);
+    const SHORT: (u32, u32, u32) = (2048, 3, 1);
+    const FAR: (u32, u32, u32) = (2048, 20, 5);
+    const Q2: Handoff = Handoff { queue: 2, ..PLAIN };
+    let of = move |system, vcpus, handoff, (spin_threshold, critical, think), locks| {
+        let plain = case(system, (vcpus, vcpus, 0), (critical, think), acquisitions);
+        let (critical, think) = (Times::Fixed(critical), Times::Fixed(think));
+        let machine = MachineSpec { in_turn: true, ..plain.machine };
+        Case {
+            handoff,
+            spin_threshold,
+            machine,
+            load: Load { locks, critical, think, ..plain.load },
+            ..plain
+        }
+    };
+    [
+        of(System::PvTicket, 6, Handoff { queue: 4, ..PLAIN }, LONG, 1),
+        of(System::PvTicket, 8, Handoff { queue: 1, ..PLAIN }, LONG, 1),
+        of(System::SmallPvTicket, 4, Q2, LONG, 1),
+        of(System::PvTicket, 5, Handoff { far: 1, ..Q2 }, FAR, 1),
+        of(System::PvTicket, 5, Handoff { queue: 3, far: 1, adapt: true, ..PLAIN }, FAR, 1),
+        of(System::SmallPvTicket, 5, Handoff { far: 1, claim: true, ahead: true, ..Q2 }, FAR, 1),
+        of(System::PvTicket, 4, Q2, SHORT, 1),
+        of(System::SmallPvTicket, 4, Q2, SHORT, 1),
+        of(System::SmallPvTicket, 7, Handoff { queue: 3, ..PLAIN }, SHORT, 1),
+        of(System::PvTicket, 5, Q2, LONG, 2),
+        of(System::SmallPvTicket, 6, Q2, SHORT, 2),
+    ]
+    .into_iter()
+}
+
 /// All of them.
 pub fn all(acquisitions: u64) -> Vec<Case> {
-    locks(acquisitions).chain(handoffs(acquisitions)).collect()
+    locks(acquisitions).chain(handoffs(acquisitions)).chain(outside(acquisitions)).collect()
 }

@@ -21,7 +21,7 @@ pub use bound::{Bound, Since};
 pub use case::{Case, Failure, Outcome, Trouble};
 pub use locks::Handoff;
 pub use machine::{Counts, Fate, Harness, Machine, MachineSpec, Stuck};
-pub use subject::{Guest, Subject, subject};
+pub use subject::{Guest, LOCKS, Subject, subject};
 pub use trace::Trace;
 pub use verdicts::Verdict;
 pub use waits::{Bypassed, Load, Times, Waits};

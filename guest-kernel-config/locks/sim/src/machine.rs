@@ -57,6 +57,8 @@ pub struct MachineSpec {
     pub pcpus: usize,
     /// vCPUs of other guests, which never halt and only take pCPUs away.
     pub strangers: usize,
+    /// Those that run make their steps in turn, as CPUs of one speed do, and not at random.
+    pub in_turn: bool,
     /// Mean steps of a slice; each is drawn from one to twice as many.
     pub slice: u32,
     /// A kick takes up to so many steps to arrive; zero: it arrives at once.
@@ -189,7 +191,10 @@ impl Machine {
                 self.now = self.due;
                 continue;
             }
-            let slot = self.rng.usize(0..self.running.len());
+            let slot = match self.spec.in_turn {
+                true => self.now as usize % self.running.len(),
+                false => self.rng.usize(0..self.running.len()),
+            };
             self.now += 1;
             self.step(slot, harness);
             if self.now >= limit {

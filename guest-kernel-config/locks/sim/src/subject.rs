@@ -5,11 +5,16 @@ use std::rc::Rc;
 use locks::{Handoff, System};
 use sim_cell::{Mark, Request, Work, request};
 
+/// Locks of a [`Subject`], which share the table of their CPUs.
+pub const LOCKS: usize = 2;
+
 /// What a vCPU takes locks with.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest {
     /// Its number.
     pub id: usize,
+    /// Which of the locks: one of [`LOCKS`].
+    pub lock: usize,
     /// Looks before a halt.
     pub spin_threshold: u32,
     /// How a PV ticketlock hands over.
@@ -34,19 +39,21 @@ pub trait Subject {
     fn place(&self, address: usize) -> Option<(&'static str, usize)>;
 }
 
-/// What a vCPU runs: it thinks, acquires the lock, works, releases it, until it is told to end.
-pub(crate) fn rounds(subject: &dyn Subject, guest: &Guest) {
+/// What a vCPU runs: it thinks, acquires the lock, works, releases it, until it is told to end. Of
+/// `locks` it takes one after the other.
+pub(crate) fn rounds(subject: &dyn Subject, mut guest: Guest, locks: usize) {
     while request(Request::Mark(Mark::Round)) != 0 {
         request(Request::Work(Work::Think));
         request(Request::Mark(Mark::Enter));
-        subject.lock(guest);
+        subject.lock(&guest);
         request(Request::Mark(Mark::Taken));
         request(Request::Work(Work::Critical));
         request(Request::Mark(Mark::Release));
-        subject.unlock(guest);
-        subject.beside(guest);
+        subject.unlock(&guest);
+        subject.beside(&guest);
+        guest.lock = (guest.lock + 1) % locks;
     }
-    subject.settle(guest);
+    subject.settle(&guest);
 }
 
 /// The product's sources.

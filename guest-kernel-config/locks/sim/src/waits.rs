@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use sim_cell::{Answer, Mark, Request, Work};
 
+use crate::LOCKS;
 use crate::machine::{Fate, Harness};
 
 /// How long something takes, in steps.
@@ -28,6 +29,8 @@ impl Times {
 pub struct Load {
     /// Acquisitions in all, at least.
     pub acquisitions: u64,
+    /// Locks, of which each vCPU takes one after the other: up to [`LOCKS`](crate::LOCKS).
+    pub locks: usize,
     /// Steps between two acquisitions of a vCPU.
     pub think: Times,
     /// Steps with the lock held.
@@ -73,8 +76,10 @@ pub struct Waits {
     rng: Rng,
     waits: Vec<Wait>,
     acquisitions: u64,
+    /// Those of each lock.
+    of: [u64; LOCKS],
     each: Vec<u64>,
-    inside: Option<usize>,
+    inside: [Option<usize>; LOCKS],
     most: Bypassed,
     /// Acquisitions while another vCPU was inside.
     violations: u64,
@@ -88,8 +93,9 @@ impl Waits {
             rng: Rng::with_seed(seed),
             waits: vec![Wait::default(); vcpus],
             acquisitions: 0,
+            of: [0; LOCKS],
             each: vec![0; vcpus],
-            inside: None,
+            inside: [None; LOCKS],
             most: Bypassed::default(),
             violations: 0,
         }
@@ -115,35 +121,56 @@ impl Waits {
         self.most
     }
 
+    /// The lock at which a vCPU is, until it has taken it.
+    fn lock_of(&self, vcpu: usize) -> usize {
+        self.each[vcpu] as usize % self.load.locks
+    }
+
+    /// Acquisitions of that lock.
+    fn of_lock_of(&self, vcpu: usize) -> u64 {
+        self.of[self.lock_of(vcpu)]
+    }
+
     /// It waits in line. A mutex tells of its list's lock, too, which may be taken for a release.
     fn in_line(&mut self, vcpu: usize) {
+        let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
         if wait.is_waiting {
-            wait.in_line.get_or_insert(self.acquisitions);
+            wait.in_line.get_or_insert(taken);
         }
     }
 
     /// It has left word that it waits: outside, if it is not in line.
     fn published(&mut self, vcpu: usize) {
+        let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
         if wait.is_waiting && wait.in_line.is_none() {
-            wait.outside.get_or_insert(self.acquisitions);
+            wait.outside.get_or_insert(taken);
         }
     }
 
     fn taken(&mut self, vcpu: usize) {
+        let lock = self.lock_of(vcpu);
+        let taken = self.of[lock];
         let wait = std::mem::take(&mut self.waits[vcpu]);
-        self.most.from_call = self.most.from_call.max(self.acquisitions - wait.called);
+        self.most.from_call = self.most.from_call.max(taken - wait.called);
         if let Some(since) = wait.outside {
-            let kept = self.acquisitions - since - wait.excused;
+            let kept = taken - since - wait.excused;
             self.most.outside = self.most.outside.max(kept);
         }
         if let Some(since) = wait.in_line {
-            self.most.in_line = self.most.in_line.max(self.acquisitions - since);
+            self.most.in_line = self.most.in_line.max(taken - since);
         }
-        self.violations += u64::from(self.inside.replace(vcpu).is_some());
+        self.violations += u64::from(self.inside[lock].replace(vcpu).is_some());
         self.acquisitions += 1;
+        self.of[lock] += 1;
         self.each[vcpu] += 1;
+    }
+
+    fn released(&mut self, vcpu: usize) {
+        // The one before the one that comes next.
+        let lock = (self.lock_of(vcpu) + self.load.locks - 1) % self.load.locks;
+        self.inside[lock] = None;
     }
 }
 
@@ -156,7 +183,7 @@ impl Harness for Waits {
             Mark::InLine(_) => self.in_line(vcpu),
             Mark::Published => self.published(vcpu),
             Mark::Taken => self.taken(vcpu),
-            Mark::Release => self.inside = None,
+            Mark::Release => self.released(vcpu),
             Mark::Beside => (),
         }
         0
@@ -172,26 +199,35 @@ impl Harness for Waits {
 
     #[inline]
     fn step(&mut self, vcpu: usize, _: Request) {
+        let Wait { is_entering, is_drawing, .. } = self.waits[vcpu];
+        if !is_entering && !is_drawing {
+            return;
+        }
+        let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
         if wait.is_entering {
             (wait.is_entering, wait.is_waiting) = (false, true);
-            wait.called = self.acquisitions;
+            wait.called = taken;
         }
         if wait.is_drawing {
             wait.is_drawing = false;
             if let Some(woken) = wait.woken.take() {
-                wait.excused += self.acquisitions - woken;
+                wait.excused += taken - woken;
             }
         }
     }
 
     fn fate(&mut self, vcpu: usize, fate: Fate) {
+        if vcpu >= self.waits.len() {
+            return;
+        }
+        let taken = self.of_lock_of(vcpu);
         if let Some(wait) = self.waits.get_mut(vcpu)
             && fate == Fate::Woken
             && wait.outside.is_some()
             && wait.in_line.is_none()
         {
-            wait.woken = Some(self.acquisitions);
+            wait.woken = Some(taken);
         }
     }
 

@@ -9,6 +9,7 @@ use stepper::{Counts, Fate, Harness, Machine, MachineSpec, Stuck, Trouble, cases
 const SPEC: MachineSpec = MachineSpec {
     pcpus: 2,
     strangers: 0,
+    in_turn: false,
     slice: 50,
     kick_delay: 0,
     spurious: 0,
@@ -188,7 +189,10 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
         case.machine.patience = 1_000_000;
         let digest = |seed| case.run(seed).expect("no lock fails").counts.digest;
         assert_eq!(digest(1), digest(1), "{case}");
-        assert_ne!(digest(1), digest(2), "{case}");
+        // Times that are fixed, and steps in turn, leave nothing to draw.
+        if !case.machine.in_turn {
+            assert_ne!(digest(1), digest(2), "{case}");
+        }
     }
 }
 
