@@ -7,10 +7,10 @@ MODEL    := guest-kernel-config/locks/model
 TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint deny clean help
+.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint deny clean help
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: build kernel host busybox ## Set up, build, boot the Linux guest, run both comparisons
 	@$(PVTICKET) doctor
@@ -24,15 +24,22 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
 # What cannot be had without the guest disk or the trace processor is skipped, and says why.
-test: lint build kernels host busybox ## Run every check and test
-	$(CARGO) test --locked --quiet --workspace
-	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
-	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
+test: check build kernels host busybox ## Run every check and test (25 min the first time, 15 then)
 	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 	-@$(MAKE) --no-print-directory guest-disk
 	-@$(MAKE) --no-print-directory trace-processor browser
 	$(CARGO) build --locked --quiet --release --package pvticket-tests
 	@$(TESTS) $(TEST_ARGS)
+
+check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
+	$(CARGO) test --locked --quiet --workspace
+	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
+	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
+
+e2e: build kernels host busybox ## Run the end-to-end tests whose names contain FILTER
+	$(CARGO) build --locked --quiet --release --package pvticket-tests
+	@$(TESTS) $(FILTER) $(TEST_ARGS)
 
 # Where it goes; `make report REPORT_DIR=...` for another place.
 REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
