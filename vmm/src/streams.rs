@@ -145,7 +145,7 @@ pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes all to a descriptor, as [`write`] does, where `stop` says that the program is to end.
+/// Writes all to a descriptor, as [`write()`] does, where `stop` says that the program is to end.
 pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
     while !bytes.is_empty() {
         wait(fd, stop)?;

@@ -70,9 +70,9 @@ macro_rules! systems {
 /// What systems can be compared with each other: they do the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// A [`RawLock`](crate::RawLock).
+    /// A [`RawLock`].
     Spinlock,
-    /// A [`RawMutex`](crate::mutex::RawMutex).
+    /// A [`RawMutex`].
     Mutex,
     /// A [`Counter`](crate::counter::Counter).
     Counter,

@@ -31,6 +31,8 @@ pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::
 }
 
 /// Who schedules, how, and where.
+// The brackets of its help are no links.
+#[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
     /// Who decides when vCPUs run: host, rr, fair[:WEIGHT,...], gang, kick-boost[:later], directed-yield[:LOOKS],

@@ -1,7 +1,7 @@
 //! The seam between code that believes to run on a CPU and a machine that only simulates one.
 //!
 //! A [`Vcpu`] runs such code as a coroutine. Each atomic operation of [`atomic`], and each pause,
-//! halt, kick or piece of work asked for with [`request`], suspends it with a [`Request`] *before*
+//! halt, kick or piece of work asked for with [`request()`], suspends it with a [`Request`] *before*
 //! it takes effect. Whoever resumes it grants that one step: the operation is done on ordinary
 //! memory, and the code runs on, through whatever it does privately, to its next request.
 //!
