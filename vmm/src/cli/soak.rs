@@ -21,7 +21,7 @@ use crate::{
         soak::{SoakPlan, Tally, soak},
     },
     report::{faults::in_a_line, si::si},
-    sched::{PolicySpec, policy::DEFAULT_SLICE, truth::Totals},
+    sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE},
     signals,
     units::{ByteSize, CpuList, Nanos, VcpuCount},
     vcpu::fault::{Fault, FaultSpec},

@@ -7,7 +7,7 @@ use super::{
     cell::Sample,
     latencies::Percentiles,
     stats::{self, Estimate, Fairness, Summary},
-    work::{WorkCounts, WorkRow},
+    sync_counters::{WorkCounts, WorkRow},
 };
 use crate::{
     machine::counters::FaultCounts,

@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 use super::{
-    Interrupt, latencies::Latencies, live::Onlooker, timeline::Timeline, work::WorkCounts,
+    Interrupt, latencies::Latencies, live::LiveObserver, sync_counters::WorkCounts,
+    timeline::Timeline,
 };
 use crate::{
     guest::{handoff::HandoffSpec, initrd::InitrdError, payload::SharedError},
@@ -47,7 +48,7 @@ pub struct RunSpec<'a> {
     /// Keep everything that happens, for [`Sample::timeline`].
     pub trace: bool,
     /// Who watches it meanwhile, if somebody does.
-    pub onlooker: Option<&'a dyn Onlooker>,
+    pub onlooker: Option<&'a dyn LiveObserver>,
 }
 
 /// What one run gave.

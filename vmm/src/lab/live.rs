@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::{cell::RunSpec, machines::Machines};
 use crate::{
     guest::payload::{SharedView, SlotFigures},
-    sched::{Doing, VcpuIndex, core::State, driver::Snapshot, truth::Totals},
+    sched::{LockActivity, VcpuIndex, accounting::Totals, core::State, driver::Snapshot},
     units::Nanos,
     vm::Running,
 };
 
 /// Somebody who watches cells while they are run.
-pub trait Onlooker: fmt::Debug {
+pub trait LiveObserver: fmt::Debug {
     /// Is it time for another look?
     fn is_due(&self) -> bool;
     /// Takes what was seen.
@@ -43,7 +43,7 @@ pub enum Phase {
 pub struct View {
     /// How far the cell is.
     pub phase: Phase,
-    /// When it was seen, by the clock of [`Doing::Waiting`]'s `since`.
+    /// When it was seen, by the clock of [`LockActivity::Waiting`]'s `since`.
     #[serde(rename = "at_ns")]
     pub at: Nanos,
     /// All vCPUs, VM after VM.
@@ -64,7 +64,7 @@ pub struct VcpuView {
     /// Where it is; None: the host's scheduler alone knows.
     pub state: Option<State>,
     /// What it does with locks.
-    pub locks: Doing,
+    pub locks: LockActivity,
     /// Operations, if its guest counts them where we can see it.
     pub operations: Option<u64>,
     /// Locks that it has taken, if its guest's kernel counts them for a schedule of ours.
@@ -121,7 +121,7 @@ impl Machines {
                     vm,
                     vcpu,
                     state: None,
-                    locks: Doing::Unknown,
+                    locks: LockActivity::Unknown,
                     operations: its.map(|its| its.operations),
                     taken: None,
                     exits: counts.exits,
@@ -141,7 +141,7 @@ impl View {
         };
         // Both are in order of VMs and of vCPUs in them.
         for (view, seen) in vcpus.iter_mut().zip(&schedule.vcpus) {
-            (view.state, view.locks, view.taken) = (Some(seen.state), seen.doing, seen.taken);
+            (view.state, view.locks, view.taken) = (Some(seen.state), seen.activity, seen.taken);
         }
         let slot = |(cpu, vcpu): (usize, Option<VcpuIndex>)| SlotView {
             cpu,

@@ -17,8 +17,8 @@ use super::{
     latencies::Latencies,
     live::Phase,
     machines::{Ended, Machines, affinity},
+    sync_counters::WorkCounts,
     timeline::Span,
-    work::WorkCounts,
 };
 use crate::{
     clock::Moment,

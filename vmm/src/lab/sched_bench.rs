@@ -13,7 +13,7 @@ use super::{
     Cell, CellError, Interrupt, Sample,
     boot_bench::{BenchError, exits},
     cell::RunSpec,
-    raw,
+    thread_wakeup,
 };
 use crate::{
     guest::handoff::HandoffSpec,
@@ -232,7 +232,7 @@ fn measure(
 fn host_costs(plan: &SchedPlan, round: u32) -> Result<HostCosts, SchedBenchError> {
     let cpu = plan.cpus.cpus()[0];
     let exits = exits::measure(cpu, round.is_multiple_of(2))?;
-    let futex_ns = raw::mean_handoff(cpu).map_err(SchedBenchError::Raw)?;
+    let futex_ns = thread_wakeup::mean_handoff(cpu).map_err(SchedBenchError::Raw)?;
     Ok(HostCosts { futex_ns, exit_ns: exits.bare_ns })
 }
 

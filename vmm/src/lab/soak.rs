@@ -10,7 +10,7 @@ use super::{
 use crate::{
     guest::handoff::HandoffSpec,
     machine::counters::FaultCounts,
-    sched::truth::Totals,
+    sched::accounting::Totals,
     sched::{PolicySpec, ScheduleSpec},
     units::{CpuList, Nanos, VcpuCount},
     vcpu::fault::FaultSpec,

@@ -70,7 +70,7 @@ pub enum Query {
     /// Bytes of stdin.
     Stdin,
     /// May a benchmark that waits for other machines go on?
-    Gate,
+    VcpuScheduler,
 }
 
 /// An access that is no call.
@@ -176,7 +176,7 @@ pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
     match (offset, width) {
         (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
         (ports::STDIN, 1) => Ok(Query::Stdin),
-        (ports::GATE, 4) => Ok(Query::Gate),
+        (ports::GATE, 4) => Ok(Query::VcpuScheduler),
         _ => Err(Misuse { offset, width, value: None }),
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
-        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));
+        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::VcpuScheduler));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::{
         handoffs::Limit,
         host::HostFacts,
         hyper_bench::{Case, CaseRounds, HyperFigures, HyperPlan},
-        raw::{Placement, RawKind},
         stats::{self, Estimate, Interval},
+        thread_wakeup::{Placement, RawKind},
     },
     vm::PvBackend,
 };

@@ -1,7 +1,7 @@
 //! What a row's system did beside its operations, and how long they took, in words.
 
 use super::si::{percent, si};
-use crate::lab::{analysis::Row, latencies::Percentiles, work::WorkRow};
+use crate::lab::{analysis::Row, latencies::Percentiles, sync_counters::WorkRow};
 use crate::units::Nanos;
 use locks::Family;
 

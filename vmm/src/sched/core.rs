@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    event::{Action, Doing, Event, Look, VcpuIndex, Witness},
+    accounting::{Accounting, Preemption},
+    event::{Action, Event, LockActivity, LockProbe, Observation, VcpuIndex},
     log::{Entry, Log, TurnEnd},
     policy::{Pick, Policy, Ready, Verdict, View, Why},
-    truth::{Preemption, Truth},
 };
 use crate::units::{Nanos, SlotId};
 
@@ -44,7 +44,7 @@ pub(super) struct Vcpu {
     pub(super) member: Member,
     pub(super) state: State,
     /// Of the last stop.
-    pub(super) look: Look,
+    pub(super) look: Observation,
     /// When its turn began.
     pub(super) since: Nanos,
     pub(super) deadline: Nanos,
@@ -62,7 +62,7 @@ pub struct Core {
     waiting: u32,
     policy: Box<dyn Policy>,
     points: u32,
-    truth: Truth,
+    accounting: Accounting,
     log: Log,
     actions: Vec<Action>,
     /// The slot that was left last: its CPU is the one that sleeps least.
@@ -75,7 +75,7 @@ impl Core {
         let vcpu = |member: &Member| Vcpu {
             member: *member,
             state: State::New,
-            look: Look::default(),
+            look: Observation::default(),
             since: Nanos::ZERO,
             deadline: Nanos::NEVER,
             kick: false,
@@ -87,7 +87,7 @@ impl Core {
             waiting: 0,
             policy,
             points: 0,
-            truth: Truth::new(members.len()),
+            accounting: Accounting::new(members.len()),
             log,
             // A step grants each slot at most once, asks its vCPU at most once, and tells little else.
             actions: Vec::with_capacity(2 * slots + 4),
@@ -127,8 +127,8 @@ impl Core {
     }
 
     /// What preemptions have cost.
-    pub fn truth(&self) -> &Truth {
-        &self.truth
+    pub fn accounting(&self) -> &Accounting {
+        &self.accounting
     }
 
     /// Does a vCPU wait for a slot?
@@ -137,19 +137,19 @@ impl Core {
     }
 
     /// Brings the account up to `now`: those that run and spin have done so until then.
-    pub fn settle(&mut self, now: Nanos, witness: &dyn Witness) {
+    pub fn settle(&mut self, now: Nanos, witness: &dyn LockProbe) {
         for spinner in self.slots.iter().flatten() {
             let &Vcpu { member, since: began, .. } = &self.vcpus[spinner.ix()];
-            let doing = witness.glance(*spinner);
-            if let Doing::Waiting { since, halted: false, .. } = doing {
-                self.truth.spun(*spinner, member.vm, &doing, since.max(began), now);
+            let activity = witness.sample(*spinner);
+            if let LockActivity::Waiting { since, halted: false, .. } = activity {
+                self.accounting.spun(*spinner, member.vm, &activity, since.max(began), now);
             }
         }
     }
 
     /// Does a vCPU that sits in KVM's HLT keep its slot there, though another vCPU wants one? Asked
     /// before [`Event::Idle`], which takes the slot from it.
-    pub fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Look, now: Nanos) -> bool {
+    pub fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
         self.runs(vcpu) && self.ask(now, |policy, view| policy.keeps_slot_in_hlt(vcpu, look, view))
     }
 
@@ -164,7 +164,7 @@ impl Core {
         vcpu: VcpuIndex,
         event: Event,
         now: Nanos,
-        witness: &dyn Witness,
+        witness: &dyn LockProbe,
     ) -> &[Action] {
         self.actions.clear();
         self.take(vcpu, event, now, witness);
@@ -178,7 +178,7 @@ impl Core {
         &self.actions
     }
 
-    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, witness: &dyn Witness) {
+    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, witness: &dyn LockProbe) {
         let running = self.runs(vcpu);
         match event {
             Event::Exited => self.exit(vcpu, now),
@@ -191,7 +191,7 @@ impl Core {
             }
             Event::Woken(look) if self.state(vcpu) == State::Idle => {
                 self.vcpus[vcpu.ix()].look = look;
-                let is_kicked = look.doing.is_served();
+                let is_kicked = look.activity.is_served();
                 self.make_ready(
                     vcpu,
                     if is_kicked { Ready::Kicked(None) } else { Ready::Woken },
@@ -218,7 +218,8 @@ impl Core {
             }
             Event::Yielded if running => {
                 let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
-                self.vcpus[vcpu.ix()].look = Look { doing: Doing::Free, ..Look::default() };
+                self.vcpus[vcpu.ix()].look =
+                    Observation { activity: LockActivity::Free, ..Observation::default() };
                 self.carry_out(vcpu, verdict, now);
             }
             Event::SpunOut(look) if running => {
@@ -257,7 +258,13 @@ impl Core {
         self.ask(now, |policy, view| policy.ready(vcpu, why, view));
     }
 
-    fn kick(&mut self, vcpu: VcpuIndex, by: Option<VcpuIndex>, now: Nanos, witness: &dyn Witness) {
+    fn kick(
+        &mut self,
+        vcpu: VcpuIndex,
+        by: Option<VcpuIndex>,
+        now: Nanos,
+        witness: &dyn LockProbe,
+    ) {
         match self.state(vcpu) {
             State::Halted | State::Idle => {
                 self.make_ready(vcpu, Ready::Kicked(by), now);
@@ -271,14 +278,14 @@ impl Core {
     }
 
     /// A running vCPU has kicked another. It is outside the guest, so that the witness is right.
-    fn make_way(&mut self, by: VcpuIndex, now: Nanos, witness: &dyn Witness) {
-        let doing = match witness.glance(by) {
+    fn make_way(&mut self, by: VcpuIndex, now: Nanos, witness: &dyn LockProbe) {
+        let activity = match witness.sample(by) {
             // This is the kick that it announced. No waiter depends on it any longer.
-            Doing::Kicking { .. } => Doing::Free,
-            doing => doing,
+            LockActivity::Kicking { .. } => LockActivity::Free,
+            activity => activity,
         };
-        if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &doing, view)) {
-            self.vcpus[by.ix()].look = Look { doing, ..Look::default() };
+        if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &activity, view)) {
+            self.vcpus[by.ix()].look = Observation { activity, ..Observation::default() };
             self.carry_out(by, verdict, now);
         }
     }
@@ -287,7 +294,7 @@ impl Core {
         matches!(self.state(vcpu), State::Running(_))
     }
 
-    fn halt(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+    fn halt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
         self.saw(vcpu, look, now);
         if std::mem::take(&mut self.vcpus[vcpu.ix()].kick) {
             return;
@@ -299,17 +306,17 @@ impl Core {
 
     /// Its turn may be over, and nothing of it is preempted: what it waits for, it waits for without
     /// a CPU. If the policy wants the slot for another vCPU, it has it.
-    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
-        let at_nothing = Look { doing: Doing::Free, ..look };
+    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
+        let at_nothing = Observation { activity: LockActivity::Free, ..look };
         match self.ask(now, |policy, view| policy.stopped(vcpu, &at_nothing, view)) {
             Verdict::Stay(until) | Verdict::Ask(until) => self.vcpus[vcpu.ix()].deadline = until,
             Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
         }
     }
 
-    fn idle(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+    fn idle(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
         self.vcpus[vcpu.ix()].look = look;
-        if matches!(look.doing, Doing::Waiting { .. }) {
+        if matches!(look.activity, LockActivity::Waiting { .. }) {
             self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
         }
         self.end_turn(vcpu, TurnEnd::Idle, now);
@@ -329,11 +336,11 @@ impl Core {
     }
 
     /// Takes note of what a running vCPU did at this moment.
-    fn saw(&mut self, vcpu: VcpuIndex, look: Look, now: Nanos) {
+    fn saw(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
         let this = &mut self.vcpus[vcpu.ix()];
         this.look = look;
-        if let Doing::Waiting { since, halted: false, .. } = look.doing {
-            self.truth.spun(vcpu, this.member.vm, &look.doing, since.max(this.since), now);
+        if let LockActivity::Waiting { since, halted: false, .. } = look.activity {
+            self.accounting.spun(vcpu, this.member.vm, &look.activity, since.max(this.since), now);
         }
     }
 
@@ -345,7 +352,7 @@ impl Core {
                 self.actions.push(Action::Ask(vcpu));
             }
             Verdict::Preempt(Why::Yield) => {
-                self.truth.yielded();
+                self.accounting.yielded();
                 self.end_turn(vcpu, TurnEnd::Yield, now);
                 self.make_ready(vcpu, Ready::Yielded, now);
             }
@@ -372,7 +379,7 @@ impl Core {
         if let State::Running(slot) = state {
             let (off, spun) = (None, Nanos::ZERO);
             let preemption = Preemption { at: now, vcpu, slot, end, look, off, spun };
-            self.truth.preempted(preemption, member.vm);
+            self.accounting.preempted(preemption, member.vm);
         }
         self.end_turn(vcpu, end, now);
     }
@@ -398,7 +405,7 @@ impl Core {
         }
     }
 
-    fn fill_slots(&mut self, now: Nanos, witness: &dyn Witness) {
+    fn fill_slots(&mut self, now: Nanos, witness: &dyn LockProbe) {
         let (warm, all) = (self.warm, self.slots.len());
         for ix in (warm..all).chain(0..warm) {
             let slot = SlotId(ix as u32);
@@ -418,11 +425,11 @@ impl Core {
         }
     }
 
-    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos, witness: &dyn Witness) {
+    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos, witness: &dyn LockProbe) {
         let Pick { vcpu, until, asked } = pick;
         self.account_spinners(vcpu, now, witness);
-        self.truth.back(vcpu, now);
-        self.truth.granted();
+        self.accounting.back(vcpu, now);
+        self.accounting.granted();
         self.slots[slot.0 as usize] = Some(vcpu);
         self.waiting -= 1;
         let this = &mut self.vcpus[vcpu.ix()];
@@ -435,17 +442,19 @@ impl Core {
     }
 
     /// `vcpu` comes back: those that run and spin for its lock have done so in vain until now.
-    fn account_spinners(&mut self, vcpu: VcpuIndex, now: Nanos, witness: &dyn Witness) {
-        let Some(lock) = self.truth.blocks(vcpu) else { return };
+    fn account_spinners(&mut self, vcpu: VcpuIndex, now: Nanos, witness: &dyn LockProbe) {
+        let Some(lock) = self.accounting.blocks(vcpu) else { return };
         let vm = self.vcpus[vcpu.ix()].member.vm;
         for spinner in self.slots.iter().flatten() {
             let other = &self.vcpus[spinner.ix()];
             if other.member.vm != vm {
                 continue;
             }
-            match witness.glance(*spinner) {
-                doing @ Doing::Waiting { lock: its, since, halted: false, .. } if its == lock => {
-                    self.truth.spun(*spinner, vm, &doing, since.max(other.since), now);
+            match witness.sample(*spinner) {
+                activity @ LockActivity::Waiting { lock: its, since, halted: false, .. }
+                    if its == lock =>
+                {
+                    self.accounting.spun(*spinner, vm, &activity, since.max(other.since), now);
                 }
                 _ => {}
             }

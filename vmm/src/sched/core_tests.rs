@@ -122,11 +122,11 @@ fn lhp_waits_for_a_holder_and_keeps_it_off() {
     tell(&mut core, 1, Event::HoldOver, 20_699);
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)), "too early");
     tell(&mut core, 1, Event::HoldOver, 20_700);
-    let totals = core.truth().totals();
+    let totals = core.accounting().totals();
     assert_eq!((totals.lhp, totals.lwp, totals.injected), (1, 0, 1));
     assert_eq!(totals.wasted_spin_ns, 400, "counted at its stop; the rest was not witnessed");
     assert_eq!(totals.holders_off_ns, 500);
-    assert_eq!(core.truth().records()[0].off, Some(Nanos(500)));
+    assert_eq!(core.accounting().records()[0].off, Some(Nanos(500)));
 }
 
 #[test]
@@ -134,21 +134,25 @@ fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
     let mut core = core_of("rr", &[0; 3], 2);
     // Far back in the line when its slice ends, and served 300 ns later.
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
-    assert_eq!(core.truth().totals().lwp, 0);
+    assert_eq!(core.accounting().totals().lwp, 0);
     tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
-    assert_eq!(core.truth().totals().wasted_spin_ns, 600, "from when it waits until it is seen");
+    assert_eq!(
+        core.accounting().totals().wasted_spin_ns,
+        600,
+        "from when it waits until it is seen"
+    );
     let mut core = core_of("rr", &[0; 3], 2);
     tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
     tell(&mut core, 1, Event::Stopped(waiting(10, 2, 1_400)), 2_000);
-    assert_eq!(core.truth().totals().wasted_spin_ns, 0, "another is served, who runs");
+    assert_eq!(core.accounting().totals().wasted_spin_ns, 0, "another is served, who runs");
 }
 
 /// What one vCPU is seen at.
-struct Seen(u32, Doing);
+struct Seen(u32, LockActivity);
 
-impl Witness for Seen {
-    fn glance(&self, vcpu: VcpuIndex) -> Doing {
-        if vcpu == VcpuIndex(self.0) { self.1 } else { Doing::Free }
+impl LockProbe for Seen {
+    fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
+        if vcpu == VcpuIndex(self.0) { self.1 } else { LockActivity::Free }
     }
 }
 
@@ -161,15 +165,15 @@ fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(70_000)));
     let spins = waiting(2, 1, 20_000);
     let at = |core: &mut Core, now| {
-        core.settle(now, &Seen(0, spins.doing));
-        core.truth().totals_at(now)
+        core.settle(now, &Seen(0, spins.activity));
+        core.accounting().totals_at(now)
     };
     let (before, after) = (at(&mut core, Nanos(30_000)), at(&mut core, Nanos(40_000)));
     assert_eq!((after - before).wasted_spin_ns, 10_000);
     assert_eq!((after - before).holders_off_ns, 10_000, "it is not back, and off all the same");
     // The rest of the wait is of the time after, and nothing of it counts twice.
     tell(&mut core, 0, Event::Stopped(spins), 45_000);
-    let later = core.truth().totals_at(Nanos(45_000)) - after;
+    let later = core.accounting().totals_at(Nanos(45_000)) - after;
     assert_eq!((later.wasted_spin_ns, later.holders_off_ns), (5_000, 5_000));
 }
 
@@ -180,13 +184,13 @@ fn deferred_asks_once_and_forces_after_the_grace() {
     assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(1_301)));
     let granted = tell(&mut core, 0, Event::Yielded, 1_100);
     assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
-    assert_eq!((core.truth().totals().yields, core.truth().totals().preemptions), (1, 0));
+    assert_eq!((core.accounting().totals().yields, core.accounting().totals().preemptions), (1, 0));
     tell(&mut core, 1, Event::Stopped(holding()), 2_100);
     tell(&mut core, 1, Event::Stopped(holding()), 2_400);
-    assert_eq!((core.truth().totals().forced, core.truth().totals().lhp), (1, 1));
+    assert_eq!((core.accounting().totals().forced, core.accounting().totals().lhp), (1, 1));
     // Out of any lock it goes at once.
     tell(&mut core, 0, Event::Stopped(free()), 3_400);
-    assert_eq!(core.truth().totals().preemptions, 2);
+    assert_eq!(core.accounting().totals().preemptions, 2);
 }
 
 #[test]

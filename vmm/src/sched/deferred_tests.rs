@@ -19,8 +19,8 @@ fn alone(policy: &str) -> Core {
 }
 
 /// vCPU 1 kicks vCPU 0 while it does this with locks.
-fn kick_from(core: &mut Core, doing: Doing, now: u64) -> Vec<Action> {
-    core.handle(VcpuIndex(0), Event::Kicked(Some(ONE)), Nanos(now), &Sees(doing)).to_vec()
+fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
+    core.handle(VcpuIndex(0), Event::Kicked(Some(ONE)), Nanos(now), &Sees(activity)).to_vec()
 }
 
 /// vCPU 1 comes out in a lock at the ends of several slices, with no vCPU waiting for its slot.
@@ -34,7 +34,7 @@ fn prolong(core: &mut Core) {
 
 /// (Forced, LHP) so far.
 fn hits(core: &Core) -> (u64, u64) {
-    (core.truth().totals().forced, core.truth().totals().lhp)
+    (core.accounting().totals().forced, core.accounting().totals().lhp)
 }
 
 #[test]
@@ -95,31 +95,31 @@ fn the_grace_begins_anew_when_the_slot_was_not_wanted_in_between() {
 
 #[test]
 fn a_kicker_that_holds_a_lock_is_asked_and_keeps_its_slot() {
-    for inner in [holding().doing, waiting(6, 2, 0).doing, Doing::Entering] {
+    for inner in [holding().activity, waiting(6, 2, 0).activity, LockActivity::Entering] {
         let mut core = alone("deferred");
         assert_eq!(kick_from(&mut core, inner, 130), [Action::Ask(ONE)], "{inner:?}");
         assert_eq!(core.state(ONE), State::Running(SlotId(0)));
         assert_eq!(core.deadline(ONE), Some(Nanos(1_100)), "its turn is as long as before");
         let yielded = tell(&mut core, 1, Event::Yielded, 200);
         assert_eq!(yielded, [Action::Grant(VcpuIndex(0), SlotId(0))], "the kicked vCPU is next");
-        assert_eq!(core.truth().totals().preemptions, 0);
+        assert_eq!(core.accounting().totals().preemptions, 0);
     }
 }
 
 #[test]
 fn a_kicker_that_holds_a_lock_is_looked_at_until_it_is_out_of_it() {
     let mut core = alone("deferred:look");
-    assert_eq!(kick_from(&mut core, holding().doing, 130), []);
+    assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(tell(&mut core, 1, Event::Stopped(holding()), 150), []);
     let left = tell(&mut core, 1, Event::Stopped(free()), 180);
     assert_eq!(left, [Action::Grant(VcpuIndex(0), SlotId(0))]);
-    assert_eq!((core.truth().totals().preemptions, hits(&core)), (1, (0, 0)));
+    assert_eq!((core.accounting().totals().preemptions, hits(&core)), (1, (0, 0)));
 }
 
 #[test]
 fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
     let mut core = alone("kick-boost");
-    assert_eq!(kick_from(&mut core, holding().doing, 130), []);
+    assert_eq!(kick_from(&mut core, holding().activity, 130), []);
     assert_eq!(core.state(ONE), State::Running(SlotId(0)));
     assert_eq!(hits(&core), (0, 0));
 }
@@ -128,19 +128,19 @@ fn kick_boost_takes_no_slot_from_a_kicker_that_holds_a_lock() {
 fn a_kicker_that_holds_nothing_makes_way() {
     for policy in ["deferred", "deferred:look", "kick-boost"] {
         let mut core = alone(policy);
-        let granted = kick_from(&mut core, Doing::Free, 130);
+        let granted = kick_from(&mut core, LockActivity::Free, 130);
         assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
-        assert_eq!(core.truth().totals().preemptions, 1, "{policy}");
+        assert_eq!(core.accounting().totals().preemptions, 1, "{policy}");
     }
 }
 
 #[test]
 fn a_kicker_makes_way_while_its_line_still_announces_the_kick() {
-    let kicking = Doing::Kicking { lock: LockId(9), ticket: 2 };
+    let kicking = LockActivity::Kicking { lock: LockId(9), ticket: 2 };
     for policy in ["deferred", "deferred:look", "kick-boost"] {
         let mut core = alone(policy);
         let granted = kick_from(&mut core, kicking, 130);
         assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
-        assert_eq!(core.truth().totals().lwp, 0, "{policy}: the waiter has had its kick");
+        assert_eq!(core.accounting().totals().lwp, 0, "{policy}: the waiter has had its kick");
     }
 }

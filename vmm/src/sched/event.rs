@@ -35,7 +35,7 @@ pub enum Mode {
 /// What a vCPU has to do with locks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "doing")]
-pub enum Doing {
+pub enum LockActivity {
     /// Nobody knows: the guest keeps no telemetry.
     #[default]
     Unknown,
@@ -93,10 +93,10 @@ pub enum Doing {
     },
 }
 
-impl Doing {
+impl LockActivity {
     /// A preemption now is a lock-holder preemption.
     pub const fn is_holder(&self) -> bool {
-        matches!(self, Doing::Holding { .. } | Doing::HoldingSeveral { .. })
+        matches!(self, LockActivity::Holding { .. } | LockActivity::HoldingSeveral { .. })
     }
 
     /// A preemption now is a next-in-line (lock-waiter) preemption: nobody else can be served
@@ -106,9 +106,9 @@ impl Doing {
     pub const fn is_next(&self) -> bool {
         matches!(
             self,
-            Doing::Waiting { distance: Some(0 | 1), .. }
-                | Doing::Outside { queued: Some(0), .. }
-                | Doing::Kicking { .. }
+            LockActivity::Waiting { distance: Some(0 | 1), .. }
+                | LockActivity::Outside { queued: Some(0), .. }
+                | LockActivity::Kicking { .. }
         )
     }
 
@@ -116,7 +116,7 @@ impl Doing {
     pub const fn head(&self) -> Option<u16> {
         match *self {
             // Tickets go by twos: the low bit of a head is the slowpath flag.
-            Doing::Waiting { ticket, distance: Some(distance), .. } => {
+            LockActivity::Waiting { ticket, distance: Some(distance), .. } => {
                 Some(ticket.wrapping_sub(distance.wrapping_mul(2)))
             }
             _ => None,
@@ -125,12 +125,12 @@ impl Doing {
 
     /// Others may come to wait for it if it is preempted now.
     pub const fn is_involved(&self) -> bool {
-        !matches!(self, Doing::Unknown | Doing::Free)
+        !matches!(self, LockActivity::Unknown | LockActivity::Free)
     }
 
     /// It waits for a lock that serves it by now: whoever released that has kicked it, or will.
     pub const fn is_served(&self) -> bool {
-        matches!(self, Doing::Waiting { distance: Some(0), .. })
+        matches!(self, LockActivity::Waiting { distance: Some(0), .. })
     }
 
     /// May it take or release `lock` before long, if it runs?
@@ -140,15 +140,15 @@ impl Doing {
 
     /// Must a vCPU that does this with locks run before one of its machine that does `other` can be
     /// served? It holds, hands over or stands further ahead in the queue of the same lock.
-    pub fn goes_before(&self, other: &Doing) -> bool {
-        let Doing::Waiting { lock, ticket: after, .. } = *other else { return false };
+    pub fn goes_before(&self, other: &LockActivity) -> bool {
+        let LockActivity::Waiting { lock, ticket: after, .. } = *other else { return false };
         self.concerns(lock)
             && match *self {
-                Doing::Holding { .. } | Doing::HoldingSeveral { .. } => true,
+                LockActivity::Holding { .. } | LockActivity::HoldingSeveral { .. } => true,
                 // Half of the tickets lie ahead, half behind.
-                Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
+                LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
                     (ticket.wrapping_sub(after) as i16) < 0
-                        || (matches!(self, Doing::Kicking { .. }) && ticket == after)
+                        || (matches!(self, LockActivity::Kicking { .. }) && ticket == after)
                 }
                 _ => false,
             }
@@ -157,7 +157,7 @@ impl Doing {
     /// Does it hold or await `lock`, which may be an outer one of several?
     pub fn concerns(&self, lock: LockId) -> bool {
         let is_outer = match self {
-            Doing::HoldingSeveral { outer, .. } => outer.contains(&Some(lock)),
+            LockActivity::HoldingSeveral { outer, .. } => outer.contains(&Some(lock)),
             _ => false,
         };
         is_outer || self.lock() == Some(lock)
@@ -166,10 +166,10 @@ impl Doing {
     /// The lock, if there is one and it is known; of several that are held the innermost.
     pub const fn lock(&self) -> Option<LockId> {
         match *self {
-            Doing::Holding { lock, .. } | Doing::HoldingSeveral { lock, .. } => lock,
-            Doing::Waiting { lock, .. }
-            | Doing::Outside { lock, .. }
-            | Doing::Kicking { lock, .. } => Some(lock),
+            LockActivity::Holding { lock, .. } | LockActivity::HoldingSeveral { lock, .. } => lock,
+            LockActivity::Waiting { lock, .. }
+            | LockActivity::Outside { lock, .. }
+            | LockActivity::Kicking { lock, .. } => Some(lock),
             _ => None,
         }
     }
@@ -177,7 +177,7 @@ impl Doing {
 
 /// The locks that others may spin for because one vCPU is off its CPU: equal to each of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Blocked(pub(super) Doing);
+pub struct Blocked(pub(super) LockActivity);
 
 impl PartialEq<Blocked> for LockId {
     fn eq(&self, blocked: &Blocked) -> bool {
@@ -187,12 +187,12 @@ impl PartialEq<Blocked> for LockId {
 
 /// What was seen of a vCPU outside the guest.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
-pub struct Look {
+pub struct Observation {
     /// Where it was.
     pub mode: Mode,
     /// What it did.
     #[serde(flatten)]
-    pub doing: Doing,
+    pub activity: LockActivity,
 }
 
 /// Something that happened to a vCPU.
@@ -201,12 +201,12 @@ pub enum Event {
     /// Its thread is ready to enter the guest for the first time.
     Started,
     /// It has come out of the guest: at its deadline, by an [`Action::Signal`], or for no reason.
-    Stopped(Look),
+    Stopped(Observation),
     /// The same, out of KVM's own HLT, where it sits still. (Telemetry that says "halted" is no
     /// proof of that: it says so from a little before to a little after.)
-    StoppedInHlt(Look),
+    StoppedInHlt(Observation),
     /// `lock_spinning` found no kick pending: it halts.
-    Halted(Look),
+    Halted(Observation),
     /// `unlock_kick` by that vCPU, if a vCPU it was, ends its halt. May come before
     /// [`Event::Halted`], which then does not halt.
     Kicked(Option<VcpuIndex>),
@@ -214,18 +214,18 @@ pub enum Event {
     /// later halt.
     KickedInHlt(Option<VcpuIndex>),
     /// Both in one: it halts, and ends the halt of that vCPU, which so may have its slot.
-    HandedOver(VcpuIndex, Look),
+    HandedOver(VcpuIndex, Observation),
     /// It gives up its slot, as asked.
     Yielded,
     /// It has looked often enough at a lock.
-    SpunOut(Look),
+    SpunOut(Observation),
     /// It is at a named place.
-    Point(Point, Look),
+    Point(Point, Observation),
     /// It sits in KVM's own HLT, for the lock that the look says or because it has nothing to do.
-    Idle(Look),
+    Idle(Observation),
     /// It does no longer, by an interrupt or by a kick that KVM has delivered without the VMM. If
     /// its lock serves it by now, it was kicked; by which vCPU is not known.
-    Woken(Look),
+    Woken(Observation),
     /// The time it had to be kept off is over.
     HoldOver,
     /// It has left for good.
@@ -246,17 +246,17 @@ pub enum Action {
 }
 
 /// Who can say what a vCPU does that runs at this moment.
-pub trait Witness {
+pub trait LockProbe {
     /// A look without stopping it: what it says may be over already.
-    fn glance(&self, vcpu: VcpuIndex) -> Doing;
+    fn sample(&self, vcpu: VcpuIndex) -> LockActivity;
 }
 
 /// A witness who saw nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Blind;
+pub struct NoProbe;
 
-impl Witness for Blind {
-    fn glance(&self, _: VcpuIndex) -> Doing {
-        Doing::Unknown
+impl LockProbe for NoProbe {
+    fn sample(&self, _: VcpuIndex) -> LockActivity {
+        LockActivity::Unknown
     }
 }

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::units::{Nanos, SlotId};
 
-fn in_hlt(distance: u16) -> Look {
-    let doing = Doing::Waiting {
+fn in_hlt(distance: u16) -> Observation {
+    let activity = LockActivity::Waiting {
         lock: LockId(9),
         ticket: 4,
         distance: Some(distance),
         since: Nanos(1),
         halted: true,
     };
-    Look { mode: Mode::Kernel, doing }
+    Observation { mode: Mode::Kernel, activity }
 }
 
 fn state(core: &Core, vcpu: u32) -> State {
@@ -29,27 +29,27 @@ fn last_end(core: &Core) -> TurnEnd {
 }
 
 /// vCPU 0 waits in HLT, as this look says, and has no slot; vCPU 1 has the only one, 2 waits for it.
-fn asleep(policy: &str, look: Look) -> Core {
+fn asleep(policy: &str, look: Observation) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
     tell(&mut core, 0, Event::Idle(look), 100);
     assert_eq!((state(&core, 0), state(&core, 1)), (State::Idle, State::Running(SlotId(0))));
     core
 }
 
-fn kick_by_1(core: &mut Core, doing: Doing) -> Vec<Action> {
+fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
     let event = Event::KickedInHlt(Some(VcpuIndex(1)));
-    core.handle(VcpuIndex(0), event, Nanos(130), &Sees(doing)).to_vec()
+    core.handle(VcpuIndex(0), event, Nanos(130), &Sees(activity)).to_vec()
 }
 
 #[test]
 fn who_sits_in_hlt_when_its_turn_ends_is_not_preempted() {
     for policy in ["rr", "fair", "deferred", "kick-boost", "random", "lwp:100000,5us"] {
-        for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Look::default()] {
+        for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
             let mut core = core_of(policy, &[0, 0], 1);
             let next = tell(&mut core, 0, Event::StoppedInHlt(look), 20_001);
             assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}: {look:?}");
             assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, TurnEnd::Idle));
-            let totals = core.truth().totals();
+            let totals = core.accounting().totals();
             let counts = (totals.preemptions, totals.lwp, totals.queued, totals.injected);
             assert_eq!(counts, (0, 0, 0, 0), "{policy}: {look:?}");
         }
@@ -68,7 +68,7 @@ fn who_sits_in_hlt_keeps_a_slot_that_no_other_wants() {
 fn a_kick_into_hlt_has_the_kicker_make_way() {
     for policy in ["kick-boost", "deferred", "deferred:look"] {
         let mut core = asleep(policy, in_hlt(1));
-        let granted = kick_by_1(&mut core, Doing::Free);
+        let granted = kick_by_1(&mut core, LockActivity::Free);
         assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
         assert_eq!(last_end(&core), TurnEnd::MadeWay, "{policy}");
     }
@@ -77,7 +77,7 @@ fn a_kick_into_hlt_has_the_kicker_make_way() {
 #[test]
 fn a_kicker_in_a_lock_keeps_its_slot_when_it_kicks_into_hlt() {
     let mut core = asleep("deferred", in_hlt(1));
-    assert_eq!(kick_by_1(&mut core, holding().doing), [Action::Ask(VcpuIndex(1))]);
+    assert_eq!(kick_by_1(&mut core, holding().activity), [Action::Ask(VcpuIndex(1))]);
     let yielded = tell(&mut core, 1, Event::Yielded, 200);
     assert_eq!(yielded, [Action::Grant(VcpuIndex(0), SlotId(0))], "before 2, which waits longer");
 }

@@ -6,6 +6,7 @@
 //! decisions, which [`recording`] writes to a file. [`driver`] is the only part with threads, clocks
 //! and signals.
 
+pub mod accounting;
 pub mod core;
 #[cfg(test)]
 mod core_tests;
@@ -26,13 +27,14 @@ mod replay_tests;
 mod stranded_tests;
 #[cfg(test)]
 mod testing;
-pub mod truth;
 #[cfg(test)]
 mod waiting_tests;
 #[cfg(test)]
 mod world;
 
 pub use core::{Core, Member};
-pub use driver::{Driver, Lines, SchedReport, ScheduleSpec};
-pub use event::{Action, Blind, Doing, Event, LockId, Look, Mode, VcpuIndex, Witness};
+pub use driver::{Driver, SchedReport, ScheduleSpec, TelemetryView};
+pub use event::{
+    Action, Event, LockActivity, LockId, LockProbe, Mode, NoProbe, Observation, VcpuIndex,
+};
 pub use policy::{Policy, PolicySpec};

@@ -7,25 +7,25 @@ const INNER: LockId = LockId(9);
 const OUTER: LockId = LockId(5);
 const OUTERMOST: LockId = LockId(3);
 
-fn holding_three() -> Look {
+fn holding_three() -> Observation {
     let outer = [Some(OUTERMOST), Some(OUTER), None];
-    let doing = Doing::HoldingSeveral { lock: Some(INNER), depth: 3, outer };
-    Look { mode: Mode::Kernel, doing }
+    let activity = LockActivity::HoldingSeveral { lock: Some(INNER), depth: 3, outer };
+    Observation { mode: Mode::Kernel, activity }
 }
 
-fn spinning_for(lock: LockId) -> Doing {
+fn spinning_for(lock: LockId) -> LockActivity {
     let since = Nanos(20_000);
-    Doing::Waiting { lock, ticket: 2, distance: Some(1), since, halted: false }
+    LockActivity::Waiting { lock, ticket: 2, distance: Some(1), since, halted: false }
 }
 
 /// vCPU 1 is kept off from 20 us to 70 us in its locks, while vCPU 0 spins for `lock`.
 fn wasted_on(lock: LockId) -> u64 {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
-    assert_eq!(core.truth().totals().lhp, 1);
+    assert_eq!(core.accounting().totals().lhp, 1);
     let spins = Sees(spinning_for(lock));
     core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000), &spins);
-    core.truth().totals().wasted_spin_ns
+    core.accounting().totals().wasted_spin_ns
 }
 
 /// Wrong before: only the innermost counted.
@@ -42,21 +42,21 @@ fn spinning_for_an_outer_lock_of_a_preempted_holder_is_wasted() {
 fn what_a_spinner_says_itself_counts_once() {
     let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
     tell(&mut core, 1, Event::Stopped(holding_three()), 20_000);
-    let look = Look { mode: Mode::Kernel, doing: spinning_for(OUTER) };
+    let look = Observation { mode: Mode::Kernel, activity: spinning_for(OUTER) };
     tell(&mut core, 0, Event::Stopped(look), 30_000);
-    assert_eq!(core.truth().totals().wasted_spin_ns, 10_000);
-    core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000), &Sees(look.doing));
-    assert_eq!(core.truth().totals().wasted_spin_ns, 50_000);
+    assert_eq!(core.accounting().totals().wasted_spin_ns, 10_000);
+    core.handle(VcpuIndex(1), Event::HoldOver, Nanos(70_000), &Sees(look.activity));
+    assert_eq!(core.accounting().totals().wasted_spin_ns, 50_000);
 }
 
 /// At most so many of a holder or of the next in line are in neither count.
 #[test]
 fn who_is_stopped_while_it_draws_a_ticket_is_counted_for_the_bound() {
     let mut core = core_of("rr", &[0, 0], 1);
-    let entering = Look { mode: Mode::Kernel, doing: Doing::Entering };
+    let entering = Observation { mode: Mode::Kernel, activity: LockActivity::Entering };
     tell(&mut core, 0, Event::Stopped(entering), 1_001);
     tell(&mut core, 1, Event::Stopped(waiting(6, 2, 0)), 2_001);
-    let totals = core.truth().totals();
+    let totals = core.accounting().totals();
     assert_eq!((totals.queued, totals.entering), (2, 1));
     assert_eq!((totals.lhp, totals.lwp), (0, 0));
 }

@@ -4,12 +4,12 @@
 use hypercalls::telemetry::Point;
 
 use super::{
+    accounting::Totals,
     core::State,
-    event::Blind,
+    event::NoProbe,
     log::{Log, Turn, TurnEnd},
     policy::{Divergence, Setup},
     testing::{SLICE, free, holding, recording_of, waiting},
-    truth::Totals,
     *,
 };
 use crate::units::{Nanos, SlotId};
@@ -38,7 +38,7 @@ impl Replay {
     }
 
     fn tell(&mut self, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
-        self.0.handle(VcpuIndex(vcpu), event, Nanos(now), &Blind).to_vec()
+        self.0.handle(VcpuIndex(vcpu), event, Nanos(now), &NoProbe).to_vec()
     }
 
     fn until(&self, vcpu: u32) -> u64 {
@@ -71,7 +71,7 @@ impl Guests {
 
     fn new(mut core: Core, vcpus: usize, think: u64) -> Self {
         (0..vcpus as u32).for_each(|vcpu| {
-            core.handle(VcpuIndex(vcpu), Event::Started, Nanos(1), &Blind);
+            core.handle(VcpuIndex(vcpu), Event::Started, Nanos(1), &NoProbe);
         });
         let mut guests = Self { core, now: 1, think, vcpus: vec![(0, 0, false); vcpus] };
         (0..vcpus).for_each(|vcpu| guests.vcpus[vcpu] = (77 * vcpu as u64, 1, false));
@@ -96,7 +96,8 @@ impl Guests {
     fn tell(&mut self, vcpu: usize, event: Event, now: u64) {
         let had: Vec<u64> = (0..self.vcpus.len()).map(|vcpu| self.had(vcpu, now)).collect();
         self.now = now;
-        let actions = self.core.handle(VcpuIndex(vcpu as u32), event, Nanos(now), &Blind).to_vec();
+        let actions =
+            self.core.handle(VcpuIndex(vcpu as u32), event, Nanos(now), &NoProbe).to_vec();
         for (ix, had) in had.into_iter().enumerate() {
             (self.vcpus[ix].0, self.vcpus[ix].1) = (had, now);
         }
@@ -129,7 +130,7 @@ impl Guests {
     }
 
     fn totals(&self) -> Totals {
-        self.core.truth().totals()
+        self.core.accounting().totals()
     }
 }
 
@@ -172,7 +173,7 @@ fn a_turn_that_was_yielded_is_asked_for_from_then_on() {
     assert_eq!(replay.tell(0, Event::Stopped(holding()), 500), [Action::Ask(VcpuIndex(0))]);
     let next = replay.tell(0, Event::Yielded, 520);
     assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))]);
-    assert_eq!((replay.0.truth().totals().preemptions, replay.divergence()), (0, (0, 0, 0)));
+    assert_eq!((replay.0.accounting().totals().preemptions, replay.divergence()), (0, (0, 0, 0)));
 }
 
 #[test]

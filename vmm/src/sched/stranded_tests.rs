@@ -20,7 +20,7 @@ fn stranded(policy: &str) -> Core {
     }
     let granted = tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 2_001);
     assert_eq!(granted, [Action::Grant(VcpuIndex(1), SLOT)], "a turn of the round comes first");
-    assert_eq!(core.truth().totals().forced, 1);
+    assert_eq!(core.accounting().totals().forced, 1);
     core
 }
 
@@ -34,7 +34,7 @@ fn a_spinner_makes_way_for_a_stranded_waiter_ahead_of_it() {
         let mut core = stranded(policy);
         let made_way = tell(&mut core, 1, Event::Stopped(waiting(4, 2, 2_010)), 2_100);
         assert_eq!(made_way, actions, "{policy}");
-        assert_eq!(core.truth().totals().forced, 1, "{policy}: no grace was waited for");
+        assert_eq!(core.accounting().totals().forced, 1, "{policy}: no grace was waited for");
         // Out of the lock it leaves, and the one that made way is next: it stands in the line.
         let next = tell(&mut core, 0, Event::Yielded, 2_150);
         assert_eq!(next.first(), Some(&Action::Grant(VcpuIndex(1), SLOT)), "{policy}");
@@ -58,7 +58,7 @@ fn a_waiter_ahead_of_the_stranded_one_or_of_another_lock_goes_on() {
     }
     let mut core = stranded("deferred");
     let mut other = waiting(4, 2, 2_010);
-    if let Doing::Waiting { lock, .. } = &mut other.doing {
+    if let LockActivity::Waiting { lock, .. } = &mut other.activity {
         *lock = LockId(77);
     }
     tell(&mut core, 1, Event::Stopped(other), 2_100);
@@ -91,16 +91,16 @@ fn who_is_forced_off_again_takes_its_turn_in_the_round() {
     for now in [3_100, 4_100] {
         tell(&mut core, 0, Event::Stopped(holding()), now);
     }
-    assert_eq!(core.truth().totals().forced, 2);
+    assert_eq!(core.accounting().totals().forced, 2);
     assert_eq!(core.state(VcpuIndex(2)), State::Running(SLOT));
     // In the round it stands behind vCPU 1, which came before it.
     tell(&mut core, 2, Event::Stopped(free()), 5_100);
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
 }
 
-fn halted_in_kvm() -> Look {
+fn halted_in_kvm() -> Observation {
     let mut look = waiting(2, 1, 0);
-    if let Doing::Waiting { halted, .. } = &mut look.doing {
+    if let LockActivity::Waiting { halted, .. } = &mut look.activity {
         *halted = true;
     }
     look

@@ -1,7 +1,7 @@
 //! What tests of the core share: small schedules, looks, and an event at a time.
 
 use super::{
-    event::Blind,
+    event::NoProbe,
     log::{Log, Turn},
     policy::Setup,
     recording::Recording,
@@ -12,10 +12,10 @@ use crate::units::Nanos;
 pub(super) const SLICE: Nanos = Nanos(1_000);
 
 /// Sees every vCPU do the same.
-pub(super) struct Sees(pub(super) Doing);
+pub(super) struct Sees(pub(super) LockActivity);
 
-impl Witness for Sees {
-    fn glance(&self, _: VcpuIndex) -> Doing {
+impl LockProbe for Sees {
+    fn sample(&self, _: VcpuIndex) -> LockActivity {
         self.0
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn recording_of(vcpus: usize, slots: usize, turns: &[Turn]) -> Record
 }
 
 pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
-    core.handle(VcpuIndex(vcpu), event, Nanos(now), &Blind).to_vec()
+    core.handle(VcpuIndex(vcpu), event, Nanos(now), &NoProbe).to_vec()
 }
 
 /// Whose vCPUs have not started.
@@ -44,21 +44,24 @@ pub(super) fn core_of(policy: &str, vms: &[u32], slots: usize) -> Core {
     core
 }
 
-pub(super) fn waiting(ticket: u16, distance: u16, since: u64) -> Look {
-    let doing = Doing::Waiting {
+pub(super) fn waiting(ticket: u16, distance: u16, since: u64) -> Observation {
+    let activity = LockActivity::Waiting {
         lock: LockId(9),
         ticket,
         distance: Some(distance),
         since: Nanos(since),
         halted: false,
     };
-    Look { mode: Mode::User, doing }
+    Observation { mode: Mode::User, activity }
 }
 
-pub(super) fn holding() -> Look {
-    Look { mode: Mode::User, doing: Doing::Holding { lock: Some(LockId(9)), depth: 1 } }
+pub(super) fn holding() -> Observation {
+    Observation {
+        mode: Mode::User,
+        activity: LockActivity::Holding { lock: Some(LockId(9)), depth: 1 },
+    }
 }
 
-pub(super) fn free() -> Look {
-    Look { mode: Mode::User, doing: Doing::Free }
+pub(super) fn free() -> Observation {
+    Observation { mode: Mode::User, activity: LockActivity::Free }
 }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 
 use super::{
-    core::State, event::Blind, log::Log, policy::Setup, recording::Recording, testing::SLICE, *,
+    core::State, event::NoProbe, log::Log, policy::Setup, recording::Recording, testing::SLICE, *,
 };
 use crate::units::{Nanos, SlotId};
 
@@ -56,12 +56,12 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const LOOKS: [Doing; 5] = [
-    Doing::Unknown,
-    Doing::Free,
-    Doing::Entering,
-    Doing::Holding { lock: Some(LockId(1)), depth: 1 },
-    Doing::Waiting {
+const LOOKS: [LockActivity; 5] = [
+    LockActivity::Unknown,
+    LockActivity::Free,
+    LockActivity::Entering,
+    LockActivity::Holding { lock: Some(LockId(1)), depth: 1 },
+    LockActivity::Waiting {
         lock: LockId(1),
         ticket: 4,
         distance: Some(1),
@@ -70,8 +70,8 @@ const LOOKS: [Doing; 5] = [
     },
 ];
 
-fn look(which: usize) -> Look {
-    Look { mode: Mode::Unknown, doing: LOOKS[which % LOOKS.len()] }
+fn look(which: usize) -> Observation {
+    Observation { mode: Mode::Unknown, activity: LOOKS[which % LOOKS.len()] }
 }
 
 /// A schedule, and what the threads around it would know.
@@ -111,7 +111,7 @@ impl World {
     pub(super) fn tell(&mut self, ix: usize, event: Event) {
         let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
         let before: Vec<State> = self.states();
-        let actions = self.core.handle(VcpuIndex(ix as u32), event, self.now, &Blind).to_vec();
+        let actions = self.core.handle(VcpuIndex(ix as u32), event, self.now, &NoProbe).to_vec();
         for action in actions {
             match action {
                 Action::Grant(vcpu, slot) => {

@@ -15,8 +15,8 @@ use hypercalls::latch::{PARKED, Park, WakeLatch};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
-    End, Gate,
-    courier::{Courier, Via},
+    End, VcpuScheduler,
+    delayed_kicks::{DelayedKicks, KickPath},
     events::{Began, Event, History, Outcome, Ring},
     fault::{Dice, HaltFate},
 };
@@ -34,7 +34,7 @@ use crate::{
 /// on pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Spot {
+struct HaltState {
     latch: WakeLatch,
     /// Owner: what it last parked for.
     ticket: AtomicU32,
@@ -46,7 +46,7 @@ struct Spot {
 #[derive(Debug)]
 struct Faults {
     dice: Box<[Dice]>,
-    courier: Courier,
+    courier: DelayedKicks,
 }
 
 /// The longest sleep without a look whether the machine stops.
@@ -62,8 +62,8 @@ pub struct Board {
     /// Offset of `__preempt_count` in a Linux guest's per-CPU areas, if it is known.
     pub preempt_count: Option<u64>,
     /// The schedule, if it is not the host's alone.
-    pub gate: Option<Arc<dyn Gate>>,
-    spots: Box<[Spot]>,
+    pub gate: Option<Arc<dyn VcpuScheduler>>,
+    spots: Box<[HaltState]>,
     counters: Box<[VcpuCounters]>,
     faults: Option<Faults>,
     /// What each vCPU did last.
@@ -87,7 +87,7 @@ impl Board {
         devices: Devices,
         vcpus: VcpuCount,
         ended: EventFd,
-        gate: Option<Arc<dyn Gate>>,
+        gate: Option<Arc<dyn VcpuScheduler>>,
         preempt_count: Option<u64>,
         dice: Option<Box<[Dice]>>,
     ) -> Self {
@@ -96,9 +96,9 @@ impl Board {
             devices,
             gate,
             preempt_count,
-            spots: vcpus.ids().map(|_| Spot::default()).collect(),
+            spots: vcpus.ids().map(|_| HaltState::default()).collect(),
             counters: vcpus.ids().map(|_| VcpuCounters::default()).collect(),
-            faults: dice.map(|dice| Faults { dice, courier: Courier::new(vcpus) }),
+            faults: dice.map(|dice| Faults { dice, courier: DelayedKicks::new(vcpus) }),
             rings: vcpus.ids().map(|_| Ring::default()).collect(),
             late: Ring::default(),
             began: Began::now(),
@@ -148,7 +148,7 @@ impl Board {
         }))
     }
 
-    pub(super) fn courier(&self) -> Option<&Courier> {
+    pub(super) fn courier(&self) -> Option<&DelayedKicks> {
         self.faults.as_ref().map(|faults| &faults.courier)
     }
 
@@ -205,7 +205,7 @@ impl Board {
         }
         self.counters(id).unlock_kick.bump();
         let at = tsc::read();
-        let outcome = self.knock(id, target, Via::Latch);
+        let outcome = self.kick_latch(id, target, KickPath::Latch);
         self.rings[id.0 as usize].add_at(at, Event::Kicks(target, outcome));
         self.halt(id, ticket, (outcome == Outcome::Woke).then_some(target));
     }
@@ -268,7 +268,7 @@ impl Board {
         if let Some(closing) = &self.devices.closing {
             closing.close();
         }
-        for Spot { latch, .. } in &self.spots {
+        for HaltState { latch, .. } in &self.spots {
             latch.kick();
             futex::wake_one(latch.word());
         }

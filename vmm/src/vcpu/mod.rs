@@ -3,17 +3,17 @@
 //! somebody waits for ever ([`stuck`]).
 
 pub mod board;
-pub mod courier;
+pub mod delayed_kicks;
 pub mod events;
 pub mod fault;
-pub mod gate;
 pub mod nurse;
+pub mod scheduler;
 pub mod step;
 pub mod stuck;
 pub mod thread;
 
 pub use board::Board;
-pub use gate::{Gate, Stopped};
+pub use scheduler::{Stopped, VcpuScheduler};
 
 use std::{fmt, io};
 

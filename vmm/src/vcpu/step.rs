@@ -8,7 +8,7 @@ use std::{
 use hypercalls::ports::Event;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Board, Cause, End, Gate};
+use super::{Board, Cause, End, VcpuScheduler};
 use crate::{
     kvm::Exit,
     machine::{
@@ -106,7 +106,7 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
 }
 
 /// A call that means something to a schedule alone.
-fn scheduled(board: &Board, call: impl FnOnce(&dyn Gate)) {
+fn scheduled(board: &Board, call: impl FnOnce(&dyn VcpuScheduler)) {
     if let Some(gate) = &board.gate {
         call(gate.as_ref());
     }
@@ -143,7 +143,7 @@ fn read_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &mut 
     match hypercall::decode_read(offset, width) {
         Ok(Query::Stdin) => board.devices.stdin.take(data),
         Ok(Query::StdinAvail) => fill(data, board.devices.stdin.available()),
-        Ok(Query::Gate) => {
+        Ok(Query::VcpuScheduler) => {
             let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
             fill(data, is_open.into());
         }

@@ -42,11 +42,11 @@ use crate::{
         serial::SerialPort,
     },
     sched::{
-        Driver, Lines,
+        Driver, TelemetryView,
         driver::{Kept, Translate},
     },
     units::{Gpa, VcpuId},
-    vcpu::{Board, Gate, courier, fault::Dice, nurse},
+    vcpu::{Board, VcpuScheduler, delayed_kicks, fault::Dice, nurse},
 };
 
 /// A machine with its guest loaded, not yet started.
@@ -124,12 +124,12 @@ impl<'a> Vm<'a> {
         }
     }
 
-    fn lines(&self) -> Result<Lines, VmError> {
+    fn lines(&self) -> Result<TelemetryView, VmError> {
         let (base, translate, kept): (Gpa, Translate, Kept) = match self.spec.guest {
             GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address, Kept::Perhaps),
             GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |at| Some(Gpa(at)), Kept::Always),
         };
-        Ok(Lines::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
+        Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
     }
 
     /// Each vCPU's time stamp counter.
@@ -140,7 +140,7 @@ impl<'a> Vm<'a> {
     fn start_behind(
         self,
         console: Console,
-        gate: Option<Arc<dyn Gate>>,
+        gate: Option<Arc<dyn VcpuScheduler>>,
         number: usize,
     ) -> Result<Running, VmError> {
         // Only telemetry tells a halt for a lock from any other in KVM.
@@ -213,7 +213,7 @@ impl<'a> Vm<'a> {
             running.help(|board| nurse::start(board, pending))?;
         }
         if spec.faults.is_some() {
-            running.help(courier::start)?;
+            running.help(delayed_kicks::start)?;
         }
         if let Some(watchdog) = watchdog {
             running.watch(watchdog)?;

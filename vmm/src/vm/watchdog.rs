@@ -14,8 +14,8 @@ use crate::{
     clock::Moment,
     kvm::{host::is_emulated, stats::Blocking},
     sched::{
-        Lines,
-        event::{Doing, LockId},
+        TelemetryView,
+        event::{LockActivity, LockId},
     },
     units::{Nanos, VcpuCount, VcpuId},
     vcpu::{
@@ -51,7 +51,7 @@ pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patienc
 pub struct Watchdog {
     board: Arc<Board>,
     vcpus: VcpuCount,
-    lines: Option<Lines>,
+    lines: Option<TelemetryView>,
     /// Of each vCPU, where they can halt in KVM and it says so.
     blocking: Option<Vec<Blocking>>,
     watch: Mutex<Watch>,
@@ -61,7 +61,7 @@ impl Watchdog {
     pub(super) fn new(
         board: Arc<Board>,
         vcpus: VcpuCount,
-        lines: Option<Lines>,
+        lines: Option<TelemetryView>,
         blocking: Option<Vec<Blocking>>,
         patience: Patience,
     ) -> Self {
@@ -104,29 +104,29 @@ impl Watchdog {
     }
 
     fn see(&self) -> Vec<Seen> {
-        let (mut seen, doing): (Vec<_>, Vec<_>) =
+        let (mut seen, activity): (Vec<_>, Vec<_>) =
             self.vcpus.ids().map(|id| self.see_one(id)).unzip();
         for ix in 0..seen.len() {
             let Some(Waits { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
                 continue;
             };
             // Whoever has been let in, or is about to let in, will see to it.
-            let is_at_it = |(seen, doing): (&Seen, &Doing)| {
-                seen.standing == Standing::Able && doing.is_involved_with(LockId(lock))
+            let is_at_it = |(seen, activity): (&Seen, &LockActivity)| {
+                seen.standing == Standing::Able && activity.is_involved_with(LockId(lock))
             };
-            if seen.iter().zip(&doing).any(is_at_it) {
+            if seen.iter().zip(&activity).any(is_at_it) {
                 seen[ix].waits = Some(Waits { lock, ticket: None, distance: None });
             }
         }
         seen
     }
 
-    fn see_one(&self, id: VcpuId) -> (Seen, Doing) {
+    fn see_one(&self, id: VcpuId) -> (Seen, LockActivity) {
         // The exits first: a halt that began since then is taken for another one at the next look.
         let exits = self.board.counters(id).exits.get();
-        let doing = self.lines.as_ref().map(|lines| lines.doing(id, Moment::now().reading()));
-        let doing = doing.unwrap_or_default();
-        let (waits, says_halted) = waits(&doing);
+        let activity = self.lines.as_ref().map(|lines| lines.activity(id, Moment::now().reading()));
+        let activity = activity.unwrap_or_default();
+        let (waits, says_halted) = waits(&activity);
         let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
         let standing = if self.board.has_left(id) {
             Standing::Left
@@ -138,17 +138,17 @@ impl Watchdog {
         let gate = self.board.gate.as_ref();
         let awaits_turn =
             standing == Standing::Able && gate.is_some_and(|gate| gate.awaits_turn(id));
-        (Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }, doing)
+        (Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }, activity)
     }
 }
 
 /// What a line says that its vCPU waits for, and whether it says that it halts.
-fn waits(doing: &Doing) -> (Option<Waits>, bool) {
-    match *doing {
-        Doing::Waiting { lock, ticket, distance, halted, .. } => {
+fn waits(activity: &LockActivity) -> (Option<Waits>, bool) {
+    match *activity {
+        LockActivity::Waiting { lock, ticket, distance, halted, .. } => {
             (Some(Waits { lock: lock.0, ticket: Some(ticket), distance }), halted)
         }
-        Doing::Outside { lock, queued, .. } => {
+        LockActivity::Outside { lock, queued, .. } => {
             (Some(Waits { lock: lock.0, ticket: None, distance: queued }), true)
         }
         _ => (None, false),

@@ -1,11 +1,11 @@
 //! `pvticket run`: an experiment from its spec to its report.
 
-mod begin;
-mod both;
-mod crew;
 mod listen;
+mod open_run;
 mod progress;
 mod ready;
+mod tee;
+mod workers;
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ use crate::{
     signals::{self, Interrupt},
     units::CpuList,
 };
-use begin::Begun;
-use both::Both;
-use crew::Workers;
+use open_run::OpenRun;
 use progress::Progress;
+use tee::Tee;
+use workers::Workers;
 
-pub(super) use begin::RUNS;
 pub(super) use listen::NAME as SOCKET;
+pub(super) use open_run::RUNS;
 
 /// Cells side by side at most.
 const MOST_JOBS: u16 = 64;
@@ -93,7 +93,7 @@ pub struct RunArgs {
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    let plan = begin::plan(args)?;
+    let plan = open_run::plan(args)?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);
@@ -111,14 +111,14 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     };
     let workers = Workers::new(&mut begun)?;
     let summary = runtime.block_on(async {
-        let Begun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
+        let OpenRun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
         let mut progress = Progress::new(experiment, finished);
         let Some(socket) = socket else {
             return run::run(experiment, finished, store, &workers, &mut progress, orders).await;
         };
         let board = Board::new(experiment, finished, *failed, *jobs as usize, dir);
         let server = tokio::spawn(serve(socket.listener(), board.subscribe(), send));
-        let mut both = Both { progress, board };
+        let mut both = Tee { progress, board };
         let ran = run::run(experiment, finished, store, &workers, &mut both, orders).await;
         both.board.over();
         // It has its clients told, and ends.
@@ -142,7 +142,7 @@ async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<O
     Ok((send, orders))
 }
 
-fn finish(begun: &Begun, summary: Summary) -> anyhow::Result<u8> {
+fn finish(begun: &OpenRun, summary: Summary) -> anyhow::Result<u8> {
     let Summary { done, failed, left, broken, stopped } = summary;
     let dir = begun.dir.display();
     if stopped || left > 0 {

@@ -125,7 +125,7 @@ fn a_level_of_known_samples() {
 /// shortens: so nothing can be wasted more than there is, and nothing has to be cut off.
 #[test]
 fn a_schedules_figures_are_over_the_time_they_were_counted_for() {
-    use crate::sched::truth::Totals;
+    use crate::sched::accounting::Totals;
     let totals = Totals { lhp: 30, wasted_spin_ns: 2_250_000_000, ..Totals::default() };
     let measured = Measured { time: Nanos(1_500_000_000), totals, hits: None };
     let row = schedule_row([measured, measured].into_iter(), 2.0).unwrap();

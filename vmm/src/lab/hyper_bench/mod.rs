@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::{
     Interrupt,
-    raw::{self, Placement, RawKind, Ticks},
+    thread_wakeup::{self, Placement, RawKind, Ticks},
 };
 use crate::{
     guest::payload::SharedError,
@@ -219,8 +219,8 @@ fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> 
     match case {
         Case::Raw(kind, placement) => {
             let end = Instant::now() + plan.duration;
-            let samples =
-                raw::handoffs(kind, placement, &plan.cpus, end).map_err(HyperError::Raw)?;
+            let samples = thread_wakeup::handoffs(kind, placement, &plan.cpus, end)
+                .map_err(HyperError::Raw)?;
             let samples: Vec<u64> = samples.into_iter().map(nanos).collect();
             Ok(Round { operations: samples.len() as u64, samples, ..Round::default() })
         }

@@ -35,7 +35,7 @@ pub struct Job {
 /// What a worker says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
-pub enum Word {
+pub enum WorkerMessage {
     /// A cell is run from now on.
     Begun {
         /// Which.

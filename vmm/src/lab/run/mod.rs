@@ -3,11 +3,11 @@
 pub mod control;
 mod estimate;
 mod figures;
-mod hand;
 pub mod job;
+mod live_reporter;
 pub mod status;
-mod teller;
 pub mod worker;
+mod worker_handle;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub use hand::HandError;
+pub use worker_handle::HandError;
 
 use super::{
     point::{HostKind, Point},
@@ -35,8 +35,8 @@ use super::{
     },
 };
 use crate::clock;
-use hand::{Hand, Report, Reports};
-use job::{Ended, Job, Live, Word};
+use job::{Ended, Job, Live, WorkerMessage};
+use worker_handle::{Report, Reports, WorkerHandle};
 
 /// How often a cell may cost the emulated host its life, or its worker die before it is begun, before
 /// it counts as failed.
@@ -56,7 +56,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// There is nobody to measure.
     #[error(transparent)]
-    Hand(#[from] HandError),
+    WorkerHandle(#[from] HandError),
     /// What happened in a cell cannot be kept.
     #[error("cannot write the trace: {0}")]
     Trace(io::Error),
@@ -77,7 +77,7 @@ pub enum Order {
 }
 
 /// Who runs cells.
-pub trait Crew {
+pub trait WorkerPool {
     /// The command of a worker for a host; the number says which of those side by side it is.
     fn worker(&self, host: HostKind) -> Command;
 
@@ -148,7 +148,7 @@ pub async fn run(
     experiment: &Experiment,
     finished: &HashSet<u32>,
     store: &mut Store,
-    crew: &dyn Crew,
+    workers: &dyn WorkerPool,
     watcher: &mut dyn Watcher,
     orders: UnboundedReceiver<Order>,
 ) -> Result<Summary, RunError> {
@@ -156,7 +156,7 @@ pub async fn run(
     let mut run = Run {
         experiment,
         store,
-        crew,
+        workers,
         watcher,
         orders,
         paused: false,
@@ -175,7 +175,7 @@ pub async fn run(
 struct Run<'a> {
     experiment: &'a Experiment,
     store: &'a mut Store,
-    crew: &'a dyn Crew,
+    workers: &'a dyn WorkerPool,
     watcher: &'a mut dyn Watcher,
     orders: UnboundedReceiver<Order>,
     paused: bool,
@@ -186,8 +186,8 @@ struct Run<'a> {
 
 /// A place for a worker.
 #[derive(Default)]
-struct Bench {
-    hand: Option<Hand>,
+struct WorkerSlot {
+    hand: Option<WorkerHandle>,
     /// What it runs, and how many workers that has cost.
     cell: Option<(PlannedCell, u32)>,
     /// The worker has begun it.
@@ -196,7 +196,7 @@ struct Bench {
     again: Option<(PlannedCell, u32)>,
 }
 
-impl Bench {
+impl WorkerSlot {
     fn next(&mut self, queue: &mut VecDeque<PlannedCell>) -> Option<(PlannedCell, u32)> {
         self.again.take().or_else(|| queue.pop_front().map(|cell| (cell, 0)))
     }
@@ -210,7 +210,8 @@ impl Run<'_> {
         mut queue: VecDeque<PlannedCell>,
     ) -> Result<(), RunError> {
         let (send, mut reports) = mpsc::channel(REPORTS);
-        let mut benches: Vec<Bench> = (0..self.crew.jobs()).map(|_| Bench::default()).collect();
+        let mut benches: Vec<WorkerSlot> =
+            (0..self.workers.jobs()).map(|_| WorkerSlot::default()).collect();
         loop {
             for (number, bench) in benches.iter_mut().enumerate() {
                 if self.paused || self.stopping.is_some() || bench.cell.is_some() {
@@ -242,7 +243,7 @@ impl Run<'_> {
         self.summary.left += (queue.len() + again) as u32;
         let at_work = benches.iter().filter(|bench| bench.hand.is_some()).count();
         // They end by themselves at the end of their input.
-        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(Hand::dismiss);
+        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(WorkerHandle::dismiss);
         wait_for(at_work, &mut reports).await;
         Ok(())
     }
@@ -250,23 +251,23 @@ impl Run<'_> {
     /// Has a worker run a cell.
     async fn begin(
         &mut self,
-        bench: &mut Bench,
+        bench: &mut WorkerSlot,
         (cell, deaths): (PlannedCell, u32),
         host: HostKind,
         number: usize,
         reports: &Reports,
     ) -> Result<(), RunError> {
         if bench.hand.is_none() {
-            let command = self.crew.worker(host);
-            bench.hand = Some(Hand::start(command, number, reports.clone())?);
+            let command = self.workers.worker(host);
+            bench.hand = Some(WorkerHandle::start(command, number, reports.clone())?);
         }
         (bench.cell, bench.begun) = (Some((cell, deaths)), false);
-        let cpus = self.crew.cpus(host, number);
+        let cpus = self.workers.cpus(host, number);
         let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
         self.watcher.started(&cell, point);
         let live = self.watcher.wants_live();
-        let trace = cell.round == 0 && self.crew.traces().is_some();
+        let trace = cell.round == 0 && self.workers.traces().is_some();
         let job = Job { cell: cell.cell, point: point.clone(), method, cpus, live, trace };
         if let Some(hand) = &mut bench.hand {
             hand.give(&job).await?;
@@ -274,14 +275,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn obey(&mut self, order: Order, benches: &mut [Bench]) {
+    fn obey(&mut self, order: Order, benches: &mut [WorkerSlot]) {
         self.watcher.ordered(order);
         match order {
             Order::Pause => self.paused = true,
             Order::Resume => self.paused = false,
             Order::Stop if self.stopping.is_none() => {
                 self.stopping = Some(Instant::now() + PATIENCE);
-                benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(Hand::dismiss);
+                benches
+                    .iter_mut()
+                    .filter_map(|bench| bench.hand.as_mut())
+                    .for_each(WorkerHandle::dismiss);
             }
             // Said twice, nobody is waited for.
             Order::Stop => self.stopping = Some(Instant::now()),
@@ -290,22 +294,22 @@ impl Run<'_> {
 
     async fn hear(
         &mut self,
-        bench: &mut Bench,
+        bench: &mut WorkerSlot,
         report: Report,
         host: HostKind,
     ) -> Result<(), RunError> {
         match report {
-            Report::Word(Word::Begun { cell: begun }) => {
+            Report::WorkerMessage(WorkerMessage::Begun { cell: begun }) => {
                 bench.begun |= bench.cell.is_some_and(|(cell, _)| cell.cell == begun);
                 Ok(())
             }
-            Report::Word(Word::Ended(ended)) => {
+            Report::WorkerMessage(WorkerMessage::Ended(ended)) => {
                 if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
                     self.keep(&cell, *ended)?;
                 }
                 Ok(())
             }
-            Report::Word(Word::Live(live)) => {
+            Report::WorkerMessage(WorkerMessage::Live(live)) => {
                 if bench.cell.is_some_and(|(cell, _)| cell.cell == live.cell) {
                     self.watcher.live(*live);
                 }
@@ -348,7 +352,7 @@ impl Run<'_> {
             Outcome::Failed { .. } => self.summary.failed += 1,
             Outcome::Aborted => self.summary.left += 1,
         }
-        match (self.crew.traces(), ended.trace) {
+        match (self.workers.traces(), ended.trace) {
             // Before the store says that the cell is done.
             (Some(file), Some(Ok(trace))) => append(file, &trace).map_err(RunError::Trace)?,
             (Some(_), Some(Err(why))) => self.watcher.untraced(cell, &why),

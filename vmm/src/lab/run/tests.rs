@@ -6,7 +6,7 @@ use crate::lab::{
     store::record::{FORMAT, Figures, RunLine},
 };
 
-/// Workers that are shell scripts.
+/// WorkerPool that are shell scripts.
 struct Scripts {
     script: String,
     jobs: usize,
@@ -27,7 +27,7 @@ fn script(before: &str, each: &str) -> String {
     )
 }
 
-impl Crew for Scripts {
+impl WorkerPool for Scripts {
     fn worker(&self, _: HostKind) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &self.script]);
@@ -86,7 +86,7 @@ struct Ran {
 }
 
 /// Eight cells, less the `finished`.
-fn ran(name: &str, host: HostKind, crew: &Scripts, finished: &[u32], orders: &[Order]) -> Ran {
+fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: &[Order]) -> Ran {
     let dir = env::temp_dir().join(format!("pvticket-run-{}-{name}", process::id()));
     let _ = fs::remove_dir_all(&dir);
     let experiment = experiment(host);
@@ -109,8 +109,9 @@ fn ran(name: &str, host: HostKind, crew: &Scripts, finished: &[u32], orders: &[O
     let mut log = Log::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let finished = finished.iter().copied().collect();
-    let summary =
-        runtime.block_on(run(&experiment, &finished, &mut store, crew, &mut log, receive)).unwrap();
+    let summary = runtime
+        .block_on(run(&experiment, &finished, &mut store, workers, &mut log, receive))
+        .unwrap();
     let stored = crate::lab::store::read(&dir).unwrap().cells;
     fs::remove_dir_all(dir).unwrap();
     Ran { summary, log, stored }
@@ -139,8 +140,8 @@ fn every_cell_that_is_left_is_run_once_and_stored() {
 
 #[test]
 fn a_dead_worker_costs_its_cell_and_no_other() {
-    let crew = one("[ $n = 2 ] && { echo gone >&2; exit 3; }");
-    let Ran { summary, log, .. } = ran("dead", HostKind::Direct, &crew, &[], &[]);
+    let workers = one("[ $n = 2 ] && { echo gone >&2; exit 3; }");
+    let Ran { summary, log, .. } = ran("dead", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, summary.left), (7, 1, 0));
     let (_, how) = log.ended.iter().find(|(cell, _)| *cell == 2).unwrap();
     assert!(how.contains("exit status: 3") && how.contains("gone"), "{how}");
@@ -148,8 +149,8 @@ fn a_dead_worker_costs_its_cell_and_no_other() {
 
 #[test]
 fn what_is_no_word_of_ours_ends_a_worker() {
-    let crew = one("[ $n = 1 ] && echo nonsense");
-    let Ran { summary, log, .. } = ran("nonsense", HostKind::Direct, &crew, &[], &[]);
+    let workers = one("[ $n = 1 ] && echo nonsense");
+    let Ran { summary, log, .. } = ran("nonsense", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed), (7, 1));
     assert!(log.ended.iter().any(|(_, how)| how.contains("no word of ours")), "{:?}", log.ended);
 }
@@ -161,13 +162,13 @@ fn who_dies_between_cells_costs_none() {
     let _ = fs::remove_file(&marker);
     let before =
         format!("[ $n = 3 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display());
-    let crew = Scripts { script: script(&before, ":"), jobs: 1 };
-    let Ran { summary, log, .. } = ran("between", HostKind::Direct, &crew, &[], &[]);
+    let workers = Scripts { script: script(&before, ":"), jobs: 1 };
+    let Ran { summary, log, .. } = ran("between", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, log.died.len()), (8, 0, 1));
     fs::remove_file(marker).unwrap();
     // A worker that never comes to work is not started for ever.
-    let crew = Scripts { script: script("exit 1", ":"), jobs: 1 };
-    let Ran { summary, log, .. } = ran("never", HostKind::Direct, &crew, &[], &[]);
+    let workers = Scripts { script: script("exit 1", ":"), jobs: 1 };
+    let Ran { summary, log, .. } = ran("never", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, log.died.len()), (0, 8, 16));
 }
 
@@ -175,14 +176,14 @@ fn who_dies_between_cells_costs_none() {
 fn what_costs_an_emulated_host_its_life_is_run_again_a_few_times() {
     let marker: PathBuf = env::temp_dir().join(format!("pvticket-died-{}", process::id()));
     let _ = fs::remove_file(&marker);
-    let crew =
+    let workers =
         one(&format!("[ $n = 1 ] && [ ! -e {0} ] && {{ touch {0}; exit 1; }}", marker.display()));
-    let Ran { summary, log, .. } = ran("again", HostKind::Emulated, &crew, &[], &[]);
+    let Ran { summary, log, .. } = ran("again", HostKind::Emulated, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed), (8, 0));
     assert_eq!(log.died.len(), 1);
     fs::remove_file(marker).unwrap();
-    let crew = one("[ $n = 1 ] && exit 1");
-    let Ran { summary, log, .. } = ran("thrice", HostKind::Emulated, &crew, &[], &[]);
+    let workers = one("[ $n = 1 ] && exit 1");
+    let Ran { summary, log, .. } = ran("thrice", HostKind::Emulated, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, log.died.len()), (7, 1, 2));
 }
 

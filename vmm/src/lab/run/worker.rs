@@ -20,14 +20,14 @@ use super::{
         Cell, CellError, GuestWorkload, Interrupt, LinuxCell, PayloadCell, Sample,
         cell::RunSpec,
         host::LoadWatch,
-        live::Onlooker,
+        live::LiveObserver,
         plan::{self, PlanError},
         point::GuestKind,
         store::record::Outcome,
         timeline::Timeline,
     },
-    job::{Ended, Job, Word},
-    teller::Teller,
+    job::{Ended, Job, WorkerMessage},
+    live_reporter::LiveReporter,
 };
 use crate::{
     clock,
@@ -88,17 +88,17 @@ pub fn work(
             return Err(WorkerError::LongJob);
         }
         let job: Job = serde_json::from_slice(&line)?;
-        say(&mut output, &Word::Begun { cell: job.cell })?;
-        let teller = Teller::new(job.cell, &mut output);
-        let onlooker: &dyn Onlooker = &teller;
+        say(&mut output, &WorkerMessage::Begun { cell: job.cell })?;
+        let teller = LiveReporter::new(job.cell, &mut output);
+        let onlooker: &dyn LiveObserver = &teller;
         let onlooker = job.live.then_some(onlooker);
         let ended = Task { job: &job, kernels, draw, interrupt, onlooker }.run();
-        say(&mut output, &Word::Ended(Box::new(ended)))?;
+        say(&mut output, &WorkerMessage::Ended(Box::new(ended)))?;
     }
     Ok(())
 }
 
-pub(super) fn say(output: &mut dyn Write, word: &Word) -> Result<(), WorkerError> {
+pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), WorkerError> {
     let mut text = serde_json::to_vec(word)?;
     text.push(b'\n');
     output.write_all(&text)?;
@@ -128,7 +128,7 @@ struct Task<'a> {
     kernels: &'a Kernels,
     draw: Draw<'a>,
     interrupt: &'a Interrupt,
-    onlooker: Option<&'a dyn Onlooker>,
+    onlooker: Option<&'a dyn LiveObserver>,
 }
 
 impl Task<'_> {

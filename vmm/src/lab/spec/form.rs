@@ -166,7 +166,7 @@ fn scalar(
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
         DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Boolean(accounting) => accounting.to_string(),
         other => {
             let wanted = "a text or a decimal number, or a list of them";
             return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{host::HostFacts, point::Point, timings::Timings, work::WorkCounts};
+use super::super::{host::HostFacts, point::Point, sync_counters::WorkCounts, timings::Timings};
 use crate::{
     machine::counters::{Counts, FaultCounts},
-    sched::{policy::Hits, truth::Totals},
+    sched::{accounting::Totals, policy::Hits},
 };
 
 /// Version of the form of all lines.

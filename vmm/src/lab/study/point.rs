@@ -7,7 +7,7 @@ use super::super::{
     store::record::{CellLine, Figures, Load, ScheduleFigures},
     timings::Timings,
 };
-use crate::sched::truth::Totals;
+use crate::sched::accounting::Totals;
 
 /// What repetitions of two points have in common that were neighbours in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,9 +22,9 @@ use super::cell::RunSpec;
 use crate::{
     sched::{
         SchedReport, VcpuIndex,
+        accounting::{Preemption, Totals},
         driver::{Handoff, Progress, Sighting},
         log::Turn,
-        truth::{Preemption, Totals},
     },
     units::{Nanos, VcpuId},
     vcpu::events::{Event, History},

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::{Span, Timeline, Traced};
 use crate::{
     sched::{
-        Doing, VcpuIndex,
+        LockActivity, VcpuIndex,
+        accounting::Preemption,
         driver::Handoff,
         log::{Turn, TurnEnd},
-        truth::Preemption,
     },
     units::{Nanos, SlotId},
 };
@@ -201,7 +201,7 @@ impl<'a> Stretches<'a> {
 fn spinning(traced: &Traced, vcpus: usize) -> Vec<Vec<Span>> {
     let mut all = vec![Vec::new(); vcpus];
     for seen in &traced.sightings {
-        if let Doing::Waiting { since, halted: false, .. } = seen.doing
+        if let LockActivity::Waiting { since, halted: false, .. } = seen.activity
             && since > Nanos::ZERO
             && since < seen.at
             && let Some(its) = all.get_mut(seen.vcpu.0 as usize)

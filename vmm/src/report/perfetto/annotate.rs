@@ -5,16 +5,18 @@ use super::{
     proto::DebugAnnotation,
     write::{Annotations, number, text},
 };
-use crate::sched::{Doing, LockId, driver::Handoff, log::TurnEnd, truth::Preemption};
+use crate::sched::{LockActivity, LockId, accounting::Preemption, driver::Handoff, log::TurnEnd};
 
 /// What a preemption was.
-pub(super) fn kind(doing: &Doing) -> &'static str {
-    match doing {
-        doing if doing.is_holder() => name::LHP,
-        doing if doing.is_next() => name::LWP,
-        Doing::Waiting { .. } | Doing::Entering | Doing::Outside { .. } => "queued",
-        Doing::Free => "free",
-        Doing::Guarded => "guarded",
+pub(super) fn kind(activity: &LockActivity) -> &'static str {
+    match activity {
+        activity if activity.is_holder() => name::LHP,
+        activity if activity.is_next() => name::LWP,
+        LockActivity::Waiting { .. } | LockActivity::Entering | LockActivity::Outside { .. } => {
+            "queued"
+        }
+        LockActivity::Free => "free",
+        LockActivity::Guarded => "guarded",
         _ => "unknown",
     }
 }
@@ -47,17 +49,17 @@ pub(super) fn particulars(preemption: &Preemption, kind: &str) -> Annotations {
     all.push(text(key::KIND, kind));
     all.push(number(key::OTHERS_SPUN, preemption.spun.0));
     all.extend(preemption.off.map(|off| number(key::OFF, off.0)));
-    all.extend(preemption.look.doing.lock().map(locked));
-    match preemption.look.doing {
-        Doing::Waiting { ticket, distance, .. } => {
+    all.extend(preemption.look.activity.lock().map(locked));
+    match preemption.look.activity {
+        LockActivity::Waiting { ticket, distance, .. } => {
             all.push(number("ticket", ticket.into()));
             all.extend(distance.map(|distance| number("distance", distance.into())));
         }
-        Doing::Kicking { ticket, .. } => all.push(number("ticket", ticket.into())),
-        Doing::Outside { queued, .. } => {
+        LockActivity::Kicking { ticket, .. } => all.push(number("ticket", ticket.into())),
+        LockActivity::Outside { queued, .. } => {
             all.extend(queued.map(|queued| number("queued", queued.into())));
         }
-        Doing::Holding { depth, .. } | Doing::HoldingSeveral { depth, .. } => {
+        LockActivity::Holding { depth, .. } | LockActivity::HoldingSeveral { depth, .. } => {
             all.push(number("depth", depth.into()))
         }
         _ => {}

@@ -14,7 +14,7 @@ use crate::{
         Counted, Lost, Span, Timeline, Traced,
         stretches::{Stretch, Stretches, What},
     },
-    sched::{VcpuIndex, log::TurnEnd, truth::Preemption},
+    sched::{VcpuIndex, accounting::Preemption, log::TurnEnd},
     units::{Nanos, SlotId},
     vcpu::events::{Event, Outcome},
 };
@@ -210,15 +210,15 @@ impl<W: Write> Drawing<'_, W> {
             let event = named("preempted (not kept)", ended(end));
             return self.out.slice(span, track, event);
         };
-        let kind = kind(&preemption.look.doing);
+        let kind = kind(&preemption.look.activity);
         let annotations = particulars(preemption, kind);
         let instant = [name::LHP, name::LWP].into_iter().find(|name| *name == kind);
         if let Some(instant) = instant {
             self.out.instant(span.from, track, named(instant, annotations.clone()))?;
         }
         self.out.begin(span.from, track, named(&format!("preempted ({kind})"), annotations))?;
-        if preemption.look.doing.is_holder() {
-            let lock = preemption.look.doing.lock().map(locked).into_iter().collect();
+        if preemption.look.activity.is_holder() {
+            let lock = preemption.look.activity.lock().map(locked).into_iter().collect();
             self.out.slice(span, track, named(name::HOLDING, lock))?;
         }
         self.out.end(span.to, track)

@@ -16,31 +16,36 @@ use crate::{
         stretches::{Stretch, Stretches, What},
     },
     sched::{
-        Doing, LockId, Look, Mode, VcpuIndex,
+        LockActivity, LockId, Mode, Observation, VcpuIndex,
+        accounting::{Preemption, Totals},
         driver::{Handoff, Progress, Sighting},
         log::{Turn, TurnEnd},
-        truth::{Preemption, Totals},
     },
     units::{Nanos, SlotId, Ticket, VcpuId},
     vcpu::events::{Event, Outcome},
 };
 
 const LOCK: LockId = LockId(0x3000);
-const WAITING: Doing =
-    Doing::Waiting { lock: LOCK, ticket: 4, distance: Some(1), since: Nanos(1_050), halted: false };
+const WAITING: LockActivity = LockActivity::Waiting {
+    lock: LOCK,
+    ticket: 4,
+    distance: Some(1),
+    since: Nanos(1_050),
+    halted: false,
+};
 
 fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
     let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
     Turn { at, ran, vcpu, slot, end, point: None }
 }
 
-fn preemption(at: u64, vcpu: u32, doing: Doing, off: Option<u64>) -> Preemption {
+fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> Preemption {
     Preemption {
         at: Nanos(at),
         vcpu: VcpuIndex(vcpu),
         slot: SlotId(0),
         end: TurnEnd::Injected,
-        look: Look { mode: Mode::User, doing },
+        look: Observation { mode: Mode::User, activity },
         off: off.map(Nanos),
         spun: Nanos(7),
     }
@@ -49,15 +54,15 @@ fn preemption(at: u64, vcpu: u32, doing: Doing, off: Option<u64>) -> Preemption 
 /// One slot. vCPU 0 holds the lock and is kept off from 1,100 to 1,300; vCPU 1 comes, spins from
 /// 1,150 and halts at 1,200; vCPU 0 comes back, kicks it at 1,400, and both go on.
 fn timeline() -> Timeline {
-    let doing = Doing::Holding { lock: Some(LOCK), depth: 1 };
-    let since = Doing::Waiting {
+    let activity = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
+    let since = LockActivity::Waiting {
         lock: LOCK,
         ticket: 4,
         distance: Some(1),
         since: Nanos(1_150),
         halted: false,
     };
-    let seen = |at, vcpu, doing| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), doing };
+    let seen = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
     let traced = Traced {
         cpus: vec![3],
         turns: vec![
@@ -67,10 +72,10 @@ fn timeline() -> Timeline {
             turn(1_500, 0, 1, TurnEnd::Open),
         ],
         preemptions: vec![
-            preemption(1_100, 0, doing, Some(200)),
+            preemption(1_100, 0, activity, Some(200)),
             preemption(1_500, 0, WAITING, None),
         ],
-        sightings: vec![seen(1_100, 0, doing), seen(1_200, 1, since)],
+        sightings: vec![seen(1_100, 0, activity), seen(1_200, 1, since)],
         handoffs: vec![Handoff {
             at: Nanos(1_400),
             by: Some(VcpuIndex(0)),

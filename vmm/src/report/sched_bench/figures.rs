@@ -9,9 +9,9 @@ use crate::{
         stats::{self, Estimate},
     },
     sched::{
+        accounting::Preemption,
         driver::{Latency, Measured},
         log::TurnEnd,
-        truth::Preemption,
     },
     units::Nanos,
     vm::PvBackend,
@@ -100,8 +100,8 @@ pub(super) fn injected(of: &CaseSamples) -> Injected {
         .collect();
     let aimed_at_holders = of.case.policy.name() == "lhp";
     let on_target = made.iter().filter(|preemption| match aimed_at_holders {
-        true => preemption.look.doing.is_holder(),
-        false => preemption.look.doing.is_next(),
+        true => preemption.look.activity.is_holder(),
+        false => preemption.look.activity.is_next(),
     });
     let figures = |figure: fn(&Preemption) -> Nanos| {
         let all: Vec<f64> = made.iter().map(|preemption| figure(preemption).0 as f64).collect();

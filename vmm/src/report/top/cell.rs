@@ -10,7 +10,7 @@ use crate::{
         live::{Phase, SlotView, VcpuView, View},
         run::{job::Live, status::AtWork},
     },
-    sched::{core::State, truth::Totals},
+    sched::{accounting::Totals, core::State},
 };
 
 /// Slots of which there is a line: who has the others is with the vCPUs too.

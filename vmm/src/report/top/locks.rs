@@ -2,7 +2,7 @@
 
 use crate::{
     lab::live::View,
-    sched::{Doing, LockId},
+    sched::{LockActivity, LockId},
     units::Nanos,
 };
 
@@ -10,18 +10,19 @@ use crate::{
 const SHOWN: usize = 4;
 
 /// What a vCPU does with locks at `at`, in a few words.
-pub(super) fn words(doing: &Doing, at: Nanos) -> String {
-    match *doing {
-        Doing::Unknown => "-".to_owned(),
-        Doing::Free => "free".to_owned(),
-        Doing::Guarded => "preemption disabled".to_owned(),
-        Doing::Entering => "draws a ticket".to_owned(),
-        Doing::Holding { lock, depth } | Doing::HoldingSeveral { lock, depth, .. } => {
+pub(super) fn words(activity: &LockActivity, at: Nanos) -> String {
+    match *activity {
+        LockActivity::Unknown => "-".to_owned(),
+        LockActivity::Free => "free".to_owned(),
+        LockActivity::Guarded => "preemption disabled".to_owned(),
+        LockActivity::Entering => "draws a ticket".to_owned(),
+        LockActivity::Holding { lock, depth }
+        | LockActivity::HoldingSeveral { lock, depth, .. } => {
             let lock = lock.map_or_else(|| "a lock".to_owned(), name);
             let more = if depth > 1 { format!(", {depth} in all") } else { String::new() };
             format!("holds {lock}{more}")
         }
-        Doing::Waiting { lock, ticket, distance, since, halted } => {
+        LockActivity::Waiting { lock, ticket, distance, since, halted } => {
             let how = if halted { "halts" } else { "spins" };
             let place = match distance {
                 None => String::new(),
@@ -32,11 +33,11 @@ pub(super) fn words(doing: &Doing, at: Nanos) -> String {
             let waited = waited(since, at);
             format!("{how} for {}, ticket {ticket}{place}{waited}", name(lock))
         }
-        Doing::Outside { lock, queued, since } => {
+        LockActivity::Outside { lock, queued, since } => {
             let queue = queued.map_or_else(String::new, |queued| format!(", {queued} queue"));
             format!("outside of the queue of {}{queue}{}", name(lock), waited(since, at))
         }
-        Doing::Kicking { lock, ticket } => {
+        LockActivity::Kicking { lock, ticket } => {
             format!("about to kick for {}, ticket {ticket}", name(lock))
         }
     }
@@ -92,14 +93,14 @@ pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<St
         });
         let queue = &mut queues[ix];
         match vcpu.locks {
-            Doing::Waiting { ticket, distance, halted, .. } => {
+            LockActivity::Waiting { ticket, distance, halted, .. } => {
                 let count = if halted { &mut queue.halted } else { &mut queue.spinning };
                 *count += 1;
                 queue.head = vcpu.locks.head().or(queue.head);
                 queue.last = queue.last.max(distance.map(|distance| (distance, ticket)));
             }
-            Doing::Outside { .. } => queue.outside += 1,
-            Doing::Kicking { ticket, .. } => queue.head = queue.head.or(Some(ticket)),
+            LockActivity::Outside { .. } => queue.outside += 1,
+            LockActivity::Kicking { ticket, .. } => queue.head = queue.head.or(Some(ticket)),
             _ => queue.holders.push(vcpu.vcpu),
         }
     }

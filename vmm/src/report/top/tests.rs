@@ -15,7 +15,7 @@ use crate::{
             },
         },
     },
-    sched::{Doing, LockId, truth::Totals},
+    sched::{LockActivity, LockId, accounting::Totals},
     units::Nanos,
 };
 
@@ -174,8 +174,8 @@ proptest! {
             (vcpu.vm, vcpu.vcpu) = (counts[0], counts[1]);
         }
         let (lock, since) = (LockId(numbers[5]), Nanos(numbers[6]));
-        view.vcpus[0].locks = Doing::Waiting { lock, ticket, distance, since, halted: false };
-        view.vcpus[1].locks = Doing::Holding { lock: None, depth: counts[2] };
+        view.vcpus[0].locks = LockActivity::Waiting { lock, ticket, distance, since, halted: false };
+        view.vcpus[1].locks = LockActivity::Holding { lock: None, depth: counts[2] };
         samples.add(&status);
         let lines = frame(&status, &samples, Size { columns, rows }, "the keys");
         prop_assert!(lines.len() <= rows);

@@ -2,7 +2,7 @@
 
 use super::{Driver, now};
 use crate::{
-    sched::{policy::Hits, truth::Totals},
+    sched::{accounting::Totals, policy::Hits},
     units::Nanos,
 };
 
@@ -65,6 +65,6 @@ impl Driver {
         let now = now();
         inner.core.settle(now, self);
         let core = &inner.core;
-        Account { at: now, totals: core.truth().totals_at(now), hits: core.policy().hits() }
+        Account { at: now, totals: core.accounting().totals_at(now), hits: core.policy().hits() }
     }
 }

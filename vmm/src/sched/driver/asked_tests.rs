@@ -32,7 +32,7 @@ impl World {
         let spec = ScheduleSpec::new("deferred:ask,3600s".parse().unwrap(), cpus, slice, 1);
         let driver = Driver::new(&spec, &[2]).unwrap();
         let clock = TscClock { offset: 0, khz: 1_000_000 };
-        let lines = Lines::new(
+        let lines = TelemetryView::new(
             memory.clone(),
             Gpa(BASE),
             |at| Some(Gpa(at)),
@@ -75,7 +75,7 @@ impl World {
 fn what_was_asked_is_withdrawn_when_the_turn_ends() {
     let world = World::new();
     world.ask();
-    world.driver.tell(HOLDER, Event::Halted(Look::default()));
+    world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     assert!(!world.is_asked(), "it has halted");
     world.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(OTHER)));
     assert_eq!(world.state(), State::Running(SlotId(0)), "its kicker makes way");
@@ -85,9 +85,9 @@ fn what_was_asked_is_withdrawn_when_the_turn_ends() {
 #[test]
 fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
     let world = World::new();
-    world.driver.tell(HOLDER, Event::Halted(Look::default()));
+    world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     // A guest may write into its line what it likes.
-    world.driver.lines_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
+    world.driver.telemetry_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
     world.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(OTHER)));
     assert_eq!(world.state(), State::Running(SlotId(0)));
     assert!(!world.is_asked());

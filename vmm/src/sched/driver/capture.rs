@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::{
-    sched::event::{Doing, Event, VcpuIndex},
+    sched::event::{Event, LockActivity, VcpuIndex},
     units::Nanos,
 };
 
@@ -38,7 +38,7 @@ pub struct Sighting {
     /// Who.
     pub vcpu: VcpuIndex,
     /// What it did until then. A waiter about to halt is one that has span.
-    pub doing: Doing,
+    pub activity: LockActivity,
 }
 
 /// A kick that ended a halt, and what came of it. Times are of the monotonic clock.
@@ -144,7 +144,7 @@ impl Capture {
         if sightings.len() == sightings.capacity() {
             self.kept.lost_sightings += 1;
         } else {
-            sightings.push(Sighting { at: now, vcpu, doing: look.doing });
+            sightings.push(Sighting { at: now, vcpu, activity: look.activity });
         }
     }
 
@@ -189,7 +189,7 @@ impl Capture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::event::Look;
+    use crate::sched::event::Observation;
 
     const WHO: VcpuIndex = VcpuIndex(1);
 
@@ -220,7 +220,7 @@ mod tests {
         let mut capture = Capture::new(2);
         capture.set_meters(vec![Box::new(|| 5), Box::new(|| 7)]);
         for micros in [0, 10, 999, 1_000, 1_001, 5_000] {
-            capture.saw(WHO, &Event::Halted(Look::default()), Nanos::micros(micros));
+            capture.saw(WHO, &Event::Halted(Observation::default()), Nanos::micros(micros));
         }
         let progress = capture.captured(Nanos::ZERO, Nanos::ZERO).progress;
         let read: Vec<_> = progress.iter().map(|its| (its.at.0, its.vm, its.done)).collect();
@@ -234,7 +234,7 @@ mod tests {
         let mut capture = Capture::new(2);
         capture.kept.sightings = Vec::new();
         capture.kept.handoffs = Vec::new();
-        capture.saw(WHO, &Event::Halted(Look::default()), Nanos(1));
+        capture.saw(WHO, &Event::Halted(Observation::default()), Nanos(1));
         capture.saw(WHO, &Event::Yielded, Nanos(2));
         capture.kicked(WHO, None, None, Nanos(3));
         capture.granted(WHO, Nanos(4));

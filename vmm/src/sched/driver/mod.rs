@@ -13,12 +13,12 @@
 mod account;
 mod capture;
 mod delay;
-mod gate;
-mod keeper;
-mod lines;
+mod idle_watcher;
 mod report;
-mod seat;
 mod snapshot;
+mod telemetry;
+mod vcpu_thread;
+mod vm_scheduler;
 
 use std::{
     fmt,
@@ -30,13 +30,13 @@ use hypercalls::MAX_VCPUS;
 
 pub use account::{Account, Measured};
 pub use capture::{Captured, Handoff, Meter, Progress, Sighting};
-pub use lines::{Kept, Lines, Translate};
 pub use report::{Histograms, Latency, SchedReport};
 pub use snapshot::{Seen, Snapshot};
+pub use telemetry::{Kept, TelemetryView, Translate};
 
 use super::{
     core::{Core, Member, State},
-    event::{Action, Doing, Event, Look, Mode, VcpuIndex, Witness},
+    event::{Action, Event, LockActivity, LockProbe, Mode, Observation, VcpuIndex},
     log::Log,
     policy::{PolicySpec, Setup},
     recording::Recording,
@@ -45,13 +45,13 @@ use crate::{
     clock::Moment,
     kvm::signal,
     units::{Nanos, VcpuId},
-    vcpu::Gate,
+    vcpu::VcpuScheduler,
 };
 use capture::Capture;
-use gate::VmGate;
-use keeper::Watched;
+use idle_watcher::Watched;
 use report::Stats;
-use seat::Seat;
+use vcpu_thread::VcpuThread;
+use vm_scheduler::VmScheduler;
 
 /// Actions of one step at most: a grant and a question a slot, and little else.
 const ACTIONS: usize = 2 * MAX_VCPUS as usize + 8;
@@ -92,13 +92,13 @@ struct Inner {
 /// One schedule of one or several VMs.
 pub struct Driver {
     inner: Mutex<Inner>,
-    seats: Box<[Seat]>,
+    seats: Box<[VcpuThread]>,
     /// Of each VM: its first vCPU's index.
     bases: Box<[u32]>,
     /// Of each VM: how many vCPUs it has.
     counts: Box<[u32]>,
     vms: Box<[u32]>,
-    lines: Box<[OnceLock<Lines>]>,
+    lines: Box<[OnceLock<TelemetryView>]>,
     /// Of each VM whose vCPUs can halt inside KVM.
     blocking: Box<[OnceLock<Vec<Blocked>>]>,
     /// vCPUs whose threads have come and not left; at first all of them.
@@ -161,7 +161,7 @@ impl Driver {
                 core: Core::new(&members, spec.cpus.len(), policy, log),
                 stats: Stats::new(members.len(), capture),
             }),
-            seats: members.iter().map(|_| Seat::default()).collect(),
+            seats: members.iter().map(|_| VcpuThread::default()).collect(),
             bases: bases.into(),
             counts: vcpus.into(),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
@@ -180,9 +180,9 @@ impl Driver {
     pub fn gate(
         self: &Arc<Self>,
         vm: usize,
-        lines: Option<Lines>,
+        lines: Option<TelemetryView>,
         blocking: Option<Vec<Blocked>>,
-    ) -> Arc<dyn Gate> {
+    ) -> Arc<dyn VcpuScheduler> {
         if let Some(blocking) = blocking {
             let _ = self.blocking[vm].set(blocking);
         }
@@ -190,7 +190,7 @@ impl Driver {
             self.members(vm).for_each(|(_, id)| lines.set_spin_looks(id, self.spin_looks));
             let _ = self.lines[vm].set(lines);
         }
-        Arc::new(VmGate::new(self.clone(), vm))
+        Arc::new(VmScheduler::new(self.clone(), vm))
     }
 
     /// Has a traced schedule read how far each VM has come, when it looks at anything.
@@ -216,7 +216,7 @@ impl Driver {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(test)]
-        keeper::note_class();
+        idle_watcher::note_class();
         inner
     }
 
@@ -230,20 +230,20 @@ impl Driver {
         (vm, VcpuId(vcpu.0 - self.bases[vm]))
     }
 
-    fn lines_of(&self, vcpu: VcpuIndex) -> Option<(&Lines, VcpuId)> {
+    fn telemetry_of(&self, vcpu: VcpuIndex) -> Option<(&TelemetryView, VcpuId)> {
         let (vm, id) = self.id_of(vcpu);
         self.lines[vm].get().map(|lines| (lines, id))
     }
 
-    fn seat(&self, vcpu: VcpuIndex) -> &Seat {
+    fn seat(&self, vcpu: VcpuIndex) -> &VcpuThread {
         &self.seats[vcpu.ix()]
     }
 
     /// At a vCPU that is outside the guest.
-    fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Look {
+    fn look(&self, vcpu: VcpuIndex, mode: Mode) -> Observation {
         let vcpus = self.members(self.vms[vcpu.ix()] as usize).map(|(_, id)| id);
-        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
-        Look { mode, doing: doing.unwrap_or_default() }
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.stopped(id, vcpus, now()));
+        Observation { mode, activity: activity.unwrap_or_default() }
     }
 
     /// Tells the core, and does what it says.
@@ -261,14 +261,14 @@ impl Driver {
             let now = now();
             if let Event::Idle(look) = &event
                 && (inner.core.keeps_slot_in_hlt(vcpu, look, now)
-                    || !self.sends_astray(vcpu, &inner.core))
+                    || !self.takes_slot_in_hlt(vcpu, &inner.core))
             {
                 return standing(&inner.core, whose);
             }
             inner.stats.before(vcpu, &event, self, &inner.core, now);
             actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
             if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
-                self.seat(vcpu).mark_astray();
+                self.seat(vcpu).mark_unslotted();
             }
             for of in [vcpu, whose] {
                 if !matches!(inner.core.state(of), State::Running(_)) {
@@ -292,7 +292,7 @@ impl Driver {
             self.watched.publish(&inner.core);
             // It is in the guest, or about to be, and there is no slot for it.
             let is_called_out = matches!(event, Event::Woken(_) | Event::KickedInHlt(_))
-                && self.seat(vcpu).is_astray()
+                && self.seat(vcpu).is_unslotted()
                 && inner.core.state(vcpu) == State::Ready
                 && self.seat(vcpu).call_out();
             (standing(&inner.core, whose), is_called_out)
@@ -313,16 +313,16 @@ impl Driver {
     ///
     /// Under the core's lock. Its thread may come out at this moment: then either it finds the
     /// mark, or it is found awake here.
-    fn sends_astray(&self, vcpu: VcpuIndex, core: &Core) -> bool {
+    fn takes_slot_in_hlt(&self, vcpu: VcpuIndex, core: &Core) -> bool {
         if !matches!(core.state(vcpu), State::Running(_)) {
             return true;
         }
-        self.seat(vcpu).set_astray(true);
+        self.seat(vcpu).set_unslotted(true);
         let is_blocked = self.is_blocked(vcpu);
         match is_blocked {
             // The end of its turn means nothing to it any more.
             true => self.seat(vcpu).set_alarm(Nanos::NEVER),
-            false => self.seat(vcpu).set_astray(false),
+            false => self.seat(vcpu).set_unslotted(false),
         }
         is_blocked
     }
@@ -330,14 +330,14 @@ impl Driver {
     /// Its turn begins or has ended. Its line says so, for the waiters behind it, and what it was
     /// asked to do in its last turn is over.
     fn change_turn(&self, vcpu: VcpuIndex, begins: bool) {
-        if let Some((lines, id)) = self.lines_of(vcpu) {
+        if let Some((lines, id)) = self.telemetry_of(vcpu) {
             lines.ask_no_more(id);
             lines.set_off_cpu(id, !begins);
         }
     }
 
     fn ask_to_yield(&self, vcpu: VcpuIndex) {
-        if let Some((lines, id)) = self.lines_of(vcpu) {
+        if let Some((lines, id)) = self.telemetry_of(vcpu) {
             lines.ask_to_yield(id);
         }
     }
@@ -401,7 +401,7 @@ impl Driver {
 
     /// The calling thread's own vCPU was found in KVM's HLT when its turn ended. It goes back there,
     /// without a slot if another vCPU has that now.
-    fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Look) {
+    fn stay_in_hlt(&self, vcpu: VcpuIndex, look: Observation) {
         let standing = self.tell(vcpu, Event::StoppedInHlt(look));
         self.find_woken();
         match standing.state {
@@ -411,10 +411,10 @@ impl Driver {
     }
 }
 
-impl Witness for Driver {
-    fn glance(&self, vcpu: VcpuIndex) -> Doing {
-        let doing = self.lines_of(vcpu).map(|(lines, id)| lines.doing(id, now()));
-        doing.unwrap_or_default()
+impl LockProbe for Driver {
+    fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
+        activity.unwrap_or_default()
     }
 }
 

@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     sched::{
+        accounting::{Preemption, Totals},
         core::{Core, State},
         event::{Action, Event, VcpuIndex},
         policy::{Divergence, Hits},
         recording::Recording,
-        truth::{Preemption, Totals},
     },
     units::Nanos,
 };
@@ -104,7 +104,7 @@ impl Stats {
         }
         record(&mut self.times.handover, driver.seat(vcpu).take_handover());
         if let Some(granted) = self.granted[vcpu.ix()].take() {
-            let lines = driver.lines_of(vcpu);
+            let lines = driver.telemetry_of(vcpu);
             let resumed = lines.and_then(|(lines, id)| lines.resumed_at(id, now));
             let resumed = resumed.filter(|resumed| *resumed >= granted);
             record(&mut self.times.grant_to_guest, resumed.map(|resumed| resumed.since(granted)));
@@ -122,7 +122,7 @@ impl Stats {
         core: &Core,
         now: Nanos,
     ) {
-        let lines = by.and_then(|kicker| driver.lines_of(kicker));
+        let lines = by.and_then(|kicker| driver.telemetry_of(kicker));
         let released = lines.and_then(|(lines, id)| lines.released_at(id, now));
         record(&mut self.times.release_to_kick, released.map(|released| now.since(released)));
         // Who has not halted yet will not for this kick: the next grant has nothing to do with it.
@@ -223,7 +223,7 @@ impl SchedReport {
     pub(super) fn new(core: &Core, stats: &Stats, vcpus: u32, now: Nanos) -> Self {
         let histograms = stats.times.clone();
         Self {
-            totals: core.truth().totals(),
+            totals: core.accounting().totals(),
             hits: core.policy().hits(),
             divergence: core.policy().divergence(),
             lateness: Latency::of(&histograms.lateness),
@@ -232,7 +232,7 @@ impl SchedReport {
             kick_to_grant: Latency::of(&histograms.kick_to_grant),
             grant_to_guest: Latency::of(&histograms.grant_to_guest),
             histograms,
-            preemptions: core.truth().records().to_vec(),
+            preemptions: core.accounting().records().to_vec(),
             recording: Recording {
                 vcpus,
                 slots: core.slots().len() as u32,
@@ -257,15 +257,15 @@ mod tests {
         kvm::signal,
         sched::{driver::ScheduleSpec, log::TurnEnd},
         units::VcpuId,
-        vcpu::Gate,
+        vcpu::VcpuScheduler,
     };
 
     const ONE: VcpuId = VcpuId(0);
 
     /// A traced schedule of one vCPU on one slot, whose thread does this after its first grant.
     fn alone(
-        live: impl FnOnce(&dyn Gate) + Send,
-        meanwhile: impl FnOnce(&Driver, &dyn Gate),
+        live: impl FnOnce(&dyn VcpuScheduler) + Send,
+        meanwhile: impl FnOnce(&Driver, &dyn VcpuScheduler),
     ) -> SchedReport {
         let spec = ScheduleSpec::new(
             "rr".parse().unwrap(),
@@ -274,7 +274,7 @@ mod tests {
             1,
         );
         let driver = Driver::traced(&spec, &[1]).unwrap();
-        let gate: Arc<dyn Gate> = driver.gate(0, None, None);
+        let gate: Arc<dyn VcpuScheduler> = driver.gate(0, None, None);
         thread::scope(|scope| {
             scope.spawn(|| {
                 signal::block_in_this_thread().unwrap();

@@ -3,9 +3,9 @@
 use super::{Driver, now};
 use crate::{
     sched::{
+        accounting::Totals,
         core::State,
-        event::{Doing, VcpuIndex},
-        truth::Totals,
+        event::{LockActivity, VcpuIndex},
     },
     units::{Nanos, VcpuId},
 };
@@ -20,7 +20,7 @@ pub struct Seen {
     /// Where it is.
     pub state: State,
     /// What it does with locks; may be over already.
-    pub doing: Doing,
+    pub activity: LockActivity,
     /// Locks that it has taken, if its guest counts them.
     pub taken: Option<u64>,
 }
@@ -50,7 +50,7 @@ impl Driver {
             for ((_, whose), has) in slots.iter_mut().zip(inner.core.slots()) {
                 *whose = *has;
             }
-            inner.core.truth().totals()
+            inner.core.accounting().totals()
         };
         let at = now();
         let seen = |(vcpu, state)| {
@@ -60,7 +60,7 @@ impl Driver {
                 vm,
                 id,
                 state,
-                doing: lines.map(|lines| lines.doing(id, at)).unwrap_or_default(),
+                activity: lines.map(|lines| lines.activity(id, at)).unwrap_or_default(),
                 taken: lines.and_then(|lines| lines.taken(id)),
             }
         };

@@ -59,7 +59,7 @@ impl Stopped for InHlt {
 }
 
 struct World {
-    gates: Vec<Arc<dyn Gate>>,
+    gates: Vec<Arc<dyn VcpuScheduler>>,
     latches: Vec<Vec<WakeLatch>>,
     /// Sits in KVM's HLT, by vCPU of both machines.
     blocked: Vec<Arc<AtomicBool>>,
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// As `Board::lock_spinning`.
-    fn halt(&self, gate: &Arc<dyn Gate>, vm: usize, id: VcpuId) {
+    fn halt(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId) {
         let latch = &self.latches[vm][id.0 as usize];
         if latch.park() == Park::Wait {
             self.halts.fetch_add(1, SeqCst);
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// As KVM: HLT, and out of it by an interrupt; after a signal back into it, with a slot or not.
-    fn sit_in_hlt(&self, gate: &Arc<dyn Gate>, vm: usize, id: VcpuId, micros: u64) {
+    fn sit_in_hlt(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId, micros: u64) {
         let blocked = &self.blocked[vm * VCPUS as usize + id.0 as usize];
         let interrupt = Instant::now() + Duration::from_micros(micros);
         loop {
@@ -173,7 +173,7 @@ impl World {
     }
 
     /// As `Board::unlock_kick`.
-    fn kick(&self, gate: &Arc<dyn Gate>, vm: usize, id: VcpuId, target: u32) {
+    fn kick(&self, gate: &Arc<dyn VcpuScheduler>, vm: usize, id: VcpuId, target: u32) {
         if self.latches[vm][target as usize].kick() == Kick::Wake {
             delay::maybe();
             gate.kick(VcpuId(target), id);
@@ -256,7 +256,7 @@ fn run(policy: &str) {
 fn nothing_is_lost_whatever_is_late() {
     for policy in ["rr", "fair", "kick-boost", "directed-yield", "deferred", "random", "gang"] {
         run(policy);
-        let locked = keeper::LOCKED_IN_BACKGROUND.load(SeqCst);
+        let locked = idle_watcher::LOCKED_IN_BACKGROUND.load(SeqCst);
         assert_eq!(locked, 0, "{policy}: threads of the lowest priority took the lock");
     }
 }

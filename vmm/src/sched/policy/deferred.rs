@@ -22,7 +22,7 @@
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
     sched::{
-        event::{Doing, Look, VcpuIndex},
+        event::{LockActivity, Observation, VcpuIndex},
         log::TurnEnd,
     },
     units::{Nanos, SlotId},
@@ -39,7 +39,7 @@ pub(super) enum Way {
     /// The guest is asked to yield.
     Ask,
     /// It is stopped again and again.
-    Look,
+    Observation,
 }
 
 #[derive(Debug)]
@@ -103,9 +103,14 @@ impl Deferred {
     }
 
     /// Does a vCPU that does this with locks wait for a stranded one?
-    fn waits_for_stranded(&self, vcpu: VcpuIndex, doing: &Doing, view: &View<'_>) -> bool {
+    fn waits_for_stranded(
+        &self,
+        vcpu: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> bool {
         let keeps = |other: VcpuIndex| {
-            view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(other).goes_before(doing)
+            view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(other).goes_before(activity)
         };
         self.stranded.iter().any(keeps)
     }
@@ -155,7 +160,7 @@ impl Deferred {
     fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
         match self.way {
             Way::Ask => end,
-            Way::Look => self.look_again(end, now),
+            Way::Observation => self.look_again(end, now),
         }
     }
 
@@ -163,7 +168,7 @@ impl Deferred {
     fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
         match self.way {
             Way::Ask => Verdict::Ask(end),
-            Way::Look => Verdict::Stay(self.look_again(end, now)),
+            Way::Observation => Verdict::Stay(self.look_again(end, now)),
         }
     }
 }
@@ -177,8 +182,13 @@ enum Lane {
 }
 
 /// Can `other`, when it was last seen, not be served before `vcpu`, which does this with locks?
-fn keeps_waiting(vcpu: VcpuIndex, doing: &Doing, other: VcpuIndex, view: &View<'_>) -> bool {
-    view.vm_of(other) == view.vm_of(vcpu) && doing.goes_before(view.last_seen(other))
+fn keeps_waiting(
+    vcpu: VcpuIndex,
+    activity: &LockActivity,
+    other: VcpuIndex,
+    view: &View<'_>,
+) -> bool {
+    view.vm_of(other) == view.vm_of(vcpu) && activity.goes_before(view.last_seen(other))
 }
 
 impl Policy for Deferred {
@@ -217,18 +227,18 @@ impl Policy for Deferred {
         Some(Pick { vcpu, until, asked })
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let left = self.rr.left(vcpu, view);
         if !self.is_contended() {
             let Turn { ahead, .. } = self.turns[vcpu.ix()];
             self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
             return self.rr.stopped(vcpu, look, view);
         }
-        if self.waits_for_stranded(vcpu, &look.doing, view) {
+        if self.waits_for_stranded(vcpu, &look.activity, view) {
             return Verdict::Preempt(Why::Slice);
         }
         let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
-        match (left > Nanos::ZERO, look.doing.is_involved()) {
+        match (left > Nanos::ZERO, look.activity.is_involved()) {
             (true, false) if !self.stranded.is_empty() => Verdict::Preempt(Why::Slice),
             (true, true) if !self.stranded.is_empty() => {
                 turn.makes_way = true;
@@ -244,7 +254,7 @@ impl Policy for Deferred {
                 match self.way {
                     _ if forced <= view.now => Verdict::Preempt(Why::Grace),
                     Way::Ask => Verdict::Ask(forced),
-                    Way::Look => Verdict::Stay(self.next_look(forced, view.now)),
+                    Way::Observation => Verdict::Stay(self.next_look(forced, view.now)),
                 }
             }
         }
@@ -252,8 +262,8 @@ impl Policy for Deferred {
 
     /// While no stranded vCPU wants the slot, and until the turn is over: [`Policy::stopped`] takes
     /// it then.
-    fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> bool {
-        matches!(look.doing, Doing::Waiting { .. })
+    fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
+        matches!(look.activity, LockActivity::Waiting { .. })
             && self.kicked.is_empty()
             && self.stranded.is_empty()
             && self.rr.left(vcpu, view) > Nanos::ZERO
@@ -272,11 +282,16 @@ impl Policy for Deferred {
         }
     }
 
-    fn makes_way(&mut self, by: VcpuIndex, doing: &Doing, view: &View<'_>) -> Option<Verdict> {
+    fn makes_way(
+        &mut self,
+        by: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
         if view.free_slot().is_some() {
             return None;
         }
-        if !doing.is_involved() {
+        if !activity.is_involved() {
             return Some(Verdict::Preempt(Why::MadeWay));
         }
         self.turns[by.ix()].makes_way = true;

@@ -7,7 +7,7 @@
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
 use crate::{
-    sched::event::{Doing, LockId, Look, VcpuIndex},
+    sched::event::{LockActivity, LockId, Observation, VcpuIndex},
     units::SlotId,
 };
 
@@ -31,23 +31,23 @@ impl DirectedYield {
     fn beneficiary(
         &mut self,
         spinner: VcpuIndex,
-        doing: &Doing,
+        activity: &LockActivity,
         view: &View<'_>,
     ) -> Option<VcpuIndex> {
         if let Some(overdue) = self.rr.pop_overdue(view) {
             return Some(overdue);
         }
-        let &Doing::Waiting { lock, .. } = doing else {
+        let &LockActivity::Waiting { lock, .. } = activity else {
             return self.rr.queue().pop();
         };
         let vm = view.vm_of(spinner);
-        let of_lock = |vcpu: VcpuIndex, fits: &dyn Fn(&Doing, LockId) -> bool| {
+        let of_lock = |vcpu: VcpuIndex, fits: &dyn Fn(&LockActivity, LockId) -> bool| {
             view.vm_of(vcpu) == vm && fits(view.last_seen(vcpu), lock)
         };
-        let holds = |seen: &Doing, lock| seen.is_holder() && seen.lock() == Some(lock);
-        let head = doing.head();
-        let is_next = |seen: &Doing, lock| match *seen {
-            Doing::Waiting { lock: its, ticket: its_ticket, .. } => {
+        let holds = |seen: &LockActivity, lock| seen.is_holder() && seen.lock() == Some(lock);
+        let head = activity.head();
+        let is_next = |seen: &LockActivity, lock| match *seen {
+            LockActivity::Waiting { lock: its, ticket: its_ticket, .. } => {
                 its == lock && head.is_some_and(|head| its_ticket.wrapping_sub(head) <= 2)
             }
             _ => false,
@@ -59,9 +59,9 @@ impl DirectedYield {
             .or_else(|| queue.pop())
     }
 
-    fn give(&mut self, spinner: VcpuIndex, look: &Look, view: &View<'_>) -> bool {
+    fn give(&mut self, spinner: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
         let Some(slot) = view.slot_of(spinner) else { return false };
-        let next = self.beneficiary(spinner, &look.doing, view);
+        let next = self.beneficiary(spinner, &look.activity, view);
         if let Some(next) = next {
             // At most one is set aside for a slot; it is picked in the same step.
             if let Some(other) = self.next[slot.0 as usize].replace(next) {
@@ -91,15 +91,20 @@ impl Policy for DirectedYield {
         }
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         self.rr.stopped(vcpu, look, view)
     }
 
-    fn halted(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) {
+    fn halted(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) {
         self.give(vcpu, look, view);
     }
 
-    fn spun_out(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Option<Verdict> {
+    fn spun_out(
+        &mut self,
+        vcpu: VcpuIndex,
+        look: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
         self.give(vcpu, look, view).then_some(Verdict::Preempt(Why::Spun))
     }
 

@@ -5,7 +5,7 @@
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why};
 use crate::{
     sched::{
-        event::{Look, VcpuIndex},
+        event::{Observation, VcpuIndex},
         log::TurnEnd,
     },
     units::{Nanos, SlotId},
@@ -63,7 +63,7 @@ impl Policy for Fair {
         Some(Pick::new(VcpuIndex(ix as u32), view.now.after(self.slice)))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         match self.slice.since(view.ran(vcpu)) {
             Nanos::ZERO if self.next().is_some() => Verdict::Preempt(Why::Slice),
             Nanos::ZERO => Verdict::Stay(view.now.after(self.slice)),

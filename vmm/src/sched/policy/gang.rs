@@ -4,7 +4,7 @@
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
 use crate::{
-    sched::event::{Look, VcpuIndex},
+    sched::event::{Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -75,7 +75,7 @@ impl Policy for Gang {
         Some(Pick::new(vcpu, self.ends))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         let its_turn = self.vms[vcpu.ix()] == self.current && view.now < self.ends;
         match (its_turn, self.queue.is_empty()) {
             (true, _) => Verdict::Stay(self.ends),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Pick, Policy, Ready, Setup, Verdict, View, rr::Rr};
 use crate::{
     rng::SplitMix64,
-    sched::event::{Doing, Look, VcpuIndex},
+    sched::event::{LockActivity, Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -23,11 +23,11 @@ pub(super) enum Target {
 }
 
 impl Target {
-    fn is(self, doing: &Doing) -> bool {
+    fn is(self, activity: &LockActivity) -> bool {
         match self {
             // Without telemetry a guess is the best there is; it is not counted as LHP.
-            Target::Holder => doing.is_holder() || *doing == Doing::Guarded,
-            Target::Next => doing.is_next(),
+            Target::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
+            Target::Next => activity.is_next(),
         }
     }
 }
@@ -112,9 +112,9 @@ impl Policy for Inject {
         Some(Pick::new(vcpu, self.due.bound(until, view.now)))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         if self.due.now(view.now) {
-            if self.target.is(&look.doing) {
+            if self.target.is(&look.activity) {
                 self.hits.hits += 1;
                 let until = view.now.after(self.hold);
                 self.due.reset(until);

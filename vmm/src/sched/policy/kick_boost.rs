@@ -8,7 +8,7 @@
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
-    sched::event::{Doing, Look, VcpuIndex},
+    sched::event::{LockActivity, Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -67,7 +67,7 @@ impl Policy for KickBoost {
         }
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let over = self.rr.left(vcpu, view) == Nanos::ZERO;
         match over && !self.boosted.is_empty() {
             true => Verdict::Preempt(Why::Slice),
@@ -75,8 +75,13 @@ impl Policy for KickBoost {
         }
     }
 
-    fn makes_way(&mut self, _: VcpuIndex, doing: &Doing, view: &View<'_>) -> Option<Verdict> {
-        let may = !self.later && view.free_slot().is_none() && !doing.is_involved();
+    fn makes_way(
+        &mut self,
+        _: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        let may = !self.later && view.free_slot().is_none() && !activity.is_involved();
         may.then_some(Verdict::Preempt(Why::MadeWay))
     }
 }

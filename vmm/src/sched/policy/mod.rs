@@ -21,7 +21,7 @@ use hypercalls::telemetry::Point;
 
 use super::{
     core::{State, Vcpu},
-    event::{Doing, Look, VcpuIndex},
+    event::{LockActivity, Observation, VcpuIndex},
 };
 use crate::{
     sched::{log::TurnEnd, recording::Recording},
@@ -83,8 +83,8 @@ impl View<'_> {
     }
 
     /// What it did when it was last seen outside the guest.
-    pub fn last_seen(&self, vcpu: VcpuIndex) -> &Doing {
-        &self.vcpus[vcpu.ix()].look.doing
+    pub fn last_seen(&self, vcpu: VcpuIndex) -> &LockActivity {
+        &self.vcpus[vcpu.ix()].look.activity
     }
 
     /// When the turn of a running vCPU is to end.
@@ -201,23 +201,23 @@ pub trait Policy: Debug + Send {
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick>;
 
     /// It has come out of the guest, at its deadline or for no reason.
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict;
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict;
 
     /// Its turn is over, whatever ended it.
     fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos) {}
 
     /// It sits in KVM's HLT for the lock that the look says, with a slot that another vCPU wants.
     /// True: it keeps the slot until its turn ends, at the longest. The kick then resumes it at once.
-    fn keeps_slot_in_hlt(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) -> bool {
+    fn keeps_slot_in_hlt(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
 
     /// It halts, in the VMM or in KVM: its slot is free.
-    fn halted(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) {}
+    fn halted(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) {}
 
     /// It runs, does this with locks, and has just kicked a vCPU, which is ready now. None: it
     /// goes on as before.
-    fn makes_way(&mut self, _: VcpuIndex, _: &Doing, _: &View<'_>) -> Option<Verdict> {
+    fn makes_way(&mut self, _: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
@@ -227,12 +227,12 @@ pub trait Policy: Debug + Send {
     }
 
     /// It has spun in vain. None: nothing changes.
-    fn spun_out(&mut self, _: VcpuIndex, _: &Look, _: &View<'_>) -> Option<Verdict> {
+    fn spun_out(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
 
     /// It is at a named place. None: nothing changes.
-    fn point(&mut self, _: VcpuIndex, _: Point, _: &Look, _: &View<'_>) -> Option<Verdict> {
+    fn point(&mut self, _: VcpuIndex, _: Point, _: &Observation, _: &View<'_>) -> Option<Verdict> {
         None
     }
 

@@ -6,7 +6,7 @@ use hypercalls::telemetry::Point;
 
 use super::{Hits, Pick, Policy, Ready, Setup, Verdict, View, inject::Due, rr::Rr};
 use crate::{
-    sched::event::{Look, VcpuIndex},
+    sched::event::{Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -50,12 +50,18 @@ impl Policy for AtPoint {
         self.rr.pick(slot, view)
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         self.wanted |= self.due.now(view.now);
         self.rr.stopped(vcpu, look, view)
     }
 
-    fn point(&mut self, _: VcpuIndex, at: Point, _: &Look, view: &View<'_>) -> Option<Verdict> {
+    fn point(
+        &mut self,
+        _: VcpuIndex,
+        at: Point,
+        _: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
         if at != self.point || !self.wanted {
             self.hits.misses += 1;
             return None;

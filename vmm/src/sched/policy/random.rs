@@ -5,7 +5,7 @@
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
 use crate::{
     rng::SplitMix64,
-    sched::event::{Look, VcpuIndex},
+    sched::event::{Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -55,7 +55,7 @@ impl Policy for Random {
         Some(Pick::new(vcpu, until))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         if view.now < self.ends[vcpu.ix()] {
             return Verdict::Stay(self.ends[vcpu.ix()]);
         }

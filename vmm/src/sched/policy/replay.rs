@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     sched::{
-        event::{Doing, Look, VcpuIndex},
+        event::{LockActivity, Observation, VcpuIndex},
         log::{Turn, TurnEnd},
     },
     units::{Nanos, SlotId},
@@ -186,7 +186,7 @@ impl Policy for Replay {
         Some(pick)
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, look: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
         let Some(Current { ix, .. }) = self.current[vcpu.ix()] else {
             return self.after.stopped(vcpu, look, view);
         };
@@ -216,17 +216,23 @@ impl Policy for Replay {
         }
     }
 
-    fn spun_out(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Option<Verdict> {
+    fn spun_out(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Option<Verdict> {
         let (_, turn) = self.awaits(vcpu, view)?;
         (turn.end == TurnEnd::Spun).then_some(Verdict::Preempt(Why::Spun))
     }
 
-    fn makes_way(&mut self, by: VcpuIndex, _: &Doing, view: &View<'_>) -> Option<Verdict> {
+    fn makes_way(&mut self, by: VcpuIndex, _: &LockActivity, view: &View<'_>) -> Option<Verdict> {
         let (_, turn) = self.awaits(by, view)?;
         (turn.end == TurnEnd::MadeWay).then_some(Verdict::Preempt(Why::MadeWay))
     }
 
-    fn point(&mut self, vcpu: VcpuIndex, at: Point, _: &Look, view: &View<'_>) -> Option<Verdict> {
+    fn point(
+        &mut self,
+        vcpu: VcpuIndex,
+        at: Point,
+        _: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
         let (ix, turn) = self.awaits(vcpu, view)?;
         (turn.point == Some(at)).then(|| Verdict::Hold(view.now.after(self.off_after(ix))))
     }

@@ -5,7 +5,7 @@
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
 use crate::{
-    sched::event::{Look, VcpuIndex},
+    sched::event::{Observation, VcpuIndex},
     units::{Nanos, SlotId},
 };
 
@@ -96,7 +96,7 @@ impl Policy for Rr {
         Some(Pick::new(vcpu, self.turn(view)))
     }
 
-    fn stopped(&mut self, vcpu: VcpuIndex, _: &Look, view: &View<'_>) -> Verdict {
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
         match self.left(vcpu, view) {
             Nanos::ZERO if self.is_contended() => Verdict::Preempt(Why::Slice),
             Nanos::ZERO => Verdict::Stay(self.turn(view)),

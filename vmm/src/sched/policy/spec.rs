@@ -77,7 +77,7 @@ pub const POLICIES: [Registered; 12] = [
         |s, args| {
             let way = match args.word(0) {
                 None | Some("ask") => Way::Ask,
-                Some("look") => Way::Look,
+                Some("look") => Way::Observation,
                 Some(other) => return Err(format!("'{other}' is neither ask nor look")),
             };
             let grace = args.word(1).map(|_| args.get(1, Nanos::ZERO)).transpose()?;

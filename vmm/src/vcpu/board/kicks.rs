@@ -8,7 +8,7 @@ use crate::{
     kvm::{futex, sys::tsc},
     units::{Nanos, VcpuId},
     vcpu::{
-        courier::{Letter, Via},
+        delayed_kicks::{DelayedKick, KickPath},
         events::{Event, Outcome},
         fault::KickFate,
     },
@@ -17,15 +17,15 @@ use crate::{
 impl Board {
     /// `unlock_kick(target)` by vCPU `id`.
     pub fn unlock_kick(&self, id: VcpuId, target: VcpuId) {
-        self.kick(id, target, Via::Latch);
+        self.kick(id, target, KickPath::Latch);
     }
 
     /// The doorbell of `target`, where no ioeventfd has taken the write from `id`.
     pub fn doorbell(&self, id: VcpuId, target: VcpuId) {
-        self.kick(id, target, Via::Doorbell);
+        self.kick(id, target, KickPath::Doorbell);
     }
 
-    fn kick(&self, id: VcpuId, target: VcpuId, via: Via) {
+    fn kick(&self, id: VcpuId, target: VcpuId, via: KickPath) {
         let (counters, ring) = (self.counters(id), &self.rings[id.0 as usize]);
         counters.unlock_kick.bump();
         if target.0 as usize >= self.spots.len() {
@@ -40,7 +40,7 @@ impl Board {
     }
 
     /// A kick that may go wrong.
-    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, via: Via) {
+    fn kick_with(&self, faults: &Faults, id: VcpuId, target: VcpuId, via: KickPath) {
         let (dice, ring) = (&faults.dice[id.0 as usize], &self.rings[id.0 as usize]);
         let KickFate { deliveries, stray } = dice.kick(target);
         if let Some(stray) = stray {
@@ -53,7 +53,8 @@ impl Board {
         for (ix, after) in deliveries.into_iter().enumerate() {
             let due = Moment::now().reading().after(after);
             // What cannot be late comes at once.
-            let late = after > Nanos::ZERO && faults.courier.post(id, Letter { due, target, via });
+            let late =
+                after > Nanos::ZERO && faults.courier.post(id, DelayedKick { due, target, via });
             match late {
                 _ if ix > 0 || after == Nanos::ZERO => {}
                 true => dice.count_delayed(),
@@ -66,8 +67,8 @@ impl Board {
     }
 
     /// A kick of vCPU `id` arrives.
-    fn deliver(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
-        let outcome = self.knock(id, target, via);
+    fn deliver(&self, id: VcpuId, target: VcpuId, via: KickPath) -> Outcome {
+        let outcome = self.kick_latch(id, target, via);
         if outcome == Outcome::Woke {
             self.wake(target, id);
         }
@@ -83,11 +84,11 @@ impl Board {
     }
 
     /// Leaves a kick. If it [`Outcome::Woke`], the caller must see that its target wakes.
-    pub(super) fn knock(&self, id: VcpuId, target: VcpuId, via: Via) -> Outcome {
+    pub(super) fn kick_latch(&self, id: VcpuId, target: VcpuId, via: KickPath) -> Outcome {
         let counters = self.counters(id);
         let outcome = match via {
-            Via::Latch => self.spots[target.0 as usize].latch.kick().into(),
-            Via::Doorbell => Outcome::Sent,
+            KickPath::Latch => self.spots[target.0 as usize].latch.kick().into(),
+            KickPath::Doorbell => Outcome::Sent,
         };
         match outcome {
             Outcome::Woke => {
@@ -106,11 +107,11 @@ impl Board {
     }
 
     /// The same, by nobody's thread: what it finds is in nobody's counts.
-    pub(in crate::vcpu) fn deliver_late(&self, target: VcpuId, via: Via) {
+    pub(in crate::vcpu) fn deliver_late(&self, target: VcpuId, via: KickPath) {
         let Some(spot) = self.spots.get(target.0 as usize) else { return };
         let outcome = match via {
-            Via::Latch => spot.latch.kick().into(),
-            Via::Doorbell => Outcome::Sent,
+            KickPath::Latch => spot.latch.kick().into(),
+            KickPath::Doorbell => Outcome::Sent,
         };
         match (outcome, &self.gate) {
             (Outcome::Woke, Some(gate)) => gate.wake(target),

@@ -4,11 +4,11 @@ use super::*;
 use crate::{
     lab::{
         point::HostKind,
-        run::job::Word,
+        run::job::WorkerMessage,
         spec::Setting,
         store::record::{Figures, Load},
     },
-    sched::{Doing, LockId, core::State},
+    sched::{LockActivity, LockId, core::State},
     units::{Nanos, SlotId},
 };
 
@@ -129,14 +129,14 @@ pub(crate) fn live(cell: u32) -> Live {
         kicks: 4,
     };
     let lock = LockId(u64::MAX - 1);
-    let waits = |ticket, distance, halted| Doing::Waiting {
+    let waits = |ticket, distance, halted| LockActivity::Waiting {
         lock,
         ticket,
         distance,
         since: Nanos(1),
         halted,
     };
-    let held = Doing::Holding { lock: Some(lock), depth: 1 };
+    let held = LockActivity::Holding { lock: Some(lock), depth: 1 };
     let view = View {
         phase: Phase::Measured,
         at: Nanos(1_000_001),
@@ -145,20 +145,20 @@ pub(crate) fn live(cell: u32) -> Live {
             vcpu(1, Some(State::Ready), waits(12, Some(1), false)),
             vcpu(2, Some(State::Held(Nanos(u64::MAX))), waits(14, None, false)),
             vcpu(3, Some(State::Halted), waits(16, Some(3), true)),
-            vcpu(4, None, Doing::Unknown),
+            vcpu(4, None, LockActivity::Unknown),
         ],
         slots: vec![SlotView { cpu: 3, vcpu: Some(0) }, SlotView { cpu: 4, vcpu: None }],
-        totals: Some(crate::sched::truth::Totals { grants: 7, ..Default::default() }),
+        totals: Some(crate::sched::accounting::Totals { grants: 7, ..Default::default() }),
     };
     Live { cell, seconds: 1.5, view }
 }
 
 #[test]
 fn what_a_worker_says_comes_back_whole() {
-    let word = Word::Live(Box::new(live(7)));
+    let word = WorkerMessage::Live(Box::new(live(7)));
     let text = serde_json::to_string(&word).unwrap();
     assert!(!text.contains('\n'), "{text}");
-    assert_eq!(serde_json::from_str::<Word>(&text).unwrap(), word);
+    assert_eq!(serde_json::from_str::<WorkerMessage>(&text).unwrap(), word);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::super::record::{CellLine, Figures, Outcome, RunLine};
 use crate::{
-    lab::{latencies::Percentiles, stats, timings::Timings, work::WorkCounts},
+    lab::{latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings},
     machine::counters::{Counts, FaultCounts},
-    sched::{policy::Hits, truth::Totals},
+    sched::{accounting::Totals, policy::Hits},
 };
 
 /// What a row is made of.

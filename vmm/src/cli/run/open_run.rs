@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use humantime::{format_duration, format_rfc3339_seconds};
 
-use super::{MOST_JOBS, RunArgs, crew, ready, shown};
+use super::{MOST_JOBS, RunArgs, ready, shown, workers};
 use crate::{
     cli::{
         Usage,
@@ -50,7 +50,7 @@ pub(super) struct Plan {
 
 /// A run whose store is open.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct OpenRun {
     pub(super) experiment: Experiment,
     pub(super) finished: HashSet<u32>,
     /// How many of them failed.
@@ -247,11 +247,11 @@ impl Plan {
 
     /// Finds what the cells need, makes or opens the store, and says in it that somebody goes to
     /// work.
-    pub(super) fn begin(self, args: &RunArgs) -> anyhow::Result<Begun> {
+    pub(super) fn begin(self, args: &RunArgs) -> anyhow::Result<OpenRun> {
         let finished = self.finished();
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
-        let kernels = crew::kernels(args, &experiment)?;
+        let kernels = workers::kernels(args, &experiment)?;
         let (jobs, cpus) = (run.jobs, CpuList::new(&run.cpus)?);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
@@ -272,7 +272,7 @@ impl Plan {
         );
         let session = SessionLine { at_ms: clock::since_1970(), command, host };
         store.append(&Line::Session(Box::new(session)))?;
-        Ok(Begun { experiment, finished, failed, store, dir, cpus, jobs, kernels, trace })
+        Ok(OpenRun { experiment, finished, failed, store, dir, cpus, jobs, kernels, trace })
     }
 }
 

@@ -5,16 +5,16 @@ const VCPU: VcpuId = VcpuId(2);
 /// The host's own, at 1 GHz.
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
-fn lines() -> Lines {
+fn lines() -> TelemetryView {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
-    Lines::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
+    TelemetryView::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
 }
 
-fn set_head(lines: &Lines, head: u16) {
+fn set_head(lines: &TelemetryView, head: u16) {
     lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
 }
 
-fn hold(lines: &Lines, depth: usize, ticket: u16) {
+fn hold(lines: &TelemetryView, depth: usize, ticket: u16) {
     lines.store(VCPU, offset_of!(Line, held_lock) + (depth - 1) * 8, LOCK);
     lines.store(VCPU, offset_of!(Line, held_ticket) + (depth - 1) * 2, ticket);
     lines.store(VCPU, offset_of!(Line, held), depth as u32);
@@ -23,12 +23,14 @@ fn hold(lines: &Lines, depth: usize, ticket: u16) {
 #[test]
 fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
     let lines = lines();
-    assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free);
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(2));
     for (head, expected) in [(0xfffe, 2), (0, 1), (1, 1), (2, 0)] {
         set_head(&lines, head);
-        let Doing::Waiting { distance, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
+        let LockActivity::Waiting { distance, .. } = lines.activity(VCPU, Nanos(5)) else {
+            panic!()
+        };
         assert_eq!(distance, Some(expected), "head {head:#x}");
     }
 }
@@ -41,34 +43,36 @@ fn who_stands_outside_or_is_about_to_kick_is_not_free() {
     lines.memory.store(8_u16, GuestAddress(LOCK + 2), Relaxed).unwrap();
     for (head, expected) in [(5, 2), (8, 0)] {
         set_head(&lines, head);
-        let doing = lines.doing(VCPU, Nanos(5));
-        let Doing::Outside { lock, queued, .. } = doing else { panic!() };
+        let activity = lines.activity(VCPU, Nanos(5));
+        let LockActivity::Outside { lock, queued, .. } = activity else { panic!() };
         assert_eq!((lock, queued), (LockId(LOCK), Some(expected)));
-        assert!(doing.is_involved() && !doing.is_holder());
+        assert!(activity.is_involved() && !activity.is_holder());
         // Let into an empty queue, it alone can take the lock and let the others in.
-        assert_eq!(doing.is_next(), expected == 0);
+        assert_eq!(activity.is_next(), expected == 0);
     }
     lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(8));
     // The line may still say that the lock is held, which has been released.
     for depth in [1, 0] {
         hold(&lines, 1, 6);
         lines.store(VCPU, offset_of!(Line, held), depth);
-        let doing = lines.doing(VCPU, Nanos(5));
-        assert_eq!(doing, Doing::Kicking { lock: LockId(LOCK), ticket: 8 });
-        assert!(doing.is_involved() && doing.is_next() && !doing.is_holder());
+        let activity = lines.activity(VCPU, Nanos(5));
+        assert_eq!(activity, LockActivity::Kicking { lock: LockId(LOCK), ticket: 8 });
+        assert!(activity.is_involved() && activity.is_next() && !activity.is_holder());
     }
     lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
-    let Doing::Outside { queued: None, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
+    let LockActivity::Outside { queued: None, .. } = lines.activity(VCPU, Nanos(5)) else {
+        panic!()
+    };
 }
 
 #[test]
 fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
-    let lines = Lines { kept: Kept::Perhaps, ..lines() };
-    assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Unknown);
+    let lines = TelemetryView { kept: Kept::Perhaps, ..lines() };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Unknown);
     hold(&lines, 1, 6);
     lines.store(VCPU, offset_of!(Line, held), 0u32);
-    assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free, "it has taken one");
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free, "it has taken one");
 }
 
 #[test]
@@ -84,10 +88,10 @@ fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
     let lines = lines();
     hold(&lines, 1, 6);
     set_head(&lines, 7);
-    let holding = Doing::Holding { lock: Some(LockId(LOCK)), depth: 1 };
-    assert_eq!(lines.doing(VCPU, Nanos(5)), holding, "the flag is no part of the ticket");
+    let holding = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), holding, "the flag is no part of the ticket");
     set_head(&lines, 8);
-    assert_eq!(lines.doing(VCPU, Nanos(5)), Doing::Free);
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
 }
 
 /// A vCPU that was stopped while it drew a ticket: did it draw one, and which?
@@ -103,31 +107,31 @@ fn a_ticket_that_nobody_else_has_is_that_of_the_one_who_was_drawing() {
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
     set(6, 6).unwrap();
-    assert_eq!(seen(), Doing::Free, "it has none: none is out");
+    assert_eq!(seen(), LockActivity::Free, "it has none: none is out");
     set(0xfffe | 1, 0).unwrap();
-    assert_eq!(seen(), Doing::Holding { lock: Some(LockId(LOCK)), depth: 1 });
+    assert_eq!(seen(), LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 });
     // Another holds the lock,
     lines.store(other, offset_of!(Line, held_lock), LOCK);
     lines.store(other, offset_of!(Line, held_ticket), 0xfffe_u16);
     lines.store(other, offset_of!(Line, held), 1_u32);
-    assert_eq!(seen(), Doing::Free);
+    assert_eq!(seen(), LockActivity::Free);
     // and the next ticket is out, too,
     set(0xfffe, 2).unwrap();
-    let Doing::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
+    let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
         panic!("{:?}", seen());
     };
     // which somebody else may have who draws,
     lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
-    assert_eq!(seen(), Doing::Entering);
+    assert_eq!(seen(), LockActivity::Entering);
     // or has.
     lines.store(third, offset_of!(Line, wait_lock), LOCK);
     lines.store(third, offset_of!(Line, wait), Wait::Halted.word(0));
-    assert_eq!(seen(), Doing::Free);
+    assert_eq!(seen(), LockActivity::Free);
     // A word that cannot be: more tickets than there are vCPUs.
     set(0, 0xfffe).unwrap();
-    assert_eq!(seen(), Doing::Entering);
+    assert_eq!(seen(), LockActivity::Entering);
     lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
-    assert_eq!(seen(), Doing::Entering, "a lock without a head");
+    assert_eq!(seen(), LockActivity::Entering, "a lock without a head");
 }
 
 /// Before, only the innermost of the locks was read.
@@ -143,15 +147,15 @@ fn outer_locks_are_named_while_they_are_held() {
     }
     let seen = |held: u32| {
         lines.store(VCPU, offset_of!(Line, held), held);
-        lines.doing(VCPU, Nanos(5))
+        lines.activity(VCPU, Nanos(5))
     };
-    assert_eq!(seen(1), Doing::Holding { lock: names(AT[0]), depth: 1 });
+    assert_eq!(seen(1), LockActivity::Holding { lock: names(AT[0]), depth: 1 });
     let outer = [names(AT[0]), names(AT[1]), None];
-    let three = Doing::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
+    let three = LockActivity::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
     assert_eq!(seen(3), three);
     // Of five it names three, and the innermost is not among them.
     let outer = [names(AT[0]), names(AT[1]), names(AT[2])];
-    let five = Doing::HoldingSeveral { lock: None, depth: 5, outer };
+    let five = LockActivity::HoldingSeveral { lock: None, depth: 5, outer };
     assert_eq!(seen(5), five);
     assert!(five.is_holder() && five.concerns(LockId(AT[1])));
     assert!(five.is_involved_with(LockId(AT[3])), "it may be one of the other two");
@@ -159,27 +163,29 @@ fn outer_locks_are_named_while_they_are_held() {
     // The innermost has been released, and the line does not say so yet.
     lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
     let outer = [names(AT[0]), None, None];
-    assert_eq!(seen(3), Doing::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
+    assert_eq!(seen(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
     // One in the middle is being taken out of the line.
     lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
-    assert_eq!(seen(2), Doing::Holding { lock: names(AT[1]), depth: 2 });
+    assert_eq!(seen(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
 }
 
 #[test]
 fn nothing_a_guest_writes_is_believed_blindly() {
     let lines = lines();
     lines.store(VCPU, offset_of!(Line, held), u32::MAX);
-    let deep = Doing::Holding { lock: None, depth: u32::MAX };
-    assert_eq!(lines.doing(VCPU, Nanos(5)), deep);
+    let deep = LockActivity::Holding { lock: None, depth: u32::MAX };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), deep);
     lines.store(VCPU, offset_of!(Line, held), 0u32);
     lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
     lines.store(VCPU, offset_of!(Line, wait_since), u64::MAX);
     lines.store(VCPU, offset_of!(Line, wait), Wait::Halted.word(9));
-    let Doing::Waiting { distance, since, .. } = lines.doing(VCPU, Nanos(5)) else { panic!() };
+    let LockActivity::Waiting { distance, since, .. } = lines.activity(VCPU, Nanos(5)) else {
+        panic!()
+    };
     assert_eq!((distance, since), (None, Nanos::ZERO));
 }
 
-fn set_resumed(lines: &Lines, vcpu: VcpuId, tsc: u64) {
+fn set_resumed(lines: &TelemetryView, vcpu: VcpuId, tsc: u64) {
     lines.store(vcpu, offset_of!(Line, resumed_at), tsc);
 }
 
@@ -198,7 +204,7 @@ fn guest_time_becomes_the_schedules() {
 #[test]
 fn each_vcpu_has_a_clock_of_its_own() {
     let ahead = TscClock { offset: 500_000_000, ..CLOCK };
-    let lines = Lines { clocks: [CLOCK, ahead].into(), ..lines() };
+    let lines = TelemetryView { clocks: [CLOCK, ahead].into(), ..lines() };
     let now = Nanos::millis(1000);
     for (vcpu, clock) in [(VcpuId(0), CLOCK), (VcpuId(1), ahead)] {
         let then = tsc::read().wrapping_sub(1_000_000);

@@ -33,7 +33,7 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// How a kick reaches its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Via {
+pub(super) enum KickPath {
     /// By its latch, wherever it halts.
     Latch,
     /// By an MSI alone: it halts in KVM.
@@ -42,23 +42,23 @@ pub(super) enum Via {
 
 /// A kick to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Letter {
+pub(super) struct DelayedKick {
     pub(super) due: Nanos,
     pub(super) target: VcpuId,
-    pub(super) via: Via,
+    pub(super) via: KickPath,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     due: AtomicU64,
-    /// The target, shifted by one, and a bit for [`Via::Doorbell`].
+    /// The target, shifted by one, and a bit for [`KickPath::Doorbell`].
     target: AtomicU32,
 }
 
 /// What one vCPU has posted: it writes, the courier reads.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Outbox {
+struct DelayQueue {
     places: [Place; ROOM as usize],
     written: AtomicU32,
     taken: Taken,
@@ -69,7 +69,7 @@ struct Outbox {
 #[repr(align(128))]
 struct Taken(AtomicU32);
 
-impl Outbox {
+impl DelayQueue {
     fn new() -> Self {
         Self {
             places: [const { Place { due: AtomicU64::new(0), target: AtomicU32::new(0) } };
@@ -80,30 +80,32 @@ impl Outbox {
     }
 
     /// Owner. False: there is no room.
-    fn put(&self, letter: Letter) -> bool {
+    fn put(&self, letter: DelayedKick) -> bool {
         let written = self.written.load(Relaxed);
         if written.wrapping_sub(self.taken.0.load(Acquire)) >= ROOM {
             return false;
         }
         let place = &self.places[(written % ROOM) as usize];
         place.due.store(letter.due.0, Relaxed);
-        place.target.store(letter.target.0 << 1 | u32::from(letter.via == Via::Doorbell), Relaxed);
+        place
+            .target
+            .store(letter.target.0 << 1 | u32::from(letter.via == KickPath::Doorbell), Relaxed);
         self.written.store(written.wrapping_add(1), Release);
         true
     }
 
     /// Courier.
-    fn take(&self) -> Option<Letter> {
+    fn take(&self) -> Option<DelayedKick> {
         let taken = self.taken.0.load(Relaxed);
         if taken == self.written.load(Acquire) {
             return None;
         }
         let place = &self.places[(taken % ROOM) as usize];
         let target = place.target.load(Relaxed);
-        let letter = Letter {
+        let letter = DelayedKick {
             due: Nanos(place.due.load(Relaxed)),
             target: VcpuId(target >> 1),
-            via: if target & 1 == 0 { Via::Latch } else { Via::Doorbell },
+            via: if target & 1 == 0 { KickPath::Latch } else { KickPath::Doorbell },
         };
         self.taken.0.store(taken.wrapping_add(1), Release);
         Some(letter)
@@ -112,18 +114,18 @@ impl Outbox {
 
 /// The courier of one machine, as its vCPUs see it.
 #[derive(Debug)]
-pub(super) struct Courier {
-    outboxes: Box<[Outbox]>,
+pub(super) struct DelayedKicks {
+    outboxes: Box<[DelayQueue]>,
     thread: OnceLock<Thread>,
 }
 
-impl Courier {
+impl DelayedKicks {
     pub(super) fn new(vcpus: VcpuCount) -> Self {
-        Self { outboxes: vcpus.ids().map(|_| Outbox::new()).collect(), thread: OnceLock::new() }
+        Self { outboxes: vcpus.ids().map(|_| DelayQueue::new()).collect(), thread: OnceLock::new() }
     }
 
     /// By the thread of vCPU `id`. False: it cannot be delivered later.
-    pub(super) fn post(&self, id: VcpuId, letter: Letter) -> bool {
+    pub(super) fn post(&self, id: VcpuId, letter: DelayedKick) -> bool {
         let Some(thread) = self.thread.get() else { return false };
         let posted = self.outboxes[id.0 as usize].put(letter);
         if posted {
@@ -133,7 +135,7 @@ impl Courier {
     }
 
     /// Takes what was posted, as far as there is room for it.
-    fn collect(&self, into: &mut BinaryHeap<Reverse<Letter>>) {
+    fn collect(&self, into: &mut BinaryHeap<Reverse<DelayedKick>>) {
         for outbox in &self.outboxes {
             while into.len() < MOST
                 && let Some(letter) = outbox.take()
@@ -154,7 +156,7 @@ pub fn start(board: Arc<Board>) -> io::Result<JoinHandle<()>> {
     })
 }
 
-fn run(courier: &Courier, board: &Board) {
+fn run(courier: &DelayedKicks, board: &Board) {
     let mut letters = BinaryHeap::new();
     while !board.stopping() {
         courier.collect(&mut letters);
@@ -180,11 +182,11 @@ mod tests {
 
     #[test]
     fn an_outbox_keeps_order_and_has_an_end() {
-        let outbox = Outbox::new();
-        let letter = |n: u32| Letter {
+        let outbox = DelayQueue::new();
+        let letter = |n: u32| DelayedKick {
             due: Nanos(n.into()),
             target: VcpuId(n % 128),
-            via: if n.is_multiple_of(2) { Via::Latch } else { Via::Doorbell },
+            via: if n.is_multiple_of(2) { KickPath::Latch } else { KickPath::Doorbell },
         };
         for round in 0..3 {
             for n in 0..ROOM {
@@ -200,8 +202,8 @@ mod tests {
 
     #[test]
     fn no_guest_makes_the_courier_hold_more_than_its_room() {
-        let courier = Courier::new(VcpuCount::try_from(2).unwrap());
-        let letter = Letter { due: Nanos::NEVER, target: VcpuId(0), via: Via::Latch };
+        let courier = DelayedKicks::new(VcpuCount::try_from(2).unwrap());
+        let letter = DelayedKick { due: Nanos::NEVER, target: VcpuId(0), via: KickPath::Latch };
         let mut held = BinaryHeap::new();
         let mut posted = 0;
         while courier.outboxes[0].put(letter) {
@@ -218,8 +220,8 @@ mod tests {
 
     #[test]
     fn nobody_is_there_to_deliver_before_the_thread_is() {
-        let courier = Courier::new(VcpuCount::ONE);
-        let letter = Letter { due: Nanos(1), target: VcpuId(0), via: Via::Latch };
+        let courier = DelayedKicks::new(VcpuCount::ONE);
+        let letter = DelayedKick { due: Nanos(1), target: VcpuId(0), via: KickPath::Latch };
         assert!(!courier.post(VcpuId(0), letter));
     }
 }

@@ -7,24 +7,24 @@ use std::{
 
 use hypercalls::telemetry::Point;
 
-use super::{Driver, keeper, now};
+use super::{Driver, idle_watcher, now};
 use crate::{
     sched::{
         core::State,
-        event::{Doing, Event, Look, Mode, VcpuIndex},
+        event::{Event, LockActivity, Mode, Observation, VcpuIndex},
     },
     units::VcpuId,
-    vcpu::{Gate, Stopped},
+    vcpu::{Stopped, VcpuScheduler},
 };
 
 /// One VM's view of its schedule.
 #[derive(Debug)]
-pub(super) struct VmGate {
+pub(super) struct VmScheduler {
     driver: Arc<Driver>,
     vm: usize,
 }
 
-impl VmGate {
+impl VmScheduler {
     pub(super) const fn new(driver: Arc<Driver>, vm: usize) -> Self {
         Self { driver, vm }
     }
@@ -33,9 +33,9 @@ impl VmGate {
         VcpuIndex(self.driver.bases[self.vm] + id.0)
     }
 
-    fn look_at_halt(&self, vcpu: VcpuIndex) -> Look {
+    fn look_at_halt(&self, vcpu: VcpuIndex) -> Observation {
         let mut look = self.driver.look(vcpu, Mode::Unknown);
-        if let Doing::Waiting { halted, .. } = &mut look.doing {
+        if let LockActivity::Waiting { halted, .. } = &mut look.activity {
             // It has span until now.
             *halted = false;
         }
@@ -56,12 +56,12 @@ impl VmGate {
     }
 }
 
-impl Gate for VmGate {
+impl VcpuScheduler for VmScheduler {
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         let vcpu = self.index(id);
         self.driver.seat(vcpu).take()?;
         if self.driver.blocking[self.vm].get().is_some() {
-            self.driver.keepers.call_once(|| keeper::start(&self.driver));
+            self.driver.keepers.call_once(|| idle_watcher::start(&self.driver));
         }
         self.driver.own(vcpu, Event::Started);
         Ok(())
@@ -70,7 +70,7 @@ impl Gate for VmGate {
     fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped) {
         let vcpu = self.index(id);
         let seat = self.driver.seat(vcpu);
-        if seat.is_astray() {
+        if seat.is_unslotted() {
             return self.came_out(id);
         }
         if seat.alarm() <= now() {
@@ -82,11 +82,11 @@ impl Gate for VmGate {
             None => Mode::Unknown,
         };
         let mut look = self.driver.look(vcpu, mode);
-        if look.doing == Doing::Unknown {
-            look.doing = match stopped.preempt_count() {
-                None => Doing::Unknown,
-                Some(0) => Doing::Free,
-                Some(_) => Doing::Guarded,
+        if look.activity == LockActivity::Unknown {
+            look.activity = match stopped.preempt_count() {
+                None => LockActivity::Unknown,
+                Some(0) => LockActivity::Free,
+                Some(_) => LockActivity::Guarded,
             };
         }
         match stopped.is_in_hlt() {
@@ -97,8 +97,8 @@ impl Gate for VmGate {
 
     fn came_out(&self, id: VcpuId) {
         let vcpu = self.index(id);
-        if self.driver.seat(vcpu).is_astray() {
-            self.driver.seat(vcpu).set_astray(false);
+        if self.driver.seat(vcpu).is_unslotted() {
+            self.driver.seat(vcpu).set_unslotted(false);
             self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
         }
     }

@@ -22,7 +22,7 @@ pub trait Stopped {
 
 /// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
 /// and returns when that vCPU may be in the guest, or its machine stops.
-pub trait Gate: fmt::Debug + Send + Sync {
+pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// The thread is ready: waits for the first turn.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 
@@ -32,11 +32,11 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// Any other exit: may the vCPU be here at all? A load of its own when it may.
     fn came_out(&self, id: VcpuId);
 
-    /// It halts; its latch is parked. Returns after a [`Gate::kick`].
+    /// It halts; its latch is parked. Returns after a [`VcpuScheduler::kick`].
     fn halt(&self, id: VcpuId);
 
     /// It halts, its latch is parked, and it has taken the kick out of `target`'s parked latch, as
-    /// for [`Gate::kick`].
+    /// for [`VcpuScheduler::kick`].
     fn hand_over(&self, target: VcpuId, id: VcpuId);
 
     /// It gives up its turn, as it was asked to.

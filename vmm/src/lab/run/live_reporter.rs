@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    super::live::{Onlooker, View},
-    job::{Live, Word},
+    super::live::{LiveObserver, View},
+    job::{Live, WorkerMessage},
     worker::say,
 };
 
@@ -18,27 +18,27 @@ const EVERY: Duration = Duration::from_millis(250);
 
 /// Says what a cell does where the worker says everything else, so that lines stay whole: by the
 /// same thread.
-pub(super) struct Teller<'a> {
+pub(super) struct LiveReporter<'a> {
     cell: u32,
     began: Instant,
     last: Cell<Option<Instant>>,
     output: RefCell<&'a mut dyn Write>,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> LiveReporter<'a> {
     /// On a cell that begins now.
     pub(super) fn new(cell: u32, output: &'a mut dyn Write) -> Self {
         Self { cell, began: Instant::now(), last: Cell::new(None), output: RefCell::new(output) }
     }
 }
 
-impl fmt::Debug for Teller<'_> {
+impl fmt::Debug for LiveReporter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Teller").field("cell", &self.cell).finish_non_exhaustive()
     }
 }
 
-impl Onlooker for Teller<'_> {
+impl LiveObserver for LiveReporter<'_> {
     fn is_due(&self) -> bool {
         self.last.get().is_none_or(|last| last.elapsed() >= EVERY)
     }
@@ -49,6 +49,6 @@ impl Onlooker for Teller<'_> {
         let seconds = now.duration_since(self.began).as_secs_f64();
         let live = Live { cell: self.cell, seconds, view };
         // A broken output is found out about when the cell has ended.
-        let _ = say(&mut **self.output.borrow_mut(), &Word::Live(Box::new(live)));
+        let _ = say(&mut **self.output.borrow_mut(), &WorkerMessage::Live(Box::new(live)));
     }
 }

@@ -68,7 +68,7 @@ fn resume(bytes: &[u8]) -> Result<Plan, String> {
         said
     })?;
     assert!(plan.dry_run().contains("cells of "));
-    let shares = crew::shares(&CpuList::new(&plan.run.cpus).unwrap(), plan.run.jobs);
+    let shares = workers::shares(&CpuList::new(&plan.run.cpus).unwrap(), plan.run.jobs);
     assert_eq!(shares.len(), plan.run.jobs as usize);
     assert!(shares.iter().all(|share| !share.is_empty()));
     Ok(plan)

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    event::{Blocked, Doing, Look, VcpuIndex},
+    event::{Blocked, LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
 use crate::units::{Nanos, SlotId};
@@ -29,7 +29,7 @@ pub struct Preemption {
     pub end: TurnEnd,
     /// At what.
     #[serde(flatten)]
-    pub look: Look,
+    pub look: Observation,
     /// How long it was off; None: until the end.
     #[serde(rename = "off_ns")]
     pub off: Option<Nanos>,
@@ -76,10 +76,10 @@ pub struct Totals {
 
 impl Totals {
     /// A vCPU was off for so long that had been preempted at this.
-    fn add_off(&mut self, doing: &Doing, off: Nanos) {
-        if doing.is_holder() {
+    fn add_off(&mut self, activity: &LockActivity, off: Nanos) {
+        if activity.is_holder() {
             self.holders_off_ns += off.0;
-        } else if doing.is_next() {
+        } else if activity.is_next() {
             self.next_off_ns += off.0;
         }
     }
@@ -131,14 +131,14 @@ impl std::ops::Sub for Totals {
 struct Open {
     at: Nanos,
     vm: u32,
-    doing: Doing,
+    activity: LockActivity,
     spun: Nanos,
     record: Option<usize>,
 }
 
 /// The account.
 #[derive(Debug)]
-pub struct Truth {
+pub struct Accounting {
     totals: Totals,
     records: Vec<Preemption>,
     /// Preempted and not yet back, by vCPU.
@@ -147,7 +147,7 @@ pub struct Truth {
     counted: Box<[Nanos]>,
 }
 
-impl Truth {
+impl Accounting {
     /// An empty account for so many vCPUs.
     pub fn new(vcpus: usize) -> Self {
         Self {
@@ -167,7 +167,7 @@ impl Truth {
     pub fn totals_at(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
         for open in self.open.iter().flatten() {
-            totals.add_off(&open.doing, now.since(open.at));
+            totals.add_off(&open.activity, now.since(open.at));
         }
         totals
     }
@@ -180,15 +180,15 @@ impl Truth {
     pub(super) fn preempted(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
-        match p.look.doing {
-            Doing::Unknown => totals.unknown += 1,
-            Doing::Guarded => totals.guarded += 1,
-            Doing::Free => {}
-            doing if doing.is_holder() => totals.lhp += 1,
-            doing if doing.is_next() => totals.lwp += 1,
+        match p.look.activity {
+            LockActivity::Unknown => totals.unknown += 1,
+            LockActivity::Guarded => totals.guarded += 1,
+            LockActivity::Free => {}
+            activity if activity.is_holder() => totals.lhp += 1,
+            activity if activity.is_next() => totals.lwp += 1,
             _ => totals.queued += 1,
         }
-        totals.entering += u64::from(p.look.doing == Doing::Entering);
+        totals.entering += u64::from(p.look.activity == LockActivity::Entering);
         match p.end {
             TurnEnd::Grace => totals.forced += 1,
             TurnEnd::Injected => totals.injected += 1,
@@ -198,8 +198,8 @@ impl Truth {
             self.records.push(p);
             self.records.len() - 1
         });
-        let doing = p.look.doing;
-        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, doing, spun: Nanos::ZERO, record });
+        let activity = p.look.activity;
+        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, activity, spun: Nanos::ZERO, record });
     }
 
     pub(super) fn yielded(&mut self) {
@@ -212,39 +212,41 @@ impl Truth {
 
     /// The locks that others of its VM may spin for because this vCPU is off.
     pub(super) fn blocks(&self, vcpu: VcpuIndex) -> Option<Blocked> {
-        self.open[vcpu.ix()].filter(|open| open.doing.is_involved()).map(|open| Blocked(open.doing))
+        self.open[vcpu.ix()]
+            .filter(|open| open.activity.is_involved())
+            .map(|open| Blocked(open.activity))
     }
 
     /// It is back on a slot.
     pub(super) fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
         let Some(open) = self.open[vcpu.ix()].take() else { return };
         let off = now.since(open.at);
-        self.totals.add_off(&open.doing, off);
+        self.totals.add_off(&open.activity, off);
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
             (record.off, record.spun) = (Some(off), open.spun);
         }
     }
 
-    /// `spinner` of `vm` has run and waited as `doing` says from `from` to `now`: in vain, if the
+    /// `spinner` of `vm` has run and waited as `activity` says from `from` to `now`: in vain, if the
     /// lock's holder is preempted, or whom the lock serves by now. (A holder that runs keeps it for
     /// so short that its part of the wait is not told apart.)
     pub(super) fn spun(
         &mut self,
         spinner: VcpuIndex,
         vm: u32,
-        doing: &Doing,
+        activity: &LockActivity,
         from: Nanos,
         now: Nanos,
     ) {
         let from = from.max(self.counted[spinner.ix()]);
         self.counted[spinner.ix()] = now;
-        let (Some(lock), head) = (doing.lock(), doing.head()) else { return };
-        let keeps_waiting = |open: &Open| match open.doing {
-            _ if open.vm != vm || !open.doing.concerns(lock) => false,
-            Doing::Waiting { ticket, .. } | Doing::Kicking { ticket, .. } => {
-                head.map_or(open.doing.is_next(), |h| h == ticket)
+        let (Some(lock), head) = (activity.lock(), activity.head()) else { return };
+        let keeps_waiting = |open: &Open| match open.activity {
+            _ if open.vm != vm || !open.activity.concerns(lock) => false,
+            LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
+                head.map_or(open.activity.is_next(), |h| h == ticket)
             }
-            _ => open.doing.is_holder(),
+            _ => open.activity.is_holder(),
         };
         let Some(open) = self.open.iter_mut().flatten().find(|open| keeps_waiting(open)) else {
             return;

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    job::{Job, Word},
+    job::{Job, WorkerMessage},
     worker::MOST_TRACE,
 };
 
@@ -28,7 +28,7 @@ const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 #[derive(Debug)]
 pub enum Report {
     /// A word.
-    Word(Word),
+    WorkerMessage(WorkerMessage),
     /// It has ended, and so.
     Gone(String),
 }
@@ -49,12 +49,12 @@ pub enum HandError {
 
 /// A worker at work. Dropped, it is killed.
 #[derive(Debug)]
-pub struct Hand {
+pub struct WorkerHandle {
     stdin: Option<ChildStdin>,
     _kill: oneshot::Sender<()>,
 }
 
-impl Hand {
+impl WorkerHandle {
     /// Starts one; it reports as `number`.
     pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
         // Ctrl-C at the terminal is for us, who tell the workers what to do about it.
@@ -142,7 +142,7 @@ async fn listen(
             return Some(format!("it said more than {LONGEST_WORD} bytes in a line"));
         }
         match serde_json::from_slice(&line) {
-            Ok(word) => drop(reports.send((number, Report::Word(word))).await),
+            Ok(word) => drop(reports.send((number, Report::WorkerMessage(word))).await),
             Err(error) => return Some(format!("it said what is no word of ours: {error}")),
         }
     }

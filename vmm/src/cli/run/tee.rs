@@ -10,12 +10,12 @@ use crate::lab::{
 
 /// Tells both.
 #[derive(Debug)]
-pub(super) struct Both<'a> {
+pub(super) struct Tee<'a> {
     pub(super) progress: Progress<'a>,
     pub(super) board: Board<'a>,
 }
 
-impl Watcher for Both<'_> {
+impl Watcher for Tee<'_> {
     fn started(&mut self, cell: &PlannedCell, point: &Point) {
         self.progress.started(cell, point);
         self.board.started(cell, point);

@@ -124,7 +124,7 @@ impl Driver {
     fn reclaim(&self, occupant: Option<VcpuIndex>) {
         let Some(vcpu) = occupant else { return };
         if self.watched.is_wanted() && self.is_blocked(vcpu) {
-            self.send_astray(vcpu);
+            self.take_slot_in_hlt(vcpu);
         }
     }
 
@@ -137,7 +137,7 @@ impl Driver {
     }
 
     /// Its slot is free, though its thread stays where it is.
-    fn send_astray(&self, vcpu: VcpuIndex) {
+    fn take_slot_in_hlt(&self, vcpu: VcpuIndex) {
         self.tell(vcpu, Event::Idle(self.look(vcpu, Mode::Unknown)));
         // It may have woken in between, and would then run on without a slot.
         if !self.is_blocked(vcpu) {
@@ -220,8 +220,11 @@ mod tests {
         let (driver, sleeper) = wakes_after_a_look();
         driver.reclaim(Some(sleeper));
         assert_eq!(driver.lock().core.slots()[0], Some(sleeper));
-        assert!(!driver.seat(sleeper).is_astray());
-        assert!(driver.lock().core.truth().totals().grants == 1, "nobody else had it meanwhile");
+        assert!(!driver.seat(sleeper).is_unslotted());
+        assert!(
+            driver.lock().core.accounting().totals().grants == 1,
+            "nobody else had it meanwhile"
+        );
     }
 
     /// (Its policy asks nobody, and its only thread leaves.)

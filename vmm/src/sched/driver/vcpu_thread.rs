@@ -21,11 +21,11 @@ use crate::{
     units::Nanos,
 };
 
-/// [`Seat::word`]: the thread has no slot.
+/// [`VcpuThread::word`]: the thread has no slot.
 const OFF: u32 = 0;
-/// [`Seat::word`]: it has.
+/// [`VcpuThread::word`]: it has.
 const ON: u32 = 1;
-/// [`Seat::word`]: its machine stops.
+/// [`VcpuThread::word`]: its machine stops.
 const STOP: u32 = 2;
 
 /// No CPU.
@@ -34,7 +34,7 @@ const NOWHERE: usize = usize::MAX;
 /// In cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Seat {
+pub(super) struct VcpuThread {
     /// What the thread sleeps on while it is off.
     word: AtomicU32,
     /// Zero before the thread has come and after it has gone.
@@ -49,12 +49,12 @@ pub(super) struct Seat {
     handover: AtomicU64,
     cpu: AtomicUsize,
     /// It sits in KVM's HLT, or comes out of it, without a slot.
-    astray: AtomicBool,
-    /// It is astray, has woken, and is to come out: there is no slot for it yet.
+    unslotted: AtomicBool,
+    /// It is unslotted, has woken, and is to come out: there is no slot for it yet.
     called: AtomicBool,
 }
 
-impl Default for Seat {
+impl Default for VcpuThread {
     fn default() -> Self {
         Self {
             word: AtomicU32::new(OFF),
@@ -65,13 +65,13 @@ impl Default for Seat {
             deadline: AtomicU64::new(Nanos::NEVER.0),
             handover: AtomicU64::new(0),
             cpu: AtomicUsize::new(NOWHERE),
-            astray: AtomicBool::new(false),
+            unslotted: AtomicBool::new(false),
             called: AtomicBool::new(false),
         }
     }
 }
 
-impl Seat {
+impl VcpuThread {
     /// Owner: the calling thread sits down.
     pub(super) fn take(&self) -> io::Result<()> {
         let timer = ThreadTimer::new()?;
@@ -130,8 +130,8 @@ impl Seat {
         {
             thread.pin(cpu);
         }
-        if self.is_astray() {
-            self.set_astray(false);
+        if self.is_unslotted() {
+            self.set_unslotted(false);
             self.set_alarm(self.deadline());
         }
         let _ = self.word.compare_exchange(OFF, ON, SeqCst, SeqCst);
@@ -195,25 +195,25 @@ impl Seat {
     }
 
     /// It is in the guest, or KVM's HLT, without a slot: it runs only where nobody else does.
-    pub(super) fn set_astray(&self, astray: bool) {
+    pub(super) fn set_unslotted(&self, unslotted: bool) {
         // Its thread, which may come out at this moment, makes itself usual again when it finds the
         // mark: so the class comes before that.
-        if astray {
+        if unslotted {
             self.set_class(Class::Background);
         }
         self.called.store(false, SeqCst);
         // In one order with what is asked next on either side: whether the vCPU is blocked.
-        self.astray.store(astray, SeqCst);
-        if !astray {
+        self.unslotted.store(unslotted, SeqCst);
+        if !unslotted {
             self.set_class(Class::Usual);
         }
     }
 
     /// Owner, outside the guest: it goes back into KVM's HLT without a slot. It lies down when it
     /// has given the core's lock back.
-    pub(super) fn mark_astray(&self) {
+    pub(super) fn mark_unslotted(&self) {
         self.called.store(false, SeqCst);
-        self.astray.store(true, SeqCst);
+        self.unslotted.store(true, SeqCst);
     }
 
     /// Owner, after that. It may have been granted a slot since, or called out.
@@ -240,12 +240,12 @@ impl Seat {
         }
     }
 
-    pub(super) fn is_astray(&self) -> bool {
-        self.astray.load(SeqCst)
+    pub(super) fn is_unslotted(&self) -> bool {
+        self.unslotted.load(SeqCst)
     }
 
     /// Astray, and nobody has called it out.
     pub(super) fn is_asleep(&self) -> bool {
-        self.is_astray() && !self.called.load(SeqCst)
+        self.is_unslotted() && !self.called.load(SeqCst)
     }
 }

@@ -5,7 +5,7 @@ use std::{env, ffi::OsString, fs::File, path::PathBuf};
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
-use super::{RunArgs, begin::Begun, shown};
+use super::{RunArgs, open_run::OpenRun, shown};
 use crate::{
     cli::Usage,
     guest::{
@@ -15,7 +15,7 @@ use crate::{
     lab::{
         LinuxCell,
         point::{GuestKind, HostKind, Point},
-        run::Crew,
+        run::WorkerPool,
         spec::Experiment,
     },
     units::{ByteSize, CpuList},
@@ -37,7 +37,7 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Those of a run.
-    pub(super) fn new(begun: &mut Begun) -> anyhow::Result<Self> {
+    pub(super) fn new(begun: &mut OpenRun) -> anyhow::Result<Self> {
         let mut words: Vec<OsString> = vec!["cells".into()];
         let Kernels { ticket, stock } = &begun.kernels;
         for (option, file) in [("--kernel", ticket), ("--stock-kernel", stock)] {
@@ -99,7 +99,7 @@ fn memory(experiment: &Experiment) -> ByteSize {
     ByteSize(there.map(of).max().unwrap_or(hypercalls::payload::MEMORY))
 }
 
-impl Crew for Workers {
+impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.words);

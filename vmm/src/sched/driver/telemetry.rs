@@ -14,7 +14,7 @@ use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::{
     kvm::{sys::tsc, vcpu::TscClock},
-    sched::event::{Doing, LockId},
+    sched::event::{LockActivity, LockId},
     units::{Gpa, Nanos, VcpuId},
 };
 
@@ -28,7 +28,7 @@ pub type Translate = fn(u64) -> Option<Gpa>;
 
 /// The lines of one VM.
 #[derive(Debug)]
-pub struct Lines {
+pub struct TelemetryView {
     memory: GuestMemoryMmap,
     base: Gpa,
     translate: Translate,
@@ -47,7 +47,7 @@ pub enum Kept {
     Perhaps,
 }
 
-impl Lines {
+impl TelemetryView {
     /// The lines at `base` of a guest whose vCPUs have these time stamp counters.
     pub fn new(
         memory: GuestMemoryMmap,
@@ -82,37 +82,44 @@ impl Lines {
     }
 
     /// What it does at `now`. Exact for a vCPU outside the guest; of one inside it may be over.
-    pub fn doing(&self, vcpu: VcpuId, now: Nanos) -> Doing {
+    pub fn activity(&self, vcpu: VcpuId, now: Nanos) -> LockActivity {
         let held: u32 = self.load(vcpu, offset_of!(Line, held));
         if let Some(holding) = self.holding(vcpu, held) {
             return holding;
         }
         let (wait, ticket) = Wait::parse(self.load(vcpu, offset_of!(Line, wait)));
         match wait {
-            Wait::Nothing if self.is_blank(vcpu) => Doing::Unknown,
-            Wait::Nothing => Doing::Free,
-            Wait::Entering => Doing::Entering,
+            Wait::Nothing if self.is_blank(vcpu) => LockActivity::Unknown,
+            Wait::Nothing => LockActivity::Free,
+            Wait::Entering => LockActivity::Entering,
             Wait::Spinning | Wait::Halted => {
                 let lock = self.wait_lock(vcpu);
                 let distance = self.head(lock).map(|head| ticket.wrapping_sub(head) / INC);
                 let (since, halted) = (self.wait_since(vcpu, now), wait == Wait::Halted);
-                Doing::Waiting { lock, ticket, distance, since, halted }
+                LockActivity::Waiting { lock, ticket, distance, since, halted }
             }
             Wait::Outside => {
                 let lock = self.wait_lock(vcpu);
                 let (queued, since) =
                     (self.word(lock).map(|(_, count)| count), self.wait_since(vcpu, now));
-                Doing::Outside { lock, queued, since }
+                LockActivity::Outside { lock, queued, since }
             }
-            Wait::Kicking => Doing::Kicking { lock: self.wait_lock(vcpu), ticket },
+            Wait::Kicking => LockActivity::Kicking { lock: self.wait_lock(vcpu), ticket },
         }
     }
 
-    /// What a vCPU outside the guest does, as [`Lines::doing`] says it; where it was stopped while
+    /// What a vCPU outside the guest does, as [`TelemetryView::activity`] says it; where it was stopped while
     /// it drew a ticket, what came of that, if the lines of all `vcpus` of its machine tell.
-    pub fn stopped(&self, vcpu: VcpuId, vcpus: impl Iterator<Item = VcpuId>, now: Nanos) -> Doing {
-        match self.doing(vcpu, now) {
-            Doing::Entering => self.drawn(vcpu, vcpus, now).unwrap_or(Doing::Entering),
+    pub fn stopped(
+        &self,
+        vcpu: VcpuId,
+        vcpus: impl Iterator<Item = VcpuId>,
+        now: Nanos,
+    ) -> LockActivity {
+        match self.activity(vcpu, now) {
+            LockActivity::Entering => {
+                self.drawn(vcpu, vcpus, now).unwrap_or(LockActivity::Entering)
+            }
             known => known,
         }
     }
@@ -127,7 +134,7 @@ impl Lines {
         vcpu: VcpuId,
         vcpus: impl Iterator<Item = VcpuId>,
         now: Nanos,
-    ) -> Option<Doing> {
+    ) -> Option<LockActivity> {
         let lock = LockId(self.load(vcpu, offset_of!(Line, wait_lock)));
         let before = self.word(lock)?;
         let (head, count) = before;
@@ -145,15 +152,15 @@ impl Lines {
         }
         let left = out & !owned;
         if left == 0 {
-            return Some(Doing::Free);
+            return Some(LockActivity::Free);
         }
         if !all_say || !left.is_power_of_two() {
             return None;
         }
         let distance = left.trailing_zeros() as u16;
         Some(match distance {
-            0 => Doing::Holding { lock: Some(lock), depth: 1 },
-            _ => Doing::Waiting {
+            0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
+            _ => LockActivity::Waiting {
                 lock,
                 ticket: head.wrapping_add(distance.wrapping_mul(INC)),
                 distance: Some(distance),
@@ -205,7 +212,7 @@ impl Lines {
 
     /// Of `held` locks those that are still held: between the release of the innermost and the store
     /// that says so there is an instruction, and a preemption may fall there.
-    fn holding(&self, vcpu: VcpuId, held: u32) -> Option<Doing> {
+    fn holding(&self, vcpu: VcpuId, held: u32) -> Option<LockActivity> {
         let depth = held.checked_sub(1)?;
         let ix = usize::try_from(depth).unwrap_or(usize::MAX);
         let lock = match ix {
@@ -220,8 +227,8 @@ impl Lines {
         let outer = |at| self.held(vcpu, at).filter(|its| at < ix && its.0 != 0);
         let outer: [Option<LockId>; NAMED] = array::from_fn(outer);
         Some(match outer.iter().all(Option::is_none) {
-            true => Doing::Holding { lock, depth: held },
-            false => Doing::HoldingSeveral { lock, depth: held, outer },
+            true => LockActivity::Holding { lock, depth: held },
+            false => LockActivity::HoldingSeveral { lock, depth: held, outer },
         })
     }
 
