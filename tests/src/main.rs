@@ -11,11 +11,11 @@
 
 mod browser;
 mod emulator;
+mod facts;
 mod files;
 mod fixture;
 mod guest;
 mod host;
-mod outer;
 mod process;
 mod product;
 mod ran;
@@ -28,8 +28,8 @@ use std::{env, fs, os::unix::process::CommandExt, process::Command, process::Exi
 
 use libtest_mimic::Arguments;
 
-use host::Kvm;
-use outer::instructions;
+use facts::Kvm;
+use host::instructions;
 use relay::Relay;
 use suite::Tally;
 
@@ -76,9 +76,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> ExitCode {
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let mut tally = Tally::default();
-    tally.run(arguments, &outer::quick(), retry::run);
-    tally.run(&serial, &outer::schedules(), retry::run);
-    tally.run(&serial, &outer::emulated(), retry::run);
+    tally.run(arguments, &host::quick(), retry::run);
+    tally.run(&serial, &host::schedules(), retry::run);
+    tally.run(&serial, &host::emulated(), retry::run);
     let guests = guest::tests();
     if Kvm::here() == Kvm::Hardware {
         tally.run(&serial, &guests, retry::run);

@@ -1,7 +1,7 @@
 //! Tests that are run again: what went wrong may have been chance.
 //!
 //! Of every repetition the summary tells, with its reason. A broken promise (a violated lock, a
-//! wrong figure, a hang, a dead guest) ends a test at once; only what [`likely!`](crate::likely)
+//! wrong figure, a hang, a dead guest) ends a test at once; only what [`expect_usually!`](crate::expect_usually)
 //! checks gets another try.
 
 use std::fmt;
@@ -28,7 +28,7 @@ impl std::error::Error for Chance {}
 /// As `ensure!`, of what chance or a busy machine may spoil: how often something random happened,
 /// how long something took beside something else. The test is run again, a bounded number of times.
 #[macro_export]
-macro_rules! likely {
+macro_rules! expect_usually {
     ($condition:expr, $($words:tt)+) => {{
         let holds: bool = $condition;
         if !holds {
@@ -85,7 +85,7 @@ mod tests {
     fn a_missed_chance_is_given_again_and_told() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let verdict = run(&test(|| {
-            likely!(RUNS.fetch_add(1, Ordering::Relaxed) == 2, "no luck\nat all");
+            expect_usually!(RUNS.fetch_add(1, Ordering::Relaxed) == 2, "no luck\nat all");
             Ok(())
         }));
         let Verdict::PassedAtLast(repeats) = verdict else { panic!("{verdict:?}") };
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn what_is_missed_each_time_is_a_failure() {
         let never = run(&test(|| {
-            likely!(false, "no luck");
+            expect_usually!(false, "no luck");
             Ok(())
         }));
         assert_eq!(never, Verdict::Failed("no luck".into()));

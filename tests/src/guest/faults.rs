@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::locks;
-use crate::{files, likely, product::Boot, tests};
+use crate::{expect_usually, files, product::Boot, tests};
 
 tests![
     torture_with_faults,
@@ -33,7 +33,7 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
     let ran = boot.command(["lockbench", "--seconds", "2"]).run()?.exits(0)?;
     ensure!(ran.errors().contains("pvticket: faults: 0 kicks dropped"), "{}", ran.show());
     let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
-    likely!(stats["faults"]["spurious"].as_u64() > Some(0), "no faults: {stats:#}");
+    expect_usually!(stats["faults"]["spurious"].as_u64() > Some(0), "no faults: {stats:#}");
     Ok(())
 }
 
@@ -48,7 +48,7 @@ fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
     let stats: Value = serde_json::from_slice(&fs::read(&file).context("no --stats file")?)?;
     let exits = |vcpu: usize| stats["vmm"]["vcpus"][vcpu]["exits"].as_u64().context("no exits");
     let seconds = stats["ran_ns"].as_u64().context("no time")? / 1_000_000_000 + 1;
-    likely!(exits(2)? + exits(3)? > 2, "no kick has met one that is down: {stats:#}");
+    expect_usually!(exits(2)? + exits(3)? > 2, "no kick has met one that is down: {stats:#}");
     for vcpu in [2, 3] {
         let most = 100 * seconds + 100;
         ensure!(exits(vcpu)? <= most, "vCPU {vcpu}: {} exits, not {most}", exits(vcpu)?);

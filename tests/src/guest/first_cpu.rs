@@ -12,7 +12,7 @@ use rustix::{
 use serde_json::Value;
 
 use crate::{
-    host,
+    facts,
     process::Running,
     product::{Boot, pvticket},
     suite::skip,
@@ -31,7 +31,7 @@ tests![
 const LOOKS: usize = 400;
 
 fn need_emulated() -> anyhow::Result<()> {
-    match host::is_emulated() {
+    match facts::is_emulated() {
         true => Ok(()),
         false => skip("this host is no emulated one"),
     }

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use crate::{files, likely, product::pvticket, tests};
+use crate::{expect_usually, files, product::pvticket, tests};
 
 tests![
     mmap_under_every_kernel,
@@ -52,7 +52,7 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
 fn are_sound(rows: &[Value]) -> anyhow::Result<()> {
     for row in rows {
         ensure!(row["violations"] == 0, "mutual exclusion failed: {row}");
-        likely!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
+        expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(())
 }

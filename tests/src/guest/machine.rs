@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use crate::{host, product::Boot, tests};
+use crate::{facts, product::Boot, tests};
 
 tests![
     one_cpu_and_backend_vmm,
@@ -99,7 +99,7 @@ fn memory_across_the_hole() -> anyhow::Result<()> {
 fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
     // Of machines with 64 the emulated CPU kills most while their CPUs start (10 of 11, "triple
     // fault" of some AP; 0 of 4 with 32).
-    let cpus = if host::is_emulated() { 32 } else { 128 };
+    let cpus = if facts::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
     ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)
 }

@@ -17,7 +17,7 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-use crate::{likely, product::Boot, suite::skip, tests};
+use crate::{expect_usually, product::Boot, suite::skip, tests};
 
 tests![stolen_time_is_the_time_for_which_the_vcpu_waited];
 
@@ -143,10 +143,10 @@ fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     let passed = (after.at - before.at).as_secs_f64();
     let off = passed - ran;
     let all = format!("guest {guest} s, run queue {waited} s, off {off} s of {passed} s");
-    likely!(guest > 0.25 * passed, "hardly any of it was stolen: {all}");
+    expect_usually!(guest > 0.25 * passed, "hardly any of it was stolen: {all}");
     let tolerance = 0.05 * passed;
     for other in [waited, off] {
-        likely!((guest - other).abs() <= tolerance, "{all}");
+        expect_usually!((guest - other).abs() <= tolerance, "{all}");
     }
     ensure!(guest <= passed + tolerance, "more than all of it: {all}");
     Ok(())

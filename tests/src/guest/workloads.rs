@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
-    files, likely,
+    expect_usually, files,
     product::{Boot, pvticket},
     tests,
 };
@@ -28,7 +28,7 @@ fn every_workload_gets_on() -> anyhow::Result<()> {
         ensure!(result["bench"] == name && result["cpus"] == 2, "{name}: {result}");
         let operations = result["operations"].as_array().context("no operations")?;
         let all: u64 = operations.iter().filter_map(Value::as_u64).sum();
-        likely!(all > 0, "{name} did nothing: {result}");
+        expect_usually!(all > 0, "{name} did nothing: {result}");
         ensure!(result["steal_seconds"].is_number(), "{name}: no stolen time in {result}");
         ensure!(result["stats"]["backend"] == "vmm", "{name}: whose locks? {result}");
     }
@@ -66,7 +66,7 @@ fn workloads_are_compared() -> anyhow::Result<()> {
         let result: Value = serde_json::from_slice(&std::fs::read(&json).context("no --json")?)?;
         let rows = result["levels"][0]["rows"].as_array().context("no rows")?;
         ensure!(rows.len() == 2, "native and PV: {result}");
-        likely!(rows.iter().all(|row| row["rate"]["min"].as_f64() > Some(0.0)), "{result}");
+        expect_usually!(rows.iter().all(|row| row["rate"]["min"].as_f64() > Some(0.0)), "{result}");
     }
     Ok(())
 }

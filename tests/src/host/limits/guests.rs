@@ -13,7 +13,7 @@ use super::row::{
 };
 use crate::{
     files::{self, code},
-    outer::{run, tiny},
+    host::{run, tiny},
     process::{Input, Program},
     product::{Boot, pvticket},
     ran::Ran,

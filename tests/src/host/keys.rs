@@ -4,8 +4,8 @@ use rustix::process::Signal;
 
 use super::tiny;
 use crate::{
+    facts::need_kvm,
     files::{self, code},
-    host::need_kvm,
     terminal::Terminal,
     tests,
 };

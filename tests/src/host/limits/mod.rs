@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::ensure;
 
-use crate::{host::need_kvm, tests};
+use crate::{facts::need_kvm, tests};
 
 use row::{Found, Row};
 

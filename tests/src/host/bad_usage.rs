@@ -1,6 +1,6 @@
 //! Command lines that make no sense: one line that says what to do, exit status 2.
 
-use crate::{files, host::need_kvm, product::pvticket, tests};
+use crate::{facts::need_kvm, files, product::pvticket, tests};
 
 tests![
     no_vcpus,

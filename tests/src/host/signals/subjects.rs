@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     files::{self, code},
-    outer::tiny,
+    host::tiny,
     process::{Input, Program, Running},
     product::{Boot, pvticket},
 };

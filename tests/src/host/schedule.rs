@@ -7,9 +7,9 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
+    expect_usually,
+    facts::need_kvm,
     files,
-    host::need_kvm,
-    likely,
     product::{pvticket, runs_of},
     tests,
 };
@@ -65,7 +65,7 @@ fn every_policy_runs_both_locks() -> anyhow::Result<()> {
         compare(&["--vcpus", "2x", "--seconds", "0.3", "--slice", "1ms", "--policy", policies])?;
     ensure!(runs.len() == 24, "{} runs", runs.len());
     for run in runs {
-        likely!(taken(&run) > 0, "the lock was never taken: {run}");
+        expect_usually!(taken(&run) > 0, "the lock was never taken: {run}");
         ensure!(whole(&run, "unknown")? == 0, "preemptions at nobody knows what: {run}");
     }
     Ok(())
@@ -79,7 +79,7 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
     for run in [native, pv] {
         let (hits, injected) = (&run["schedule"]["whole"]["hits"]["hits"], whole(run, "injected")?);
         ensure!(hits.as_u64() == Some(injected), "{injected} of {hits} hits: {run}");
-        likely!(injected >= 3, "{injected} hits: {run}");
+        expect_usually!(injected >= 3, "{injected} hits: {run}");
         // Two vCPUs on two slots: no other preemption is there.
         ensure!(whole(run, kind)? == injected, "not all were {kind}: {run}");
         let told = run["schedule"]["whole"]["preemptions_one_by_one"].as_array();
@@ -92,14 +92,14 @@ fn deliberate(policy: &str, kind: &str, off: &str) -> anyhow::Result<()> {
         // The last one may not be over when the account is drawn up.
         let (off, least) = (whole(run, off)?, (injected - 1) * 19_900_000);
         ensure!(off >= least, "off for {off} ns: {run}");
-        likely!(off < injected * 200_000_000, "off for {off} ns: {run}");
+        expect_usually!(off < injected * 200_000_000, "off for {off} ns: {run}");
     }
     let wasted = |run| anyhow::Ok(whole(run, "wasted_spin_ns")? as f64 / whole(run, off)? as f64);
     let (in_native, in_pv) = (wasted(native)?, wasted(pv)?);
     // On a quiet host all of it; neighbours of the test take the waiters' CPU as well.
-    likely!(in_native > 0.5, "native waiters span for {in_native} of it");
-    likely!(in_pv < 0.3, "PV waiters span for {in_pv} of it");
-    likely!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
+    expect_usually!(in_native > 0.5, "native waiters span for {in_native} of it");
+    expect_usually!(in_pv < 0.3, "PV waiters span for {in_pv} of it");
+    expect_usually!(pv["halts"].as_u64() > Some(0), "PV waiters never halted: {pv}");
     Ok(())
 }
 
@@ -118,9 +118,9 @@ fn named_places_are_hit() -> anyhow::Result<()> {
         let policy = format!("point:{place},50,1ms");
         let runs = compare(&[&options[..], &[&policy]].concat())?;
         let [native, pv] = runs.as_slice() else { anyhow::bail!("not two runs") };
-        likely!(hits(pv) > Some(0), "{place} was never hit: {pv}");
+        expect_usually!(hits(pv) > Some(0), "{place} was never hit: {pv}");
         match place {
-            "critical" => likely!(hits(native) > Some(0), "never hit: {native}"),
+            "critical" => expect_usually!(hits(native) > Some(0), "never hit: {native}"),
             _ => ensure!(hits(native) == Some(0), "native locks have no {place}: {native}"),
         }
     }
@@ -139,11 +139,18 @@ fn deferred_preempts_nobody_in_a_lock() -> anyhow::Result<()> {
             let [lhp, lwp, queued] =
                 ["lhp", "lwp", "queued"].map(|kind| whole(&run, kind).unwrap_or(u64::MAX));
             ensure!((lhp, lwp, queued) == (0, 0, 0), "{policy}: {lhp} {lwp} {queued}: {run}");
-            likely!(whole(&run, "preemptions")? + whole(&run, "yields")? > 10, "no turns: {run}");
+            expect_usually!(
+                whole(&run, "preemptions")? + whole(&run, "yields")? > 10,
+                "no turns: {run}"
+            );
         }
     }
     let asked = compare(&[&options[..], &["--policy", "deferred"]].concat())?;
-    likely!(whole(&asked[0], "yields")? > 0, "nobody was asked, or nobody yielded: {}", asked[0]);
+    expect_usually!(
+        whole(&asked[0], "yields")? > 0,
+        "nobody was asked, or nobody yielded: {}",
+        asked[0]
+    );
     Ok(())
 }
 
@@ -152,7 +159,7 @@ fn who_spins_in_vain_gives_its_slot_to_the_holder() -> anyhow::Result<()> {
     let runs = compare(&options)?;
     // By name: directed-yield native, pv, rr native, pv.
     let (directed, rr) = (taken(&runs[0]), taken(&runs[2]));
-    likely!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
+    expect_usually!(directed > 3 * rr, "directed yields gained nothing: {directed} against {rr}");
     Ok(())
 }
 
@@ -161,7 +168,10 @@ fn several_machines_share_slots_as_gangs() -> anyhow::Result<()> {
     for run in runs {
         let operations = run["operations"].as_array().context("no operations")?;
         ensure!(operations.len() % 3 == 0 && operations.len() >= 3, "not three machines: {run}");
-        likely!(operations.iter().all(|count| count.as_u64() > Some(0)), "one stood still: {run}");
+        expect_usually!(
+            operations.iter().all(|count| count.as_u64() > Some(0)),
+            "one stood still: {run}"
+        );
     }
     Ok(())
 }
@@ -173,7 +183,7 @@ fn machines_get_what_they_weigh() -> anyhow::Result<()> {
     let native = runs[0]["operations"].as_array().context("no operations")?;
     let [light, heavy] = native.as_slice() else { anyhow::bail!("not two vCPUs: {}", runs[0]) };
     let share = heavy.as_f64().unwrap_or(0.0) / light.as_f64().unwrap_or(f64::NAN);
-    likely!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
+    expect_usually!((2.0..4.5).contains(&share), "{share} times as much, not 3: {}", runs[0]);
     Ok(())
 }
 
@@ -209,7 +219,7 @@ fn two_replays_take_the_same_decisions() -> anyhow::Result<()> {
     run(&replay, &third)?;
     let [first, second, third] = [decisions(&first)?, decisions(&second)?, decisions(&third)?];
     let common = second.len().min(third.len()).min(first.len());
-    likely!(common > 50, "only {common} decisions");
+    expect_usually!(common > 50, "only {common} decisions");
     ensure!(second[..common] == third[..common], "two replays differ");
     Ok(())
 }
@@ -218,7 +228,7 @@ fn many_vcpus_on_two_slots_lose_nothing() -> anyhow::Result<()> {
     let options = ["--vcpus", "64", "--slots", "2", "--seconds", "2", "--slice", "1ms"];
     let runs = compare(&[&options[..], &["--policy", "random", "--seed", "7"]].concat())?;
     for run in &runs {
-        likely!(taken(run) > 0, "the lock was never taken: {run}");
+        expect_usually!(taken(run) > 0, "the lock was never taken: {run}");
         // The guest's window lies within the VMM's. It counts a halt at its end, the VMM at its
         // beginning: each vCPU may have been in one as the window began.
         let (guest, vmm) = (run["halts"].as_u64(), run["vmm"]["lock_spinning"].as_u64());

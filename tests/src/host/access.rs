@@ -6,8 +6,8 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::{
+    facts::{need_root, need_software_kvm},
     files::{self, code},
-    host::{need_root, need_software_kvm},
     process::Program,
     product::{self, Boot},
     suite::skip,

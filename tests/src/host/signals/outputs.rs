@@ -14,7 +14,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use crate::{files, host::need_root, suite::skip};
+use crate::{facts::need_root, files, suite::skip};
 
 /// What the product writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

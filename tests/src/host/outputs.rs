@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::signals::Disk;
 use crate::{
+    facts::need_kvm,
     files,
-    host::need_kvm,
     process::Program,
     product::{binary, pvticket},
     ran::Ran,

@@ -6,8 +6,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
+    facts::{need_kvm, need_software_kvm},
     files::{self, code},
-    host::{need_kvm, need_software_kvm},
     process::{Input, Program},
     product::Boot,
     tests,

@@ -11,7 +11,7 @@ use super::row::{
 };
 use crate::{
     files::{self, code},
-    outer::tiny,
+    host::tiny,
     process::Program,
     product::{binary, pvticket},
 };
@@ -127,7 +127,7 @@ pub const ROWS: &[Row] = &[
         end: OneLine(1, &["No space left"]),
         memory: 256,
         feed: |folder| {
-            crate::host::need_root()?;
+            crate::facts::need_root()?;
             let spec = files::put(folder, "spec.toml", SHORT.as_bytes())?;
             // What is left is tried again when there is room; what that says is no business of stderr.
             let script = "cd \"$1\"; mkdir disk; mount -t tmpfs -o size=64k none disk || exit 77; \
