@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    event::{Blocked, LockActivity, Observation, VcpuIndex},
+    event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
 };
 use crate::units::{Nanos, SlotId};
@@ -132,7 +132,8 @@ struct Open {
     at: Nanos,
     vm: u32,
     activity: LockActivity,
-    spun: Nanos,
+    /// When it had a slot again.
+    back: Option<Nanos>,
     record: Option<usize>,
 }
 
@@ -166,7 +167,7 @@ impl Accounting {
     /// The sums at `now`, with the time in them for which vCPUs are off that are not yet back.
     pub fn totals_at(&self, now: Nanos) -> Totals {
         let mut totals = self.totals;
-        for open in self.open.iter().flatten() {
+        for open in self.open.iter().flatten().filter(|open| open.back.is_none()) {
             totals.add_off(&open.activity, now.since(open.at));
         }
         totals
@@ -199,7 +200,7 @@ impl Accounting {
             self.records.len() - 1
         });
         let activity = p.look.activity;
-        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, activity, spun: Nanos::ZERO, record });
+        self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, activity, back: None, record });
     }
 
     pub(super) fn yielded(&mut self) {
@@ -210,21 +211,23 @@ impl Accounting {
         self.totals.grants += 1;
     }
 
-    /// The locks that others of its VM may spin for because this vCPU is off.
-    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> Option<Blocked> {
-        self.open[vcpu.ix()]
-            .filter(|open| open.activity.is_involved())
-            .map(|open| Blocked(open.activity))
+    /// May others of its VM spin for a lock because this vCPU is off?
+    pub(super) fn blocks(&self, vcpu: VcpuIndex) -> bool {
+        let open = self.open[vcpu.ix()].filter(|open| open.back.is_none());
+        open.is_some_and(|open| open.activity.is_involved())
     }
 
-    /// It is back on a slot.
+    /// It is back on a slot. What others are sampled to have spun until this moment still counts.
     pub(super) fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        let Some(open) = self.open[vcpu.ix()].take() else { return };
+        let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.back.is_none()) else {
+            return;
+        };
+        open.back = Some(now);
         let off = now.since(open.at);
-        self.totals.add_off(&open.activity, off);
         if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
-            (record.off, record.spun) = (Some(off), open.spun);
+            record.off = Some(off);
         }
+        self.totals.add_off(&open.activity, off);
     }
 
     /// `spinner` of `vm` has run and waited as `activity` says from `from` to `now`: in vain, if the
@@ -243,16 +246,19 @@ impl Accounting {
         let (Some(lock), head) = (activity.lock(), activity.head()) else { return };
         let keeps_waiting = |open: &Open| match open.activity {
             _ if open.vm != vm || !open.activity.concerns(lock) => false,
+            _ if open.back.is_some_and(|back| back != now) => false,
             LockActivity::Waiting { ticket, .. } | LockActivity::Kicking { ticket, .. } => {
                 head.map_or(open.activity.is_next(), |h| h == ticket)
             }
             _ => open.activity.is_holder(),
         };
-        let Some(open) = self.open.iter_mut().flatten().find(|open| keeps_waiting(open)) else {
+        let Some(open) = self.open.iter().flatten().find(|open| keeps_waiting(open)) else {
             return;
         };
         let spun = now.since(from.max(open.at));
-        open.spun = open.spun.after(spun);
         self.totals.wasted_spin_ns += spun.0;
+        if let Some(record) = open.record.and_then(|ix| self.records.get_mut(ix)) {
+            record.spun = record.spun.after(spun);
+        }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     accounting::{Accounting, Preemption},
-    event::{Action, Event, LockActivity, LockProbe, Observation, VcpuIndex},
+    event::{Action, Event, Kicker, LockActivity, Observation, VcpuIndex},
     log::{Entry, Log, TurnEnd},
     policy::{Pick, Policy, Ready, Verdict, View, Why},
 };
@@ -89,8 +89,8 @@ impl Core {
             points: 0,
             accounting: Accounting::new(members.len()),
             log,
-            // A step grants each slot at most once, asks its vCPU at most once, and tells little else.
-            actions: Vec::with_capacity(2 * slots + 4),
+            // A step grants each slot, asks its vCPU and samples it at most once, and tells little else.
+            actions: Vec::with_capacity(3 * slots + 4),
             warm: 0,
         }
     }
@@ -136,21 +136,11 @@ impl Core {
         self.waiting > 0
     }
 
-    /// Brings the account up to `now`: those that run and spin have done so until then.
-    pub fn settle(&mut self, now: Nanos, witness: &dyn LockProbe) {
-        for spinner in self.slots.iter().flatten() {
-            let &Vcpu { member, since: began, .. } = &self.vcpus[spinner.ix()];
-            let activity = witness.sample(*spinner);
-            if let LockActivity::Waiting { since, halted: false, .. } = activity {
-                self.accounting.spun(*spinner, member.vm, &activity, since.max(began), now);
-            }
-        }
-    }
-
     /// Does a vCPU that sits in KVM's HLT keep its slot there, though another vCPU wants one? Asked
     /// before [`Event::Idle`], which takes the slot from it.
-    pub fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
-        self.runs(vcpu) && self.ask(now, |policy, view| policy.keeps_slot_in_hlt(vcpu, look, view))
+    pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
+        let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
+        self.runs(vcpu) && self.policy.keeps_slot_in_hlt(vcpu, look, &view)
     }
 
     /// What was decided.
@@ -159,17 +149,15 @@ impl Core {
     }
 
     /// Takes an event of `vcpu` at `now`, which never goes back; gives what is to be done.
-    pub fn handle(
-        &mut self,
-        vcpu: VcpuIndex,
-        event: Event,
-        now: Nanos,
-        witness: &dyn LockProbe,
-    ) -> &[Action] {
+    pub fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) -> &[Action] {
         self.actions.clear();
-        self.take(vcpu, event, now, witness);
+        if let Event::Sampled(activity) = event {
+            self.account_spinning(vcpu, &activity, now);
+            return &self.actions;
+        }
+        self.take(vcpu, event, now);
         self.wake_some(now);
-        self.fill_slots(now, witness);
+        self.fill_slots(now);
         let points = self.policy.points(now);
         if points != self.points {
             self.points = points;
@@ -178,16 +166,16 @@ impl Core {
         &self.actions
     }
 
-    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos, witness: &dyn LockProbe) {
+    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
         let running = self.runs(vcpu);
         match event {
             Event::Exited => self.exit(vcpu, now),
             Event::Started if self.state(vcpu) == State::New => {
                 self.make_ready(vcpu, Ready::Started, now);
             }
-            Event::Kicked(by) => self.kick(vcpu, by, now, witness),
+            Event::Kicked(by) => self.kick(vcpu, by, now),
             Event::KickedInHlt(by) if self.state(vcpu) == State::Idle => {
-                self.kick(vcpu, by, now, witness);
+                self.kick(vcpu, by, now);
             }
             Event::Woken(look) if self.state(vcpu) == State::Idle => {
                 self.vcpus[vcpu.ix()].look = look;
@@ -214,7 +202,7 @@ impl Core {
                 if running {
                     self.halt(vcpu, look, now);
                 }
-                self.kick(to, Some(vcpu), now, witness);
+                self.kick(to, Some(Kicker { vcpu, activity: look.activity }), now);
             }
             Event::Yielded if running => {
                 let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
@@ -258,18 +246,12 @@ impl Core {
         self.ask(now, |policy, view| policy.ready(vcpu, why, view));
     }
 
-    fn kick(
-        &mut self,
-        vcpu: VcpuIndex,
-        by: Option<VcpuIndex>,
-        now: Nanos,
-        witness: &dyn LockProbe,
-    ) {
+    fn kick(&mut self, vcpu: VcpuIndex, by: Option<Kicker>, now: Nanos) {
         match self.state(vcpu) {
             State::Halted | State::Idle => {
-                self.make_ready(vcpu, Ready::Kicked(by), now);
-                if let Some(by) = by.filter(|by| self.runs(*by)) {
-                    self.make_way(by, now, witness);
+                self.make_ready(vcpu, Ready::Kicked(by.map(|kicker| kicker.vcpu)), now);
+                if let Some(kicker) = by.filter(|kicker| self.runs(kicker.vcpu)) {
+                    self.make_way(kicker, now);
                 }
             }
             State::Gone => {}
@@ -277,9 +259,10 @@ impl Core {
         }
     }
 
-    /// A running vCPU has kicked another. It is outside the guest, so that the witness is right.
-    fn make_way(&mut self, by: VcpuIndex, now: Nanos, witness: &dyn LockProbe) {
-        let activity = match witness.sample(by) {
+    /// A running vCPU has kicked another.
+    fn make_way(&mut self, kicker: Kicker, now: Nanos) {
+        let by = kicker.vcpu;
+        let activity = match kicker.activity {
             // This is the kick that it announced. No waiter depends on it any longer.
             LockActivity::Kicking { .. } => LockActivity::Free,
             activity => activity,
@@ -337,11 +320,8 @@ impl Core {
 
     /// Takes note of what a running vCPU did at this moment.
     fn saw(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        let this = &mut self.vcpus[vcpu.ix()];
-        this.look = look;
-        if let LockActivity::Waiting { since, halted: false, .. } = look.activity {
-            self.accounting.spun(vcpu, this.member.vm, &look.activity, since.max(this.since), now);
-        }
+        self.vcpus[vcpu.ix()].look = look;
+        self.account_spinning(vcpu, &look.activity, now);
     }
 
     fn carry_out(&mut self, vcpu: VcpuIndex, verdict: Verdict, now: Nanos) {
@@ -405,7 +385,8 @@ impl Core {
         }
     }
 
-    fn fill_slots(&mut self, now: Nanos, witness: &dyn LockProbe) {
+    fn fill_slots(&mut self, now: Nanos) {
+        let mut has_unblocked = false;
         let (warm, all) = (self.warm, self.slots.len());
         for ix in (warm..all).chain(0..warm) {
             let slot = SlotId(ix as u32);
@@ -420,14 +401,20 @@ impl Core {
             // slots: the slot stays idle instead.
             debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
             if self.state(vcpu) == State::Ready {
-                self.grant(slot, pick, now, witness);
+                has_unblocked |= self.accounting.blocks(vcpu);
+                self.grant(slot, pick, now);
             }
+        }
+        if has_unblocked {
+            // Those that spun for its lock have done so for nothing until now.
+            let all = self.slots.iter().flatten();
+            let ran = all.filter(|vcpu| self.vcpus[vcpu.ix()].since < now);
+            self.actions.extend(ran.map(|vcpu| Action::Sample(*vcpu)));
         }
     }
 
-    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos, witness: &dyn LockProbe) {
+    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos) {
         let Pick { vcpu, until, asked } = pick;
-        self.account_spinners(vcpu, now, witness);
         self.accounting.back(vcpu, now);
         self.accounting.granted();
         self.slots[slot.0 as usize] = Some(vcpu);
@@ -441,23 +428,13 @@ impl Core {
         }
     }
 
-    /// `vcpu` comes back: those that run and spin for its lock have done so in vain until now.
-    fn account_spinners(&mut self, vcpu: VcpuIndex, now: Nanos, witness: &dyn LockProbe) {
-        let Some(lock) = self.accounting.blocks(vcpu) else { return };
-        let vm = self.vcpus[vcpu.ix()].member.vm;
-        for spinner in self.slots.iter().flatten() {
-            let other = &self.vcpus[spinner.ix()];
-            if other.member.vm != vm {
-                continue;
-            }
-            match witness.sample(*spinner) {
-                activity @ LockActivity::Waiting { lock: its, since, halted: false, .. }
-                    if its == lock =>
-                {
-                    self.accounting.spun(*spinner, vm, &activity, since.max(other.since), now);
-                }
-                _ => {}
-            }
+    /// A running vCPU did this with locks until `now`.
+    fn account_spinning(&mut self, vcpu: VcpuIndex, activity: &LockActivity, now: Nanos) {
+        let &Vcpu { member, since: began, .. } = &self.vcpus[vcpu.ix()];
+        if let LockActivity::Waiting { since, halted: false, .. } = *activity
+            && self.runs(vcpu)
+        {
+            self.accounting.spun(vcpu, member.vm, activity, since.max(began), now);
         }
     }
 }

@@ -5,8 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use super::{
     core::State,
     log::{Turn, TurnEnd},
-    testing::{core_of, free, holding, new_core, recording_of, tell, waiting},
-    world::{Step, World, step},
+    testing::{by, core_of, free, holding, new_core, recording_of, tell, waiting},
+    world::{Step, World, make_core, step},
     *,
 };
 use crate::units::{Nanos, SlotId};
@@ -39,6 +39,24 @@ proptest! {
         for policy in ALL {
             let mut world = World::new(policy, vcpus, slots, None);
             steps.iter().for_each(|s| world.step(*s));
+        }
+    }
+
+    /// All input is in the events: told the same at the same times, a core does the same.
+    #[test]
+    fn the_events_alone_make_the_schedule(
+        steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
+    ) {
+        for policy in ALL {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+            let (mut again, _) = make_core(policy, vcpus, slots, None);
+            for (vcpu, event, now, actions) in &world.history {
+                prop_assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{}", policy);
+            }
+            prop_assert_eq!(again.log().turns(), world.core.log().turns(), "{}", policy);
+            prop_assert_eq!(again.accounting().totals(), world.core.accounting().totals());
+            prop_assert_eq!(again.accounting().records(), world.core.accounting().records());
         }
     }
 
@@ -147,15 +165,6 @@ fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
     assert_eq!(core.accounting().totals().wasted_spin_ns, 0, "another is served, who runs");
 }
 
-/// What one vCPU is seen at.
-struct Seen(u32, LockActivity);
-
-impl LockProbe for Seen {
-    fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
-        if vcpu == VcpuIndex(self.0) { self.1 } else { LockActivity::Free }
-    }
-}
-
 /// A wait that began before a measurement, and ends after it: the measurement has its share of it,
 /// and no more than its own length.
 #[test]
@@ -165,7 +174,7 @@ fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
     assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(70_000)));
     let spins = waiting(2, 1, 20_000);
     let at = |core: &mut Core, now| {
-        core.settle(now, &Seen(0, spins.activity));
+        core.handle(VcpuIndex(0), Event::Sampled(spins.activity), now);
         core.accounting().totals_at(now)
     };
     let (before, after) = (at(&mut core, Nanos(30_000)), at(&mut core, Nanos(40_000)));
@@ -198,7 +207,7 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
     let mut core = core_of("kick-boost:later", &[0; 4], 2);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
     tell(&mut core, 1, Event::Kicked(None), 20);
-    tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 30);
+    tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30);
     // Slot 0 frees first, but 0 belongs beside its kicker: nobody else boosted, so it goes there.
     assert_eq!(
         tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
@@ -210,7 +219,7 @@ fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
 fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
     let mut core = new_core("rr", &[0, 0], 1);
     tell(&mut core, 1, Event::Started, 1);
-    tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 2);
+    tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 2);
     assert_eq!(core.state(VcpuIndex(0)), State::New, "a kick starts nobody");
     tell(&mut core, 1, Event::Exited, 3);
     tell(&mut core, 0, Event::Started, 4);
@@ -236,7 +245,7 @@ fn a_kicker_makes_way_on_its_own_slot() {
     let mut core = core_of("kick-boost", &[0; 4], 2);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
     assert_eq!(
-        tell(&mut core, 0, Event::Kicked(Some(VcpuIndex(1))), 30),
+        tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30),
         [Action::Grant(VcpuIndex(0), SlotId(1))]
     );
     assert_eq!(core.state(VcpuIndex(1)), State::Ready);

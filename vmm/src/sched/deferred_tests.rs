@@ -3,7 +3,7 @@
 
 use super::{
     core::State,
-    testing::{Sees, core_of, free, holding, tell, waiting},
+    testing::{core_of, free, holding, tell, waiting},
     *,
 };
 use crate::units::{Nanos, SlotId};
@@ -20,7 +20,7 @@ fn alone(policy: &str) -> Core {
 
 /// vCPU 1 kicks vCPU 0 while it does this with locks.
 fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
-    core.handle(VcpuIndex(0), Event::Kicked(Some(ONE)), Nanos(now), &Sees(activity)).to_vec()
+    tell(core, 0, Event::Kicked(Some(Kicker { vcpu: ONE, activity })), now)
 }
 
 /// vCPU 1 comes out in a lock at the ends of several slices, with no vCPU waiting for its slot.

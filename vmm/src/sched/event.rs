@@ -175,14 +175,13 @@ impl LockActivity {
     }
 }
 
-/// The locks that others may spin for because one vCPU is off its CPU: equal to each of them.
+/// A vCPU that kicks another.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Blocked(pub(super) LockActivity);
-
-impl PartialEq<Blocked> for LockId {
-    fn eq(&self, blocked: &Blocked) -> bool {
-        blocked.0.concerns(*self)
-    }
+pub struct Kicker {
+    /// Which.
+    pub vcpu: VcpuIndex,
+    /// What it did with locks when it left the guest for the kick.
+    pub activity: LockActivity,
 }
 
 /// What was seen of a vCPU outside the guest.
@@ -200,7 +199,7 @@ pub struct Observation {
 pub enum Event {
     /// Its thread is ready to enter the guest for the first time.
     Started,
-    /// It has come out of the guest: at its deadline, by an [`Action::Signal`], or for no reason.
+    /// It has come out of the guest: at its deadline, or for no reason.
     Stopped(Observation),
     /// The same, out of KVM's own HLT, where it sits still. (Telemetry that says "halted" is no
     /// proof of that: it says so from a little before to a little after.)
@@ -209,10 +208,10 @@ pub enum Event {
     Halted(Observation),
     /// `unlock_kick` by that vCPU, if a vCPU it was, ends its halt. May come before
     /// [`Event::Halted`], which then does not halt.
-    Kicked(Option<VcpuIndex>),
+    Kicked(Option<Kicker>),
     /// A kick by that vCPU, if it was one, that KVM has delivered: it ends a HLT and is owed to no
     /// later halt.
-    KickedInHlt(Option<VcpuIndex>),
+    KickedInHlt(Option<Kicker>),
     /// Both in one: it halts, and ends the halt of that vCPU, which so may have its slot.
     HandedOver(VcpuIndex, Observation),
     /// It gives up its slot, as asked.
@@ -226,6 +225,9 @@ pub enum Event {
     /// It does no longer, by an interrupt or by a kick that KVM has delivered without the VMM. If
     /// its lock serves it by now, it was kicked; by which vCPU is not known.
     Woken(Observation),
+    /// It runs, and was seen doing this without being stopped: the answer to [`Action::Sample`], or for
+    /// an account that is to be right at this moment. No decision comes of it.
+    Sampled(LockActivity),
     /// The time it had to be kept off is over.
     HoldOver,
     /// It has left for good.
@@ -237,26 +239,11 @@ pub enum Event {
 pub enum Action {
     /// Run this vCPU on that slot, which is free, until [`Core::deadline`](super::Core::deadline).
     Grant(VcpuIndex, SlotId),
-    /// Make it leave the guest; [`Event::Stopped`] follows.
-    Signal(VcpuIndex),
     /// Ask it to yield.
     Ask(VcpuIndex),
+    /// Sample what this running vCPU does with locks, and hand that in as [`Event::Sampled`] at the
+    /// same time and before any other event.
+    Sample(VcpuIndex),
     /// Have every vCPU report these [`Point`]s (a mask) from now on.
     Points(u32),
-}
-
-/// Who can say what a vCPU does that runs at this moment.
-pub trait LockProbe {
-    /// A look without stopping it: what it says may be over already.
-    fn sample(&self, vcpu: VcpuIndex) -> LockActivity;
-}
-
-/// A witness who saw nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct NoProbe;
-
-impl LockProbe for NoProbe {
-    fn sample(&self, _: VcpuIndex) -> LockActivity {
-        LockActivity::Unknown
-    }
 }

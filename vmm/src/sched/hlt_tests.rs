@@ -4,7 +4,7 @@
 use super::{
     core::State,
     log::TurnEnd,
-    testing::{Sees, core_of, free, holding, tell, waiting},
+    testing::{by, core_of, free, holding, tell, waiting},
     *,
 };
 use crate::units::{Nanos, SlotId};
@@ -37,8 +37,7 @@ fn asleep(policy: &str, look: Observation) -> Core {
 }
 
 fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
-    let event = Event::KickedInHlt(Some(VcpuIndex(1)));
-    core.handle(VcpuIndex(0), event, Nanos(130), &Sees(activity)).to_vec()
+    tell(core, 0, Event::KickedInHlt(Some(Kicker { vcpu: VcpuIndex(1), activity })), 130)
 }
 
 #[test]
@@ -121,7 +120,7 @@ fn a_policy_hears_of_a_halt_in_hlt() {
 #[test]
 fn a_kick_that_kvm_has_delivered_is_owed_to_no_later_halt() {
     let mut core = core_of("rr", &[0, 0], 1);
-    tell(&mut core, 0, Event::KickedInHlt(Some(VcpuIndex(0))), 50);
+    tell(&mut core, 0, Event::KickedInHlt(by(VcpuIndex(0))), 50);
     tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 100);
     assert_eq!(state(&core, 0), State::Halted);
 }

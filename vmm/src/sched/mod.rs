@@ -34,7 +34,5 @@ mod world;
 
 pub use core::{Core, Member};
 pub use driver::{Driver, SchedReport, ScheduleSpec, TelemetryView};
-pub use event::{
-    Action, Event, LockActivity, LockId, LockProbe, Mode, NoProbe, Observation, VcpuIndex,
-};
+pub use event::{Action, Event, Kicker, LockActivity, LockId, Mode, Observation, VcpuIndex};
 pub use policy::{Policy, PolicySpec};

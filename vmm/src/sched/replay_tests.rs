@@ -6,10 +6,9 @@ use hypercalls::telemetry::Point;
 use super::{
     accounting::Totals,
     core::State,
-    event::NoProbe,
     log::{Log, Turn, TurnEnd},
     policy::{Divergence, Setup},
-    testing::{SLICE, free, holding, recording_of, waiting},
+    testing::{SLICE, by, free, holding, recording_of, waiting},
     *,
 };
 use crate::units::{Nanos, SlotId};
@@ -38,7 +37,7 @@ impl Replay {
     }
 
     fn tell(&mut self, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
-        self.0.handle(VcpuIndex(vcpu), event, Nanos(now), &NoProbe).to_vec()
+        self.0.handle(VcpuIndex(vcpu), event, Nanos(now)).to_vec()
     }
 
     fn until(&self, vcpu: u32) -> u64 {
@@ -71,7 +70,7 @@ impl Guests {
 
     fn new(mut core: Core, vcpus: usize, think: u64) -> Self {
         (0..vcpus as u32).for_each(|vcpu| {
-            core.handle(VcpuIndex(vcpu), Event::Started, Nanos(1), &NoProbe);
+            core.handle(VcpuIndex(vcpu), Event::Started, Nanos(1));
         });
         let mut guests = Self { core, now: 1, think, vcpus: vec![(0, 0, false); vcpus] };
         (0..vcpus).for_each(|vcpu| guests.vcpus[vcpu] = (77 * vcpu as u64, 1, false));
@@ -96,8 +95,7 @@ impl Guests {
     fn tell(&mut self, vcpu: usize, event: Event, now: u64) {
         let had: Vec<u64> = (0..self.vcpus.len()).map(|vcpu| self.had(vcpu, now)).collect();
         self.now = now;
-        let actions =
-            self.core.handle(VcpuIndex(vcpu as u32), event, Nanos(now), &NoProbe).to_vec();
+        let actions = self.core.handle(VcpuIndex(vcpu as u32), event, Nanos(now)).to_vec();
         for (ix, had) in had.into_iter().enumerate() {
             (self.vcpus[ix].0, self.vcpus[ix].1) = (had, now);
         }
@@ -212,7 +210,7 @@ fn who_made_way_does_so_for_the_same_kick() {
     let mut replay = Replay::of(2, &turns);
     replay.tell(1, Event::Halted(waiting(2, 1, 0)), 10);
     replay.tell(0, Event::Stopped(free()), 510);
-    let next = replay.tell(1, Event::Kicked(Some(VcpuIndex(0))), 512);
+    let next = replay.tell(1, Event::Kicked(by(VcpuIndex(0))), 512);
     assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))]);
     assert_eq!((replay.ends()[1], replay.divergence()), (TurnEnd::MadeWay, (0, 0, 0)));
 }

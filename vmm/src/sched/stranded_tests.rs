@@ -122,6 +122,6 @@ fn a_waiter_in_hlt_keeps_its_slot_until_its_turn_ends() {
 
 #[test]
 fn a_waiter_in_hlt_keeps_no_slot_that_a_stranded_vcpu_wants() {
-    let mut core = stranded("deferred");
+    let core = stranded("deferred");
     assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &halted_in_kvm(), Nanos(2_100)));
 }

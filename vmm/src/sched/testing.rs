@@ -1,7 +1,6 @@
 //! What tests of the core share: small schedules, looks, and an event at a time.
 
 use super::{
-    event::NoProbe,
     log::{Log, Turn},
     policy::Setup,
     recording::Recording,
@@ -11,12 +10,17 @@ use crate::units::Nanos;
 
 pub(super) const SLICE: Nanos = Nanos(1_000);
 
-/// Sees every vCPU do the same.
-pub(super) struct Sees(pub(super) LockActivity);
+/// A kicker in no lock.
+pub(super) fn by(vcpu: VcpuIndex) -> Option<Kicker> {
+    Some(Kicker { vcpu, activity: LockActivity::Free })
+}
 
-impl LockProbe for Sees {
-    fn sample(&self, _: VcpuIndex) -> LockActivity {
-        self.0
+/// Hands in that each running vCPU that the actions name was seen doing this.
+pub(super) fn answer(core: &mut Core, actions: &[Action], activity: LockActivity, now: u64) {
+    for action in actions {
+        if let Action::Sample(vcpu) = *action {
+            core.handle(vcpu, Event::Sampled(activity), Nanos(now));
+        }
     }
 }
 
@@ -27,7 +31,9 @@ pub(super) fn recording_of(vcpus: usize, slots: usize, turns: &[Turn]) -> Record
 }
 
 pub(super) fn tell(core: &mut Core, vcpu: u32, event: Event, now: u64) -> Vec<Action> {
-    core.handle(VcpuIndex(vcpu), event, Nanos(now), &NoProbe).to_vec()
+    let actions = core.handle(VcpuIndex(vcpu), event, Nanos(now)).to_vec();
+    // What nothing was seen of is left out: most tests are about decisions.
+    actions.into_iter().filter(|action| !matches!(action, Action::Sample(_))).collect()
 }
 
 /// Whose vCPUs have not started.

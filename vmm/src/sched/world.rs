@@ -5,9 +5,7 @@ use std::cell::RefCell;
 
 use proptest::prelude::*;
 
-use super::{
-    core::State, event::NoProbe, log::Log, policy::Setup, recording::Recording, testing::SLICE, *,
-};
+use super::{core::State, log::Log, policy::Setup, recording::Recording, testing::SLICE, *};
 use crate::units::{Nanos, SlotId};
 
 /// Something that may happen next; whether it can is seen when its turn comes.
@@ -84,6 +82,25 @@ pub(super) struct World {
     conserving: bool,
     replays: bool,
     points: RefCell<u32>,
+    /// Everything that the core was told, and what it answered.
+    pub(super) history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
+}
+
+/// A core whose vCPUs belong to three machines with different shares, and whether its policy
+/// promises to leave no slot idle.
+pub(super) fn make_core(
+    policy: &str,
+    vcpus: usize,
+    slots: usize,
+    recording: Option<&Recording>,
+) -> (Core, bool) {
+    let vms: Vec<u32> = (0..vcpus).map(|ix| (ix % 3) as u32).collect();
+    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 7, recording };
+    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+    let members: Vec<Member> =
+        vms.iter().map(|vm| Member { vm: *vm, weight: 512 * (vm + 1) }).collect();
+    let conserving = policy.is_work_conserving();
+    (Core::new(&members, slots, policy, Log::new()), conserving)
 }
 
 impl World {
@@ -93,32 +110,35 @@ impl World {
         slots: usize,
         recording: Option<&Recording>,
     ) -> Self {
-        let vms: Vec<u32> = (0..vcpus).map(|ix| (ix % 3) as u32).collect();
-        let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 7, recording };
-        let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
-        let members: Vec<Member> =
-            vms.iter().map(|vm| Member { vm: *vm, weight: 512 * (vm + 1) }).collect();
-        let conserving = policy.is_work_conserving();
-        let core = Core::new(&members, slots, policy, Log::new());
+        let (core, conserving) = make_core(policy, vcpus, slots, recording);
         let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
         let (now, points) = (Nanos(1), RefCell::default());
         let replays = recording.is_some();
-        let mut world = Self { core, now, parked, owed, conserving, replays, points };
+        let history = Vec::new();
+        let mut world = Self { core, now, parked, owed, conserving, replays, points, history };
         (0..vcpus).for_each(|ix| world.tell(ix, Event::Started));
         world
+    }
+
+    fn handle(&mut self, vcpu: VcpuIndex, event: Event) -> Vec<Action> {
+        let actions = self.core.handle(vcpu, event, self.now).to_vec();
+        self.history.push((vcpu, event, self.now, actions.clone()));
+        actions
     }
 
     pub(super) fn tell(&mut self, ix: usize, event: Event) {
         let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
         let before: Vec<State> = self.states();
-        let actions = self.core.handle(VcpuIndex(ix as u32), event, self.now, &NoProbe).to_vec();
+        let actions = self.handle(VcpuIndex(ix as u32), event);
         for action in actions {
             match action {
                 Action::Grant(vcpu, slot) => {
                     let was = before[vcpu.ix()];
                     // Free before, or freed by the vCPU that this event is of or by.
                     let kicker = match event {
-                        Event::Kicked(Some(by)) | Event::KickedInHlt(Some(by)) => before[by.ix()],
+                        Event::Kicked(Some(by)) | Event::KickedInHlt(Some(by)) => {
+                            before[by.vcpu.ix()]
+                        }
                         _ => State::New,
                     };
                     let freed = [before[ix], kicker].contains(&State::Running(slot));
@@ -137,8 +157,13 @@ impl World {
                     }
                 }
                 Action::Points(mask) => *self.points.borrow_mut() = mask,
-                Action::Ask(vcpu) | Action::Signal(vcpu) => {
+                Action::Ask(vcpu) => {
                     assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                }
+                Action::Sample(vcpu) => {
+                    assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                    let sampled = Event::Sampled(look(vcpu.ix() + ix).activity);
+                    assert_eq!(self.handle(vcpu, sampled), [], "an account decides nothing");
                 }
             }
         }
@@ -166,6 +191,13 @@ impl World {
 
     pub(super) fn runs(&self, ix: usize) -> bool {
         matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
+    }
+
+    /// A vCPU that can kick, in some lock or none.
+    fn kicker(&self, by: usize) -> Option<Kicker> {
+        let ix = by % self.parked.len();
+        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: look(by).activity };
+        self.acts(ix).then_some(kicker)
     }
 
     /// A vCPU that runs and is not on its way into a halt can do things.
@@ -211,7 +243,7 @@ impl World {
                 self.parked[v % n] = false;
                 self.owed[v % n] = self.runs(v % n);
                 // Who is on its way into a halt kicks nobody.
-                let by = self.acts(by % n).then_some(VcpuIndex((by % n) as u32));
+                let by = self.kicker(by);
                 self.tell(v % n, Event::Kicked(by));
                 assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
             }
@@ -235,7 +267,7 @@ impl World {
                 self.tell(v % n, Event::StoppedInHlt(look(v)));
             }
             Step::KickInHlt(v, by) => {
-                let by = self.acts(by % n).then_some(VcpuIndex((by % n) as u32));
+                let by = self.kicker(by);
                 self.tell(v % n, Event::KickedInHlt(by));
                 assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
             }

@@ -2,7 +2,7 @@
 
 use super::{Driver, now};
 use crate::{
-    sched::{accounting::Totals, policy::Hits},
+    sched::{accounting::Totals, event::Event, policy::Hits},
     units::Nanos,
 };
 
@@ -63,7 +63,12 @@ impl Driver {
     pub fn account(&self) -> Account {
         let mut inner = self.lock();
         let now = now();
-        inner.core.settle(now, self);
+        let inner = &mut *inner;
+        for slot in 0..inner.core.slots().len() {
+            if let Some(vcpu) = inner.core.slots()[slot] {
+                inner.core.handle(vcpu, Event::Sampled(self.sample(vcpu)), now);
+            }
+        }
         let core = &inner.core;
         Account { at: now, totals: core.accounting().totals_at(now), hits: core.policy().hits() }
     }

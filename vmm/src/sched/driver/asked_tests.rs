@@ -8,6 +8,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::*;
 use crate::{
     kvm::vcpu::TscClock,
+    sched::testing::by,
     units::{Gpa, SlotId},
 };
 
@@ -77,7 +78,7 @@ fn what_was_asked_is_withdrawn_when_the_turn_ends() {
     world.ask();
     world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     assert!(!world.is_asked(), "it has halted");
-    world.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(OTHER)));
+    world.driver.tell_for(OTHER, HOLDER, Event::Kicked(by(OTHER)));
     assert_eq!(world.state(), State::Running(SlotId(0)), "its kicker makes way");
     assert!(!world.is_asked(), "the next turn would be given up at its first unlock");
 }
@@ -88,7 +89,7 @@ fn what_is_asked_too_late_is_withdrawn_when_the_next_turn_begins() {
     world.driver.tell(HOLDER, Event::Halted(Observation::default()));
     // A guest may write into its line what it likes.
     world.driver.telemetry_of(HOLDER).unwrap().0.ask_to_yield(VcpuId(0));
-    world.driver.tell_for(OTHER, HOLDER, Event::Kicked(Some(OTHER)));
+    world.driver.tell_for(OTHER, HOLDER, Event::Kicked(by(OTHER)));
     assert_eq!(world.state(), State::Running(SlotId(0)));
     assert!(!world.is_asked());
 }

@@ -36,7 +36,7 @@ pub use telemetry::{Kept, TelemetryView, Translate};
 
 use super::{
     core::{Core, Member, State},
-    event::{Action, Event, LockActivity, LockProbe, Mode, Observation, VcpuIndex},
+    event::{Action, Event, LockActivity, Mode, Observation, VcpuIndex},
     log::Log,
     policy::{PolicySpec, Setup},
     recording::Recording,
@@ -53,8 +53,8 @@ use report::Stats;
 use vcpu_thread::VcpuThread;
 use vm_scheduler::VmScheduler;
 
-/// Actions of one step at most: a grant and a question a slot, and little else.
-const ACTIONS: usize = 2 * MAX_VCPUS as usize + 8;
+/// Actions of one step at most: a grant, a question and a sample per slot, and little else.
+const ACTIONS: usize = 3 * MAX_VCPUS as usize + 8;
 
 /// Says whether a vCPU sits in KVM's HLT at this moment.
 pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
@@ -246,6 +246,12 @@ impl Driver {
         Observation { mode, activity: activity.unwrap_or_default() }
     }
 
+    /// What a vCPU does with locks, without stopping it: may be over when it is read.
+    fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
+        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
+        activity.unwrap_or_default()
+    }
+
     /// Tells the core, and does what it says.
     fn tell(&self, vcpu: VcpuIndex, event: Event) -> Standing {
         self.tell_for(vcpu, vcpu, event)
@@ -266,7 +272,7 @@ impl Driver {
                 return standing(&inner.core, whose);
             }
             inner.stats.before(vcpu, &event, self, &inner.core, now);
-            actions.extend(inner.core.handle(vcpu, event, now, self).iter().copied());
+            actions.extend(inner.core.handle(vcpu, event, now).iter().copied());
             if matches!(event, Event::StoppedInHlt(_)) && inner.core.state(vcpu) == State::Idle {
                 self.seat(vcpu).mark_unslotted();
             }
@@ -286,7 +292,13 @@ impl Driver {
                     }
                     // Under the lock, or it might be the next turn that is given up.
                     Action::Ask(who) => self.ask_to_yield(who),
-                    Action::Signal(_) | Action::Points(_) => {}
+                    // At this moment, before any other event.
+                    Action::Sample(who) => {
+                        let sampled = Event::Sampled(self.sample(who));
+                        let further = inner.core.handle(who, sampled, now);
+                        debug_assert!(further.is_empty());
+                    }
+                    Action::Points(_) => {}
                 }
             }
             self.watched.publish(&inner.core);
@@ -345,9 +357,8 @@ impl Driver {
     fn carry_out(&self, action: &Action) {
         match *action {
             Action::Grant(who, _) => self.seat(who).wake(),
-            Action::Signal(who) => self.seat(who).signal(),
             // Done under the lock.
-            Action::Ask(_) => {}
+            Action::Ask(_) | Action::Sample(_) => {}
             Action::Points(mask) => {
                 for (vm, lines) in self.lines.iter().enumerate() {
                     let Some(lines) = lines.get() else { continue };
@@ -408,13 +419,6 @@ impl Driver {
             State::Idle => self.seat(vcpu).lie_down(),
             _ => self.settle(vcpu, standing),
         }
-    }
-}
-
-impl LockProbe for Driver {
-    fn sample(&self, vcpu: VcpuIndex) -> LockActivity {
-        let activity = self.telemetry_of(vcpu).map(|(lines, id)| lines.activity(id, now()));
-        activity.unwrap_or_default()
     }
 }
 

@@ -89,7 +89,7 @@ impl Stats {
         }
         match event {
             Event::Kicked(by) | Event::KickedInHlt(by) => {
-                return self.kicked_by(vcpu, *by, driver, core, now);
+                return self.kicked_by(vcpu, by.map(|kicker| kicker.vcpu), driver, core, now);
             }
             Event::HandedOver(to, _) => self.kicked_by(*to, Some(vcpu), driver, core, now),
             Event::Stopped(_) | Event::StoppedInHlt(_) => {

@@ -11,7 +11,7 @@ use super::{Driver, idle_watcher, now};
 use crate::{
     sched::{
         core::State,
-        event::{Event, LockActivity, Mode, Observation, VcpuIndex},
+        event::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex},
     },
     units::VcpuId,
     vcpu::{Stopped, VcpuScheduler},
@@ -43,9 +43,11 @@ impl VmScheduler {
     }
 
     /// A kick of `target` by the calling thread's own vCPU, which may have to make way for it.
-    fn kick_by(&self, kicker: VcpuIndex, target: VcpuIndex, event: Event) {
+    fn kick_by(&self, kicker: VcpuIndex, target: VcpuIndex, event: fn(Kicker) -> Event) {
         self.driver.seat(kicker).expect_grant();
-        let standing = self.driver.tell_for(kicker, target, event);
+        // It is outside the guest, by this very thread: what its line says is exact.
+        let by = Kicker { vcpu: kicker, activity: self.driver.sample(kicker) };
+        let standing = self.driver.tell_for(kicker, target, event(by));
         self.driver.reclaim_all();
         self.driver.settle(kicker, standing);
     }
@@ -135,7 +137,7 @@ impl VcpuScheduler for VmScheduler {
     fn kick(&self, target: VcpuId, id: VcpuId) {
         if let Some(target) = self.index_if_any(target) {
             let kicker = self.index(id);
-            self.kick_by(kicker, target, Event::Kicked(Some(kicker)));
+            self.kick_by(kicker, target, |by| Event::Kicked(Some(by)));
         }
     }
 
@@ -153,7 +155,7 @@ impl VcpuScheduler for VmScheduler {
             return;
         };
         match id.map(|id| self.index(id)) {
-            Some(kicker) => self.kick_by(kicker, target, Event::KickedInHlt(Some(kicker))),
+            Some(kicker) => self.kick_by(kicker, target, |by| Event::KickedInHlt(Some(by))),
             None => {
                 self.driver.tell(target, Event::KickedInHlt(None));
                 self.driver.reclaim_all();

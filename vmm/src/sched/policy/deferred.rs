@@ -262,7 +262,7 @@ impl Policy for Deferred {
 
     /// While no stranded vCPU wants the slot, and until the turn is over: [`Policy::stopped`] takes
     /// it then.
-    fn keeps_slot_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
+    fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
         matches!(look.activity, LockActivity::Waiting { .. })
             && self.kicked.is_empty()
             && self.stranded.is_empty()

@@ -208,7 +208,7 @@ pub trait Policy: Debug + Send {
 
     /// It sits in KVM's HLT for the lock that the look says, with a slot that another vCPU wants.
     /// True: it keeps the slot until its turn ends, at the longest. The kick then resumes it at once.
-    fn keeps_slot_in_hlt(&mut self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
+    fn keeps_slot_in_hlt(&self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
 
