@@ -2,7 +2,7 @@
 //!
 //! [`Core`] decides and does nothing else: [`Event`]s and the time go in, [`Action`]s come out,
 //! so the same core drives real threads and a simulation, and a recorded run replays. A
-//! [`policy`] is one file; [`truth`] keeps the account of what preemptions cost; [`log`] keeps
+//! [`policy`] is one file; [`accounting`] keeps the account of what preemptions cost; [`log`] keeps
 //! decisions, which [`recording`] writes to a file. [`driver`] is the only part with threads, clocks
 //! and signals.
 

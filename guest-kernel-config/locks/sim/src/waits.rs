@@ -29,7 +29,7 @@ impl Times {
 pub struct Load {
     /// Acquisitions in all, at least.
     pub acquisitions: u64,
-    /// Locks, of which each vCPU takes one after the other: up to [`LOCKS`](crate::LOCKS).
+    /// Locks, of which each vCPU takes one after the other: up to [`LOCKS`].
     pub locks: usize,
     /// Steps between two acquisitions of a vCPU.
     pub think: Times,

@@ -59,11 +59,6 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Does it wait for a slot?
-    pub fn is_ready(&self, vcpu: VcpuIndex) -> bool {
-        self.vcpus[vcpu.ix()].state == State::Ready
-    }
-
     /// The slot it runs on.
     pub fn slot_of(&self, vcpu: VcpuIndex) -> Option<SlotId> {
         match self.vcpus[vcpu.ix()].state {
@@ -95,11 +90,6 @@ impl View<'_> {
     /// How long its turn has lasted.
     pub fn ran(&self, vcpu: VcpuIndex) -> Nanos {
         self.now.since(self.vcpus[vcpu.ix()].since)
-    }
-
-    /// Is it kept off on purpose?
-    pub fn is_held(&self, vcpu: VcpuIndex) -> bool {
-        matches!(self.vcpus[vcpu.ix()].state, State::Held(_))
     }
 
     /// Its VM.
