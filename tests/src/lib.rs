@@ -1,11 +1,13 @@
-//! Tests of pvticket from outside, as a user meets it.
+//! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Four groups, one after the other: quick ones side by side, then those that schedule vCPUs on
-//! this host, then those that start an emulated
-//! host each, then those that boot Linux guests: on this host where its KVM can, otherwise all of
-//! them in one emulated host. What cannot run here is skipped, and says why.
+//! Four groups, one after the other: quick tests in parallel, then tests that schedule vCPUs on
+//! this host, then tests that start an emulated host each, then tests that boot Linux guests: on
+//! this host if its KVM can, otherwise all of them in one emulated host. Tests that cannot run here
+//! are skipped with the reason.
 //!
-//! Takes the arguments of the standard test harness (a filter, `--exact`, `--skip`, `--list`).
+//! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
+//! the usual harness. `cargo test --release -p pvticket-tests -- NAME` runs the tests whose names
+//! contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness.
 
 #![forbid(unsafe_code)]
 
@@ -33,12 +35,12 @@ use host::instructions;
 use relay::Relay;
 use suite::Tally;
 
-/// SIGHUP, SIGINT, SIGQUIT and SIGTERM, as `SigIgn` of /proc/PID/status has them.
+/// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
 const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
 
-/// Starts this program again with the default actions of signals, where it inherited some as ignored
-/// (a shell starts background commands so). The product keeps what it inherits, and the tests that
-/// signal it would wait.
+/// Restarts this program with the default actions of signals if it inherited some as ignored (a
+/// shell starts background commands so). The product keeps ignored what it inherits as ignored, and
+/// the tests that signal it would hang.
 fn expect_signals() {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -52,11 +54,12 @@ fn expect_signals() {
     }
 }
 
-fn main() -> ExitCode {
+/// The test program.
+pub fn main() -> ExitCode {
     expect_signals();
     let mut words = env::args_os().skip(1);
     let result = match words.next() {
-        // The names of tests to run in the emulated host: this is there.
+        // In the emulated host: runs the tests with these names.
         Some(first) if first == relay::ERRAND => {
             let names: Vec<_> = words.collect();
             relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS)
@@ -65,7 +68,7 @@ fn main() -> ExitCode {
             let arguments: Vec<_> = words.collect();
             instructions::errand(&arguments).map(|()| ExitCode::SUCCESS)
         }
-        _ => product::find().map(|()| run(&Arguments::from_args())),
+        _ => product::find().and_then(|()| run(&Arguments::from_args())),
     };
     result.unwrap_or_else(|error| {
         eprintln!("pvticket-tests: {error:#}");
@@ -73,7 +76,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(arguments: &Arguments) -> ExitCode {
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
     let mut tally = Tally::default();
     tally.run(arguments, &host::quick(), retry::run);
@@ -88,6 +91,8 @@ fn run(arguments: &Arguments) -> ExitCode {
     }
     if !arguments.list {
         tally.print();
+        // To follow how often tests are repeated.
+        tally.write(&product::profile_folder()?.join("pvticket-tests.json"))?;
     }
-    if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
