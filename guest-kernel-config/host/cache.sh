@@ -1,9 +1,10 @@
-# What fetch.sh and qemu.sh share: sourced by both, with $name set to the folder in the cache.
-# A thing is made in a folder of its own beside its place, and then put there in one step.
+# Functions shared by fetch.sh and qemu.sh, which source this file with $name set to the folder in
+# the cache. Each version is made in a separate folder next to its place and moved there in one
+# step.
 
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/$name
 
-# Makes that folder, $work, which is gone at the end, however it comes.
+# Makes that folder, $work, which is removed at every exit.
 begin_work() {
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/.new-XXXXXX")
@@ -12,7 +13,7 @@ begin_work() {
     trap 'exit 143' TERM
 }
 
-# Puts $work/new into its place as version $1, the one in use from now on.
+# Moves $work/new into place as version $1 and makes it the current one.
 put_in_place() {
     chmod -R u=rwX,go=rX "$work/new"
     if [ -e "$cache/$1" ]; then mv -T "$cache/$1" "$work/old"; fi
@@ -22,8 +23,8 @@ put_in_place() {
     say "$1 is now in $cache ($(du -sh "$cache/$1" | cut -f1))"
 }
 
-# Makes package lists of our own in the current folder, and sets $options for them: that needs no
-# root, and changes nothing of the system's. Further options as arguments.
+# Makes separate package lists in the current folder, and sets $options for them: that needs no
+# root, and changes nothing in the system. The arguments are further options.
 own_lists() {
     mkdir -p lists/partial archives/partial
     options="-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD -o Debug::NoLocking=1 $*"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches what the emulated host boots: a stock Debian cloud kernel with its KVM and virtio modules.
-# Nothing is installed, and no root is needed: the package is only downloaded and unpacked.
+# Fetches the emulated host's kernel: a stock Debian cloud kernel with its KVM and virtio modules.
+# Nothing is installed, and root is not needed: the package is only downloaded and unpacked.
 #
 #   fetch.sh                  once; says so in one line when it is there already
 #   fetch.sh --refresh        also when it is there
@@ -27,7 +27,7 @@ HELP
     exit 1
 }
 
-# Prints a module's path in the tree $1, of whatever spelling and compression.
+# Prints the path of a module in the tree $1, whatever its spelling and compression.
 find_module() {
     pattern=$(echo "$2" | sed 's/[-_]/[-_]/g')
     find "$1/lib/modules" "$1/usr/lib/modules" -name "$pattern.ko*" 2>/dev/null | head -n 1
@@ -42,7 +42,7 @@ unpacked() {
     esac
 }
 
-# Copies a module and all it depends on from the tree $1 to the folder $2.
+# Copies a module and its dependencies from the tree $1 to the folder $2.
 take_module() {
     [ ! -e "$2/$3.ko" ] || return 0
     source=$(find_module "$1" "$3")
@@ -55,13 +55,13 @@ take_module() {
 
 number() { od -An -tu"$3" -j"$2" -N"$3" "$1" | tr -d ' '; }
 
-# The ELF kernel in the bzImage $1, to $2: it starts a second sooner than the bzImage, which unpacks
-# itself on an emulated CPU. Fields of the setup header: Documentation/arch/x86/boot.rst.
+# Extracts the ELF kernel in the bzImage $1 to $2: it starts a second sooner than the bzImage, which
+# unpacks itself on an emulated CPU. Fields of the setup header: Documentation/arch/x86/boot.rst.
 extract_elf() {
     start=$(($(number "$1" 584 4) + ($(number "$1" 497 1) + 1) * 512))
     size=$(number "$1" 588 4)
     tail -c +$((start + 1)) "$1" | head -c "$size" >"$2.packed"
-    # All but gzip are followed by the unpacked size.
+    # Except for gzip, the unpacked size follows.
     case $(od -An -tx1 -N4 "$2.packed" | tr -d ' ') in
     1f8b*) tool="gzip -dcq" && tail=0 ;;
     02214c18) tool="lz4 -dcq" && tail=4 ;;
@@ -79,10 +79,10 @@ extract_elf() {
     fi
 }
 
-# Downloads the package into the current folder. Where the system's package lists do not know it,
-# lists of our own do: that needs no root either.
+# Downloads the package into the current folder. If the system's package lists do not have it,
+# separate lists do, which needs no root either.
 download() {
-    command -v apt-get >/dev/null || fail "there is no apt-get here"
+    command -v apt-get >/dev/null || fail "apt-get is missing here"
     options=
     package=$(real_package)
     if [ -z "$package" ]; then
@@ -114,8 +114,8 @@ case ${HOST_DEB:-} in
 *) deb=$PWD/$HOST_DEB ;;
 esac
 cd "$work"
-command -v dpkg-deb >/dev/null || fail "there is no dpkg-deb here to unpack $deb"
-dpkg-deb -x "$deb" tree || fail "$deb is no Debian package"
+command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing here: cannot unpack $deb"
+dpkg-deb -x "$deb" tree || fail "$deb is not a Debian package"
 version=$(dpkg-deb -f "$deb" Package | sed 's/^linux-image-//')_$(dpkg-deb -f "$deb" Version | tr ':' '-')
 
 mkdir -p new/modules

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Fetches a QEMU for the emulated host where this system's own is older than 8.1.
+# Fetches a QEMU for the emulated host if this system's own is older than 8.1.
 #
 #   qemu.sh              once; says so in one line when nothing is to be done
 #   qemu.sh --refresh    also when it is there
 #
-# Until 8.1 QEMU's TCG did not lock a page of code while it translated it, so that code which
-# another CPU changes meanwhile was translated wrong, for good ("accel/tcg: Always lock pages before
-# translation"). Kernels change their own code: of Linux guests with four vCPUs about one boot in
-# thirty died, and the emulated host froze about as often (measured with 7.2).
+# Until 8.1 QEMU's TCG did not lock a page of code during its translation, so that code which
+# another CPU changed meanwhile was translated wrongly, for good ("accel/tcg: Always lock pages
+# before translation"). Kernels change their own code: about one in thirty boots of Linux guests
+# with four vCPUs died, and the emulated host froze about as often (measured with 7.2).
 #
-# Nothing is installed, and no root is needed: Debian 12's backports have a newer one, of which the
-# emulator and its firmware are unpacked into the cache; its libraries are those of Debian 12's own.
+# Nothing is installed, and root is not needed: Debian 12's backports have a newer QEMU, whose
+# emulator and firmware are unpacked into the cache; it uses the libraries of Debian 12.
 set -eu
 
 wanted=8.1
@@ -22,7 +22,7 @@ firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
 
 say() { echo "qemu: $*"; }
 
-# Not being newer is no failure: the old one does, with supervision, if not always.
+# A failure to get a newer one is not an error: with supervision the old one usually works.
 give_up() {
     say "$*" >&2
     say "the emulated host will use this system's $(version_of $program || echo "QEMU, which is missing")" >&2
@@ -40,14 +40,14 @@ at_least() {
         { [ "$major" -eq "${wanted%.*}" ] && [ "${rest%%.*}" -ge "${wanted#*.}" ]; }
 }
 
-# The mirror that this system's apt has for Debian 12: its backports lie there, too.
+# The mirror that this system's apt uses for Debian 12; it has the backports, too.
 mirror() {
     # shellcheck disable=SC2016 # apt's own placeholders
     apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
         sed -n 's/^bookworm //p' | head -n 1
 }
 
-# Downloads packages into the current folder from the mirror $1, by lists of our own.
+# Downloads packages into the current folder from the mirror $1, using separate package lists.
 download() {
     echo "deb [signed-by=$keys] $1 bookworm-backports main" >sources.list
     shift
@@ -66,7 +66,7 @@ if [ "${1:-}" != --refresh ] && cached=$(version_of "$cache/current/bin/$program
     say "$cached is in $cache"
     exit 0
 fi
-# Its libraries are there when the system's own QEMU is, which setup.sh has seen to.
+# Its libraries are installed with the system's own QEMU, which setup.sh installs.
 case $(cat /etc/debian_version 2>/dev/null) in
 12*) ;;
 *) give_up "QEMU ${own:-(none)} is older than $wanted, and this is no Debian 12, whose backports have one" ;;
@@ -84,7 +84,7 @@ for package in ./*.deb; do
     dpkg-deb -x "$package" tree || give_up "cannot unpack $package"
 done
 mkdir -p new/bin new/share/qemu
-# QEMU looks for its firmware beside itself (`../share/qemu`).
+# QEMU looks for its firmware relative to its binary (`../share/qemu`).
 mv "tree/usr/bin/$program" new/bin/
 for file in $firmware; do
     cp tree/usr/share/*/"$file" new/share/qemu/ || give_up "the newer QEMU's packages have no $file"

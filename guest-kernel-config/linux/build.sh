@@ -8,12 +8,12 @@
 #   $XDG_CACHE_HOME/pvticket/kernel/<flavour>  -> <hash>
 #   $XDG_CACHE_HOME/pvticket/kernel/current    -> <hash>     (flavour pvticket)
 #
-# The hash covers whatever decides the result: source, patches, header,
-# configuration, flavour, compiler, and the recipe's number: raise it when a
-# change of this script changes what is built. See the Makefile for the variables.
+# The hash covers everything that decides the result: source, patches, header, configuration,
+# flavour, compiler, and the recipe's number: raise it when a change of this script changes what is
+# built. See the Makefile for the variables.
 #
-# The source's package stays in the cache, with its SHA-256 beside it. The sum comes
-# from apt's lists, which are signed; the package is checked against it before each use.
+# The source's package stays in the cache, with its SHA-256 next to it. The sum comes from apt's
+# lists, which are signed; the package is checked against it before each use.
 set -euo pipefail
 export LC_ALL=C
 
@@ -24,7 +24,7 @@ cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
 package=linux-source-6.1
 recipe=1
-# The patched source, once a flavour has needed it, and the folders that were made to build in.
+# The patched source, once a flavour has needed it, and the build folders.
 source=
 works=()
 
@@ -38,7 +38,7 @@ choose_flavour() {
         fail "no flavour '$flavour'; there are pvticket and stock-pvqspinlock"
 }
 
-# Prints what is missing, as Debian package names.
+# Prints the missing Debian packages.
 missing_tools() {
     local need tool
     for need in gcc:gcc ld:binutils make:make flex:flex bison:bison bc:bc \
@@ -57,20 +57,20 @@ check_tools() {
         "(on Debian: apt-get install ${missing% })"
 }
 
-# The newest package that is in the cache already.
+# The newest package in the cache.
 cached_package() {
     [ -d "$cache/source" ] || return 0
     find "$cache/source" -name "${package}_*_all.deb" | sort -V | tail -n 1
 }
 
-# The file name that apt would download.
+# The name of the file that apt would download.
 offered_package() {
     command -v apt-get >/dev/null ||
         fail "no apt-get here to fetch $package: give a Linux 6.1 tree as KERNEL_SRC=dir"
     apt-get download --print-uris "$package" 2>/dev/null | awk '{ print $2; exit }'
 }
 
-# The SHA-256 of the package file $1 in apt's lists. Nothing where apt does not know that version.
+# The SHA-256 of the package file $1 in apt's lists; empty if apt does not know that version.
 listed_sum() {
     apt-cache show "$package" 2>/dev/null | awk -v RS= -v FS='\n' -v file="/$1" '{
         name = sum = ""
@@ -82,8 +82,8 @@ listed_sum() {
     }'
 }
 
-# What the package $1 has to have: by apt's lists, or where those do not have it (they are gone, or
-# newer) what they said when it was fetched.
+# The expected sum of the package $1: from apt's lists or, if those do not have it (they are gone,
+# or newer), the sum that they had when it was fetched.
 expected_sum() {
     local sum
     sum=$(listed_sum "${1##*/}")
@@ -91,13 +91,13 @@ expected_sum() {
     echo "$sum"
 }
 
-# Fails where the package is not what apt's lists say.
+# Fails if the package does not match the sum in apt's lists.
 check_package() {
     echo "$deb_sum  $deb" | sha256sum --check --status ||
         fail "$deb does not have the SHA-256 of apt's lists, $deb_sum: remove the file and run this again"
 }
 
-# Sets source_id: what the source is, for the hash, without unpacking it.
+# Sets source_id, which identifies the source in the hash, without unpacking it.
 identify_source() {
     if [ -n "${KERNEL_SRC:-}" ]; then
         [ -f "$KERNEL_SRC/Kbuild" ] && [ -d "$KERNEL_SRC/arch/x86" ] ||
@@ -120,7 +120,7 @@ hash_inputs() {
     {
         echo "$source_id" "$flavour" "$recipe"
         gcc --version | head -n 1
-        # Of a patch what is applied: its message decides nothing.
+        # Only the changes of a patch count, not its message.
         sed -s -n '/^diff --git /,$p' "$here"/patches/*.patch
         cat "$header" "${fragments[@]}" "$here/source.excludes"
     } | sha256sum | cut -c 1-16
@@ -138,14 +138,15 @@ fetch_package() {
     deb=$(cached_package)
 }
 
-# Fetches the package unless it is there, checks it, and keeps its sum for days without apt's lists.
+# Fetches the package unless it is there, checks it, and keeps its sum for when apt's lists are
+# gone.
 provide_package() {
     fetch_package
     check_package
     echo "$deb_sum  ${deb##*/}" >"$deb.sha256"
 }
 
-# Fills $1 with the part of the source that is needed, as a clean tree.
+# Fills $1 with the needed part of the source, as a clean tree.
 unpack_source() {
     mkdir -p "$1"
     if [ -n "${KERNEL_SRC:-}" ]; then
@@ -167,7 +168,7 @@ apply_patches() {
         cp "$header" "$1/arch/x86/include/asm/pvticket_abi.h"
 }
 
-# A line of a fragment that did not survive means a kernel other than asked for.
+# If a line of a fragment did not survive, the kernel would not be the one asked for.
 check_config() {
     local line bad=0
     while read -r line; do
@@ -190,15 +191,15 @@ configure() {
         check_config "$obj/.config"
 }
 
-# The same inputs give the same kernel, whoever builds it and when.
+# Equal inputs give equal kernels, regardless of builder and time.
 compile() {
     make -C "$1" O="$2" -j"$(nproc)" LOCALVERSION="-$flavour" \
         KBUILD_BUILD_TIMESTAMP='1 January 2026' KBUILD_BUILD_USER=pvticket \
         KBUILD_BUILD_HOST=pvticket vmlinux bzImage
 }
 
-# Called under `if`, where bash ignores -e: hence the chains. Objects lie apart from the source,
-# so that the next flavour finds it clean.
+# Called under `if`, where bash ignores -e: hence the chains of &&. Objects are kept apart from the
+# source, so that the next flavour finds it clean.
 prepare_source() {
     [ -n "$source" ] && return
     unpack_source "$1" && apply_patches "$1" && source=$1
@@ -214,7 +215,7 @@ collect() {
     mkdir "$work/out"
     cp "$work/obj/arch/x86/boot/bzImage" "$work/obj/System.map" "$work/build.log" "$work/out/"
     cp "$work/obj/.config" "$work/out/config"
-    # Symbols stay (a VMM may look them up); what only a linker needs goes.
+    # Symbols stay (a VMM may look them up); sections that only a linker needs are removed.
     strip --strip-debug -o "$work/out/vmlinux" "$work/obj/vmlinux"
     mv "$work/out" "$kernels/$hash"
 }
@@ -239,7 +240,7 @@ build() {
     say "built $kernels/$hash in $((SECONDS - began)) s"
 }
 
-# Replaced in one step: whoever looks finds the old kernel or the new one.
+# Replaced in one step: a reader finds the old kernel or the new one.
 link() {
     ln -sfn "$hash" "$kernels/.$1.new"
     mv -fT "$kernels/.$1.new" "$kernels/$1"

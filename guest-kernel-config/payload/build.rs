@@ -1,4 +1,4 @@
-//! Places the image where the contract says that it runs.
+//! Links the image to the address that the contract defines.
 
 use hypercalls::payload::{IMAGE_GPA, STACKS_GPA};
 

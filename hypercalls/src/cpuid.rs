@@ -1,4 +1,4 @@
-//! Discovery: the CPUID leaves beside KVM's own at `0x4000_0000`.
+//! Discovery: CPUID leaves next to KVM's own at `0x4000_0000`.
 
 /// Base leaf. EAX: the highest leaf of this range; EBX, ECX, EDX: [`SIGNATURE`].
 pub const LEAF_BASE: u32 = 0x4000_0100;
@@ -14,24 +14,23 @@ pub const SIGNATURE: [u8; 12] = *b"PVTicketLock";
 /// `lock_spinning` and `unlock_kick` are served by the VMM (backend `vmm`).
 pub const FEATURE_LOCK_HYPERCALLS: u32 = 1 << 0;
 
-/// The console channel, the event port and the exit ports are there.
+/// The console channel, the event port and the exit ports are available.
 pub const FEATURE_CONSOLE: u32 = 1 << 1;
 
-/// Output by whole pages is there: [`OUTPUT_PAGE`](crate::ports::OUTPUT_PAGE),
+/// Page-wise output is available: [`OUTPUT_PAGE`](crate::ports::OUTPUT_PAGE),
 /// [`STDOUT_PAGE`](crate::ports::STDOUT_PAGE) and [`STDERR_PAGE`](crate::ports::STDERR_PAGE).
 pub const FEATURE_OUTPUT_PAGE: u32 = 1 << 2;
 
-/// The VMM reads [`telemetry`](crate::telemetry) lines at the page frame in ECX, which is
-/// memory that the guest is not given for anything else, and serves
-/// [`YIELD`](crate::ports::YIELD), [`SPUN_OUT`](crate::ports::SPUN_OUT) and
-/// [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
+/// The VMM reads [`telemetry`](crate::telemetry) lines at the page frame in ECX, in memory that is
+/// reserved for them, and serves [`YIELD`](crate::ports::YIELD),
+/// [`SPUN_OUT`](crate::ports::SPUN_OUT) and [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT).
 pub const FEATURE_TELEMETRY: u32 = 1 << 3;
 
 /// [`DOORBELL`](crate::ports::DOORBELL) kicks vCPUs that halted by HLT, interrupts on or off:
 /// the machine has local APICs, and its HLT does not exit to the VMM.
 pub const FEATURE_DOORBELL: u32 = 1 << 4;
 
-/// [`GATE`](crate::ports::GATE) is there, and the VMM takes note of the events of a benchmark.
+/// [`GATE`](crate::ports::GATE) is available, and the VMM handles a benchmark's events.
 pub const FEATURE_WINDOW: u32 = 1 << 5;
 
 /// [`SIGNATURE`] as the three registers that carry it: EBX, ECX, EDX.

@@ -1,15 +1,15 @@
-//! Buckets for times: sixteen for each doubling, so that a time is known to 6 % of itself.
+//! Buckets for times: sixteen per power of two, so that a time is known to within 6 %.
 
-/// Buckets of each doubling.
+/// Buckets per power of two.
 const PER_OCTAVE: u64 = 16;
 
-/// Bits of a value that choose among them.
+/// Bits of a value that select one of them.
 const SUB_BITS: u32 = PER_OCTAVE.trailing_zeros();
 
-/// Values from here on share the last bucket: some minutes in TSC ticks.
+/// Values of `1 << END` and more share the last bucket: some minutes in TSC ticks.
 const END: u32 = 40;
 
-/// Buckets in all: one for each value below [`PER_OCTAVE`], and those of the doublings.
+/// All buckets: one for each value below [`PER_OCTAVE`], then those of the powers of two.
 pub const BUCKETS: usize = (PER_OCTAVE as usize) * (END - SUB_BITS + 1) as usize;
 
 /// The bucket of `value`.
@@ -26,7 +26,7 @@ pub const fn bucket(value: u64) -> usize {
     ((octave - SUB_BITS + 1) as u64 * PER_OCTAVE + within) as usize
 }
 
-/// The least value of `bucket`.
+/// The smallest value in `bucket`.
 pub const fn least(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < PER_OCTAVE {

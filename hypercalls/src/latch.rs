@@ -1,11 +1,10 @@
 //! The sticky bit between a kick and a halt.
 //!
-//! A kick that comes before the halt must not be lost, and any number of kicks
-//! are one. [`WakeLatch`] is that bit with the halt folded in: one word with
-//! three states, so that "is it pending?" and "go to sleep" are one atomic step.
-//! It neither sleeps nor wakes by itself: the owner waits on [`WakeLatch::word`]
-//! (a futex) while [`WakeLatch::is_parked`], and the kicker wakes that futex
-//! when [`WakeLatch::kick`] says so.
+//! A kick that comes before the halt must not be lost, and several kicks count as one.
+//! [`WakeLatch`] combines that bit with the halt: one word with three states, so that "is a kick
+//! pending?" and "go to sleep" are one atomic step. The latch itself neither sleeps nor wakes: the
+//! owner waits on [`WakeLatch::word`] (a futex) while [`WakeLatch::is_parked`], and the kicker
+//! wakes that futex when [`WakeLatch::kick`] says so.
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -14,7 +13,7 @@ pub const PARKED: u32 = 1;
 const IDLE: u32 = 0;
 const PENDING: u32 = 2;
 
-/// What a kick found.
+/// The state that a kick found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kick {
     /// The owner is parked (or committed to it): wake its futex.
@@ -58,21 +57,27 @@ impl WakeLatch {
         match self.0.compare_exchange(IDLE, PARKED, SeqCst, SeqCst) {
             Ok(_) => Park::Wait,
             Err(_) => {
-                self.0.store(IDLE, SeqCst);
+                self.consume();
                 Park::Consumed
             }
         }
     }
 
-    /// Owner: should it still sleep? Futexes wake spuriously.
+    /// Owner: must it stay asleep? Futexes wake spuriously.
     pub fn is_parked(&self) -> bool {
         self.0.load(SeqCst) == PARKED
     }
 
-    /// Owner: awake. Clears the kick *before* the guest runs again and looks at
-    /// the lock; a kick from now on stays pending (clearing later would eat it).
+    /// Owner: after waking. Clears the kick *before* the guest runs again and looks at the lock; a
+    /// kick from now on stays pending (clearing later would lose it).
     pub fn unpark(&self) {
-        self.0.store(IDLE, SeqCst);
+        self.consume();
+    }
+
+    /// Owner: clears all kicks so far. A swap, not a store: the owner then sees what each kicker
+    /// wrote before its kick, those included that came after the one it woke for.
+    fn consume(&self) {
+        self.0.swap(IDLE, SeqCst);
     }
 
     /// The futex word.
@@ -94,7 +99,7 @@ mod tests {
         assert_eq!(latch.park(), Park::Wait);
     }
 
-    /// What a vCPU that was reset finds in its latch is at worst one halt that returns at once.
+    /// A kick left over from before a vCPU's reset costs at most one halt that returns at once.
     #[test]
     fn a_stale_kick_costs_one_halt_and_no_more() {
         let latch = WakeLatch::new();

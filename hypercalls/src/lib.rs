@@ -1,12 +1,11 @@
 //! The contract between a guest and the pvticket VMM.
 //!
-//! Everything both sides must agree on lives here and nowhere else: how a guest
-//! discovers the VMM ([`cpuid`]), which I/O ports it writes ([`ports`]), the
-//! memory a ring-3 payload shares with the VMM ([`payload`]), what a vCPU says of its
-//! locks ([`telemetry`]) and the one-bit [`WakeLatch`](latch::WakeLatch) between a kick and a
-//! halt. The crate does no
-//! I/O, allocates nothing and needs no `std`; [`header`] renders the same facts
-//! as the C header that the Linux patch includes.
+//! Everything that both sides must agree on is defined here and nowhere else: how a guest discovers
+//! the VMM ([`cpuid`]), which I/O ports it uses ([`ports`]), the memory that a ring-3 payload
+//! shares with the VMM ([`payload`]), the lock state that a vCPU publishes ([`telemetry`]), and the
+//! one-bit [`WakeLatch`](latch::WakeLatch) between a kick and a halt. The crate does no I/O,
+//! allocates nothing and needs no `std`; [`header`] renders the same facts as the C header that the
+//! Linux patch includes.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,6 +22,6 @@ pub mod telemetry;
 /// A guest that does not know the version must not use the ports.
 pub const ABI_VERSION: u32 = 1;
 
-/// Most vCPUs a machine may have. A 16-bit PV ticketlock (increments of two)
-/// counts far more; the bound is the one the product promises and tests.
+/// Largest number of vCPUs of a machine. A 16-bit PV ticketlock (increments of two) could count far
+/// more; this is the limit that pvticket promises and tests.
 pub const MAX_VCPUS: u32 = 128;

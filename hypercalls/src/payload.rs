@@ -1,24 +1,27 @@
-//! What the VMM and a ring-3 payload share: one [`Shared`] block of guest memory.
+//! Memory that the VMM and a ring-3 payload share: one [`Shared`] block.
 //!
 //! The VMM writes [`Params`] before the first vCPU runs, raises [`Shared::go`]
 //! when all vCPUs have arrived, reads the per-vCPU [`Slot`]s while they run and
 //! raises [`Shared::stop`]. The guest writes its own slot only. Fields that two
 //! sides touch are atomics; every group has its own cache line.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Release},
+use core::{
+    mem::offset_of,
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Acquire, Release},
+    },
 };
 
 use crate::{MAX_VCPUS, histogram, telemetry};
 
-/// Guest-physical (and virtual: identity-mapped) address of [`Shared`].
+/// Guest-physical address of [`Shared`], also its virtual one (identity-mapped).
 pub const SHARED_GPA: u64 = 0x10_0000;
 
 /// Address of the [`telemetry`] lines.
 pub const TELEMETRY_GPA: u64 = 0x1c_0000;
 
-/// Where a payload image may lie: from here up to [`STACKS_GPA`].
+/// Lowest address of a payload image; it ends below [`STACKS_GPA`].
 pub const IMAGE_GPA: u64 = 0x20_0000;
 
 /// The stack of vCPU `i` ends at `STACKS_GPA + (i + 1) * STACK_SIZE`.
@@ -30,46 +33,47 @@ pub const STACK_SIZE: u64 = 0x4000;
 /// Memory a payload machine needs, in bytes.
 pub const MEMORY: u64 = 0x100_0000;
 
-/// A port that nothing answers to, for [`Workload::PortExit`].
+/// A port without a device, for [`Workload::PortExit`].
 pub const UNCLAIMED_PORT: u16 = 0x0700;
 
-/// What a payload does.
+/// The payload's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Workload {
     /// vCPU 0 writes one byte to COM1 (0x3f8) and is done. For boot timing.
     Hello = 0,
-    /// What the system is for, again and again, with `think` increments in between. Of a spinlock
-    /// or a mutex: take it, do `critical` increments, release it. Of a counter: add `critical`,
-    /// and after every `sum_every` adds a sum. Of a lockref: get a reference and put it back.
+    /// Uses one system again and again, with `think` increments in between. A spinlock or a mutex:
+    /// take it, do `critical` increments, release it. A counter: add `critical`, and after every
+    /// `sum_every` adds compute a sum. A lockref: get a reference and put it back.
     Operate = 1,
-    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Samples of it, too.
+    /// One `out` to [`UNCLAIMED_PORT`] per operation: the cost of an exit. Keeps samples.
     PortExit = 2,
-    /// vCPU 0 and the last vCPU, in turn, kick the other and halt. A kick comes `think` kilocycles
-    /// after the other has begun to halt; with zero it does not wait for that. An operation of
-    /// vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to the kicked
-    /// vCPU's first instruction, both ways together, so that clocks that differ cancel out.
+    /// vCPU 0 and the last vCPU take turns: each kicks the other and halts. A kick comes `think`
+    /// kilocycles after the other has begun to halt; with zero it does not wait for that. An
+    /// operation of vCPU 0 is a round trip; its [`Shared::samples`] are the times from the kick to
+    /// the kicked vCPU's first instruction, summed over both directions, so that a clock offset
+    /// cancels out.
     PingPong = 4,
-    /// vCPU 0 kicks the last vCPU, which spins. Samples are the times of kicks.
+    /// vCPU 0 kicks the last vCPU, which spins. A sample is the time of one kick.
     KickRunning = 5,
-    /// vCPU 0 kicks itself. Samples are the times of the halt that follows, which has a kick
+    /// vCPU 0 kicks itself. A sample is the time of the halt that follows, which finds the kick
     /// pending.
     PendingHalt = 6,
-    /// As [`Workload::Operate`], but the last vCPU only looks at the word that the others write.
+    /// As [`Workload::Operate`], but the last vCPU only reads the word that the others write.
     HotLine = 7,
-    /// As [`Workload::Operate`] with four systems by turns, drawn anew each time: the one that is
-    /// asked for, and of each other family the first.
+    /// As [`Workload::Operate`] with four systems, one drawn at random for each operation: the
+    /// given one, and the first one of each other family.
     Mixed = 8,
-    /// Writes of the wrong width and a kick to an unknown vCPU, then done: what
-    /// a hostile or broken guest does with the ports.
+    /// Writes of the wrong width and a kick to an unknown vCPU, then done: abuse of the ports by a
+    /// hostile or broken guest.
     Misuse = 3,
-    /// As [`Workload::Hello`], but then vCPU 0 halts by [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING)
-    /// again and again: a machine at rest.
+    /// As [`Workload::Hello`], but then vCPU 0 halts by
+    /// [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING) again and again: an idle machine.
     Rest = 9,
 }
 
 impl Workload {
-    /// Those that use a system of the lock library: as users call them, and what they do.
+    /// The workloads that use a system of the lock library, with their names and descriptions.
     pub const OF_LOCKS: &'static [(Self, &'static str, &'static str)] = &[
         (
             Self::Operate,
@@ -85,13 +89,13 @@ impl Workload {
         (Self::Mixed, "mixed", "Payload: a spinlock, a mutex, a counter and a lockref by turns"),
     ];
 
-    /// As users call it, if it uses a system of the lock library.
+    /// Name on the command line, for a workload that uses a system of the lock library.
     pub fn name(self) -> Option<&'static str> {
         let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload == self);
         found.map(|(_, name, _)| *name)
     }
 
-    /// The one of that number, if it uses a system of the lock library.
+    /// The workload of this number, if it uses a system of the lock library.
     pub fn of_locks(number: u32) -> Option<Self> {
         let found = Self::OF_LOCKS.iter().find(|(workload, ..)| *workload as u32 == number);
         found.map(|(workload, ..)| *workload)
@@ -105,15 +109,15 @@ pub enum Transport {
     /// The ports [`LOCK_SPINNING`](crate::ports::LOCK_SPINNING) and
     /// [`UNLOCK_KICK`](crate::ports::UNLOCK_KICK): in ring 3 or 0.
     Ports = 0,
-    /// HLT and the port [`DOORBELL`](crate::ports::DOORBELL). HLT wants ring 0.
+    /// HLT and the port [`DOORBELL`](crate::ports::DOORBELL). HLT needs ring 0.
     Doorbell = 1,
-    /// HLT and KVM's own `KVM_HC_KICK_CPU` by VMCALL. Both want ring 0.
+    /// HLT and KVM's own `KVM_HC_KICK_CPU` by VMCALL. Both need ring 0.
     Vmcall = 2,
-    /// The same by VMMCALL.
+    /// HLT and `KVM_HC_KICK_CPU` by VMMCALL.
     Vmmcall = 3,
 }
 
-/// Bits of [`Params::handoff`]: what PV locks do to make handoffs cheaper, see `locks::Handoff`.
+/// Bits of [`Params::handoff`]: ways in which PV locks make handoffs cheaper, see `locks::Handoff`.
 pub mod handoff {
     /// `Handoff::predecessor`.
     pub const PREDECESSOR: u32 = 1 << 0;
@@ -127,7 +131,7 @@ pub mod handoff {
     pub const FUSE: u32 = 1 << 4;
 }
 
-/// Samples that a payload keeps of a latency: the last ones.
+/// Number of samples that a payload keeps: the last ones.
 pub const SAMPLES: usize = 1 << 14;
 
 /// Set by the VMM before the first instruction, constant afterwards.
@@ -136,86 +140,107 @@ pub const SAMPLES: usize = 1 << 14;
 pub struct Params {
     /// A [`Workload`].
     pub workload: AtomicU32,
-    /// What [`Workload::Operate`] uses: a number of `locks::System`.
+    /// The system that [`Workload::Operate`] uses: a number of `locks::System`.
     pub system: AtomicU32,
-    /// vCPUs that take part.
+    /// Number of vCPUs that take part.
     pub vcpus: AtomicU32,
-    /// Looks at the lock's head before a PV waiter halts.
+    /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: AtomicU32,
-    /// Increments of one shared counter inside the critical section; what a per-CPU counter adds.
+    /// Increments of one shared counter in the critical section; the addend of a per-CPU counter.
     pub critical: AtomicU32,
     /// Increments of a private counter between two operations.
     pub think: AtomicU32,
     /// Base I/O port of the contract.
     pub port_base: AtomicU32,
-    /// Address of the [`telemetry`] lines; zero: keep none.
+    /// Address of the [`telemetry`] lines; zero: publish none.
     pub telemetry: AtomicU32,
     /// A [`Transport`].
     pub transport: AtomicU32,
     /// Bits of [`handoff`].
     pub handoff: AtomicU32,
-    /// A waiter that this many others or more are before halts without spinning; zero: none does.
+    /// A waiter with this many waiters or more ahead halts without spinning; zero: none does.
     pub far: AtomicU32,
-    /// vCPUs that may queue for a lock, its holder included; zero: all.
+    /// Largest number of vCPUs in a lock's queue, its holder included; zero: no limit.
     pub queue: AtomicU32,
-    /// Adds of each vCPU between two sums of a per-CPU counter; zero: it makes none.
+    /// Adds of each vCPU between two sums of a per-CPU counter; zero: no sums.
     pub sum_every: AtomicU32,
-    /// Non-zero: each vCPU keeps its [`Shared::latencies`].
+    /// Nonzero: each vCPU fills its [`Shared::latencies`].
     pub timed: AtomicU32,
 }
 
-/// One vCPU's figures; written by that vCPU alone.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct Slot {
-    /// Operations (acquisitions) done.
-    pub operations: AtomicU64,
-    /// Those that left the fast path.
-    pub slow: AtomicU64,
-    /// `lock_spinning` calls made.
-    pub halts: AtomicU64,
-    /// `unlock_kick` calls made.
-    pub kicks: AtomicU64,
-    /// Times a check of what the system promises failed: mutual exclusion, the bound of a sum, the
-    /// least of a count. Anything but zero is a bug.
-    pub violations: AtomicU64,
-    /// Times its ticket was not the one after the last that was served. Anything but zero is a
-    /// bug of a lock that is first in, first out.
-    pub disorder: AtomicU64,
-    /// Atomic read-modify-writes of a mutex's word.
-    pub rmw: AtomicU64,
-    /// Those of what says who may spin for it.
-    pub beside: AtomicU64,
-    /// Looks of optimistic spinners, and of a counter's adds that were kept waiting.
-    pub spins: AtomicU64,
-    /// Compare-exchanges of a lockref in vain.
-    pub retries: AtomicU64,
-    /// Adds to a per-CPU counter.
-    pub adds: AtomicU64,
-    /// Its sums.
-    pub sums: AtomicU64,
-    /// The most that a sum was off from everything it could have been.
-    pub deviation: AtomicU64,
-    /// Looks of [`Workload::HotLine`]'s reader.
-    pub looks: AtomicU64,
-    /// Where operations are timed: [`Waiting::word`].
-    pub waiting: AtomicU64,
+macro_rules! slot {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One vCPU's figures, written by that vCPU only.
+        #[derive(Debug)]
+        #[repr(C, align(128))]
+        pub struct Slot {
+            $($(#[$doc])* pub $name: AtomicU64,)*
+            /// If operations are timed: a [`Waiting::word`].
+            pub waiting: AtomicU64,
+        }
+
+        /// The figures of a [`Slot`] as they were read.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct SlotFigures {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl SlotFigures {
+            /// Reads each figure with `load`, which takes its offset in a [`Slot`].
+            pub fn read<E>(load: impl Fn(usize) -> Result<u64, E>) -> Result<Self, E> {
+                Ok(Self { $($name: load(offset_of!(Slot, $name))?,)* })
+            }
+        }
+    };
 }
 
-/// Whether a vCPU whose operations are timed waits. A wait that does not end is in no count of
-/// [`Latencies`], and this is how it is seen.
+slot! {
+    /// Operations (acquisitions) done.
+    operations,
+    /// Acquisitions that left the fast path.
+    slow,
+    /// `lock_spinning` calls made.
+    halts,
+    /// `unlock_kick` calls made.
+    kicks,
+    /// Failed checks of a system's guarantees: mutual exclusion, the bounds of a sum, the lower
+    /// bound of a count. Anything but zero is a bug.
+    violations,
+    /// Acquisitions whose ticket did not follow the one served before. Anything but zero is a bug
+    /// of a lock that is first in, first out.
+    disorder,
+    /// Atomic read-modify-writes of a mutex's word.
+    rmw,
+    /// Atomic read-modify-writes of the state that decides which waiter may spin for it.
+    beside,
+    /// Looks of optimistic spinners, and of a counter's adds that had to wait.
+    spins,
+    /// Failed compare-exchanges of a lockref.
+    retries,
+    /// Adds to a per-CPU counter.
+    adds,
+    /// Sums of a per-CPU counter.
+    sums,
+    /// Largest distance of a sum from the nearest value that was possible.
+    deviation,
+    /// Looks of [`Workload::HotLine`]'s reader.
+    looks,
+}
+
+/// Whether a vCPU whose operations are timed is waiting. A wait that has not ended is not counted
+/// in [`Latencies`]; it shows here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// It does not, and all its waits are counted.
+    /// Not waiting, and all its waits are counted.
     No,
-    /// Since its TSC stood there.
+    /// Waiting since this TSC value.
     Since(u64),
-    /// It did for so many ticks, which are not counted yet: a holder counts when it has released.
+    /// Waited for this many ticks, not counted yet: a holder counts its wait after the release.
     Over(u64),
 }
 
 impl Waiting {
-    /// No TSC comes so far: at 4 GHz in 73 years.
+    /// Above any TSC value: at 4 GHz it is reached after 73 years.
     const OVER: u64 = 1 << 63;
 
     /// As a word; [`Waiting::No`] is zero.
@@ -237,38 +262,39 @@ impl Waiting {
     }
 }
 
-/// How often an operation took how long: a count for each bucket of [`histogram`], in TSC ticks.
+/// Histogram of the times of an operation: a count per bucket of [`histogram`], in TSC ticks.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Latencies(pub [AtomicU64; histogram::BUCKETS]);
 
-/// A flag or count that many read and one side writes, alone in its line.
+/// A flag or count that one side writes and many read, in a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Line(pub AtomicU32);
 
-/// What two vCPUs pass to and fro.
+/// The shared state of [`Workload::PingPong`]'s two vCPUs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Ball {
-    /// How often it was passed.
+    /// How often the ball was passed.
     pub turn: AtomicU32,
-    /// One more than the turn that one of the two halts in; zero: neither has begun.
+    /// One more than the turn in which one of the two halts; zero: neither has begun.
     pub resting: AtomicU32,
-    /// TSC when it was passed last.
+    /// TSC when the ball was last passed.
     pub kicked_at: AtomicU64,
-    /// How long it was under way from vCPU 0, in TSC ticks.
+    /// Time from vCPU 0's last pass to its arrival, in TSC ticks.
     pub way: AtomicU64,
 }
 
 impl Ball {
-    /// This player halts from now on, while it is `turn`.
+    /// The calling vCPU halts from now on, until the ball is passed in `turn`.
     pub fn rest(&self, turn: u32) {
         self.resting.store(turn.wrapping_add(1), Release);
     }
 
-    /// Has the other said that it halts in `turn`? Who passes the ball before it has, overwrites with
-    /// its own rest what is not there yet, is overwritten when it comes, and both wait for ever.
+    /// Has the other vCPU announced its halt in `turn`? A vCPU that passes the ball earlier
+    /// announces its own halt first; the other's late announcement then overwrites it, and both
+    /// wait forever.
     pub fn rests(&self, turn: u32) -> bool {
         self.resting.load(Acquire) == turn.wrapping_add(1)
     }
@@ -278,21 +304,21 @@ impl Ball {
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct Shared {
-    /// The experiment.
+    /// The workload's parameters.
     pub params: Params,
     /// Guest: vCPUs that wait for `go`.
     pub arrived: Line,
     /// VMM: non-zero starts the workload.
     pub go: Line,
-    /// VMM: non-zero ends it at each vCPU's next look.
+    /// VMM: nonzero ends the workload at each vCPU's next look.
     pub stop: Line,
-    /// Guest: what [`Workload::PingPong`] plays with.
+    /// Guest: the state of [`Workload::PingPong`].
     pub ball: Ball,
-    /// Indexed by vCPU.
+    /// Figures, by vCPU.
     pub slots: [Slot; MAX_VCPUS as usize],
-    /// Times in TSC ticks, those of operation `n` of vCPU 0 at `n` modulo [`SAMPLES`].
+    /// Times in TSC ticks: operation `n` of vCPU 0 at index `n` modulo [`SAMPLES`].
     pub samples: [AtomicU32; SAMPLES],
-    /// Indexed by vCPU: how long it took to have the lock or the mutex, to add, or to get and put.
+    /// Times by vCPU: to acquire a lock or mutex, to add to a counter, or to get and put a lockref.
     pub latencies: [Latencies; MAX_VCPUS as usize],
 }
 
@@ -313,14 +339,14 @@ mod tests {
         assert_eq!(Waiting::parse(0), Waiting::No, "the memory's zeros");
     }
 
-    /// Seen: vCPU 0 was off before the other had come to its first halt, whose late word then
-    /// replaced vCPU 0's own; one benchmark in sixty stood still.
+    /// A past bug: vCPU 0 continued before the other had reached its first halt, whose late
+    /// announcement overwrote vCPU 0's own; one benchmark in sixty hung.
     #[test]
     fn nobody_rests_who_has_not_said_so() {
         let [turn, resting] = [0, 0].map(AtomicU32::new);
         let [kicked_at, way] = [0, 0].map(AtomicU64::new);
         let ball = Ball { turn, resting, kicked_at, way };
-        assert!(!ball.rests(0), "the memory's zeros are no word");
+        assert!(!ball.rests(0), "zeroed memory announces nothing");
         ball.rest(0);
         assert!(ball.rests(0) && !ball.rests(1));
         ball.rest(u32::MAX);

@@ -1,11 +1,10 @@
 //! The I/O ports, as offsets from the base that CPUID reports.
 //!
-//! KVM does not forward unknown `vmcall`s to user space
-//! (`KVM_CAP_EXIT_HYPERCALL` admits only `KVM_HC_MAP_GPA_RANGE`), hence ports.
-//! Every port takes one width; an access of another width is counted, reported
-//! once and otherwise ignored (reads give zeros).
+//! KVM does not forward unknown `vmcall`s to user space (`KVM_CAP_EXIT_HYPERCALL` admits only
+//! `KVM_HC_MAP_GPA_RANGE`), hence ports. Every port has one width; an access of another width is
+//! counted, reported once and otherwise ignored (reads return zeros).
 
-/// Where the VMM places the ports. Guests must take it from CPUID.
+/// Base where the VMM places the ports. Guests must take it from CPUID.
 pub const DEFAULT_BASE: u16 = 0x0600;
 
 /// Ports `base .. base + SPAN` belong to the contract.
@@ -16,23 +15,22 @@ pub const SPAN: u16 = 0x40;
 /// The ticket is for diagnosis only.
 pub const LOCK_SPINNING: u16 = 0x00;
 
-/// Write 32: `unlock_kick(apic id)`. Wakes that vCPU, wherever it halted, or
-/// leaves a pending kick. Idempotent; several coalesce. An unknown vCPU is
-/// counted and ignored.
+/// Write 32: `unlock_kick(apic id)`. Wakes that vCPU, wherever it halted, or leaves a pending kick.
+/// Idempotent; several kicks coalesce. A kick to an unknown vCPU is counted and ignored.
 pub const UNLOCK_KICK: u16 = 0x04;
 
-/// Write 32: the vCPU has reached the [`Point`](crate::telemetry::Point) of this number, where
-/// a schedule may keep it off its CPU. Only those that
-/// [`Line::points`](crate::telemetry::Line::points) asks for are of interest.
+/// Write 32: the vCPU has reached the [`Point`](crate::telemetry::Point) of this number, where a
+/// schedule may preempt it. Guests report only those set in
+/// [`Line::points`](crate::telemetry::Line::points).
 pub const PREEMPT_POINT: u16 = 0x08;
 
-/// Write 32 (the value is ignored): the vCPU holds no lock and waits for none, and gives its
-/// CPU away as [`Line::yield_wanted`](crate::telemetry::Line::yield_wanted) asked.
+/// Write 32 (the value is ignored): the vCPU, which neither holds nor awaits a lock, yields its CPU
+/// as [`Line::yield_wanted`](crate::telemetry::Line::yield_wanted) requested.
 pub const YIELD: u16 = 0x0c;
 
-/// Write 32: `lock_spinning` without a halt: the vCPU has looked for this ticket
-/// [`Line::spin_looks`](crate::telemetry::Line::spin_looks) times. Its CPU may go to another;
-/// it returns without being kicked.
+/// Write 32: `lock_spinning` without a halt: the vCPU has looked at the lock for this ticket
+/// [`Line::spin_looks`](crate::telemetry::Line::spin_looks) times. The schedule may give its CPU to
+/// another vCPU; the call returns without a kick.
 pub const SPUN_OUT: u16 = 0x30;
 
 /// Write 32: `unlock_kick(apic id)` for a vCPU that halts by HLT: it leaves HLT even with
@@ -45,22 +43,23 @@ pub const DOORBELL: u16 = 0x34;
 /// 15-0: one exit for a vCPU that does both.
 pub const KICK_AND_HALT: u16 = 0x38;
 
-/// Read 32: not 0 once all machines of the VMM's run have come to where this one is, by its last
-/// [`Event::BenchReady`] or [`Event::WindowEnds`]: a machine that has ended, and one that runs
-/// alone, keep none waiting. Needs [`FEATURE_WINDOW`](crate::cpuid::FEATURE_WINDOW).
+/// Read 32: nonzero once all machines of the run have reached the point that this one announced by
+/// its last [`Event::BenchReady`] or [`Event::WindowEnds`]. A machine that has ended does not hold
+/// up the others; a single machine never waits. Needs
+/// [`FEATURE_WINDOW`](crate::cpuid::FEATURE_WINDOW).
 pub const GATE: u16 = 0x3c;
 
 /// Write 32: the machine ends with this exit status (its low eight bits).
 pub const EXIT: u16 = 0x10;
 
 /// Write 32: the calling vCPU is done; the machine ends when all are. For
-/// guests that cannot execute HLT. The value is that vCPU's status, 0 = well.
+/// guests that cannot execute HLT. The value is that vCPU's status, 0 = success.
 pub const VCPU_DONE: u16 = 0x14;
 
 /// Write 32: an [`Event`] in the guest's life.
 pub const EVENT: u16 = 0x18;
 
-/// Read 32: bytes that [`STDIN`] has ready, or [`STDIN_EOF`].
+/// Read 32: number of bytes that [`STDIN`] has ready, or [`STDIN_EOF`].
 pub const STDIN_AVAIL: u16 = 0x1c;
 
 /// Write 8, also as a string (`rep outsb`): bytes for the command's stdout.
@@ -70,28 +69,28 @@ pub const STDOUT: u16 = 0x20;
 pub const STDERR: u16 = 0x21;
 
 /// Read 8, also as a string (`rep insb`): bytes of the command's stdin. Read no
-/// more than [`STDIN_AVAIL`] promised; beyond that the bytes are zeros.
+/// more than [`STDIN_AVAIL`] announced; beyond that the bytes are zeros.
 pub const STDIN: u16 = 0x22;
 
-/// Write 32: page frame number of a page of guest memory that the guest keeps in place for
-/// output. Needs [`FEATURE_OUTPUT_PAGE`](crate::cpuid::FEATURE_OUTPUT_PAGE).
+/// Write 32: page frame number of the page of guest memory that the guest uses for output and does
+/// not move. Needs [`FEATURE_OUTPUT_PAGE`](crate::cpuid::FEATURE_OUTPUT_PAGE).
 ///
-/// Why there is such a thing: KVM's emulator hands `rep outsb` to user space byte by byte
-/// (`em_out` of its emulate.c always passes a count of one; only `rep insb` is read ahead), so
-/// every byte would cost an exit. A page costs one.
+/// KVM's emulator hands `rep outsb` to user space byte by byte (`em_out` of its emulate.c always
+/// passes a count of one; only `rep insb` is read ahead), so every byte would cost an exit. A page
+/// costs one.
 pub const OUTPUT_PAGE: u16 = 0x24;
 
-/// Write 32: that many bytes (1 to 4096) at the start of [`OUTPUT_PAGE`] go to the command's
-/// stdout. They have been taken when the instruction is done.
+/// Write 32: the first N bytes (1 to 4096) of [`OUTPUT_PAGE`] go to the command's stdout. The VMM
+/// has copied them when the instruction completes.
 pub const STDOUT_PAGE: u16 = 0x28;
 
 /// Write 32: as [`STDOUT_PAGE`], for stderr.
 pub const STDERR_PAGE: u16 = 0x2c;
 
-/// What [`STDIN_AVAIL`] says once the input has ended and is drained.
+/// Value of [`STDIN_AVAIL`] once the input has ended and is drained.
 pub const STDIN_EOF: u32 = u32::MAX;
 
-/// What a guest tells the VMM by writing to [`EVENT`].
+/// Events that a guest reports by writing to [`EVENT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Event {
@@ -100,23 +99,23 @@ pub enum Event {
     /// An interactive shell owns the console; Ctrl-C is now the guest's.
     ShellReady = 2,
     /// All other vCPUs stand still and the guest has just read its own lock
-    /// counters: the VMM takes a snapshot of its side at the same moment.
+    /// counters: the VMM takes a snapshot of its counters at the same moment.
     CountersRead = 3,
-    /// The guest waits for more stdin: the VMM raises COM2's interrupt with one
-    /// byte when there is some, or at its end.
+    /// The guest waits for more stdin: the VMM sends one byte to COM2, for its interrupt, when
+    /// there is input or it ends.
     StdinWanted = 4,
-    /// The workers of a benchmark are ready; they begin when [`GATE`] says so.
+    /// The workers of a benchmark are ready; they begin when [`GATE`] opens.
     BenchReady = 5,
-    /// The guest has just read the counters of its benchmark for the first time: from here on
-    /// what happens is measured. The VMM takes a snapshot of its side at the same moment.
+    /// The guest has just read the counters of its benchmark for the first time: the measured
+    /// window begins. The VMM takes a snapshot of its counters at the same moment.
     WindowBegins = 6,
-    /// The same for the last time. The workers go on until [`GATE`] says that the windows of all
-    /// machines have ended.
+    /// The guest has read them for the last time: the window ends. The workers continue until
+    /// [`GATE`] says that the windows of all machines have ended.
     WindowEnds = 7,
 }
 
 impl Event {
-    /// The event a guest wrote, if it is one this version knows.
+    /// The event of this number, if this version knows it.
     pub const fn from_raw(raw: u32) -> Option<Event> {
         match raw {
             1 => Some(Event::InitReached),

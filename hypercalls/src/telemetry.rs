@@ -1,54 +1,56 @@
-//! What each vCPU says of its locks while it runs: the ground truth that tells a
-//! lock-holder preemption from any other.
+//! The lock state that each vCPU publishes while it runs: it tells a lock-holder preemption from
+//! any other.
 //!
-//! The VMM places an array of [`Line`]s, one a vCPU by APIC id, in guest memory, and says
-//! where by [`FEATURE_TELEMETRY`](crate::cpuid::FEATURE_TELEMETRY) (Linux) or in
-//! [`Params::telemetry`](crate::payload::Params::telemetry) (payload). A vCPU writes the first
-//! half of its own line (and two words of the second) by plain stores and reads the rest; the VMM
-//! does the reverse. Nothing here is an atomic read-modify-write, so a line costs its vCPU a few
-//! stores to cache lines that are its own.
+//! The VMM places an array of [`Line`]s, one per vCPU by APIC id, in guest memory and announces its
+//! address by [`FEATURE_TELEMETRY`](crate::cpuid::FEATURE_TELEMETRY) (Linux) or in
+//! [`Params::telemetry`](crate::payload::Params::telemetry) (payload). A vCPU writes the first half
+//! of its own line (and two words of the second) by plain stores and reads the rest; the VMM does
+//! the reverse. There are no atomic read-modify-writes, so a line costs its vCPU a few stores to
+//! cache lines of its own.
 //!
-//! A lock is known by the guest-virtual address of its word, whose first 16 bits are the head
-//! of a ticketlock (low bit: the slowpath flag): the VMM reads it there to tell how far from
-//! being served a waiter is, and whether a lock said to be held still is. Of a lock without such
-//! a head the address is given with its low bit set, and the ticket as zero.
+//! A lock is identified by the guest-virtual address of its word, whose first 16 bits are the head
+//! of a ticketlock (low bit: the slowpath flag): the VMM reads the head to see how many waiters are
+//! ahead of a waiter, and whether a lock published as held still is. For a lock without such a head
+//! the low bit of the address is set, and the ticket is zero.
+//! the low bit of the address is set, and the ticket is zero.
 //!
-//! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told):
-//! before it draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
+//! Order of a vCPU's stores (x86 keeps the order of stores; compilers must be told): before it
+//! draws a ticket, [`Wait::Entering`], then `wait_lock`; once it knows that it must wait,
 //! `wait_since`, then [`Wait::Spinning`] with the ticket; when served, `held_lock` and
-//! `held_ticket` of the new depth, then `held`, then [`Wait::Nothing`]; after a release, `held`.
-//! A vCPU that goes outside of a full queue says so before it draws: `wait_lock` and `wait_since`,
-//! then [`Wait::Outside`], and [`Wait::Entering`] as soon as it goes on. A vCPU whose release has
-//! to kick somebody says [`Wait::Kicking`] before the store to `held`, and puts the `wait*` fields
-//! back after the kick. An interrupt handler that waits puts back those that it found.
+//! `held_ticket` of the new depth, then `held`, then [`Wait::Nothing`]; after a release, `held`. A
+//! vCPU that has to wait outside of a full queue publishes that before it draws a ticket:
+//! `wait_lock` and `wait_since`, then [`Wait::Outside`], and [`Wait::Entering`] as soon as it goes
+//! on. A vCPU whose release has to kick a waiter publishes [`Wait::Kicking`] before the store to
+//! `held`, and restores the `wait*` fields after the kick. An interrupt handler that waits restores
+//! the fields that it found.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::MAX_VCPUS;
 
-/// Locks held at once that a line names; of more it only has the number.
+/// Number of held locks that a line identifies; deeper ones are only counted.
 pub const NAMED: usize = 3;
 
-/// Bytes of all lines.
+/// Size of all lines in bytes.
 pub const SIZE: u64 = MAX_VCPUS as u64 * size_of::<Line>() as u64;
 
 /// What a vCPU waits for: bits 7-0 of [`Line::wait`]. The ticket is in bits 31-16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Wait {
-    /// Nothing.
+    /// No wait.
     Nothing = 0,
-    /// It is about to draw a ticket, or has just drawn one.
+    /// Is about to draw a ticket, or has just drawn one.
     Entering = 1,
-    /// It looks at the lock's head.
+    /// Looks at the lock's head.
     Spinning = 2,
-    /// It halts, or is about to.
+    /// Halts, or is about to.
     Halted = 3,
-    /// It stands outside of the queue, which is full, and has no ticket; it halts, or is about to,
-    /// or has been let in and has not gone on yet. The ticket is zero.
+    /// Waits outside of the queue, which is full, and has no ticket: it halts, or is about to, or
+    /// has been let in and has not gone on yet. The ticket is zero.
     Outside = 4,
-    /// It has released the lock and is about to kick the waiter for the ticket, or one that stands
-    /// outside: until it does they sleep, though the lock may be free.
+    /// Has released the lock and is about to kick the waiter with this ticket, or one outside of
+    /// the queue: until the kick they sleep, though the lock may be free.
     Kicking = 5,
 }
 
@@ -58,7 +60,7 @@ impl Wait {
         self as u32 | (ticket as u32) << 16
     }
 
-    /// What a word says: the state and the ticket. A state nobody knows is [`Wait::Nothing`].
+    /// The state and the ticket of a word. An unknown state counts as [`Wait::Nothing`].
     pub const fn parse(word: u32) -> (Wait, u16) {
         let wait = match word as u8 {
             1 => Wait::Entering,
@@ -72,15 +74,15 @@ impl Wait {
     }
 }
 
-/// A named place in the guest's code: a `preempt_point`.
+/// A place in the guest's code where it can be preempted on purpose: a `preempt_point`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Point {
-    /// A waiter has published its record and not yet set the slowpath flag.
+    /// A waiter has published its record, but not set the slowpath flag yet.
     BeforeFlag = 0,
     /// A waiter has set the flag, has looked once more, and is about to halt.
     FlagToHalt = 1,
-    /// A holder has released the lock and not yet kicked the next in line.
+    /// A holder has released the lock, but not kicked the next in line yet.
     ReleaseToKick = 2,
     /// In the critical section of a benchmark.
     Critical = 3,
@@ -89,7 +91,7 @@ pub enum Point {
 }
 
 impl Point {
-    /// All of them.
+    /// All points, by number.
     pub const ALL: [Point; 5] = [
         Point::BeforeFlag,
         Point::FlagToHalt,
@@ -98,12 +100,12 @@ impl Point {
         Point::Interrupt,
     ];
 
-    /// Its bit in [`Line::points`].
+    /// The point's bit in [`Line::points`].
     pub const fn bit(self) -> u32 {
         1 << self as u32
     }
 
-    /// The point that a guest named by its number.
+    /// The point of this number.
     pub const fn from_raw(raw: u32) -> Option<Point> {
         match raw {
             0..5 => Some(Self::ALL[raw as usize]),
@@ -112,45 +114,45 @@ impl Point {
     }
 }
 
-/// One vCPU's line: two cache lines, written from one side each.
+/// One vCPU's line: two cache lines, the first written by the guest, the second by the VMM.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Line {
-    /// Locks it holds.
+    /// Number of locks held.
     pub held: AtomicU32,
-    /// [`Wait::word`].
+    /// What the vCPU waits for: a [`Wait::word`].
     pub wait: AtomicU32,
-    /// The lock of [`Line::wait`], while that says anything but nothing.
+    /// The lock that [`Line::wait`] refers to, unless that is [`Wait::Nothing`].
     pub wait_lock: AtomicU64,
-    /// Its TSC when that wait began.
+    /// The vCPU's TSC when the wait began.
     pub wait_since: AtomicU64,
-    /// The locks it holds, by depth: the first [`NAMED`].
+    /// The locks held, by depth: the first [`NAMED`].
     pub held_lock: [AtomicU64; NAMED],
-    /// Its tickets of them.
+    /// Their tickets.
     pub held_ticket: [AtomicU16; NAMED],
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: AtomicU16,
-    /// Its TSC at the release before its last `unlock_kick`.
+    /// The vCPU's TSC at the release before its last `unlock_kick`.
     pub released_at: AtomicU64,
 
-    /// VMM: give up the CPU (port [`YIELD`](crate::ports::YIELD)) at the next moment with no
-    /// lock held or awaited. The vCPU clears it first.
+    /// VMM: request to yield the CPU (port [`YIELD`](crate::ports::YIELD)) as soon as no lock is
+    /// held or awaited. The vCPU clears the word before it yields.
     pub yield_wanted: AtomicU32,
     /// VMM: the [`Point`]s to report (port [`PREEMPT_POINT`](crate::ports::PREEMPT_POINT)), by
     /// [`Point::bit`].
     pub points: AtomicU32,
-    /// VMM: a waiter that has looked so often without being served says so (port
-    /// [`SPUN_OUT`](crate::ports::SPUN_OUT)), and counts anew. 0: never.
+    /// VMM: number of looks after which a waiter that is not served reports it (port
+    /// [`SPUN_OUT`](crate::ports::SPUN_OUT)) and restarts its count; 0: never.
     pub spin_looks: AtomicU32,
-    /// VMM: not zero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Zero
-    /// where the host's scheduler decides, of which the VMM knows nothing.
+    /// VMM: nonzero while a schedule keeps this vCPU off its CPU, or it halts in the VMM. Always
+    /// zero under the host's scheduler, whose decisions the VMM does not see.
     pub off_cpu: AtomicU32,
-    /// Guest: its TSC at the first instruction after its last halt of `lock_spinning`.
+    /// Guest: the vCPU's TSC at the first instruction after its last halt by `lock_spinning`.
     pub resumed_at: AtomicU64,
-    /// Guest: locks that it has taken so far, contended or not. Zero where it does not count them
+    /// Guest: number of locks taken so far, contended or not. Zero if the guest does not count them
     /// (the payload counts its operations elsewhere).
     pub taken: AtomicU64,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved3: [AtomicU64; 4],
 }
 
@@ -176,7 +178,7 @@ mod tests {
         ] {
             assert_eq!(Wait::parse(wait.word(0xfffe)), (wait, 0xfffe));
         }
-        assert_eq!(Wait::parse(0xab_00ff), (Wait::Nothing, 0xab), "a state nobody knows");
+        assert_eq!(Wait::parse(0xab_00ff), (Wait::Nothing, 0xab), "an unknown state");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The committed C header says what the crate says.
+//! The committed C header matches the crate.
 
 #[test]
 fn committed_header_matches_the_contract() {

@@ -1,8 +1,7 @@
-//! Headless Chromium, driven through the pipe that its debugger speaks: JSON, each message ended by
-//! a zero.
+//! Headless Chromium, driven over its DevTools pipe: JSON messages, each terminated by a zero byte.
 //!
-//! Of the crates for this the kept ones are of a size (a generated type for each of a thousand
-//! messages, a WebSocket, an HTTP client) that four messages do not warrant.
+//! The maintained crates for this bring a generated type for each of a thousand messages, a
+//! WebSocket and an HTTP client: too much for four messages.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -18,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::suite::skip;
 
-/// What its packages call it.
+/// The names of its binary in distributions.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// How long it may take over one message. Emulators and loaded machines are slow.
+/// Time allowed per message. Emulators and loaded machines are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A browser with one page.
@@ -32,12 +31,12 @@ pub struct Browser {
     from: Receiver<Value>,
     session: String,
     last: u64,
-    /// What the page or the browser complained of.
+    /// Errors that the page or the browser reported.
     pub complaints: Vec<String>,
 }
 
 impl Browser {
-    /// Starts one with its files in `profile`; a test is skipped where there is none.
+    /// Starts a browser with its files in `profile`; skips the test if none is installed.
     pub fn start(profile: &Path) -> anyhow::Result<Self> {
         let found = NAMES.into_iter().find(|name| {
             let mut version = Command::new(name);
@@ -77,7 +76,8 @@ impl Browser {
         Ok(())
     }
 
-    /// Sends a message and waits for its answer; what comes in between is looked at for complaints.
+    /// Sends a message and waits for its answer; events that arrive meanwhile are checked for
+    /// complaints.
     pub fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": params});
@@ -117,7 +117,7 @@ impl Browser {
         Ok(message)
     }
 
-    /// Shows a file in a window of this size, in a light or a dark scheme.
+    /// Shows a file in a window of this size, in the light or the dark scheme.
     pub fn show(&mut self, file: &Path, size: (u32, u32), scheme: &str) -> anyhow::Result<()> {
         let (width, height) = size;
         let metrics =
@@ -144,7 +144,7 @@ impl Browser {
         Ok(answer["result"]["value"].clone())
     }
 
-    /// The whole page as a PNG in base 64.
+    /// The whole page as PNG in base64.
     pub fn picture(&mut self) -> anyhow::Result<String> {
         let params = json!({"format": "png", "captureBeyondViewport": true});
         let answer = self.ask("Page.captureScreenshot", params)?;
@@ -159,7 +159,7 @@ impl Drop for Browser {
     }
 }
 
-/// Messages as they come, read on a thread of their own.
+/// Messages as they arrive, read on a separate thread.
 fn messages(from: ChildStdout) -> Receiver<Value> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {

@@ -1,13 +1,14 @@
-//! A sign that the emulated CPU killed a guest, and not the product: QEMU before 8.1.
+//! Detects guests that were killed by a bug of the emulated CPU (QEMU before 8.1), not by the
+//! product.
 
-/// Said beneath the output of a guest with a [`stale_breakpoint`].
+/// Printed below the output of a guest with a [`stale_breakpoint`].
 pub const STALE_BREAKPOINT: &str = "its CPU executed a breakpoint that its memory does not hold";
 
-/// Did the guest's kernel die of an INT3 of which its memory has nothing?
+/// Did the guest's kernel die of an INT3 that its memory does not contain?
 ///
-/// Linux patches code that runs by way of INT3 (a static key's switch). QEMU may go on with what it
-/// has translated while the INT3 was there, for ever: the trap comes, and at the address before RIP
-/// the kernel's dump shows the patched instruction. A CPU executes what memory holds.
+/// Linux patches live code by way of INT3 (to switch a static key). QEMU may keep executing the
+/// code that it translated while the INT3 was in place: the trap occurs, and the kernel's dump
+/// shows the patched instruction at the address before RIP. A real CPU executes what memory holds.
 pub fn stale_breakpoint(console: &str) -> bool {
     let mut lines = console.lines().skip_while(|line| !line.contains("int3: 0000 [#"));
     let code = lines.find_map(|line| line.split_once("Code: "));

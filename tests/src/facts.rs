@@ -1,4 +1,4 @@
-//! What this host is, found out without the product.
+//! Facts about this host, established without the product.
 
 use std::{
     fs::{self, OpenOptions},
@@ -8,21 +8,21 @@ use std::{
 
 use crate::{product, suite::skip};
 
-/// What `/dev/kvm` is here.
+/// The state of `/dev/kvm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kvm {
     /// VT-x or AMD-V.
     Hardware,
-    /// Opens on a CPU that has neither: ring 3 only.
+    /// Opens on a CPU without either: ring 3 only.
     Software,
-    /// Not there.
+    /// It does not exist.
     Absent,
-    /// Not for this user.
+    /// This user may not open it.
     Denied,
 }
 
 impl Kvm {
-    /// Looks.
+    /// Checks this host.
     pub fn here() -> Self {
         match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Self::Denied,
@@ -50,18 +50,18 @@ fn cpu_has(flag: &str) -> bool {
         .is_some_and(|line| line.split_whitespace().any(|word| word == flag))
 }
 
-/// Is this the emulated host, where our own binary is the first process?
+/// Is this the emulated host, where the product is the first process?
 pub fn is_emulated() -> bool {
     product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
-/// Skips a test that needs a local KVM of any kind.
+/// Skips a test that needs a local KVM, hardware or software.
 pub fn need_kvm() -> anyhow::Result<Kvm> {
     let kvm = Kvm::here();
     kvm.trouble().map_or(Ok(kvm), skip)
 }
 
-/// Skips a test of what only a software KVM does.
+/// Skips a test of behaviour that only a software KVM has.
 pub fn need_software_kvm() -> anyhow::Result<()> {
     match need_kvm()? {
         Kvm::Software => Ok(()),
@@ -69,7 +69,7 @@ pub fn need_software_kvm() -> anyhow::Result<()> {
     }
 }
 
-/// Skips a test that takes on other identities or mounts.
+/// Skips a test that changes user ids or mounts.
 pub fn need_root() -> anyhow::Result<()> {
     match rustix::process::getuid().is_root() {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Files for tests: scratch directories, kernels of a few instructions, RAM disks, noise.
+//! Files for tests: scratch directories, kernels of a few instructions, initial RAM disks, noise.
 
 use std::{
     env, fs,
@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-/// A directory that goes with the value; other users may look into it.
+/// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::Permissions::from_mode(0o755);
@@ -26,7 +26,7 @@ pub fn put(folder: &TempDir, name: &str, bytes: &[u8]) -> anyhow::Result<PathBuf
     Ok(file)
 }
 
-/// A file of the product's cache, found by the product's rule.
+/// A file of the product's cache, located by the product's own rule.
 pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
     let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = path("PVTICKET_CACHE")
@@ -40,9 +40,9 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
 
 /// The kernel of `make kernel` as an ELF file.
 pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
-/// The same as a bzImage.
+/// That kernel as a bzImage.
 pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
-/// Its symbols.
+/// That kernel's symbols.
 pub const SYSTEM_MAP: &str = "kernel/current/System.map";
 /// The kernel of `make kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock/vmlinux";
@@ -51,18 +51,18 @@ pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 
-/// The memory that [`vmlinux`] occupies: 1 MiB from 16 MiB on.
+/// The memory of a [`vmlinux`]: 1 MiB at 16 MiB.
 const KERNEL_AT: u64 = 16 << 20;
 const KERNEL_SIZE: u64 = 1 << 20;
 const ELF_HEADER: u64 = 64;
 const PROGRAM_HEADER: u64 = 56;
 
-/// An ELF kernel of nothing but this code, entered at its start in 64-bit mode.
+/// An ELF kernel that contains only this code, entered at its start in 64-bit mode.
 pub fn vmlinux(code: &[u8]) -> Vec<u8> {
     vmlinux_of(KERNEL_SIZE, code)
 }
 
-/// The same with a memory size of its own.
+/// A [`vmlinux`] that occupies `size` bytes of memory.
 pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
     const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     const UPPER_HALF: u64 = 0xffff_ffff_8100_0000;
@@ -88,11 +88,11 @@ pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Code of kernels.
+/// Machine code for kernels.
 pub mod code {
     /// `jmp .`
     pub const SPIN: &[u8] = &[0xeb, 0xfe];
-    /// Writes to COM1 for ever: `mov dx, 0x3f8; mov al, 'x'; out dx, al; jmp` to the `out`.
+    /// Writes to COM1 forever: `mov dx, 0x3f8; mov al, 'x'; out dx, al; jmp` to the `out`.
     pub const FLOOD: &[u8] = &[0x66, 0xba, 0xf8, 0x03, 0xb0, b'x', 0xee, 0xeb, 0xfd];
     /// `int3; jmp .`
     pub const INT3: &[u8] = &[0xcc, 0xeb, 0xfe];
@@ -101,7 +101,7 @@ pub mod code {
     pub const TRIPLE_FAULT: &[u8] =
         &[0x0f, 0x01, 0x1d, 2, 0, 0, 0, 0x0f, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// Exits to the hypervisor so often, by CPUID, and goes on behind.
+    /// Exits to the hypervisor `count` times, by CPUID, and falls through.
     pub fn exits(count: u32) -> Vec<u8> {
         let mut code = vec![0xbe]; // mov esi, count
         code.extend(count.to_le_bytes());
@@ -110,7 +110,7 @@ pub mod code {
         code
     }
 
-    /// Writes the text to COM1, then resets the machine through the keyboard controller.
+    /// Writes the text to COM1, then resets the machine via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8
         for byte in text.bytes() {
@@ -122,7 +122,7 @@ pub mod code {
     }
 }
 
-/// A RAM disk with these files: path, mode and bytes. A mode of [`DIRECTORY`] has none.
+/// An initial RAM disk of these files: path, mode and contents. A [`DIRECTORY`] has no contents.
 pub fn cpio(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (index, (path, mode, bytes)) in files.iter().enumerate() {
@@ -132,9 +132,9 @@ pub fn cpio(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     archive
 }
 
-/// A program in a RAM disk.
+/// The mode of a program.
 pub const EXECUTABLE: u32 = 0o100_755;
-/// A directory in a RAM disk.
+/// The mode of a directory.
 pub const DIRECTORY: u32 = 0o040_755;
 
 fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8]) {
@@ -151,7 +151,7 @@ fn entry(archive: &mut Vec<u8>, inode: u32, path: &str, mode: u32, bytes: &[u8])
     archive.resize(archive.len().next_multiple_of(4), 0);
 }
 
-/// Bytes that look random and are the same each time (xorshift64).
+/// Pseudo-random bytes, the same in each run (xorshift64).
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(count + 8);
@@ -165,7 +165,7 @@ pub fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first part of a file.
+/// The first `bytes` bytes of a file.
 pub fn head(file: &Path, bytes: usize) -> anyhow::Result<Vec<u8>> {
     let mut all = fs::read(file).with_context(|| file.display().to_string())?;
     ensure!(all.len() > bytes, "{} has no {bytes} bytes", file.display());

@@ -1,12 +1,12 @@
-//! A store as `pvticket run` leaves it, with figures that are made up: two CPUs, native and PV
-//! ticketlocks, the host's scheduler and ours, eight rounds. The same for the same seed.
+//! A store as `pvticket run` writes it, with made-up figures: two CPUs, native and PV ticketlocks,
+//! the host's scheduler and one of pvticket's, eight rounds. Equal seeds give equal stores.
 
 use serde_json::{Value, json};
 
-/// Which store.
+/// The parameters of a made-up store.
 #[derive(Debug, Clone)]
 pub struct Fixture {
-    /// Decides all that varies.
+    /// Seeds everything that varies.
     pub seed: u64,
     /// Repetitions of each point.
     pub rounds: u32,
@@ -14,11 +14,13 @@ pub struct Fixture {
     pub locks: Vec<(&'static str, &'static str)>,
     /// Policies.
     pub policies: Vec<&'static str>,
-    /// vCPUs on two slots.
+    /// Numbers of vCPUs, on two slots.
     pub vcpus: Vec<u32>,
-    /// All throughputs are multiplied by it.
+    /// Increments in a critical section.
+    pub critical: Vec<u32>,
+    /// A factor on all throughputs.
     pub speed: f64,
-    /// Labels; the empty one is none.
+    /// Labels; an empty one means no label.
     pub labels: Vec<&'static str>,
 }
 
@@ -30,13 +32,14 @@ impl Default for Fixture {
             locks: vec![("ticket", "off"), ("pv-ticket", "vmm")],
             policies: vec!["host", "rr"],
             vcpus: vec![2, 3, 4, 8],
+            critical: vec![50],
             speed: 1.0,
             labels: vec![""],
         }
     }
 }
 
-/// What a lock does at an overcommit ratio, by and large.
+/// A lock's typical behaviour at an overcommit ratio.
 struct Shape {
     rate: f64,
     spread: f64,
@@ -63,7 +66,7 @@ fn shape(lock: &str, policy: &str, vcpus: u32) -> Shape {
     }
 }
 
-/// SplitMix64, and what is made of it.
+/// SplitMix64, and distributions made from it.
 struct Dice(u64);
 
 impl Dice {
@@ -75,12 +78,13 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// From 0 to 1.
+    /// Uniform, from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About 0, mostly within 1: twelve shares, less six.
+    /// Roughly normal with mean 0 and standard deviation 1: the sum of twelve uniform values, less
+    /// 6.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }
@@ -89,7 +93,7 @@ impl Dice {
         centre * (self.normal() * spread).exp()
     }
 
-    /// Times about `centre`, with a tail, in buckets of a sixteenth of their size.
+    /// Times around `centre` with a tail, in buckets of a sixteenth of their size.
     fn times(&mut self, centre: f64, spread: f64, count: u32) -> Value {
         let mut counts = std::collections::BTreeMap::<u64, u64>::new();
         for _ in 0..count {
@@ -103,7 +107,7 @@ impl Dice {
 }
 
 impl Fixture {
-    /// Its lines.
+    /// The lines of the store.
     pub fn lines(&self) -> Vec<Value> {
         let mut dice = Dice(self.seed);
         let mut cells = Vec::new();
@@ -111,9 +115,10 @@ impl Fixture {
             for (lock, backend) in &self.locks {
                 for policy in &self.policies {
                     for vcpus in &self.vcpus {
-                        for label in &self.labels {
+                        for (label, critical) in self.labelled() {
                             let cell = cells.len() as u32;
-                            let point = point(label, lock, backend, policy, *vcpus);
+                            let mut point = point(label, lock, backend, policy, *vcpus);
+                            point["critical"] = critical.into();
                             let figures = self.figures(&mut dice, lock, policy, *vcpus);
                             cells.push(json!({
                                 "kind": "cell", "cell": cell, "round": round, "point": point,
@@ -132,7 +137,12 @@ impl Fixture {
         lines
     }
 
-    /// The store's file.
+    fn labelled(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        let of = |label| self.critical.iter().map(move |critical| (label, *critical));
+        self.labels.iter().copied().flat_map(of)
+    }
+
+    /// The contents of the store's file.
     pub fn text(&self) -> String {
         self.lines().iter().map(|line| format!("{line}\n")).collect()
     }
@@ -151,7 +161,7 @@ impl Fixture {
     fn figures(&self, dice: &mut Dice, lock: &str, policy: &str, vcpus: u32) -> Value {
         let shape = shape(lock, policy, vcpus);
         let seconds = 0.5;
-        // Now and then the machine has other work.
+        // Occasionally the machine has other work.
         let others = if dice.share() < 0.03 { 0.3 } else { 1.0 };
         let rate = dice.around(shape.rate * self.speed, shape.spread) * others;
         let operations: Vec<u64> = (0..vcpus)

@@ -1,4 +1,4 @@
-//! Child processes under a time limit, their output collected as it comes.
+//! Child processes with a time limit; their output is collected as it arrives.
 
 use std::{
     ffi::OsString,
@@ -18,12 +18,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::ran::Ran;
 
-/// How long whoever else holds a child's output may keep it after the child's end.
+/// How long other processes may hold a child's output open after the child's end.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Between two looks at a child.
+/// Between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a child reads.
+/// A child's stdin.
 #[derive(Debug)]
 pub enum Input {
     /// Nothing: `/dev/null`.
@@ -36,7 +36,7 @@ pub enum Input {
     From(OwnedFd),
 }
 
-/// A child to be.
+/// Builds a child process.
 #[derive(Debug)]
 pub struct Program {
     program: PathBuf,
@@ -49,7 +49,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program with nothing to read, 60 s to live, and this process's environment.
+    /// A program without input, with a limit of 60 s and this process's environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -74,30 +74,30 @@ impl Program {
         self
     }
 
-    /// Sets what it reads.
+    /// Sets its stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
     }
 
-    /// Sends its output here, and collects none.
+    /// Sends its stdout and stderr to this descriptor; nothing is collected.
     pub fn output(mut self, output: OwnedFd) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Sends its stdout here, and collects its stderr alone.
+    /// Sends its stdout to this descriptor and collects only its stderr.
     pub fn stdout(mut self, stdout: OwnedFd) -> Self {
         self.stdout = Some(stdout);
         self
     }
 
-    /// Starts it through a shell that ignores this signal, as nohup(1) does SIGHUP.
+    /// Starts it from a shell that ignores this signal, as nohup(1) does with SIGHUP.
     pub fn ignoring(self, signal: &str) -> Self {
         self.behind(&format!("trap '' {signal}"))
     }
 
-    /// Starts it through a shell, behind these words.
+    /// Starts it from a shell, after these commands.
     pub fn behind(mut self, words: &str) -> Self {
         let script = format!("{words}; exec \"$0\" \"$@\"");
         let program = std::mem::replace(&mut self.program, "/bin/sh".into());
@@ -106,7 +106,7 @@ impl Program {
         self
     }
 
-    /// Sets when it counts as hung.
+    /// Sets the time limit.
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
@@ -138,10 +138,11 @@ impl Program {
             (None, None) => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
         };
         let mut child = command.spawn().with_context(|| format!("cannot start {line}"))?;
-        // Ours of the output's descriptors, which a terminal's reader would wait for.
+        // Drops our copies of the output's descriptors, for whose closing a terminal's reader would
+        // wait.
         drop(command);
         if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
-            // A child that does not read it all is none of the writer's business.
+            // A child need not read all of it.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout =
@@ -171,7 +172,7 @@ impl Program {
     }
 }
 
-/// A started child; it and its own are killed when this is dropped.
+/// A started child; dropping this kills it and its descendants.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -188,7 +189,6 @@ impl Running {
         kill_process(self.pid(), signal).context("cannot send a signal")
     }
 
-    /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -198,13 +198,19 @@ impl Running {
         Ok(self.child.try_wait().context("cannot wait")?.is_some())
     }
 
-    /// Until its stdout contains this.
+    /// Waits until its stdout contains this.
     pub fn wait_for_stdout(&mut self, text: &str) -> anyhow::Result<()> {
         let stdout = self.stdout.clone();
         self.wait_until(&format!("'{text}' on its stdout"), || stdout.contains(text))
     }
 
-    /// Until a condition holds, while it lives.
+    /// Waits until its stderr contains this text.
+    pub fn wait_for_stderr(&mut self, text: &str) -> anyhow::Result<()> {
+        let stderr = self.stderr.clone();
+        self.wait_until(&format!("'{text}' on its stderr"), || stderr.contains(text))
+    }
+
+    /// Waits until a condition holds; fails if the child ends first.
     pub fn wait_until(&mut self, what: &str, holds: impl Fn() -> bool) -> anyhow::Result<()> {
         loop {
             let ended = self.child.try_wait().context("cannot wait")?;
@@ -230,12 +236,12 @@ impl Running {
         Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
     }
 
-    /// Until it has ended.
+    /// Waits until it has ended.
     pub fn wait(self) -> anyhow::Result<Ran> {
         self.wait_watching(|_| Ok(()))
     }
 
-    /// The same, and looks at it all the while; an error of `look` ends it.
+    /// Waits until it has ended and calls `look` meanwhile; an error of `look` ends the child.
     pub fn wait_watching(
         mut self,
         mut look: impl FnMut(Pid) -> anyhow::Result<()>,
@@ -273,7 +279,7 @@ impl Drop for Running {
     }
 }
 
-/// The bytes of one output so far.
+/// The output of one descriptor so far.
 #[derive(Debug, Clone)]
 struct Collected(Arc<(Mutex<Output>, Condvar)>);
 
@@ -284,7 +290,7 @@ struct Output {
 }
 
 impl Collected {
-    /// Reads on a thread until the end; None has ended already.
+    /// Reads on a thread until the end of the file; None counts as ended.
     fn from(source: Option<File>) -> Self {
         let output = Output { ended: source.is_none(), ..Output::default() };
         let collected = Self(Arc::new((Mutex::new(output), Condvar::new())));
@@ -321,7 +327,7 @@ impl Collected {
         self.lock().bytes.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// False when it has not ended by then.
+    /// False if it has not ended by the deadline.
     fn wait_for_end(&self, deadline: Instant) -> bool {
         let patience = deadline.saturating_duration_since(Instant::now());
         let (output, _) = self

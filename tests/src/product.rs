@@ -1,6 +1,7 @@
-//! The product's binary, its command `boot`, and what `compare` writes.
+//! The product's binary, its command `boot`, and the JSON of `compare`.
 
 use std::{
+    collections::BTreeMap,
     env,
     ffi::{OsStr, OsString},
     fs,
@@ -8,22 +9,33 @@ use std::{
     sync::OnceLock,
 };
 
-use anyhow::{Context, bail};
-use serde_json::Value;
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
 
-use crate::process::{Input, Program, Running};
-use crate::ran::Ran;
+use crate::{
+    expect_usually,
+    process::{Input, Program, Running},
+    ran::Ran,
+};
 
 /// Where the binary is in the emulated host.
 pub const IN_EMULATED_HOST: &str = "/init";
 
 static BINARY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Finds the binary: `$PVTICKET`, or else beside this one.
+/// The folder of the cargo profile that this program was built with: test programs are in its
+/// `deps`.
+pub fn profile_folder() -> anyhow::Result<PathBuf> {
+    let own = env::current_exe().context("cannot find this program")?;
+    let folder = own.parent().and_then(Path::parent);
+    Ok(folder.with_context(|| format!("no folder above {}", own.display()))?.into())
+}
+
+/// Finds the binary: `$PVTICKET`, or else the release build in the same target folder.
 pub fn find() -> anyhow::Result<()> {
     let file = match env::var_os("PVTICKET") {
         Some(file) => PathBuf::from(file),
-        None => env::current_exe().context("cannot find myself")?.with_file_name("pvticket"),
+        None => profile_folder()?.with_file_name("release").join("pvticket"),
     };
     if !file.is_file() {
         bail!("no {}: build it first (make build), or set PVTICKET", file.display());
@@ -33,12 +45,12 @@ pub fn find() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says where the binary is.
+/// Sets the binary's location.
 pub fn set(file: &Path) {
     let _ = BINARY.set(file.into());
 }
 
-/// Where it is.
+/// The binary's location.
 pub fn binary() -> &'static Path {
     BINARY.get().map_or(Path::new("pvticket"), PathBuf::as_path)
 }
@@ -48,15 +60,99 @@ pub fn pvticket(args: impl IntoIterator<Item = impl Into<OsString>>) -> Program 
     Program::new(binary()).args(args)
 }
 
-/// The runs of a comparison, level by level, by the file that its --json wrote.
-pub fn runs_of(json: &Path) -> anyhow::Result<Vec<Value>> {
-    let report: Value = serde_json::from_slice(&fs::read(json)?)?;
-    let levels = report["levels"].as_array().with_context(|| format!("no levels: {report:#}"))?;
-    let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
-    Ok(runs.cloned().collect())
+/// What `compare --json` wrote.
+#[derive(Debug)]
+pub struct Results(Value);
+
+impl Results {
+    /// Reads it.
+    pub fn read(json: &Path) -> anyhow::Result<Self> {
+        Ok(Self(serde_json::from_slice(&fs::read(json)?)?))
+    }
+
+    /// The figures of each run that has any, with the fields of its point beside them, in the order in
+    /// which they ended. Its schedule's sums are in `schedule.measured`, over the window, and in
+    /// `schedule.whole`, since the machines' start.
+    pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
+        let lines = self.0["runs"][0]["lines"].as_array();
+        let lines = lines.with_context(|| format!("no lines: {:#}", self.0))?;
+        let figures = lines.iter().filter(|line| line["figures"].is_object());
+        Ok(figures.map(run).collect())
+    }
+
+    /// The figures of the points by their number of vCPUs, ascending, with the fields of the point
+    /// beside them.
+    pub fn levels(&self) -> anyhow::Result<Vec<Vec<Value>>> {
+        let points = self.0["points"].as_array();
+        let points = points.with_context(|| format!("no points: {:#}", self.0))?;
+        let mut levels = BTreeMap::<u64, Vec<Value>>::new();
+        for point in points {
+            let vcpus = point["point"]["vcpus"].as_u64().context("no vCPUs")?;
+            levels.entry(vcpus).or_default().push(row(point));
+        }
+        Ok(levels.into_values().collect())
+    }
 }
 
-/// A `pvticket boot` to be. What is not said is left to the product.
+fn with_point(mut figures: Value, point: &Value) -> Value {
+    for name in ["lock", "backend", "policy", "handoff", "vcpus"] {
+        figures[name] = point[name].clone();
+    }
+    figures
+}
+
+fn run(line: &Value) -> Value {
+    let mut run = with_point(line["figures"].clone(), &line["point"]);
+    let schedule = run["schedule"].clone();
+    if schedule.is_object() {
+        let sums = |of: &Value| {
+            let mut sums = of["totals"].clone();
+            sums["hits"] = of["hits"].clone();
+            sums
+        };
+        run["schedule"] = json!({
+            "measured": sums(&schedule), "whole": sums(&schedule["since_start"]),
+            "divergence": schedule["divergence"]
+        });
+    }
+    run
+}
+
+fn row(point: &Value) -> Value {
+    let mut row = with_point(point.clone(), &point["point"]);
+    row["schedule"] = point["preempted"].clone();
+    let times = point["times"].as_array().into_iter().flatten();
+    row["latencies"] = times.filter(|its| its["timed"] == "operation").cloned().collect();
+    row["latencies"] = row["latencies"][0].clone();
+    row
+}
+
+/// How often a point's lock failed its checks; not a number if it was not checked.
+pub fn broken(row: &Value) -> f64 {
+    let count = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
+    count("violations") + count("disorder")
+}
+
+/// The runs of a comparison, by the file that its --json wrote.
+pub fn runs_of(json: &Path) -> anyhow::Result<Vec<Value>> {
+    Results::read(json)?.runs()
+}
+
+/// The lock excluded, and every vCPU took it: of a native lock, which may starve one, only the first.
+pub fn every_vcpu_took_the_lock(runs: &[Value]) -> anyhow::Result<()> {
+    for run in runs {
+        ensure!(run["violations"] == 0, "mutual exclusion failed: {run}");
+        let each = run["operations"].as_array().into_iter().flatten();
+        let idle = each.filter(|count| count.as_u64() == Some(0)).count();
+        expect_usually!(
+            run["backend"] == "off" || idle == 0,
+            "{idle} vCPUs never took the lock: {run}"
+        );
+    }
+    Ok(())
+}
+
+/// Builds a `pvticket boot`. Options that are not set are left to the product.
 #[derive(Debug)]
 pub struct Boot {
     options: Vec<OsString>,
@@ -163,19 +259,19 @@ impl Boot {
         self.command(["sh", "-c", script])
     }
 
-    /// What it reads.
+    /// Its stdin.
     pub fn input(mut self, input: Input) -> Self {
         self.input = input;
         self
     }
 
-    /// Seconds after which it counts as hung; 300 if not said.
+    /// The time limit in seconds; 300 by default.
     pub fn limit(mut self, seconds: u64) -> Self {
         self.limit = seconds;
         self
     }
 
-    /// The process to be.
+    /// The command to run.
     pub fn program(self) -> Program {
         let mut program = pvticket(self.options).input(self.input).limit(self.limit);
         if !self.command.is_empty() {

@@ -1,4 +1,4 @@
-//! What a finished child left, and what a test may expect of it.
+//! The result of a finished child, and expectations on it.
 
 use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::emulator;
 
-/// Bytes of output that a failed test shows.
+/// Bytes of output that a failed test prints.
 const SHOWN: usize = 4000;
 
 /// A finished child.
@@ -25,7 +25,7 @@ impl Ran {
         Self { line, status, stdout, stderr }
     }
 
-    /// A command line and its output, for a person.
+    /// A command line and its output, for a person to read.
     pub(crate) fn describe(line: &str, stdout: &[u8], stderr: &[u8]) -> String {
         let mut text = format!("$ {line}");
         for (name, bytes) in [("stdout", stdout), ("stderr", stderr)] {
@@ -40,12 +40,12 @@ impl Ran {
         text
     }
 
-    /// This child's, for the message of a failure.
+    /// The child's command line and output, for an error message.
     pub fn show(&self) -> String {
         Self::describe(&self.line, &self.stdout, &self.stderr)
     }
 
-    /// It must have exited with this status.
+    /// Expects this exit status.
     pub fn exits(self, status: i32) -> anyhow::Result<Self> {
         ensure!(
             self.status.code() == Some(status),
@@ -56,12 +56,12 @@ impl Ran {
         Ok(self)
     }
 
-    /// Its status as a shell has it: 128 and the number of the signal that ended it, if one did.
+    /// Its status as a shell reports it: 128 plus the number of the signal that ended it, if any.
     pub fn shell_status(&self) -> Option<i32> {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal))
     }
 
-    /// A signal must not have ended it: whatever it exits with, it does so by itself.
+    /// Its exit status; fails if a signal ended it.
     pub fn status(&self) -> anyhow::Result<i32> {
         match self.status.signal() {
             Some(signal) => bail!("ended by signal {signal}\n{}", self.show()),
@@ -69,7 +69,7 @@ impl Ran {
         }
     }
 
-    /// Its stdout must be exactly this.
+    /// Expects exactly this on stdout.
     pub fn says(self, text: &str) -> anyhow::Result<Self> {
         ensure!(self.stdout == text.as_bytes(), "stdout is not {text:?}\n{}", self.show());
         Ok(self)
@@ -85,7 +85,7 @@ impl Ran {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Its stderr must have all of these in it.
+    /// Expects all of these in stderr.
     pub fn complains(self, parts: &[&str]) -> anyhow::Result<Self> {
         let errors = self.errors();
         for part in parts {
@@ -95,12 +95,12 @@ impl Ran {
         Ok(self)
     }
 
-    /// It must have failed with this status and one line that has all of these in it.
+    /// Expects this exit status and one line that contains all of these.
     pub fn fails(self, status: i32, parts: &[&str]) -> anyhow::Result<Self> {
         self.exits(status)?.one_line(parts)
     }
 
-    /// Its stderr must be one line of the product's, with all of these in it.
+    /// Expects stderr to be one line of the product's that contains all of these.
     pub fn one_line(self, parts: &[&str]) -> anyhow::Result<Self> {
         let ran = self.complains(parts)?;
         let errors = ran.errors();

@@ -1,8 +1,8 @@
-//! The guest tests where this host's KVM runs no guest kernels: all of them in one emulated host.
+//! Runs the guest tests if this host's KVM runs no guest kernels: all of them in one emulated host.
 //!
-//! This binary goes there beside the product, runs the tests one after the other and writes a line
-//! of JSON for each. Should the emulated host end half-way, the test it was at has failed, and those
-//! after it are not run.
+//! The test binary is copied there with the product, runs the tests one after the other and writes
+//! one line of JSON per test. If the emulated host ends early, the test that was running has
+//! failed, and those after it are not run.
 
 use std::{
     env,
@@ -23,21 +23,21 @@ use crate::{
     suite::{Test, Verdict},
 };
 
-/// First argument of this binary there.
+/// First argument of this binary in the emulated host.
 pub const ERRAND: &str = "--inside";
-/// This binary there.
+/// The path of this binary there.
 const TESTS_THERE: &str = "/in/pvticket-tests";
-/// Memory there for guests and files: the largest guest is 5 GiB, but touches little of it.
+/// Memory there for guests and files: the largest guest has 5 GiB, but touches little of it.
 const MEMORY: &str = "2G";
 
-/// A test's end, as it is told from there to here.
+/// A test's result, as it is passed from there to here.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
     verdict: Verdict,
 }
 
-/// Runs tests by name there; says how each ended.
+/// Runs tests by name in the emulated host; prints each result.
 pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     product::set(Path::new(product::IN_EMULATED_HOST));
     for name in names {
@@ -62,13 +62,13 @@ struct State {
 }
 
 impl Relay {
-    /// For these tests, which will be asked for in this order.
+    /// For these tests, which must be asked for in this order.
     pub fn new(names: Vec<&'static str>) -> Self {
         let state = State { host: None, broken: None };
         Self { names, state: Mutex::new(state) }
     }
 
-    /// How this test ended there. Starts the emulated host if need be.
+    /// The result of this test. Starts the emulated host if necessary.
     pub fn verdict(&self, test: &Test) -> Verdict {
         let name = test.name();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ impl Relay {
             return Verdict::Failed(format!("not run: {why}"));
         }
         state.result(name, &self.from(name)).unwrap_or_else(|error| {
-            // The next tests would only meet the same again.
+            // The next tests would fail in the same way.
             state.broken = Some("the emulated host ended at an earlier test".into());
             Verdict::Failed(format!("{error:#}"))
         })
@@ -102,7 +102,7 @@ impl State {
     }
 }
 
-/// One emulated host at work.
+/// A running emulated host.
 struct Host {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -122,7 +122,7 @@ impl Host {
             files::SYSTEM_MAP,
             files::GUEST_DISK,
         ] {
-            // Which of the tests needs it says so there.
+            // If it is missing, the tests that need it report that.
             if let Ok(file) = files::cached(name) {
                 take_along(&mut command, &file, &format!("/in/cache/{name}"));
             }
@@ -135,14 +135,14 @@ impl Host {
         let mut errors = child.stderr.take().context("no stderr")?;
         let errors = thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was read before a failure counts too.
+            // Output before a failure counts too.
             let _ = errors.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
         Ok(Self { child, lines, errors })
     }
 
-    /// The next test's end; None when there is no more.
+    /// The next test's result; None if there is none.
     fn next(&mut self, name: &str) -> anyhow::Result<Option<Verdict>> {
         let mut line = String::new();
         self.lines.read_line(&mut line).context("cannot read from the emulated host")?;
@@ -167,7 +167,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It ends by itself after the last test; an earlier end of ours must be its end too.
+        // It ends on its own after the last test; if the tests are ended early, it must end too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
-//! Tests that are run again: what went wrong may have been chance.
+//! Repeats tests whose failure may be due to chance.
 //!
-//! Of every repetition the summary tells, with its reason. A broken promise (a violated lock, a
-//! wrong figure, a hang, a dead guest) ends a test at once; only what [`expect_usually!`](crate::expect_usually)
-//! checks gets another try.
+//! The summary lists every repetition with its reason. A broken guarantee (mutual exclusion, a
+//! wrong figure, a hang, a dead guest) fails a test at once; only what
+//! [`expect_usually!`](crate::expect_usually) checks gets another try.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::suite::{Test, Verdict};
 
-/// How often a test may be repeated of which a [`Chance`] was missed. A fault of ours would be there each time.
+/// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
 const MISSED: usize = 2;
 
-/// What a sound product on a calm machine brings about nearly always, and did not.
+/// A condition that nearly always holds for a sound product on a calm machine, and did not.
 #[derive(Debug)]
 pub struct Chance(pub String);
 
@@ -25,8 +25,8 @@ impl fmt::Display for Chance {
 
 impl std::error::Error for Chance {}
 
-/// As `ensure!`, of what chance or a busy machine may spoil: how often something random happened,
-/// how long something took beside something else. The test is run again, a bounded number of times.
+/// Like `ensure!`, for conditions that chance or a busy machine may spoil: how often something
+/// random happened, how long something took. The test is run again, a bounded number of times.
 #[macro_export]
 macro_rules! expect_usually {
     ($condition:expr, $($words:tt)+) => {{
@@ -37,12 +37,12 @@ macro_rules! expect_usually {
     }};
 }
 
-/// What was missed, each time that a test was repeated.
+/// What was missed, once per repetition.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Repeats(Vec<String>);
 
 impl Repeats {
-    /// Takes note of a failure; false: it is one.
+    /// Notes a missed chance; false if the error is a real failure.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         let missed = error.downcast_ref::<Chance>().filter(|_| self.0.len() < MISSED);
         self.0.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
@@ -57,7 +57,7 @@ impl fmt::Display for Repeats {
     }
 }
 
-/// Runs a test, again where a [`Chance`] was missed.
+/// Runs a test; repeats it if it missed a [`Chance`].
 pub fn run(test: &Test) -> Verdict {
     let mut repeats = Repeats::default();
     loop {

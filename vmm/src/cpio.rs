@@ -1,8 +1,8 @@
-//! A writer of `newc` cpio archives: the form of a Linux initramfs
+//! A writer of `newc` cpio archives, the format of a Linux initramfs
 //! (Documentation/driver-api/early-userspace/buffer-format.rst of the kernel).
 //!
-//! The archive is streamed into any [`Write`], so a big file needs no second copy in memory. Equal
-//! calls give equal bytes: owner root, time stamp 0, inode numbers counted from 1.
+//! The archive is streamed into any [`Write`], so a large file needs no second copy in memory.
+//! Equal calls produce equal bytes: owner root, time stamp 0, inode numbers counted from 1.
 
 use std::io::{self, Read, Write};
 
@@ -12,22 +12,29 @@ const SYMLINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 const TRAILER: &str = "TRAILER!!!";
 
+/// An archive cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum CpioError {
-    #[error("cannot write the cpio archive: {0}")]
+    /// The output fails.
+    #[error("cannot write the cpio archive")]
     Write(#[source] io::Error),
-    #[error("cannot read `{path}` for the cpio archive: {source}")]
+    /// The source of an entry's contents fails.
+    #[error("cannot read `{path}` for the cpio archive")]
     Read { path: String, source: io::Error },
-    #[error("`{path}` gave {got} bytes where {want} were announced")]
+    /// A source was longer or shorter than its announced length, which is in the header already.
+    #[error("`{path}` has {got} bytes, not the {want} expected")]
     Length { path: String, want: u64, got: u64 },
+    /// The format's size field has 32 bits.
     #[error("`{path}` has {size} bytes; a cpio archive holds files below 4 GiB")]
     TooBig { path: String, size: u64 },
-    #[error("`{0}` is no name for a cpio entry: relative, non-empty, without NUL bytes")]
+    /// Not a path that the kernel would unpack as it is.
+    #[error("`{0}` is not a valid cpio name: use a relative, non-empty one without NUL bytes")]
     Name(String),
 }
 
-/// A `newc` archive under construction. Parents must be added before what lies in them: the
-/// kernel makes no directory that the archive does not name.
+/// A `newc` archive under construction. Directories must be added before their contents: the kernel
+/// creates no directory that the archive does not name.
 ///
 /// ```
 /// # use pvticket::cpio::{Archive, CpioError};
@@ -56,16 +63,17 @@ struct Header {
 }
 
 impl<W: Write> Archive<W> {
+    /// An empty archive, written to `out` as entries are added.
     pub fn new(out: W) -> Self {
         Self { out, last_inode: 0 }
     }
 
-    /// Adds a directory; `permissions` are the low twelve mode bits, as everywhere here.
+    /// Adds a directory; `permissions` are the low twelve mode bits here and below.
     pub fn directory(&mut self, path: &str, permissions: u32) -> Result<(), CpioError> {
         self.entry(path, DIRECTORY | permissions, 2, &[], (0, 0))
     }
 
-    /// Adds a regular file that is in memory.
+    /// Adds a regular file whose contents are in memory.
     pub fn file(&mut self, path: &str, permissions: u32, bytes: &[u8]) -> Result<(), CpioError> {
         self.entry(path, REGULAR | permissions, 1, bytes, (0, 0))
     }
@@ -86,9 +94,9 @@ impl<W: Write> Archive<W> {
         self.pad(size)
     }
 
-    /// Adds a regular file as the last entry, but not what it holds: whoever puts the archive
-    /// together lays `size` bytes behind what the writer got, filled to a multiple of four.
-    /// Another archive with the trailer must follow. So a big file need not pass through here.
+    /// Adds a regular file as the last entry, but without its contents: the caller has to place
+    /// `size` bytes after what the writer received, padded to a multiple of four. Another archive
+    /// with the trailer must follow. That way a large file need not be copied through here.
     pub fn leave_at_file(
         mut self,
         path: &str,
@@ -100,7 +108,7 @@ impl<W: Write> Archive<W> {
         Ok(self.out)
     }
 
-    /// Adds a symbolic link at `path` that says `target`.
+    /// Adds a symbolic link at `path` to `target`.
     pub fn symlink(&mut self, path: &str, target: &str) -> Result<(), CpioError> {
         self.entry(path, SYMLINK | 0o777, 1, target.as_bytes(), (0, 0))
     }
@@ -116,7 +124,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, CHARACTER_DEVICE | permissions, 1, &[], (major, minor))
     }
 
-    /// Writes the trailer, flushes, and hands the writer back.
+    /// Writes the trailer, flushes, and returns the writer.
     pub fn finish(mut self) -> Result<W, CpioError> {
         let end = Header { inode: 0, mode: 0, links: 1, size: 0, device: (0, 0) };
         self.write_head(TRAILER, &end)?;
@@ -166,7 +174,7 @@ impl<W: Write> Archive<W> {
             header.links,
             0, // mtime
             header.size,
-            0, // major number of the device the file lies on
+            0, // major number of the device that the file is on
             0, // its minor number
             header.device.0,
             header.device.1,
@@ -184,14 +192,14 @@ impl<W: Write> Archive<W> {
         self.pad(text.len() as u64)
     }
 
-    /// Each header with its name, and each body, is filled to a multiple of four bytes.
+    /// Each header with its name, and each body, is padded to a multiple of four bytes.
     fn pad(&mut self, size: u64) -> Result<(), CpioError> {
         let fill = (4 - size % 4) % 4;
         self.out.write_all(&[0; 3][..fill as usize]).map_err(CpioError::Write)
     }
 }
 
-/// Like [`io::copy`], but tells a failed read from a failed write.
+/// Like [`io::copy`], but distinguishes a failed read from a failed write.
 fn copy(from: &mut dyn Read, out: &mut dyn Write, path: &str) -> Result<u64, CpioError> {
     let mut buffer = vec![0; 256 << 10];
     let mut total = 0;

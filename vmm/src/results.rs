@@ -1,8 +1,9 @@
-//! Files for results: each appears under its name whole, or what was there stays.
+//! Result files: each appears under its name complete, or the previous contents stay.
 //!
-//! A result is written to a temporary file beside its target, with a name that cannot be guessed
-//! and that follows no link, is synced, and takes the target's name. What is no regular file (a
-//! pipe, a terminal, `/dev/null`, `/dev/stdout` whatever that is) is written to as it is.
+//! A result is written to a temporary file next to its target, with an unpredictable name and
+//! without following links, is synced and then renamed to the target. Anything that is not a
+//! regular file (a pipe, a terminal, `/dev/null`, `/dev/stdout` whatever that is) is written to
+//! directly.
 
 use std::{
     ffi::OsString,
@@ -26,24 +27,24 @@ use tempfile::NamedTempFile;
 
 use crate::{signals, streams};
 
-/// How often it is looked whether a named pipe has a reader.
+/// Interval between two checks whether a named pipe has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The mode of a new file, less the user's mask.
+/// The mode of a new file, before the umask.
 const MODE: u32 = 0o666;
 
-/// Where results go, and how.
+/// How a result reaches its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
-    /// Beside it, and then by its name.
+    /// As a temporary file next to it, which is then renamed.
     Replaced,
-    /// Into what is there.
+    /// Directly, into what is there.
     Into,
-    /// Into our stdout or stderr, which it is another name of.
+    /// Through our stdout or stderr, of which it is another name.
     Stream(streams::Stream),
 }
 
-/// A file that a result is to go to. Nothing of it changes before [`Target::write`] has succeeded.
+/// The target of a result. Nothing about it changes before [`Target::write`] has succeeded.
 #[derive(Debug, Clone)]
 pub struct Target {
     path: PathBuf,
@@ -51,7 +52,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A result at `path`, if it looks as if one could be written there: it is better known before
+    /// A target at `path`. Checks that a file can be created there, so that an error shows before
     /// anything is measured.
     pub fn new(path: &Path) -> io::Result<Self> {
         let target = Self::unchecked(path)?;
@@ -79,7 +80,7 @@ impl Target {
         pending.commit()
     }
 
-    /// A file beside the target.
+    /// A temporary file next to the target.
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let mut prefix = OsString::from(".");
         prefix.push(self.path.file_name().unwrap_or_default());
@@ -89,7 +90,7 @@ impl Target {
             .suffix(".partial")
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder(&self.path))?;
-        // What took the place of a file may be read and written by whom that might be.
+        // A file that is replaced keeps its permissions.
         if let Ok(there) = fs::symlink_metadata(&self.path)
             && there.is_file()
         {
@@ -100,12 +101,12 @@ impl Target {
     }
 }
 
-/// Writes a result whole.
+/// Writes a complete result.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Target::unchecked(path)?.write(|out| out.write_all(bytes))
 }
 
-/// A result under way. Dropped, it leaves nothing.
+/// A result being written. If dropped, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Pending {
     target: Target,
@@ -114,14 +115,14 @@ pub struct Pending {
 
 #[derive(Debug)]
 enum Temporary {
-    /// Beside the target.
+    /// Next to the target.
     Named(NamedTempFile),
-    /// Elsewhere, with no name, for what cannot be replaced.
+    /// Elsewhere and unnamed, for targets that cannot be replaced.
     Nameless(File),
 }
 
 impl Pending {
-    /// A result for `path`.
+    /// Begins a result for `path`.
     pub fn new(path: &Path) -> io::Result<Self> {
         Self::open(Target::unchecked(path)?)
     }
@@ -134,7 +135,7 @@ impl Pending {
         Ok(Self { target, file })
     }
 
-    /// What its bytes are written to.
+    /// The file to write the result to.
     pub fn out(&mut self) -> &mut File {
         match &mut self.file {
             Temporary::Named(file) => file.as_file_mut(),
@@ -142,14 +143,14 @@ impl Pending {
         }
     }
 
-    /// It is whole: it becomes what is at the target.
+    /// The result is complete: puts it in the target's place.
     pub fn commit(self) -> io::Result<()> {
         let Self { target: Target { path, way }, file } = self;
         let mut file = match file {
             Temporary::Named(file) => {
                 file.as_file().sync_all()?;
                 file.persist(&path)?;
-                // That the name is kept too. Some file systems sync no directories.
+                // Syncs the new name, too. Some file systems cannot sync directories.
                 let _ = File::open(folder(&path)).and_then(|folder| folder.sync_all());
                 return Ok(());
             }
@@ -166,7 +167,7 @@ impl Pending {
     }
 }
 
-/// What is written to with a look at signals.
+/// A target written to directly, with a check for signals.
 struct Special<'a>(&'a File);
 
 impl Write for Special<'_> {
@@ -180,7 +181,7 @@ impl Write for Special<'_> {
     }
 }
 
-/// Opens what is no file of its own. A named pipe is waited for until somebody reads it, or the
+/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or the
 /// program is to end.
 fn open_for_writing(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
@@ -202,7 +203,7 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
 fn way(path: &Path) -> io::Result<Way> {
     let there = match fs::metadata(path) {
         Ok(there) => there,
-        // A link to nothing is replaced like any file.
+        // A dangling link is replaced like a file.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Way::Replaced),
         Err(error) => return Err(error),
     };
@@ -220,7 +221,7 @@ fn way(path: &Path) -> io::Result<Way> {
         return Ok(Way::Stream(streams::Stream::Stderr));
     }
     access(path, Access::WRITE_OK)?;
-    // A descriptor by its number is written to, whatever it is.
+    // A descriptor named by its number is written to directly, whatever it is.
     let is_descriptor = fs::canonicalize(folder(path)).is_ok_and(|dir| dir.starts_with("/proc"));
     match kind.is_file() && !is_descriptor {
         true => Ok(Way::Replaced),

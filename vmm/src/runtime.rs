@@ -1,21 +1,21 @@
-//! The runtime of everything asynchronous: one thread, the caller's.
+//! The runtime of all asynchronous code: single-threaded, on the caller's thread.
 
 use std::{io, os::unix::net::UnixStream};
 
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
-/// Pairs of descriptors that tokio may want at once: an epoll instance and a copy of it, an
-/// eventfd, a socket pair for signals and a copy of its end, and some to spare.
+/// Pairs of descriptors that tokio may need at once: an epoll instance and a copy of it, an
+/// eventfd, a socket pair for signals and a copy of its end, and some spare.
 const PAIRS: usize = 5;
 
-/// No runtime.
+/// Why the runtime could not be built.
 #[derive(Debug, Error)]
-#[error("cannot start the event loop: {0}")]
+#[error("cannot start the event loop")]
 pub struct RuntimeError(#[source] io::Error);
 
-/// Builds it. tokio panics where it can have no descriptors for its signals, so that they are
-/// asked for before.
+/// Builds the runtime. tokio panics if it gets no descriptors for its signals, so they are probed
+/// first.
 pub fn build() -> Result<Runtime, RuntimeError> {
     let spare = (0..PAIRS).map(|_| UnixStream::pair()).collect::<io::Result<Vec<_>>>();
     drop(spare.map_err(RuntimeError)?);

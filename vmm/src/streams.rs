@@ -1,9 +1,9 @@
 //! This program's own stdout and stderr, unbuffered.
 //!
-//! A write waits for a slow reader for as long as it takes, until a signal asks for the end
-//! ([`signals`]): then for [`GRACE`] more. What is left is dropped, so that a pipe whose reader has
-//! stalled keeps nobody from ending. A closed pipe is silent; what else goes wrong with stdout
-//! ([`failure`]) makes the program fail in the end.
+//! A write waits for a slow reader indefinitely, until a signal asks the program to end
+//! ([`signals`]); then it waits for [`GRACE`] more and drops the rest, so that a pipe whose reader
+//! has stalled does not keep the program from ending. A closed pipe is not an error; any other
+//! failure of stdout ([`failure`]) makes the program fail at its end.
 
 use std::{
     fmt,
@@ -23,25 +23,23 @@ use rustix::{
     stdio,
 };
 
-use crate::{
-    shown,
-    signals::{self, Interrupt},
-};
+use crate::signals::{self, Interrupt};
+use base::shown;
 
-/// How long a reader may stall once the end was asked for.
+/// How long a reader may stall after a signal has asked the program to end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The least that one write waits then, however late it is.
+/// Minimum wait of a single write after that, however late it is.
 const LEAST: Duration = Duration::from_millis(50);
 
-/// Bytes that a pipe takes at once if it takes any (`PIPE_BUF`): after a poll such a write does not
-/// wait.
+/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`): after a poll such a write does
+/// not block.
 const PIECE: usize = 4096;
 
-/// Pause where a descriptor says that it takes more, and does not.
+/// Pause when a descriptor polls as writable but is not.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One of the two.
+/// One of the two streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -50,7 +48,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// What is known of each stream. The lock keeps what two threads write apart.
+/// The state of one stream. The lock keeps the output of two threads apart.
 #[derive(Debug)]
 struct State {
     lock: Mutex<()>,
@@ -62,7 +60,7 @@ static STATES: [State; 2] = [
     State { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
 ];
 
-/// The first error of stdout that is not a reader's who has gone.
+/// The first error of stdout other than a closed pipe.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 impl Stream {
@@ -89,18 +87,18 @@ impl Write for Stream {
     }
 }
 
-/// Prints on stdout, where controls other than line feeds are replaced. A reader that has gone,
-/// such as `head`, has seen enough; any other error is a [`failure`].
+/// Prints on stdout; control characters other than line feeds are replaced. A closed pipe, as after
+/// `head`, is not an error; any other error becomes the [`failure`].
 pub fn print(text: &str) {
     print_raw(shown::lines(text).as_bytes());
 }
 
-/// The same of JSON, where they are escaped.
+/// Prints JSON on stdout; control characters are escaped.
 pub fn print_json(text: &str) {
     print_raw(shown::json(text).as_bytes());
 }
 
-/// The same for other programs: as it is.
+/// Prints bytes on stdout unchanged, for other programs.
 pub fn print_raw(bytes: &[u8]) {
     if let Err(error) = write(Stream::Stdout, bytes)
         && !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::TimedOut)
@@ -109,18 +107,17 @@ pub fn print_raw(bytes: &[u8]) {
     }
 }
 
-/// Says a line on stderr, where every control is replaced. Whoever has closed it does not want to
-/// know, which is no failure of ours.
+/// Prints one line on stderr; every control character is replaced. Errors are ignored.
 pub fn say(text: fmt::Arguments<'_>) {
     let _ = write(Stream::Stderr, format!("{}\n", shown::line(&text.to_string())).as_bytes());
 }
 
-/// What made stdout fail, if anything did.
+/// The error that made stdout fail, if there was one.
 pub fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
 }
 
-/// Writes all. [`ErrorKind::TimedOut`]: the program is to end, and nobody reads.
+/// Writes all bytes. [`ErrorKind::TimedOut`]: the program is to end, and the reader has stalled.
 pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     let State { lock, has_stalled } = stream.state();
     let _lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +132,7 @@ pub fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Writes a few bytes if the stream takes them now, whatever else is being written to it.
+/// Writes a few bytes if the stream accepts them now, without waiting for other writers.
 pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     let fd = stream.fd();
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
@@ -145,7 +142,7 @@ pub fn offer(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes all to a descriptor, as [`write()`] does, where `stop` says that the program is to end.
+/// Writes all bytes to a descriptor, like [`write()`]; `stop` tells when the program is to end.
 pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) -> io::Result<()> {
     while !bytes.is_empty() {
         wait(fd, stop)?;
@@ -153,7 +150,7 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
-            // Another's O_NONBLOCK, and another who was quicker.
+            // Another process set O_NONBLOCK, and another writer was faster.
             Err(Errno::AGAIN) => thread::sleep(PAUSE),
             Err(error) => return Err(error.into()),
         }
@@ -161,7 +158,7 @@ pub fn write_to(fd: BorrowedFd<'_>, mut bytes: &[u8], stop: Option<&Interrupt>) 
     Ok(())
 }
 
-/// Until it takes more, or there has been time enough.
+/// Waits until the descriptor accepts more, or the time is up.
 fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
     let bell = stop.and_then(Interrupt::as_descriptor);
     loop {
@@ -171,7 +168,7 @@ fn wait(fd: BorrowedFd<'_>, stop: Option<&Interrupt>) -> io::Result<()> {
         });
         let limit = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&fd, PollFlags::OUT)];
-        // Once raised it is readable for good.
+        // Once raised, it stays readable.
         if let (None, Some(bell)) = (left, &bell) {
             fds.push(PollFd::new(bell, PollFlags::IN));
         }
@@ -193,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that takes no more.
+    /// A pipe that accepts no more.
     fn stalled() -> (impl AsFd, impl AsFd) {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).unwrap();
         while rustix::io::write(&write, &[0; PIECE]).is_ok() {}

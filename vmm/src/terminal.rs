@@ -1,7 +1,7 @@
-//! The user's terminal: raw mode while a guest has it, the other screen while `top` does.
+//! The user's terminal: raw mode while a guest has it, the alternate screen while `top` does.
 //!
-//! It is as it was on every way out: dropped, at a signal that ends or stops the process
-//! ([`crate::signals`]), at a panic, and at a fatal signal ([`fatal`]).
+//! It is restored on every way out: on drop, on a signal that ends or stops the process
+//! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
 
 use std::{
     io::{self, IsTerminal, Stdin},
@@ -15,42 +15,42 @@ use rustix::{
 };
 
 use crate::{
-    kvm::sys::fatal,
     signals,
     streams::{self, Stream},
 };
+use kvm::sys::fatal;
 
-/// The other screen, no cursor, and no line goes on in the next (xterm's control sequences).
+/// Alternate screen, no cursor, no line wrapping (xterm's control sequences).
 const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
-/// How a terminal is held.
+/// How the terminal is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// In raw mode.
     Keys,
-    /// In raw mode, on its other screen.
+    /// In raw mode, on its alternate screen.
     Screen,
 }
 
-/// A terminal that is held, and what it is without.
+/// A terminal in use, and its original modes.
 #[derive(Debug)]
 struct Held {
     stdin: Stdin,
     saved: Termios,
     raw: Termios,
     hold: Hold,
-    /// It has been given back, for the time being.
+    /// It has been given back for the time being.
     is_back: bool,
 }
 
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-/// Holds the terminal; dropping it restores what was there.
+/// The terminal in use; dropping this restores it.
 #[derive(Debug)]
 pub struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes the terminal, if stdin is one. Signals are caught from before.
+    /// Takes the terminal, if stdin is one. Signals have to be caught already.
     pub fn enter(hold: Hold) -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -61,8 +61,8 @@ impl RawTerminal {
         let saved = tcgetattr(&stdin)?;
         let mut raw = saved.clone();
         raw.make_raw();
-        // The guest's terminal driver already sends CR LF; output processing of
-        // ours stays on for our own messages.
+        // The guest's terminal driver already sends CR LF; output processing stays on for our own
+        // messages.
         raw.output_modes = saved.output_modes;
         fatal::arm(hold == Hold::Screen);
         let held = Held { stdin, saved, raw, hold, is_back: true };
@@ -90,14 +90,14 @@ impl Held {
         Ok(())
     }
 
-    /// Nothing can be done about a terminal that has gone away; one that another job has by now
-    /// is that job's.
+    /// Errors are ignored, since nothing can be done about a terminal that has gone away. If
+    /// another job is in the foreground by now, the terminal is left to it.
     fn give_back(&mut self) {
         if self.is_back || !self.is_ours() {
             return;
         }
         if self.hold == Hold::Screen {
-            // Before the modes: what is written in raw mode is not changed on its way.
+            // Before the modes: output in raw mode is passed through unchanged.
             let _ = streams::offer(Stream::Stdout, fatal::LEAVE_SCREEN.as_bytes());
         }
         let _ = tcsetattr(&self.stdin, OptionalActions::Now, &self.saved);
@@ -105,8 +105,8 @@ impl Held {
         self.is_back = true;
     }
 
-    /// Is this process in the terminal's foreground? Where it is not its controlling terminal
-    /// there is no such thing.
+    /// Is this process in the terminal's foreground? Always true if it is not its controlling
+    /// terminal.
     fn is_ours(&self) -> bool {
         tcgetpgrp(&self.stdin).map_or(true, |group| group == getpgrp())
     }
@@ -116,25 +116,25 @@ fn lock() -> MutexGuard<'static, Option<Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the terminal back, for good or for as long as the process is stopped.
+/// Gives the terminal back, for good or while the process is stopped.
 pub fn give_back() {
     if let Some(held) = &mut *lock() {
         held.give_back();
     }
 }
 
-/// Takes the terminal again, if it is held and the process is in its foreground: a shell has
-/// given it modes of its own meanwhile.
+/// Takes the terminal again, if it is in use and the process is in its foreground: a shell may have
+/// changed its modes in the meantime.
 pub fn take_again() {
     if let Some(held) = &mut *lock()
         && held.is_ours()
     {
-        // Without it the guest's keys are cooked, which is no reason to end.
+        // If it fails, the guest's keys are cooked, which is no reason to end.
         let _ = held.take();
     }
 }
 
-/// The message of a panic is for a terminal as it was.
+/// Restores the terminal before a panic prints its message.
 fn restore_at_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -143,7 +143,7 @@ fn restore_at_panics() {
             let mut held = match HELD.try_lock() {
                 Ok(held) => Some(held),
                 Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
-                // Whoever has it is at it.
+                // The thread that holds the lock is at it already.
                 Err(TryLockError::WouldBlock) => None,
             };
             if let Some(Some(held)) = held.as_deref_mut() {

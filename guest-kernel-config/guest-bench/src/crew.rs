@@ -1,7 +1,8 @@
-//! Workers that begin together, work for so long, and are counted between two moments.
+//! Workers that start together, and whose operations are counted between two moments.
 //!
-//! All of them are read at the same two moments, after a warm-up: what ends after the second counts
-//! for none. They work on until the windows of the VMM's other machines have ended, too.
+//! All workers are read at the same two moments, after a warm-up: operations that end after the
+//! second moment do not count. The workers continue until the windows of the VMM's other machines
+//! have ended, too.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -20,16 +21,15 @@ use crate::{
     workload::Workload,
 };
 
-/// Runs `work` in `count` threads at once: it is given its number, works until its post says that it
-/// is over, and counts its operations there. What it sets up before it calls `ready` is no part of
-/// the run.
+/// Runs `work` in `count` threads at once. Each gets its number, works until its post says that the
+/// run is over, and counts its operations there. Set-up before its call of `ready` is not measured.
 pub fn threads(
     count: usize,
     options: &Options,
     work: impl Fn(usize, &dyn Fn(), Post<'_>) -> io::Result<()> + Sync,
 ) -> io::Result<Part> {
     let tally = Tally::new(count)?;
-    // The workers wait twice: until all are ready, and until all machines' are.
+    // The workers wait twice: until all are ready, and until those of all machines are.
     let barrier = Barrier::new(count + 1);
     let (tally, barrier, work) = (&tally, &barrier, &work);
     thread::scope(|scope| {
@@ -53,7 +53,7 @@ pub fn threads(
     })
 }
 
-/// The workers work: warms up, and counts between two moments.
+/// While the workers work: waits for the warm-up, and counts between two moments.
 fn measure(options: &Options, tally: &Tally, window: &mut Window) -> io::Result<Part> {
     thread::sleep(options.warm_up);
     let stolen = steal::seconds();
@@ -69,8 +69,8 @@ fn measure(options: &Options, tally: &Tally, window: &mut Window) -> io::Result<
     Ok(Part { name: String::new(), seconds, operations: operations.collect(), steal_seconds })
 }
 
-/// A thread a CPU, unless told otherwise: each repeats an operation on a state of its own, which is
-/// set up before the run.
+/// One thread per CPU by default: each repeats an operation on its own state, which is set up
+/// before the run.
 pub fn repeat<S>(
     options: &Options,
     set_up: impl Fn() -> S + Sync,
@@ -92,7 +92,7 @@ fn repeat_at(post: Post<'_>, mut each: impl FnMut() -> io::Result<()>) -> io::Re
     Ok(())
 }
 
-/// As [`threads`] with processes: this program once more for each, which goes to [`work`].
+/// As [`threads`], with processes: starts this program once per worker, which then runs [`work`].
 pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Result<Part> {
     let tally = Tally::new(count)?;
     let start = |number| Worker::start(workload, options, &Member { number, tally: tally.path() });
@@ -107,8 +107,8 @@ pub fn processes(workload: &Workload, count: usize, options: &Options) -> io::Re
     Ok(part)
 }
 
-/// One worker of [`processes`], in its own process: says that it is there, waits, works, and says
-/// that it is done.
+/// One worker of [`processes`], in its own process: reports that it is ready, waits, works, and
+/// reports that it is done.
 pub fn work(workload: &Workload, options: &Options, member: &Member) -> io::Result<()> {
     let each = workload.each.ok_or_else(|| io::Error::other("its workers are no processes"))?;
     let tally = Tally::open(&member.tally)?;
@@ -120,7 +120,7 @@ pub fn work(workload: &Workload, options: &Options, member: &Member) -> io::Resu
     Ok(())
 }
 
-/// A process at work; ended when it is dropped.
+/// A running worker process; killed when it is dropped.
 struct Worker {
     child: Child,
     says: BufReader<std::process::ChildStdout>,
@@ -139,7 +139,7 @@ impl Worker {
         Ok(Self { child, says: BufReader::new(says) })
     }
 
-    /// Waits for that word.
+    /// Waits for this word from the worker.
     fn says(&mut self, word: &str) -> io::Result<()> {
         let mut line = String::new();
         match self.says.read_line(&mut line)? {
@@ -159,7 +159,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It is at its end, or its result is not wanted any more.
+        // It is about to exit, or its result is no longer wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -179,7 +179,7 @@ mod tests {
         Options { warm_up, duration, workers: Some(2), ..Options::default() }
     }
 
-    /// Each counts itself; what it gives the window is compared with that.
+    /// Each worker also counts for itself; the counts in the window are compared with that.
     #[test]
     fn an_operation_that_ends_after_the_bell_does_not_count() {
         let done = AtomicU64::new(0);
@@ -200,7 +200,7 @@ mod tests {
     fn what_was_done_in_the_warm_up_does_not_count() {
         let done = AtomicU64::new(0);
         let each = |(): &mut ()| {
-            // Two workers have done these long before the window.
+            // Two workers have completed these long before the window.
             if done.fetch_add(1, Relaxed) >= 1000 {
                 thread::sleep(Duration::from_millis(20));
             }

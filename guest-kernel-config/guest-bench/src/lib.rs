@@ -1,4 +1,4 @@
-//! What the guest's measuring programs, `bench` and `pgbench-table`, have in common.
+//! Code shared by the guest's measuring programs, `bench` and `pgbench-table`.
 
 #![forbid(unsafe_code)]
 

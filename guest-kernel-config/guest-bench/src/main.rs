@@ -1,4 +1,4 @@
-//! `bench`: what the documents that pvticket starts from measured, as one static program for the
+//! `bench`: the workloads of the documents that pvticket starts from, as one static program for the
 //! Linux guest. Each workload is a file in `workload/` and a line in its list.
 
 mod crew;
@@ -17,7 +17,7 @@ use guest_bench::stats;
 use options::{Asked, Options};
 use report::Report;
 
-/// Exit status of bad usage.
+/// Exit status for bad usage.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,10 +1,10 @@
-//! Memory from the kernel, not from an allocator that would keep it.
+//! Memory straight from the kernel: an allocator would reuse it.
 
 use std::{io, ptr, slice};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Bytes of zero that are faulted in as they are touched; unmapped when dropped.
+/// Zeroed memory that is faulted in as it is touched; unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     start: *mut u8,
@@ -12,7 +12,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps so many bytes, at least one.
+    /// Maps `bytes` bytes, at least one.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
@@ -22,15 +22,15 @@ impl Mapping {
 
     /// The memory.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: these bytes are mapped, readable and writable until `self` is dropped, nobody
-        // else knows of them, and `&mut self` is borrowed meanwhile.
+        // SAFETY: these bytes are mapped, readable and writable until `self` is dropped, no other
+        // reference to them exists, and `&mut self` is borrowed meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and what is borrowed from it is gone.
+        // SAFETY: it was mapped by `new`, and no borrow of it is left.
         let unmapped = unsafe { munmap(self.start.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }

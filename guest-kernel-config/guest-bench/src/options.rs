@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `bench`.
 
 use std::{ffi::OsString, fmt, thread, time::Duration};
 
@@ -10,56 +10,56 @@ use crate::workload::{self, Workload, spawn};
 /// What to measure and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long they work before they are measured, in all.
+    /// Length of the warm-up before the measurement, over all parts.
     pub warm_up: Duration,
-    /// How long they are measured, in all.
+    /// Length of the measurement, over all parts.
     pub duration: Duration,
-    /// Threads or processes; None: what the workload does by itself.
+    /// Number of threads or processes; None: the workload's default.
     pub workers: Option<usize>,
     /// MiB of each mapping.
     pub mib: usize,
     /// Bytes of each read.
     pub sizes: Vec<usize>,
-    /// JSON instead of text.
+    /// Print JSON instead of text.
     pub json: bool,
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus: usize,
 }
 
-/// What the command line asks for.
+/// The action that the command line asks for.
 #[derive(Debug)]
 pub enum Asked {
-    /// A workload.
+    /// Measure a workload.
     Run(&'static Workload, Options),
-    /// One worker of a workload whose workers are processes.
+    /// Be one worker of a workload whose workers are processes.
     Worker(&'static Workload, Options, Member),
-    /// What [`spawn`](workload::spawn) starts.
+    /// Be the program that [`spawn`](workload::spawn) starts.
     PassOn,
-    /// Help.
+    /// Print the help.
     Help,
 }
 
-/// Which worker a process is, and where it counts.
+/// A worker process's number and tally.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// Its index among the workers.
     pub number: usize,
     /// The path of the [`Tally`](crate::tally::Tally).
     pub tally: String,
 }
 
 impl Member {
-    /// As arguments of that worker.
+    /// As arguments for that worker.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--worker={}", self.number), format!("--tally={}", self.tally)]
     }
 }
 
-/// Sizes of reads: they grow, as in the test of the lockref discussion of 2019.
+/// Sizes of reads: they grow as in the test of the lockref discussion of 2019.
 const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
 /// Longest run, in seconds.
 const LONGEST: f64 = 3600.0;
-/// Most workers.
+/// The most workers.
 const MOST: usize = 4096;
 /// Largest mapping, in MiB.
 const MOST_MIB: usize = 1 << 20;
@@ -79,7 +79,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Those that a worker needs, as its arguments.
+    /// The options that a worker needs, as its arguments.
     pub fn to_args(&self) -> Vec<String> {
         vec![format!("--mib={}", self.mib)]
     }
@@ -163,9 +163,9 @@ pub fn help() -> String {
     for workload in workload::ALL {
         text += &format!("  {:<16} {}\n", workload.name, workload.about);
     }
-    text += "\n  --seconds S      how long it is measured in all [default: 5]\n  \
-             --warm-up S      how long they work before that [default: 0.1]\n  \
-             --workers N      threads or processes [default: as said above]\n  \
+    text += "\n  --seconds S      length of the measurement, in all [default: 5]\n  \
+             --warm-up S      length of the warm-up before it [default: 0.1]\n  \
+             --workers N      threads or processes [default: see above]\n  \
              --mib N          mmap: size of a mapping [default: 128]\n  \
              --sizes LIST     open-read-close: bytes of each read, comma-separated\n  \
              --json           one line of JSON\n";

@@ -1,21 +1,21 @@
-//! What was measured, for people and for programs.
+//! The result of a workload, as text and as JSON.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// What KVM calls steal.
+/// The name of steal time in the text: what KVM reports as such.
 const STEAL: &str = "steal (host's run queue)";
 
-/// Workers' operations over a time.
+/// The operations of the workers in a period.
 #[derive(Debug, Serialize)]
 pub struct Part {
-    /// What sets it apart from the others, if there are several.
+    /// What distinguishes it from the other parts, if there are several.
     pub name: String,
-    /// How long.
+    /// The length of the period.
     pub seconds: f64,
-    /// Operations of each worker.
+    /// Operations per worker.
     pub operations: Vec<u64>,
     /// As [`Report::steal_seconds`].
     pub steal_seconds: Option<f64>,
@@ -27,12 +27,12 @@ impl Part {
     }
 }
 
-/// Time stolen in all parts, if it is known of each.
+/// Steal time over all parts, if it is known for each.
 pub fn steal_seconds(parts: &[Part]) -> Option<f64> {
     parts.iter().map(|part| part.steal_seconds).sum()
 }
 
-/// Operations of each worker over all parts.
+/// Operations per worker over all parts.
 pub fn sums(parts: &[Part]) -> Vec<u64> {
     let workers = parts.iter().map(|part| part.operations.len()).max().unwrap_or(0);
     let of = |worker| parts.iter().filter_map(move |part| part.operations.get(worker)).sum();
@@ -42,32 +42,32 @@ pub fn sums(parts: &[Part]) -> Vec<u64> {
 /// A workload's result.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The workload.
+    /// The name of the workload.
     pub bench: &'static str,
-    /// CPUs online.
+    /// Number of online CPUs.
     pub cpus: usize,
-    /// Time for which the threads of this machine's CPUs waited in their host's run queue, if the
-    /// kernel says: not the time for which a schedule of pvticket or a halt kept them off.
+    /// The time that the threads of this machine's vCPUs spent in the host's run queue, if the
+    /// kernel reports it: without the time that a schedule of pvticket or a halt kept them off.
     pub steal_seconds: Option<f64>,
-    /// How long, in all.
+    /// Total length.
     pub seconds: f64,
-    /// Operations of each worker, in all.
+    /// Operations per worker, in all.
     pub operations: Vec<u64>,
-    /// What the kernel says of its spinlocks, if it does.
+    /// The kernel's description of its spinlocks, if it has one.
     pub spinlocks: Option<String>,
-    /// What the kernel counted of its locks meanwhile, if it does.
+    /// The kernel's lock counters over that time, if it has any.
     pub stats: Option<Value>,
-    /// What was measured.
+    /// The parts of the measurement.
     pub parts: Vec<Part>,
 }
 
 impl Report {
-    /// For programs: a line.
+    /// One line of JSON, for programs.
     pub fn json(&self) -> io::Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
-    /// For people.
+    /// Several lines of text.
     pub fn text(&self) -> String {
         let workers = self.parts.first().map_or(0, |part| part.operations.len());
         let mut text = format!("{}: {workers} workers on {} CPUs\n", self.bench, self.cpus);

@@ -1,4 +1,4 @@
-//! What the kernel counts of its locks, and which it says that it chose.
+//! The kernel's lock counters, and its description of its spinlocks.
 
 use std::{
     fs::{self, OpenOptions},
@@ -15,19 +15,19 @@ use serde_json::Value;
 
 const FILE: &str = "/sys/kernel/debug/pvticket/stats";
 
-/// The counters now: our kernel's, or those of queued spinlocks; None on kernels with neither.
+/// The counters now: our kernel's, or those of queued spinlocks; None on kernels without either.
 pub fn read() -> Option<String> {
     let text = |path: &str| fs::read_to_string(path).ok();
     text(FILE).or_else(|| spinlocks::events(text))
 }
 
-/// What kernels with our benchmark have counted in the windows of benchmarks; of others, all that
-/// they have counted.
+/// On kernels with our benchmark, the counts within the windows of benchmarks; on others all
+/// counts.
 pub fn read_windows() -> Option<String> {
     fs::read_to_string(crate::window::FILE).ok().or_else(read)
 }
 
-/// The kernel's own word on which spinlocks it chose.
+/// The kernel's message about the spinlocks that it chose.
 pub fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::NONBLOCK.bits() as i32;
     let mut log = OpenOptions::new().read(true).custom_flags(flags).open(spinlocks::LOG).ok()?;
@@ -41,7 +41,7 @@ pub fn chosen_spinlocks() -> Option<String> {
     })
 }
 
-/// What was counted from `before` to `after`.
+/// The counts from `before` to `after`.
 pub fn between(before: &str, after: &str) -> Option<Value> {
     let mut json = String::new();
     Stats::parse(after).since(&Stats::parse(before)).write_json(&mut json);

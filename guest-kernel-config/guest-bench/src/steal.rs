@@ -1,16 +1,16 @@
-//! Time stolen by the hypervisor, as the kernel counts it.
+//! Steal time, as the kernel counts it.
 
 use std::fs;
 
-/// Ticks a second in `/proc/stat` (USER_HZ, proc_stat(5); x86 has had no other).
+/// Ticks per second in `/proc/stat` (USER_HZ, proc_stat(5); always 100 on x86).
 const TICKS: f64 = 100.0;
 
-/// Seconds of all CPUs since boot; None when the kernel does not say.
+/// Seconds since boot, over all CPUs; None if the kernel does not report it.
 pub fn seconds() -> Option<f64> {
     of(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)).
+/// Parses the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)).
 fn of(stat: &str) -> Option<f64> {
     const STEAL: usize = 8;
     let all = stat.lines().find(|line| line.starts_with("cpu "))?;

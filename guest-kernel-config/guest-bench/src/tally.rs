@@ -1,5 +1,4 @@
-//! What workers have done, where whoever measures them sees it at any moment: memory that threads
-//! and processes share.
+//! The workers' operation counts, readable at any moment: memory that threads and processes share.
 
 use std::{
     fs::File,
@@ -14,34 +13,34 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-/// A number with cache lines of its own.
+/// A number in its own cache lines.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell(AtomicU64);
 
-/// A flag that says that it is over, and a count of operations for each worker.
+/// A flag that ends the run, and one operation count per worker.
 #[derive(Debug)]
 pub struct Tally {
     file: File,
     cells: *const Cell,
-    /// The flag's included.
+    /// Number of cells, including the flag's.
     count: usize,
 }
 
-// SAFETY: what is shared are atomics, which stay mapped as long as the tally is there.
+// SAFETY: only atomics are shared, and they stay mapped for the lifetime of the tally.
 unsafe impl Send for Tally {}
 // SAFETY: as above.
 unsafe impl Sync for Tally {}
 
 impl Tally {
-    /// For so many workers.
+    /// For `workers` workers.
     pub fn new(workers: usize) -> io::Result<Self> {
         let file = File::from(memfd_create(c"tally", MemfdFlags::CLOEXEC)?);
         file.set_len(((workers + 1) * size_of::<Cell>()) as u64)?;
         Self::map(file)
     }
 
-    /// That of another process, by its [`Tally::path`].
+    /// Opens the tally of another process, by its [`Tally::path`].
     pub fn open(path: &str) -> io::Result<Self> {
         Self::map(File::options().read(true).write(true).open(path)?)
     }
@@ -54,28 +53,28 @@ impl Tally {
         Ok(Self { file, cells: cells.cast(), count: bytes / size_of::<Cell>() })
     }
 
-    /// Where other processes find it while it is there.
+    /// The path by which other processes open it, while it exists.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd())
     }
 
     fn cells(&self) -> &[Cell] {
-        // SAFETY: so many are mapped until `self` is dropped, in pages, which are aligned well
-        // enough; every process accesses them as atomics alone.
+        // SAFETY: `count` cells are mapped until `self` is dropped, in pages, whose alignment
+        // suffices; all processes access them only as atomics.
         unsafe { slice::from_raw_parts(self.cells, self.count) }
     }
 
-    /// Operations of each worker until now.
+    /// Operations per worker so far.
     pub fn counts(&self) -> Vec<u64> {
         self.cells()[1..].iter().map(|cell| cell.0.load(Relaxed)).collect()
     }
 
-    /// Ends the work.
+    /// Sets the flag, which ends the work.
     pub fn ring(&self) {
         self.cells()[0].0.store(1, Relaxed);
     }
 
-    /// The place of worker number `worker`, if there is such a one.
+    /// The cell of worker number `worker`, if there is one.
     pub fn post(&self, worker: usize) -> io::Result<Post<'_>> {
         let [over, counts @ ..] = self.cells() else {
             return Err(io::Error::other("a tally without room"));
@@ -87,14 +86,14 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `map`, and what is borrowed from it is gone.
+        // SAFETY: it was mapped by `map`, and no borrow of it is left.
         let unmapped =
             unsafe { munmap(self.cells.cast_mut().cast(), self.count * size_of::<Cell>()) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }
 
-/// A worker's own place.
+/// A worker's own cell.
 #[derive(Debug, Clone, Copy)]
 pub struct Post<'a> {
     over: &'a AtomicU64,
@@ -102,12 +101,12 @@ pub struct Post<'a> {
 }
 
 impl Post<'_> {
-    /// Is it over? Cheap enough to be asked after each operation.
+    /// Is the run over? Cheap enough to be asked after each operation.
     pub fn is_over(&self) -> bool {
         self.over.load(Relaxed) != 0
     }
 
-    /// An operation has ended. Nobody else writes here.
+    /// Counts an operation. Only this worker writes here.
     pub fn count(&self) {
         self.count.store(self.count.load(Relaxed) + 1, Relaxed);
     }

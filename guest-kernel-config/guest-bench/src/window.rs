@@ -1,40 +1,40 @@
-//! The window of a benchmark: our kernel reads its counters at both of its moments, and tells the
-//! VMM of them.
+//! The window of a benchmark: our kernel reads its counters at its beginning and its end, and tells
+//! the VMM of both moments.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
 };
 
-/// What takes the words, and says what was counted.
+/// The file that takes the announcements; a read returns the counts within the window.
 pub const FILE: &str = "/sys/kernel/debug/pvticket/window";
 
-/// Where the steps of a benchmark are announced. On a kernel that does not take them, nowhere.
+/// Announces the steps of a benchmark. Does nothing on a kernel without the file.
 #[derive(Debug)]
 pub struct Window(Option<File>);
 
 impl Window {
-    /// That of this kernel.
+    /// Opens this kernel's file, if it has one.
     pub fn open() -> Self {
         Self(OpenOptions::new().write(true).open(FILE).ok())
     }
 
-    /// All workers are ready. Comes back when those of the VMM's other machines are, too.
+    /// All workers are ready. Returns when those of the VMM's other machines are, too.
     pub fn ready(&mut self) -> io::Result<()> {
         self.say(b"ready")
     }
 
-    /// The operations until now do not count.
+    /// The window begins: earlier operations do not count.
     pub fn begins(&mut self) -> io::Result<()> {
         self.say(b"begins")
     }
 
-    /// Nor do those from now on.
+    /// The window ends: later operations do not count.
     pub fn ends(&mut self) -> io::Result<()> {
         self.say(b"ends")
     }
 
-    /// Comes back when no other machine is measured any more; until then the workers go on.
+    /// Returns when no other machine is measured any more; until then the workers continue.
     pub fn leave(&mut self) -> io::Result<()> {
         self.say(b"leave")
     }

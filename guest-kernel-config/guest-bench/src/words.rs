@@ -1,8 +1,8 @@
-//! Words of a command line.
+//! Parses words of a command line.
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
-/// The number of an option. The error is one line, and names both.
+/// The value of a numeric option. The error is one line that names the option and the value.
 pub fn number<T: FromStr + PartialOrd + Display>(
     option: &str,
     text: &str,

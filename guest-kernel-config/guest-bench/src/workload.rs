@@ -1,4 +1,4 @@
-//! The workloads: a file and a line each.
+//! The workloads: one file and one line in the list each.
 
 mod allocate;
 mod futex;
@@ -12,20 +12,18 @@ use std::io;
 
 use crate::{options::Options, report::Part};
 
-/// One workload.
+/// A workload.
 #[derive(Debug)]
 pub struct Workload {
-    /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// Measures it.
+    /// Runs and measures it.
     pub run: fn(&Workload, &Options) -> io::Result<Vec<Part>>,
-    /// One operation, of those whose workers are processes.
+    /// One operation, for workloads whose workers are processes.
     pub each: Option<fn(&Options) -> io::Result<()>>,
 }
 
-/// All of them.
 pub const ALL: &[Workload] = &[
     mmap::WORKLOAD,
     open_read_close::WORKLOAD,
@@ -42,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// But those that start this program once more, and that of the kernel.
+    /// Except those that start this program again, and the kernel's own.
     #[test]
     fn every_workload_of_threads_gets_on() {
         for workload in

@@ -1,5 +1,4 @@
-//! The workloads: `lockbench` and `lockstats`, by the name the program is called by or by its
-//! first word.
+//! The workloads `lockbench` and `lockstats`, selected by the program's name or by its first word.
 
 use alloc::{ffi::CString, format, string::String, vec::Vec};
 use core::ffi::CStr;
@@ -21,7 +20,7 @@ const STATS: &CStr = c"/sys/kernel/debug/pvticket/stats";
 const WINDOW: &CStr = c"/sys/kernel/debug/pvticket/window";
 const LOCKBENCH: &CStr = c"/sys/kernel/debug/pvticket/lockbench";
 
-/// What stopped an applet: the line to say and the exit status.
+/// Why an applet ended early: a message and the exit status.
 struct Stop(String, i32);
 
 impl Stop {
@@ -61,7 +60,7 @@ fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Sto
     }
     let attach = || filesystems::attach(c"debugfs", filesystems::DEBUGFS);
     let text = stats().or_else(|| attach().then(stats).flatten());
-    // Read for the error, which says what is missing.
+    // Read for the error, which names the missing file.
     let text = text.map_or_else(|| read(STATS), Ok)?;
     let mut json = String::new();
     Stats::parse(&text).write_json(&mut json);
@@ -71,7 +70,7 @@ fn lockstats<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<String, Sto
 
 fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
     let run = Run::parse(words).map_err(|error| Stop(format!("{error}\n{USAGE}"), 2))?;
-    // Before the counters: it mounts debugfs if need be.
+    // Before the counters are read: mounts debugfs if necessary.
     let file = open(LOCKBENCH, OFlags::WRONLY)?;
     let before = window();
     start(&file, &run)?;
@@ -84,18 +83,18 @@ fn lockbench<'a>(words: impl Iterator<Item = &'a str>) -> Result<String, Stop> {
     Ok(outcome.to_json(counted.as_ref(), chosen_spinlocks().as_deref()))
 }
 
-/// What the kernel has counted of its locks in the windows of benchmarks.
+/// The kernel's lock counts within the windows of benchmarks.
 fn window() -> Option<String> {
     String::from_utf8(filesystems::read(WINDOW)?).ok()
 }
 
-/// What the kernel counted of its locks: ours, or one with queued spinlocks and counts of them.
+/// The kernel's lock counts: our kernel's, or those of queued spinlocks.
 fn stats() -> Option<String> {
     let text = |path: &CStr| String::from_utf8(filesystems::read(path)?).ok();
     text(STATS).or_else(|| spinlocks::events(|path| text(&CString::new(path).ok()?)))
 }
 
-/// The kernel's own word on which spinlocks it chose.
+/// The kernel's message about the spinlocks that it chose.
 fn chosen_spinlocks() -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let log = fs::open(spinlocks::LOG, flags, Mode::empty()).ok()?;
@@ -107,7 +106,7 @@ fn chosen_spinlocks() -> Option<String> {
     })
 }
 
-/// Writes the kernel's line, which comes back when the run is over.
+/// Writes the kernel's command line for a run; the write returns when the run is over.
 fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
     loop {
         let line = run.command();
@@ -126,14 +125,14 @@ fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
 }
 
 fn read(path: &CStr) -> Result<String, Stop> {
-    // Opened first for its error, which says more than a missing file's name.
+    // Opened first for its error, which is more precise than a missing file's name.
     drop(open(path, OFlags::RDONLY)?);
     let bytes: Vec<u8> = filesystems::read(path).unwrap_or_default();
     String::from_utf8(bytes)
         .map_err(|_| Stop::failure(format!("{} is not text", path.to_string_lossy())))
 }
 
-/// Opens one of the kernel's files, mounting debugfs if nobody has yet.
+/// Opens one of the kernel's files; mounts debugfs if it is not mounted yet.
 fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
     let attempt = || fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
     attempt()
@@ -157,7 +156,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
 }
 
 fn print(text: &str) -> Result<(), Stop> {
-    // SAFETY: nobody closes it.
+    // SAFETY: stdout is never closed.
     let stdout = unsafe { rustix::stdio::stdout() };
     let mut rest = text.as_bytes();
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Starting a process and learning how it ended.
+//! Starts processes and collects their exit status.
 
 use alloc::vec::Vec;
 use core::{ffi::CStr, ptr};
@@ -15,15 +15,15 @@ use crate::{
     syscall::{self, SignalSet},
 };
 
-/// Statuses of a command that could not be run, as shells give them.
+/// Exit statuses of a shell for a command that cannot be run.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 
-/// The environment of what init starts.
+/// The environment of the processes that init starts.
 pub struct Environment(Vec<Vec<u8>>);
 
 impl Environment {
-    /// PATH, HOME and TERM of our own, then what `/pvticket/env` says, which wins.
+    /// PATH, HOME and TERM, overridden by `/pvticket/env`.
     pub fn new() -> Self {
         let own = [
             [b"PATH=", lists::SEARCH_PATH.as_bytes()].concat(),
@@ -48,7 +48,7 @@ impl Environment {
     }
 }
 
-/// Starts a child, which does `prepare` and then becomes the first of `words`.
+/// Forks a child, which runs `prepare` and then executes the first of `words`.
 pub fn spawn(
     words: &[&CStr],
     environment: &Environment,
@@ -64,8 +64,8 @@ pub fn spawn(
     syscall::exit(complain(words[0], error))
 }
 
-/// Tries every place where the command may lie; comes back with what stood in the way. As in
-/// execvp, a file that may not be executed does not end the search but is remembered.
+/// Tries every candidate path; returns only with the error. As in execvp, a file without permission
+/// to execute does not end the search but is remembered.
 fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
     syscall::block_signals(SignalSet::NONE);
     let argv: Vec<*const u8> =
@@ -114,8 +114,8 @@ fn complain(name: &CStr, error: Errno) -> i32 {
     }
 }
 
-/// Collects ended children, orphans among them, until none is left to collect now, or, with
-/// `block`, until `child` is. Gives the status of `child` once it has ended.
+/// Reaps ended children, including orphans, until none is left to reap now or, with `block`, until
+/// `child` has ended. Returns the status of `child` once it has ended.
 pub fn reap(child: Pid, block: bool) -> Option<i32> {
     let options = if block { WaitOptions::empty() } else { WaitOptions::NOHANG };
     let mut ended = None;
@@ -131,7 +131,7 @@ pub fn reap(child: Pid, block: bool) -> Option<i32> {
     }
 }
 
-/// The status a shell would give.
+/// The status as a shell reports it.
 fn status_of(status: WaitStatus) -> i32 {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,
@@ -140,7 +140,7 @@ fn status_of(status: WaitStatus) -> i32 {
     }
 }
 
-/// Makes the three descriptors the standard ones.
+/// Makes the three descriptors stdin, stdout and stderr.
 pub fn set_standard(stdin: &OwnedFd, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), Errno> {
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;

@@ -1,4 +1,4 @@
-//! Runs the command of `/pvticket/argv`, its three streams connected to the VMM.
+//! Runs the command of `/pvticket/argv` with its three streams connected to the VMM.
 
 use alloc::{vec, vec::Vec};
 use core::ffi::CStr;
@@ -22,10 +22,10 @@ use crate::{
     syscall::{self, SignalSet},
 };
 
-/// When the command cannot even be tried.
+/// Exit status if the command cannot even be tried.
 const FAILED: i32 = 255;
 
-/// Runs it to its end and gives its exit status.
+/// Runs the command to its end; returns its exit status.
 pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
     let words: Vec<&CStr> = lists::items(argv).collect();
     if words.is_empty() {
@@ -43,7 +43,7 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
     })
 }
 
-/// Without the VMM: on the console, unaltered by it.
+/// Without the VMM: on the console.
 fn on_console(words: &[&CStr]) -> Result<i32, Errno> {
     let console =
         fs::open(c"/dev/console", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
@@ -87,7 +87,7 @@ fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, E
     forwarder.run(pid)
 }
 
-/// Where output lies on its way from a pipe to the VMM.
+/// A buffer for output between a pipe and the VMM.
 enum Buffer {
     Page(OutputPage),
     Own(Vec<u8>),
@@ -98,7 +98,7 @@ impl Buffer {
         ports.output_page().map_or_else(|| Self::Own(vec![0; output_page::SIZE]), Self::Page)
     }
 
-    /// Moves one buffer's worth from the pipe to the VMM; false at the pipe's end.
+    /// Moves one buffer's worth from the pipe to the VMM; false at the end of the pipe.
     fn forward(&mut self, pipe: &OwnedFd, stream: Stream, ports: &Ports) -> Result<bool, Errno> {
         let bytes = match self {
             Self::Page(page) => page.bytes(),
@@ -114,14 +114,14 @@ impl Buffer {
     }
 }
 
-/// One of the command's outputs; the pipe is gone once everyone has closed its other end.
+/// One of the command's outputs; None after all writers have closed it.
 struct Output {
     pipe: Option<OwnedFd>,
     stream: Stream,
 }
 
 impl Output {
-    /// Moves all there is now.
+    /// Moves all that is available.
     fn pump(&mut self, buffer: &mut Buffer, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             match buffer.forward(pipe, self.stream, ports) {
@@ -144,8 +144,8 @@ struct Forwarder<'a> {
 }
 
 impl Forwarder<'_> {
-    /// Until the command ends. What it wrote before is in the pipes then; what a process that it
-    /// left behind may write later is not waited for.
+    /// Runs until the command ends. Its output is in the pipes then; output of processes that it
+    /// left behind is not waited for.
     fn run(mut self, pid: Pid) -> Result<i32, Errno> {
         self.stdin.pump(self.machine, self.ports);
         loop {
@@ -159,9 +159,9 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Waits for something to do, and does what concerns the input.
+    /// Waits for an event and handles it.
     fn step(&mut self) -> Result<(), Errno> {
-        // An absent one is stood in for by one that is asked nothing.
+        // A placeholder without events stands for an absent descriptor.
         let absent = PollFd::new(&self.ended, PollFlags::empty());
         let [stdout, stderr] = [&self.stdout, &self.stderr]
             .map(|output| output.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -176,7 +176,7 @@ impl Forwarder<'_> {
         }
         let [ended, _, _, pipe, wake] = fds.map(|fd| fd.revents());
         if !ended.is_empty() {
-            // Only the signal is taken; who ended is for `reap` to find out.
+            // Only consumes the signal; `reap` finds out which process ended.
             let mut signal = [0; 128];
             let _ = rustix::io::read(&self.ended, &mut signal);
         }

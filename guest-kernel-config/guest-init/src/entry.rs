@@ -1,4 +1,4 @@
-//! From the kernel's hand-over to [`run`](crate::run), and the end after a panic.
+//! From the kernel's entry to [`run`](crate::run), and the end after a panic.
 
 use alloc::vec::Vec;
 use core::{
@@ -24,13 +24,13 @@ core::arch::global_asm!(
 /// # Safety
 /// `stack` is the stack pointer at entry.
 unsafe extern "C" fn start(stack: *const usize) -> ! {
-    // SAFETY: argc lies there, and argv, which a null pointer ends, follows.
+    // SAFETY: argc is there, followed by argv, which ends with a null pointer.
     let words = unsafe { strings(stack.add(1).cast()) };
     syscall::exit(crate::run(&words))
 }
 
 /// # Safety
-/// `list` points to pointers to NUL-terminated strings that live for ever; null ends it.
+/// `list` points to pointers to NUL-terminated strings that live forever; null ends it.
 unsafe fn strings(mut list: *const *const c_char) -> Vec<&'static CStr> {
     let mut all = Vec::new();
     // SAFETY: the caller's promise; each step stays within the list.
@@ -43,7 +43,7 @@ unsafe fn strings(mut list: *const *const c_char) -> Vec<&'static CStr> {
     all
 }
 
-/// The status of a machine whose init failed: the one a shell gives for SIGABRT.
+/// The status of a machine whose init panicked: what a shell reports for SIGABRT.
 const PANICKED: i32 = 134;
 
 #[panic_handler]

@@ -12,11 +12,11 @@ use rustix::{
 const EXECUTABLE: Mode = Mode::from_raw_mode(0o755);
 const READ_WRITE: Mode = Mode::from_raw_mode(0o666);
 
-/// Where the kernel's own files of the VMM appear.
+/// The mount point of debugfs, where our kernel has its files.
 pub const DEBUGFS: &CStr = c"/sys/kernel/debug";
 
-/// Mounts and links everything. What the kernel does not have is left out, without a word: a
-/// small kernel is no error, and what needs a missing piece says so itself.
+/// Mounts and links everything. What the kernel lacks is silently left out: a small kernel is not
+/// an error, and programs that need the missing part report it themselves.
 pub fn set_up() {
     for directory in [c"/proc", c"/sys", c"/dev", c"/tmp"] {
         let _ = fs::mkdir(directory, EXECUTABLE);
@@ -46,7 +46,7 @@ pub fn set_up() {
     link_busybox();
 }
 
-/// A kernel without a console leaves them closed, and a pipe made later would get their numbers.
+/// A kernel without a console leaves them closed, and a pipe opened later would get their numbers.
 fn fill_standard_descriptors() {
     const LAST: i32 = 2;
     while let Ok(null) = fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
@@ -57,12 +57,12 @@ fn fill_standard_descriptors() {
     }
 }
 
-/// Mounts a file system of that kind; false when the kernel does not have it.
+/// Mounts a file system of this kind; false if the kernel does not have it.
 pub fn attach(kind: &CStr, at: &CStr) -> bool {
     mount(kind, at, kind, MountFlags::empty(), None).is_ok()
 }
 
-/// The whole of a file; nothing when it cannot be read.
+/// The contents of a file; None if it cannot be read.
 pub fn read(path: &CStr) -> Option<Vec<u8>> {
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut all = Vec::new();
@@ -75,7 +75,7 @@ pub fn read(path: &CStr) -> Option<Vec<u8>> {
     }
 }
 
-/// Without devtmpfs: the nodes that init itself needs (numbers: Documentation/admin-guide/
+/// Without devtmpfs: creates the nodes that init itself needs (numbers: Documentation/admin-guide/
 /// devices.txt of the kernel).
 fn make_nodes() {
     for (path, major, minor) in [
@@ -91,8 +91,8 @@ fn make_nodes() {
     }
 }
 
-/// `/pvticket/applets` lists busybox's applets, one a line. Linking them here, after the first
-/// event, keeps some 270 entries out of the archive that the kernel unpacks before it.
+/// `/pvticket/applets` lists busybox's applets, one per line. Linking them here, after the first
+/// event, keeps about 270 entries out of the archive that the kernel unpacks before it.
 fn link_busybox() {
     let Some(list) = read(c"/pvticket/applets") else { return };
     for name in list.split(|byte| *byte == b'\n').filter_map(|name| core::str::from_utf8(name).ok())

@@ -1,4 +1,4 @@
-//! A heap that only grows: every applet is short, and process 1 allocates at its start only.
+//! A heap that never frees: every applet is short-lived, and process 1 allocates only at its start.
 
 use core::{
     alloc::{GlobalAlloc, Layout},

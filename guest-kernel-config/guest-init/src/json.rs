@@ -1,4 +1,4 @@
-//! As much JSON as two objects of numbers and names need.
+//! The little JSON that two objects of numbers and names need.
 
 use alloc::string::String;
 use core::fmt::Write;

@@ -1,7 +1,7 @@
-//! The parts of the guest's `/init` that need no machine: parsing and rendering.
+//! The parts of the guest's `/init` that need no machine: parsing and formatting.
 //!
-//! They are apart from the binary so that ordinary unit tests reach them; the binary itself is
-//! freestanding.
+//! They are separate from the binary, which is freestanding, so that ordinary unit tests can reach
+//! them.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

@@ -2,10 +2,10 @@
 
 use core::ffi::CStr;
 
-/// Where a command without a slash is looked for, and the PATH it gets.
+/// The directories that are searched for a command without a slash; also its PATH.
 pub const SEARCH_PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 
-/// The items of a list in which each is ended by a NUL. What follows the last NUL is no item.
+/// The items of a list in which each item ends with a NUL. Bytes after the last NUL are ignored.
 pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
     core::iter::from_fn(move || {
         let item = CStr::from_bytes_until_nul(list).ok()?;
@@ -14,8 +14,8 @@ pub fn items(mut list: &[u8]) -> impl Iterator<Item = &CStr> {
     })
 }
 
-/// The places where a command of that name may lie, in order: itself when it has a slash,
-/// otherwise every directory of [`SEARCH_PATH`].
+/// The candidate paths of a command, in order: the name itself if it contains a slash, otherwise
+/// every directory of [`SEARCH_PATH`] with it.
 pub fn candidates(name: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
     let direct = name.contains(&b'/');
     let mut own = direct.then_some((&b""[..], name)).into_iter();

@@ -1,39 +1,39 @@
-//! The in-kernel lock benchmark: what to write to it, what it says, and the result as JSON.
+//! The in-kernel lock benchmark: its command line, its output, and the result as JSON.
 
 use alloc::{format, string::String, vec::Vec};
 use core::fmt::Write;
 
 use crate::{json, stats::Stats};
 
-/// How to call the `lockbench` applet.
+/// The usage message of the `lockbench` applet.
 pub const USAGE: &str =
     "usage: lockbench [--critical N] [--think N] [--warm-up S] [--seconds S] [--cpus N]";
 
-/// One run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Increments inside the critical section.
     pub critical: u32,
-    /// Increments between release and the next take.
+    /// Increments between a release and the next acquisition.
     pub think: u32,
-    /// Milliseconds of work before the measurement: a run begins with a fast spell, until the
-    /// first holder is preempted.
+    /// Milliseconds of work before the measurement: a run is fast until the first holder is
+    /// preempted.
     pub warm_up: u32,
     /// Length of the measurement in milliseconds.
     pub msecs: u32,
-    /// CPUs that take part; all when not given.
+    /// Number of CPUs that take part; None: all.
     pub cpus: Option<u32>,
 }
 
 impl Default for Run {
-    /// The critical section, think time and warm-up of the ring-3 payload, for two seconds.
+    /// Critical section, think time and warm-up as in the ring-3 payload, for two seconds.
     fn default() -> Self {
         Self { critical: 50, think: 200, warm_up: 100, msecs: 2000, cpus: None }
     }
 }
 
 impl Run {
-    /// Reads `--name value` or `--name=value`. The error says which word is wrong.
+    /// Parses `--name value` or `--name=value`. The error names the wrong word.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut run = Self::default();
         let mut words = words.into_iter();
@@ -47,7 +47,7 @@ impl Run {
             }
             let value =
                 value.or_else(|| words.next()).ok_or_else(|| format!("{name} needs a number"))?;
-            let bad = || format!("{name} '{value}' is not a number it takes");
+            let bad = || format!("{name} '{value}' is not a valid number");
             match name {
                 "--critical" => run.critical = value.parse().map_err(|_| bad())?,
                 "--think" => run.think = value.parse().map_err(|_| bad())?,
@@ -59,7 +59,7 @@ impl Run {
         Ok(run)
     }
 
-    /// The line that the kernel's file takes.
+    /// The line for the kernel's file.
     pub fn command(&self) -> String {
         let Self { critical, think, warm_up, msecs, cpus } = self;
         let mut line = format!("critical={critical} think={think} warmup={warm_up} msecs={msecs}");
@@ -75,7 +75,7 @@ fn positive(number: Option<u32>) -> Option<u32> {
     number.filter(|n| *n > 0)
 }
 
-/// Seconds with up to three decimals, in milliseconds.
+/// Parses seconds with up to three decimals; returns milliseconds.
 fn milliseconds(text: &str) -> Option<u32> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -87,20 +87,20 @@ fn milliseconds(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(part)
 }
 
-/// What the kernel says after a run.
+/// The kernel's output after a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Measured length in milliseconds.
     pub msecs: u64,
-    /// Times the check of mutual exclusion failed, if the kernel checks it.
+    /// How often the check of mutual exclusion failed, if the kernel has the check.
     pub violations: Option<u64>,
-    /// Operations of each CPU that took part, in the order of the CPUs.
+    /// Operations of each CPU that took part, in order.
     pub operations: Vec<u64>,
 }
 
 impl Outcome {
-    /// Reads `msecs N`, `violations N` and the `cpu I operations N` lines. Nothing when the
-    /// first, or every one of the last, is missing.
+    /// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. None if the first is
+    /// missing, or there is none of the last.
     pub fn parse(text: &str) -> Option<Self> {
         let (mut msecs, mut violations) = (None, None);
         let mut operations = Vec::new();
@@ -118,8 +118,8 @@ impl Outcome {
         Some(Self { msecs: msecs?, violations, operations })
     }
 
-    /// The result of a run, as one JSON object and a newline: with what the kernel counted of its
-    /// locks meanwhile, and with what it says of them, as far as it does.
+    /// The result of a run as one JSON object and a newline, with the kernel's lock counts over the
+    /// run and its description of its spinlocks, if available.
     pub fn to_json(&self, stats: Option<&Stats<'_>>, spinlocks: Option<&str>) -> String {
         let (seconds, rest) = (self.msecs / 1000, self.msecs % 1000);
         let mut out = format!("{{\"seconds\":{seconds}.{rest:03},\"violations\":");

@@ -1,4 +1,4 @@
-//! The machine around the guest: the pvticket VMM with its ports, or any other.
+//! The machine that the guest runs in: pvticket's with its ports, or any other.
 
 use core::arch::{asm, x86_64::__cpuid};
 
@@ -13,41 +13,41 @@ use rustix::{
 
 use crate::{output_page::OutputPage, report, syscall};
 
-/// Where output goes.
+/// The destination of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
     Stderr,
 }
 
-/// What process 1 can reach.
+/// The machine, and what process 1 can use of it.
 pub enum Machine {
     /// The pvticket VMM.
     Pvticket(Ports),
-    /// Something else, for example QEMU: the console is all there is.
+    /// Another VMM, for example QEMU: only the console can be used.
     Other,
 }
 
 impl Machine {
-    /// Looks for the VMM in CPUID and, if it is there, opens its ports.
+    /// Looks for pvticket in CPUID and, if it is found, opens its ports.
     pub fn find() -> Self {
         Ports::find().map_or(Self::Other, Self::Pvticket)
     }
 
-    /// Tells the VMM, if there is one.
+    /// Reports an event to the VMM, if it is pvticket.
     pub fn event(&self, event: Event) {
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EVENT, event as u32);
         }
     }
 
-    /// Ends the machine with this status.
+    /// Ends the machine with this exit status.
     pub fn end(&self, status: i32) -> ! {
         fs::sync();
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EXIT, status as u32);
         }
-        // Without the VMM, or with one that goes on: the console is the only way to say it.
+        // Not pvticket, or it did not end the machine: only the console can show the status.
         report::error(format_args!("exit status {status}"));
         if let Ok(console) =
             fs::open(c"/dev/console", OFlags::WRONLY | OFlags::NOCTTY, Mode::empty())
@@ -56,12 +56,13 @@ impl Machine {
             let _ = rustix::termios::tcdrain(console);
         }
         let _ = reboot(RebootCommand::PowerOff);
-        // Not reached when reboot works; ending process 1 panics the kernel, which ends it too.
+        // Not reached if reboot works; the end of process 1 panics the kernel, which ends the
+        // machine too.
         syscall::exit(status)
     }
 }
 
-/// The ports of the contract, open to this process.
+/// The contract's ports, open to this process.
 pub struct Ports {
     base: u16,
     features: u32,
@@ -89,13 +90,13 @@ impl Ports {
         }
     }
 
-    /// Takes the ports from the calling process, a child that is about to run something else.
+    /// Revokes the calling process's access: a child that is about to execute another program.
     pub fn give_up(&self) {
-        // It was granted, so taking it back works.
+        // Access was granted, so revoking it succeeds.
         let _ = syscall::ioperm(self.base, ports::SPAN, false);
     }
 
-    /// A page for output, if the VMM takes it by pages and the kernel tells where it is.
+    /// A page for output, if the VMM accepts pages and the kernel reports the page's frame.
     pub fn output_page(&self) -> Option<OutputPage> {
         if self.features & cpuid::FEATURE_OUTPUT_PAGE == 0 {
             return None;
@@ -114,7 +115,7 @@ impl Ports {
         self.write(port, count);
     }
 
-    /// Hands `bytes` to the VMM by a string instruction.
+    /// Passes `bytes` to the VMM by a string instruction.
     pub fn put(&self, stream: Stream, bytes: &[u8]) {
         let port = match stream {
             Stream::Stdout => ports::STDOUT,
@@ -128,7 +129,7 @@ impl Ports {
         }
     }
 
-    /// Bytes of stdin that are ready now, or [`ports::STDIN_EOF`].
+    /// The number of bytes of stdin that are ready, or [`ports::STDIN_EOF`].
     pub fn stdin_ready(&self) -> u32 {
         let value;
         // SAFETY: `find` was granted these ports.
@@ -139,7 +140,8 @@ impl Ports {
         value
     }
 
-    /// Fills `into` from stdin; no more than [`stdin_ready`](Self::stdin_ready) promised.
+    /// Fills `into` from stdin; at most the number of bytes that [`stdin_ready`](Self::stdin_ready)
+    /// returned.
     pub fn get(&self, into: &mut [u8]) {
         // SAFETY: `find` was granted these ports; the instruction writes all of `into` and nothing
         // else, upwards, as the direction flag is clear by the ABI.

@@ -1,5 +1,5 @@
-//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), hands its
-//! output and exit status to the VMM, and holds the workloads as applets.
+//! `/init` of the Linux guest: sets up the file systems, runs the command (or a shell), passes its
+//! output and exit status to the VMM, and contains the workloads as applets.
 //!
 //! Freestanding: no libc, one thread, system calls through rustix.
 
@@ -26,7 +26,7 @@ use core::ffi::CStr;
 
 use machine::Machine;
 
-/// What the program does; `words` are argv. Gives the exit status.
+/// Runs the applet or the init; `words` are argv. Returns the exit status.
 fn run(words: &[&CStr]) -> i32 {
     if let Some(status) = applets::run(words) {
         return status;
@@ -40,7 +40,7 @@ fn run(words: &[&CStr]) -> i32 {
 
 /// Process 1.
 fn init() -> ! {
-    // Before anything else: how long the kernel took is measured up to here.
+    // First of all: the kernel's boot time is measured up to here.
     let machine = Machine::find();
     machine.event(hypercalls::ports::Event::InitReached);
 

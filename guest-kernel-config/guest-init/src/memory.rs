@@ -1,4 +1,4 @@
-//! The memory functions that compiled code calls and that a libc would bring.
+//! The memory functions that compiled code calls and that a libc would provide.
 //!
 //! `rep movsb` and `rep stosb` are fast for the sizes that matter here, and small.
 

@@ -1,4 +1,4 @@
-//! A page of this process whose place in guest memory is known and stays.
+//! A page of this process at a known, fixed place in guest memory.
 
 use core::ptr::NonNull;
 
@@ -10,29 +10,29 @@ use rustix::{
 /// Bytes in a page.
 pub const SIZE: usize = 4096;
 
-/// Mapped for ever.
+/// A locked page that is never unmapped.
 pub struct OutputPage {
     bytes: NonNull<[u8; SIZE]>,
     frame: u32,
 }
 
 impl OutputPage {
-    /// Maps and locks a page; nothing when the kernel does not tell its frame.
+    /// Maps and locks a page; None if the kernel does not report its frame.
     pub fn new() -> Option<Self> {
-        // A locked page stays where it is but for compaction, which can be told to leave it. A
-        // kernel without compaction has no such file, and no such danger.
+        // A locked page can only be moved by compaction, which can be told not to. A kernel without
+        // compaction has no such file and moves no pages.
         let knob = c"/proc/sys/vm/compact_unevictable_allowed";
         if let Ok(knob) = fs::open(knob, OFlags::WRONLY, Mode::empty()) {
             rustix::io::write(knob, b"0").ok()?;
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared: a private page would move at the first write after a fork.
+        // Shared: a private page would be copied at the first write after a fork.
         let flags = MapFlags::SHARED | MapFlags::LOCKED | MapFlags::POPULATE;
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let address =
             unsafe { mmap_anonymous(core::ptr::null_mut(), SIZE, protection, flags) }.ok()?;
         let bytes = NonNull::new(address.cast::<[u8; SIZE]>())?;
-        // SAFETY: mapped just now. Written, so that it is a page of its own.
+        // SAFETY: mapped just now. Writing to it allocates the page.
         unsafe { bytes.write([0; SIZE]) };
         Some(Self { bytes, frame: frame_of(address as u64)? })
     }
@@ -44,13 +44,13 @@ impl OutputPage {
 
     /// Its bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped for ever and lent out once, as `self` is borrowed mutably.
+        // SAFETY: never unmapped, and borrowed once, because `self` is borrowed mutably.
         unsafe { self.bytes.as_mut() }
     }
 }
 
 /// The page frame of a virtual address, from `/proc/self/pagemap` (Documentation/admin-guide/mm/
-/// pagemap.rst of the kernel: bit 63 says present, bits 0-54 are the frame).
+/// pagemap.rst of the kernel: bit 63: present, bits 0-54: the frame).
 fn frame_of(address: u64) -> Option<u32> {
     let pagemap = fs::open(c"/proc/self/pagemap", OFlags::RDONLY, Mode::empty()).ok()?;
     let mut entry = [0; 8];

@@ -1,17 +1,17 @@
-//! Lines for people.
+//! Messages on standard error.
 
 use core::fmt::{self, Write};
 
 use rustix::io::Errno;
 
-/// Standard error, whatever it is: the console for process 1, a pipe for an applet.
+/// Standard error: the console for process 1, a pipe for an applet.
 struct StandardError;
 
 impl Write for StandardError {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            // Not there at all when the kernel could not open a console: then nothing is said.
+            // Closed if the kernel could not open a console: then messages are lost.
             let count = write_some(rest)?;
             rest = &rest[count..];
         }
@@ -20,7 +20,7 @@ impl Write for StandardError {
 }
 
 fn write_some(bytes: &[u8]) -> Result<usize, fmt::Error> {
-    // SAFETY: nobody closes it.
+    // SAFETY: stderr is never closed.
     let stderr = unsafe { rustix::stdio::stderr() };
     match rustix::io::write(stderr, bytes) {
         Ok(count) => Ok(count),
@@ -29,7 +29,7 @@ fn write_some(bytes: &[u8]) -> Result<usize, fmt::Error> {
     }
 }
 
-/// Says one line about what went wrong. That it cannot be said is nothing to act on.
+/// Prints an error in one line. A failure to print is ignored.
 pub fn error(message: fmt::Arguments<'_>) {
     let _ = writeln!(StandardError, "pvticket: {message}");
 }

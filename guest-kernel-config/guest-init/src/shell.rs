@@ -15,10 +15,10 @@ use crate::{
     report,
 };
 
-/// When there is no console to run a shell on.
+/// Exit status if there is no console to run a shell on.
 const FAILED: i32 = 255;
 
-/// Runs a shell to its end and gives its exit status.
+/// Runs a shell to its end; returns its exit status.
 pub fn run(machine: &Machine) -> i32 {
     on_console(machine).unwrap_or_else(|error| {
         let number = error.raw_os_error();
@@ -39,17 +39,18 @@ fn on_console(machine: &Machine) -> Result<i32, Errno> {
             ports.give_up();
         }
         rustix::process::setsid()?;
-        // Job control needs it; /dev/console cannot give it, and the shell then says so.
+        // Job control needs a controlling terminal; /dev/console cannot be one, and the shell then
+        // says so.
         let _ = rustix::process::ioctl_tiocsctty(&console);
         child::set_standard(&console, &console, &console)
     })?;
     let status = child::reap(pid, true).ok_or(Errno::CHILD)?;
-    // The end of the machine must not cut the shell's last words.
+    // The end of the machine must not cut off the shell's last output.
     let _ = rustix::termios::tcdrain(&console);
     Ok(status)
 }
 
-/// The first serial line, which can be a controlling terminal, or else whatever the console is.
+/// The first serial line, which can be a controlling terminal, or else the console.
 fn open_console() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     fs::open(c"/dev/ttyS0", flags, Mode::empty())

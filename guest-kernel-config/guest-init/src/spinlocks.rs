@@ -1,18 +1,18 @@
-//! What a kernel says of its spinlocks, wherever it says it. Whoever asks does the reading.
+//! Finds what a kernel reports about its spinlocks. The caller does the reading.
 
 use alloc::{format, string::String, vec};
 
-/// The kernel's messages: a read gives one of them.
+/// The kernel's messages: each read returns one.
 pub const LOG: &str = "/dev/kmsg";
 
-/// Size of a buffer that every message fits into (CONSOLE_EXT_LOG_MAX of the kernel).
+/// A buffer size that fits every message (CONSOLE_EXT_LOG_MAX of the kernel).
 const LOG_RECORD: usize = 8192;
 
-/// Where a kernel with queued spinlocks counts what they do, a file a figure, if it was built with
+/// The folder of a queued-spinlock kernel's counters, one file per counter, if it was built with
 /// `CONFIG_LOCK_EVENT_COUNTS`.
 const EVENTS: &str = "/sys/kernel/debug/lock_event_counts";
 
-/// Those of its files that are wanted; the kernel has the ones of PV only while PV is on.
+/// The relevant counters; those of PV exist only while PV is on.
 const EVENT_NAMES: [&str; 6] = [
     "lock_pending",
     "lock_slowpath",
@@ -22,13 +22,13 @@ const EVENT_NAMES: [&str; 6] = [
     "pv_wait_node",
 ];
 
-/// How the lines begin, behind the name of who says it, that tell which spinlocks were chosen: our
-/// kernel's, and those of mainline's KVM guests.
+/// The beginnings of the messages that tell which spinlocks were chosen: our kernel's, and those of
+/// mainline's KVM guests.
 const BEGINNINGS: [&str; 3] =
     ["pvticket: PV ticketlocks ", "pvticket: native ticketlocks", "kvm-guest: PV spinlocks "];
 
-/// The counts of a kernel with queued spinlocks, as [`Stats`](crate::stats::Stats) parses them; None
-/// if it has none. `read` gives the text of a file, if it is there.
+/// The counters of a kernel with queued spinlocks, in the format of [`Stats`](crate::stats::Stats);
+/// None if it has none. `read` returns the contents of a file, if it exists.
 pub fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     let mut lines = String::new();
     for name in EVENT_NAMES {
@@ -39,26 +39,26 @@ pub fn events(read: impl Fn(&str) -> Option<String>) -> Option<String> {
     Some(lines).filter(|lines| !lines.is_empty())
 }
 
-/// What came of a read of [`LOG`].
+/// The result of a read of [`LOG`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRead {
-    /// A record of so many bytes.
+    /// A record of this many bytes.
     Record(usize),
-    /// It is to be read again: by a signal, or because messages were overwritten; the next read
-    /// gives the first that is left.
+    /// Read again: a signal came, or messages were overwritten; the next read returns the first
+    /// that is left.
     Again,
-    /// There is no more, or it cannot be read.
+    /// There are no more messages, or they cannot be read.
     End,
 }
 
-/// The kernel's own word on which spinlocks it chose. `read` reads [`LOG`], opened so that it does
-/// not wait.
+/// The kernel's message about the spinlocks that it chose. `read` reads [`LOG`], opened as
+/// non-blocking.
 pub fn chosen_in_log(mut read: impl FnMut(&mut [u8]) -> LogRead) -> Option<String> {
     let mut record = vec![0; LOG_RECORD];
     loop {
         match read(&mut record) {
             LogRead::Record(count) => {
-                // The kernel writes all but ASCII as escapes.
+                // The kernel escapes all non-ASCII characters.
                 let text = core::str::from_utf8(&record[..count]).unwrap_or_default();
                 if let Some(chosen) = chosen(text) {
                     return Some(chosen.into());
@@ -70,9 +70,9 @@ pub fn chosen_in_log(mut read: impl FnMut(&mut [u8]) -> LogRead) -> Option<Strin
     }
 }
 
-/// The message of a record of [`LOG`], if it tells which spinlocks were chosen.
+/// The message in a record of [`LOG`], if it tells which spinlocks were chosen.
 ///
-/// A record is `PREFIX;MESSAGE`, and lines of further facts.
+/// A record is `PREFIX;MESSAGE`, followed by lines with further properties.
 fn chosen(record: &str) -> Option<&str> {
     let (_, message) = record.lines().next()?.split_once(';')?;
     BEGINNINGS.iter().any(|beginning| message.starts_with(beginning)).then_some(message)

@@ -4,7 +4,7 @@ use alloc::{string::String, vec::Vec};
 
 use crate::json;
 
-/// One figure.
+/// The value of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A counter, which only grows.
@@ -18,7 +18,7 @@ pub enum Value<'a> {
 pub struct Stats<'a>(Vec<(&'a str, Value<'a>)>);
 
 impl<'a> Stats<'a> {
-    /// Reads the file's text; lines without a value are left out.
+    /// Parses the file's text; lines without a value are left out.
     pub fn parse(text: &'a str) -> Self {
         Self(
             text.lines()
@@ -31,7 +31,7 @@ impl<'a> Stats<'a> {
         )
     }
 
-    /// What was counted since `earlier`; texts are as they are now.
+    /// The counts since `earlier`; texts are kept as they are now.
     pub fn since(mut self, earlier: &Stats<'_>) -> Self {
         for (name, value) in &mut self.0 {
             if let Value::Count(now) = value

@@ -1,4 +1,4 @@
-//! The command's standard input, from the VMM's port into a pipe.
+//! The command's standard input, copied from the VMM's port to a pipe.
 
 use hypercalls::ports::{Event, STDIN_EOF};
 use rustix::{
@@ -11,30 +11,30 @@ use rustix::{
 
 use crate::machine::{Machine, Ports};
 
-/// Poll again after so long when there is no line to be woken by.
+/// Interval in ms for polling again if there is no serial line to be woken by.
 const WITHOUT_WAKE_MS: i64 = 10;
 
 const CHUNK: usize = 4096;
 
-/// One step at a time, driven by [`poll_fds`](Stdin::poll_fds).
+/// A state machine, driven by [`poll_fds`](Stdin::poll_fds).
 pub struct Stdin {
-    /// None once the input has ended, or its reader has.
+    /// The command's end; None once the input has ended, or the reader has closed it.
     pipe: Option<OwnedFd>,
-    /// The line on which the VMM says that there is input; opened when first needed.
+    /// The serial line on which the VMM announces input; opened when first needed.
     wake: Option<OwnedFd>,
     chunk: [u8; CHUNK],
-    /// The part of `chunk` that is not in the pipe yet.
+    /// The part of `chunk` that has not been written to the pipe yet.
     pending: core::ops::Range<usize>,
     waiting: bool,
 }
 
 impl Stdin {
-    /// `pipe` is its write end, non-blocking.
+    /// `pipe` is the write end of the command's stdin, non-blocking.
     pub fn new(pipe: OwnedFd) -> Self {
         Self { pipe: Some(pipe), wake: None, chunk: [0; CHUNK], pending: 0..0, waiting: false }
     }
 
-    /// Moves what can be moved without waiting.
+    /// Moves as much as possible without blocking.
     pub fn pump(&mut self, machine: &Machine, ports: &Ports) {
         while let Some(pipe) = &self.pipe {
             if !self.pending.is_empty() {
@@ -42,7 +42,7 @@ impl Stdin {
                     Ok(count) => self.pending.start += count,
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => return,
-                    // The command reads no more.
+                    // The command has closed its stdin.
                     Err(_) => self.pipe = None,
                 }
                 continue;
@@ -59,7 +59,8 @@ impl Stdin {
         }
     }
 
-    /// Asks the VMM to wake us. The line must be open before: opening discards what came.
+    /// Asks the VMM for a wakeup. The line must be open before: opening it discards what has
+    /// arrived.
     fn ask(&mut self, machine: &Machine) {
         self.waiting = true;
         if self.wake.is_none() {
@@ -68,7 +69,7 @@ impl Stdin {
         machine.event(Event::StdinWanted);
     }
 
-    /// What to wait for: the pipe's other end, and the wake byte.
+    /// What to poll for: the pipe's other end, and the wake byte.
     pub fn poll_fds(&self) -> [Option<PollFd<'_>>; 2] {
         let room = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let pipe = self.pipe.as_ref().map(|pipe| PollFd::new(pipe, room));
@@ -76,12 +77,12 @@ impl Stdin {
         [pipe, wake.map(|wake| PollFd::new(wake, PollFlags::IN))]
     }
 
-    /// Longest wait in milliseconds, when there is a bound.
+    /// The longest time to poll in ms; None: no limit.
     pub fn timeout_ms(&self) -> Option<i64> {
         (self.pipe.is_some() && self.waiting && self.wake.is_none()).then_some(WITHOUT_WAKE_MS)
     }
 
-    /// Takes what [`poll_fds`](Self::poll_fds) brought.
+    /// Handles the results of polling [`poll_fds`](Self::poll_fds).
     pub fn handle(&mut self, pipe: PollFlags, wake: PollFlags, machine: &Machine, ports: &Ports) {
         if pipe.contains(PollFlags::ERR) {
             self.pipe = None;
@@ -103,13 +104,13 @@ impl Stdin {
         match rustix::io::read(wake, &mut bytes) {
             Ok(0) => self.wake = None,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            // A line that cannot be read must not be polled for ever.
+            // A line that cannot be read must not be polled forever.
             Err(_) => self.wake = None,
         }
     }
 }
 
-/// COM2, raw: no echo, no line editing, no waiting for a carrier.
+/// COM2 in raw mode: no echo, no line editing, no waiting for a carrier.
 fn open_wake_line() -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let line = fs::open(c"/dev/ttyS1", flags, Mode::empty()).ok()?;

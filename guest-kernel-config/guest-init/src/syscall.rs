@@ -1,5 +1,5 @@
-//! The system calls that rustix does not offer: process control, which it leaves to a libc, and
-//! two more.
+//! The system calls that rustix does not offer: process control, which it leaves to a libc, and two
+//! more.
 //!
 //! Numbers: arch/x86/entry/syscalls/syscall_64.tbl of the kernel.
 
@@ -18,7 +18,7 @@ const IOPERM: usize = 173;
 const EXIT_GROUP: usize = 231;
 const SIGNALFD4: usize = 289;
 
-/// A set of signals as the kernel has it: bit n - 1 is signal n.
+/// A set of signals in the kernel's format: bit n - 1 is signal n.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct SignalSet(u64);
@@ -48,19 +48,19 @@ unsafe fn call(number: usize, arguments: [usize; 4]) -> Result<usize, Errno> {
 /// Ends the process.
 pub fn exit(status: i32) -> ! {
     loop {
-        // SAFETY: does not come back; the loop is for the type.
+        // SAFETY: does not return; the loop satisfies the type.
         let _ = unsafe { call(EXIT_GROUP, [status as usize, 0, 0, 0]) };
     }
 }
 
-/// Makes a copy of this process: in the parent it gives the child, in the child nothing.
+/// Copies this process: returns the child's id in the parent, None in the child.
 pub fn fork() -> Result<Option<Pid>, Errno> {
-    // SAFETY: one thread only, so the child has all there is. Memory is copied, not shared, but
-    // for the output page, which only `command` writes, in the parent.
+    // SAFETY: there is only one thread, so the child is complete. Memory is copied, not shared,
+    // except for the output page, which only `command` writes, in the parent.
     unsafe { call(FORK, [0; 4]) }.map(|pid| Pid::from_raw(pid as i32))
 }
 
-/// Becomes another program; comes back only with an error.
+/// Executes another program; returns only with an error.
 ///
 /// # Safety
 /// `path` is NUL-terminated; `argv` and `envp` hold pointers to NUL-terminated strings and end
@@ -78,7 +78,7 @@ pub unsafe fn execve(path: *const u8, argv: &[*const u8], envp: &[*const u8]) ->
 pub fn block_signals(signals: SignalSet) {
     const SETMASK: usize = 2;
     let set = core::ptr::from_ref(&signals) as usize;
-    // SAFETY: the kernel reads the set, of the size given. It refuses none that is well-formed.
+    // SAFETY: the kernel reads the set, of the size given. It accepts all well-formed sets.
     let _ = unsafe { call(RT_SIGPROCMASK, [SETMASK, set, 0, size_of::<SignalSet>()]) };
 }
 
@@ -86,18 +86,18 @@ pub fn block_signals(signals: SignalSet) {
 pub fn signalfd(signals: SignalSet) -> Result<OwnedFd, Errno> {
     /// `O_CLOEXEC | O_NONBLOCK`, which are `SFD_CLOEXEC | SFD_NONBLOCK` too.
     const FLAGS: usize = 0o2_000_000 | 0o4_000;
-    /// Make a new one.
+    /// Creates a new descriptor.
     const NEW: usize = usize::MAX;
     let set = core::ptr::from_ref(&signals) as usize;
-    // SAFETY: the kernel reads the set, of the size given, and gives a descriptor of our own.
+    // SAFETY: the kernel reads the set, of the size given, and returns a new descriptor.
     unsafe {
         let fd = call(SIGNALFD4, [NEW, set, size_of::<SignalSet>(), FLAGS])?;
         Ok(OwnedFd::from_raw_fd(fd as i32))
     }
 }
 
-/// Lets this process use `count` I/O ports from `base` on, or no longer. Children inherit it, also
-/// across exec, and pay for it at every switch: take it from them.
+/// Grants or revokes this process's access to `count` I/O ports from `base` on. Children inherit
+/// it, also across exec, and it makes every switch to them slower: revoke it in them.
 pub fn ioperm(base: u16, count: u16, on: bool) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
     unsafe { call(IOPERM, [base.into(), count.into(), on.into(), 0]) }.map(drop)

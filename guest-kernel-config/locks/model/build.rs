@@ -1,9 +1,13 @@
-//! Makes the variants: the lock's and the latch's own sources, once for each engine as they are
-//! and once more for each mutant, with the engine's atomics in the place of the processor's.
+//! Makes the variants: the sources of the locks and the latch, unchanged and with each mutant's
+//! edits, once per engine, with the engine's atomics in place of the processor's.
 //!
-//! So the product's sources know nothing of being checked, and nothing that is checked is a copy
+//! The product's sources need not know that they are checked, and the checked code is not a copy
 //! that could fall behind.
 
+#[path = "build/halt_mutants.rs"]
+mod halt_mutants;
+#[path = "build/halts.rs"]
+mod halts;
 #[path = "build/handoff_mutants.rs"]
 mod handoff_mutants;
 #[path = "build/locks.rs"]
@@ -28,14 +32,16 @@ use spin_mutants::SPIN_MUTANTS;
 
 const ENGINES: [&str; 2] = ["loom", "shuttle"];
 
-/// A source file as a mutant names it, and its text.
+/// A source file: the name that mutants use, and its text.
 struct Source {
     name: String,
     text: String,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    check_that_all_are_listed()?;
     sleep::generate()?;
+    halts::generate()?;
     let sources = read()?;
     let mut code = String::new();
     let mut table = String::new();
@@ -56,6 +62,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("variants.rs"), code)?;
     Ok(())
+}
+
+/// Every spinlock of the library's list has to be in [`LOCKS`].
+fn check_that_all_are_listed() -> Result<(), Box<dyn Error>> {
+    const LIST: &str = "../src/systems.rs";
+    println!("cargo:rerun-if-changed={LIST}");
+    let list = fs::read_to_string(LIST)?;
+    let rows = list.lines().filter(|line| line.trim_start().starts_with("Spinlock "));
+    let types: Vec<_> = rows
+        .filter_map(|row| row.split_once("$crate::")?.1.split_once(':'))
+        .map(|(name, _)| name)
+        .collect();
+    if types.is_empty() {
+        return Err(format!("{LIST}: no spinlocks found").into());
+    }
+    match types.iter().find(|name| LOCKS.iter().all(|lock| lock.name != **name)) {
+        Some(name) => Err(format!("{name} is not checked: add it to build/locks.rs").into()),
+        None => Ok(()),
+    }
 }
 
 fn read() -> Result<Vec<Source>, Box<dyn Error>> {
@@ -79,8 +104,8 @@ fn read() -> Result<Vec<Source>, Box<dyn Error>> {
         .collect()
 }
 
-/// The sources with one mutant's edits. A text that is not there exactly once is an error: the
-/// source has moved on, and the mutant would be none.
+/// The sources with one mutant's edits. A text that does not occur exactly once is an error: the
+/// source has changed, and the mutant would have no effect.
 fn mutate(sources: &[Source], mutant: &Mutant) -> Result<Vec<Source>, Box<dyn Error>> {
     let mut changed: Vec<_> = sources
         .iter()
@@ -102,9 +127,9 @@ fn mutate(sources: &[Source], mutant: &Mutant) -> Result<Vec<Source>, Box<dyn Er
     Ok(changed)
 }
 
-/// All of one variant for one engine.
+/// The modules of one variant for one engine.
 ///
-/// `parent` is the module it is put into: nothing, or with its colons.
+/// `parent` is the enclosing module's path with a trailing `::`, or empty.
 fn module(
     code: &mut String,
     engine: &str,
@@ -139,7 +164,7 @@ fn module(
     writeln!(code, "}}")
 }
 
-/// A variant as the table shows it.
+/// A variant's row in the table.
 struct Row<'a> {
     name: &'a str,
     rule: &'a str,

@@ -1,22 +1,23 @@
-//! How often a waiter may be passed over.
+//! How often a waiter may be bypassed.
 
-/// The most acquisitions by other CPUs between a waiter and its own, if `n` CPUs use the lock.
+/// Bound on the acquisitions by other CPUs between a waiter's start and its own, for `n` CPUs.
 ///
-/// It is a promise: the stepper (`sim/`) counts for every lock, and its test fails if one exceeds
-/// its bound. What [`Handoff::queue`](crate::Handoff) makes of it is said there.
+/// It is a guarantee: the stepper (`sim/`) counts bypasses for every lock, and its test fails if
+/// one exceeds its bound. For the effect of [`Handoff::queue`](crate::Handoff) see there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bypass {
-    /// `n - 1`, from the waiter's first step in `lock`: that step gives it its place.
+    /// `n - 1`, from the waiter's first step in `lock`: that step determines its place.
     FromCall,
-    /// `n - 1`, from when the waiter has joined the queue. Its steps up to there (it looks whether
-    /// the lock is free and prepares its node) are few, but each may be passed any number of times.
+    /// `n - 1`, once the waiter has joined the queue. The steps before that (it checks whether the
+    /// lock is free and prepares its node) are few, but others may take the lock any number of
+    /// times.
     FromQueue,
-    /// None, by design: a CPU that comes later may be faster, again and again.
+    /// No bound, by design: a CPU that comes later may be faster, again and again.
     Unbounded,
 }
 
 impl Bypass {
-    /// The bound with `cpus` CPUs.
+    /// The bound for `cpus` CPUs.
     pub const fn most(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
@@ -24,7 +25,7 @@ impl Bypass {
         }
     }
 
-    /// In words.
+    /// The bound in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FromCall => "at most n-1 others before a waiter",

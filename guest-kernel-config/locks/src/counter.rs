@@ -1,17 +1,17 @@
-//! Counters that every CPU adds to in a place of its own, and folds into a shared one when that
-//! has come to a batch.
+//! Per-CPU counters: every CPU adds to a part of its own, and folds it into a shared count once it
+//! reaches the batch size.
 //!
-//! Three systems of seed 002 differ in what keeps folding and summing apart: a lock
-//! ([`LockedCounter`], the mainline of the time), a sequence and a slow count ([`SequenceCounter`],
-//! V3 of the patch), and gates ([`GatedCounter`], the reply).
+//! The three systems of seed 002 differ in how they keep folds and sums apart: by a lock
+//! ([`LockedCounter`], mainline at that time), by a sequence and a slow count ([`SequenceCounter`],
+//! V3 of the patch), and by gates ([`GatedCounter`], the reply).
 //!
-//! With `n` CPUs and batch `b`, for all three: [`Counter::read`] is off by `n * (b - 1)` at most
-//! from the adds that are done, for no CPU keeps more than `b - 1` to itself; and when no add is
-//! under way, [`Counter::sum`] is exact. What it may be off by while there are is where they
-//! differ; each type says it.
+//! With `n` CPUs and batch `b`, for all three: [`Counter::read`] is off by at most `n * (b - 1)`
+//! from the completed adds, because no CPU keeps more than `b - 1` to itself; and without
+//! concurrent adds [`Counter::sum`] is exact. They differ in the error of a sum during concurrent
+//! adds; each type states it.
 //!
-//! No add is ever lost. A CPU adds from one thread of execution at a time, so not from an interrupt
-//! handler that may come into an add.
+//! No add is ever lost. A CPU adds from one context at a time: not from an interrupt handler that
+//! may interrupt an add.
 
 mod gated;
 mod locals;
@@ -24,45 +24,45 @@ pub use sequence::SequenceCounter;
 
 use crate::{Cpu, Pv, Watch};
 
-/// How an addition went.
+/// The cost of an addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Added {
-    /// It wrote what all CPUs share.
+    /// It wrote to shared cache lines.
     pub shared: bool,
-    /// Looks while a sum, or a lock, kept it waiting.
+    /// Looks while it waited for a sum or a lock.
     pub waits: u32,
-    /// Calls of [`Pv::lock_spinning`] in a lock.
+    /// Calls of [`Pv::lock_spinning`] for a lock.
     pub halts: u32,
-    /// Calls of [`Pv::unlock_kick`] in its release.
+    /// Calls of [`Pv::unlock_kick`] at its release.
     pub kicks: u32,
 }
 
-/// A counter with a place for each CPU.
+/// A counter with a part for each CPU.
 pub trait Counter {
-    /// Does a sum count no add twice? If not, it may be too large by one less than the batch for
+    /// Does a sum count no add twice? If not, it may be too large by up to the batch minus one for
     /// each CPU that is in the middle of an add.
     const EXACT: bool;
 
     /// Adds `amount`.
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added;
 
-    /// What all places hold; slow. It counts every add that was done before the call and none that
-    /// begins after it; of those in between, some.
+    /// The sum of all parts; slow. It counts every add completed before the call and none that
+    /// begins after it; of concurrent adds, some.
     fn sum<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> i64;
 
-    /// What the shared place holds; one or two loads.
+    /// The shared count only; one or two loads.
     fn read(&self) -> i64;
 
-    /// As [`Counter::read`] of a counter that is known never to be negative.
+    /// As [`Counter::read`], for a counter that is known never to be negative.
     fn read_positive(&self) -> i64 {
         self.read().max(0)
     }
 
-    /// Makes it `amount`. Only while nobody adds or sums.
+    /// Sets it to `amount`. Only while no CPU adds or sums.
     fn set<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64);
 }
 
-/// The batch of Linux for `cpus` CPUs.
+/// Linux's batch for `cpus` CPUs.
 pub const fn usual_batch(cpus: usize) -> i32 {
     let twice = cpus as i32 * 2;
     if twice > 32 { twice } else { 32 }

@@ -1,16 +1,16 @@
-//! What the locks whose waiters halt have in common.
+//! Code shared by the locks whose waiters halt.
 
 use crate::wait::LockKey;
 use crate::{Cpu, Place, Pv, Watch};
 
-/// What waiting for a lock has come to.
+/// The cost of waiting for a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     /// Calls of [`Pv::lock_spinning`].
     pub(crate) halts: u32,
-    /// In an interrupt handler, inside of a wait whose kick may have come to the handler's halts:
-    /// it is to be given back. Once and when the handler has its lock, or its own next halt would
-    /// have it again, and never halt.
+    /// An interrupt handler's halts may have consumed the kick of the wait that it interrupted,
+    /// so the handler kicks its own CPU. Once only, and after it has its lock: earlier, its own
+    /// next halt would consume that kick again and never halt.
     were_nested: bool,
 }
 
@@ -21,7 +21,7 @@ impl Waits {
         self.halts += u32::from(halted);
     }
 
-    /// The CPU has its lock.
+    /// The CPU has its lock: replaces the interrupted wait's kick if need be.
     #[inline]
     pub(crate) fn give_back<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         if P::ENABLED && self.were_nested {
@@ -29,11 +29,12 @@ impl Waits {
         }
     }
 
-    /// Leaves word that this CPU waits for `want` of `lock`, and halts once unless `is_over`,
-    /// which has to tell whoever is to kick, if it is not. `false`: it was over.
+    /// Publishes that this CPU waits for `want` of `lock`, and halts once unless `is_over`. If the
+    /// wait is not over, `is_over` must announce it to the CPU that will kick. `false`: it was
+    /// over.
     ///
-    /// The record is there before `is_over` tells anybody to look for it, and stays until the
-    /// halt is over. `true` means nothing but that it is time to look again.
+    /// The record is published before `is_over` makes anyone look for it, and stays until the halt
+    /// has ended. `true` only means that it is time to look again.
     pub(crate) fn halt_unless<P: Pv, W: Watch>(
         &mut self,
         cpu: &Cpu<'_, P, W>,

@@ -1,63 +1,64 @@
-//! Ways to make handoffs cheaper, and what a CPU keeps for them.
+//! Ways to make handoffs cheaper, and the per-CPU state that they need.
 
 use crate::RawLock;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::ticket::INC;
 
-/// What a [`PvTicketLock`](crate::PvTicketLock) may do beside halting and kicking. The default is
-/// nothing: a fixed threshold, and every release that may be awaited looks for whom to kick.
+/// Options of a [`PvTicketLock`](crate::PvTicketLock) beyond halting and kicking. The default is
+/// none: a fixed threshold, and every release of a flagged lock looks for a waiter to kick.
 ///
-/// All of them leave the queue first in, first out. None of them is needed for a wakeup to arrive,
-/// and CPUs with different settings may take the same lock.
+/// All options keep the queue first in, first out. No wakeup depends on them, and CPUs with
+/// different settings may take the same lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Handoff {
-    /// A waiter with so many others before it or more halts without spinning; zero: none does.
+    /// A waiter with at least this many others ahead halts without spinning; zero: none does.
     pub far: u16,
-    /// A waiter halts without spinning while [`Pv::predecessor_is_off`](crate::Pv) says that who
-    /// is served before it does not run.
+    /// A waiter halts without spinning while [`Pv::predecessor_is_off`](crate::Pv) says that the
+    /// CPU served before it does not run.
     pub predecessor: bool,
-    /// The threshold follows experience: shorter after waits that ended in a halt all the same,
-    /// longer, up to [`Cpu::spin_threshold`](crate::Cpu), after waits that did not.
+    /// The threshold adapts: shorter after waits that ended in a halt all the same, longer, up to
+    /// [`Cpu::spin_threshold`](crate::Cpu), after waits that did not.
     pub adapt: bool,
-    /// A release tells a waiter that has not yet committed itself to its halt not to halt, instead
-    /// of kicking it, which saves both sides their exit.
+    /// A release tells a waiter that has not yet committed to its halt not to halt, instead of
+    /// kicking it, which saves both CPUs an exit.
     pub claim: bool,
-    /// A release kicks the next but one as well, so that it is awake in time.
+    /// A release also kicks the waiter after the next, so that it is awake in time.
     pub ahead: bool,
-    /// If others queue behind it, a waiter gets its kick with the releaser's next halt, in one
-    /// exit: then that CPU halts at its next wait without spinning. It must take its next lock
-    /// soon, or call [`settle`](crate::settle); an interrupt handler must call it before it
-    /// returns, for it may return to a halt. Not together with [`Handoff::queue`], which makes
-    /// halts rare: then kicks are sent at once.
+    /// If others queue behind the releaser, a waiter gets its kick with the releaser's next halt,
+    /// in one exit; for that, the releaser halts at its next wait without spinning. It must take
+    /// its next lock soon, or call [`settle`](crate::settle); an interrupt handler must call it
+    /// before it returns, for it may return to a halt. Has no effect together with
+    /// [`Handoff::queue`], which makes halts rare: then kicks are sent at once.
     pub fuse: bool,
-    /// CPUs that may queue, the holder included; others halt outside of the queue until there is
-    /// room or their turn has come. Zero: all may. For locks under overcommit this is what counts:
-    /// who is in the queue must run at every round, so there should be no more of them than
-    /// CPUs that run at once.
+    /// Number of CPUs that may queue, the holder included; others halt outside of the queue until
+    /// there is room or they are let in. Zero: no limit. For locks under overcommit this is the
+    /// option that matters: every CPU in the queue must run in every round, so there should be no
+    /// more of them than CPUs that run at once.
     ///
-    /// CPUs outside go in by the order in which they came: one in at most 8193 acquisitions of the
-    /// lock (65 if tickets are small), one at every 31st release that has to kick the next in
-    /// line, and one at a release that leaves the queue empty. The CPU that lets one in gives it
-    /// its own place: at its next acquisition it goes outside if others queue, as many as may but
-    /// one. [`Handoff::bypasses`] has what follows for the waits.
+    /// CPUs outside are let in by the order in which they came: one at least every 8193
+    /// acquisitions of the lock (65 if tickets are small), one at every 31st release that has to
+    /// kick the next in line, and one at a release that leaves the queue empty. The CPU that lets
+    /// one in gives it its own place: at its next acquisition it waits outside if the queue has at
+    /// most one place left. [`Handoff::bypasses`] has the resulting bound.
     pub queue: u16,
 }
 
 impl Handoff {
-    /// The most acquisitions by others from the moment at which a CPU has joined the queue of a
-    /// ticketlock, or stands outside of it, to its own acquisition, if `cpus` CPUs take the lock,
-    /// all with these settings. What others take while the CPU that has been let in wakes up and
-    /// draws its ticket is not counted: that is for whoever runs the CPU.
+    /// Bound on the acquisitions by others from the moment at which a CPU has joined the queue of a
+    /// ticketlock, or waits outside of it, to its own acquisition, if `cpus` CPUs take the lock,
+    /// all with these settings. Acquisitions from the release whose kick lets a CPU in until that
+    /// CPU is awake and has drawn its ticket are not counted: the kicker may be preempted before
+    /// its kick, so that time depends on the scheduler.
     ///
-    /// `stopped`: how many CPUs at most are kept off between a release and its kick for as long
-    /// as one let-in is due. They delay theirs, and the next; less than `cpus` - 1 in any case.
+    /// `stopped`: how many CPUs at most are preempted between a release and its kick for a whole
+    /// period between let-ins. They delay their own let-in and the next; at most `cpus` - 2.
     ///
     /// Without [`Handoff::queue`] it is `cpus - 1`. With it `K * (cpus - q + stopped) + cpus - 1`,
-    /// where K is 8193, with small tickets 65, and q is `queue - 1`, at least 1: so many CPUs queue
+    /// where K is 8193, with small tickets 65, and q is `queue - 1`, at least 1: that many CPUs queue
     /// when this one goes outside, at most `cpus - q - 1` came before it and are still there, one
-    /// goes in at least at every K-th ticket, and in the queue at most `cpus - 1` are before it.
-    /// At least one turn is counted, for a CPU can stand outside of a queue with room for all: it
-    /// looks at the head and then at the tail, and what goes through in between looks like a queue.
+    /// is let in at least every K tickets, and in the queue at most `cpus - 1` are ahead of it. At
+    /// least one period is counted, because a CPU can wait outside of a queue with room for all: it
+    /// reads the head and then the tail, and acquisitions in between look like a queue.
     pub fn bypasses<L: RawLock>(&self, cpus: u32, stopped: u32) -> u32 {
         let others = cpus.saturating_sub(1);
         if self.queue == 0 {
@@ -67,26 +68,26 @@ impl Handoff {
         Self::let_in_after::<L>() * turns + others
     }
 
-    /// The K of [`Handoff::bypasses`]: the most acquisitions from one let-in to the next.
+    /// The K of [`Handoff::bypasses`]: the largest number of acquisitions between two let-ins.
     pub const fn let_in_after<L: RawLock>() -> u32 {
         period(L::TICKETS) as u32 + 1
     }
 
-    /// How many others may queue at most for a CPU to join them, which has given its place to
-    /// another or has not.
+    /// How many others may queue at most for a CPU to join them, depending on whether it has given
+    /// its place away.
     #[inline]
     pub(crate) fn places(&self, has_given: bool) -> u16 {
         if has_given { self.queue.saturating_sub(1).max(1) } else { self.queue }
     }
 }
 
-/// With [`Handoff::queue`]: tickets from one that lets in who stands outside to the next, if not one
-/// more or less. At some millions of acquisitions a second that is about a time slice.
+/// With [`Handoff::queue`]: number of tickets between two let-ins, give or take one. At some
+/// millions of acquisitions per second that is about a time slice.
 const LET_IN: u16 = 8192;
 
-/// Releases that kick, by CPUs with [`Handoff::queue`], before one that stands outside is let in.
-/// What that costs is as much as such a release, so it may be more often than by [`LET_IN`]. Odd,
-/// so that of two that pass the lock to and fro now one lets somebody in, now the other.
+/// Number of kicking releases, by CPUs with [`Handoff::queue`], between two let-ins. A let-in costs
+/// as much as such a release, so it may happen more often than by [`LET_IN`]. Odd, so that two CPUs
+/// that pass the lock back and forth take turns at letting others in.
 pub(crate) const KICKS: u32 = 31;
 
 /// [`LET_IN`] for tickets of the bits `mask`: at least twice before they wrap.
@@ -95,35 +96,35 @@ const fn period(mask: u16) -> u16 {
     if half < LET_IN { half } else { LET_IN }
 }
 
-/// Is one that stands outside let in at the release of `ticket`, of the bits `mask`?
+/// Does the release of `ticket`, of the bits `mask`, let in a CPU that waits outside?
 ///
-/// The tickets are the lock's own clock: whoever releases and whatever other locks it takes, none
-/// is missed. From one that lets in to the next are one more than [`period`] of them, but for the
-/// last before the wrap, after which are fewer. Each is an odd number, for what [`KICKS`] says.
+/// The tickets are the lock's own clock: none is missed, whichever CPU releases and whatever other
+/// locks it takes. Two let-ins are one ticket more than [`period`] apart, but fewer across the
+/// wrap. An odd distance, for the reason given at [`KICKS`].
 #[inline]
 pub(crate) fn lets_in(ticket: u16, mask: u16) -> bool {
     let number = (ticket & mask) / INC;
     number % period(mask) == number / period(mask)
 }
 
-/// What a CPU remembers from one acquisition to the next. Written by that CPU alone.
+/// State that a CPU keeps between acquisitions. Written by that CPU only.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// The threshold that [`Handoff::adapt`] has come to; zero: none yet.
+    /// The current threshold of [`Handoff::adapt`]; zero: none yet.
     threshold: AtomicU32,
-    /// One more than the CPU that it owes a kick; zero: none.
+    /// One more than the CPU to which it owes a kick; zero: none.
     owed: AtomicU32,
     /// The address of the lock at which it has let another CPU in; zero: none.
     given: AtomicUsize,
 }
 
 impl Memory {
-    /// Nothing yet.
+    /// An empty memory.
     pub(crate) const fn new() -> Self {
         Self { threshold: AtomicU32::new(0), owed: AtomicU32::new(0), given: AtomicUsize::new(0) }
     }
 
-    /// Looks to make before a halt, `most` at most.
+    /// Looks to make before a halt, at most `most`.
     pub(crate) fn threshold(&self, most: u32) -> u32 {
         match self.threshold.load(Ordering::Relaxed) {
             0 => most,
@@ -139,12 +140,12 @@ impl Memory {
         self.threshold.store(next.clamp(least, most).max(1), Ordering::Relaxed);
     }
 
-    /// Gives its place in the queue of the lock at `address` to another.
+    /// Gives its place in the queue of the lock at `address` to another CPU.
     pub(crate) fn give_place(&self, address: usize) {
         self.given.store(address, Ordering::Relaxed);
     }
 
-    /// Has it given its place in the queue of the lock at `address`? Once.
+    /// Has it given its place in the queue of the lock at `address`? Resets the answer.
     #[inline]
     pub(crate) fn has_given(&self, address: usize) -> bool {
         let has_given = self.given.load(Ordering::Relaxed) == address;
@@ -159,13 +160,13 @@ impl Memory {
         self.owed.store(cpu as u32 + 1, Ordering::Relaxed);
     }
 
-    /// Is a kick owed to anyone?
+    /// Does it owe a kick?
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         self.owed.load(Ordering::Relaxed) != 0
     }
 
-    /// Whom, then.
+    /// The CPU to which it owes a kick.
     #[inline]
     pub(crate) fn owed(&self) -> Option<usize> {
         (self.owed.load(Ordering::Relaxed) as usize).checked_sub(1)

@@ -1,21 +1,21 @@
-//! A word that says whether a lock is held, for locks that are not held by a ticket.
+//! A word that says whether a lock is held, for locks that are not held by ticket.
 //!
-//! It counts releases too, so that who waits for a release without wanting the lock sees one even
-//! if somebody else takes the lock at once; and it changes from held to released in one step, for
-//! afterwards the lock may be freed memory.
+//! It also counts releases, so that a CPU that waits for a release without wanting the lock sees
+//! one even if the lock is taken again at once. It changes from held to released in one step,
+//! because after that the lock may be freed memory.
 
 use crate::sync::{AtomicU16, Ordering};
 
-/// Somebody holds the lock.
+/// The lock is held.
 const HELD: u16 = 1;
-/// Somebody halts until it is released, or is about to.
+/// A waiter halts until the release, or is about to.
 const AWAITED: u16 = 2;
-/// The lock is for a certain waiter: others may not take it.
+/// The lock is reserved for a certain waiter: others may not take it.
 const RESERVED: u16 = 4;
-/// One release. The count of them is in the bits from here on, and wraps.
+/// One release. Their count is in the bits from here on, and wraps.
 const RELEASE: u16 = 8;
 
-/// [`HELD`], the flags and the count.
+/// [`HELD`], the flags and the count of releases.
 #[derive(Debug, Default)]
 pub(crate) struct Held(AtomicU16);
 
@@ -25,16 +25,16 @@ impl Held {
         Self(AtomicU16::new(0))
     }
 
-    /// Does somebody hold it? Relaxed: a hint.
+    /// Is it held? Relaxed: a hint.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// Takes it if it is free; `true`: the caller holds the lock, whoever it was reserved for.
+    /// Takes it if it is free, even if it is reserved; `true`: the caller holds the lock.
     ///
-    /// Acquire is enough: what excludes is that there is one order of changes to one word, and the
-    /// release that this reads from is a release.
+    /// Acquire is enough: mutual exclusion follows from the single order of changes to one word,
+    /// and this reads from a store with release.
     #[inline]
     pub(crate) fn take(&self) -> bool {
         self.take_without(HELD)
@@ -46,7 +46,7 @@ impl Held {
         self.take_without(HELD | RESERVED)
     }
 
-    /// Looks first: a word that is held is not written, and stays in the caches of all that look.
+    /// Looks first: a held word is not written and stays shared in the caches of all that look.
     #[inline]
     fn take_without(&self, obstacles: u16) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
@@ -61,22 +61,22 @@ impl Held {
         false
     }
 
-    /// Takes the lock, or else asks its holder to kick at the release: in one step, so there is no
-    /// release that neither sees the flag nor is seen. `true`: the caller holds the lock, and the
-    /// flag is set either way.
+    /// Takes the lock, or else asks its holder to kick at the release, in one step: every release
+    /// either sees the flag or is seen. `true`: the caller holds the lock, and the flag is set
+    /// either way.
     ///
-    /// It releases the caller's record to the holder, who reads the flag when it releases.
+    /// Releases the caller's record to the holder, which reads the flag when it releases.
     pub(crate) fn take_or_await(&self) -> bool {
         self.0.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0
     }
 
-    /// The holder asks itself to kick at its release. Relaxed, for it is itself that reads it.
+    /// The holder makes its own release kick. Relaxed: only the holder reads it.
     pub(crate) fn await_own(&self) {
         self.0.fetch_or(AWAITED, Ordering::Relaxed);
     }
 
-    /// Asks the holder to kick at its release and gives up a reservation. `false`: nobody holds
-    /// it. Release and acquire as [`Held::take_or_await`].
+    /// Asks the holder to kick at its release and gives up a reservation. `false`: the lock is not
+    /// held. Release and acquire as [`Held::take_or_await`].
     pub(crate) fn await_unreserved(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
@@ -88,45 +88,45 @@ impl Held {
         }
     }
 
-    /// Asks the holder to kick at its release. `false`: nobody holds it.
+    /// Asks the holder to kick at its release. `false`: the lock is not held.
     pub(crate) fn await_release(&self) -> bool {
         self.0.fetch_or(AWAITED, Ordering::AcqRel) & HELD != 0
     }
 
-    /// Reserves the lock for the caller: none but [`Held::take`] gets it. Relaxed: it passes
-    /// nothing on, and is the one word's order again.
+    /// Reserves the lock for the caller: only [`Held::take`] gets it. Relaxed: it publishes
+    /// nothing, and the order of changes to this one word is enough.
     pub(crate) fn reserve(&self) {
         self.0.fetch_or(RESERVED, Ordering::Relaxed);
     }
 
-    /// The holder takes back what it or others have asked for. Relaxed: nobody acts on it before
-    /// the release.
+    /// The holder clears all requests, its own and others'. Relaxed: they take effect only at the
+    /// release.
     pub(crate) fn clear_flags(&self) {
         self.0.fetch_and(!(AWAITED | RESERVED), Ordering::Relaxed);
     }
 
-    /// Releases by a plain store, if nobody ever sets a flag: then nobody but the holder writes
-    /// the word. From here on the lock may be freed memory.
+    /// Releases by a plain store, if no flag is ever set: then only the holder writes the word.
+    /// From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release_plain(&self) {
         let next = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !(RELEASE - 1);
         self.0.store(next, Ordering::Release);
     }
 
-    /// Releases and clears all flags; `true`: somebody awaits it. From here on the lock may be
-    /// freed memory.
+    /// Releases and clears all flags; `true`: a waiter awaits the release. From here on the lock
+    /// may be freed memory.
     ///
-    /// Acquire, for the record of whoever set the flag.
+    /// Acquire, for the record of the CPU that set the flag.
     #[inline]
     pub(crate) fn release_clearing(&self) -> bool {
         let next = self.0.load(Ordering::Relaxed).wrapping_add(RELEASE) & !(RELEASE - 1);
         self.0.swap(next, Ordering::AcqRel) & AWAITED != 0
     }
 
-    /// Releases and leaves a reservation as it is; `true`: somebody awaits it, which from now on
-    /// is to be asked anew. From here on the lock may be freed memory.
+    /// Releases and keeps a reservation; `true`: a waiter awaited the release, and must ask again
+    /// for the next one. From here on the lock may be freed memory.
     ///
-    /// Acquire, for the record of whoever set the flag.
+    /// Acquire, for the record of the CPU that set the flag.
     #[inline]
     pub(crate) fn release_reserved(&self) -> bool {
         let mut seen = self.0.load(Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Held {
         }
     }
 
-    /// Waits until the lock was free at some moment: until whoever holds it now has released it.
+    /// Waits until the lock was free at some moment: until its present holder has released it.
     pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
         let first = self.0.load(Ordering::Acquire);
         let is_same = |now: u16| now & HELD != 0 && (now ^ first) / RELEASE == 0;
@@ -171,7 +171,7 @@ mod tests {
         assert!(held.take());
         assert!(!held.release_reserved());
         assert!(!held.take_unreserved(), "it is kept over a release");
-        assert!(!held.await_unreserved(), "nobody holds it");
+        assert!(!held.await_unreserved(), "it is not held");
         assert!(held.take_unreserved());
         assert!(held.release_reserved(), "awaited all the same");
         assert!(held.take_unreserved());
@@ -216,7 +216,7 @@ mod tests {
                 looks += 1;
                 held.release_reserved();
                 assert!(held.take());
-                // A flag is no release.
+                // A flag does not count as a release.
                 held.await_own();
             });
             assert_eq!(looks, 1);
@@ -225,6 +225,6 @@ mod tests {
 
     #[test]
     fn a_free_lock_is_not_waited_for() {
-        Held::new().wait_until_released(|| panic!("nobody holds it"));
+        Held::new().wait_until_released(|| panic!("it is not held"));
     }
 }

@@ -3,16 +3,15 @@
 //!
 //! Two ticketlocks share one word and one fast path: [`NativeTicketLock`] only
 //! spins, [`PvTicketLock`] halts its vCPU after a bounded spin and is kicked by
-//! the releaser; both come with large and small tickets. Beside them, for
-//! comparison: [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
+//! the releaser; both come with large and small tickets. For comparison there are
+//! [`TestAndSetLock`], [`PreemptableTicketLock`], [`QueuedLock`] and
 //! [`PvQueuedLock`]. All are a [`RawLock`].
 //!
-//! What a halt and a kick are is the caller's [`Pv`]: port writes in a guest,
-//! `park`/`unpark` in a test. [`Section`] is a critical section that notices when
-//! it is not alone, and [`WaitTable`] is where halted waiters leave word of
-//! themselves, and where queued ones have their nodes. A [`Watch`] is told each
-//! step of a lock as it is made, and [`Handoff`] has what a PV ticketlock may do to
-//! be handed over more cheaply.
+//! The caller's [`Pv`] defines halt and kick: port writes in a guest,
+//! `park`/`unpark` in a test. [`Section`] is a critical section that detects
+//! violations of mutual exclusion, and [`WaitTable`] holds the records of halted
+//! waiters and the nodes of queued ones. A [`Watch`] is told each step of a lock,
+//! and [`Handoff`] has options that make the handoffs of a PV ticketlock cheaper.
 //! [`mutex`] has mutexes, [`counter`] per-CPU counters, and [`lockref`] reference
 //! counts with a lock in the same word.
 //!
@@ -62,25 +61,38 @@ pub use wait::WaitTable;
 pub use watch::{Place, Unwatched, Watch};
 pub use width::Width;
 
-/// What a lock needs from the machine it runs on.
+/// The operations that a lock needs from its machine.
 pub trait Pv {
     /// May waiters halt? If not, PV locks are compiled to native ones: no call, no branch, no
     /// locked release. All CPUs that take a lock must agree on it.
     const ENABLED: bool = true;
 
-    /// Tells the processor that this is a spin loop.
+    /// Tells the processor that this is a spin loop (PAUSE).
     fn spin_hint(&self);
 
-    /// Halts the calling CPU until it is kicked. A kick that came before makes
-    /// it return at once; it may return spuriously. `ticket` is for diagnosis, and
-    /// of a lock without tickets a small number that means nothing.
+    /// Pauses between two looks of a spin loop that ends after at most `most` more looks, at least
+    /// one. Returns the number of looks that the pause stands for, from 1 to `most`.
+    ///
+    /// A processor pauses once. A simulated machine may know that the next looks would find what
+    /// the last one found, and skips them: it returns when one might not, or with `most`. Call it
+    /// only where a loop may go on as if it had looked that often and seen the same.
+    #[inline(always)]
+    fn spin(&self, most: u32) -> u32 {
+        let _ = most;
+        self.spin_hint();
+        1
+    }
+
+    /// Halts the calling CPU until it is kicked. Returns at once if a kick came
+    /// before; may return spuriously. `ticket` is for diagnosis; a lock without
+    /// tickets passes an arbitrary small number.
     fn lock_spinning(&self, ticket: u16);
 
     /// Wakes `cpu` from [`Pv::lock_spinning`], or makes its next call return at
     /// once. Kicking a CPU that does not wait is allowed.
     fn unlock_kick(&self, cpu: usize);
 
-    /// Kicks `cpu`, then halts: where one call can do both.
+    /// Kicks `cpu`, then halts, for a machine that can do both in one call.
     fn kick_and_halt(&self, cpu: usize, ticket: u16) {
         self.unlock_kick(cpu);
         self.lock_spinning(ticket);
@@ -93,14 +105,14 @@ pub trait Pv {
         false
     }
 
-    /// Is `cpu` known not to run? Spinning for what it holds is then of no use.
+    /// Is `cpu` known not to run? Then spinning for a lock that it holds is wasted.
     fn is_off(&self, cpu: usize) -> bool {
         let _ = cpu;
         false
     }
 }
 
-/// Who takes a lock, and with what.
+/// The CPU that takes a lock, and its settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu<'a, P, W = Unwatched> {
     /// Index of this CPU, less than [`MAX_CPUS`]; no two threads of execution
@@ -112,25 +124,25 @@ pub struct Cpu<'a, P, W = Unwatched> {
     pub pv: &'a P,
     /// Shared by all CPUs that take PV or queued locks with each other.
     pub waiters: &'a WaitTable,
-    /// Who is told what the locks do.
+    /// The observer of the locks' steps.
     pub watch: W,
-    /// What this CPU's PV locks do to be cheaper.
+    /// Options that make handoffs of this CPU's PV locks cheaper.
     pub handoff: Handoff,
 }
 
-/// How an acquisition went.
+/// The cost of an acquisition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Taken {
     /// The lock was not free at the first look.
     pub slow: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
-    /// The ticket that was served, if the lock serves tickets in their order. Of a lock with small
-    /// tickets only the low bits of [`RawLock::TICKETS`] count.
+    /// The ticket that was served, if the lock serves tickets in order. For a lock with small
+    /// tickets only the bits of [`RawLock::TICKETS`] count.
     pub ticket: Option<u16>,
 }
 
-/// How a release went.
+/// The cost of a release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Released {
     /// Calls of [`Pv::unlock_kick`].
@@ -139,21 +151,22 @@ pub struct Released {
 
 /// A lock without the data it protects.
 pub trait RawLock {
-    /// Are CPUs served in the order in which they came? As long as none of them uses
+    /// Are CPUs served in the order of arrival? True as long as none of them uses
     /// [`RawLock::try_lock`], which never queues.
     const FIFO: bool;
 
-    /// How often a waiter may be passed over.
-    const BYPASS: Bypass = Bypass::Unbounded;
+    /// Bound on bypasses of a waiter.
+    const BYPASS: Bypass;
 
-    /// CPUs that may hold it and wait for it at once: as many as it can count.
+    /// Largest number of CPUs that may hold the lock or wait for it at once: as many as it can
+    /// count.
     const CPUS: u32;
 
     /// The bits of [`Taken::ticket`] that count; zero: the lock has no tickets, or serves them in
     /// any order.
     const TICKETS: u16 = 0;
 
-    /// May so many CPUs take this lock?
+    /// May this many CPUs take the lock?
     fn check_cpus(cpus: u32) -> Result<(), TooManyCpus> {
         let most = Self::CPUS;
         if cpus <= most { Ok(()) } else { Err(TooManyCpus { cpus, most }) }
@@ -162,16 +175,16 @@ pub trait RawLock {
     /// Returns when the caller holds the lock.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Taken;
 
-    /// Takes the lock if it is free and nobody is to have it first; else `None`, at once.
+    /// Takes the lock if it is free and not due to a waiter; otherwise returns `None` at once.
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken>;
 
     /// Gives the lock to the next in line. Only the holder may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Released;
 
-    /// Does anybody wait for the lock beside its holder, as far as the lock knows? For a holder
-    /// that would release it early: an answer, and already the past.
+    /// Does any CPU wait for the lock, as far as the lock knows? For a holder that may release it
+    /// early; the answer may be outdated at once.
     fn is_contended(&self) -> bool;
 
-    /// Returns when the lock was free at some moment since the call, without taking it.
+    /// Returns once the lock was free at some moment since the call, without taking it.
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-/// More CPUs than a lock can count were to take it.
+/// More CPUs would take the lock than it can count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyCpus {
-    /// CPUs that were to take it.
+    /// Number of CPUs that would take it.
     pub cpus: u32,
-    /// CPUs that it can count ([`RawLock::CPUS`](crate::RawLock::CPUS)).
+    /// Number of CPUs that it can count ([`RawLock::CPUS`](crate::RawLock::CPUS)).
     pub most: u32,
 }
 

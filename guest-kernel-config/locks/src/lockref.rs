@@ -1,14 +1,14 @@
-//! A reference count and the lock of what it counts in one word (seed 004), so that a
-//! compare-exchange sees at once that the lock is free and what the count is.
+//! A reference count and the lock of the counted object in one word (seed 004), so that one
+//! compare-exchange checks that the lock is free and changes the count.
 //!
-//! One type, with how often it tries before it takes the lock: [`UnboundedLockref`] as long as the
-//! lock is free, [`BoundedLockref`] so many times, [`LockedLockref`] not at all. The first is right
-//! when few contend, the last when many do; the second is never far from the better of both. Each
-//! says how often it tried in vain.
+//! One type, with the number of tries before it takes the lock: [`UnboundedLockref`] tries as long
+//! as the lock is free, [`BoundedLockref`] a fixed number of times, [`LockedLockref`] not at all.
+//! The first is right with little contention, the last with much; the second is never far from the
+//! better of the two. Each reports its failed tries.
 //!
-//! All promise: the count changes by atomic steps, and while the lock is held by its holder alone;
-//! a dead lockref, whose count is negative, never gives a reference again
-//! ([`Lockref::get_not_dead`]). The lock is fair; with [`Pv::ENABLED`] its waiters halt.
+//! Guarantees: the count changes atomically, and while the lock is held only by its holder; a dead
+//! lockref, whose count is negative, never gives a reference again ([`Lockref::get_not_dead`]). The
+//! lock is fair; with [`Pv::ENABLED`] its waiters halt.
 
 mod word;
 
@@ -17,28 +17,28 @@ use crate::sync::Ordering;
 use crate::wait::LockKey;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// No bound: seed 004's lockref, of which 28 threads needed some 25 tries for one success.
+/// No bound: seed 004's lockref, in which 28 threads needed about 25 tries per success.
 pub const UNBOUNDED: u32 = u32::MAX;
 
-/// The seed asks for a bound and names none; this is the one that Linux has had since.
+/// The seed asks for a bound without naming one; this is the one that Linux uses since.
 pub const USUAL_TRIES: u32 = 100;
 
-/// The count of a dead lockref: far enough below zero for gets that do not ask.
+/// The count of a dead lockref: far enough below zero for gets that do not check.
 const DEAD: i32 = -128;
 
 /// Tries for as long as the lock is free.
 pub type UnboundedLockref = Lockref<UNBOUNDED>;
-/// Tries so many times, then takes the lock.
+/// Tries a fixed number of times, then takes the lock.
 pub type BoundedLockref = Lockref<USUAL_TRIES>;
-/// Takes the lock.
+/// Always takes the lock.
 pub type LockedLockref = Lockref<0>;
 
-/// How a change of the count went.
+/// The cost of a change of the count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Compare-exchanges in vain.
+    /// Failed compare-exchanges.
     pub retries: u32,
-    /// It took the lock.
+    /// The lock was taken.
     pub locked: bool,
     /// Calls of [`Pv::lock_spinning`].
     pub halts: u32,
@@ -46,13 +46,13 @@ pub struct Counted {
     pub kicks: u32,
 }
 
-/// What [`Lockref::put_or_lock`] has done.
+/// Result of [`Lockref::put_or_lock`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// One reference less.
+    /// The reference was dropped.
     Done(Counted),
-    /// The reference was the last (or the lockref is dead): it is still there, and the caller
-    /// holds the lock.
+    /// The reference is the last (or the lockref is dead): it was not dropped, and the caller holds
+    /// the lock.
     Locked(Counted),
 }
 
@@ -60,7 +60,7 @@ pub enum Put {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead;
 
-/// A count and a lock. Up to `TRIES` compare-exchanges before the lock is taken.
+/// A count and a lock, with up to `TRIES` compare-exchanges before the lock is taken.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Lockref<const TRIES: u32>(Word);
@@ -72,8 +72,8 @@ impl<const TRIES: u32> Default for Lockref<TRIES> {
 }
 
 impl<const TRIES: u32> Lockref<TRIES> {
-    /// How often who waits for the lock may be passed over. While anybody does, the count is changed
-    /// under the lock alone.
+    /// Bound on bypasses of a waiter for the lock. While any CPU waits, the count is changed only
+    /// under the lock.
     pub const BYPASS: Bypass = Bypass::FromCall;
 
     /// `count` references; the lock is free.
@@ -81,26 +81,26 @@ impl<const TRIES: u32> Lockref<TRIES> {
         Self(Word::new(count))
     }
 
-    /// One reference more. The caller has one, or holds something that keeps the count above zero.
+    /// Takes a reference. The caller has one already, or otherwise keeps the count above zero.
     #[inline]
     pub fn get<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Counted {
         self.change(cpu, |count| Some(count + 1)).0
     }
 
-    /// One reference more unless the lockref is dead.
+    /// Takes a reference unless the lockref is dead.
     #[inline]
     pub fn get_not_dead<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Result<Counted, Dead> {
         let (counted, is_done) = self.change(cpu, |count| (count >= 0).then(|| count + 1));
         if is_done { Ok(counted) } else { Err(Dead) }
     }
 
-    /// One reference less, without a look at what remains.
+    /// Drops a reference, without checking how many remain.
     #[inline]
     pub fn put<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Counted {
         self.change(cpu, |count| Some(count - 1)).0
     }
 
-    /// One reference less if others remain; if not, the lock is taken instead.
+    /// Drops a reference if others remain; if not, takes the lock instead.
     pub fn put_or_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Put {
         let less = |count| (count > 1).then(|| count - 1);
         let mut counted = Counted::default();
@@ -108,18 +108,18 @@ impl<const TRIES: u32> Lockref<TRIES> {
             return Put::Done(counted);
         }
         self.lock_counted(cpu, &mut counted);
-        // Others may have come while this CPU waited.
+        // Others may have taken references while this CPU waited.
         let Some(now) = less(self.count()) else { return Put::Locked(counted) };
         counted.kicks += self.release(cpu, now);
         Put::Done(counted)
     }
 
-    /// The count at some moment; what it is, for who holds the lock.
+    /// The count at some moment; exact for the lock's holder.
     pub fn count(&self) -> i32 {
         self.0.load(Ordering::Relaxed).count()
     }
 
-    /// Is it dead? Once true, always true.
+    /// Is it dead? Once true, it stays true.
     pub fn is_dead(&self) -> bool {
         self.count() < 0
     }
@@ -131,17 +131,17 @@ impl<const TRIES: u32> Lockref<TRIES> {
         counted
     }
 
-    /// Gives up the lock. Only its holder may.
+    /// Releases the lock. Only its holder may call it.
     pub fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         self.release(cpu, self.count());
     }
 
-    /// Nobody gets a reference from here on who asks whether it is dead. Only the lock's holder may.
+    /// From here on [`Lockref::get_not_dead`] fails. Only the lock's holder may call it.
     pub fn mark_dead(&self) {
         self.0.set_count(DEAD);
     }
 
-    /// What `to` makes of the count, unless that is nothing. True: it is done.
+    /// Changes the count to `to` of it, unless `to` returns `None`. True: it was changed.
     #[inline]
     fn change<P: Pv, W: Watch>(
         &self,
@@ -159,7 +159,8 @@ impl<const TRIES: u32> Lockref<TRIES> {
         (counted, now.is_some())
     }
 
-    /// Without the lock, as long as it is free, and so many times; none: it is not, or too many.
+    /// Tries without the lock, while that is free, up to the bound. None: not free, or too many
+    /// tries.
     #[inline]
     fn try_to_change(
         &self,
@@ -196,13 +197,13 @@ impl<const TRIES: u32> Lockref<TRIES> {
             was_nested |= self.halt(cpu, ticket, counted);
         }
         settle(cpu);
-        // In an interrupt handler: the outer wait's kick may have come to a halt in here.
+        // In an interrupt handler: one of its halts may have consumed the interrupted wait's kick.
         if was_nested {
             cpu.pv.unlock_kick(cpu.id);
         }
     }
 
-    /// True: the caller holds the lock.
+    /// Spins up to the threshold. True: the caller holds the lock.
     fn look_until_served<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16) -> bool {
         let mut left = cpu.spin_threshold;
         loop {
@@ -214,12 +215,12 @@ impl<const TRIES: u32> Lockref<TRIES> {
             if P::ENABLED && left == 0 {
                 return false;
             }
-            left = left.saturating_sub(1);
-            cpu.pv.spin_hint();
+            let most = if P::ENABLED { left } else { u32::MAX };
+            left = left.saturating_sub(cpu.pv.spin(most));
         }
     }
 
-    /// Halts once unless `ticket` is served. True: there is another wait around this one.
+    /// Halts once unless `ticket` is served. True: this wait interrupts another one.
     fn halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -227,8 +228,8 @@ impl<const TRIES: u32> Lockref<TRIES> {
         counted: &mut Counted,
     ) -> bool {
         let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ticket);
-        // The flag, and with it the last look: the release that serves this ticket is after it and
-        // sees the flag, or before it and is seen here.
+        // The flag, and with it the last look: the release that serves this ticket either comes
+        // after it and sees the flag, or before it and is seen here.
         if self.0.set_flag().served() != ticket {
             settle(cpu);
             counted.halts += 1;
@@ -237,7 +238,8 @@ impl<const TRIES: u32> Lockref<TRIES> {
         cpu.waiters.withdraw(cpu.id, outer)
     }
 
-    /// The holder makes the count `now` and gives up the lock, in one step; the kicks that took.
+    /// The holder sets the count to `now` and releases the lock, in one step; returns the kicks
+    /// sent.
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: i32) -> u32 {
         let key = LockKey::of(self);
         // From here on this may be freed memory.

@@ -1,16 +1,16 @@
-//! Mutexes with optimistic spinning: who finds one taken spins while its owner runs, and sleeps
-//! after that.
+//! Mutexes with optimistic spinning: a CPU that finds one taken spins while the owner runs, then
+//! sleeps.
 //!
-//! Four systems share one algorithm and differ in how they look at the word and who may spin
+//! Four systems share one algorithm and differ in how they look at the word and in who may spin
 //! ([`Spinners`]): [`BaselineMutex`], [`ReadFirstMutex`], [`OneSpinnerMutex`], [`QueuedMutex`].
 //! Sleeping is a halt, waking a kick.
 //!
-//! The word is 1: free; 0: taken; less: taken, and somebody may sleep for it. All promise mutual
-//! exclusion and that no wakeup is lost. The first to sleep is the first to be woken, but is given
-//! nothing: it looks once more, and a spinner or a newcomer may have been faster.
+//! The word is 1: free; 0: taken; negative: taken, and there may be sleepers. All guarantee mutual
+//! exclusion and that no wakeup is lost. Sleepers are woken in order, but a wakeup does not pass
+//! the mutex on: the sleeper looks again, and a spinner or a newcomer may have been faster.
 //!
-//! Not for interrupt handlers; those may come at any time and take spinlocks. A mutex may not be
-//! freed before every [`RawMutex::unlock`] has returned.
+//! Not for interrupt handlers; those may interrupt a mutex operation and take spinlocks. A mutex
+//! may not be freed before every [`RawMutex::unlock`] has returned.
 
 mod baseline;
 mod one_spinner;
@@ -30,30 +30,31 @@ use crate::{Bypass, Cpu, Pv, Watch};
 
 /// The mutex is free.
 const FREE: i32 = 1;
-/// It is taken, and nobody sleeps.
+/// It is taken, and no CPU sleeps.
 const TAKEN: i32 = 0;
-/// It is taken, and its release has to look for sleepers. So does every other negative value.
+/// It is taken, and its release must look for sleepers. All other negative values mean the same.
 const AWAITED: i32 = -1;
 
-/// How an acquisition of a mutex went.
+/// The cost of an acquisition of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MutexTaken {
     /// The mutex was not free at the first look.
     pub slow: bool,
-    /// Calls of [`Pv::lock_spinning`], those for the list's own lock included.
+    /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
     pub halts: u32,
     /// Looks of the optimistic spinner, in its queue (if there is one) and at the owner.
     pub spins: u32,
-    /// Atomic read-modify-writes of the mutex's word, of which seed 000 is about.
+    /// Atomic read-modify-writes of the mutex's word, the subject of seed 000.
     pub rmw: u32,
-    /// Those of what says who may spin: seed 003's field, or the queue's tail.
+    /// Read-modify-writes of the state that decides which CPU may spin: seed 003's field, or the
+    /// queue's tail.
     pub beside: u32,
 }
 
-/// How a release of a mutex went.
+/// The cost of a release of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MutexReleased {
-    /// Calls of [`Pv::unlock_kick`], those for the list's own lock included.
+    /// Calls of [`Pv::unlock_kick`], including those for the list's own lock.
     pub kicks: u32,
     /// Atomic read-modify-writes of the mutex's word.
     pub rmw: u32,
@@ -61,30 +62,30 @@ pub struct MutexReleased {
 
 /// A mutex without the data it protects.
 pub trait RawMutex {
-    /// How often a waiter may be passed over. The first to sleep is the first to be woken, and may
-    /// find that a spinner or a newcomer was faster.
-    const BYPASS: Bypass = Bypass::Unbounded;
+    /// Bound on bypasses of a waiter. Sleepers are woken in order, but may find that a spinner or a
+    /// newcomer was faster.
+    const BYPASS: Bypass;
 
     /// Returns when the caller owns the mutex.
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken;
 
-    /// Takes the mutex if it is free now; neither spins nor sleeps.
+    /// Takes the mutex if it is free; neither spins nor sleeps.
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<MutexTaken>;
 
-    /// Gives the mutex up, and wakes who has slept for it longest. Only the owner may call it.
+    /// Releases the mutex and wakes the CPU that has slept longest. Only the owner may call it.
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased;
 
-    /// Does anybody own it? An answer, and already the past.
+    /// Is it owned? The answer may be outdated at once.
     fn is_locked(&self) -> bool;
 }
 
-/// Who may spin for a mutex, and how it looks at the word. Implemented by the systems of this
+/// Which CPU may spin for a mutex, and how it looks at the word. Implemented by the systems of this
 /// module.
 pub trait Spinners {
-    /// Is the word read before a read-modify-write, which is left out if it could not succeed?
+    /// Is the word read before a read-modify-write, which is skipped if it could not succeed?
     const READS_FIRST: bool;
 
-    /// The caller would like to spin. True: it may, and calls [`Spinners::leave`] afterwards.
+    /// The caller wants to spin. True: it may, and calls [`Spinners::leave`] afterwards.
     fn enter<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool;
 
     /// The caller no longer spins.
@@ -95,7 +96,7 @@ pub trait Spinners {
 #[derive(Debug)]
 pub struct Mutex<S> {
     word: AtomicI32,
-    /// One more than the CPU that owns it; zero: none, or not yet said. For spinners alone.
+    /// One more than the owning CPU; zero: none, or not known yet. For spinners only.
     owner: AtomicU32,
     spinners: S,
     sleepers: Sleepers,
@@ -112,7 +113,7 @@ impl<S> Mutex<S> {
 impl<S: Spinners> Mutex<S> {
     #[inline]
     fn own<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        // Relaxed: a spinner that sees an old owner looks again, and never trusts what it sees.
+        // Relaxed: a spinner that sees an old owner only looks again.
         self.owner.store(cpu.id as u32 + 1, Ordering::Relaxed);
     }
 
@@ -129,20 +130,22 @@ impl<S: Spinners> Mutex<S> {
         self.sleep(cpu, taken);
     }
 
-    /// Spins while the owner runs; true: the caller owns the mutex. [`Cpu::spin_threshold`]
-    /// stands for the end of a time slice.
+    /// Spins while the owner runs; true: the caller owns the mutex. [`Cpu::spin_threshold`] models
+    /// the end of a time slice.
     fn spin<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) -> bool {
-        for _ in 0..cpu.spin_threshold {
+        let mut left = cpu.spin_threshold;
+        while left > 0 {
             match (self.owner.load(Ordering::Relaxed) as usize).checked_sub(1) {
                 Some(owner) if cpu.pv.is_off(owner) => return false,
                 Some(_) => (),
-                // A release says so before it frees the word, a taker a little after it took it:
-                // only now is the word worth a look.
+                // A release clears the owner before it frees the word, and a taker sets it a little
+                // after it took the word: only without an owner is the word worth a look.
                 None if self.take_if_free(taken) => return true,
                 None => (),
             }
-            taken.spins += 1;
-            cpu.pv.spin_hint();
+            let looks = cpu.pv.spin(left);
+            taken.spins += looks;
+            left -= looks;
         }
         false
     }
@@ -158,15 +161,15 @@ impl<S: Spinners> Mutex<S> {
 
     #[inline]
     fn take_free(&self) -> bool {
-        // Relaxed when it fails: then nothing was learnt that anything leans on.
+        // Relaxed on failure: nothing is inferred from it.
         self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// A sleeper's look at the word, under the list's lock: takes it if it is free, and leaves
-    /// word for the release in either case.
+    /// A sleeper's look at the word, under the list's lock: takes it if it is free, and marks it as
+    /// awaited in either case.
     fn take_as_sleeper(&self, taken: &mut MutexTaken) -> bool {
-        // A negative word says already what the swap would leave. It stays so while the caller is
-        // in the list: only the owner's release makes it free, and then looks into the list.
+        // A negative word already is what the swap would store. It stays negative while the caller
+        // is in the list: only the owner's release frees it, and then looks into the list.
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) < TAKEN {
             return false;
         }
@@ -177,7 +180,7 @@ impl<S: Spinners> Mutex<S> {
     fn sleep<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
         taken.halts += self.sleepers.lock(cpu);
         self.sleepers.push(cpu);
-        // The one before queueing; those before sleeping are in the loop.
+        // The look before queueing; the ones before sleeping are in the loop.
         let mut is_mine = self.take_as_sleeper(taken);
         while !is_mine {
             is_mine = self.take_as_sleeper(taken);
@@ -187,17 +190,17 @@ impl<S: Spinners> Mutex<S> {
         }
         self.sleepers.remove(cpu);
         if self.sleepers.is_empty() {
-            // Nobody else writes a taken word but to subtract from it or to leave word, both of
-            // which are followed by another look under this lock.
+            // Others only decrement a taken word or mark it as awaited, and each looks again under
+            // this lock afterwards.
             self.word.store(TAKEN, Ordering::Relaxed);
         }
         self.sleepers.unlock(cpu);
     }
 
-    /// Gives up the list's lock, halts once, and takes it again. It may return for no reason.
+    /// Releases the list's lock, halts once, and takes it again. May return spuriously.
     fn halt<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &mut MutexTaken) {
-        // Before anybody can know that this CPU is to be kicked: an interrupt handler that takes
-        // the kick for its own gives it back if there is a wait around it.
+        // Before any CPU can know that this one is to be kicked: an interrupt handler that consumes
+        // the kick replaces it if it interrupted a wait.
         let outer = cpu.waiters.publish(cpu.id, LockKey::of(self), ASLEEP);
         self.sleepers.unlock(cpu);
         if P::ENABLED {
@@ -206,7 +209,7 @@ impl<S: Spinners> Mutex<S> {
         } else {
             cpu.pv.spin_hint();
         }
-        // There is no outer wait: this is no interrupt handler.
+        // There is no outer wait: this is not an interrupt handler.
         let _ = cpu.waiters.withdraw(cpu.id, outer);
         taken.halts += self.sleepers.lock(cpu);
     }
@@ -214,7 +217,7 @@ impl<S: Spinners> Mutex<S> {
     #[cold]
     #[inline(never)]
     fn unlock_slow<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
-        // Nobody can have taken it: it was negative, one more is not free.
+        // No CPU can have taken it: the word was negative, and even after the increment not free.
         self.word.store(FREE, Ordering::Release);
         self.sleepers.lock(cpu);
         let first = self.sleepers.first();
@@ -230,6 +233,8 @@ impl<S: Spinners> Mutex<S> {
 }
 
 impl<S: Spinners> RawMutex for Mutex<S> {
+    const BYPASS: Bypass = Bypass::Unbounded;
+
     #[inline]
     fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexTaken {
         let mut taken = MutexTaken { rmw: 1, ..MutexTaken::default() };
@@ -253,8 +258,8 @@ impl<S: Spinners> RawMutex for Mutex<S> {
     #[inline]
     fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> MutexReleased {
         self.owner.store(0, Ordering::Relaxed);
-        // Release is enough: who sleeps either left word before this, which it sees in the value,
-        // or will find the word free.
+        // Release is enough: a sleeper either marked the word before this, which shows in the
+        // value, or will find the word free.
         let was = self.word.fetch_add(1, Ordering::Release);
         let kicks = if was == TAKEN { 0 } else { self.unlock_slow(cpu) };
         MutexReleased { kicks, rmw: 1 }

@@ -7,13 +7,13 @@ use crate::watch::Looks;
 use crate::width::Width;
 use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// First in, first out; a waiter spins until it is served. What a kernel that
-/// does not know it is a guest uses: when a vCPU in the queue is preempted,
-/// everybody behind it burns its time slice. The lock that PV ticketlocks
-/// (seed document 001) begin from.
+/// First in, first out; a waiter spins until it is served. The lock of a kernel
+/// that does not know that it is a guest: when a vCPU in the queue is preempted,
+/// all waiters behind it spin through their slices. The lock that PV ticketlocks
+/// (seed document 001) start from.
 ///
 /// It counts 32767 CPUs with tickets of 16 bits and 127 with tickets of 8: its
-/// tickets go in steps of two, as the PV lock's do, whose fast path it shares.
+/// tickets go in steps of two, as those of the PV lock, whose fast path it shares.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct NativeTickets<C>(TicketWord<C>);
@@ -52,7 +52,7 @@ impl<C: Width> NativeTickets<C> {
             if self.0.head().ticket() == ticket {
                 return;
             }
-            cpu.pv.spin_hint();
+            looks.spin(cpu.pv, u32::MAX);
         }
     }
 }

@@ -1,34 +1,34 @@
-//! Queues of CPUs, each of which waits at a node of its own.
+//! Queues of CPUs, each of which waits at its own node.
 //!
 //! The queue is that of Mellor-Crummey and Scott ("Algorithms for Scalable Synchronization on
 //! Shared-Memory Multiprocessors", 1991), with numbers for pointers: two bytes name a node.
 
 use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 
-/// Nodes of a CPU: one for what it was at, and more for interrupt handlers on top of each other.
+/// Nodes per CPU: one for task context, and more for nested interrupt handlers.
 pub(crate) const NESTINGS: usize = 4;
 
-/// CPUs that a node's name can tell apart: 14 bits, of which zero is nobody.
+/// Number of CPUs that node ids can tell apart: 14 bits, of which zero means none.
 pub(crate) const NAMED: u32 = (1 << 14) - 1;
 
 const _: () = assert!(MAX_CPUS as u32 <= NAMED);
 
-/// Its CPU halts until it is the head, or is about to.
+/// The node's CPU halts until it is the head, or is about to.
 const HALTED: u16 = 1;
-/// It is at the head of its queue.
+/// The node is at the head of its queue.
 const HEAD: u16 = 2;
 
-/// One more than the CPU, and which of its nodes. Never zero.
+/// One more than the CPU, and the index of its node. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(u16);
 
 impl NodeId {
-    /// `cpu`'s node at `level`, of which the low bits count.
+    /// `cpu`'s node at `level`, modulo [`NESTINGS`].
     pub(crate) fn new(cpu: usize, level: u16) -> Self {
         Self(((cpu as u16 + 1) << 2) | (level % NESTINGS as u16))
     }
 
-    /// Which of its CPU's nodes.
+    /// The index among its CPU's nodes.
     pub(crate) fn level(self) -> u16 {
         self.0 % NESTINGS as u16
     }
@@ -44,17 +44,18 @@ impl NodeId {
 
 #[derive(Debug)]
 struct Node {
-    /// Who is behind it, or zero.
+    /// The node behind it, or zero.
     next: AtomicU16,
     /// [`HALTED`] and [`HEAD`].
     turn: AtomicU16,
 }
 
-/// A CPU's nodes, and how many of them are in use. Its waits write them: alone in two cache lines.
+/// A CPU's nodes, and how many of them are in use. Written while waiting: in two cache lines of
+/// their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Own {
-    /// Written by the CPU alone; a handler leaves it as it finds it.
+    /// Written by the CPU alone; a handler restores it.
     used: AtomicU16,
     nodes: [Node; NESTINGS],
 }
@@ -76,7 +77,7 @@ impl Own {
 pub(crate) struct Nodes([Own; MAX_CPUS]);
 
 impl Nodes {
-    /// None in use.
+    /// All nodes unused.
     pub(crate) const fn new() -> Self {
         Self([const { Own::new() }; MAX_CPUS])
     }
@@ -88,7 +89,7 @@ impl Nodes {
         if usize::from(level) >= NESTINGS {
             return None;
         }
-        // From here on a handler takes the next. Until here it took this one, and has done with it.
+        // From here on a handler takes the next one. Before, it took this one and is done with it.
         own.used.store(level + 1, Ordering::Relaxed);
         let node = &own.nodes[usize::from(level)];
         node.next.store(0, Ordering::Relaxed);
@@ -96,7 +97,7 @@ impl Nodes {
         Some(NodeId::new(cpu, level))
     }
 
-    /// The last node that [`Nodes::begin`] gave is in no queue any more.
+    /// Frees the node that [`Nodes::begin`] returned last; it is in no queue any more.
     pub(crate) fn end(&self, node: NodeId) {
         self.0[node.cpu()].used.store(node.level(), Ordering::Relaxed);
     }
@@ -111,48 +112,48 @@ impl Nodes {
         self.node(id).turn.load(Ordering::Acquire) & HEAD != 0
     }
 
-    /// It is the head now; `true`: its CPU halts.
+    /// Makes it the head; `true`: its CPU halts.
     ///
     /// Acquire, for the record of a CPU that halts.
     pub(crate) fn make_head(&self, id: NodeId) -> bool {
         self.node(id).turn.fetch_or(HEAD, Ordering::AcqRel) & HALTED != 0
     }
 
-    /// Its CPU is about to halt; `false`: it must not, for it is the head.
+    /// Its CPU is about to halt; `false`: it must not, because it is the head.
     ///
-    /// Releases the CPU's record to whoever makes it the head.
+    /// Releases the CPU's record to the CPU that makes it the head.
     pub(crate) fn halt(&self, id: NodeId) -> bool {
         self.node(id).turn.fetch_or(HALTED, Ordering::AcqRel) & HEAD == 0
     }
 
-    /// Its CPU is back from its halt. Relaxed: who makes it the head before sees a halt that is
-    /// over, which costs a kick and no more.
+    /// Its CPU is back from its halt. Relaxed: a CPU that makes it the head before may see a halt
+    /// that is over, which only costs a kick.
     pub(crate) fn resume(&self, id: NodeId) {
         self.node(id).turn.fetch_and(!HALTED, Ordering::Relaxed);
     }
 }
 
-/// Who waits for a lock: the last of them; each node names the one behind it.
+/// The waiters for a lock: the last of them; each node links to the one behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tail: AtomicU16,
 }
 
 impl Queue {
-    /// Nobody waits.
+    /// An empty queue.
     pub(crate) const fn new() -> Self {
         Self { tail: AtomicU16::new(0) }
     }
 
-    /// Does nobody wait? Relaxed: it is a hint, and passes nothing on.
+    /// Is it empty? Relaxed: it is a hint, and publishes nothing.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.tail.load(Ordering::Relaxed) == 0
     }
 
-    /// `me` joins, and is the head at once if nobody was there.
+    /// `me` joins, and is the head at once if the queue was empty.
     ///
-    /// Release, for the node that whoever comes next writes to; acquire, for the one before.
+    /// Release, for the node that the next CPU writes to; acquire, for the previous node.
     pub(crate) fn join(&self, nodes: &Nodes, me: NodeId) {
         match NodeId::parse(self.tail.swap(me.0, Ordering::AcqRel)) {
             Some(before) => nodes.node(before).next.store(me.0, Ordering::Release),
@@ -160,10 +161,10 @@ impl Queue {
         }
     }
 
-    /// The head leaves; who is to be the head after it, if anybody is. `look_again` is called
-    /// while one has joined and not yet left its name.
+    /// The head leaves; returns the next head, if there is one. `look_again` is called while a CPU
+    /// has joined and not yet linked its node.
     ///
-    /// Relaxed: the lock itself passes on what was done under it.
+    /// Relaxed: the lock itself orders what was done under it.
     pub(crate) fn leave(
         &self,
         nodes: &Nodes,
@@ -246,7 +247,7 @@ mod tests {
         let (nodes, queue) = (Nodes::new(), Queue::new());
         let ids = [0, 1].map(|cpu| nodes.begin(cpu).expect("none in use"));
         queue.join(&nodes, ids[0]);
-        // The second has joined and not yet left its name.
+        // The second has joined and not yet linked its node.
         queue.tail.store(ids[1].0, Ordering::Relaxed);
         let mut looks = 0;
         let next = queue.leave(&nodes, ids[0], || {

@@ -6,27 +6,27 @@ use crate::sync::{AtomicU16, MAX_CPUS, Ordering};
 use crate::wait::LockKey;
 use crate::watch::Looks;
 use crate::width::Cell;
-use crate::{Cpu, Place, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// Looks after which a waiter no longer waits for one that is before it.
+/// Looks per place ahead after which a waiter tries out of turn.
 const PATIENCE: u32 = 128;
 
-/// Tickets say in which order to try, a word beside them who has the lock: so a waiter may jump in
-/// when those before it do not come. After J. Ouyang and J. R. Lange, "Preemptable Ticket
-/// Spinlocks" (VEE 2013).
+/// Tickets say in which order to try, a separate word whether the lock is held: so a waiter may
+/// take the lock out of turn if those ahead of it do not. After J. Ouyang and J. R. Lange,
+/// "Preemptable Ticket Spinlocks" (VEE 2013).
 ///
-/// - The head counts releases. A waiter whose ticket it has reached, or passed, tries at once
-///   whenever the lock is free.
-/// - A waiter so many places behind tries too when the head has not moved for so many times
-///   128 looks: the one behind an absent waiter first.
-/// - Mutual exclusion is the word's alone: it is tested and set, whatever the tickets say.
+/// - The head counts releases. A waiter whose ticket it has reached, or passed, tries whenever the
+///   lock is free.
+/// - A waiter N places behind also tries when the head has not moved for N times 128 looks: the one
+///   behind an absent waiter first.
+/// - Mutual exclusion rests on the word only, a test-and-set, whatever the tickets say.
 ///
-/// First in, first out as long as nobody is late, which is no promise. For overcommitted guests; a
-/// waiter that is off its CPU delays each handoff by 128 looks until it comes back.
-/// `PV`: who has looked [`Cpu::spin_threshold`] times halts, and a release kicks the one that has
-/// waited longest; that one tries at once, whatever its place.
+/// First in, first out as long as no waiter is late, which is not guaranteed. For overcommitted
+/// guests; a preempted waiter delays each handoff by 128 looks until it comes back. `PV`: a waiter
+/// that has looked [`Cpu::spin_threshold`] times halts, and a release kicks the one that has waited
+/// longest, which tries at once, whatever its place.
 ///
-/// It counts [`MAX_CPUS`], by which a waiter knows that it has been passed.
+/// It counts [`MAX_CPUS`]: a longer distance tells a waiter that the head has passed it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct PreemptableTickets<const PV: bool> {
@@ -42,30 +42,43 @@ pub type PreemptableTicketLock = PreemptableTickets<false>;
 /// Waiters halt.
 pub type PvPreemptableTicketLock = PreemptableTickets<true>;
 
-/// How a waiter waits.
+/// The state of a waiter.
 struct Waiter {
     ticket: u16,
     /// The head when it was last seen to move, and looks since then.
     head: u16,
     looks: u32,
-    /// It has left a record: somebody may rely on it to kick on.
+    /// It has published a record: other halted waiters may rely on it to kick them.
     has_halted: bool,
 }
 
 impl Waiter {
-    /// Notes where the head is now; is it time to try?
+    /// Updates the head; is it time to try?
     fn may_try(&mut self, head: u16) -> bool {
         if head != self.head {
             (self.head, self.looks) = (head, 0);
         }
         self.looks = self.looks.saturating_add(1);
         let before = AtomicU16::distance(head, self.ticket);
-        // No queue is that long: the head has passed it.
+        // No queue is that long: the head has passed the ticket.
         let is_passed = usize::from(before) > MAX_CPUS;
         is_passed || self.looks > PATIENCE * u32::from(before)
     }
 
-    /// It was kicked to take the lock, so it need not wait for anybody.
+    /// Number of further looks that decide as the last one did, if they see the same head.
+    fn looks_alike(&self) -> u32 {
+        let before = AtomicU16::distance(self.head, self.ticket);
+        let patience = PATIENCE * u32::from(before);
+        let is_trying = usize::from(before) > MAX_CPUS || self.looks > patience;
+        if is_trying { u32::MAX } else { patience - self.looks }
+    }
+
+    /// Counts looks that were skipped because they would have seen the same head.
+    fn skipped(&mut self, looks: u32) {
+        self.looks = self.looks.saturating_add(looks);
+    }
+
+    /// It was kicked to take the lock, so it need not wait its turn.
     fn is_called(&mut self, head: u16) {
         self.head = head;
         self.looks = u32::MAX;
@@ -73,7 +86,7 @@ impl Waiter {
 }
 
 impl<const PV: bool> PreemptableTickets<PV> {
-    /// Distance between two tickets, as everywhere.
+    /// Distance between two tickets, as in all ticketlocks.
     const INC: u16 = crate::ticket::INC;
 
     /// A free lock.
@@ -96,7 +109,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
         LockKey::of(self)
     }
 
-    /// Relaxed, here and wherever tickets are: they are advice, and pass nothing on.
+    /// Relaxed, as all accesses to tickets: they are advice, and publish nothing.
     #[inline]
     fn head(&self) -> u16 {
         self.head.load(Ordering::Relaxed)
@@ -107,7 +120,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
         self.tail.fetch_add(Self::INC, Ordering::Relaxed)
     }
 
-    /// CPUs that hold or want the lock.
+    /// Number of CPUs that hold or want the lock.
     fn queued(&self) -> u16 {
         let head = self.head();
         AtomicU16::distance(head, self.tail.load(Ordering::Relaxed))
@@ -117,7 +130,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
     #[inline(never)]
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) {
         settle(cpu);
-        // The watcher is told no ticket: what is served need not be the head.
+        // The watcher is told no ticket: the served one need not be the head.
         cpu.watch.queued(self.key().address());
         let mut looks = Looks::new(&cpu.watch);
         let mut waiter = Waiter { ticket, head: self.head(), looks: 0, has_halted: false };
@@ -129,7 +142,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
         }
     }
 
-    /// Looks as often as it may before a halt, once at least; `true`: the caller has the lock.
+    /// Looks as often as it may before a halt, at least once; `true`: the caller has the lock.
     fn look<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -142,18 +155,20 @@ impl<const PV: bool> PreemptableTickets<PV> {
             if waiter.may_try(self.head()) && self.try_as(waiter) {
                 return true;
             }
-            if PV && P::ENABLED {
-                if left == 0 {
-                    return false;
-                }
-                left -= 1;
+            let halts = PV && P::ENABLED;
+            if halts && left == 0 {
+                return false;
             }
-            cpu.pv.spin_hint();
+            let most = if halts { left } else { u32::MAX };
+            let spun = looks.spin(cpu.pv, most.min(waiter.looks_alike().saturating_add(1)));
+            waiter.skipped(spun - 1);
+            left = left.saturating_sub(spun);
         }
     }
 
-    /// Who has ever left a record may have been kicked for the sake of others that halt: it takes
-    /// the lock with the flag set, so that its release kicks on, or else sets the flag for who has it.
+    /// A waiter that has ever published a record may have been kicked on behalf of others that
+    /// halt: it takes the lock with the flag set, so that its release kicks on, or else sets the
+    /// flag for the holder.
     fn try_as(&self, waiter: &Waiter) -> bool {
         if waiter.has_halted {
             !self.held.is_held() && self.held.take_or_await()
@@ -162,8 +177,8 @@ impl<const PV: bool> PreemptableTickets<PV> {
         }
     }
 
-    /// Halts once, unless the lock is free; `true`: then the caller has taken it. Out of turn it
-    /// may be, but a halt would be longer.
+    /// Halts once, unless the lock is free; `true`: then the caller has taken it, possibly out of
+    /// turn, because a halt would take longer.
     fn halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -177,12 +192,12 @@ impl<const PV: bool> PreemptableTickets<PV> {
         !is_held
     }
 
-    /// Kicks one of those that halt, after a release that saw the flag: who has waited longest.
-    /// `next` is the head. Only a key of the lock is left: it may be freed memory.
+    /// Kicks the halted waiter that has waited longest, after a release that saw the flag. `next`
+    /// is the head. Only the lock's key is left: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_one<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey, next: u16) -> Released {
-        // Below zero are those that were passed.
+        // Negative for tickets that the head has passed.
         let place = |(_, ticket): &(usize, u16)| ticket.wrapping_sub(next) as i16;
         let Some((waiter, _)) = cpu.waiters.awaiting(lock).min_by_key(place) else {
             return Released::default();
@@ -195,6 +210,7 @@ impl<const PV: bool> PreemptableTickets<PV> {
 
 impl<const PV: bool> RawLock for PreemptableTickets<PV> {
     const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
@@ -211,7 +227,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
         Taken { slow, halts: waits.halts, ticket: None }
     }
 
-    /// The ticket is drawn afterwards, so that there is one for each release.
+    /// Draws its ticket afterwards, so that there is one for each release.
     #[inline]
     fn try_lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> Option<Taken> {
         if self.queued() > 0 || !self.held.take() {
@@ -237,7 +253,7 @@ impl<const PV: bool> RawLock for PreemptableTickets<PV> {
             cpu.watch.released();
             return Released::default();
         }
-        // Before the search, so that the time since the release counts it.
+        // Before the search, so that the time since the release includes it.
         cpu.watch.before_kick(key.address(), None);
         cpu.watch.released();
         let released = Self::kick_one(cpu, key, next);
@@ -263,9 +279,9 @@ mod tests {
         Waiter { ticket, head, looks: 0, has_halted: false }
     }
 
-    /// Looks that `waiter` makes in vain.
+    /// The number of looks before `waiter` tries.
     fn patience(mut waiter: Waiter, head: u16) -> u32 {
-        (0..).find(|_| waiter.may_try(head)).expect("at some time it tries")
+        (0..).find(|_| waiter.may_try(head)).expect("it tries in the end")
     }
 
     #[test]
@@ -292,7 +308,7 @@ mod tests {
         assert!(waiter.may_try(8));
     }
 
-    /// All CPUs on one thread, with one that drew a ticket and is off its CPU.
+    /// All CPUs on one thread; one of them drew a ticket and is preempted.
     struct Stage<const PV: bool> {
         lock: PreemptableTickets<PV>,
         waiters: WaitTable,
@@ -310,7 +326,7 @@ mod tests {
             Cpu { id, spin_threshold: 20, pv: self, waiters, watch: Unwatched, handoff }
         }
 
-        /// Hints until CPU `id` has the lock.
+        /// Number of hints until CPU `id` has the lock.
         fn hints_of(&self, id: usize) -> u32 {
             self.hints.set(0);
             self.lock.lock(&self.cpu(id));
@@ -329,7 +345,7 @@ mod tests {
         }
 
         fn unlock_kick(&self, _: usize) {
-            panic!("nobody halts");
+            panic!("no CPU halts");
         }
     }
 
@@ -340,7 +356,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(stage.hints_of(1), PATIENCE);
         }
-        assert!(stage.lock.try_lock(&stage.cpu(1)).is_none(), "somebody wants it");
+        assert!(stage.lock.try_lock(&stage.cpu(1)).is_none(), "another CPU waits for it");
         let mut late = waiter(absent, absent);
         assert!(late.may_try(stage.lock.head()) && stage.lock.try_as(&late), "it was passed");
         stage.lock.unlock(&stage.cpu(0));

@@ -10,11 +10,11 @@ use crate::width::Width;
 use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch};
 
 /// A ticketlock whose waiters halt after [`Cpu::spin_threshold`] looks and are
-/// kicked when they are served. Uncontended it costs what the native one does,
-/// but for a locked add at the release. Seed document 001; first in, first out.
+/// kicked when they are served. Uncontended it costs as much as the native one,
+/// plus a locked add at the release. Seed document 001; first in, first out.
 ///
-/// For guests whose vCPUs may be off their CPUs. The low bit of the head is the
-/// slowpath flag, so that tickets go in steps of two: those of 8 bits count 127
+/// For guests whose vCPUs may be preempted. The low bit of the head is the
+/// slowpath flag, so tickets go in steps of two: those of 8 bits count 127
 /// CPUs, holder and waiters together, those of 16 bits 32767, of which a
 /// [`WaitTable`](crate::WaitTable) has room for [`MAX_CPUS`].
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl<C: Width> PvTickets<C> {
         if head.ticket() != ticket {
             return false;
         }
-        // Clearing is the taker's work: the releaser may not touch the lock
+        // Clearing is the taker's job: the releaser may not touch the lock
         // after the release.
         if P::ENABLED && head.flagged() {
             let is_awaited = || cpu.waiters.is_awaited_outside(self.key());
@@ -75,7 +75,8 @@ impl<C: Width> PvTickets<C> {
         let mut halts = 0;
         let memory = cpu.waiters.memory(cpu.id);
         loop {
-            for _ in 0..self.looks_before_halt(cpu, ticket, halts) {
+            let mut left = self.looks_before_halt(cpu, ticket, halts);
+            while left > 0 {
                 looks.count(&cpu.watch, C::told(ticket));
                 if self.served(cpu, ticket) {
                     if cpu.handoff.adapt && halts == 0 {
@@ -83,12 +84,12 @@ impl<C: Width> PvTickets<C> {
                     }
                     return;
                 }
-                cpu.pv.spin_hint();
+                left -= looks.spin(cpu.pv, left);
             }
             if !P::ENABLED {
                 continue;
             }
-            // With a threshold of zero only this looks at the head.
+            // With a threshold of zero this is the only look at the head.
             if self.served(cpu, ticket) {
                 return;
             }
@@ -100,7 +101,7 @@ impl<C: Width> PvTickets<C> {
         }
     }
 
-    /// How often to look before halting, which may be known to be the end of it.
+    /// Number of looks before halting; fewer if the wait is known to end in a halt.
     fn looks_before_halt<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -111,7 +112,7 @@ impl<C: Width> PvTickets<C> {
             return u32::MAX;
         }
         let handoff = &cpu.handoff;
-        // Who is owed a kick sleeps, and is before us if this is the same lock.
+        // The CPU to which a kick is owed sleeps, and is ahead of us if this is the same lock.
         if cpu.waiters.memory(cpu.id).is_owing() {
             return 0;
         }
@@ -121,7 +122,7 @@ impl<C: Width> PvTickets<C> {
         if handoff.predecessor && cpu.pv.predecessor_is_off(self.key().address(), ticket) {
             return 0;
         }
-        // After a halt the CPU was kicked, and is served or will be at once.
+        // After a halt the CPU was kicked, and is served now or soon.
         if handoff.adapt && halts == 0 {
             return cpu.waiters.memory(cpu.id).threshold(cpu.spin_threshold);
         }
@@ -129,7 +130,7 @@ impl<C: Width> PvTickets<C> {
     }
 
     /// Halts once, unless the lock turns out to be served. `true`: it halted.
-    /// Returning does not mean that the lock is the caller's.
+    /// Returning does not mean that the caller holds the lock.
     fn wait<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, ticket: u16, waits: &mut Waits) -> bool {
         let outer = cpu.waiters.publish(cpu.id, self.key(), ticket);
         cpu.watch.reached(Place::BeforeFlag);
@@ -150,16 +151,16 @@ impl<C: Width> PvTickets<C> {
         halt
     }
 
-    /// Waits outside of a queue that is long enough. Returns when there is room,
-    /// or when it was kicked, which is to be let in; or for no reason, which
-    /// makes the queue longer than it should be and nothing worse.
+    /// Waits outside of a queue that is full. Returns when there is room, or when
+    /// kicked, which means that it is let in; or spuriously, which only makes the
+    /// queue longer than it should be.
     #[cold]
     #[inline(never)]
     fn stand_aside<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, places: u16, waits: &mut Waits) {
         cpu.watch.outside(self.key().address(), C::IS_WATCHED);
         let outer = cpu.waiters.publish(cpu.id, self.key(), ASIDE);
         cpu.watch.reached(Place::BeforeFlag);
-        // Whoever had this head had not released before the flag, or it is free.
+        // The holder at this head had not released before the flag was set, or the lock is free.
         let served = self.0.set_flag();
         let mut halt = self.0.queued(served) >= places;
         if halt {
@@ -172,11 +173,11 @@ impl<C: Width> PvTickets<C> {
         waits.end(cpu.waiters.withdraw(cpu.id, outer), halt);
     }
 
-    /// Kicks who is next, or else lets somebody in, after a release that saw the
-    /// flag. `ticket` was released when `queued` CPUs were in the queue, its own included; zero:
-    /// nobody looked.
+    /// Kicks the next in line, or else lets a CPU in from outside, after a release that saw the
+    /// flag. `ticket` was released when `queued` CPUs were in the queue, the releaser included;
+    /// zero: not counted.
     ///
-    /// Only a key of the lock is left: it may be freed memory.
+    /// Only the lock's key is left: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_next<P: Pv, W: Watch>(
@@ -195,9 +196,9 @@ impl<C: Width> PvTickets<C> {
                 kicks += kick_or_owe(cpu, waiter, queued);
             }
         }
-        // Others may stand outside even if this CPU never does.
+        // Others may wait outside even if this CPU never does.
         let passes = || is_found && cpu.handoff.queue != 0 && cpu.waiters.passes(lock);
-        // With nobody in the queue, what was found is so by accident, or new.
+        // With an empty queue, the waiter found is an accidental match, or new.
         if (queued <= 1 || passes() || lets_in(ticket, C::MASK))
             && let Some((waiter, sleeps)) = cpu.waiters.let_in(lock)
         {
@@ -258,7 +259,7 @@ impl<C: Width> RawLock for PvTickets<C> {
             return Released::default();
         }
         let key = self.key();
-        // Now or never: afterwards the lock may be freed memory.
+        // Read now: afterwards the lock may be freed memory.
         let looks = cpu.handoff.queue != 0 || cpu.handoff.fuse;
         let queued = if looks { self.0.queued(self.0.head()) } else { 0 };
         let head = self.0.release_fetch();
@@ -266,7 +267,7 @@ impl<C: Width> RawLock for PvTickets<C> {
             cpu.watch.released();
             return Released::default();
         }
-        // Before the search, so that the time since the release counts it.
+        // Before the search, so that the time since the release includes it.
         cpu.watch.before_kick(key.address(), C::told(C::after(head.ticket())));
         cpu.watch.released();
         let released = Self::kick_next(cpu, key, head.ticket(), queued);
@@ -283,13 +284,14 @@ impl<C: Width> RawLock for PvTickets<C> {
     }
 }
 
-/// The longest queue in which a kick is never owed: the releaser and the waiter it kicks.
+/// Longest queue in which a kick is never owed: the releaser and the waiter it kicks.
 const SHORT: u16 = 2;
 
-/// Kicks `waiter`, or owes it the kick until the next halt. Counts as one either way.
+/// Kicks `waiter`, or owes it the kick until the next halt. Counts as one kick either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16) -> u32 {
-    // Who owes halts at its next wait, which is right in a long queue alone: two CPUs that pass a
-    // lock to and fro should spin (at 1x a debt too many costs 98 % of the throughput, measured).
+    // A CPU that owes a kick halts at its next wait, which is right in a long queue only: two CPUs
+    // that pass a lock back and forth should spin (at 1x an owed kick too many costs 98 % of the
+    // throughput, measured).
     if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT {
         settle(cpu);
         cpu.waiters.memory(cpu.id).owe(waiter);
@@ -299,8 +301,8 @@ fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16)
     1
 }
 
-/// A debt is paid before it is forgotten, here and in [`settle`]: an interrupt handler that comes
-/// in between may wait for whom the kick is for. Better that it pays as well.
+/// The kick is sent before the debt is cleared, here and in [`settle`]: an interrupt handler in
+/// between may wait for the CPU that the kick is for, and then has to send it, too.
 fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
     let memory = cpu.waiters.memory(cpu.id);
     match memory.owed() {
@@ -312,8 +314,8 @@ fn halt_paying_debts<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, ticket: u16) {
     }
 }
 
-/// Sends the kick that this CPU owes, if it does ([`Handoff::fuse`](crate::Handoff)): before it
-/// does anything else for long than take locks, and at the end of an interrupt handler.
+/// Sends the kick that this CPU owes, if any ([`Handoff::fuse`](crate::Handoff)). Call it before
+/// any longer work other than taking locks, and at the end of an interrupt handler.
 #[inline]
 pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
     let memory = cpu.waiters.memory(cpu.id);

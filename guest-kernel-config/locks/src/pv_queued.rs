@@ -5,23 +5,23 @@ use crate::held::Held;
 use crate::node::{NodeId, Queue};
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, MAX_CPUS, Place, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and past
-/// whose queue newcomers may steal: what later kernels run in overcommitted guests in the place of
-/// PV ticketlocks, after W. Long's "hybrid PV queued/unfair locks" (2015).
+/// A queued lock of four bytes whose waiters halt after [`Cpu::spin_threshold`] looks, and whose
+/// queue newcomers may bypass: what later kernels run in overcommitted guests in place of PV
+/// ticketlocks, after W. Long's "hybrid PV queued/unfair locks" (2015).
 ///
-/// - A newcomer tries once, whether others queue or not, unless the lock is reserved. Then it queues.
+/// - A newcomer tries once, even if others queue, unless the lock is reserved. Then it queues.
 /// - The head of the queue reserves the lock as soon as it runs. It gives the reservation up when
-///   it halts for the first time, so that the lock is of use until its CPU is awake; at any halt
-///   after that it keeps it.
-/// - Who has taken the lock as head makes the next the head. If that one halts, it is kicked at the
-///   release, as is a head that halts itself: one kick a release, looked up in the
+///   it halts for the first time, so that others can use the lock until its CPU is awake; at later
+///   halts it keeps the reservation.
+/// - A head that has taken the lock makes the next in the queue the head. If that one halts, it is
+///   kicked at the release, as is a head that halts: one kick per release, looked up in the
 ///   [`WaitTable`](crate::WaitTable) by the lock's address.
 ///
-/// So it is not first in, first out; the queue is. There is no bound on who steals while the head
-/// does not run, but from when it runs after its first halt as head, or does not halt at all,
-/// nobody comes before it but who holds the lock by then.
+/// So the lock is not first in, first out; the queue is. There is no bound on steals while the head
+/// does not run, but once it runs after its first halt as head, or if it does not halt at all, only
+/// the present holder comes before it.
 ///
 /// It counts CPUs as [`QueuedLock`](crate::QueuedLock) does.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl PvQueuedLock {
         self.leave(cpu, me);
     }
 
-    /// Handlers on top of each other have all of the CPU's nodes.
+    /// For nested handlers that have used up all of the CPU's nodes.
     fn wait_without_node<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
         cpu.watch.queued(self.key().address());
         while !self.held.take_unreserved() {
@@ -64,8 +64,8 @@ impl PvQueuedLock {
         }
     }
 
-    /// Looks as often as it may before a halt; `true`: there is no need for one. With a threshold
-    /// of zero there is one look.
+    /// Looks as often as it may before a halt; `true`: no need to halt. With a threshold of zero it
+    /// looks once.
     fn look<P: Pv, W: Watch>(
         cpu: &Cpu<'_, P, W>,
         looks: &mut Looks,
@@ -77,14 +77,15 @@ impl PvQueuedLock {
             if is_over() {
                 return true;
             }
-            if P::ENABLED {
-                if left == 0 {
-                    looks.restart();
-                    return false;
-                }
-                left -= 1;
+            if !P::ENABLED {
+                looks.spin(cpu.pv, u32::MAX);
+                continue;
             }
-            cpu.pv.spin_hint();
+            if left == 0 {
+                looks.restart();
+                return false;
+            }
+            left -= looks.spin(cpu.pv, left);
         }
     }
 
@@ -98,8 +99,8 @@ impl PvQueuedLock {
     ) {
         let nodes = &cpu.waiters.nodes;
         while !Self::look(cpu, looks, || nodes.is_head(me)) {
-            // Either who makes it the head sees that it halts, and kicks it at the release; or
-            // this sees that it is the head.
+            // Either the CPU that makes it the head sees that it halts, and kicks it at the
+            // release; or this CPU sees that it is the head.
             waits.halt_unless(cpu, self.key(), me.level(), || !nodes.halt(me));
             nodes.resume(me);
         }
@@ -131,8 +132,8 @@ impl PvQueuedLock {
         }
     }
 
-    /// Leaves the queue, having taken the lock. What was asked of the lock was asked by this CPU
-    /// alone, as long as nobody else is the head.
+    /// Leaves the queue, having taken the lock. Only this CPU has set the lock's flags, as long as
+    /// no other is the head.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         self.held.clear_flags();
@@ -144,8 +145,8 @@ impl PvQueuedLock {
         nodes.end(me);
     }
 
-    /// Kicks the head of the queue, after a release that somebody awaited. Only a key of the lock
-    /// is left: it may be freed memory.
+    /// Kicks the head of the queue, after a release that a waiter awaited. Only the lock's key is
+    /// left: the lock may be freed memory.
     #[cold]
     #[inline(never)]
     fn kick_head<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, lock: LockKey) -> Released {
@@ -163,6 +164,7 @@ impl PvQueuedLock {
 
 impl RawLock for PvQueuedLock {
     const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
     const CPUS: u32 = MAX_CPUS as u32;
 
     #[inline]
@@ -195,7 +197,7 @@ impl RawLock for PvQueuedLock {
             cpu.watch.released();
             return Released::default();
         }
-        // Before the search, so that the time since the release counts it.
+        // Before the search, so that the time since the release includes it.
         cpu.watch.before_kick(key.address(), None);
         cpu.watch.released();
         let released = Self::kick_head(cpu, key);

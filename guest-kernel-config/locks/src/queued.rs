@@ -7,14 +7,14 @@ use crate::watch::Looks;
 use crate::{Bypass, Cpu, MAX_CPUS, Pv, RawLock, Released, Taken, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two say whether
-/// it is held, two name the last in the queue. Each waits at its own node, so that a release
+/// it is held, two name the last in the queue. Each CPU waits at its own node, so that a release
 /// costs one CPU a cache miss and not all; only the head of the queue looks at the lock.
 ///
-/// First in, first out: who finds a queue joins it. As with tickets, a vCPU in the queue that is
-/// off its CPU holds up everybody behind it, so it is for machines that are not overcommitted.
-/// It counts 16383 CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`],
-/// four each; a CPU whose interrupt handlers wait for more locks than that waits for the last ones
-/// outside of any queue, and those are not in order.
+/// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
+/// queue blocks all behind it, so it is for machines that are not overcommitted. It counts 16383
+/// CPUs, of which a [`WaitTable`](crate::WaitTable) has nodes for [`MAX_CPUS`], four each; a CPU
+/// whose nested interrupt handlers wait for more locks than that waits for the last ones outside of
+/// any queue, without order.
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
 pub struct QueuedLock {
@@ -28,7 +28,7 @@ impl QueuedLock {
         Self { held: Held::new(), queue: Queue::new() }
     }
 
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and its queue is empty.
     #[inline]
     fn take_idle(&self) -> bool {
         self.queue.is_empty() && self.held.take()
@@ -50,7 +50,7 @@ impl QueuedLock {
                 if is_over() {
                     return;
                 }
-                cpu.pv.spin_hint();
+                looks.spin(cpu.pv, u32::MAX);
             }
         };
         if let Some(me) = node {
@@ -62,7 +62,7 @@ impl QueuedLock {
         }
     }
 
-    /// Leaves the queue, having taken the lock: until then nobody comes past the queue.
+    /// Leaves the queue, having taken the lock: until then no CPU can bypass the queue.
     fn leave<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId) {
         let nodes = &cpu.waiters.nodes;
         if let Some(next) = self.queue.leave(nodes, me, || cpu.pv.spin_hint()) {
@@ -74,8 +74,8 @@ impl QueuedLock {
 
 impl RawLock for QueuedLock {
     const FIFO: bool = true;
-    /// A CPU that came before may still take the lock by what it saw before there was a queue: once,
-    /// for then it sees the queue.
+    /// A CPU that looked before there was a queue may still take the lock: once, because then it
+    /// sees the queue.
     const BYPASS: Bypass = Bypass::FromQueue;
     const CPUS: u32 = MAX_CPUS as u32;
 

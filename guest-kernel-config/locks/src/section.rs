@@ -1,4 +1,4 @@
-//! A critical section that notices company.
+//! A critical section that detects violations of mutual exclusion.
 
 use crate::sync::{AtomicU16, AtomicU64, Ordering};
 use crate::ticket::INC;
@@ -8,20 +8,20 @@ use crate::{RawLock, Taken};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
-/// A ticket was served that was not the next one.
+/// The ticket served was not the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disorder;
 
-/// Work to do under a lock. It keeps no lock of its own and uses loads and
-/// stores only, no atomic read-modify-write, so a second CPU inside is seen: by
-/// the owner's mark, and by increments that get lost.
+/// Work to do under a lock. It has no lock of its own and uses loads and
+/// stores only, no atomic read-modify-write, so a second CPU inside is noticed: by
+/// the owner's mark, and by lost increments.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Section {
     counter: AtomicU64,
     /// Zero, or one more than the id of the CPU inside.
     owner: AtomicU64,
-    /// The ticket of who was inside last.
+    /// The ticket of the last CPU inside.
     last: AtomicU16,
 }
 
@@ -32,7 +32,7 @@ impl Default for Section {
 }
 
 impl Section {
-    /// A section nobody is in.
+    /// An empty section.
     pub const fn new() -> Self {
         Self {
             counter: AtomicU64::new(0),
@@ -42,8 +42,9 @@ impl Section {
         }
     }
 
-    /// Under the lock that was `taken`, and no other: is its ticket the next one? A queue that is
-    /// first in, first out serves them without gaps. A lock without tickets is never out of order.
+    /// To be called under the lock that was `taken`: is its ticket the next one? A lock that is
+    /// first in, first out serves tickets without gaps. A lock without tickets is never out of
+    /// order.
     #[inline]
     pub fn follows<L: RawLock>(&self, taken: &Taken) -> Result<(), Disorder> {
         let Some(ticket) = taken.ticket else { return Ok(()) };
@@ -70,7 +71,7 @@ impl Section {
 }
 
 /// Adds one to `counter`, in memory, `times` times: the unit of work of the lock
-/// workload. Not inlined, so that every lock runs the very same instructions.
+/// workload. Not inlined, so that every lock runs exactly the same instructions.
 #[inline(never)]
 pub fn increment(counter: &AtomicU64, times: u32) {
     for _ in 0..times {

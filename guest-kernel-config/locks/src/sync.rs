@@ -1,5 +1,5 @@
 //! The atomics of this crate, in one place: a model checker compiles these sources with its own
-//! (see `model/`), and so does the simulator (see `sim/`), in whose build `simulated` is set.
+//! (see `model/`), and so does the simulator (see `sim/`), whose build sets `simulated`.
 
 #[cfg(not(simulated))]
 pub(crate) use core::sync::atomic::{
@@ -10,10 +10,10 @@ pub(crate) use sim_cell::atomic::{
     AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-/// CPUs that one [`WaitTable`](crate::WaitTable) serves.
+/// Number of CPUs that one [`WaitTable`](crate::WaitTable) serves.
 #[cfg(not(simulated))]
 pub const MAX_CPUS: usize = 128;
-/// As many as the package that compiles these sources for a simulator says.
+/// Set by the package that compiles these sources for the simulator.
 #[cfg(simulated)]
 pub const MAX_CPUS: usize = match usize::from_str_radix(env!("SIMULATED_CPUS"), 10) {
     Ok(cpus) => cpus,

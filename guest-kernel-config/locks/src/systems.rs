@@ -1,16 +1,15 @@
-//! Every system of this library, in one list: its name, what it is, where it comes from.
+//! Every system of this library, in one list: its name, a description, and its origin.
 
 use core::{fmt, str::FromStr};
 
 use crate::mutex::RawMutex;
 use crate::{Bypass, RawLock};
 
-/// Hands the list to the macro `$then`, a line a system: its family, its name in code and in
-/// tables, its type, what it needs, what it is, and the document it comes from. The first of each
-/// family is what the others are compared with.
+/// Passes the list to the macro `$then`, one line per system: its family, its name in code and in
+/// tables, its type, what it needs, a description, and the document it comes from. The first of
+/// each family is the baseline of the others.
 ///
-/// This is the one place where a new system is entered. A program that can run them matches on
-/// the family.
+/// The only place to enter a new system. A program that runs them matches on the family.
 #[macro_export]
 macro_rules! systems {
     ($then:ident) => {
@@ -25,34 +24,34 @@ macro_rules! systems {
             Spinlock SmallPvTicket "small-pv-ticket" $crate::SmallPvTicketLock: Halts,
                 "PV ticketlock with 8-bit tickets", PvTicketlocks;
             Spinlock TestAndSet "test-and-set" $crate::TestAndSetLock: Nothing,
-                "whoever is fastest: what guests fall back to that know they are guests, without PV",
+                "the fastest CPU gets it; the fallback of guests without PV on a hypervisor",
                 LaterKernels;
             Spinlock Preemptable "preemptable-ticket" $crate::PreemptableTicketLock: Nothing,
-                "tickets are advice: a waiter jumps in when those before it do not come",
+                "tickets are advice: a waiter jumps in if those ahead of it do not run",
                 PreemptableTicketlocks;
             Spinlock PvPreemptable "pv-preemptable-ticket" $crate::PvPreemptableTicketLock: Halts,
-                "the same, with waiters that halt", PreemptableTicketlocks;
+                "preemptable, with waiters that halt", PreemptableTicketlocks;
             Spinlock Queued "queued" $crate::QueuedLock: Nothing,
-                "MCS queue in front of a word of four bytes: each waits at a node of its own",
+                "MCS queue in front of a word of four bytes: each waiter has its own node",
                 LaterKernels;
             Spinlock PvQueued "pv-queued" $crate::PvQueuedLock: Halts,
                 "queued, waiters halt, and newcomers may steal while the head does not run",
                 LaterKernels;
             Mutex BaselineMutex "mutex" $crate::mutex::BaselineMutex: Halts,
-                "whoever finds it taken spins for it with read-modify-writes, then sleeps",
+                "waiters spin with read-modify-writes while the owner runs, then sleep",
                 MutexAtomics;
             Mutex ReadFirstMutex "mutex-read-first" $crate::mutex::ReadFirstMutex: Halts,
-                "looks at the word before it writes it", MutexAtomics;
+                "waiters read the word before they write it", MutexAtomics;
             Mutex OneSpinnerMutex "mutex-one-spinner" $crate::mutex::OneSpinnerMutex: Halts,
-                "the same, and who finds another spinner sleeps at once", MutexSpinner;
+                "reads first; one waiter spins, the others sleep at once", MutexSpinner;
             Mutex QueuedMutex "mutex-queued" $crate::mutex::QueuedMutex: Halts,
-                "the same, and spinners queue: only the first of them looks at the word",
+                "reads first; spinners queue, and only the first looks at the word",
                 MutexAtomics;
             Counter LockedCounter "counter-lock" $crate::counter::LockedCounter: Halts,
                 "per-CPU counter: a lock around each fold of a full batch and each sum",
                 PercpuCounter;
             Counter SequenceCounter "counter-sequence" $crate::counter::SequenceCounter: Nothing,
-                "no lock: a sum begins anew when a fold came into it, and may count a part twice",
+                "no lock: a sum restarts after a concurrent fold, and may count a part twice",
                 PercpuCounter;
             Counter GatedCounter "counter-gates" $crate::counter::GatedCounter: Halts,
                 "folds pass a gate together, and a sum closes it", PercpuCounter;
@@ -60,14 +59,14 @@ macro_rules! systems {
                 "count and lock in one word: compare-exchanges for as long as the lock is free",
                 Lockrefs;
             Lockref BoundedLockref "lockref-bounded" $crate::lockref::BoundedLockref: Halts,
-                "after 100 of them in vain it takes the lock", Lockrefs;
+                "takes the lock after 100 failed compare-exchanges", Lockrefs;
             Lockref LockedLockref "lockref-lock" $crate::lockref::LockedLockref: Halts,
                 "takes the lock at once", Lockrefs;
         }
     };
 }
 
-/// What systems can be compared with each other: they do the same.
+/// Systems that can be compared with each other: they do the same job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// A [`RawLock`].
@@ -80,7 +79,7 @@ pub enum Family {
     Lockref,
 }
 
-/// What a system needs of the machine.
+/// What a system needs from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// A processor.
@@ -89,7 +88,7 @@ pub enum Needs {
     Halts,
 }
 
-/// Where a system comes from.
+/// The origin of a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seed {
     /// The series "Paravirtualized ticketlocks" for Linux, 2012.
@@ -104,12 +103,12 @@ pub enum Seed {
     PercpuCounter,
     /// "Disable lockref on arm64", Linux 2019.
     Lockrefs,
-    /// What Linux runs since 4.2: queued spinlocks, and their PV form.
+    /// Locks of Linux since 4.2: queued spinlocks, and their PV form.
     LaterKernels,
 }
 
 impl Family {
-    /// In words.
+    /// The name in texts and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spinlock => "spinlock",
@@ -121,7 +120,7 @@ impl Family {
 }
 
 impl Needs {
-    /// In words.
+    /// The name in texts and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -131,7 +130,7 @@ impl Needs {
 }
 
 impl Seed {
-    /// In words.
+    /// The title and year in texts and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PvTicketlocks => "PV ticketlocks, Linux 2012",
@@ -145,7 +144,7 @@ impl Seed {
     }
 }
 
-/// Not the name of a [`System`].
+/// A name that is not that of a [`System`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSystem;
 
@@ -193,7 +192,7 @@ macro_rules! bypass {
 
 macro_rules! define {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
-        /// A system of this library. As a number it is its place in the list.
+        /// A system of this library. Its number is its index in the list.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u32)]
         pub enum System {
@@ -201,46 +200,46 @@ macro_rules! define {
         }
 
         impl System {
-            /// All of them.
+            /// All systems.
             pub const ALL: &[Self] = &[$(Self::$system),*];
 
-            /// Its name on the command line and in tables.
+            /// The name on the command line and in tables.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$system => $name,)* }
             }
 
-            /// What it is, in a line.
+            /// A description, in one line.
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$system => $about,)* }
             }
 
-            /// What it can be compared with.
+            /// The family: systems that it can be compared with.
             pub const fn family(self) -> Family {
                 match self { $(Self::$system => Family::$family,)* }
             }
 
-            /// What it needs of the machine.
+            /// What it needs from the machine.
             pub const fn needs(self) -> Needs {
                 match self { $(Self::$system => Needs::$needs,)* }
             }
 
-            /// vCPUs that it can count, as far as machines have so many.
+            /// Number of vCPUs that it can count, up to the limit of a machine.
             pub const fn most_cpus(self) -> u32 {
                 match self { $(Self::$system => most_cpus!($family $lock),)* }
             }
 
-            /// What it promises of the order in which it serves.
+            /// Does it serve in the order of arrival?
             pub const fn is_fifo(self) -> bool {
                 match self { $(Self::$system => is_fifo!($family $lock),)* }
             }
 
-            /// How often a waiter for it, or for its lock, may be passed over; `None`: it is not
+            /// Bound on bypasses of a waiter for it, or for its lock; `None`: it is not
             /// acquired.
             pub const fn bypass(self) -> Option<Bypass> {
                 match self { $(Self::$system => bypass!($family $lock),)* }
             }
 
-            /// Where it comes from.
+            /// The origin.
             pub const fn seed(self) -> Seed {
                 match self { $(Self::$system => Seed::$seed,)* }
             }
@@ -256,12 +255,12 @@ impl System {
         self.needs() == Needs::Halts
     }
 
-    /// What the others of its family are compared with.
+    /// The system of its family that the others are compared with.
     pub fn baseline(self) -> Self {
         Self::of(self.family()).next().unwrap_or(self)
     }
 
-    /// Those of one family, in the order of the list.
+    /// The systems of one family, in the order of the list.
     pub fn of(family: Family) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |system| system.family() == family)
     }

@@ -3,15 +3,15 @@
 use crate::held::Held;
 use crate::wait::LockKey;
 use crate::watch::Looks;
-use crate::{Cpu, Pv, RawLock, Released, Taken, Watch, settle};
+use crate::{Bypass, Cpu, Pv, RawLock, Released, Taken, Watch, settle};
 
-/// One bit that everybody tries to set: a waiter looks until it is clear, and only then tries
+/// One bit that all waiters try to set: each looks until it is clear, and only then tries
 /// (test-and-test-and-set, Rudolph and Segall, ISCA 1984). For comparison with the queues.
 ///
-/// It promises no order, and whoever has the cache line has the advantage; a waiter may starve. In
-/// return no waiter that is off its CPU delays another, which under overcommit is worth more than
-/// fairness, and it counts any number of CPUs. It does not know its waiters: nobody halts, and
-/// [`RawLock::is_contended`] never says so.
+/// It guarantees no order, and the CPU that has the cache line is at an advantage; a waiter may
+/// starve. In return a preempted waiter does not delay others, which under overcommit is worth more
+/// than fairness, and it counts any number of CPUs. It does not know its waiters: none halts, and
+/// [`RawLock::is_contended`] is always false.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct TestAndSetLock(Held);
@@ -33,13 +33,14 @@ impl TestAndSetLock {
             if self.0.take() {
                 return;
             }
-            cpu.pv.spin_hint();
+            looks.spin(cpu.pv, u32::MAX);
         }
     }
 }
 
 impl RawLock for TestAndSetLock {
     const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
     const CPUS: u32 = u32::MAX;
 
     #[inline]

@@ -3,7 +3,7 @@
 //! They are two atomics and not one of 32 bits: a native release is a plain,
 //! unlocked add to the head alone, and Rust's memory model leaves accesses of
 //! different sizes to the same bytes undefined. What a 32-bit compare-exchange
-//! would give (clear the flag if nobody queues, join if the lock is free) is done
+//! would provide (clear the flag if no CPU queues, join if the lock is free) is done
 //! by an order of steps instead, see [`TicketWord::clear_flag_if_alone`] and
 //! [`TicketWord::draw_if_free`].
 
@@ -27,7 +27,7 @@ pub(crate) struct TicketWord<C> {
 // A watcher is told a lock's address and finds the head there.
 const _: () = assert!(core::mem::offset_of!(TicketWord<AtomicU16>, head) == 0);
 
-/// The head as somebody saw it.
+/// A value of the head.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head(u16);
 
@@ -37,13 +37,13 @@ impl Head {
         self.0 & !SLOWPATH
     }
 
-    /// Did a waiter halt?
+    /// Is the slowpath flag set?
     pub(crate) fn flagged(self) -> bool {
         self.0 & SLOWPATH != 0
     }
 }
 
-/// The constructors of a word, for each width: constants cannot be generic over it.
+/// The constructors of a word, for each width: const functions cannot be generic over it.
 macro_rules! constructors {
     ($atomic:ident, $value:ty) => {
         impl TicketWord<$atomic> {
@@ -66,18 +66,18 @@ constructors!(AtomicU16, u16);
 constructors!(AtomicU8, u8);
 
 impl<C: Width> TicketWord<C> {
-    /// Joins the queue: the caller's own ticket.
+    /// Joins the queue; returns the caller's ticket.
     #[inline]
     pub(crate) fn take_ticket(&self) -> u16 {
         self.tail.fetch_add(INC, Ordering::SeqCst)
     }
 
-    /// Draws the ticket that is served, if nobody has it.
+    /// Draws the ticket that is served, if no CPU has it.
     ///
-    /// Whoever preempts the caller between its two steps may draw all other tickets: then the
-    /// tail is as it was, and the lock is not free. So the caller looks again, and puts the ticket
-    /// back. It cannot if others have queued behind it since; then it has to wait for its turn,
-    /// for all that the lock looked free.
+    /// If the caller is preempted between its two steps, other CPUs may draw all other tickets:
+    /// then the tail is the same again, and the lock is not free. So the caller looks again, and
+    /// puts the ticket back. It cannot if others have queued behind it meanwhile; then it has to
+    /// wait for its turn, although the lock looked free.
     #[inline]
     pub(crate) fn draw_if_free(&self) -> Option<u16> {
         self.draw_if_served(self.head().ticket())
@@ -94,23 +94,23 @@ impl<C: Width> TicketWord<C> {
         None
     }
 
-    /// Gives `ticket` back, drawn but not served, if it is the last in the queue. The tail stands
-    /// after it for no other reason: it cannot go round while somebody has this ticket.
+    /// Gives `ticket`, drawn but not served, back if it is the last in the queue. The tail is right
+    /// after it for no other reason: it cannot wrap around while a CPU has this ticket.
     #[cold]
     fn put_back(&self, ticket: u16) -> bool {
         let after = C::after(ticket);
         self.tail.compare_exchange(after, ticket, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// The head now. Seeing one's own ticket in it is holding the lock.
+    /// The present head. A CPU that sees its own ticket in it holds the lock.
     #[inline]
     pub(crate) fn head(&self) -> Head {
         Head(self.head.load(Ordering::Acquire))
     }
 
-    /// Waits until the lock was free at some moment: until whoever holds it now has released it.
+    /// Waits until the lock was free at some moment: until its present holder has released it.
     ///
-    /// Not until nobody queues: others that take the lock in turn may never leave it so.
+    /// Not until the queue is empty: others that take the lock in turn may never leave it so.
     pub(crate) fn wait_until_released(&self, mut look_again: impl FnMut()) {
         let first = self.head();
         while self.queued(first) > 0 && self.head().ticket() == first.ticket() {
@@ -118,8 +118,8 @@ impl<C: Width> TicketWord<C> {
         }
     }
 
-    /// Releases with a plain add. Only for locks whose head nobody but the
-    /// holder ever writes: a flag set in between would be lost.
+    /// Releases with a plain add. Only for locks whose head is written by the holder alone: a flag
+    /// set in between would be lost.
     #[inline]
     pub(crate) fn release_plain(&self) {
         let head = self.head.load(Ordering::Relaxed);
@@ -135,33 +135,33 @@ impl<C: Width> TicketWord<C> {
     }
 
     /// Asks the releaser to look for waiters. A full barrier: what the caller
-    /// published before is visible to whoever sees the flag, and a look at the
+    /// published before is visible to the CPU that sees the flag, and a look at the
     /// head that follows is not older.
     ///
-    /// Gives the head that was flagged: while it is served, its holder's release is
+    /// Returns the head that was flagged: while it is served, its holder's release is
     /// still to come.
     pub(crate) fn set_flag(&self) -> Head {
         Head(self.head.fetch_or(SLOWPATH, Ordering::SeqCst))
     }
 
-    /// CPUs in the queue whose holder has ticket `served`, the holder included.
+    /// Number of CPUs in the queue whose holder has ticket `served`, the holder included.
     #[inline]
     pub(crate) fn queued(&self, served: Head) -> u16 {
         C::distance(served.ticket(), self.tail.load(Ordering::SeqCst))
     }
 
-    /// Does anybody queue behind the holder?
+    /// Does any CPU queue behind the holder?
     pub(crate) fn is_contended(&self) -> bool {
         self.queued(self.head()) > 1
     }
 
-    /// The holder of `ticket` clears the flag when nobody queues behind it, nor
-    /// stands outside (`is_awaited`).
+    /// The holder of `ticket` clears the flag if no CPU queues behind it or waits
+    /// outside (`is_awaited`).
     ///
     /// A waiter may queue and set the flag between the look and the
     /// clearing. It took its ticket before, so the second look sees it, and the
-    /// flag is put back while the caller still holds the lock: every release
-    /// that waiter waits for comes after. The same goes for who stands outside.
+    /// flag is set again while the caller still holds the lock: every release
+    /// that the waiter waits for comes later. The same holds for a CPU outside.
     #[cold]
     pub(crate) fn clear_flag_if_alone(&self, ticket: u16, is_awaited: impl Fn() -> bool) {
         let alone = C::after(ticket);
@@ -176,7 +176,7 @@ impl<C: Width> TicketWord<C> {
     }
 }
 
-/// The constructors of a lock that is a [`TicketWord`] and nothing else, for each width.
+/// The constructors of a lock that consists of a [`TicketWord`], for each width.
 macro_rules! lock_constructors {
     ($lock:ident) => {
         $crate::ticket::lock_constructors!($lock, $crate::sync::AtomicU16);
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_release_ends_though_the_queue_never_does() {
-        // Over the wrap: at each look the holder releases and another joins the queue.
+        // Over the wrap: at each look the holder releases and another CPU joins the queue.
         let word = Large::starting_at(0xfffc);
         word.take_ticket();
         word.take_ticket();
@@ -282,7 +282,7 @@ mod tests {
                 word.release_fetch();
             });
             assert_eq!(looks, 1);
-            assert!(word.queued(word.head()) == 2, "nobody ever saw the lock free");
+            assert!(word.queued(word.head()) == 2, "the lock was never seen free");
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
     fn a_free_lock_is_not_waited_for() {
         let word = Large::starting_at(0xfffe);
         word.set_flag();
-        word.wait_until_released(|| panic!("nobody holds it"));
+        word.wait_until_released(|| panic!("it is not held"));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let word = Small::starting_at(0x80);
         let tickets: [u16; 127] = core::array::from_fn(|_| word.take_ticket());
         assert_eq!(word.queued(word.head()), 127);
-        assert!(word.draw_if_free().is_none(), "a full queue is no empty one");
+        assert!(word.draw_if_free().is_none(), "a full queue is not empty");
         word.set_flag();
         for ticket in tickets {
             assert_eq!(word.head().ticket(), ticket);

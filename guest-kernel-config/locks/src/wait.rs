@@ -1,4 +1,4 @@
-//! Who waits for which ticket of which lock.
+//! Records of the waiters: which CPU waits for which ticket of which lock.
 
 use crate::handoff::{KICKS, Memory};
 use crate::links::Links;
@@ -8,15 +8,15 @@ use crate::sync::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, MAX_CPUS, Orderi
 const BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_CPUS.div_ceil(BITS);
 
-/// What a CPU wants that waits outside of the queue. No ticket: those are even.
+/// The `want` of a CPU that waits outside of the queue. Not a ticket: those are even.
 pub(crate) const ASIDE: u16 = 1;
 
-/// What a CPU wants that sleeps for a mutex; whoever kicks it finds it in the mutex's list. No
-/// ticket either. The record tells an interrupt handler that there is a wait around it.
+/// The `want` of a CPU that sleeps for a mutex, which is kicked by way of the mutex's list. Not a
+/// ticket either. The record tells an interrupt handler that it has interrupted a wait.
 pub(crate) const ASLEEP: u16 = 3;
 
-/// What identifies a lock once it may be freed memory: its address, never
-/// followed. No lock has address zero.
+/// Identifies a lock that may be freed memory: by its address, which is never
+/// dereferenced. No lock has address zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockKey(usize);
 
@@ -36,43 +36,43 @@ impl LockKey {
 const ARMED: u32 = 0;
 /// Its CPU halts.
 const COMMITTED: u32 = 1;
-/// Somebody has taken it upon himself to see that the CPU goes on.
+/// Another CPU has taken responsibility for letting this one continue.
 const CLAIMED: u32 = 2;
-/// The bits of those. In the others is the number of the arrival of a CPU that stands outside, and
-/// zero in records of other waits: so each wait outside has states of its own.
+/// The bits of those states. The others hold the number of the arrival of a CPU that waits outside,
+/// and zero for other waits: so each wait outside has states of its own.
 const STATE: u32 = 3;
-/// One arrival.
+/// The step between two arrivals.
 const ARRIVAL: u32 = 4;
 
-/// One CPU's record. Alone in its pair of cache lines: its owner writes it on
+/// One CPU's record. In two cache lines of its own: its owner writes it on
 /// every halt.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Waiter {
-    /// A [`LockKey`], or zero. Not zero only while `want` is right.
+    /// A [`LockKey`], or zero. Nonzero only while `want` is valid.
     lock: AtomicUsize,
     want: AtomicU16,
     state: AtomicU32,
-    /// Releases that kicked since this CPU, outside, became the next to go in.
+    /// Kicking releases since this CPU, outside, became the next to be let in.
     passed: AtomicU32,
     memory: Memory,
     links: Links,
 }
 
-/// A record for each CPU, a mask of those worth looking at, and the nodes of queued locks.
+/// A record for each CPU, a mask of the published ones, and the nodes of queued locks.
 #[derive(Debug)]
 pub struct WaitTable {
     waiting: [AtomicU64; WORDS],
     waiters: [Waiter; MAX_CPUS],
-    /// How many have stood outside of a queue, in steps of [`ARRIVAL`].
+    /// Number of CPUs that have waited outside of a queue so far, in steps of [`ARRIVAL`].
     arrivals: AtomicU32,
-    /// Not zero: some have, ever.
+    /// Nonzero once any CPU has waited outside.
     outsiders: AtomicU32,
-    /// What queued locks are made of.
+    /// The nodes of queued locks.
     pub(crate) nodes: Nodes,
 }
 
-/// The record that an interrupt handler found: that of the wait it came into.
+/// The record that an interrupt handler found: that of the wait it interrupted.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Outer {
@@ -87,7 +87,7 @@ impl Default for WaitTable {
 }
 
 impl WaitTable {
-    /// A table in which nobody waits.
+    /// A table without waiters.
     pub const fn new() -> Self {
         Self {
             waiting: [const { AtomicU64::new(0) }; WORDS],
@@ -98,20 +98,20 @@ impl WaitTable {
         }
     }
 
-    /// What `cpu` remembers.
+    /// `cpu`'s state between acquisitions.
     #[inline]
     pub(crate) fn memory(&self, cpu: usize) -> &Memory {
         &self.waiters[cpu].memory
     }
 
-    /// `cpu`'s place in lists of CPUs.
+    /// `cpu`'s links in lists of CPUs.
     #[inline]
     pub(crate) fn links(&self, cpu: usize) -> &Links {
         &self.waiters[cpu].links
     }
 
     /// `cpu` is about to wait for ticket `want` of `lock`. In an interrupt handler it may have
-    /// been about to wait already.
+    /// interrupted another wait.
     pub(crate) fn publish(&self, cpu: usize, lock: LockKey, want: u16) -> Outer {
         let waiter = &self.waiters[cpu];
         let outer = Outer {
@@ -124,44 +124,44 @@ impl WaitTable {
         outer
     }
 
-    /// `cpu` no longer waits; an outer wait is as it was. True: there is one, and what was meant
-    /// for it in between may have missed it, so its CPU needs a kick before it goes back there.
+    /// `cpu` no longer waits; restores an outer wait. True: there is one, and it may have missed a
+    /// kick in between, so its CPU needs a kick before it returns there.
     pub(crate) fn withdraw(&self, cpu: usize, outer: Outer) -> bool {
         let waiter = &self.waiters[cpu];
         if outer.lock != 0 {
-            // Who stood outside goes in: it gets a kick, and needs no number.
+            // A CPU that waited outside is let in: it gets a kick, and needs no number.
             waiter.set(outer.lock, outer.want, 0);
             return true;
         }
         self.waiting[cpu / BITS].fetch_and(!(1 << (cpu % BITS)), Ordering::SeqCst);
         waiter.lock.store(0, Ordering::Release);
-        // The outer wait may be in the middle of publishing: it has said what it wants, and next
-        // says of which lock.
+        // The outer wait may be in the middle of publishing: it has stored what it wants, and next
+        // stores the lock.
         waiter.want.store(outer.want, Ordering::Release);
         false
     }
 
-    /// `cpu` commits itself to its halt. False: it has been claimed, and must not halt.
+    /// `cpu` commits to its halt. False: it has been claimed, and must not halt.
     pub(crate) fn commit(&self, cpu: usize) -> bool {
         let state = &self.waiters[cpu].state;
         let armed = state.load(Ordering::Relaxed) & !STATE;
         state.compare_exchange(armed, armed | COMMITTED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Somebody sees to it that `cpu`, found a moment ago, goes on. True: it needs a kick for that.
+    /// Claims the waiter `cpu`, found a moment ago. True: it needs a kick to continue.
     pub(crate) fn claim(&self, cpu: usize) -> bool {
         self.waiters[cpu].state.swap(CLAIMED, Ordering::SeqCst) != ARMED
     }
 
-    /// The CPU that waits for ticket `want` of `lock`, and others by accident: a record that changes
-    /// between the looks at its two halves, when an interrupt handler waits inside of a wait, may
-    /// look right. So the first to be found need not be the one.
+    /// The CPU that waits for ticket `want` of `lock`, and possibly others by accident: a record
+    /// that changes between the reads of its two halves, when an interrupt handler waits within a
+    /// wait, may look like a match. So the first match need not be the right one.
     pub(crate) fn find(&self, lock: LockKey, want: u16) -> impl Iterator<Item = usize> {
         self.waiting().filter(move |cpu| self.waiters[*cpu].wants(lock, want))
     }
 
-    /// The CPUs that wait for `lock`, each with what it wants of it. That may be what it wanted of
-    /// another lock, if the record changes just now; the lock is right.
+    /// The CPUs that wait for `lock`, each with what it wants. If a record changes concurrently,
+    /// the lock is right, but the value may be what the CPU wants of another lock.
     pub(crate) fn awaiting(&self, lock: LockKey) -> impl Iterator<Item = (usize, u16)> {
         let wants = move |cpu: usize| {
             let waiter = &self.waiters[cpu];
@@ -171,25 +171,25 @@ impl WaitTable {
         self.waiting().filter_map(wants)
     }
 
-    /// Does a CPU stand outside of `lock`'s queue that has not been let in?
+    /// Does a CPU wait outside of `lock`'s queue that has not been let in?
     pub(crate) fn is_awaited_outside(&self, lock: LockKey) -> bool {
         self.next_outside(lock).is_some()
     }
 
-    /// Counts a release of `lock` that kicked, for whoever stands outside. True: one is to go in.
+    /// Counts a kicking release of `lock` for the next CPU outside. True: it is to be let in.
     pub(crate) fn passes(&self, lock: LockKey) -> bool {
         self.next_outside(lock).is_some_and(|(cpu, _)| {
             self.waiters[cpu].passed.fetch_add(1, Ordering::Relaxed) + 1 >= KICKS
         })
     }
 
-    /// Lets in who has stood outside of `lock`'s queue for longest, if anybody does: the CPU, and
-    /// whether it needs a kick for that.
+    /// Lets in the CPU that has waited outside of `lock`'s queue longest, if there is one. Returns
+    /// the CPU, and whether it needs a kick for that.
     pub(crate) fn let_in(&self, lock: LockKey) -> Option<(usize, bool)> {
         loop {
             let (cpu, seen) = self.next_outside(lock)?;
             let state = &self.waiters[cpu].state;
-            // Fails if that wait has gone on in between, or is over: somebody else's may be next.
+            // Fails if that wait has gone on or ended meanwhile: then another CPU may be next.
             let claimed = state.compare_exchange(seen, CLAIMED, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
                 return Some((cpu, seen & STATE != ARMED));
@@ -197,8 +197,8 @@ impl WaitTable {
         }
     }
 
-    /// Who came first of those that stand outside of `lock`'s queue and are not claimed, and its
-    /// state.
+    /// The CPU that came first of those that wait outside of `lock`'s queue and are not claimed,
+    /// and its state.
     fn next_outside(&self, lock: LockKey) -> Option<(usize, u32)> {
         if self.outsiders.load(Ordering::Relaxed) == 0 {
             return None;
@@ -206,7 +206,7 @@ impl WaitTable {
         let now = self.arrivals.load(Ordering::Relaxed);
         let outside = |cpu: usize| {
             let waiter = &self.waiters[cpu];
-            // Before the rest: a claim of this state cannot hit another wait than the one found.
+            // Read first: a claim of this state cannot hit another wait than the one found.
             let state = waiter.state.load(Ordering::SeqCst);
             let is_it = waiter.wants(lock, ASIDE) && state & STATE != CLAIMED;
             is_it.then_some((cpu, state))
@@ -215,7 +215,7 @@ impl WaitTable {
         self.waiting().filter_map(outside).max_by_key(age)
     }
 
-    /// The number of one that comes to stand outside.
+    /// The number of a CPU that comes to wait outside.
     fn arrive(&self) -> u32 {
         self.outsiders.store(1, Ordering::Relaxed);
         self.arrivals.fetch_add(ARRIVAL, Ordering::Relaxed).wrapping_add(ARRIVAL)
@@ -319,7 +319,7 @@ mod tests {
     fn a_handler_in_the_middle_of_a_publication_leaves_what_was_said() {
         let table = WaitTable::new();
         let waiter = &table.waiters[5];
-        // The first half of `Waiter::set`, with the handler behind it.
+        // The first half of `Waiter::set`, interrupted by the handler.
         waiter.want.store(4, Ordering::Release);
         let outer = table.publish(5, B, 8);
         assert!(!table.withdraw(5, outer));

@@ -1,52 +1,54 @@
-//! Who may watch the locks of a CPU at work.
+//! The interface to observe a CPU's locks.
 
-/// A place in the lock paths where being kept off the CPU hurts.
+use crate::Pv;
+
+/// A place in the lock paths where preemption is costly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A waiter has published its record and not yet set the slowpath flag.
     BeforeFlag,
     /// A waiter has set the flag, has looked once more, and is about to halt.
     FlagToHalt,
-    /// A holder has released the lock, knows whom to kick and has not yet done so.
+    /// A holder has released the lock and found the waiter to kick, but not kicked it yet.
     ReleaseToKick,
 }
 
-/// Is told what a CPU's locks are doing, by that CPU and as they do it. Nothing
-/// that a watcher does changes the course of a lock.
+/// Is told each step of a CPU's locks, by that CPU and as it happens. A watcher
+/// cannot change the course of a lock.
 ///
-/// Every method does nothing unless it is implemented, and a lock is compiled
-/// for each watcher by itself: with [`Unwatched`] none of this is in the code.
+/// Every method does nothing by default, and locks are monomorphized per watcher:
+/// with [`Unwatched`] none of this is in the code.
 ///
-/// `lock` is the address of a lock, which is that of its word. Where a ticket is
-/// told, the head is first in it, in 16 bits; where none is, the word says nothing
-/// to a watcher.
+/// `lock` is the address of a lock's word. Where a ticket is passed, the head is
+/// first in the word, in 16 bits; where none is, the word means nothing to a
+/// watcher.
 pub trait Watch {
-    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is told where the
+    /// A lock is about to be taken: a ticket drawn, if it has tickets. `lock` is given if the
     /// watcher can read head and tail there, in 16 bits each.
     fn entering(&self, lock: Option<usize>) {
         let _ = lock;
     }
 
-    /// Somebody else is served: this CPU spins for `ticket`.
+    /// Another CPU is served: this one spins for `ticket`.
     fn spinning(&self, lock: usize, ticket: u16) {
         let _ = (lock, ticket);
     }
 
-    /// The queue is full: this CPU stands outside of it, and halts or is about to. What follows is
-    /// [`Watch::entering`], as soon as it goes on. `has_head`: the head is in the first 16 bits.
+    /// The queue is full: this CPU waits outside of it, and halts or is about to. Followed by
+    /// [`Watch::entering`] as soon as it continues. `has_head`: the head is in the first 16 bits.
     fn outside(&self, lock: usize, has_head: bool) {
         let _ = (lock, has_head);
     }
 
-    /// Somebody else has the lock: this CPU waits for it without a ticket that the
-    /// watcher could compare with the head. Instead of [`Watch::spinning`]; who
-    /// queues has joined the queue.
+    /// Another CPU has the lock: this one waits for it without a ticket that the
+    /// watcher could compare with the head. Called instead of [`Watch::spinning`];
+    /// a CPU that queues has joined the queue.
     fn queued(&self, lock: usize) {
         let _ = lock;
     }
 
-    /// After how many looks at the head a waiter is [`Watch::spun_out`]; zero:
-    /// never. Asked once by each waiter, when it begins to spin.
+    /// Number of looks at the head after which a waiter is [`Watch::spun_out`]; zero:
+    /// never. Read once by each waiter, when it begins to spin.
     fn spin_looks(&self) -> u32 {
         0
     }
@@ -62,12 +64,12 @@ pub trait Watch {
         let _ = ticket;
     }
 
-    /// The waiter for `ticket` has just come back from its halt, and spins.
+    /// The waiter for `ticket` has just returned from its halt, and spins.
     fn resumed(&self, ticket: Option<u16>) {
         let _ = ticket;
     }
 
-    /// A lock that was to be taken only if it is free was not.
+    /// A `try_lock` found the lock taken.
     fn gave_up(&self) {}
 
     /// This CPU holds the lock.
@@ -78,14 +80,14 @@ pub trait Watch {
     /// This CPU has released the lock. It may be freed memory.
     fn released(&self) {}
 
-    /// This CPU has just released the lock, which asks for a kick: of the waiter for `ticket`, if
-    /// it has tickets, or of one that stands outside. There is none if its waiter is not, or no
-    /// longer, about to halt. Comes before [`Watch::released`].
+    /// This CPU has just released the lock and must send a kick: to the waiter for `ticket`, if the
+    /// lock has tickets, or to a CPU that waits outside. No kick is sent if that waiter is not, or
+    /// no longer, about to halt. Called before [`Watch::released`].
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
         let _ = (lock, ticket);
     }
 
-    /// The kick has been sent, or there was none to send.
+    /// The kick has been sent, or none was needed.
     fn kicked(&self) {}
 
     /// This CPU is at `place`.
@@ -94,7 +96,7 @@ pub trait Watch {
     }
 }
 
-/// Nobody watches.
+/// No observer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unwatched;
 
@@ -108,14 +110,14 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// None made yet.
+    /// A counter without looks.
     #[inline]
     pub(crate) fn new<W: Watch>(watch: &W) -> Self {
         let most = watch.spin_looks();
         Self { most, left: most }
     }
 
-    /// Counts anew.
+    /// Starts over.
     #[inline]
     pub(crate) fn restart(&mut self) {
         self.left = self.most;
@@ -134,5 +136,16 @@ impl Looks {
             self.restart();
         }
         self.left -= 1;
+    }
+
+    /// [`Pv::spin`], but not past a look at which the watcher has to be told.
+    #[inline(always)]
+    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, most: u32) -> u32 {
+        if self.most == 0 {
+            return pv.spin(most);
+        }
+        let looks = pv.spin(most.min(self.left.saturating_add(1)));
+        self.left -= looks - 1;
+        looks
     }
 }

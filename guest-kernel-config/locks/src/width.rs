@@ -3,16 +3,16 @@
 use crate::sync::{AtomicU8, AtomicU16, Ordering};
 use crate::ticket::INC;
 
-/// How wide a ticketlock's tickets are: [`u16`] and [`u8`] as atomics, large and small.
+/// The width of a ticketlock's tickets: [`u16`] and [`u8`] as atomics, large and small.
 ///
-/// Everywhere but in the lock's word a ticket is a `u16`, of which the low bits of
+/// Everywhere but in the lock's word a ticket is a `u16`, of which the bits of
 /// [`Cell::MASK`] count.
 pub trait Width: Cell {}
 
 impl Width for AtomicU16 {}
 impl Width for AtomicU8 {}
 
-/// What a [`Width`] can do: an atomic, seen as one of 16 bits. Not to be had outside of the crate.
+/// The operations of a [`Width`]: an atomic, seen as one of 16 bits. Not exported from the crate.
 pub trait Cell: Default + core::fmt::Debug + Send + Sync {
     /// The bits of a ticket that count.
     const MASK: u16;
@@ -20,8 +20,8 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
     /// Is the head where a watcher looks for it: in the first 16 bits?
     const IS_WATCHED: bool;
 
-    /// CPUs that can be counted. There are so many tickets, one more than this; with one CPU more
-    /// a full queue would look like an empty one, which is to a `try_lock` a free lock.
+    /// Number of CPUs that can be counted: one less than there are tickets. With one CPU more, a
+    /// full queue would look like an empty one, which to a `try_lock` is a free lock.
     const CPUS: u32 = (Self::MASK / INC) as u32;
 
     /// The ticket drawn after `ticket`.
@@ -30,29 +30,29 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
         ticket.wrapping_add(INC) & Self::MASK
     }
 
-    /// Tickets from `from` to `to`.
+    /// Number of tickets from `from` to `to`.
     #[inline]
     fn distance(from: u16, to: u16) -> u16 {
         (to.wrapping_sub(from) & Self::MASK) / INC
     }
 
-    /// What a watcher is told of `ticket`.
+    /// The ticket as passed to a watcher.
     #[inline]
     fn told(ticket: u16) -> Option<u16> {
         Self::IS_WATCHED.then_some(ticket)
     }
 
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn load(&self, order: Ordering) -> u16;
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn store(&self, value: u16, order: Ordering);
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn fetch_add(&self, value: u16, order: Ordering) -> u16;
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn fetch_or(&self, value: u16, order: Ordering) -> u16;
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn fetch_and(&self, value: u16, order: Ordering) -> u16;
-    /// As the atomics have it.
+    /// As in the standard library's atomics.
     fn compare_exchange(
         &self,
         from: u16,

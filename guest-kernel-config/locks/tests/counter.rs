@@ -11,8 +11,8 @@ const CPUS: usize = 4;
 const ROUNDS: i64 = 20_000;
 const BATCH: i32 = 8;
 
-/// All CPUs add, and one of them sums now and then. What a sum came to at most beyond what had
-/// been begun, and beneath what had been done.
+/// All CPUs add, and one of them sums now and then. Returns the most by which a sum exceeded the
+/// adds begun, and the most by which it fell short of those completed.
 fn deviation<C: Counter + Sync>(counter: &C) -> (i64, i64) {
     let crowd = Crowd::new(CPUS, 50);
     let (begun, done) = (AtomicI64::new(0), AtomicI64::new(0));

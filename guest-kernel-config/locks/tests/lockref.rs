@@ -8,7 +8,7 @@ use crowd::Crowd;
 use locks::Section;
 use locks::lockref::{BoundedLockref, Dead, LockedLockref, Lockref, Put, UnboundedLockref};
 
-/// Everybody gets and puts, and changes the count under the lock in between.
+/// All CPUs get and put, and change the count under the lock in between.
 fn contend<const TRIES: u32>(lockref: &Lockref<TRIES>, spin_threshold: u32) {
     let (crowd, section) = (Crowd::new(4, spin_threshold), Section::new());
     let retries = AtomicU64::new(0);
@@ -44,7 +44,7 @@ fn no_reference_is_lost_and_the_lock_excludes() {
     }
 }
 
-/// Everybody gets and puts until it is dead; whoever puts the last reference kills it.
+/// All CPUs get and put until it is dead; the one that drops the last reference marks it dead.
 fn dies<const TRIES: u32>() {
     for _ in 0..20 {
         let (crowd, lockref) = (Crowd::new(4, 5), Lockref::<TRIES>::new(1));

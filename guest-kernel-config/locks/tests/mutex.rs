@@ -11,7 +11,7 @@ use locks::mutex::{
 };
 use locks::{Handoff, Section};
 
-/// What all acquisitions together came to.
+/// Sums over all acquisitions.
 #[derive(Debug, Default)]
 struct Totals {
     slow: AtomicU64,
@@ -30,7 +30,7 @@ impl Totals {
     }
 }
 
-/// Every CPU takes `mutex` so many times.
+/// Every CPU takes `mutex` `rounds` times.
 fn contend<M: RawMutex + Sync>(mutex: &M, crowd: &Crowd, rounds: u32) -> Totals {
     let section = Section::new();
     let totals = Totals::default();
@@ -38,7 +38,7 @@ fn contend<M: RawMutex + Sync>(mutex: &M, crowd: &Crowd, rounds: u32) -> Totals 
         for round in 0..rounds {
             let taken = mutex.lock(cpu);
             if round % 64 == 0 {
-                // However busy the machine: somebody meets an owner that is off its CPU.
+                // Makes sure that, on any machine, a waiter meets an owner that is off its CPU.
                 thread::yield_now();
             }
             assert_eq!(section.run(cpu.id, 20), Ok(()));
@@ -115,7 +115,7 @@ fn tries<M: RawMutex + Sync + Default>() {
         }
     });
     assert_eq!(won.load(Ordering::Relaxed) + lost.into_inner(), 20_000);
-    assert!(won.into_inner() >= 5_000, "who waits always gets it");
+    assert!(won.into_inner() >= 5_000, "lock() always succeeds");
     assert!(mutex.try_lock(&crowd.cpu(0)).is_some(), "it is free in the end");
 }
 

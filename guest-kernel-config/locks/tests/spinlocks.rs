@@ -1,4 +1,4 @@
-//! Every spinlock, by the same tests: a lock more is a line at the end.
+//! Every spinlock, by the same tests: a new lock needs one line at the end.
 
 mod common;
 
@@ -17,7 +17,7 @@ use locks::{
 
 /// Mutual exclusion, progress, and the order of tickets, over the wrap of small ones.
 fn excludes<L: RawLock + Default + Sync>() {
-    // Those in a queue that only spin pass it on no faster than the machine switches threads.
+    // Waiters that only spin hand over no faster than the machine switches threads.
     for (count, rounds, spin_threshold) in [(2, 5_000_u32, 50), (4, 1_000, 0), (8, 300, 20)] {
         let bench = Bench::<L>::new(count);
         let taken = AtomicU64::new(0);
@@ -30,7 +30,8 @@ fn excludes<L: RawLock + Default + Sync>() {
                     let how = bench.lock.lock(cpu);
                     taken.fetch_add(1, Ordering::Relaxed);
                     if round % 128 == 0 {
-                        // However busy the machine: somebody meets a holder that is off its CPU.
+                        // Makes sure that, on any machine, a waiter meets a holder that is off its
+                        // CPU.
                         thread::yield_now();
                     }
                     bench.work(cpu, &how);
@@ -42,7 +43,7 @@ fn excludes<L: RawLock + Default + Sync>() {
     }
 }
 
-/// With PV off a lock excludes all the same, and nobody halts or is kicked.
+/// With PV off a lock still excludes, and there are no halts or kicks.
 fn spins<L: RawLock + Default + Sync>() {
     let bench = Bench::<L>::new(3);
     common::run(&bench.pv, 3, |id| {
@@ -57,21 +58,21 @@ fn spins<L: RawLock + Default + Sync>() {
     assert_eq!(bench.wrong.into_inner(), 0);
 }
 
-/// Alone, over the wrap of large tickets.
+/// Uncontended, across the wrap of large tickets.
 fn wraps<L: RawLock + Default + Sync>() {
     let bench = Bench::<L>::new(1);
     let cpu = bench.cpu(0, 10, Unwatched);
     for round in 0..70_000 {
         let taken =
             if round % 3 == 0 { bench.lock.try_lock(&cpu) } else { Some(bench.lock.lock(&cpu)) };
-        let taken = taken.expect("nobody else wants it");
+        let taken = taken.expect("it is uncontended");
         assert_eq!((taken.slow, taken.halts), (false, 0));
         bench.work(&cpu, &taken);
     }
     assert_eq!(bench.wrong.into_inner(), 0);
 }
 
-/// Says when its CPU waits.
+/// Reports when its CPU waits.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl Watch for Waits<'_> {
@@ -90,8 +91,8 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// One after the other joins while CPU 0 has the lock: they are served in that order, if the lock
-/// says so, and all are served if not.
+/// CPUs join one after the other while CPU 0 holds the lock: all are served, and in that order if
+/// the lock claims to be FIFO.
 fn serves<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
     let bench = Bench::<L>::new(COUNT);
@@ -117,18 +118,18 @@ fn serves<L: RawLock + Default + Sync>() {
                 is_held.load(Ordering::SeqCst) && waiting.load(Ordering::SeqCst) == cpu.id - 1
             });
             let taken = bench.lock.lock(cpu);
-            order.lock().expect("nobody panics").push(cpu.id);
+            order.lock().expect("no CPU panics").push(cpu.id);
             bench.work(cpu, &taken);
         },
     );
-    let mut order = order.into_inner().expect("nobody panics");
+    let mut order = order.into_inner().expect("no CPU panics");
     if !L::FIFO {
         order.sort_unstable();
     }
     assert_eq!(order, [1, 2, 3, 4]);
 }
 
-/// Only one of many that try has the lock, and who fails leaves nothing behind.
+/// Only one of many CPUs that try gets the lock, and the others leave no trace.
 fn tries<L: RawLock + Default + Sync>() {
     let bench = Bench::<L>::new(4);
     let (taken, waited) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -160,7 +161,7 @@ fn tries<L: RawLock + Default + Sync>() {
     assert!(bench.lock.try_lock(&other).is_some());
 }
 
-/// A release is seen by who waits for one, though others take the lock all the time.
+/// A CPU that waits for a release sees one, though others take the lock all the time.
 fn is_seen_released<L: RawLock + Default + Sync>() {
     let bench = Bench::<L>::new(3);
     let is_over = AtomicBool::new(false);
@@ -183,7 +184,7 @@ fn is_seen_released<L: RawLock + Default + Sync>() {
     );
 }
 
-/// Whoever waits for the release of a holder finds its work done.
+/// A CPU that waits for a holder's release sees the holder's writes.
 fn release_follows_the_work<L: RawLock + Default + Sync>() {
     let bench = Bench::<L>::new(2);
     let (is_held, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -207,7 +208,7 @@ fn release_follows_the_work<L: RawLock + Default + Sync>() {
     );
 }
 
-/// More CPUs than a lock can count are refused, in a line that says so.
+/// More CPUs than a lock can count are refused with an error that says so.
 fn refuses<L: RawLock>() {
     let most = L::CPUS;
     assert_eq!(L::check_cpus(most), Ok(()));
@@ -218,7 +219,7 @@ fn refuses<L: RawLock>() {
     assert_eq!(error.to_string(), line);
 }
 
-/// Takes a lock of its own kind at each step at which a handler may come.
+/// Takes a lock of the same kind at each step at which a handler may run.
 struct Nested<'a, L> {
     bench: &'a Bench<L>,
     inner: &'a Bench<L>,
@@ -241,7 +242,7 @@ impl<L: RawLock + Default + Sync> Watch for &Nested<'_, L> {
 }
 
 impl<L: RawLock + Default + Sync> Nested<'_, L> {
-    /// An interrupt handler on the same CPU, and now and then some on top of each other.
+    /// An interrupt handler on the same CPU, sometimes nested.
     fn handle(&self) {
         if self.left.get() == 0 {
             return;
@@ -258,7 +259,7 @@ impl<L: RawLock + Default + Sync> Nested<'_, L> {
     }
 }
 
-/// Handlers that come while a CPU waits take another lock.
+/// Handlers that run while a CPU waits take another lock.
 fn nests<L: RawLock + Default + Sync>() {
     let (bench, inner) = (Bench::<L>::new(4), Bench::<L>::new(4));
     bench.run(

@@ -8,12 +8,12 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use locks::{
-    Cpu, Handoff, NativeTicketLock, Place, Pv, PvPreemptableTicketLock, PvQueuedLock, PvTicketLock,
-    RawLock, Released, Section, SmallPvTicketLock, Taken, TestAndSetLock, Unwatched, WaitTable,
-    Watch, settle,
+    Bypass, Cpu, Handoff, NativeTicketLock, Place, Pv, PvPreemptableTicketLock, PvQueuedLock,
+    PvTicketLock, RawLock, Released, Section, SmallPvTicketLock, Taken, TestAndSetLock, Unwatched,
+    WaitTable, Watch, settle,
 };
 
-/// Longest a test may take before it counts as a lost wakeup.
+/// Time limit of a test; then a wakeup counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Threads {
@@ -55,11 +55,12 @@ impl Pv for Threads {
     }
 }
 
-/// A lock that does not lock.
+/// A lock that does not exclude.
 struct Open;
 
 impl RawLock for Open {
     const FIFO: bool = false;
+    const BYPASS: Bypass = Bypass::Unbounded;
     const CPUS: u32 = u32::MAX;
 
     fn lock<P: Pv, W: Watch>(&self, _: &Cpu<'_, P, W>) -> Taken {
@@ -81,7 +82,7 @@ impl RawLock for Open {
     }
 }
 
-/// What a CPU is at, as its watcher was told.
+/// A CPU's state, as its watcher was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Nothing,
@@ -93,7 +94,7 @@ enum At {
     Kicking,
 }
 
-/// Fails when it is told a step that cannot follow the last.
+/// Fails if a reported step cannot follow the one before.
 struct Grammar(Cell<At>);
 
 impl Grammar {
@@ -180,7 +181,7 @@ fn contend<L: RawLock + Sync>(
     contend_watched(lock, crowd, enough, || Unwatched)
 }
 
-/// Who contends.
+/// The threads that contend.
 #[derive(Clone, Copy)]
 struct Crowd {
     count: usize,
@@ -189,7 +190,7 @@ struct Crowd {
     handoff: Handoff,
 }
 
-/// As [`contend`], each thread with a `watcher` of its own.
+/// As [`contend`], each thread with its own `watcher`.
 fn contend_watched<L: RawLock + Sync, W: Watch>(
     lock: &L,
     crowd: Crowd,
@@ -219,7 +220,8 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                 for round in 0..rounds {
                     let taken = lock.lock(&cpu);
                     if round % 256 == 0 {
-                        // However busy the machine: somebody meets a holder that is off its CPU.
+                        // Makes sure that, on any machine, a waiter meets a holder that is off its
+                        // CPU.
                         thread::yield_now();
                     }
                     if section.run(id, 20).is_err() {
@@ -247,7 +249,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
             thread::sleep(Duration::from_millis(5));
         }
     });
-    assert!(!abandoned.into_inner(), "a waiter slept for ever");
+    assert!(!abandoned.into_inner(), "a waiter slept forever");
     assert_eq!(pv.halts.into_inner(), halts.load(Ordering::Relaxed), "halts reported as made");
     assert_eq!(pv.kicks.into_inner(), kicks.load(Ordering::Relaxed), "kicks reported as made");
     Outcome {
@@ -322,7 +324,7 @@ fn watchers_of_locks_without_tickets_are_too() {
     of(&TestAndSetLock::new(), 0);
 }
 
-/// Every way to make handoffs cheaper, one at a time.
+/// Every handoff option by itself.
 fn handoffs() -> Vec<Handoff> {
     let plain = Handoff::default();
     vec![
@@ -337,7 +339,7 @@ fn handoffs() -> Vec<Handoff> {
     ]
 }
 
-/// Gives the halts: none, now and then, if the threads happened to run one after the other.
+/// Returns the halts: sometimes none, if the threads happened to run one after the other.
 fn handed_over(handoff: Handoff, spin_threshold: u32) -> u64 {
     let lock = PvTicketLock::new();
     let crowd = Crowd { count: 6, rounds: 3_000, spin_threshold, handoff };

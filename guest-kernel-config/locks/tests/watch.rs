@@ -1,5 +1,5 @@
-//! What a watcher is told, and in which order. All CPUs are this one thread: CPU
-//! 0 holds the lock and releases it from a hint, a halt or a step of CPU 1.
+//! The steps that a watcher is told, and their order. All CPUs are this one thread: CPU 0 holds the
+//! lock and releases it from a hint, a halt or a step of CPU 1.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +13,7 @@ use Step::{
     SpunOut,
 };
 
-/// Hints after which nobody will release the lock any more.
+/// Hints after which the lock will not be released any more.
 const PATIENCE: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +22,14 @@ enum Step {
     Spinning(u16),
     SpunOut(u16),
     Halting(u16),
-    /// Not told but made: the halt itself.
+    /// Not reported but made: the halt itself.
     Halt(u16),
     Resumed(u16),
     Taken(u16),
     Released,
     BeforeKick(u16),
     Kicked,
-    /// Not told but made.
+    /// Not reported but made.
     Kick(usize),
     Reached(Place),
 }
@@ -89,7 +89,7 @@ impl<L: RawLock + Default> Stage<L> {
         self.with(id, |cpu| self.lock.unlock(cpu));
     }
 
-    /// CPU 1 takes the lock from CPU 0: all steps from its entry on.
+    /// CPU 1 takes the lock from CPU 0; returns all steps from its entry on.
     fn hand_over(&self, release: Cue) -> Vec<(usize, Step)> {
         self.lock(0);
         assert_eq!(self.steps.take(), [(0, Entering), (0, Step::Taken(0))]);
@@ -97,7 +97,7 @@ impl<L: RawLock + Default> Stage<L> {
         assert!(self.lock(1).slow);
         let steps = self.steps.take();
         self.unlock(1);
-        assert_eq!(self.steps.take(), [(1, Released)], "nobody is left to be kicked");
+        assert_eq!(self.steps.take(), [(1, Released)], "no CPU is left to kick");
         steps
     }
 
@@ -131,7 +131,7 @@ impl<L> Actor<'_, L> {
 impl<L: RawLock + Default> Pv for Actor<'_, L> {
     fn spin_hint(&self) {
         let hint = next(&self.stage.hints);
-        assert!(hint < PATIENCE, "nobody releases the lock");
+        assert!(hint < PATIENCE, "the lock is never released");
         self.stage.cue(Cue::Hint(hint));
     }
 
@@ -203,10 +203,10 @@ const HALTS: [(usize, Step); 4] =
 const KICKS: [(usize, Step); 5] =
     [(0, BeforeKick(2)), (0, Released), (0, Reached(ReleaseToKick)), (0, Kick(1)), (0, Kicked)];
 
-/// CPU 1's first steps, always.
+/// CPU 1's first steps in every handoff.
 const ENTERS: [(usize, Step); 2] = [(1, Entering), (1, Spinning(2))];
 
-/// CPU 1's last, always.
+/// CPU 1's last step in every handoff.
 const TAKES: [(usize, Step); 1] = [(1, Step::Taken(2))];
 
 fn alone<L: RawLock + Default>() {

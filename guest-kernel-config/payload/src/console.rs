@@ -1,4 +1,4 @@
-//! The shortest sign of life.
+//! The smallest workloads: one byte of output.
 
 use crate::port;
 use crate::transport::Transport;
@@ -15,7 +15,7 @@ pub fn hello(vcpu: &Vcpu) {
     }
 }
 
-/// vCPU 0 writes one byte, and halts for good.
+/// vCPU 0 writes one byte and then only halts.
 pub fn rest(vcpu: &Vcpu) -> ! {
     hello(vcpu);
     let transport = Transport::of(vcpu);

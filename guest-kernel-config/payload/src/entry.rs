@@ -1,4 +1,4 @@
-//! From the VMM's entry state into Rust, and out for good.
+//! From the VMM's entry state into Rust, and the end after a panic.
 
 use core::arch::naked_asm;
 use core::panic::PanicInfo;
@@ -20,14 +20,14 @@ const STATUS_PANIC: u32 = 101;
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn _start() -> ! {
-    // The call leaves the stack as the ABI wants it at a function's first
-    // instruction, whatever the VMM put into rsp.
+    // The call leaves the stack aligned as the ABI requires at a function's first instruction,
+    // whatever the VMM put into rsp.
     naked_asm!("cld", "and rsp, -16", "xor ebp, ebp", "call {start}", "ud2", start = sym start)
 }
 
 extern "C" fn start(index: u64, shared: *const Shared) -> ! {
-    // SAFETY: the VMM maps the whole block, zeroed, at this address for as long
-    // as the guest runs, and touches it by atomics alone.
+    // SAFETY: the VMM maps the whole block, zeroed, at this address for as long as the guest runs,
+    // and accesses it only by atomics.
     let shared = unsafe { &*shared };
     let vcpu = Vcpu::new(index as usize, shared);
     let status = crate::run(&vcpu);

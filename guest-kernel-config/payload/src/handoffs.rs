@@ -1,4 +1,4 @@
-//! What exits, kicks and halts cost, one at a time.
+//! Measures exits, kicks and halts one at a time.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -9,10 +9,10 @@ use crate::telemetry::tsc;
 use crate::transport::Transport;
 use crate::vcpu::Vcpu;
 
-/// A ticket for diagnosis.
+/// The ticket argument, which is only for diagnosis.
 const NO_TICKET: u16 = 0;
 
-/// vCPU 0 does `operation` again and again and keeps how long each took.
+/// vCPU 0 repeats `operation` and records how long each took.
 fn sample(vcpu: &Vcpu, mut operation: impl FnMut()) {
     let mut done = 0;
     while !vcpu.stopped() {
@@ -35,12 +35,13 @@ struct Player<'a> {
     transport: Transport,
     ball: &'static Ball,
     other: usize,
-    /// Ticks that the other has to halt before it is kicked; zero: it is not waited for.
+    /// Ticks that the other must have been halted before it is kicked; zero: its halt is not waited
+    /// for.
     rest: u64,
 }
 
 impl Player<'_> {
-    /// Kicks the other, whose halt it was waiting for, and gives it turn `turn`.
+    /// Kicks the other, after waiting for its halt, and starts turn `turn`.
     fn pass(&self, turn: u32) {
         if self.rest != 0 {
             self.spin_while(|| !self.ball.rests(turn - 1));
@@ -52,8 +53,8 @@ impl Player<'_> {
         self.transport.kick(self.other);
     }
 
-    /// Halts while it is `turn`. Gives how long the kick that ended it was under way. Halts may
-    /// return for no reason, and a kick may come before its halt.
+    /// Halts while it is `turn`. Returns the time from the kick that ended it to here. Halts may
+    /// return spuriously, and a kick may come before its halt.
     fn catch(&self, turn: u32) -> u64 {
         self.ball.rest(turn);
         while self.ball.turn.load(Acquire) == turn && !self.vcpu.stopped() {
@@ -93,7 +94,7 @@ pub fn ping_pong(vcpu: &Vcpu) {
             }
             turn += 2;
         }
-        // It may halt for a turn that does not come.
+        // It may be halted for a turn that does not come.
         player.transport.kick(last);
     } else if vcpu.index == last {
         while !vcpu.stopped() {
@@ -118,7 +119,7 @@ pub fn kick_running(vcpu: &Vcpu) {
     }
 }
 
-/// vCPU 0 kicks itself, and only then halts.
+/// vCPU 0 kicks itself and then halts.
 pub fn pending_halt(vcpu: &Vcpu) {
     let transport = Transport::of(vcpu);
     vcpu.wait_for_go();

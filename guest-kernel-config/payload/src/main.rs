@@ -1,6 +1,6 @@
-//! A bare guest: no kernel and no interrupts. Each vCPU is entered at [`_start`] in
-//! long mode at CPL 3, or at CPL 0 where it shall execute HLT, runs the workload that
-//! the VMM left in the [`Shared`] block, and says `VCPU_DONE`.
+//! A bare guest without a kernel and without interrupts. Each vCPU is entered at [`_start`] in long
+//! mode at CPL 3, or at CPL 0 if it is to execute HLT, runs the workload that the VMM set in the
+//! [`Shared`] block, and writes `VCPU_DONE`.
 
 #![no_std]
 #![no_main]
@@ -18,10 +18,10 @@ mod work;
 use hypercalls::payload::Workload;
 use vcpu::Vcpu;
 
-/// The status of a vCPU that was told to do something unknown.
+/// The status of a vCPU that was given an unknown workload.
 const STATUS_UNKNOWN_WORKLOAD: u32 = 2;
 
-/// Runs the workload; returns the vCPU's status, 0 = well.
+/// Runs the workload; returns the vCPU's status, 0 = success.
 fn run(vcpu: &Vcpu) -> u32 {
     let workload = vcpu.param(|params| &params.workload);
     if let Some(workload) = Workload::of_locks(workload) {

@@ -1,16 +1,16 @@
-//! What a broken or hostile guest does with the contract's ports.
+//! Misuses the contract's ports as a broken or hostile guest would.
 
 use hypercalls::ports;
 
 use crate::port;
 use crate::vcpu::Vcpu;
 
-/// A vCPU that no machine has.
+/// The index of a vCPU that no machine has.
 const UNKNOWN_VCPU: u32 = 0xdead;
 
-/// vCPU 0 accesses the lock ports in every wrong width and direction and kicks
-/// an unknown vCPU. `operations` counts the accesses of wrong width, `kicks` the
-/// kicks, and `violations` the reads that gave anything but zeros.
+/// vCPU 0 accesses the lock ports in every wrong width and direction and kicks an unknown vCPU.
+/// `operations` counts the accesses of wrong width, `kicks` the kicks, and `violations` the reads
+/// that returned anything but zeros.
 pub fn run(vcpu: &Vcpu) {
     if vcpu.index != 0 {
         return;
@@ -23,7 +23,7 @@ pub fn run(vcpu: &Vcpu) {
         for read in [port::in8(port).into(), port::in16(port).into(), port::in32(port)] {
             violations += u64::from(read != 0);
         }
-        // The read of 32 bits has the ports' width; it is only not in the contract.
+        // The 32-bit read has the ports' width, but the contract does not define it.
         operations += 4;
     }
     port::out32(port::at(ports::UNLOCK_KICK), UNKNOWN_VCPU);

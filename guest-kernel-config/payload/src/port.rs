@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicU16, Ordering};
 
 use hypercalls::ports;
 
-/// Where the contract's ports are; all vCPUs store the same value.
+/// The base of the contract's ports; all vCPUs store the same value.
 static BASE: AtomicU16 = AtomicU16::new(ports::DEFAULT_BASE);
 
-/// Believes the VMM's word about its base port.
+/// Sets the base port that the VMM announced.
 pub fn set_base(base: u16) {
     BASE.store(base, Ordering::Relaxed);
 }
@@ -22,9 +22,8 @@ pub fn at(offset: u16) -> u16 {
 /// Writes 32 bits.
 #[inline]
 pub fn out32(port: u16, value: u32) {
-    // SAFETY: the TSS permits this guest every port; it exits to the VMM, which
-    // touches no memory that Rust knows of but by atomics (no `nomem`, so none
-    // is cached across the exit).
+    // SAFETY: the TSS permits this guest every port; the write exits to the VMM, which accesses
+    // memory that Rust knows of only by atomics (no `nomem`, so none is cached across the exit).
     unsafe {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags))
     }
@@ -72,7 +71,7 @@ pub fn in32(port: u16) -> u32 {
 pub fn vcpu_done(status: u32) -> ! {
     loop {
         out32(at(ports::VCPU_DONE), status);
-        // The VMM does not resume a vCPU that is done; if it does, say it again.
+        // The VMM does not resume a vCPU that is done; if it does, the write is repeated.
         core::hint::spin_loop();
     }
 }

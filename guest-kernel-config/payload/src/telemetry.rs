@@ -1,4 +1,4 @@
-//! The vCPU's telemetry line, kept by its locks.
+//! The vCPU's telemetry line, updated by its locks.
 
 use core::arch::x86_64::_rdtsc;
 use core::ptr::with_exposed_provenance;
@@ -12,7 +12,7 @@ use locks::{Place, Unwatched, Watch};
 use crate::port;
 use crate::vcpu::Vcpu;
 
-/// What the workload itself has to tell, beside what its locks do.
+/// What the workload itself reports, in addition to its locks.
 pub trait Report: Watch {
     /// The vCPU is in the critical section.
     fn critical(&self) {}
@@ -31,7 +31,7 @@ pub trait Report: Watch {
         false
     }
 
-    /// Is this vCPU off its CPU?
+    /// Is this vCPU off its CPU, as the VMM reports it?
     fn is_off(&self, vcpu: usize) -> bool {
         let _ = vcpu;
         false
@@ -40,8 +40,8 @@ pub trait Report: Watch {
 
 impl Report for Unwatched {}
 
-/// Writes the line of one vCPU. The processor keeps the order of its stores;
-/// where the VMM relies on it, [`in_order`] makes the compiler keep it too.
+/// Writes the line of one vCPU. The processor keeps the order of its stores; where the VMM relies
+/// on it, [`in_order`] makes the compiler keep it too.
 #[derive(Clone, Copy)]
 pub struct Telemetry {
     line: &'static Line,
@@ -52,11 +52,11 @@ pub struct Telemetry {
     spun_out: u16,
 }
 
-/// Marks the address of a lock without a head that the VMM could read: it reads none at odd
-/// addresses, and takes the lock for held until it is told otherwise.
+/// Marks the address of a lock without a head that the VMM could read: it does not read odd
+/// addresses, and considers such a lock held until the line says otherwise.
 const NO_HEAD: u64 = 1;
 
-/// What is stored above is stored before what is stored below.
+/// Keeps the compiler from moving stores across it.
 #[inline]
 fn in_order() {
     compiler_fence(Release);
@@ -70,15 +70,14 @@ pub fn tsc() -> u64 {
 }
 
 impl Telemetry {
-    /// Of `vcpu`; `None`: the VMM wants no lines.
+    /// The line of `vcpu`; `None`: the VMM wants no telemetry.
     pub fn of(vcpu: &Vcpu) -> Option<Self> {
         let lines = vcpu.param(|params| &params.telemetry);
         if lines == 0 {
             return None;
         }
-        // SAFETY: the VMM maps a zeroed line for every index that a vCPU can
-        // have, aligned, for as long as the guest runs, and touches them by
-        // atomics alone.
+        // SAFETY: the VMM maps a zeroed, aligned line for every index that a vCPU can have, for as
+        // long as the guest runs, and accesses them only by atomics.
         let lines =
             unsafe { &*with_exposed_provenance::<[Line; MAX_VCPUS as usize]>(lines as usize) };
         Some(Self {
@@ -231,7 +230,7 @@ impl Report for Telemetry {
                 }
             }
         };
-        // It may have moved on since: then this CPU halts a little early.
+        // Its state may have changed since: then this CPU halts a little early.
         self.lines[..vcpus].iter().find(is_it).is_some_and(|line| line.off_cpu.load(Relaxed) != 0)
     }
 

@@ -10,7 +10,7 @@ use crate::vcpu::Vcpu;
 /// `KVM_HC_KICK_CPU` (kvm/x86/hypercalls.rst).
 const KVM_KICK_CPU: u64 = 5;
 
-/// One of [`payload::Transport`].
+/// A [`payload::Transport`], ready for use.
 #[derive(Clone, Copy)]
 pub struct Transport {
     kind: u32,
@@ -21,7 +21,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// The one that the VMM asks for.
+    /// The transport that the VMM asks for.
     pub fn of(vcpu: &Vcpu) -> Self {
         Self {
             kind: vcpu.param(|params| &params.transport),
@@ -36,7 +36,7 @@ impl Transport {
         self.kind == kind as u32
     }
 
-    /// Until a kick; at once if there was one.
+    /// Halts until a kick; returns at once if one is pending.
     #[inline]
     pub fn halt(&self, ticket: u16) {
         if self.is(payload::Transport::Ports) {
@@ -61,7 +61,7 @@ impl Transport {
         }
     }
 
-    /// Both, in one exit where there is a call for it.
+    /// Both, in one exit if the transport has a call for it.
     pub fn kick_and_halt(&self, cpu: usize, ticket: u16) {
         if self.is(payload::Transport::Ports) {
             port::out32(self.kick_and_halt, (cpu as u32) << 16 | u32::from(ticket));
@@ -72,18 +72,18 @@ impl Transport {
     }
 }
 
-/// With interrupts off: only a kick ends it.
+/// HLT with interrupts off: only a kick ends it.
 #[inline]
 fn hlt() {
-    // SAFETY: the VMM asks for this transport only of a payload that it enters in
-    // ring 0 with interrupts off; no memory is touched that Rust knows of.
+    // SAFETY: the VMM asks for this transport only if it enters the payload in ring 0 with
+    // interrupts off; no memory that Rust knows of is accessed.
     unsafe { asm!("hlt", options(nostack, preserves_flags)) }
 }
 
 #[inline]
 fn vmcall_kick(cpu: usize) {
-    // SAFETY: in ring 0 under KVM, which reads the registers named and writes RAX
-    // alone. RBX is LLVM's own and put back.
+    // SAFETY: in ring 0 under KVM, which reads the registers named and writes only RAX. RBX is
+    // reserved by LLVM and restored.
     unsafe {
         asm!("xchg rbx, {flags}", "vmcall", "xchg rbx, {flags}",
             flags = inout(reg) 0_u64 => _, inout("rax") KVM_KICK_CPU => _, in("rcx") cpu,

@@ -16,7 +16,7 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// Panics when the VMM passed an index without a slot.
+    /// Panics if the VMM passed an index without a slot.
     pub fn new(index: usize, shared: &'static Shared) -> Self {
         port::set_base(shared.params.port_base.load(Ordering::Relaxed) as u16);
         Self { index, shared, slot: &shared.slots[index] }
@@ -32,7 +32,7 @@ impl Vcpu {
         self.param(|params| &params.vcpus).saturating_sub(1) as usize
     }
 
-    /// What two vCPUs pass to and fro.
+    /// The ball that two vCPUs pass to and fro.
     pub fn ball(&self) -> &'static Ball {
         &self.shared.ball
     }
@@ -51,20 +51,20 @@ impl Vcpu {
         self.shared.stop.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Stores a sample of vCPU 0's operation number `operation`, and that it is done.
+    /// Records the time of vCPU 0's operation number `operation`, and counts the operation.
     pub fn sample(&self, operation: u64, ticks: u64) {
         let sample = &self.shared.samples[operation as usize % SAMPLES];
         sample.store(ticks.min(u32::MAX.into()) as u32, Ordering::Relaxed);
         self.slot.operations.store(operation + 1, Ordering::Release);
     }
 
-    /// Stores a figure of this vCPU's own slot.
+    /// Stores a figure in this vCPU's own slot.
     #[inline]
     pub fn publish(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
         field(self.slot).store(value, Ordering::Relaxed);
     }
 
-    /// Adds to a figure of this vCPU's own slot, which nobody else writes.
+    /// Adds to a figure in this vCPU's own slot, which no other vCPU writes.
     #[inline]
     pub fn add(&self, field: impl Fn(&Slot) -> &AtomicU64, amount: u64) {
         if amount > 0 {
@@ -73,7 +73,7 @@ impl Vcpu {
         }
     }
 
-    /// Adds one, and gives what it comes to. Whoever sees that, sees what was done before.
+    /// Adds one and returns the sum. A reader that sees the sum also sees all earlier stores.
     #[inline]
     pub fn add_in_order(&self, field: impl Fn(&Slot) -> &AtomicU64) -> u64 {
         let figure = field(self.slot);
@@ -82,7 +82,7 @@ impl Vcpu {
         now
     }
 
-    /// Raises a figure of this vCPU's own slot to `value` if it is less.
+    /// Raises a figure in this vCPU's own slot to `value` if it is less.
     pub fn at_least(&self, field: impl Fn(&Slot) -> &AtomicU64, value: u64) {
         if field(self.slot).load(Ordering::Relaxed) < value {
             self.publish(field, value);
@@ -100,13 +100,13 @@ impl Vcpu {
         &self.shared.slots[..=self.last()]
     }
 
-    /// Says whether it waits; whoever sees that, sees what it stored before.
+    /// Publishes whether it waits; a reader that sees this also sees all earlier stores.
     #[inline]
     pub fn waits(&self, waiting: Waiting) {
         self.slot.waiting.store(waiting.word(), Ordering::Release);
     }
 
-    /// Counts an operation that took so long.
+    /// Adds a duration to the histogram.
     #[inline]
     pub fn took(&self, ticks: u64) {
         let count = &self.shared.latencies[self.index].0[histogram::bucket(ticks)];

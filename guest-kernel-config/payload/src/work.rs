@@ -1,7 +1,7 @@
-//! The workloads of the lock library: each vCPU uses one system, again and again.
+//! The workloads of the lock library: each vCPU uses one system again and again.
 //!
-//! What an operation is, the families' files say; a new system of theirs is a line in the library's
-//! list and nothing here.
+//! The files of the families define an operation. A new system in one of them needs a line in the
+//! library's list and no change here.
 
 mod counter;
 mod lockref;
@@ -20,43 +20,43 @@ use crate::vcpu::Vcpu;
 use machine::Machine;
 use mixed::Mixed;
 
-/// The status of a vCPU that was told to use an unknown system.
+/// The status of a vCPU that was given an unknown system.
 const STATUS_UNKNOWN_SYSTEM: u32 = 3;
 
 static WAITERS: WaitTable = WaitTable::new();
 
-/// More increments than these between two locks are too long to owe a kick for.
+/// With more increments than this between two locks, no kick may be owed.
 const SHORT_THINK: u32 = 1000;
 
-/// Alone in its pair of cache lines.
+/// In its own pair of cache lines.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// What vCPUs do with a system.
+/// An operation on a system.
 trait Work {
-    /// The system's.
+    /// The system's family.
     const FAMILY: Family;
 
-    /// Uses it once.
+    /// Performs one operation.
     fn operate<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Done;
 
-    /// Looks at what others write, by a load or two.
+    /// Reads the word that others write, by a load or two.
     fn look(&self) -> bool;
 }
 
-/// What the host wants of an operation.
+/// The parameters of an operation.
 struct Load<'a> {
     vcpu: &'a Vcpu,
-    /// Increments under a lock, or what is added.
+    /// Increments with the lock held, or the addend.
     critical: u32,
-    /// Adds between two sums; zero: none.
+    /// Adds between two sums; zero: no sums.
     sum_every: u32,
-    /// Time it.
+    /// Record how long it takes.
     timed: bool,
 }
 
 impl Load<'_> {
-    /// It begins to wait: when, if that is of interest.
+    /// A wait begins; returns the time if operations are timed.
     #[inline]
     fn waits(&self) -> u64 {
         if !self.timed {
@@ -67,7 +67,7 @@ impl Load<'_> {
         now
     }
 
-    /// It has waited since then: for how long, if that is of interest.
+    /// A wait has ended; returns its length if operations are timed.
     #[inline]
     fn waited(&self, since: u64) -> u64 {
         if !self.timed {
@@ -79,7 +79,7 @@ impl Load<'_> {
     }
 }
 
-/// How an operation went. See [`Slot`](hypercalls::payload::Slot).
+/// The results of an operation. See [`Slot`](hypercalls::payload::Slot).
 #[derive(Default)]
 struct Done {
     slow: bool,
@@ -91,7 +91,7 @@ struct Done {
     retries: u32,
     is_violated: bool,
     is_disorderly: bool,
-    /// How long it had to wait.
+    /// The length of its wait in TSC ticks.
     ticks: u64,
 }
 
@@ -112,7 +112,7 @@ impl Done {
 
 macro_rules! run_each {
     ($($family:ident $system:ident $name:literal $type:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
-        /// Runs the workload with the system that the parameters ask for.
+        /// Runs the workload with the system in the parameters.
         pub fn run(vcpu: &Vcpu, workload: Workload) -> u32 {
             match vcpu.param(|params| &params.system) {
                 $(number if number == System::$system as u32 => {
@@ -142,7 +142,7 @@ macro_rules! run_each {
 
 systems!(run_each);
 
-/// What the parameters say of handoffs.
+/// The handoff options in the parameters.
 fn handoff(vcpu: &Vcpu) -> Handoff {
     let bits = vcpu.param(|params| &params.handoff);
     let has = |bit| bits & bit != 0;
@@ -160,12 +160,20 @@ fn handoff(vcpu: &Vcpu) -> Handoff {
 fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {
     match workload {
         Workload::HotLine if vcpu.index == vcpu.last() => read(vcpu, work),
+        Workload::Operate | Workload::HotLine => watch(vcpu, work),
         Workload::Mixed => watch(vcpu, &Mixed(work)),
-        _ => watch(vcpu, work),
+        // They use no system, and do not come here.
+        Workload::Hello
+        | Workload::PortExit
+        | Workload::PingPong
+        | Workload::KickRunning
+        | Workload::PendingHalt
+        | Workload::Misuse
+        | Workload::Rest => {}
     }
 }
 
-/// Looks and looks. In bunches, so that a store of its own is seldom among them.
+/// Reads again and again, in batches, so that its own stores are rare.
 fn read(vcpu: &Vcpu, work: &impl Work) {
     const BUNCH: u64 = 64;
     vcpu.wait_for_go();
@@ -184,7 +192,7 @@ fn watch(vcpu: &Vcpu, work: &impl Work) {
     }
 }
 
-/// Apart, so that it takes no registers from the unwatched loops.
+/// Not inlined, so that it takes no registers from the unwatched loop.
 #[inline(never)]
 fn contend_watched(vcpu: &Vcpu, work: &impl Work, telemetry: Telemetry) {
     contend(vcpu, work, telemetry);

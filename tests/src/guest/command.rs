@@ -1,4 +1,4 @@
-//! `pvticket boot -- CMD`: the command's streams and exit status are the product's.
+//! `pvticket boot -- CMD`: the product passes on the command's streams and exit status.
 
 use anyhow::ensure;
 

@@ -1,4 +1,4 @@
-//! Ways in which a machine ends other than by its command's end.
+//! Ways in which a machine ends other than with its command.
 
 use anyhow::ensure;
 use rustix::process::Signal;
@@ -32,7 +32,7 @@ fn reset_instead_of_an_exit_status() -> anyhow::Result<()> {
     ran.exits(1)?.complains(&["pvticket: the guest reset", "exit status"]).map(drop)
 }
 
-/// The kernel finds no init in a RAM disk of the user's, and panics.
+/// The kernel finds no init in the user's RAM disk, and panics.
 fn panic_without_init() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
@@ -53,9 +53,9 @@ fn triple_fault() -> anyhow::Result<()> {
     ran.exits(1)?.complains(&["pvticket: vCPU", "triple fault"]).map(drop)
 }
 
-/// One CPU keeps a lock, another halts for it with interrupts off: only an NMI reaches that one, and
-/// the kernel stops all CPUs before it reboots. The time is for a slow emulated host; without the
-/// NMI the machine never ends.
+/// One CPU holds a lock; another halts for it with interrupts off, so that only an NMI reaches it,
+/// and the kernel stops all CPUs before it reboots. The time limit allows for a slow emulated host;
+/// without the NMI the machine never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
     let boot = Boot::direct().cpus(4).pv(backend).script(script).limit(120);

@@ -1,4 +1,4 @@
-//! Faults on purpose in the kicks and halts of Linux guests.
+//! Injected faults in the kicks and halts of Linux guests.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ tests![
     kicks_of_cpus_that_stay_down_make_no_thread_spin,
 ];
 
-/// All but lost kicks.
+/// All faults except lost kicks.
 const HARMLESS: &str = "kick-delay:200us,kick-dup:0.1,spurious:0.1,halt-delay:200us";
 
 fn torture_with_faults() -> anyhow::Result<()> {
@@ -37,8 +37,8 @@ fn faults_are_in_the_stats() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two CPUs of four run and kick; each kick wakes another vCPU too, the two that are never started
-/// among them. Those enter KVM again and again (10^5 times a second, before), or rest in between.
+/// Two of four CPUs run and kick. Each kick also wakes another vCPU, sometimes one of the two that
+/// are never started. Those must rest: once they entered KVM again and again, 10^5 times a second.
 fn kicks_of_cpus_that_stay_down_make_no_thread_spin() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let file = folder.path().join("stats");

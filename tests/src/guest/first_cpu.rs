@@ -1,7 +1,7 @@
-//! The emulated host keeps its first CPU free of guests, whatever places their vCPUs, and the
-//! product counts the others from 0.
+//! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
+//! numbers the others from 0.
 
-use std::{cell::RefCell, collections::BTreeMap, fs, thread};
+use std::{cell::RefCell, collections::BTreeMap, fs, path::Path, thread};
 
 use anyhow::{Context, ensure};
 use rustix::{
@@ -27,29 +27,40 @@ tests![
     the_other_cpus_are_counted_from_0,
 ];
 
-/// How often threads of vCPUs are looked at.
+/// How often the vCPU threads are sampled.
 const LOOKS: usize = 400;
 
 fn need_emulated() -> anyhow::Result<()> {
     match facts::is_emulated() {
         true => Ok(()),
-        false => skip("this host is no emulated one"),
+        false => skip("this is not an emulated host"),
     }
 }
 
-/// Each thread of a process, with the CPUs that it may use by the kernel's numbers. Those that end
-/// meanwhile are left out.
+/// A line of a thread's or a process's `status` file, by its name; none once it has ended.
+fn field(folder: &Path, name: &str) -> Option<String> {
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
+/// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
 fn threads(process: Pid) -> Vec<(String, String)> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
-    let statuses = tasks.into_iter().flatten().flatten().filter_map(|task| {
-        let status = fs::read_to_string(task.path().join("status")).ok()?;
-        let field = |name| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim());
-        Some((field("Name:")?.to_owned(), field("Cpus_allowed_list:")?.to_owned()))
+    let own = process.as_raw_nonzero().to_string();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let family = all.filter(|folder| {
+        folder.file_name().is_some_and(|name| *name == *own)
+            || field(folder, "PPid:").is_some_and(|parent| parent == own)
+    });
+    let tasks = family.flat_map(|folder| fs::read_dir(folder.join("task")).into_iter().flatten());
+    let statuses = tasks.flatten().filter_map(|task| {
+        let task = task.path();
+        Some((field(&task, "Name:")?, field(&task, "Cpus_allowed_list:")?))
     });
     statuses.collect()
 }
 
-/// Looks at the threads of a process until those of `vcpus` vCPUs have been seen [`LOOKS`] times.
+/// Samples the threads of a process until those of `vcpus` vCPUs have been seen [`LOOKS`] times.
 fn stays_off(mut running: Running, vcpus: usize) -> anyhow::Result<()> {
     let process = running.pid();
     let seen = RefCell::new(BTreeMap::<(String, String), usize>::new());
@@ -89,7 +100,7 @@ fn no_vcpu_of_a_comparison_may_run_there() -> anyhow::Result<()> {
     stays_off(compare.limit(300).start()?, 4)
 }
 
-/// Even where a program asks for that CPU.
+/// Not even if a program asks for that CPU.
 fn nothing_can_be_placed_there() -> anyhow::Result<()> {
     need_emulated()?;
     let asked = thread::spawn(|| {

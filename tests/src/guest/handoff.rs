@@ -1,4 +1,4 @@
-//! Cheaper handoffs of the kernel's locks: each is correct, and does what it says.
+//! Cheaper handoffs in the kernel's locks: each variant is correct and takes effect.
 
 use anyhow::ensure;
 
@@ -18,7 +18,7 @@ tests![
     limited_queues_count_alike_on_both_sides,
 ];
 
-/// What the kernel says about handoffs.
+/// The kernel's messages about handoffs.
 fn messages(boot: Boot) -> anyhow::Result<String> {
     let ran = boot.cpus(2).script("dmesg | grep 'pvticket: handoff'").run()?.exits(0)?;
     Ok(ran.text()?.into())
@@ -33,7 +33,7 @@ fn the_kernel_says_which_are_on() -> anyhow::Result<()> {
 fn what_a_kernel_cannot_do_is_ignored() -> anyhow::Result<()> {
     let text = messages(Boot::direct().handoff("fuse+predecessor"))?;
     ensure!(text.contains("fuse is ignored: ") && !text.contains("on:"), "{text}");
-    // Without a schedule the VMM asks for no telemetry.
+    // The VMM asks for telemetry only under a schedule.
     ensure!(text.contains("predecessor is ignored: "), "{text}");
     let text = messages(Boot::direct().append("pvticket_handoff=claim+far:0"))?;
     ensure!(text.contains("'far:0' is ignored") && text.contains("on: claim"), "{text}");
@@ -63,7 +63,7 @@ fn torture_with_all_of_them() -> anyhow::Result<()> {
     torture("far:2+adapt+claim+ahead+queue:3", ["doorbell", "kvm"])
 }
 
-/// It needs telemetry, which there is under a schedule.
+/// It needs telemetry, and therefore a schedule.
 fn torture_with_predecessor() -> anyhow::Result<()> {
     for words in ["predecessor", "predecessor+claim+queue:2"] {
         torture_of(Boot::direct().policy("rr").slots(2).handoff(words))?;
@@ -78,7 +78,7 @@ fn far_waiters_halt_early() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One outside comes in at times: no vCPU stays without the lock.
+/// vCPUs outside are let in from time to time: none stays without the lock.
 fn limited_queues_leave_others_outside() -> anyhow::Result<()> {
     let counted = Counted::of(Boot::direct().pv("doorbell").handoff("queue:1"))?;
     let outside = counted.guest("stood_outside")?;

@@ -1,4 +1,4 @@
-//! RAM disks of the user's own.
+//! RAM disks that the user supplies.
 
 use std::fs;
 
@@ -12,10 +12,10 @@ use crate::{
 
 tests![own_init_runs_without_a_command, a_command_runs_beside_the_own_files];
 
-/// A symbolic link in a RAM disk.
+/// The mode of a symbolic link.
 const LINK: u32 = 0o120_777;
 
-/// A RAM disk with busybox as its shell, an init that says so, and a file.
+/// A RAM disk with busybox as its shell, an init that prints a line, and a file.
 fn own() -> anyhow::Result<Vec<u8>> {
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
     Ok(files::cpio(&[

@@ -1,4 +1,4 @@
-//! Spinlocks in the guest under overcommit: correct, and counted alike on both sides.
+//! Spinlocks in the guest under overcommit: correct, and counted alike by guest and VMM.
 
 use std::{fs, thread};
 
@@ -27,14 +27,14 @@ tests![
     pv_that_is_not_there_is_not_switched_on,
 ];
 
-/// Overcommit of 2: this many vCPUs,
+/// Overcommit of 2x: this many vCPUs
 const VCPUS: u32 = 4;
 /// on this many CPUs.
 const CPUS: usize = 2;
 
 /// Runs it on the first [`CPUS`] CPUs that this process may use.
 fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
-    // A thread of its own: what it may use goes with it, and the child inherits it.
+    // The affinity is per thread; the child inherits it from this one.
     let start = move || {
         let all = sched_getaffinity(None).context("sched_getaffinity")?;
         let mut few = CpuSet::new();
@@ -46,17 +46,17 @@ fn on_few_cpus(boot: Boot) -> anyhow::Result<Ran> {
     running.wait()
 }
 
-/// On few CPUs, of which the host's scheduler makes what it will.
+/// On few CPUs, under the host's scheduler.
 fn torture(pv: &str) -> anyhow::Result<()> {
     torture_of(Boot::direct().pv(pv))
 }
 
-/// Twice as many writers as vCPUs; the guest ends by itself with the verdict on its console.
+/// Twice as many writers as vCPUs; the guest shuts down by itself, with the verdict on its console.
 pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
     torture_beside(boot.command(["sleep", "600"])).map(drop)
 }
 
-/// The same beside a command that does not end. Gives what was written.
+/// The torture test next to a command that does not end. Returns the finished machine.
 fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     let writers = 2 * VCPUS;
     let parameters = format!(
@@ -96,7 +96,7 @@ fn torture_of_pv_locks_with_backend_vmm() -> anyhow::Result<()> {
     torture("vmm")
 }
 
-/// A benchmark's result: every vCPU took part, and the lock excluded the others.
+/// Checks a benchmark's result: every vCPU took part, and the lock excluded the others.
 fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
     let operations = bench["operations"].as_array().context("no operations")?;
@@ -105,7 +105,7 @@ fn is_sound(bench: &Value, vcpus: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One overcommitted benchmark of locks: its result, and the counters of both sides.
+/// The result of an overcommitted lock benchmark, and the counters of guest and VMM.
 pub struct Counted {
     bench: Value,
     guest: Value,
@@ -113,12 +113,13 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// With a threshold that emulated CPUs reach soon: with the kernel's own there are some ten halts.
+    /// With a low threshold that emulated CPUs reach: with the kernel's own there are about ten
+    /// halts.
     fn run(pv: &str) -> anyhow::Result<Self> {
         Self::of(Boot::direct().pv(pv).append("pvticket_spin=256"))
     }
 
-    /// On few CPUs.
+    /// Runs a boot on few CPUs.
     pub fn of(boot: Boot) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let file = folder.path().join("stats");
@@ -132,13 +133,13 @@ impl Counted {
         Ok(Self { bench, guest, stats })
     }
 
-    /// Operations of the vCPU that made the fewest.
+    /// The operations of the vCPU with the fewest.
     pub fn fewest(&self) -> u64 {
         let operations = self.bench["operations"].as_array();
         operations.into_iter().flatten().filter_map(Value::as_u64).min().unwrap_or(0)
     }
 
-    /// The guest's own counter.
+    /// A counter of the guest.
     pub fn guest(&self, name: &str) -> anyhow::Result<u64> {
         number(&self.guest, name)
     }
@@ -148,7 +149,7 @@ impl Counted {
         Ok(self.guest("halted_irq_off")? + self.guest("halted_irq_on")?)
     }
 
-    /// The VMM's own counter at the moment at which the guest read its own.
+    /// A counter of the VMM at the moment at which the guest read its own.
     pub fn vmm(&self, name: &str) -> anyhow::Result<u64> {
         number(&self.stats["vmm_when_guest_read_its_own"]["total"], name)
     }
@@ -162,8 +163,8 @@ fn number(object: &Value, name: &str) -> anyhow::Result<u64> {
     object[name].as_u64().with_context(|| format!("no {name} in {object}"))
 }
 
-/// The benchmark's waiters halt with interrupts on, which is no call; those of other locks of the
-/// kernel call, if they meet in its two seconds.
+/// The benchmark's waiters halt with interrupts on, which is not a hypercall; waiters for the
+/// kernel's other locks make the call, if there are any in these two seconds.
 fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     let counted = Counted::run("vmm")?;
     ensure!(counted.guest["backend"] == "vmm", "backend: {}", counted.guest);
@@ -177,11 +178,11 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
         );
         expect_usually!(guests > 0, "no {guest}");
     }
-    expect_usually!(counted.vmm("parked")? > 0, "nobody was parked");
+    expect_usually!(counted.vmm("parked")? > 0, "no vCPU was parked");
     Ok(())
 }
 
-/// KVM takes the writes to the doorbell, by one ioeventfd for each vCPU.
+/// KVM takes the writes to the doorbell, through one ioeventfd per vCPU.
 fn kicks_with_backend_doorbell_do_not_reach_the_vmm() -> anyhow::Result<()> {
     let counted = Counted::run("doorbell")?;
     ensure!(counted.guest["backend"] == "doorbell", "backend: {}", counted.guest);
@@ -201,7 +202,7 @@ fn both_sides_count_with_backend_kvm() -> anyhow::Result<()> {
     ensure!(counted.guest["backend"] == "kvm", "backend: {}", counted.guest);
     let (halted, kicked) = (counted.halts()?, counted.guest("kicked")?);
     expect_usually!(halted > 0 && kicked > 0, "no halts or kicks: {}", counted.guest);
-    // KVM counts halts and calls for other reasons too: idle CPUs, for one.
+    // KVM counts halts and calls made for other reasons too, such as idle CPUs.
     let (calls, halts) = (counted.kvm("hypercalls")?, counted.kvm("halt_exits")?);
     ensure!(calls >= kicked, "KVM saw {calls} calls, the guest made {kicked} kicks");
     ensure!(halts >= halted, "KVM saw {halts} halts, the guest's waiters made {halted}");
@@ -225,17 +226,17 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One, two and four vCPUs for each CPU.
+/// One, two and four vCPUs per CPU.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     for vcpus in [1, 2, 4].map(|ratio| ratio * CPUS as u32) {
-        // With the kernel's own threshold an emulated CPU spins through whole slices.
+        // With the kernel's own threshold an emulated CPU spins for whole slices.
         let boot = Boot::direct().cpus(vcpus).pv(pv).append("pvticket_spin=256");
         let ran = on_few_cpus(boot.command(["lockbench", "--seconds", "0.5"]))?.exits(0)?;
         let bench: Value = serde_json::from_str(ran.text()?).with_context(|| ran.show())?;
         is_sound(&bench, vcpus)?;
         let stats = &bench["stats"];
         ensure!(stats["backend"] == pv, "backend: {bench}");
-        // Overcommitted, next to nobody gets a lock without having slept for it.
+        // Under overcommit hardly any acquisition succeeds without a halt.
         expect_usually!(vcpus == CPUS as u32 || number(stats, "kicked")? > 0, "no kicks: {bench}");
     }
     Ok(())
@@ -253,9 +254,9 @@ fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
     benchmark_at_every_ratio("kvm")
 }
 
-/// Turns PV off and on `$times` times with the benchmark running all the while, in as many rounds of
-/// it as that takes: a switch waits for turns of every vCPU, which may be tenths of a second. Prints
-/// each round's result.
+/// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
+/// takes: a switch waits for a turn of every vCPU, which may take tenths of a second. Prints each
+/// round's result.
 const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; \
     while [ $n -lt $times ]; do \
         lockbench --seconds 2 --critical 100 >/tmp/bench & load=$!; \
@@ -266,7 +267,7 @@ const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; \
 
 fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
     let script = format!("times=20; {SWITCH}");
-    // Waiters that halt soon: there shall be many of them whenever PV is on.
+    // A low threshold, so that many waiters halt whenever PV is on.
     let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=64").script(&script);
     let ran = on_few_cpus(boot)?.exits(0)?;
     let mut kicked = 0;
@@ -275,7 +276,7 @@ fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
         is_sound(&bench, VCPUS)?;
         kicked += number(&bench["stats"], "kicked")?;
     }
-    expect_usually!(kicked > 0, "nobody halted: {}", ran.show());
+    expect_usually!(kicked > 0, "no vCPU halted: {}", ran.show());
     Ok(())
 }
 

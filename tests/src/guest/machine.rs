@@ -1,4 +1,4 @@
-//! The machine that the guest finds: its CPUs, its memory, and who serves its locks.
+//! The machine as the guest sees it: CPUs, memory, and the backend of its locks.
 
 use anyhow::{Context, ensure};
 
@@ -19,7 +19,7 @@ tests![
     as_many_cpus_as_can_be,
 ];
 
-/// The guest's own words on its locks, and its own count of its CPUs.
+/// What the guest's kernel reports about its locks, and its count of its CPUs.
 fn guest_says(cpus: u32, pv: &str, locks: &str) -> anyhow::Result<()> {
     let script = "nproc; grep -c ^processor /proc/cpuinfo; dmesg | grep 'pvticket:'";
     let ran = Boot::direct().cpus(cpus).pv(pv).script(script).run()?.exits(0)?;
@@ -60,9 +60,9 @@ fn four_cpus_and_native_locks() -> anyhow::Result<()> {
     guest_says(4, "off", "native ticketlocks (PV off")
 }
 
-/// The guest must have nearly all that was asked for: what the kernel itself takes is a fixed
-/// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers when there is memory beyond
-/// 4 GiB.
+/// The guest must see nearly all the memory that was asked for: the kernel itself takes a fixed
+/// part, 1/64 for its page descriptors, and 64 MiB for bounce buffers if there is memory above 4
+/// GiB.
 fn memory_is(option: &str, mib: u64) -> anyhow::Result<()> {
     let kernel_mib = if mib > 3 << 10 { 24 + 64 } else { 24 };
     let boot = Boot::direct().cpus(1).mem(option).command(["cat", "/proc/meminfo"]);
@@ -95,10 +95,10 @@ fn memory_across_the_hole() -> anyhow::Result<()> {
     memory_is("5G", 5 << 10)
 }
 
-/// As many as there can be. An emulated host would need many minutes for the last ones.
+/// The largest number of CPUs. In an emulated host the last ones would take many minutes.
 fn as_many_cpus_as_can_be() -> anyhow::Result<()> {
-    // Of machines with 64 the emulated CPU kills most while their CPUs start (10 of 11, "triple
-    // fault" of some AP; 0 of 4 with 32).
+    // The emulated CPU kills most machines with 64 while their CPUs start (10 of 11, "triple fault"
+    // of an AP; 0 of 4 with 32).
     let cpus = if facts::is_emulated() { 32 } else { 128 };
     let ran = Boot::direct().cpus(cpus).mem("1G").command(["nproc"]).run()?;
     ran.exits(0)?.says(&format!("{cpus}\n")).map(drop)

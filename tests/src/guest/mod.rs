@@ -1,4 +1,4 @@
-//! Tests that boot Linux guests on a hardware KVM, be it the one of an emulated host.
+//! Tests that boot Linux guests on a hardware KVM, possibly that of an emulated host.
 
 mod command;
 mod ends;
@@ -20,7 +20,7 @@ mod workloads;
 
 use crate::suite::Test;
 
-/// All of them, one after the other.
+/// All tests of this group; they run one after the other.
 pub fn tests() -> Vec<Test> {
     [
         command::TESTS,

@@ -22,15 +22,16 @@ tests![
     a_missing_guest_disk_is_named,
 ];
 
-/// A boot with PostgreSQL and two CPUs; skips the test where there is no guest disk.
+/// A boot with PostgreSQL and two CPUs; skips the test if there is no guest disk.
 fn boot(words: &[&str]) -> anyhow::Result<Boot> {
     if files::cached(files::GUEST_DISK).is_err() {
-        return skip("there is no guest disk with PostgreSQL (make guest-disk)");
+        return skip("no guest disk with PostgreSQL (make guest-disk)");
     }
     Ok(Boot::direct().cpus(2).command([&["pgbench-table"], words].concat()))
 }
 
-/// Rows of numbers after a line that begins so, up to one that does not begin with a number.
+/// The rows of numbers between the line that starts with `heading` and the next line that does not
+/// start with a number.
 fn rows(text: &str, heading: &str) -> Vec<Vec<f64>> {
     let number = |word: &str| word.parse::<f64>().ok();
     let of = |line: &str| line.split_whitespace().map_while(number).collect::<Vec<_>>();

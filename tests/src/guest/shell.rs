@@ -20,7 +20,7 @@ fn a_shell_at_a_terminal() -> anyhow::Result<()> {
     terminal.wait_for(&mut running, "# ")?;
     terminal.press(b"echo sum $((40+2))\r")?;
     terminal.wait_for(&mut running, "sum 42")?;
-    // Ctrl-C is the guest's once its shell is there.
+    // Once the guest's shell runs, Ctrl-C goes to the guest.
     terminal.press(b"sh -c 'echo asleep; sleep 600' # x\r")?;
     terminal.wait_for(&mut running, "\nasleep")?;
     terminal.press(b"\x03")?;

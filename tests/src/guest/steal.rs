@@ -1,5 +1,4 @@
-//! Time stolen from a guest: what its kernel says, what its host's scheduler says, and what the
-//! clock says.
+//! Steal time: according to the guest's kernel, to the host's scheduler, and to the clock.
 
 use std::{
     fs,
@@ -21,16 +20,16 @@ use crate::{expect_usually, product::Boot, suite::skip, tests};
 
 tests![stolen_time_is_the_time_for_which_the_vcpu_waited];
 
-/// Works without a pause, and says now and then what has been stolen: `cpu`, then user, nice, system,
-/// idle, iowait, irq, softirq and steal in hundredths of a second (proc_stat(5)).
+/// Works without a pause and prints a reading now and then: `cpu`, then user, nice, system, idle,
+/// iowait, irq, softirq and steal in hundredths of a second (proc_stat(5)).
 const SCRIPT: &str = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); i=0; \
     while [ $i -lt 1000 ]; do i=$((i+1)); done; \
     read -r line < /proc/stat; echo \"reading $n: $line\"; done";
 
-/// The readings between which all is compared.
+/// The reading at which the comparison starts.
 const FROM: u32 = 5;
 
-/// How long that lasts at least.
+/// The least duration of the comparison.
 const SECONDS: f64 = 3.0;
 
 /// A thread that always wants one CPU.
@@ -77,10 +76,10 @@ fn vcpu_thread(process: Pid) -> Option<Pid> {
     tasks.next().and_then(Pid::from_raw)
 }
 
-/// What the host knows of a thread at one moment, in seconds.
+/// The host's figures on a thread at one moment, in seconds.
 struct Known {
     at: Instant,
-    /// For which it ran, and for which it waited in a run queue.
+    /// Time running, and time waiting in a run queue.
     ran: f64,
     waited: f64,
 }
@@ -95,27 +94,27 @@ impl Known {
     }
 }
 
-/// The time that the guest's kernel had been robbed of at a reading, and its number.
+/// The number of a reading, and the steal time in it.
 fn stolen(line: &str) -> Option<(u32, f64)> {
     let (number, rest) = line.strip_prefix("reading ")?.split_once(": ")?;
     let ticks: f64 = rest.split_whitespace().nth(8)?.parse().ok()?;
     Some((number.parse().ok()?, ticks / 100.0))
 }
 
-/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal is what KVM tells it
-/// of the run queue's delay; beside it stand that delay as the host's /proc has it, and the time by the
-/// clock for which the thread did not run, which owes nothing to either.
+/// A busy vCPU shares a CPU with a thread that always wants it. The guest's steal time is what KVM
+/// passes on of the run queue's delay. It is compared with that delay in the host's /proc, and with
+/// the wall-clock time in which the thread did not run, which depends on neither.
 ///
-/// Tolerance: guest and host are not read at one moment. At each end the line has to come through a
-/// pipe to a thread that looks every few milliseconds, and meanwhile a turn of the vCPU or of the other
-/// may begin or end: some tens of milliseconds, as a turn is. The guest counts in ticks of 10 ms. A
-/// twentieth of the time that passed allows for both. (Measured in the emulated host, of 3.011 s:
-/// 1.500 s, 1.506 s and 1.505 s.)
+/// Tolerance: guest and host are not read at the same moment. At each end the line has to come
+/// through a pipe to a thread that looks every few milliseconds, and meanwhile a turn of the vCPU
+/// or of the other thread may begin or end: some tens of milliseconds, the length of a turn. The
+/// guest counts in ticks of 10 ms. A twentieth of the elapsed time allows for both. (Measured in
+/// the emulated host, of 3.011 s: 1.500 s, 1.506 s and 1.505 s.)
 fn stolen_time_is_the_time_for_which_the_vcpu_waited() -> anyhow::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     let Some(cpu) = cpus.next_back().filter(|_| cpus.next().is_some()) else {
-        return skip("there is one CPU");
+        return skip("only one CPU here");
     };
     let mut running = Boot::direct().cpus(1).script(SCRIPT).start()?;
     let process = running.pid();

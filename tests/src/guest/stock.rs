@@ -1,4 +1,4 @@
-//! Kernels that are not ours, and ours in the other format.
+//! Stock kernels, and our kernel as a bzImage.
 
 use anyhow::ensure;
 

@@ -1,4 +1,4 @@
-//! The window of a benchmark: guests and the VMM count between the same two moments.
+//! The window of a benchmark: guests and VMM count between the same two moments.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn number(value: &Value, name: &str) -> anyhow::Result<f64> {
     value[name].as_f64().with_context(|| format!("no {name} in {value}"))
 }
 
-/// A comparison under a schedule; its heading says of what locks its figures are.
+/// A comparison under a schedule; its heading must say which locks its figures cover.
 fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
@@ -31,9 +31,8 @@ fn compare(words: &str) -> anyhow::Result<Vec<Value>> {
     runs_of(&file)
 }
 
-/// With a slot for each vCPU nobody is preempted but on purpose: no more than 50 times a second,
-/// however long the guests boot. (Two more for the ends of the window: a policy that came too late
-/// for one catches up.)
+/// With a slot per vCPU, only the policy preempts: at most 50 times a second, however long the
+/// guests boot. (Two more for the ends of the window: a policy that is late for one catches up.)
 fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
     for run in compare("--vcpus 2 --policy lhp:50,5ms --runs 1 --seconds 1")? {
         let sample = &run;
@@ -44,12 +43,12 @@ fn injected_preemptions_are_counted_in_the_window() -> anyhow::Result<()> {
         ensure!(lhp <= 50.0 * seconds + 2.0, "{lhp} holders in {seconds} s");
         expect_usually!(lhp > 0.0, "no holder was preempted: {measured}");
         let spun = number(measured, "wasted_spin_ns")? / 1e9;
-        ensure!(spun <= 2.0 * seconds + 0.01, "two slots span for {spun} s in {seconds} s");
+        ensure!(spun <= 2.0 * seconds + 0.01, "two slots spun for {spun} s in {seconds} s");
     }
     Ok(())
 }
 
-/// The benchmark's own sum, over warm-up and window, is what its check of mutual exclusion goes by.
+/// The benchmark checks mutual exclusion by a sum over warm-up and window.
 fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     let script = "for time in 0.001 2; do lockbench --warm-up $time --seconds 0.2 || exit 1; done; \
         cat /sys/kernel/debug/pvticket/window";
@@ -61,7 +60,7 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     for bench in benches {
         let bench: Value = serde_json::from_str(bench).with_context(|| ran.show())?;
         ensure!(bench["violations"] == 0, "mutual exclusion failed: {bench}");
-        // With the warm-up in it the second would be of 2.2 s.
+        // Including the warm-up, the second one would take 2.2 s.
         let seconds = number(&bench, "seconds")?;
         expect_usually!(seconds < 2.0, "a window of {seconds} s");
         ensure!(number(&bench["stats"], "windows")? == 1.0, "{bench}");
@@ -72,14 +71,14 @@ fn what_the_warm_up_did_does_not_count() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The second machine is made later, and neither is measured before the other contends.
+/// The second machine is created later; neither is measured before both contend.
 fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     for run in compare("--vcpus 1 --vms 2 --policy rr --slots 1 --runs 1 --seconds 0.5")? {
         let sample = &run;
         let operations = sample["operations"].as_array().context("no operations")?;
         ensure!(operations.len() == 2, "{sample}");
         let measured = &sample["schedule"]["measured"];
-        // They share one slot: whoever is measured alone has it all the time.
+        // They share one slot: a machine that is measured alone has it all the time.
         expect_usually!(
             number(measured, "preemptions")? > 10.0,
             "hardly any preemptions: {measured}"
@@ -88,15 +87,15 @@ fn machines_side_by_side_are_measured_together() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Locks of a Linux guest that are not the benchmark's: of timer ticks, RCU and a worker now and then.
-/// Measured: 500 to 1000 a second and vCPU.
+/// An upper bound on the locks of a Linux guest outside of the benchmark (timer ticks, RCU,
+/// workers). Measured: 500 to 1000 a second per vCPU.
 const OTHER_LOCKS: f64 = 10_000.0;
 
-/// Each operation of the benchmark takes one ticketlock, and each vCPU counts those that it takes in
-/// its telemetry line, where the VMM reads them at the window's ends. A guest of one vCPU reads its own
-/// counts in that same moment, and nothing moves between: no operation can be missing. With two the
-/// other one goes on meanwhile; the time that passes between the two readings differs from end to end,
-/// by less than a hundredth of the window where the host is calm.
+/// Each operation of the benchmark takes one ticketlock, and each vCPU counts its acquisitions in
+/// its telemetry line, which the VMM reads at the window's ends. A guest of one vCPU reads its own
+/// counts at the same moment, and no acquisition comes in between: no operation can be missing.
+/// With two, the other vCPU continues meanwhile; the time between the two readings varies between
+/// the ends by less than a hundredth of the window on a calm host.
 fn operations_are_locks_that_the_telemetry_counts() -> anyhow::Result<()> {
     for vcpus in [1.0, 2.0] {
         for run in compare(&format!("--vcpus {vcpus} --policy rr --runs 1 --seconds 0.5"))? {

@@ -1,4 +1,4 @@
-//! A `/dev/kvm` that is not there, not allowed, or not good enough.
+//! A `/dev/kvm` that is missing, not accessible, or insufficient.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -22,10 +22,10 @@ tests![
     auto_says_why_it_takes_the_emulated_host,
 ];
 
-/// The user `nobody` of Debian; any number that owns nothing would do.
+/// The user `nobody` in Debian; any unprivileged id would do.
 const NOBODY: u32 = 65534;
 
-/// A copy of the product and a kernel where other users can read them.
+/// Copies of the product and of a kernel that other users can read.
 struct Kit {
     folder: TempDir,
     pvticket: PathBuf,
@@ -53,7 +53,7 @@ impl Kit {
             .env("HOME", self.folder.path())
     }
 
-    /// The product in a mount namespace of its own, after this script.
+    /// The product in its own mount namespace, after this script.
     fn behind(&self, script: &str) -> Program {
         let script = format!("{script}; exec \"$@\"");
         Program::new("unshare").args(["-m", "sh", "-c", &script, "sh"]).args([&self.pvticket])
@@ -69,14 +69,14 @@ fn need_mounts() -> anyhow::Result<()> {
     }
 }
 
-/// `/dev` with nothing but what every program expects.
+/// A `/dev` with the few nodes that every program expects.
 const EMPTY_DEV: &str =
     "mount -t tmpfs t /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
 
 fn no_permission_on_dev_kvm() -> anyhow::Result<()> {
     need_mounts()?;
     let kit = Kit::new()?;
-    // A node of our own: the host's may be anyone's.
+    // A new node: the host's own may be accessible to everyone.
     let script = format!(
         "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
          set -- setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\""

@@ -1,5 +1,5 @@
-//! Kernels and RAM disks that cannot be booted: one line that says what to do, exit status 1, and
-//! that before any machine is started, be it here or in the emulated host.
+//! Kernels and RAM disks that cannot be booted: one line that says what to do and exit status 1,
+//! before any machine is started, on this host or in the emulated one.
 
 use std::path::Path;
 
@@ -27,8 +27,8 @@ tests![
     initrd_larger_than_memory,
 ];
 
-/// Refused alike wherever it is to run. For a guest kernel on a software KVM that is said first,
-/// unless told otherwise.
+/// Refused in the same way on both hosts. PVTICKET_TRUST_KVM: otherwise a software KVM would be
+/// refused first, because it cannot run guest kernels.
 fn refused(boot: impl Fn(Boot) -> Boot, parts: &[&str]) -> anyhow::Result<()> {
     for host in ["emulated", "direct"] {
         let program = boot(Boot::on(host)).program().env("PVTICKET_TRUST_KVM", "1");

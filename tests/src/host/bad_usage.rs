@@ -1,4 +1,4 @@
-//! Command lines that make no sense: one line that says what to do, exit status 2.
+//! Invalid command lines: one line that says what to do, exit status 2.
 
 use crate::{facts::need_kvm, files, product::pvticket, tests};
 
@@ -93,10 +93,10 @@ fn help_and_version_are_no_errors() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This exit status, whether what it writes can be written or not.
+/// It exits with `status` whether or not its output can be written.
 fn ends_alike(args: &[&str], status: i32) -> anyhow::Result<()> {
     pvticket(args).run()?.exits(status)?;
-    // A pipe that nobody reads.
+    // A pipe without a reader.
     let (_, unread) = rustix::pipe::pipe()?;
     pvticket(args).output(unread).run()?.exits(status).map(drop)
 }

@@ -1,4 +1,4 @@
-//! A run's control socket and `top`: what they say is what the run does.
+//! A run's control socket and `top`: their reports agree with the run.
 
 use std::{
     fs,
@@ -40,19 +40,19 @@ tests![
     what_top_cannot_show_is_said,
 ];
 
-/// How long anything may take.
+/// Time limit for each step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Many cells of a moment each.
+/// Many short cells.
 const SHORT: &str = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
                      repetitions = 500\nseconds = 0.1\nwarm-up = 0\n";
-/// Cells that no test waits out.
+/// Cells longer than any test waits.
 const LONG: &str = "vcpus = \"2x\"\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
                     repetitions = 2\nseconds = 600\n";
 
-/// A run that listens.
+/// A run with a control socket.
 pub(super) struct Listening {
     folder: TempDir,
     running: Running,
@@ -64,7 +64,7 @@ impl Listening {
         Self::start_with(spec, &[])
     }
 
-    /// The same with more words, and wherever it runs.
+    /// Starts a run with additional options, on any host.
     pub(super) fn start_with(spec: &str, words: &[&str]) -> anyhow::Result<Self> {
         let folder = files::scratch()?;
         let running = run(&folder, spec, "run")?.args(words).limit(240).start()?;
@@ -74,7 +74,7 @@ impl Listening {
         Ok(this)
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub(super) fn path(&self) -> PathBuf {
         self.socket()
     }
@@ -83,7 +83,7 @@ impl Listening {
         self.folder.path().join("socket")
     }
 
-    /// The lines of its store that tell of cells.
+    /// The lines of its store that describe cells.
     fn cells(&self) -> anyhow::Result<Vec<Value>> {
         cells(&self.folder.path().join("run"))
     }
@@ -92,7 +92,7 @@ impl Listening {
         Client::connect(&self.socket())?.ask(wish)
     }
 
-    /// Until its status is so.
+    /// Waits until a condition holds for its status.
     pub(super) fn wait_for(
         &mut self,
         what: &str,
@@ -109,17 +109,17 @@ impl Listening {
         }
     }
 
-    /// It has been told to stop.
+    /// Expects it to stop, as it has been told.
     pub(super) fn stops(self) -> anyhow::Result<()> {
         let (socket, dir) = (self.socket(), self.folder.path().join("run"));
         self.running.wait()?.exits(130)?.complains(&["cells are left", "--resume"])?;
-        ensure!(!socket.exists(), "its socket is left behind");
+        ensure!(!socket.exists(), "its socket was left behind");
         ensure!(cells(&dir)?.iter().any(|cell| cell["status"] == "aborted"), "no aborted cell");
         Ok(())
     }
 }
 
-/// A run of a spec, in a directory of that name, which listens on `socket` beside it.
+/// A run of a spec in a new directory `dir`, which listens on `socket` beside it.
 fn run(folder: &TempDir, spec: &str, dir: &str) -> anyhow::Result<Program> {
     let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
     let [dir, socket] = [dir, "socket"].map(|name| folder.path().join(name));
@@ -153,7 +153,7 @@ impl Client {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// The status that a request gives.
+    /// The status in the answer to a request.
     fn ask(&mut self, wish: &str) -> anyhow::Result<Value> {
         let answer = self.say(format!("{{\"do\":\"{wish}\"}}\n").as_bytes())?;
         ensure!(answer["ok"] == true, "{wish} was refused: {answer}");
@@ -162,7 +162,7 @@ impl Client {
     }
 }
 
-/// A cell is measured, and says what it does.
+/// Is a cell being measured, with figures to show?
 pub(super) fn is_measured(status: &Value) -> bool {
     status["at_work"][0]["live"]["phase"] == "measured"
 }
@@ -179,18 +179,18 @@ fn a_pause_lasts_until_it_is_over() -> anyhow::Result<()> {
     let then = run.wait_for("idle", idle)?;
     let count = run.cells()?.len();
     ensure!(then["done"].as_u64() == Some(count as u64), "{count} cells in the store: {then}");
-    // Several cells could be run in this time.
+    // Long enough for several cells.
     thread::sleep(Duration::from_secs(2));
     let now = run.ask("status")?;
     ensure!(idle(&now) && now["state"] == "paused", "a cell was begun: {now}");
     ensure!(run.cells()?.len() == count, "a cell was run in a pause");
-    ensure!(run.ask("resume")?["state"] == "running", "it does not go on");
+    ensure!(run.ask("resume")?["state"] == "running", "it does not continue");
     run.wait_for("a cell more", |status| status["done"].as_u64() > Some(count as u64))?;
-    // Ctrl-C ends it as a stop does.
+    // Ctrl-C ends it in the same way.
     let (socket, running) = (run.socket(), run.running);
     running.signal(Signal::INT)?;
     running.wait()?.exits(130)?;
-    ensure!(!socket.exists(), "its socket is left behind");
+    ensure!(!socket.exists(), "its socket was left behind");
     Ok(())
 }
 
@@ -207,7 +207,7 @@ fn a_stop_aborts_the_cell_and_the_socket_goes() -> anyhow::Result<()> {
         ensure!(vcpu["locks"]["doing"].is_string(), "{vcpu}");
     }
     ensure!(live["totals"]["grants"].as_u64() > Some(0), "{live}");
-    // It gets on while it is looked at.
+    // Its counters grow while it is watched.
     let mut watcher = Client::connect(&run.socket())?;
     let first = watcher.ask("watch")?;
     let count = |live: &Value| {
@@ -220,7 +220,7 @@ fn a_stop_aborts_the_cell_and_the_socket_goes() -> anyhow::Result<()> {
     }
     let state = run.ask("stop")?["state"].clone();
     ensure!(state == "stopping" || state == "ended", "{state}");
-    // Who watches is told of the end.
+    // A watcher is told of the end.
     while watcher.hear()?["status"]["state"] != "ended" {}
     run.stops()
 }
@@ -232,20 +232,20 @@ fn garbage_does_a_run_no_harm() -> anyhow::Result<()> {
         let answer = Client::connect(&socket)?.say(garbage)?;
         ensure!(answer["ok"] == false && answer["error"].is_string(), "{answer}");
     }
-    // Longer than any request; it may hang up before it has all of it.
+    // Longer than any request; the run may hang up before it has read all of it.
     let noise: Vec<u8> = files::noise(1 << 20).into_iter().filter(|byte| *byte != b'\n').collect();
     let _ = Client::connect(&socket)?.say(&noise);
-    // Who asks and asks and reads nothing.
+    // A client that sends requests and never reads an answer.
     let greedy = UnixStream::connect(&socket)?;
     greedy.set_write_timeout(Some(Duration::from_millis(500)))?;
     let _ = (&greedy).write_all(&b"{\"do\":\"status\"}\n".repeat(20_000));
-    // More than it takes; those beyond are told so.
+    // More clients than it accepts; the others are told so.
     let crowd: Vec<UnixStream> =
         (0..200).map(|_| UnixStream::connect(&socket)).collect::<Result<_, _>>()?;
     drop((crowd, greedy));
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = run.ask("status") {
-        ensure!(Instant::now() < deadline, "nobody gets through any more: {error:#}");
+        ensure!(Instant::now() < deadline, "no client can connect any more: {error:#}");
         thread::sleep(PAUSE);
     }
     run.wait_for("measured", is_measured)?;
@@ -267,7 +267,7 @@ fn a_dead_runs_socket_is_replaced() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let socket = folder.path().join("socket");
-    // What a run leaves that was killed: a file that nobody serves.
+    // A killed run leaves a socket that no process serves.
     drop(UnixListener::bind(&socket)?);
     let running = run(&folder, LONG, "run")?.limit(120).start()?;
     let mut run = Listening { folder, running };
@@ -278,7 +278,7 @@ fn a_dead_runs_socket_is_replaced() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     files::put(&folder, "socket", b"text")?;
     let refused = self::run(&folder, LONG, "run")?.run()?;
-    refused.fails(1, &["--listen", "is no socket"])?;
+    refused.fails(1, &["--listen", "is not a socket"])?;
     let long = folder.path().join("x".repeat(120));
     let refused = pvticket(["run", "collapse", "--listen"]).args([long]).run()?;
     refused.fails(1, &["--listen", "107 bytes"]).map(drop)
@@ -300,7 +300,7 @@ fn one_frame_is_printed_without_a_terminal() -> anyhow::Result<()> {
     run.stops()
 }
 
-/// `top` at a terminal, which shows a cell that is measured.
+/// `top` on a terminal, showing a cell that is being measured.
 fn top_of(run: &mut Listening, terminal: &Terminal) -> anyhow::Result<Running> {
     run.wait_for("measured", is_measured)?;
     let mut top = terminal.start(pvticket(["top"]).args([run.socket()]).limit(120))?;
@@ -319,7 +319,7 @@ fn keys_pause_and_stop_the_run() -> anyhow::Result<()> {
     terminal.press(b"s")?;
     terminal.wait_for(&mut top, "stop the run?")?;
     terminal.press(b"x")?;
-    // What comes after it is obeyed: so it was not.
+    // The answer was not `y`, so the next key is obeyed again.
     terminal.press(b"p")?;
     run.wait_for("paused", |status| status["state"] == "paused")?;
     terminal.press(b"ss")?;
@@ -343,7 +343,7 @@ fn top_leaves_the_terminal_as_it_was() -> anyhow::Result<()> {
         way_out(&terminal, &top)?;
         top.wait()?.exits(status)?;
         terminal.is_restored()?;
-        // What it wrote last is seen here a moment later.
+        // The last output arrives here a moment later.
         let leaves = "\x1b[?25h\x1b[?1049l";
         let deadline = Instant::now() + PATIENCE;
         while !terminal.shown().ends_with(leaves) {
@@ -360,7 +360,7 @@ fn what_top_cannot_show_is_said() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let nothing = folder.path().join("nothing");
     pvticket(["top"]).args([&nothing]).run()?.fails(1, &["no run listens there", "--listen"])?;
-    // Of a directory its socket is meant.
+    // A directory stands for the socket in it.
     pvticket(["top"]).args([folder.path()]).run()?.fails(1, &["control.sock"])?;
     for said in [&b"HTTP/1.1 400 Bad Request\r\n"[..], b"\xff\0\n", b"{}\n", b"[1,2]\n", b""] {
         let strange = folder.path().join("strange");

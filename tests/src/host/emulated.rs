@@ -1,5 +1,5 @@
 //! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
-//! never taken for the guest's failure.
+//! never reported as the guest's failure.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ tests![
     a_kernel_there_is_seen_to_take_locks,
 ];
 
-/// What its cells do comes out with what they gave.
+/// The cells' live state and their results reach this host.
 fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
     let spec = "vcpus = 2\npolicies = [\"rr\"]\nlocks = [\"ticket\", \"pv-ticket\"]\n\
                 repetitions = 1\nseconds = 600\n";
@@ -43,7 +43,7 @@ fn a_run_there_is_watched_from_here() -> anyhow::Result<()> {
     run.stops()
 }
 
-/// Only a Linux guest itself knows its workload's operations, but its kernel counts locks.
+/// Only the Linux guest itself knows its workload's operations, but its kernel counts locks.
 fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
     let spec = "guests = \"linux\"\nlocks = \"pv-ticket\"\nvcpus = 2\npolicies = \"rr\"\n\
                 repetitions = 1\nseconds = 600\n";
@@ -64,7 +64,7 @@ fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
     run.stops()
 }
 
-/// What a freeze is told by.
+/// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
 
 fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
@@ -85,7 +85,8 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Faults as they are ordered, noticed after 3 seconds: before the command can end.
+/// Injects faults into the emulated host; a freeze is noticed after 3 seconds, before the command
+/// ends.
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .cpus(1)
@@ -114,7 +115,7 @@ fn a_host_whose_kernel_dies() -> anyhow::Result<()> {
 }
 
 fn an_emulator_that_is_killed() -> anyhow::Result<()> {
-    faulty("kill", 2).run()?.fails(1, &["the emulator ended by itself"])?.says("").map(drop)
+    faulty("kill", 2).run()?.fails(1, &["the emulator exited unexpectedly"])?.says("").map(drop)
 }
 
 fn signals_end_it() -> anyhow::Result<()> {
@@ -122,7 +123,7 @@ fn signals_end_it() -> anyhow::Result<()> {
     let mut running = boot.start()?;
     running.wait_for_stdout("up\n")?;
     running.signal(Signal::TERM)?;
-    // Nothing is left behind: waiting for the end of the output would find it.
+    // No process is left behind: waiting for the end of the output would find it.
     running.wait()?.exits(143).map(drop)
 }
 
@@ -159,6 +160,6 @@ fn a_program_of_ones_own() -> anyhow::Result<()> {
         .args(["--", "/in/busybox", "sh", "-c", "cat /in/input | tee /tmp/result; exit 6"])
         .run()?;
     ran.exits(6)?.says("brought along\n")?;
-    ensure!(fs::read(&result)? == b"brought along\n", "the result file is another");
+    ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Faults on purpose, on the payload: what comes late, twice or for nothing loses nobody; what is
-//! lost is found out in time, and told so that one sees where.
+//! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
+//! a lost kick is detected in time and reported with its location.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,13 @@ tests![
     bad_faults_are_refused,
 ];
 
-/// All but lost kicks.
+/// All faults except lost kicks.
 const HARMLESS: &str = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
-/// The bound within which a lost kick is told, in seconds; the machine's start and end are in it.
+/// The bound on the detection of a lost kick, in seconds, including the machine's start and end.
 const BOUND: u64 = 5;
 
-/// A comparison of the payload with these options; gives the runs with PV locks.
+/// A comparison of the payload with these options; returns the runs with PV locks.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -53,7 +53,7 @@ fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
         let operations = run["operations"].as_array().context("no operations")?;
         expect_usually!(
             operations.iter().all(|count| count.as_u64() > Some(0)),
-            "one stood still: {run}"
+            "a vCPU made no progress: {run}"
         );
     }
     Ok(runs)
@@ -63,7 +63,7 @@ fn count(run: &Value, name: &str) -> anyhow::Result<u64> {
     run["faults"][name].as_u64().with_context(|| format!("no {name}: {run}"))
 }
 
-/// Every kind but lost kicks has happened.
+/// Each kind except lost kicks has happened.
 fn all_kinds(run: &Value) -> anyhow::Result<()> {
     for name in ["delayed", "duplicated", "spurious", "halts_delayed"] {
         expect_usually!(count(run, name)? > 0, "no {name}: {run}");
@@ -84,7 +84,7 @@ fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
     runs.iter().try_for_each(all_kinds)
 }
 
-/// A run that must fail for a lost kick; gives what it said and how long it took.
+/// A run that must fail because of a lost kick; checks its message and how long it took.
 fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran> {
     need_kvm()?;
     let begun = Instant::now();
@@ -104,7 +104,7 @@ fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran>
 }
 
 fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
-    // A whole minute is asked for: nobody may wait for its end. With this seed PV begins.
+    // It would run for a minute, but must fail at once. With this seed PV comes first.
     let options = ["--vcpus", "4", "--runs", "1", "--seconds", "60", "--seed", "1"];
     let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
     fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
@@ -125,13 +125,14 @@ fn a_run_is_not_well_because_it_was_over_sooner() -> anyhow::Result<()> {
 fn who_is_slow_is_not_taken_for_lost() -> anyhow::Result<()> {
     let many = ["--vcpus", "64", "--slots", "2", "--seconds", "4", "--slice", "4ms"];
     compare(&[&many[..], &["--policy", "rr", "--fault", HARMLESS]].concat())?;
-    // Off its CPU between release and kick, for longer than the watchdog is patient.
+    // Without its CPU between release and kick for longer than the watchdog's limit.
     let held = ["--vcpus", "4", "--seconds", "6", "--policy", "point:release-to-kick,1,3s"];
     compare(&held).map(drop)
 }
 
-/// The sequence of each vCPU's dice is the seed's; which vCPU throws them when is not. Faults and
-/// kicks are counted over one window: of two thousand kicks, 0.05 are 4.5 standard deviations.
+/// Each vCPU's random sequence follows from the seed; when it draws from the sequence does not.
+/// Faults and kicks are counted over one window: of two thousand kicks, 0.05 is 4.5 standard
+/// deviations.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     let share = |seed| -> anyhow::Result<(u64, f64)> {
         let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
@@ -158,7 +159,7 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
         " under random",
         " 0 kicks dropped",
         " of the next in line, at most ",
-        "\n0 violations of mutual exclusion, 0 tickets out of order, nobody waited for ever\n",
+        "\n0 violations of mutual exclusion, 0 tickets out of order, no vCPU waited forever\n",
     ] {
         ensure!(said.contains(part), "no '{part}': {}", ran.show());
     }
@@ -186,7 +187,7 @@ fn bad_faults_are_refused() -> anyhow::Result<()> {
         for command in ["compare", "soak"] {
             pvticket([command]).args(words).run()?.fails(2, parts)?.says("")?;
         }
-        // A boot looks for its kernel first; both are bad usage or a set-up that is missing.
+        // A boot looks for its kernel first: either usage is bad or a kernel is missing.
         let ran = pvticket(["boot"]).args(words).args(["--", "true"]).run()?;
         ensure!(ran.status()? != 0, "{}", ran.show());
     }

@@ -1,12 +1,18 @@
-//! Figures that can be had in a second way: what one part of the product counts, another measures or
-//! writes down. Each tolerance says what it is for.
+//! Figures that can be obtained in a second way: what one part of the product counts, another
+//! measures or records. Each tolerance says what it allows for.
 
 use std::fs;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{expect_usually, facts::need_kvm, files, product::pvticket, tests};
+use crate::{
+    expect_usually,
+    facts::need_kvm,
+    files,
+    product::{Results, pvticket},
+    tests,
+};
 
 tests![
     holders_that_were_aimed_at_are_those_counted_and_drawn,
@@ -18,14 +24,14 @@ tests![
 /// How long a holder is kept off on purpose.
 const HOLD_NS: u64 = 10_000_000;
 
-/// A comparison of native and PV locks with one run each, and its timeline's digest.
+/// A comparison of native and PV locks with one run each, and the digest of its timeline.
 struct Compared {
-    report: Value,
+    results: Results,
     timelines: Value,
 }
 
 impl Compared {
-    /// Two vCPUs on two slots: no preemption but those that the policy makes.
+    /// Two vCPUs on two slots: all preemptions are made by the policy.
     fn make(policy: &str, options: &[&str]) -> anyhow::Result<Self> {
         need_kvm()?;
         let folder = files::scratch()?;
@@ -39,24 +45,26 @@ impl Compared {
         let digest =
             pvticket(["trace", "--json", "--top", "100000"]).args([trace]).run()?.exits(0)?;
         Ok(Self {
-            report: serde_json::from_slice(&fs::read(json)?)?,
+            results: Results::read(&json)?,
             timelines: serde_json::from_slice(&digest.stdout)?,
         })
     }
 
     /// The row, the run and the timeline of a backend.
-    fn of(&self, backend: &str) -> anyhow::Result<[&Value; 3]> {
-        let level = &self.report["levels"][0];
-        let find = |list: &str| -> anyhow::Result<&Value> {
-            let mut all = level[list].as_array().into_iter().flatten();
+    fn of(&self, backend: &str) -> anyhow::Result<[Value; 3]> {
+        let find = |list: Vec<Value>| -> anyhow::Result<Value> {
+            let mut all = list.into_iter();
             all.find(|one| one["backend"] == backend).with_context(|| format!("no {backend}"))
         };
+        let row = find(self.results.levels()?.concat())?;
+        let lock = row["lock"].as_str().unwrap_or_default();
         let is_it = |run: &&Value| {
-            run["title"].as_str().is_some_and(|title| title.contains(&format!(", {backend}")))
+            run["title"].as_str().is_some_and(|title| title.contains(&format!(" {lock},")))
         };
         let mut timelines = self.timelines["runs"].as_array().into_iter().flatten();
         let timeline = timelines.find(is_it).context("no timeline")?;
-        Ok([find("rows")?, find("runs")?, timeline])
+        let timeline = timeline.clone();
+        Ok([row, find(self.results.runs()?)?, timeline])
     }
 }
 
@@ -64,14 +72,14 @@ fn number(value: &Value, what: &str) -> anyhow::Result<u64> {
     value[what].as_u64().with_context(|| format!("no {what}: {value}"))
 }
 
-/// The policy's own hits, the account's count of LHP, the slices in the Perfetto file, and the rate
-/// in the table. The first three are of the whole run, and of the same preemptions: no tolerance. The
-/// rate is of the measured window, which the account reads a moment after the guest's seconds at
-/// either end: on a busy host these moments may differ by some milliseconds.
+/// The policy's own hits, the account's LHP count, the slices in the Perfetto file, and the rate in
+/// the table. The first three cover the whole run and the same preemptions: no tolerance. The rate
+/// is of the window, which the account reads a moment after the guest's seconds at either end: on a
+/// busy host these moments may differ by some milliseconds.
 fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()> {
     let compared = Compared::make("lhp:50,4ms", &["--seconds", "1"])?;
     for backend in ["off", "vmm"] {
-        let [row, run, timeline] = compared.of(backend)?;
+        let [row, run, timeline] = &compared.of(backend)?;
         let [whole, measured] = ["whole", "measured"].map(|which| &run["schedule"][which]);
         let aimed = number(&whole["hits"], "hits")?;
         expect_usually!(aimed >= 3, "hardly a holder was preempted: {whole}");
@@ -88,45 +96,49 @@ fn holders_that_were_aimed_at_are_those_counted_and_drawn() -> anyhow::Result<()
         let off = (rate * seconds - lhp as f64).abs();
         expect_usually!(off <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= aimed, "more in a part than in the whole: {run}");
-        // The policy may fall behind, but not run ahead: 50 a second, and one for each end.
-        ensure!(rate * seconds <= 50.0 * seconds + 2.0, "{rate} a second: {run}");
+        // At exponentially distributed times, so less regular than the mean says: were holds without
+        // length, 50 in one second would have a standard deviation of 7. Six of these are exceeded
+        // once in 10^7 runs.
+        let most = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
+        ensure!(rate * seconds <= most, "{rate} a second: {run}");
     }
     Ok(())
 }
 
-/// Two vCPUs that want one native lock: while the holder is kept off, the other spins. How long is in
-/// the account, by the schedule's clock, and in the guest's histogram of waits, by its TSC. The guest
-/// may have waited longer: the host preempts holders too, of which the account knows nothing.
+/// Two vCPUs contend for one native lock: while the holder is kept off, the other spins. The
+/// account has that time by the schedule's clock, and the guest's histogram of waits has it by the
+/// TSC. The guest may have waited longer: the host preempts holders too, which the account does not
+/// see.
 fn time_spun_in_vain_is_what_the_guest_waited() -> anyhow::Result<()> {
     let compared = Compared::make("lhp:20,10ms", &["--seconds", "1", "--locks", "ticket"])?;
-    let [_, run, _] = compared.of("off")?;
+    let [_, run, _] = &compared.of("off")?;
     let wasted = number(&run["schedule"]["measured"], "wasted_spin_ns")?;
     expect_usually!(wasted >= 2 * HOLD_NS, "hardly anything was wasted: {run}");
     let waits = run["latencies"].as_array().context("no waits")?.iter();
     let waits = waits.filter_map(|wait| Some((wait[0].as_u64()?, wait[1].as_u64()?)));
-    // No other wait of a calm host is nearly so long.
+    // On a calm host no other wait is nearly as long.
     let long = waits.filter(|(nanos, _)| *nanos >= HOLD_NS / 2);
     let waited: u64 = long.map(|(nanos, count)| nanos * count).sum();
     // The histogram gives a wait's bucket, which begins up to a sixteenth below it. At each end of
-    // the window a hold may be in one of the two and not in the other.
+    // the window a hold may be counted by one and not by the other.
     let tolerance = wasted / 16 + 2 * HOLD_NS;
     expect_usually!(wasted <= waited + tolerance, "{wasted} ns wasted, {waited} ns waited: {run}");
     Ok(())
 }
 
-/// One preemption that outlasts the run: whoever waits for that holder waits until the end, and his
-/// wait is in no count of those that ended.
+/// One preemption that outlasts the run: the waiter for that holder waits until the end, and its
+/// wait is not among those that ended.
 fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     let compared = Compared::make("lhp:20,60s", &["--seconds", "0.5", "--locks", "ticket"])?;
-    let [row, run, _] = compared.of("off")?;
+    let [row, run, _] = &compared.of("off")?;
     expect_usually!(
         number(&run["schedule"]["whole"]["hits"], "hits")? > 0,
-        "nobody was preempted: {run}"
+        "no vCPU was preempted: {run}"
     );
-    // A holder that is preempted before it is back from its call has not ended its wait, either.
-    ensure!((1..=2).contains(&number(row, "open_waits")?), "who waits at the end? {row}");
+    // A holder that is preempted before it returns from its call has not ended its wait, either.
+    ensure!((1..=2).contains(&number(run, "open_waits")?), "unexpected waits at the end: {run}");
     let found = &row["latencies"];
-    // It may have begun in the warm-up; with twenty a second it has in the first half.
+    // It may have begun in the warm-up; at twenty a second it has begun within the first half.
     expect_usually!(number(found, "max")? > 200_000_000, "{found}");
     expect_usually!(number(&found["by_time"], "p50")? > 200_000_000, "{found}");
     let least = number(&found["by_time"], "p99")?;
@@ -137,7 +149,7 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a lone VMM holds beside its guest's memory, and what the tenth of ten does. Of a release
+/// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. Of a release
 /// build: others are larger.
 fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     need_kvm()?;
@@ -150,8 +162,11 @@ fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     let [alone, tenth] = ["alone", "tenth"].map(|which| &memory[which][0]);
     let resident = number(alone, "rss_kib")?;
     ensure!((100..=2048).contains(&resident), "{resident} KiB: {text}");
-    // Nobody else maps the copy that is looked at; the vDSO is everybody's.
-    ensure!(resident - number(alone, "pss_kib")? <= 64, "somebody shares its pages: {alone}");
+    // No other process maps the copy that is measured; the vDSO is shared by all.
+    ensure!(
+        resident - number(alone, "pss_kib")? <= 64,
+        "another process shares its pages: {alone}"
+    );
     let share = number(tenth, "pss_kib")?;
     ensure!(share < resident && share > number(tenth, "anonymous_kib")?, "{tenth} of {alone}");
     ensure!(text.contains("VMM alone, resident") && text.contains("last of 10 VMMs"), "{text}");

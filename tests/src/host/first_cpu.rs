@@ -1,5 +1,6 @@
-//! QEMU's fault that corrupts the first CPU of the emulated host, made certain: while every CPU
-//! restores FPU state all the time, guests boot on the others (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
+//! QEMU's bug that corrupts the first CPU of the emulated host, made deterministic: while every CPU
+//! restores FPU state all the time, guests boot on the others
+//! (`guest-kernel-config/host/QEMU-HFLAGS2.md`).
 
 use std::env;
 
@@ -18,15 +19,15 @@ tests![
     a_host_without_a_cpu_to_spare_says_so
 ];
 
-/// How many guests boot, if not [`BOOTS`]: as it was, none of 65 did on a calm machine.
+/// The default number of boots: before the workaround none of 65 succeeded on a calm machine.
 const FEW: u32 = 10;
-/// The variable that asks for more of them.
+/// The variable that overrides the number of boots.
 const BOOTS: &str = "PVTICKET_TEST_BOOTS";
-/// Seconds for one of them on a busy machine.
+/// Seconds per boot on a busy machine.
 const PATIENCE: u64 = 60;
 
-/// Exits of a guest that does nothing else: some 3 s of them on a calm machine. As it was, the
-/// guest or the emulated host died in the first second.
+/// The guest's exits: it does nothing else, for about 3 s on a calm machine. Before the workaround
+/// the guest or the emulated host died within the first second.
 const EXITS: u32 = 100_000;
 
 const BUSYBOX: &str = "/in/cache/busybox/busybox";
@@ -36,7 +37,7 @@ fn emulate(script: &str) -> Program {
     pvticket(["emulate", "--", BUSYBOX, "sh", "-c", script])
 }
 
-/// Every CPU restores FPU state meanwhile. A host that dies of it is not replaced.
+/// Every CPU restores FPU state meanwhile. If the emulated host dies of it, it is not restarted.
 fn beside_restores(program: Program) -> Program {
     program.env("PVTICKET_EMULATED_INJECT", "fxrstor").env("PVTICKET_EMULATED_RESTARTS", "0")
 }
@@ -55,7 +56,7 @@ fn a_guest_exits_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
     beside_restores(boot).limit(600).run()?.exits(0)?.says("done\n").map(drop)
 }
 
-/// With 4 vCPUs each, one after the other in one emulated host, which is not replaced.
+/// With 4 vCPUs each, one after the other in one emulated host, which is not restarted.
 fn guests_boot_while_every_cpu_restores_fpu_state() -> anyhow::Result<()> {
     let boots = match env::var(BOOTS) {
         Ok(count) => count.parse().with_context(|| format!("{BOOTS}={count}"))?,

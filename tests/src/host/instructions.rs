@@ -1,4 +1,4 @@
-//! What the fast paths of the locks execute, counted.
+//! The instructions that the locks' fast paths execute, counted.
 
 use std::{env, ffi::OsString, hint::black_box};
 
@@ -9,13 +9,13 @@ use crate::{process::Program, suite::skip, tests};
 
 tests![a_lock_with_pv_off_executes_what_the_native_one_does];
 
-/// First argument of this binary: takes and releases a lock that nobody else wants.
+/// First argument of this binary: takes and releases an uncontended lock.
 pub const ERRAND: &str = "--uncontended";
 
-/// Fewer and more rounds: what their counts differ by is the rounds' own.
+/// Two numbers of rounds: the difference of their counts is due to the rounds alone.
 const ROUNDS: [u32; 2] = [1_000, 11_000];
 
-/// A machine in which nobody ever waits.
+/// A machine without waiters.
 struct Machine<const ENABLED: bool>;
 
 impl<const ENABLED: bool> Pv for Machine<ENABLED> {
@@ -28,7 +28,7 @@ impl<const ENABLED: bool> Pv for Machine<ENABLED> {
     fn unlock_kick(&self, _: usize) {}
 }
 
-/// `ERRAND LOCK ROUNDS`, in a process of its own, whose instructions are counted.
+/// `ERRAND LOCK ROUNDS`, in a separate process whose instructions are counted.
 pub fn errand(arguments: &[OsString]) -> anyhow::Result<()> {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let &[lock, rounds] = &words[..] else { anyhow::bail!("{ERRAND} LOCK ROUNDS") };
@@ -69,8 +69,8 @@ fn count(lock: &str, rounds: u32) -> anyhow::Result<u64> {
     count.with_context(|| format!("valgrind counted nothing\n{}", ran.show()))
 }
 
-/// Instructions of a take and a release, the loop around them included. Rounded: longer arguments
-/// take a few more to parse.
+/// Instructions of one acquisition and release, including the loop around them. Rounded: longer
+/// arguments take a few more to parse.
 fn instructions(lock: &str) -> anyhow::Result<u64> {
     let [few, many] = ROUNDS;
     let more = count(lock, many)? - count(lock, few)?;
@@ -79,7 +79,7 @@ fn instructions(lock: &str) -> anyhow::Result<u64> {
 
 fn a_lock_with_pv_off_executes_what_the_native_one_does() -> anyhow::Result<()> {
     if Program::new("valgrind").args(["--version"]).run().is_err() {
-        return skip("there is no valgrind");
+        return skip("no valgrind here");
     }
     let [native, off, on] =
         [instructions("native")?, instructions("pv-off")?, instructions("pv-on")?];

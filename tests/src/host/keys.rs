@@ -1,4 +1,4 @@
-//! The terminal: raw while a guest has it, as it was before on every way out.
+//! The terminal: raw while a guest has it, restored on every way out.
 
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ fn restored_when_the_guest_ends() -> anyhow::Result<()> {
     need_kvm()?;
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
     let mut running = terminal.start(tiny::boot(&folder, &code::hello("hello"))?)?;
-    // Both at once: the guest may be gone before its word is seen here.
+    // The guest may end before its output is seen here, so both are waited for.
     let _ = terminal.wait_for(&mut running, "hello");
     running.wait()?.exits(0)?;
     terminal.is_restored()
@@ -40,7 +40,7 @@ fn restored_when_the_guest_fails() -> anyhow::Result<()> {
 
 fn restored_when_the_image_is_bad() -> anyhow::Result<()> {
     let (folder, terminal) = (files::scratch()?, Terminal::open()?);
-    // Refused when it is loaded, which is after the arguments were found to be well.
+    // Refused when it is loaded, after the arguments were found valid.
     let program = tiny::boot(&folder, code::SPIN)?;
     files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN)[..121])?;
     terminal.start(program)?.wait()?.exits(1)?;
@@ -65,7 +65,7 @@ fn restored_by_ctrl_c() -> anyhow::Result<()> {
 }
 
 fn restored_by_ctrl_a_x() -> anyhow::Result<()> {
-    // Again and again: raw mode begins just before the vCPU threads do, so the end races with them.
+    // Repeated: raw mode begins just before the vCPU threads do, so the end races with them.
     (0..20).try_for_each(|_| left_by(130, |terminal, _| terminal.press(b"\x01x")))
 }
 
@@ -76,7 +76,7 @@ fn restored_by_signals() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By those too that end a process where it stands.
+/// Including signals that end a process at once.
 fn restored_by_fatal_signals() -> anyhow::Result<()> {
     need_kvm()?;
     let signals = [Signal::QUIT, Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];

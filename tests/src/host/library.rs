@@ -1,11 +1,16 @@
 //! The lock library: its list, and every lock of it in a machine.
 
-use std::fs;
-
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::{expect_usually, facts::need_kvm, files, product::pvticket, ran::Ran, tests};
+use crate::{
+    expect_usually,
+    facts::need_kvm,
+    files,
+    product::{Results, broken, pvticket},
+    ran::Ran,
+    tests,
+};
 
 tests![
     the_locks_are_listed,
@@ -24,7 +29,7 @@ tests![
     a_kernel_that_is_missing_is_asked_for,
 ];
 
-/// Names of all locks, as `pvticket locks` lists them: indented by two, their lines by more.
+/// The names of all locks in `pvticket locks`: indented by two; their descriptions by more.
 fn names() -> anyhow::Result<Vec<String>> {
     let ran = pvticket(["locks"]).run()?.exits(0)?;
     let lines = ran.text()?.lines().filter_map(|line| line.strip_prefix("  "));
@@ -40,8 +45,8 @@ fn the_locks_are_listed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `compare --locks LOCKS` with these options says and gives.
-fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Value)> {
+/// The output and the results of `compare --locks LOCKS` with these options.
+fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Results)> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
     let ran = pvticket(["compare", "--host", "direct", "--locks", locks, "--runs", "1", "--json"])
@@ -49,16 +54,16 @@ fn compare_locks(locks: &str, options: &[&str]) -> anyhow::Result<(String, Value
         .args(options)
         .run()?
         .exits(0)?;
-    let report = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
-    Ok((ran.text()?.to_owned(), report))
+    let results = Results::read(&file).with_context(|| ran.show())?;
+    Ok((ran.text()?.to_owned(), results))
 }
 
 /// The rows of the first level.
 fn rows(locks: &str, options: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let (text, report) = compare_locks(locks, options)?;
-    let rows = report["levels"][0]["rows"].as_array().cloned().context(text)?;
+    let (text, results) = compare_locks(locks, options)?;
+    let rows = results.levels()?.into_iter().next().context(text)?;
     for row in &rows {
-        ensure!(row["violations"] == 0 && row["disorder"] == 0, "{row}");
+        ensure!(broken(row) == 0.0, "{row}");
         expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
     }
     Ok(rows)
@@ -71,20 +76,17 @@ fn work(row: &Value, figure: &str) -> anyhow::Result<f64> {
 
 /// `compare --locks all` with these options: the rows of each level.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Vec<Value>>> {
-    let (text, report) = compare_locks("all", options)?;
-    let levels = report["levels"].as_array().context(text)?;
-    let rows = levels.iter().map(|level| level["rows"].as_array().cloned().unwrap_or_default());
-    Ok(rows.collect())
+    compare_locks("all", options)?.1.levels()
 }
 
-/// All are there, and each got on, excluded, and served in order if it says so.
+/// All locks are there; each made progress, excluded, and served in order if it claims to.
 fn are_sound(levels: &[Vec<Value>]) -> anyhow::Result<()> {
     let names = names()?;
     for rows in levels {
         let locks: Vec<_> = rows.iter().filter_map(|row| row["lock"].as_str()).collect();
         ensure!(locks == names, "{locks:?} are not {names:?}");
         for row in rows {
-            ensure!(row["violations"] == 0 && row["disorder"] == 0, "{row}");
+            ensure!(broken(row) == 0.0, "{row}");
             expect_usually!(row["rate"]["min"].as_f64() > Some(0.0), "it did nothing: {row}");
         }
     }
@@ -120,7 +122,7 @@ fn a_lock_that_is_none_is_named() -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// `compare` of locks in Linux guests, with a cache in which nothing is built.
+/// `compare` of locks in Linux guests, with a cache that contains no kernel.
 fn compare_kernels(options: &[&str]) -> anyhow::Result<Ran> {
     let cache = files::scratch()?;
     let program = pvticket(["compare", "--host", "emulated", "--guest", "linux"]).args(options);
@@ -129,16 +131,16 @@ fn compare_kernels(options: &[&str]) -> anyhow::Result<Ran> {
 
 fn a_lock_that_no_kernel_has_is_refused() -> anyhow::Result<()> {
     let ran = compare_kernels(&["--locks", "ticket,preemptable-ticket"])?;
-    ran.fails(2, &["no kernel here has preemptable-ticket", "there are ticket, pv-ticket"])?;
+    ran.fails(2, &["--locks preemptable-ticket", "no kernel here has it; there are ticket, pv-"])?;
     let ran = compare_kernels(&["--locks", "pv-queued", "--fault", "kick-dup:0.1"])?;
     ran.fails(2, &["--fault", "--locks pv-queued", "KVM serves"])?;
     let ran = compare_kernels(&["--locks", "queued", "--kernel", "/x"])?;
     ran.fails(2, &["--kernel", "--stock-kernel"])?;
     let ran = pvticket(["compare", "--stock-kernel", "/x"]).run()?;
-    ran.fails(2, &["--stock-kernel is only for --guest linux"]).map(drop)
+    ran.fails(2, &["--stock-kernel: none of the locks", "Linux guests"]).map(drop)
 }
 
-/// And only that one.
+/// Only the missing kernel is named.
 fn a_kernel_that_is_missing_is_asked_for() -> anyhow::Result<()> {
     compare_kernels(&["--locks", "queued"])?.fails(1, &["run `make kernel-stock`"])?;
     compare_kernels(&["--locks", "ticket"])?.fails(1, &["run `make kernel`"]).map(drop)
@@ -150,8 +152,8 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
     let rows = rows("mutex,mutex-read-first", &options)?;
     let all = [work(&rows[0], "rmw")?, work(&rows[1], "rmw")?];
     ensure!(all.iter().all(|rmw| *rmw >= 1.999), "a take and a release: {rows:?}");
-    // A wait that ends while it spins is one more, one that comes to a sleep is three at most, and
-    // one that is overtaken as often as that happens.
+    // A wait that ends while spinning costs one more, one that ends in a sleep at most three, and
+    // one that is overtaken as many as it is overtaken.
     let (baseline, reads) = (work(&rows[0], "rmw_each_wait")?, work(&rows[1], "rmw_each_wait")?);
     expect_usually!(reads <= baseline.max(6.0), "it reads first and writes more: {rows:?}");
     Ok(())
@@ -160,10 +162,10 @@ fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {
 fn sums_of_counters_are_within_their_bounds() -> anyhow::Result<()> {
     need_kvm()?;
     let counters = "counter-lock,counter-sequence,counter-gates";
-    // Less than a batch, so that every CPU keeps something to itself.
+    // Less than a batch, so that every CPU keeps a remainder.
     let options = ["--vcpus", "4x", "--seconds", "0.5", "--critical", "5", "--sum-every", "50"];
     for row in rows(counters, &options)? {
-        expect_usually!(work(&row, "sums")? > 0.0, "nobody has summed: {row}");
+        expect_usually!(work(&row, "sums")? > 0.0, "no vCPU summed: {row}");
         let is_exact = row["lock"] != "counter-sequence";
         ensure!(!is_exact || work(&row, "deviation")? == 0.0, "{row}");
     }
@@ -186,7 +188,7 @@ fn the_reader_of_a_hot_line_looks() -> anyhow::Result<()> {
     let locks = "pv-ticket,mutex,counter-lock,lockref-bounded";
     let options = ["--vcpus", "3", "--seconds", "0.3", "--workload", "hot-line"];
     for row in rows(locks, &options)? {
-        expect_usually!(work(&row, "looks")? > 0.0, "nobody has looked: {row}");
+        expect_usually!(work(&row, "looks")? > 0.0, "the reader never looked: {row}");
     }
     let alone = pvticket(["compare", "--vcpus", "1", "--workload", "hot-line"]).run()?;
     alone.fails(2, &["--vcpus 1", "two vCPUs"]).map(drop)
@@ -197,21 +199,24 @@ fn families_by_turns_keep_their_promises() -> anyhow::Result<()> {
     let locks = "ticket,pv-queued,mutex-queued,counter-gates,lockref-lock";
     let options = ["--vcpus", "2x", "--seconds", "0.3", "--workload", "mixed"];
     let rows = rows(locks, &options)?;
-    ensure!(rows.iter().all(|row| row["work"].is_null()), "whose work is it? {rows:?}");
+    ensure!(rows.iter().all(|row| row["work"].is_null()), "unexpected work figures: {rows:?}");
     Ok(())
 }
 
 fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
     need_kvm()?;
     let options = ["--vcpus", "2x", "--seconds", "0.3", "--latency"];
-    let (text, report) = compare_locks("pv-ticket,lockref-bounded", &options)?;
-    ensure!(text.contains("took p50 ") && text.contains(", p99.9 "), "{text}");
-    let level = &report["levels"][0];
-    for (row, run) in level["rows"].as_array().context("no rows")?.iter().zip([0, 1]) {
+    let (text, results) = compare_locks("pv-ticket,lockref-bounded", &options)?;
+    ensure!(text.contains("latencies of waits: p50 "), "{text}");
+    ensure!(text.contains("latencies of gets and puts: p50 "), "{text}");
+    let runs = results.runs()?;
+    let rows = results.levels()?.concat();
+    ensure!(rows.len() == 2, "not two locks: {rows:?}");
+    for row in rows {
         let at = |name: &str| row["latencies"][name].as_u64().unwrap_or(0);
         let all = ["p50", "p99", "p999", "max"].map(at);
         ensure!(all[0] > 0 && all.is_sorted(), "{row}");
-        let run = &level["runs"][run];
+        let run = runs.iter().find(|run| run["lock"] == row["lock"]).context("no run")?;
         let sum = |list: &Value, of: fn(&Value) -> Option<u64>| -> Option<u64> {
             list.as_array()?.iter().map(of).sum()
         };
@@ -225,11 +230,8 @@ fn latencies_are_those_of_every_operation() -> anyhow::Result<()> {
 
 fn what_the_payload_cannot_do_is_refused() -> anyhow::Result<()> {
     for (words, complaint) in [
-        (["--guest", "payload", "--workload", "mmap"], "--workload mmap is only for --guest linux"),
-        (
-            ["--guest", "linux", "--workload", "mixed"],
-            "--workload mixed is only for --guest payload",
-        ),
+        (["--guest", "payload", "--workload", "mmap"], "--workload mmap with --guest payload: the"),
+        (["--guest", "linux", "--workload", "mixed"], "--workload mixed with --guest linux: a"),
         (["--guest", "linux", "--sum-every", "5"], "--sum-every is only for --guest payload"),
     ] {
         pvticket(["compare"]).args(words).run()?.fails(2, &[complaint])?;

@@ -16,16 +16,19 @@ mod limits;
 mod outputs;
 mod report;
 mod reports;
+mod resume;
 mod run;
 mod schedule;
+mod search;
 mod signals;
+mod sim;
 mod supply;
 mod tiny;
 mod trace;
 
 use crate::suite::Test;
 
-/// Side by side.
+/// Tests that run in parallel.
 pub fn quick() -> Vec<Test> {
     [
         bad_usage::TESTS,
@@ -39,11 +42,13 @@ pub fn quick() -> Vec<Test> {
         supply::TESTS,
         limits::TESTS,
         outputs::TESTS,
+        sim::TESTS,
+        search::TESTS,
     ]
     .concat()
 }
 
-/// One after the other: they measure.
+/// Tests that run one after the other, because they measure.
 pub fn schedules() -> Vec<Test> {
     let all = [
         schedule::TESTS,
@@ -51,6 +56,7 @@ pub fn schedules() -> Vec<Test> {
         faults::TESTS,
         library::TESTS,
         run::TESTS,
+        resume::TESTS,
         trace::TESTS,
         figures::TESTS,
         control::TESTS,
@@ -58,7 +64,7 @@ pub fn schedules() -> Vec<Test> {
     all.concat()
 }
 
-/// One after the other.
+/// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
     [emulated::TESTS, first_cpu::TESTS, signals::TESTS].concat()
 }

@@ -1,4 +1,4 @@
-//! What is written, and where it cannot be: full disks, other people's links, terminals that obey.
+//! Outputs, and places where they cannot go: full disks, other users' links, terminals.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ tests![
 
 const SHORT: [&str; 6] = ["--host", "direct", "--vcpus", "1", "--seconds", "0.1"];
 
-/// A run of two short cells, in a directory of its own, and a timeline.
+/// A run of two short cells in a new directory, and its timeline.
 fn made(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
     let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
@@ -58,12 +58,13 @@ fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {
         &["boot", "--dry-run"],
         &["report", &dir],
         &["export", "--csv", "-", &dir],
+        &["export", "--json", "-", &dir],
         &["trace", &trace],
         &["trace", "--json", &trace],
         &[&["compare", "--runs", "1"], &SHORT[..]].concat(),
     ] {
         let ran = to_full(pvticket(words)).with_context(|| words.join(" "))?;
-        // What is shown of progress is no complaint.
+        // Progress is not a complaint.
         let ran = ran.exits(1)?.complains(&["pvticket: cannot write to stdout: No space left"])?;
         let own = ran.errors().lines().filter(|line| line.starts_with("pvticket: ")).count();
         ensure!(own == 1, "{}", ran.show());
@@ -82,6 +83,7 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
         &["report", &dir, "--html", &old_name][..],
         &["export", "--csv", &old_name, &dir],
         &["export", "--parquet", &old_name, &dir],
+        &["export", "--json", &old_name, &dir],
         &["bench", "hypercalls", "--runs", "1", "--host", "direct", "--json", &old_name],
         &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
         &[&["compare", "--runs", "1", "--policy", "rr", "--record", &old_name], &SHORT[..]]
@@ -100,7 +102,7 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Neither the one that is in its place, nor one that waits where it comes from.
+/// Neither a link in place of the result, nor one in place of the temporary file.
 fn results_follow_no_link() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -110,7 +112,7 @@ fn results_follow_no_link() -> anyhow::Result<()> {
     let compare = pvticket(["compare", "--runs", "1", "--json"]).args([&json]).args(SHORT);
     compare.run()?.exits(0)?;
     ensure!(fs::read(&victim)? == b"precious", "--json went through a link");
-    ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is a link still");
+    ensure!(fs::symlink_metadata(&json)?.is_file(), "--json is still a link");
     // The emulated host's results once came from a file of this name.
     let script = "ln -s \"$PWD/victim\" .back.$$.partial; exec \"$0\" \"$@\"";
     let script = format!("cd '{}'; {script}", folder.path().display());
@@ -130,16 +132,16 @@ fn results_go_where_no_file_is() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let compare = |to: &Path| pvticket(["compare", "--runs", "1", "--json"]).args([to]).args(SHORT);
     compare(Path::new("/dev/null")).run()?.exits(0)?;
-    // Behind the table, be it a pipe's or a file's.
+    // After the table, in a pipe as well as in a file.
     let ran = compare(Path::new("/dev/stdout")).run()?.exits(0)?;
-    ensure!(ran.text()?.contains("\"levels\""), "{}", ran.show());
+    ensure!(ran.text()?.contains("\"lines\""), "{}", ran.show());
     let out = folder.path().join("out");
     let file = File::create(&out)?;
     compare(Path::new("/dev/stdout")).stdout(file.into()).run()?.exits(0)?;
     let text = fs::read_to_string(&out)?;
-    let (table, json) = (text.find("vCPUs"), text.find("\"levels\""));
+    let (table, json) = (text.find("acquisitions/s"), text.find("\"lines\""));
     ensure!(table.is_some() && table < json, "not a table and JSON: {text}");
-    ensure!(fs::symlink_metadata("/dev/stdout")?.is_symlink(), "/dev/stdout is no link any more");
+    ensure!(fs::symlink_metadata("/dev/stdout")?.is_symlink(), "/dev/stdout is no longer a link");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `report`: what it says of stores, whole and damaged, and its page in a browser.
+//! `report`: its text on whole and damaged stores, and its page in a browser.
 
 use std::{
     env, fs,
@@ -20,7 +20,7 @@ tests![
     a_page_that_is_not_whole_is_noticed,
 ];
 
-/// Where screenshots are kept, if anywhere.
+/// A directory for screenshots; unset: none are kept.
 const PICTURES: &str = "PVTICKET_PICTURES";
 
 fn store(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<PathBuf> {
@@ -40,7 +40,7 @@ fn a_run_is_reported_as_text() -> anyhow::Result<()> {
         "Median",
         "Stddev",
         "Comparisons",
-        "Published beside ours: PV ticketlocks, Linux 2012",
+        "Published figures: PV ticketlocks, Linux 2012",
         "--only policies=rr --dir again",
         "AMD EPYC",
     ] {
@@ -74,7 +74,7 @@ fn what_is_no_store_is_refused_in_a_line() -> anyhow::Result<()> {
     report(&damaged)?.fails(1, &["damaged in line"])?;
     let noise = store(&folder, "noise", "\u{1}\u{2}\n")?;
     report(&noise)?.fails(1, &["line 1"])?;
-    // What a program leaves that was killed while it wrote is a store.
+    // A store as a program leaves it that was killed while writing.
     let torn = store(&folder, "torn", &text[..text.len() - 100])?;
     report(&torn)?.exits(0)?;
     pvticket(["report"]).run()?.fails(2, &["DIR"]).map(drop)
@@ -101,7 +101,16 @@ fn its_page_is_whole_in_a_browser() -> anyhow::Result<()> {
     };
     let run = store(&folder, "many", &many.text())?;
     pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
-    look(&folder, &page, "many").map(drop)
+    look(&folder, &page, "many")?;
+    let categories = Fixture {
+        policies: vec!["rr", "fair", "directed-yield", "deferred"],
+        vcpus: vec![4],
+        critical: vec![50, 5000],
+        ..Fixture::default()
+    };
+    let run = store(&folder, "categories", &categories.text())?;
+    pvticket(["report", "--html"]).args([&page, &run]).run()?.exits(0)?;
+    look(&folder, &page, "categories").map(drop)
 }
 
 fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
@@ -116,7 +125,7 @@ fn the_page_of_two_runs_is_whole_in_a_browser() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The checks above are worth what they find.
+/// Makes sure that the checks above find faults.
 fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let page = r#"<!doctype html><meta charset="utf-8"><style>body { width: 2000px }</style>
@@ -138,8 +147,8 @@ fn a_page_that_is_not_whole_is_noticed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is wrong with the figures of a page, and how many there are. A figure is seen if each of its
-/// panels shows just one plot, within the window; letters may touch by a pixel, and lie within
+/// What is wrong with the figures of a page, and their number. A figure is well if each of its
+/// panels shows exactly one plot, within the window; labels may touch by a pixel and lie within
 /// their plot.
 const FAULTS: &str = r#"(() => {
   const faults = [], wide = document.documentElement.clientWidth;
@@ -153,7 +162,7 @@ const FAULTS: &str = r#"(() => {
       const box = seen[0].getBoundingClientRect();
       if (box.width < 200 || box.height < 50) say(figure, 'a plot is tiny');
       if (box.left < 0 || box.right > wide + 0.5) say(figure, 'a plot leaves the window');
-      if (seen[0].querySelectorAll('.mark, .bar').length === 0) say(figure, 'a plot is empty');
+      if (seen[0].querySelectorAll('.mark').length === 0) say(figure, 'a plot is empty');
       const texts = [...seen[0].querySelectorAll('text')].map(text => [text, text.getBoundingClientRect()]);
       texts.forEach(([text, at], ix) => {
         if (at.height < 8) say(figure, 'too small to read: ' + text.textContent);
@@ -170,7 +179,8 @@ const FAULTS: &str = r#"(() => {
   return {faults, figures: figures.length};
 })()"#;
 
-/// Opens a page in windows of several widths and in both schemes; gives the number of its figures.
+/// Opens a page in windows of several widths and in both schemes; returns the number of its
+/// figures.
 fn look(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     let mut browser = Browser::start(&folder.path().join("profile"))?;
     let mut figures = 0;
@@ -198,7 +208,7 @@ fn look(folder: &TempDir, page: &Path, name: &str) -> anyhow::Result<u64> {
     Ok(figures)
 }
 
-/// Keeps what is seen, where somebody wants it.
+/// Keeps a screenshot, if a directory is set.
 fn keep(browser: &mut Browser, name: &str) -> anyhow::Result<()> {
     let Some(folder) = env::var_os(PICTURES) else { return Ok(()) };
     let file = Path::new(&folder).join(format!("{name}.png.base64"));

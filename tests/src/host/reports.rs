@@ -1,15 +1,16 @@
-//! Commands that report: `doctor`, `compare`, and guests that use the hypercalls wrongly.
+//! Commands that report: `doctor`, `compare`, and guests that misuse the hypercalls.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     expect_usually,
     facts::{Kvm, need_kvm},
     files,
-    product::pvticket,
+    product::{Results, pvticket},
     tests,
 };
 
@@ -17,6 +18,8 @@ tests![
     doctor_agrees_with_this_host,
     doctor_speaks_json,
     compare_finds_no_violation,
+    a_comparison_is_judged_as_a_report_judges_it,
+    an_interrupted_comparison_is_resumed,
     compare_refuses_nonsense,
     the_smallest_guest_says_hello,
     misuse_of_hypercalls_is_counted_and_harmless,
@@ -61,14 +64,14 @@ fn compare_finds_no_violation() -> anyhow::Result<()> {
     for part in ["Min", "Max", "Median", "Avg", "Stddev"] {
         ensure!(ran.text()?.contains(part), "no {part} in the table\n{}", ran.show());
     }
-    let report: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    let levels = report["levels"].as_array().with_context(|| format!("{report:#}"))?;
-    ensure!(levels.len() == 2, "not two levels: {report:#}");
-    let runs = levels.iter().flat_map(|level| level["runs"].as_array().into_iter().flatten());
-    let runs: Vec<&Value> = runs.collect();
-    ensure!(runs.len() == 8, "not two runs of each lock at each level: {report:#}");
+    let results = Results::read(&file)?;
+    let levels = results.levels()?;
+    ensure!(levels.len() == 2, "not two levels: {levels:?}");
+    ensure!(levels.iter().all(|rows| rows.len() == 2), "not two locks at each: {levels:?}");
+    let runs = results.runs()?;
+    ensure!(runs.len() == 8, "not two runs of each lock at each level: {runs:?}");
     for run in runs {
-        ensure!(run["violations"] == 0, "mutual exclusion failed, or nobody looked: {run}");
+        ensure!(run["violations"] == 0, "mutual exclusion failed, or was not checked: {run}");
         let operations = run["operations"].as_array().into_iter().flatten();
         let taken: u64 = operations.filter_map(Value::as_u64).sum();
         expect_usually!(taken > 0, "the lock was never taken: {run}");
@@ -76,12 +79,71 @@ fn compare_finds_no_violation() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `compare` keeps what it measured in a store, and says of it what `export` and `report` do.
+fn a_comparison_is_judged_as_a_report_judges_it() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let [dir, ours, exported] = ["run", "ours", "exported"].map(|name| folder.path().join(name));
+    let words = ["compare", "--guest", "payload", "--vcpus", "1x,2x", "--runs", "6"];
+    let compare = pvticket(words).args(["--seconds", "0.05", "--dir"]).args([&dir]);
+    let compared = compare.args([Path::new("--json"), &ours]).run()?.exits(0)?;
+    pvticket(["export", "--json"]).args([&exported, &dir]).run()?.exits(0)?;
+    ensure!(fs::read(&ours)? == fs::read(&exported)?, "compare and export differ");
+    let document: Value = serde_json::from_slice(&fs::read(&ours)?)?;
+    let comparisons = document["comparisons"].as_array().context("no comparisons")?;
+    ensure!(comparisons.len() == 2, "{comparisons:?}");
+    let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
+    for comparison in comparisons {
+        let point = &document["points"][comparison["of"].as_u64().context("of what?")? as usize];
+        let vcpus = &point["point"]["vcpus"];
+        let is_it = |line: &&str| {
+            line.trim_start().starts_with(&format!("{vcpus} vCPU")) && line.contains("ticket")
+        };
+        let said = compared.text()?.lines().rev().find(is_it).context("no conclusion")?;
+        let (ours, theirs) = match comparison["outcome"].as_str().unwrap_or_default() {
+            "more" => ("pv-ticket beats ticket", "pv-ticket gives more than ticket"),
+            "less" => ("ticket beats pv-ticket", "gives less than ticket"),
+            "unclear" => ("no difference seen", "o significant difference"),
+            other => anyhow::bail!("{other}: {comparison}"),
+        };
+        ensure!(said.contains(ours), "{said}: {comparison}");
+        ensure!(report.text()?.contains(theirs), "{comparison}: {}", report.show());
+    }
+    Ok(())
+}
+
+/// What was measured before Ctrl-C is shown and kept; the rest follows.
+fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let json = folder.path().join("json");
+    let words = ["compare", "--guest", "payload", "--vcpus", "2", "--runs", "2", "--seconds", "1"];
+    let mut running = pvticket(words).args(["--json"]).args([&json]).start()?;
+    running.wait_for_stderr("cell 1/4")?;
+    running.signal(Signal::INT)?;
+    let ran = running.wait()?.exits(130)?;
+    ensure!(ran.text()?.contains("note    partial: "), "{}", ran.show());
+    let done = Results::read(&json)?.runs()?.len();
+    ensure!((1..4).contains(&done), "{done} runs: {}", ran.show());
+    let errors = ran.errors();
+    let hint = "pvticket: resume with: pvticket compare --resume ";
+    let mut hints = errors.lines().filter_map(|line| line.strip_prefix(hint));
+    let dir = hints.next().with_context(|| ran.show())?.to_owned();
+    let resume = pvticket(["compare", "--resume", &dir, "--json"]).args([&json]);
+    let ran = resume.run()?.exits(0)?;
+    fs::remove_dir_all(&dir)?;
+    ensure!(Results::read(&json)?.runs()?.len() == 4, "{}", ran.show());
+    ensure!(!ran.text()?.contains("partial"), "{}", ran.show());
+    let both = pvticket(["compare", "--resume", &dir, "--vcpus", "3"]).run()?;
+    both.fails(2, &["--resume", "--vcpus"]).map(drop)
+}
+
 fn compare_refuses_nonsense() -> anyhow::Result<()> {
     for words in [["--vcpus", "0"], ["--vcpus", "129"], ["--runs", "0"], ["--seconds", "-1"]] {
         let ran = pvticket(["compare"]).args(words).run()?;
         ran.fails(2, &[words[0]])?;
     }
-    // The kernel would take its own threshold instead, in silence.
+    // The kernel would silently use its own threshold instead.
     let ran = pvticket(["compare", "--guest", "linux", "--spin-threshold", "0"]).run()?;
     ran.fails(2, &["--spin-threshold"]).map(drop)
 }
@@ -96,7 +158,7 @@ fn the_smallest_guest_says_hello() -> anyhow::Result<()> {
 fn misuse_of_hypercalls_is_counted_and_harmless() -> anyhow::Result<()> {
     need_kvm()?;
     let ran = pvticket(["tiny", "misuse"]).run()?.exits(0)?;
-    // Bytes and words, writes and reads, at either port; and one kick into the void.
+    // Bytes and words, writes and reads, at both ports, and one kick of a vCPU that does not exist.
     ran.one_line(&["kicked vCPUs that do not exist 1 time", "misused hypercall ports 10 times"])?;
     Ok(())
 }

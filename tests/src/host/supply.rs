@@ -1,4 +1,4 @@
-//! What builds and tests are made of: the versions that the repository names, checked by their sums.
+//! The inputs of builds and tests: the versions that the repository names, verified by checksums.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     let mut calls = 0;
     for line in makefile.lines().filter(|line| line.starts_with('\t') && line.contains("$(CARGO)"))
     {
-        // It formats files and resolves no dependencies: it has no such option.
+        // It formats files, resolves no dependencies and has no such option.
         if line.contains("$(CARGO) fmt") {
             continue;
         }
@@ -31,7 +31,7 @@ fn every_cargo_call_is_locked() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The package of a version that apt does not know, with the sum that was kept of it.
+/// A version of the package that apt does not have, with the checksum that was kept for it.
 fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     let script = repository("guest-kernel-config/linux/build.sh");
     if !script.is_file() {

@@ -1,4 +1,4 @@
-//! Kernels of a few instructions on the local KVM, be it a hardware or a software one.
+//! Kernels of a few instructions on the local KVM, hardware or software.
 
 use anyhow::ensure;
 use rustix::process::Signal;
@@ -34,7 +34,7 @@ fn tune(
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
     let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1).limit(60);
-    // A software KVM is refused for guest kernels; a few instructions it can do.
+    // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }
 
@@ -63,7 +63,7 @@ fn interrupt_and_termination() -> anyhow::Result<()> {
     need_kvm()?;
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let folder = files::scratch()?;
-        // It says that it runs, then spins.
+        // Prints a line, then spins.
         let mut code = code::hello("up\n");
         code.truncate(code.len() - 6);
         code.extend(code::SPIN);

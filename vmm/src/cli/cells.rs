@@ -2,59 +2,115 @@
 
 use std::{
     env,
+    ffi::OsString,
     io::{self, BufReader, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::Context;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::{FAILURE, host::HostMode, inside::Inside};
+use super::{
+    FAILURE,
+    inside::Inside,
+    schedule::{RECORDING_INSIDE, read_recording},
+};
 use crate::{
-    guest::{
-        artifacts::{built_kernel, stock_kernel},
-        kernels::Kernels,
+    lab::{
+        Interrupt,
+        run::worker::{self, Tools},
     },
-    lab::{Interrupt, run::worker, timeline::Timeline},
-    report::perfetto,
     streams::Stream,
     units::ByteSize,
 };
+use report::perfetto;
+use study::{guest::kernels::Kernels, point::HostKind, timeline::Timeline};
 
-/// Says how long a trace may be, if that is less than the product's own limit.
+/// Environment variable: a limit for the size of a trace, below the built-in one.
 const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
 
-/// Run the cells of an experiment that come on stdin, a line of JSON each.
+/// Run the cells of an experiment that come on stdin, one line of JSON per cell.
 #[derive(Debug, Args)]
 pub struct CellsArgs {
-    /// Where they run
-    #[arg(long, value_enum, default_value_t = HostMode::Direct)]
-    host: HostMode,
+    /// JSON: the worker's host and files [default: this host, no files]
+    #[arg(value_parser = setup)]
+    setup: Option<Setup>,
+}
 
-    /// Memory that the guests need, in the emulated host
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
+/// What a worker needs before its first cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Setup {
+    /// Where the cells run.
+    host: HostKind,
+    /// Memory that the guests need, in the emulated host.
     memory: ByteSize,
+    /// The guest kernel with ticketlocks. Paths of files may be no UTF-8, which `PathBuf` refuses.
+    kernel: Option<OsString>,
+    /// The guest kernel with mainline's spinlocks.
+    stock_kernel: Option<OsString>,
+    /// The recording that the policy `replay` follows.
+    recording: Option<OsString>,
+}
 
-    /// The guest kernel with ticketlocks
-    #[arg(long, value_name = "F")]
-    kernel: Option<PathBuf>,
+impl Setup {
+    /// A worker with these files.
+    pub(super) fn new(
+        host: HostKind,
+        memory: ByteSize,
+        kernels: &Kernels,
+        recording: Option<&Path>,
+    ) -> Self {
+        let name = |file: &Path| file.as_os_str().to_owned();
+        Self {
+            host,
+            memory,
+            kernel: kernels.ticket.as_deref().map(name),
+            stock_kernel: kernels.stock.as_deref().map(name),
+            recording: recording.map(name),
+        }
+    }
 
-    /// The guest kernel with mainline's spinlocks
-    #[arg(long, value_name = "F")]
-    stock_kernel: Option<PathBuf>,
+    /// The command's arguments for it.
+    pub(super) fn words(&self) -> anyhow::Result<[OsString; 2]> {
+        let json = serde_json::to_string(self).context("cannot describe a worker")?;
+        Ok(["cells".into(), json.into()])
+    }
+
+    fn kernels(&self) -> Kernels {
+        let path = |name: &Option<OsString>| name.as_ref().map(PathBuf::from);
+        Kernels { ticket: path(&self.kernel), stock: path(&self.stock_kernel) }
+    }
+}
+
+fn setup(json: &str) -> Result<Setup, String> {
+    serde_json::from_str(json).map_err(|error| format!("not a worker's setup: {error}"))
 }
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
-    // Those that are not there are missed by the cells that need them.
-    let kernels = Kernels {
-        ticket: args.kernel.or_else(|| built_kernel().ok()),
-        stock: args.stock_kernel.or_else(|| stock_kernel().ok()),
-    };
-    if args.host == HostMode::Emulated {
-        let words = ["cells".into()];
-        return Inside::new(words, args.memory).with_kernels(&kernels).run();
+    let none = || Setup::new(HostKind::Direct, ByteSize(0), &Kernels::default(), None);
+    let setup = args.setup.unwrap_or_else(none);
+    match setup.host {
+        HostKind::Direct => direct(&setup),
+        HostKind::Emulated => emulated(&setup),
     }
+}
+
+fn emulated(setup: &Setup) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(setup.memory);
+    let kernels = inside.take_kernels(&setup.kernels());
+    let recording = setup.recording.as_ref().map(Path::new);
+    let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
+    let there = Setup::new(HostKind::Direct, setup.memory, &kernels, recording.as_deref());
+    inside.run(there.words()?)
+}
+
+fn direct(setup: &Setup) -> anyhow::Result<u8> {
+    let kernels = setup.kernels();
+    let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let input = BufReader::new(io::stdin());
     let most = trace_limit()?;
@@ -63,21 +119,23 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
         perfetto::write(&mut drawn, run, title, timeline)?;
         Ok(drawn.bytes)
     };
-    worker::work(&kernels, &draw, input, Stream::Stdout, &interrupt)?;
+    let recording = recording.map(Arc::new);
+    let tools = Tools { kernels: &kernels, recording: recording.as_ref(), draw: &draw };
+    worker::work(tools, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
 
-/// Bytes of a trace at most, by the environment.
+/// Largest size of a trace, from the environment or built in.
 fn trace_limit() -> anyhow::Result<ByteSize> {
     let Some(text) = env::var_os(TRACE_LIMIT) else { return Ok(worker::MOST_TRACE) };
     let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
     most.filter(|most| *most <= worker::MOST_TRACE).with_context(|| {
         let most = worker::MOST_TRACE;
-        format!("{TRACE_LIMIT}={}: it is no size of at most {most}", text.display())
+        format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display())
     })
 }
 
-/// A trace in memory, which ends where it gets too long.
+/// A trace in memory; writing beyond the limit is an error.
 #[derive(Debug)]
 struct Limited {
     bytes: Vec<u8>,

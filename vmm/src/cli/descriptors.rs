@@ -1,18 +1,18 @@
-//! How many files this process may have open: each vCPU takes a few.
+//! The limit of open files: each vCPU takes a few.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files to the hard one, which any process may do: 128 vCPUs with --stats
-/// are more than the usual 1024.
+/// Raises the soft limit of open files to the hard one, which needs no privilege: 128 vCPUs with
+/// `--stats` need more than the usual 1024.
 pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // With the lower one most of it works, too.
+        // Most commands work with the lower limit, too.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
 }
 
-/// Adds what to do to an error's text, where it is that there are too many open files.
+/// Adds advice to an error text that says EMFILE.
 pub(super) fn advised(text: String) -> String {
     let code = format!("os error {}", rustix::io::Errno::MFILE.raw_os_error());
     match text.contains(&code) {

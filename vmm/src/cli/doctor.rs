@@ -1,4 +1,4 @@
-//! `pvticket doctor`: what this host can do, and what to do about it.
+//! `pvticket doctor`: what this host supports, and what to change for more.
 
 use clap::Args;
 
@@ -8,23 +8,24 @@ use super::{
     print,
 };
 use crate::{
+    chain::chain,
     doctor::{Facts, GuestRuns, Report, advice},
     emulated::Pieces,
     guest::artifacts,
-    kvm::KvmKind,
     streams::print_json,
 };
+use kvm::KvmKind;
 
-/// Say what this host can do, where guests will run and why, and what to
-/// install or change for more. Exit status 1 when no guest can run
+/// Report what this host supports, where guests will run and why, and what to install or change for
+/// more. Exit status 1 if no guest can run
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The same facts as JSON
+    /// Print JSON instead
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
@@ -38,18 +39,18 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     Ok(if report.anything_runs() { 0 } else { FAILURE })
 }
 
-/// Where a guest will run, and what it lacks there.
+/// Where a guest of this class will run, and what is missing for it.
 fn runs(class: GuestClass, kind: KvmKind) -> GuestRuns {
     let choice = host::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();
     if choice.place == Place::Emulated
         && let Err(error) = Pieces::find()
     {
-        missing.push(error.to_string());
+        missing.push(chain(&error));
     }
     if class == GuestClass::Ring0 {
-        missing.extend(artifacts::busybox().err().map(|error| error.to_string()));
-        missing.extend(artifacts::built_kernel().err().map(|error| error.to_string()));
+        missing.extend(artifacts::busybox().err().map(|error| chain(&error)));
+        missing.extend(artifacts::built_kernel().err().map(|error| chain(&error)));
     }
     GuestRuns {
         guest: match class {

@@ -1,4 +1,4 @@
-//! `pvticket emulate`: any program in the emulated host, with our binary beside it.
+//! `pvticket emulate`: any program in the emulated host, with our binary available to it.
 
 use std::{
     ffi::OsString,
@@ -13,8 +13,8 @@ use clap::Args;
 use super::inside::Inside;
 use crate::{guest::artifacts, units::ByteSize};
 
-/// Run a program in the emulated host: a static one brought along, or this
-/// binary (/init there). The built kernel and busybox are there too
+/// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
+/// built kernel and busybox are available there
 #[derive(Debug, Args)]
 pub struct EmulateArgs {
     /// Memory for guests and their files
@@ -39,21 +39,21 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
     Ok((one.into(), other.into()))
 }
 
-/// Runs the subcommand; gives the program's exit status.
+/// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
-    let words = ["exec".into(), "--".into()].into_iter().chain(args.command);
-    let mut inside = Inside::new(words, args.mem);
-    // What is not built yet is not taken along; who needs it there is told there.
+    let mut inside = Inside::new(args.mem);
+    // Files that are not built yet are left out; a program that needs one reports it there.
     if let Ok(kernel) = artifacts::built_kernel() {
-        inside = inside.with_kernel(&kernel);
+        inside.take_kernel(&kernel);
     }
     if let Ok(busybox) = artifacts::busybox() {
-        inside = inside.with_busybox(&busybox);
+        inside.take_busybox(&busybox);
     }
-    for (here, there) in &args.files_in {
-        inside = inside.with_file(here, there.clone());
+    for (here, there) in args.files_in {
+        inside.take(&here, there);
     }
-    inside.connect(|errand| errand.files_out.extend(args.files_out)).run()
+    inside.errand().files_out.extend(args.files_out);
+    inside.run(["exec".into(), "--".into()].into_iter().chain(args.command))
 }
 
 /// Become another program: how `emulate` starts one there.
@@ -63,7 +63,7 @@ pub struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Replaces this process; returns only when that fails.
+/// Replaces this process; returns only on failure.
 pub fn exec(args: ExecArgs) -> anyhow::Result<u8> {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();

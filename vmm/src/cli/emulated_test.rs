@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::say;
 use crate::{
+    chain::chain,
     emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest},
     streams,
     units::ByteSize,
@@ -48,7 +49,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
     Ok((one.into(), other.into()))
 }
 
-/// Does it; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
     if !args.inside {
         return selftest::main(args.words).map_err(anyhow::Error::msg);
@@ -71,7 +72,7 @@ pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
     let finished = match emulated::run(&errand, &Supervision::from_env()?) {
         Ok(finished) => finished,
         Err(error) => {
-            say(format_args!("pvticket: {error}"));
+            say(format_args!("pvticket: {}", chain(&error)));
             return Ok(error.exit_status());
         }
     };

@@ -1,4 +1,4 @@
-//! `pvticket export`: the cells of stores as one table for other programs.
+//! `pvticket export`: the cells of stores as one table for other tools.
 
 use std::{
     fs,
@@ -11,16 +11,16 @@ use clap::Args;
 
 use super::{Usage, print, say};
 use crate::{
-    lab::store::{
-        self, FILE,
-        export::{self, Named},
-    },
     results,
-    streams::print_raw,
+    streams::{print_json, print_raw},
+};
+use study::{
+    findings::{RunRecord, Study},
+    store::{self, FILE, export},
 };
 
-/// Write the cells of runs as one table: a row for each cell, with all that decides it and all
-/// that was measured
+/// Write the cells of runs as one table: one row per cell, with all its parameters and all measured
+/// figures
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Directories of runs
@@ -31,7 +31,7 @@ pub struct ExportArgs {
     forms: Forms,
 }
 
-/// One of them at least.
+/// The tables to write, at least one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Forms {
@@ -42,16 +42,24 @@ struct Forms {
     /// Write Parquet to this file
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
+
+    /// Write JSON to this file, or to stdout if it is -: all lines of the runs, the figures of each
+    /// point, and the comparisons with their verdicts
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
-    let Forms { csv, parquet } = &args.forms;
+    let Forms { csv, parquet, json } = &args.forms;
     let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
     if parquet.as_ref().filter(is_stdout).is_some() {
         return Err(Usage("--parquet needs a file: only CSV goes to stdout".into()).into());
     }
-    let files = csv.iter().chain(parquet);
+    if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
+        return Err(Usage("only one of --csv and --json goes to stdout".into()).into());
+    }
+    let files = csv.iter().chain(parquet).chain(json);
     check_targets(files.filter(|file| !is_stdout(file)), &args.dirs)?;
     let stores = args.dirs.iter().map(|dir| open(dir)).collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(file) = csv {
@@ -63,6 +71,14 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
             write(file, &table, &stores)?;
         }
     }
+    if let Some(file) = json {
+        let text = export::json(&stores, &Study::new(&stores)).context("cannot make JSON")?;
+        if is_stdout(&file) {
+            print_json(&text);
+        } else {
+            write(file, text.as_bytes(), &stores)?;
+        }
+    }
     if let Some(file) = parquet {
         let mut table = Vec::new();
         export::parquet(&stores, &mut table)?;
@@ -71,7 +87,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// For other programs as it is, for people without what would drive their terminal.
+/// Raw bytes for a pipe or a file; without control characters on a terminal.
 fn print_table(table: &[u8]) {
     match io::stdout().is_terminal() {
         true => print(&String::from_utf8_lossy(table)),
@@ -79,7 +95,7 @@ fn print_table(table: &[u8]) {
     }
 }
 
-/// A table must not take the place of what it is made of, nor of the other table.
+/// Rejects a target that would overwrite a store it is made from, or the other table.
 fn check_targets<'a>(
     files: impl Iterator<Item = &'a PathBuf>,
     dirs: &[PathBuf],
@@ -95,7 +111,7 @@ fn check_targets<'a>(
     Ok(())
 }
 
-/// Where a file is, or would be.
+/// The canonical path of a file that may not exist yet.
 fn real(file: &Path) -> PathBuf {
     fs::canonicalize(file).unwrap_or_else(|_| {
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -104,18 +120,18 @@ fn real(file: &Path) -> PathBuf {
     })
 }
 
-fn open(dir: &Path) -> anyhow::Result<Named> {
+fn open(dir: &Path) -> anyhow::Result<RunRecord> {
     let contents = store::read(dir)?;
     if contents.torn.is_some() {
         say(format_args!(
-            "note: the last line of {} is torn, and left out",
+            "note: the last line of {} is torn and was ignored",
             dir.join(FILE).display()
         ));
     }
-    Ok(Named { name: dir.display().to_string(), contents })
+    Ok(RunRecord { source: dir.display().to_string(), contents })
 }
 
-fn write(file: &Path, table: &[u8], stores: &[Named]) -> anyhow::Result<()> {
+fn write(file: &Path, table: &[u8], stores: &[RunRecord]) -> anyhow::Result<()> {
     results::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
     let rows: usize = stores.iter().map(|store| store.contents.cells.len()).sum();
     print(&format!("{}: {rows} cells, {} columns\n", file.display(), export::width()));
@@ -139,7 +155,9 @@ mod tests {
         let accepts = |line: &str| {
             Line::try_parse_from(["export"].into_iter().chain(line.split(' '))).is_ok()
         };
-        assert!(accepts("a b --csv -") && accepts("a --csv x --parquet y"));
+        assert!(
+            accepts("a --json -") && accepts("a b --csv -") && accepts("a --csv x --parquet y")
+        );
         assert!(!accepts("a") && !accepts("--csv -") && !accepts("a --parquet"));
     }
 

@@ -5,7 +5,7 @@ use std::env;
 use clap::ValueEnum;
 use thiserror::Error;
 
-use crate::kvm::KvmKind;
+use kvm::KvmKind;
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -18,7 +18,7 @@ pub enum HostMode {
     Emulated,
 }
 
-/// Where it will run.
+/// Where the guest will run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On this host's KVM.
@@ -27,25 +27,25 @@ pub enum Place {
     Emulated,
 }
 
-/// What a guest needs of KVM.
+/// What a guest needs from KVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestClass {
     /// Ring 0: a kernel, or a payload that executes HLT.
     Ring0,
-    /// Ring 3 alone.
+    /// Ring 3 only.
     Payload,
 }
 
-/// A place, with the reason for it.
+/// A place and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Where.
+    /// Where the guest runs.
     pub place: Place,
-    /// Why, as half a sentence.
+    /// The reason, as half a sentence.
     pub why: &'static str,
 }
 
-/// Decides where a guest runs on a host of this kind.
+/// Decides where a guest of this class runs on a host with this kind of KVM.
 pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
     use GuestClass::{Payload, Ring0};
     use KvmKind::{Absent, Denied, Hardware, Software};
@@ -65,11 +65,11 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
     Choice { place, why }
 }
 
-/// Set to try a guest kernel on a software KVM all the same. An unmodified one
-/// runs for minutes there, at about 0.6 us an instruction, and then dies.
+/// Environment variable: try a guest kernel on a software KVM all the same. An unmodified kernel
+/// runs there for minutes, at about 0.6 us per instruction, and then dies.
 pub const TRUST_KVM: &str = "PVTICKET_TRUST_KVM";
 
-/// This host's KVM cannot run the guest.
+/// This host's KVM cannot run guest kernels.
 #[derive(Debug, Error)]
 #[error(
     "this host's KVM is a software one (no VT-x, no AMD-V), which cannot run guest kernels: \
@@ -77,8 +77,8 @@ pub const TRUST_KVM: &str = "PVTICKET_TRUST_KVM";
 )]
 pub struct CannotRunKernels;
 
-/// Refuses a direct run that would fail only after minutes. Absent and Denied
-/// are KVM's own errors, with their own advice.
+/// Rejects a direct run that would fail only after minutes. `Absent` and `Denied` are reported by
+/// KVM's own errors, with their own advice.
 pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKernels> {
     let hopeless = (class, kind) == (GuestClass::Ring0, KvmKind::Software);
     match hopeless && env::var_os(TRUST_KVM).is_none() {

@@ -1,4 +1,4 @@
-//! The same command in the emulated host: what it takes along and how it ends.
+//! A pvticket command in the emulated host: the files it takes along and how it ends.
 
 use std::{
     env,
@@ -9,104 +9,109 @@ use std::{
 
 use anyhow::Context;
 
+use super::{
+    FAILURE,
+    task::{self, Task},
+};
 use crate::{
-    cli::FAILURE,
     emulated::{self, Errand, Supervision},
-    guest::{
-        artifacts::{self, GUEST_DISK},
-        kernels::Kernels,
-    },
+    guest::artifacts::{self, GUEST_DISK},
     results::Target,
     units::ByteSize,
 };
+use study::guest::kernels::Kernels;
 
-/// The cache as it is laid out inside.
+/// The cache directory there.
 const CACHE: &str = "/in/cache";
-/// Where result files are written inside.
+/// The directory for result files there.
 const OUT: &str = "/tmp";
 
-/// What a command of ours needs in the emulated host.
+/// A pvticket command with everything that it needs in the emulated host.
+///
+/// Each file that it takes along, or brings back, is named by its path there, for the command.
 #[derive(Debug)]
 pub struct Inside {
     errand: Errand,
 }
 
 impl Inside {
-    /// Runs `pvticket ARGS` there. `guest_memory` is what its machines need.
-    pub fn new(args: impl IntoIterator<Item = OsString>, guest_memory: ByteSize) -> Self {
-        /// The outer system, the files it carries in memory, and our process.
+    /// `guest_memory` is the memory of all its machines.
+    pub fn new(guest_memory: ByteSize) -> Self {
+        /// Memory for the emulated host's system, the files in its RAM, and our process.
         const OUTER: u64 = 448 << 20;
-        let mut errand = Errand::new(args);
+        let mut errand = Errand::new(Vec::<OsString>::new());
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
         Self { errand }
     }
 
-    /// Takes a guest kernel along as the built one.
-    pub fn with_kernel(self, file: &Path) -> Self {
-        self.with_file(file, Path::new(CACHE).join(artifacts::KERNEL))
+    /// Takes a guest kernel along, as the built one.
+    pub fn take_kernel(&mut self, file: &Path) -> PathBuf {
+        self.take(file, Path::new(CACHE).join(artifacts::KERNEL))
     }
 
-    /// Takes guest kernels along as the built ones.
-    pub fn with_kernels(self, Kernels { ticket, stock }: &Kernels) -> Self {
-        let with = ticket.iter().fold(self, |with, file| with.with_kernel(file));
-        let there = Path::new(CACHE).join(artifacts::STOCK_KERNEL);
-        stock.iter().fold(with, |with, file| with.with_file(file, there.clone()))
-    }
-
-    /// Takes busybox along, with the list of its applets if there is one.
-    pub fn with_busybox(self, file: &Path) -> Self {
-        let applets = file.with_file_name("applets");
-        let with = self.with_file(file, Path::new(CACHE).join("busybox/busybox"));
-        match applets.is_file() {
-            true => with.with_file(&applets, Path::new(CACHE).join("busybox/applets")),
-            false => with,
+    /// Takes guest kernels along, as the built ones.
+    pub fn take_kernels(&mut self, Kernels { ticket, stock }: &Kernels) -> Kernels {
+        let place = Path::new(CACHE).join(artifacts::STOCK_KERNEL);
+        Kernels {
+            ticket: ticket.as_deref().map(|file| self.take_kernel(file)),
+            stock: stock.as_deref().map(|file| self.take(file, place)),
         }
     }
 
-    /// Takes the guest disk along. It is there twice: as a file, and in the guest's memory.
-    pub fn with_guest_disk(mut self, file: &Path) -> Self {
+    /// Takes busybox along, as the built one, and the list of its applets if there is one.
+    pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
+        let applets = file.with_file_name("applets");
+        if applets.is_file() {
+            self.take(&applets, Path::new(CACHE).join("busybox/applets"));
+        }
+        self.take(file, Path::new(CACHE).join("busybox/busybox"))
+    }
+
+    /// Takes the guest disk along. It is in memory twice: as a file, and in the guest.
+    pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
         let size = fs::metadata(file).map_or(0, |data| data.len());
         self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(2 * size));
-        self.with_file(file, Path::new(CACHE).join(GUEST_DISK))
+        self.take(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
-    /// Takes a file along to this path.
-    pub fn with_file(mut self, file: &Path, there: PathBuf) -> Self {
-        self.errand.files_in.push((file.into(), there));
-        self
+    /// Takes a file along, to the path `there`.
+    pub fn take(&mut self, file: &Path, there: impl Into<PathBuf>) -> PathBuf {
+        let there = there.into();
+        self.errand.files_in.push((file.into(), there.clone()));
+        there
     }
 
-    /// Adds `OPTION PATH`, where PATH is a file there that comes back as `file`.
-    pub fn with_result(mut self, option: &str, file: &Path) -> Self {
-        let there = Path::new(OUT).join(option.trim_start_matches('-'));
-        self.errand.args.extend([option.into(), there.clone().into()]);
-        self.errand.files_out.push((there, file.into()));
-        self
+    /// Brings back the result file `name`, as `file`.
+    pub fn bring_back(&mut self, file: &Path, name: &str) -> PathBuf {
+        let there = Path::new(OUT).join(name);
+        self.errand.files_out.push((there.clone(), file.into()));
+        there
     }
 
-    /// Adds arguments.
-    pub fn with_args(mut self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.errand.args.extend(args.into_iter().map(Into::into));
-        self
+    /// How the command is connected to this process, and its CPUs.
+    pub fn errand(&mut self) -> &mut Errand {
+        &mut self.errand
     }
 
-    /// Changes how the errand is connected to this process.
-    pub fn connect(mut self, connect: impl FnOnce(&mut Errand)) -> Self {
-        connect(&mut self.errand);
-        self
+    /// Carries out a task there and returns its exit status.
+    pub fn run_task(mut self, task: &Task) -> anyhow::Result<u8> {
+        let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
+        self.errand.contents_in.push((bytes, task::INSIDE.into()));
+        self.run(["task".into(), task::INSIDE.into()])
     }
 
-    /// Runs it; gives its exit status.
-    pub fn run(self) -> anyhow::Result<u8> {
+    /// Runs `pvticket ARGS` there and returns its exit status.
+    pub fn run(mut self, args: impl IntoIterator<Item = OsString>) -> anyhow::Result<u8> {
+        self.errand.args = args.into_iter().collect();
         for (_, file) in &self.errand.files_out {
             Target::new(file).with_context(|| format!("cannot write {}", file.display()))?;
         }
         match emulated::run(&self.errand, &Supervision::from_env()?) {
-            // 128 + signal numbers and exit statuses all fit.
+            // 128 + signal numbers and exit statuses all fit into a byte.
             Ok(finished) => Ok(u8::try_from(finished.status).unwrap_or(u8::MAX)),
-            // A signal or a closed pipe: the shell's status for it says it all.
+            // A signal or a closed pipe: the exit status says it all, as in a shell.
             Err(error) if error.exit_status() != FAILURE => Ok(error.exit_status()),
             Err(error) => Err(error.into()),
         }

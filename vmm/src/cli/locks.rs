@@ -6,13 +6,13 @@ use clap::Args;
 use locks::{Family, Handoff, PvTicketLock, SmallPvTicketLock, System};
 
 use super::print;
-use crate::guest::kernels;
+use study::guest::kernels;
 
-/// List the systems of the lock library: what each is, where it comes from and what it needs
+/// List the systems of the lock library: a description of each, its origin and what it needs
 #[derive(Debug, Args)]
 pub struct LocksArgs {}
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(_: &LocksArgs) -> u8 {
     print(&list());
     0
@@ -49,7 +49,7 @@ fn list() -> String {
     text
 }
 
-/// What spinlocks differ in.
+/// Order of service and capacity, the properties in which spinlocks differ.
 fn promises(system: System) -> String {
     if system.family() != Family::Spinlock {
         return String::new();
@@ -61,7 +61,8 @@ fn promises(system: System) -> String {
     }
 }
 
-/// Of a lock whose queue may be limited: the most acquisitions before one from outside is let in.
+/// For a lock with a limited queue: how many acquisitions may pass before an outside waiter is let
+/// in.
 fn let_in_after(system: System) -> Option<u32> {
     match system {
         System::PvTicket => Some(Handoff::let_in_after::<PvTicketLock>()),
@@ -79,7 +80,7 @@ mod tests {
         let list = list();
         let told = list.matches("others before a waiter").count();
         let locks = System::ALL.iter().filter(|system| system.bypass().is_some()).count();
-        // The two with limited queues say it twice.
+        // The two with limited queues state it twice.
         assert_eq!(told, locks + 2, "{list}");
         assert!(list.contains("at most 8193*(n-q+s)+n-1 others"), "{list}");
         assert!(list.contains("at most 65*(n-q+s)+n-1 others"), "{list}");

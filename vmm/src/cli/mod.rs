@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand.
+//! The command line: one file per subcommand.
 
 mod bench;
 mod boot;
@@ -13,12 +13,16 @@ mod fault;
 mod host;
 mod inside;
 mod locks;
+mod measure;
 mod report;
 mod results;
 mod run;
 mod schedule;
+mod search;
+mod sim;
 mod soak;
 mod system_map;
+mod task;
 mod tiny;
 mod top;
 mod trace;
@@ -34,15 +38,16 @@ use thiserror::Error;
 use crate::{
     emulated::agent,
     streams::{self, print, say},
+    units::UnitError,
 };
+use study::plan::PlanError;
 
-/// Exit status of bad usage.
+/// Exit status of a usage error.
 const USAGE: u8 = 2;
 /// Exit status of a failure.
 const FAILURE: u8 = 1;
 
-/// A virtual machine monitor for one subject: spinlocks when vCPUs are
-/// overcommitted.
+/// A virtual machine monitor to study spinlocks when vCPUs are overcommitted.
 #[derive(Debug, Parser)]
 #[command(name = "pvticket", version, max_term_width = 100)]
 struct Cli {
@@ -61,6 +66,8 @@ enum Command {
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
     Locks(locks::LocksArgs),
+    Sim(sim::SimArgs),
+    Search(search::SearchArgs),
     Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
@@ -71,13 +78,28 @@ enum Command {
     Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
+    Task(task::TaskArgs),
+    #[command(hide = true)]
     Tiny(tiny::TinyArgs),
 }
 
-/// The user asked for something that cannot be: exit status 2.
+/// A usage error: exit status 2.
 #[derive(Debug, Error)]
 #[error("{0}")]
 struct Usage(String);
+
+/// Options name the CPUs, the levels and the durations of a plan.
+impl From<PlanError> for Usage {
+    fn from(error: PlanError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<UnitError> for Usage {
+    fn from(error: UnitError) -> Self {
+        PlanError::from(error).into()
+    }
+}
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
@@ -107,6 +129,8 @@ pub fn main() -> ExitCode {
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks::run(&args)),
+        Command::Sim(args) => sim::run(&args),
+        Command::Search(args) => search::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
@@ -114,39 +138,26 @@ pub fn main() -> ExitCode {
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
+        Command::Task(args) => task::run(&args),
         Command::Tiny(args) => tiny::run(&args),
     };
     match result {
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            say(format_args!("pvticket: {}", descriptors::advised(chain(&error))));
+            say(format_args!("pvticket: {}", descriptors::advised(format!("{error:#}"))));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }
 }
 
-/// What the command had to say has not been written, for another reason than that nobody reads it.
+/// Reports that the output could not be written, for a reason other than a closed pipe.
 fn unwritten(error: &io::Error) -> ExitCode {
     say(format_args!("pvticket: cannot write to stdout: {error}"));
     ExitCode::from(FAILURE)
 }
 
-/// An error and what it adds by its sources, in one line. Our errors carry their
-/// source's text already where it helps.
-fn chain(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, link| {
-        if text.is_empty() {
-            link
-        } else if text.contains(&link) {
-            text
-        } else {
-            format!("{text}: {link}")
-        }
-    })
-}
-
-/// clap's message without its "error: ", its usage block and its line breaks.
+/// clap's message without its "error: " prefix, usage block and line breaks.
 fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let message: Vec<&str> = text

@@ -1,4 +1,4 @@
-//! `pvticket report`: what runs say, as text or as a page.
+//! `pvticket report`: the results of runs, as text or as an HTML page.
 
 use std::{
     io::{self, IsTerminal},
@@ -11,16 +11,14 @@ use clap::Args;
 use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print};
-use crate::{
-    lab::study::{Diff, RunRecord, Study},
-    report::{
-        html,
-        study::{diff, text},
-    },
-    results,
+use crate::results;
+use report::{
+    html,
+    words::{diff, text},
 };
+use study::findings::{Diff, RunRecord, Study};
 
-/// Report what runs say: figures, comparisons with their intervals, and how to have them again
+/// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// Directories of runs; several make one study
@@ -31,25 +29,25 @@ pub struct ReportArgs {
     #[arg(long)]
     diff: bool,
 
-    /// Write a page to this file, with no script in it and nothing to fetch
+    /// Write the report to this file as an HTML page, without scripts or external resources
     #[arg(long, value_name = "F")]
     html: Option<PathBuf>,
 
-    /// Print the report beside writing a page
+    /// Also print the report when a page is written
     #[arg(long)]
     text: bool,
 }
 
-/// The page of a run, in its directory.
+/// File name of the page in a run's directory.
 const PAGE: &str = "report.html";
 
-/// What is reported.
+/// The subject of a report.
 enum Subject {
     Study(Box<Study>),
     Diff(Box<Diff>),
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
@@ -67,8 +65,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the report of a run that has just been made, and writes its page to its directory; gives
-/// where that is.
+/// Prints the report of a run that has just ended, writes its page to its directory and returns the
+/// page's path.
 pub(super) fn of_run(dir: &Path) -> anyhow::Result<PathBuf> {
     let subject = subject(&[RunRecord::read(dir)?], false);
     let file = dir.join(PAGE);
@@ -105,7 +103,7 @@ impl Subject {
     }
 }
 
-/// Of the terminal, if stdout is one.
+/// The terminal's width if stdout is one, a fixed width otherwise.
 fn columns() -> usize {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();

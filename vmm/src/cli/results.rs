@@ -10,8 +10,8 @@ use anyhow::Context;
 
 use crate::results::Target;
 
-/// A file for a result, looked at before anything runs in vain. What it holds stays until there is
-/// something better, whole.
+/// A file for a result, checked before anything runs. It keeps its old contents until the complete
+/// result replaces them.
 #[derive(Debug)]
 pub(super) struct ResultFile {
     option: &'static str,
@@ -27,12 +27,12 @@ impl ResultFile {
         Ok(Self { option, path: path.to_owned(), target })
     }
 
-    /// The same of an option that need not be there.
+    /// As `new`, for an optional option.
     pub(super) fn named(option: &'static str, path: Option<&Path>) -> anyhow::Result<Option<Self>> {
         path.map(|path| Self::new(option, path)).transpose()
     }
 
-    /// Writes the result, whole.
+    /// Replaces the file by the complete result.
     pub(super) fn write(
         &self,
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -40,13 +40,13 @@ impl ResultFile {
         self.target.write(fill).with_context(|| format!("cannot write {self}"))
     }
 
-    /// The same of a text.
+    /// As `write`, for a text.
     pub(super) fn write_text(&self, text: &str) -> anyhow::Result<()> {
         self.write(|out| out.write_all(text.as_bytes()))
     }
 }
 
-/// As the user named it: the option and the file.
+/// As the user wrote it: the option and the file.
 impl fmt::Display for ResultFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&named(self.option, &self.path))

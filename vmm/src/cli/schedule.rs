@@ -1,7 +1,7 @@
-//! The options that say who schedules the vCPUs: the same for every subcommand that has any.
+//! The options of a schedule, shared by all subcommands that have one.
 
 use std::{
-    ffi::OsString,
+    fmt::Display,
     io::BufReader,
     path::{Path, PathBuf},
     str::FromStr,
@@ -9,19 +9,25 @@ use std::{
 };
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::{Usage, results::ResultFile, say};
+use super::{Usage, inside::Inside, results::ResultFile, say};
 use crate::{
-    cli::inside::Inside,
-    files,
-    sched::{PolicySpec, policy::DEFAULT_SLICE, recording::Recording},
-    units::{CpuList, Nanos},
+    driver::ScheduleSpec,
+    lab::host::resolve_cpus,
+    units::{CpuList, Nanos, VcpuCount},
+};
+use base::{files, text};
+use sched::{
+    PolicySpec,
+    policy::{DEFAULT_SLICE, POLICIES},
+    recording::Recording,
 };
 
-/// Where a recording to replay lies in the emulated host.
-const RECORDING_INSIDE: &str = "/in/recording";
+/// Path of a recording to replay in the emulated host.
+pub(super) const RECORDING_INSIDE: &str = "/in/recording";
 
-/// Writes what a schedule decided to the file of --record, and says what is missing of it.
+/// Writes the schedule's decisions to the file of `--record` and prints a note if it is incomplete.
 pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::Result<()> {
     file.write(|mut out| recording.write(&mut out))?;
     if let Some(what) = recording.shortfall() {
@@ -30,15 +36,21 @@ pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::
     Ok(())
 }
 
-/// Who schedules, how, and where.
-// The brackets of its help are no links.
-#[allow(rustdoc::broken_intra_doc_links)]
+/// The help of `--policy`.
+fn policy_help() -> String {
+    let usages: Vec<_> = POLICIES.iter().map(|policy| policy.usage).collect();
+    format!(
+        "Policy that schedules the vCPUs: {}. host-* are for simulations, where host is {} \
+         [default: host, in simulations rr]",
+        usages.join(", "),
+        PolicySpec::simulated_host(),
+    )
+}
+
+/// Options of a schedule.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ScheduleArgs {
-    /// Who decides when vCPUs run: host, rr, fair[:WEIGHT,...], gang, kick-boost[:later], directed-yield[:LOOKS],
-    /// deferred[:ask|look[,GRACE]], lhp[:RATE,HOLD], lwp[:RATE,HOLD], point:NAME[,RATE,HOLD],
-    /// random or replay:FILE [default: host]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", help = policy_help())]
     policy: Vec<PolicyList>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all]
@@ -49,7 +61,7 @@ pub(super) struct ScheduleArgs {
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     pub(super) slice: Nanos,
 
-    /// Seed of whatever is random: schedules, and in a comparison who begins and the resampling
+    /// Seed of all that is random: schedules, and in a comparison the order of runs and the resampling
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
@@ -58,17 +70,17 @@ pub(super) struct ScheduleArgs {
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) vms: u32,
 
-    /// Write the schedule's decisions, of the last run, to this file, for --policy replay:FILE
+    /// Write the schedule's decisions in the last run to this file, for --policy replay:FILE
     #[arg(long, value_name = "F")]
     pub(super) record: Option<PathBuf>,
 }
 
-/// One `--policy`, which may name several.
+/// One `--policy`, which may name several policies.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyList(Vec<PolicySpec>);
 
 impl PolicyList {
-    /// What all of them name, each once.
+    /// All policies of these lists, without repeats.
     pub(super) fn named(lists: &[Self]) -> Vec<PolicySpec> {
         let mut policies: Vec<PolicySpec> = Vec::new();
         for policy in lists.iter().flat_map(|list| &list.0) {
@@ -88,16 +100,53 @@ impl FromStr for PolicyList {
     }
 }
 
+/// Reads the recording that a policy replays.
+pub(super) fn read_recording(file: &Path) -> Result<Recording, Usage> {
+    let usage = |error: &dyn Display| unusable(file, error);
+    let open = files::regular(file).map_err(|error| usage(&error))?;
+    Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))
+}
+
+fn unusable(file: &Path, error: &dyn Display) -> Usage {
+    Usage(format!("--policy replay:{}: {error}", file.display()))
+}
+
+/// Reads the recording that a policy replays. It must match every pair of slots and vCPUs (the sum
+/// over all machines) in `sizes`.
+pub(super) fn recording(
+    file: &Path,
+    sizes: impl IntoIterator<Item = (u32, u32)>,
+) -> Result<Recording, Usage> {
+    let recording = read_recording(file)?;
+    let here = (recording.slots, recording.vcpus);
+    if let Some((slots, here)) = sizes.into_iter().find(|size| *size != here) {
+        let of = format!("{} vCPUs on {} slots", recording.vcpus, recording.slots);
+        return Err(unusable(file, &format!("it has {of}, but this is {here} on {slots}")));
+    }
+    if let Some(what) = recording.shortfall() {
+        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
+    }
+    Ok(recording)
+}
+
 impl ScheduleArgs {
-    /// The policies, without repeats; the host's own if none was named.
+    /// Was a policy named?
+    pub(super) fn has_policy(&self) -> bool {
+        !self.policy.is_empty()
+    }
+
+    /// The policies without repeats; `host` if none was named.
     pub(super) fn policies(&self) -> Vec<PolicySpec> {
         let policies = PolicyList::named(&self.policy);
         if policies.is_empty() { vec![PolicySpec::host()] } else { policies }
     }
 
-    /// The one policy, where there can be but one.
-    pub(super) fn policy(&self) -> Result<PolicySpec, Usage> {
+    /// The only policy; a usage error if there are several.
+    fn policy(&self) -> Result<PolicySpec, Usage> {
         match self.policies().as_slice() {
+            [policy] if policy.is_host_model() => {
+                Err(Usage(format!("--policy {policy}: only for compare --guest sim")))
+            }
             [policy] => Ok(policy.clone()),
             _ => Err(Usage("--policy: name one".into())),
         }
@@ -105,24 +154,17 @@ impl ScheduleArgs {
 
     /// How many of these CPUs are slots.
     pub(super) fn slots(&self, cpus: &CpuList) -> Result<usize, Usage> {
-        let there = cpus.cpus().len();
-        match self.slots {
-            None => Ok(there),
-            Some(slots) if (1..=there).contains(&slots) => Ok(slots),
-            Some(slots) => Err(Usage(format!(
-                "--slots {slots}: 1 to {there}, because each slot is a CPU of its own here ({cpus})"
-            ))),
-        }
+        slots(self.slots, cpus)
     }
 
-    /// What is wrong with the options together.
+    /// Checks the options against each other.
     pub(super) fn check(&self) -> Result<(), Usage> {
         let policies = self.policies();
         let ours = policies.iter().filter(|policy| !policy.is_host()).count();
         match (&self.record, ours) {
-            (Some(_), 0) => Err(Usage(
-                "--record: the host's schedule leaves no decisions; name a --policy".into(),
-            )),
+            (Some(_), 0) => {
+                Err(Usage("--record: the host's scheduler records nothing; name a --policy".into()))
+            }
             _ if policies.iter().filter_map(PolicySpec::replays).count() > 1 => {
                 Err(Usage("--policy: one replay at a time".into()))
             }
@@ -130,60 +172,81 @@ impl ScheduleArgs {
         }
     }
 
-    /// The recording that a policy replays, if one does. It must be of as many slots, and of as
-    /// many vCPUs as every one of `vcpus`, those of all machines.
-    pub(super) fn recording(
-        &self,
-        slots: usize,
-        vcpus: impl IntoIterator<Item = u32>,
-    ) -> anyhow::Result<Option<Arc<Recording>>> {
-        let policies = self.policies();
-        let Some(file) = policies.iter().find_map(PolicySpec::replays) else { return Ok(None) };
-        let usage =
-            |error: &dyn std::fmt::Display| Usage(format!("--policy replay:{file}: {error}"));
-        let open = files::regular(Path::new(file)).map_err(|error| usage(&error))?;
-        let recording =
-            Recording::read(&mut BufReader::new(open)).map_err(|error| usage(&error))?;
-        if let Some(here) = vcpus
-            .into_iter()
-            .find(|here| *here != recording.vcpus || slots != recording.slots as usize)
-        {
-            let of = format!("{} vCPUs on {} slots", recording.vcpus, recording.slots);
-            return Err(usage(&format!("it is of {of}, and this is {here} on {slots}")).into());
-        }
-        if let Some(what) = recording.shortfall() {
-            say(format_args!("pvticket: --policy replay:{file}: {what}"));
-        }
-        Ok(Some(Arc::new(recording)))
+    /// The one schedule that the options describe; a usage error if they describe several, or none
+    /// that is possible.
+    pub(super) fn plan(&self) -> Result<SchedulePlan, Usage> {
+        self.check()?;
+        Ok(SchedulePlan {
+            policy: self.policy()?,
+            slots: self.slots,
+            slice: self.slice,
+            seed: self.seed,
+            vms: self.vms,
+            record: self.record.clone(),
+        })
+    }
+}
+
+/// One schedule of machines that are all alike, for whichever host runs it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SchedulePlan {
+    #[serde(with = "text")]
+    pub(super) policy: PolicySpec,
+    /// Slots: the first CPUs there; None: all.
+    slots: Option<usize>,
+    slice: Nanos,
+    /// Seed of the schedule and of the faults.
+    pub(super) seed: u64,
+    /// Number of machines.
+    pub(super) vms: u32,
+    /// The file for the schedule's decisions.
+    record: Option<PathBuf>,
+}
+
+impl SchedulePlan {
+    /// The file for the schedule's decisions, checked.
+    pub(super) fn record_file(&self) -> anyhow::Result<Option<ResultFile>> {
+        ResultFile::named("--record", self.record.as_deref())
     }
 
-    /// Passes the options on into the emulated host.
-    pub(super) fn pass_on(&self, mut inside: Inside) -> Inside {
-        for policy in self.policies() {
-            match policy.replays() {
-                Some(file) => {
-                    inside = inside
-                        .with_file(Path::new(file), RECORDING_INSIDE.into())
-                        .with_args(["--policy", &format!("replay:{RECORDING_INSIDE}")]);
-                }
-                None => inside = inside.with_args(["--policy", &policy.to_string()]),
-            }
+    /// The schedule on this host's CPUs, for machines of `vcpus` each.
+    pub(super) fn spec(&self, vcpus: VcpuCount) -> Result<ScheduleSpec, Usage> {
+        let cpus = resolve_cpus(None)?;
+        let slots = slots(self.slots, &cpus)?;
+        let size = (slots as u32, vcpus.get() * self.vms);
+        let recording = self.policy.replays().map(|file| recording(Path::new(file), [size]));
+        Ok(ScheduleSpec {
+            policy: self.policy.clone(),
+            cpus: cpus.cpus()[..slots].to_vec(),
+            slice: self.slice,
+            seed: self.seed,
+            recording: recording.transpose()?.map(Arc::new),
+            record: self.record.is_some(),
+        })
+    }
+
+    /// The same in the emulated host, with its files taken along.
+    pub(super) fn there(&self, inside: &mut Inside) -> Result<Self, Usage> {
+        let mut there = self.clone();
+        if let Some(file) = self.policy.replays() {
+            let place = inside.take(Path::new(file), RECORDING_INSIDE);
+            let policy = format!("replay:{}", place.display());
+            there.policy = policy.parse().map_err(Usage)?;
         }
-        let mut options: Vec<OsString> = Vec::new();
-        for (option, value) in [
-            ("--slice", self.slice.to_string()),
-            ("--seed", self.seed.to_string()),
-            ("--vms", self.vms.to_string()),
-        ] {
-            options.extend([option.into(), value.into()]);
-        }
-        if let Some(slots) = self.slots {
-            options.extend(["--slots".into(), slots.to_string().into()]);
-        }
-        inside = inside.with_args(options);
-        match &self.record {
-            Some(file) => inside.with_result("--record", file),
-            None => inside,
-        }
+        there.record = self.record.as_deref().map(|file| inside.bring_back(file, "record"));
+        Ok(there)
+    }
+}
+
+/// How many of these CPUs are slots.
+fn slots(asked: Option<usize>, cpus: &CpuList) -> Result<usize, Usage> {
+    let there = cpus.cpus().len();
+    match asked {
+        None => Ok(there),
+        Some(slots) if (1..=there).contains(&slots) => Ok(slots),
+        Some(slots) => Err(Usage(format!(
+            "--slots {slots}: 1 to {there}, because each slot is a CPU of its own here ({cpus})"
+        ))),
     }
 }

@@ -1,35 +1,37 @@
-//! `pvticket soak`: PV ticketlocks for long, with faults.
+//! `pvticket soak`: runs a PV ticketlock for long under injected faults.
 
-use std::ffi::OsString;
+use std::slice;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 
 use super::{
     Usage,
-    fault::show,
-    host::{self, GuestClass, HostMode, Place},
-    inside::Inside,
-    print, say,
+    host::HostMode,
+    measure::{Asked, Folder, finish, measure, plan_of},
+    print,
+    run::{KernelFiles, Traced},
+    say,
 };
 use crate::{
-    emulated::OutputMode,
-    kvm::KvmKind,
     lab::{
-        CellError, Interrupt, PayloadCell, Sample,
-        plan::{Level, Seconds, resolve_cpus, resolve_levels},
-        soak::{SoakPlan, Tally, soak},
+        host::resolve_cpus,
+        soak::{Soak, SoakPlan, Tally},
     },
-    report::{faults::in_a_line, si::si},
-    sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE},
-    signals,
-    units::{ByteSize, CpuList, Nanos, VcpuCount},
-    vcpu::fault::{Fault, FaultSpec},
+    units::{CpuList, Nanos, VcpuCount},
+};
+use base::faults::{Fault, FaultSpec};
+use report::{faults::in_a_line, si::si};
+use sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE};
+use study::{
+    findings::Study,
+    plan::{Level, Seconds, resolve_levels},
+    point::Point,
+    store::record::Figures,
 };
 
-/// Take one PV ticketlock for long while kicks and halts go wrong, and check all the while that
-/// nobody is in the critical section with another, that tickets are served in their order, and that
-/// nobody waits for ever.
+/// Take one PV ticketlock for long while kicks and halts fail on purpose, and check mutual
+/// exclusion, that tickets are served in order, and that no vCPU waits forever.
 #[derive(Debug, Args)]
 pub struct SoakArgs {
     /// Acquisitions to do; the round that reaches them is finished
@@ -55,7 +57,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     slots: Option<usize>,
 
-    /// Who decides when vCPUs run, as for compare
+    /// Policy that schedules the vCPUs, as for compare
     #[arg(long, value_name = "P", default_value = "random")]
     policy: PolicySpec,
 
@@ -63,7 +65,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     slice: Nanos,
 
-    /// What goes wrong, as for compare
+    /// Faults to inject, as for compare
     #[arg(
         long,
         value_name = "LIST",
@@ -73,7 +75,7 @@ pub struct SoakArgs {
     )]
     fault: Vec<Fault>,
 
-    /// Time of a round, after which a fresh machine goes on
+    /// Length of a round; each round has a fresh machine
     #[arg(long, value_name = "S", default_value = "5", allow_hyphen_values = true)]
     round: Seconds,
 
@@ -86,64 +88,64 @@ pub struct SoakArgs {
     host: HostMode,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
-    let plan = plan(args)?;
-    match host::choose(args.host, GuestClass::Payload, KvmKind::detect()).place {
-        Place::Direct => direct(&plan),
-        Place::Emulated => emulated(args, &plan),
+    let (soak, cpus) = plan(args)?;
+    let mut plan = plan_of("soak", &[soak.spec()], cpus, args.host)?;
+    let rounds = soak.rounds(plan.experiment.clone());
+    plan.replace(rounds);
+    let mut told = |point: &Point, figures: &Figures, tally: &Tally| {
+        say(format_args!(
+            "round {}, {} vCPUs: {}/s; {} of {} acquisitions",
+            tally.rounds,
+            point.vcpus,
+            si(figures.rate()),
+            si(tally.acquisitions as f64),
+            si(soak.acquisitions as f64),
+        ));
+    };
+    let mut rounds =
+        Soak { plan: &soak, tally: Tally::default(), told: &mut told, has_failed: false };
+    let asked = Asked { traced: Traced::Nothing, record: false, watcher: Some(&mut rounds) };
+    let mut measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)?;
+    let tally = rounds.tally;
+    // The rounds that were not needed are not missing.
+    if !measured.summary.stopped {
+        measured.summary.left = 0;
     }
+    if tally.rounds > 0 {
+        print(&summary(&soak, &tally));
+    }
+    let status = finish(&measured.summary, &Study::new(slice::from_ref(&measured.record)))?;
+    if status == 0 && tally.acquisitions < soak.acquisitions {
+        bail!("{} rounds were not enough: make them longer (--round)", tally.rounds);
+    }
+    Ok(status)
 }
 
-fn plan(args: &SoakArgs) -> Result<SoakPlan, Usage> {
-    let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
-    if args.policy.is_host() || args.policy.replays().is_some() {
-        return Err(usage(&format!("--policy {}: a soak has a schedule of its own", args.policy)));
+fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
+    let is_other = args.policy.is_host() || args.policy.is_host_model();
+    if is_other || args.policy.replays().is_some() {
+        return Err(Usage(format!("--policy {}: a soak needs a schedule of ours", args.policy)));
     }
-    let cpus = resolve_cpus(args.cpus.clone()).map_err(|error| usage(&error))?;
+    let cpus = resolve_cpus(args.cpus.clone())?;
     let there = cpus.cpus().len();
     let slots = args.slots.unwrap_or(there);
     if !(1..=there).contains(&slots) {
-        return Err(usage(&format!("--slots {slots}: 1 to {there}, the CPUs there are ({cpus})")));
+        return Err(Usage(format!("--slots {slots}: 1 to {there}, the CPUs there are ({cpus})")));
     }
-    Ok(SoakPlan {
+    let plan = SoakPlan {
         acquisitions: args.acquisitions,
-        levels: resolve_levels(&args.vcpus, &cpus).map_err(|error| usage(&error))?,
-        cpus,
-        slots,
+        levels: resolve_levels(&args.vcpus, &cpus)?,
+        slots: slots as u32,
         policy: args.policy.clone(),
         slice: args.slice,
         seed: args.seed,
         faults: FaultSpec::collect(&args.fault)
-            .map_err(|error| usage(&format!("--fault: {error}")))?,
+            .map_err(|error| Usage(format!("--fault: {error}")))?,
         round: args.round.0,
-    })
-}
-
-fn direct(plan: &SoakPlan) -> anyhow::Result<u8> {
-    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let cell = PayloadCell::default();
-    let mut told = |vcpus, sample: &Sample, tally: &Tally| progress(plan, vcpus, sample, tally);
-    let tally = soak(plan, &cell, &interrupt, &mut told).inspect_err(|error| {
-        if let CellError::Stuck(_, trace) = error {
-            show(trace);
-        }
-    })?;
-    print(&summary(plan, &tally));
-    if tally.is_broken() {
-        bail!("the lock has broken its promises: this is a bug");
-    }
-    Ok(if tally.interrupted { signals::exit_status() } else { 0 })
-}
-
-fn progress(plan: &SoakPlan, vcpus: VcpuCount, sample: &Sample, tally: &Tally) {
-    say(format_args!(
-        "round {}, {vcpus} vCPUs: {}/s; {} of {} acquisitions",
-        tally.rounds,
-        si(sample.rate()),
-        si(tally.acquisitions as f64),
-        si(plan.acquisitions as f64),
-    ));
+    };
+    Ok((plan, cpus))
 }
 
 fn summary(plan: &SoakPlan, tally: &Tally) -> String {
@@ -157,38 +159,12 @@ fn summary(plan: &SoakPlan, tally: &Tally) -> String {
          {halts} halts, {kicks} kicks; {faults}\n\
          {preemptions} preemptions: {lhp} of lock holders, {lwp} of the next in line, at most \
          {entering} more of either\n\
-         {violations} violations of mutual exclusion, {disorder} tickets out of order, nobody \
-         waited for ever\n",
+         {violations} violations of mutual exclusion, {disorder} tickets out of order, no vCPU \
+         waited forever\n",
         rate = si(*acquisitions as f64 / seconds.max(f64::MIN_POSITIVE)),
         levels = levels.join(", "),
         policy = plan.policy,
         seed = plan.seed,
         faults = in_a_line(&tally.faults),
     )
-}
-
-fn emulated(args: &SoakArgs, plan: &SoakPlan) -> anyhow::Result<u8> {
-    let vcpus: Vec<String> = args.vcpus.iter().map(Level::to_string).collect();
-    let mut words: Vec<OsString> = vec!["soak".into(), "--host".into(), "direct".into()];
-    for (option, value) in [
-        ("--acquisitions", plan.acquisitions.to_string()),
-        ("--vcpus", vcpus.join(",")),
-        ("--cpus", plan.cpus.to_string()),
-        ("--slots", plan.slots.to_string()),
-        ("--policy", plan.policy.to_string()),
-        ("--slice", plan.slice.to_string()),
-        ("--round", plan.round.as_secs_f64().to_string()),
-        ("--seed", plan.seed.to_string()),
-    ] {
-        words.extend([option.into(), value.into()]);
-    }
-    if let Some(faults) = plan.faults {
-        words.extend(["--fault".into(), faults.to_string().into()]);
-    }
-    Inside::new(words, ByteSize(hypercalls::payload::MEMORY))
-        .connect(|errand| {
-            errand.stdout = OutputMode::Progress;
-            errand.stderr = OutputMode::Progress;
-        })
-        .run()
 }

@@ -1,14 +1,15 @@
-//! `--system-map F`.
+//! Reading the file of `--system-map`.
 
 use std::path::Path;
 
 use super::Usage;
-use crate::{files, units::ByteSize};
+use crate::units::ByteSize;
+use base::files;
 
-/// Several times that of a kernel with everything in it.
+/// Several times the size of an allyesconfig kernel's.
 const LONGEST: ByteSize = ByteSize::mib(64);
 
-/// What `find` finds in the text of a kernel's System.map; what is missing where it finds nothing.
+/// What `find` finds in the text of a System.map; a usage error that names what is `missing`.
 pub(super) fn read<T>(
     map: &Path,
     find: impl FnOnce(&str) -> Option<T>,

@@ -4,20 +4,18 @@ use std::{fs::File, io, os::fd::AsFd};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use hypercalls::payload::{MEMORY, Workload};
+use hypercalls::payload::Workload;
 
 use super::say;
 use crate::{
-    guest::payload::PayloadSpec,
-    units::{ByteSize, VcpuCount},
     vcpu::End,
-    vm::{Console, GuestSpec, MachineSpec, PvBackend, Vm},
+    vm::{Console, MachineSpec, Vm},
 };
 
 /// Boot the smallest guest: for timing and for tests.
 #[derive(Debug, Args)]
 pub struct TinyArgs {
-    /// What it does
+    /// What the guest does
     #[arg(value_enum, default_value_t = Guest::Hello)]
     guest: Guest,
 }
@@ -26,34 +24,20 @@ pub struct TinyArgs {
 enum Guest {
     /// Prints one byte.
     Hello,
-    /// Prints one byte and halts until the machine is killed: a VMM at rest, to look at its memory.
+    /// Prints one byte and halts until the machine is killed: an idle VMM, to look at its memory.
     Rest,
-    /// Uses the hypercall ports in every wrong way, and kicks a vCPU that is not there.
+    /// Uses the hypercall ports in every wrong way, and kicks a vCPU that does not exist.
     Misuse,
 }
 
-/// Runs it; gives the exit status.
+/// Runs the guest and returns the exit status.
 pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let workload = match args.guest {
         Guest::Hello => Workload::Hello,
         Guest::Rest => Workload::Rest,
         Guest::Misuse => Workload::Misuse,
     };
-    let spec = MachineSpec {
-        vcpus: VcpuCount::ONE,
-        memory: ByteSize(MEMORY),
-        guest: GuestSpec::Payload(PayloadSpec::other(workload)),
-        pv: PvBackend::Off,
-        kvm_kick: true,
-        telemetry: false,
-        affinity: None,
-        pinned: false,
-        preempt_count: None,
-        kvm_stats: false,
-        faults: None,
-        watched: false,
-        traced: false,
-    };
+    let spec = MachineSpec::tiny(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
     let report = Vm::build(&spec)?.start(console)?.wait()?;

@@ -1,9 +1,9 @@
-//! `pvticket trace`: what a timeline says, in words; and the files that timelines go to.
+//! `pvticket trace`: the summary of a timeline as text; and the files that timelines are written to.
 
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
-    io::{self, BufReader, Write},
+    io::BufReader,
     path::{Path, PathBuf},
 };
 
@@ -11,14 +11,10 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{Usage, print, system_map};
-use crate::{
-    guest::symbols::Symbols,
-    lab::timeline::Timeline,
-    report::{perfetto, trace_text},
-    streams::print_json,
-};
+use crate::{guest::symbols::Symbols, streams::print_json};
+use report::{perfetto, trace_text};
 
-/// Say what a timeline made with --trace shows: the worst handoffs and preemptions. (The file itself
+/// Summarize a timeline made with --trace: the worst handoffs and preemptions. (The file itself
 /// opens in ui.perfetto.dev.)
 #[derive(Debug, Args)]
 pub struct TraceArgs {
@@ -29,8 +25,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 10, allow_hyphen_values = true)]
     top: u32,
 
-    /// The System.map of the Linux guest's kernel: its locks are then called by their names (that
-    /// of `make kernel` is in ~/.cache/pvticket/kernel/current)
+    /// The System.map of the Linux guest's kernel, to show the names of its locks (that of `make
+    /// kernel` is in ~/.cache/pvticket/kernel/current)
     #[arg(long, value_name = "F")]
     system_map: Option<PathBuf>,
 
@@ -39,7 +35,7 @@ pub struct TraceArgs {
     json: bool,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
     let name = args.file.display();
     let symbols = args.system_map.as_deref().map(symbols).transpose()?;
@@ -57,11 +53,11 @@ pub fn run(args: &TraceArgs) -> anyhow::Result<u8> {
 }
 
 fn symbols(map: &Path) -> Result<Symbols, Usage> {
-    system_map::read(map, Symbols::parse, "no symbol of a kernel is in it")
+    system_map::read(map, Symbols::parse, "it has no kernel symbols")
 }
 
-/// A file that timelines are appended to, one by one. It keeps what it holds of the cells that are
-/// `finished`; what else there is goes: of a cell that is run again, of a program that was killed.
+/// Opens a file to append timelines to. Timelines of `finished` cells are kept; anything else is
+/// cut off: cells that will run again, and the torn end of a killed program's.
 pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<File> {
     let cannot = || format!("cannot write --trace {}", path.display());
     let file = OpenOptions::new().create(true).read(true).append(true).open(path);
@@ -76,15 +72,5 @@ pub(super) fn appended(path: &Path, finished: &HashSet<u32>) -> anyhow::Result<F
     Ok(file)
 }
 
-/// The option that names a file for timelines.
+/// The option that names a timeline file.
 pub(super) const OPTION: &str = "--trace";
-
-/// Writes these runs, each with its title.
-pub(super) fn write<'a>(
-    mut out: &mut dyn Write,
-    runs: impl IntoIterator<Item = (String, &'a Timeline)>,
-) -> io::Result<()> {
-    (0..).zip(runs).try_for_each(|(number, (title, timeline))| {
-        perfetto::write(&mut out, number, &title, timeline)
-    })
-}

@@ -1,9 +1,10 @@
-//! What to do next on such a host. Pure: facts in, sentences out.
+//! The next steps for a host. Pure: facts in, sentences out.
 
 use super::{Facts, GuestRuns, cpu_list};
-use crate::{emulated::QEMU, kvm::KvmKind};
+use crate::emulated::QEMU;
+use kvm::KvmKind;
 
-/// The most useful first; never empty.
+/// The next steps, most useful first; never empty.
 pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     let mut steps = Vec::new();
     steps.extend(missing(facts, guests));
@@ -17,7 +18,7 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     steps
 }
 
-/// What stands in the way of a guest, and of building.
+/// Steps for what guests and builds lack.
 fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     let mut steps: Vec<String> = guests.iter().flat_map(|guest| guest.missing.clone()).collect();
     let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
@@ -38,8 +39,8 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     steps
 }
 
-/// Before 8.1 QEMU could translate code wrong that another CPU was changing: its guests, and the
-/// emulated host itself, die now and then (guest-kernel-config/host/qemu.sh has the figures).
+/// QEMU before 8.1 could mistranslate code that another CPU was changing: guests, and the emulated
+/// host itself, die now and then (figures in guest-kernel-config/host/qemu.sh).
 fn old_qemu(facts: &Facts) -> Option<String> {
     let version = facts.tools.iter().find(|tool| tool.name == QEMU)?.version.as_deref()?;
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -80,7 +81,7 @@ fn kvm(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Settings that change figures: nothing is wrong with them, but one should know.
+/// Notes about settings that influence measurements; they are not errors.
 fn measuring(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     if facts.cpu.smt == Some(true) && facts.cpu.one_per_core.len() < facts.cpu.allowed.len() {

@@ -1,4 +1,4 @@
-//! The CPUs: kind, flags that matter, how many may be used.
+//! The CPUs: model, relevant flags, and how many may be used.
 
 use std::{
     arch::x86_64::__cpuid,
@@ -8,42 +8,42 @@ use std::{
 use serde::Serialize;
 
 use super::files::Files;
-use crate::kvm::{
+use kvm::{
     cpus::{kernels, spared},
     host::has_flag,
 };
 
-/// Flags of `/proc/cpuinfo` that decide something here.
+/// Flags of `/proc/cpuinfo` that matter here.
 const FLAGS: [&str; 7] =
     ["vmx", "svm", "x2apic", "tsc_deadline_timer", "constant_tsc", "nonstop_tsc", "hypervisor"];
 
-/// The CPUs.
+/// Facts about the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CpuFacts {
     /// For example `AuthenticAMD`.
     pub vendor: Option<String>,
     /// For example `AMD EPYC`.
     pub model: Option<String>,
-    /// Those of interest, there or not.
+    /// Relevant flags, and whether the CPU has them.
     pub flags: BTreeMap<&'static str, bool>,
-    /// CPUs that are on line, without those kept free.
+    /// CPUs that are online, without the spared ones.
     pub online: usize,
-    /// CPUs before the first one counted here, kept free of guests: one in the emulated host.
+    /// CPUs at the low end that are kept free of guests and not counted: one in the emulated host.
     pub spared: usize,
     /// CPUs that this process may use.
     pub allowed: Vec<usize>,
     /// Do hardware threads share cores?
     pub smt: Option<bool>,
-    /// Of the CPUs that may be used, one of each core: what overcommit is best measured on.
+    /// Of the CPUs that may be used, one per core: the best set for measuring overcommit.
     pub one_per_core: Vec<usize>,
-    /// The frequency governors of those that may be used, each once.
+    /// The frequency governors of the CPUs that may be used, without repeats.
     pub governors: BTreeSet<String>,
-    /// The hypervisor this host runs under, by its own name.
+    /// The signature of the hypervisor that this host runs under.
     pub hypervisor: Option<String>,
 }
 
 impl CpuFacts {
-    /// Reads the host's CPUs, of which `allowed` may be used.
+    /// Reads the host's CPUs, of which this process may use `allowed`.
     pub fn read(files: &Files, allowed: &[usize]) -> Self {
         let cpuinfo = files.text("/proc/cpuinfo").unwrap_or_default();
         let flags: BTreeMap<_, _> = FLAGS.map(|flag| (flag, has_flag(&cpuinfo, flag))).into();
@@ -77,7 +77,7 @@ fn governors(files: &Files, cpus: &[usize]) -> BTreeSet<String> {
     cpus.iter().filter_map(|cpu| files.text(&path(kernels(*cpu)))).collect()
 }
 
-/// Keeps of each core the first CPU. One whose core is unknown stands for itself.
+/// The first CPU of each core. A CPU whose core is unknown is kept.
 fn one_per_core(files: &Files, allowed: &[usize]) -> Vec<usize> {
     let siblings = |cpu: &usize| {
         let cpu = kernels(*cpu);
@@ -98,7 +98,7 @@ fn one_per_core(files: &Files, allowed: &[usize]) -> Vec<usize> {
         .collect()
 }
 
-/// The twelve bytes of CPUID leaf 0x4000_0000 (EBX, ECX, EDX), which hypervisors agree on.
+/// The hypervisor's signature: 12 bytes of CPUID leaf 0x4000_0000 (EBX, ECX, EDX), by convention.
 fn hypervisor_name() -> String {
     let leaf = __cpuid(0x4000_0000);
     let bytes: Vec<u8> =

@@ -1,4 +1,4 @@
-//! The host's `/proc` and `/sys`, or a test's.
+//! Access to `/proc` and `/sys`, or to a test's copies.
 
 use std::{
     fs,
@@ -12,17 +12,17 @@ pub struct Files {
 }
 
 impl Files {
-    /// This host's.
+    /// This host's files.
     pub fn host() -> Self {
         Self::below(Path::new("/"))
     }
 
-    /// Those of a made-up host.
+    /// The files of a mocked host, below `root`.
     pub fn below(root: &Path) -> Self {
         Self { root: root.into() }
     }
 
-    /// A file's text without the white space around it; `None` when it cannot be read.
+    /// A file's text without surrounding white space; `None` if it cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.root.join(path.trim_start_matches('/'))).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -42,7 +42,7 @@ impl Files {
         }
     }
 
-    /// Names in a directory, sorted; empty when it is not there.
+    /// Names in a directory, sorted; empty if it does not exist.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path.trim_start_matches('/')));
         let mut names: Vec<String> = entries
@@ -60,7 +60,7 @@ impl Files {
 pub(crate) mod made_up {
     use super::*;
 
-    /// A host made of these files, in a directory of its own.
+    /// A mocked host with these files, in a directory of its own.
     pub fn host(name: &str, files: &[(&str, &str)]) -> Files {
         let root =
             std::env::temp_dir().join(format!("pvticket-doctor-{}-{name}", std::process::id()));

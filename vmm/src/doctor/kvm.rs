@@ -1,43 +1,43 @@
-//! The host's KVM and the settings that change what is measured on it.
+//! The host's KVM, and its settings that influence measurements.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt};
 
 use serde::Serialize;
 
 use super::files::Files;
-use crate::kvm::{KvmKind, caps::Capabilities, host::DEV_KVM};
+use kvm::{KvmKind, caps::Capabilities, host::DEV_KVM};
 
-/// Parameters that say when a guest spins: VMX's, then SVM's.
+/// Parameters that define a spinning guest: VMX's, then SVM's.
 const PAUSE_LOOP: [&str; 4] =
     ["ple_gap", "ple_window", "pause_filter_count", "pause_filter_thresh"];
 
-/// KVM.
+/// Facts about KVM.
 #[derive(Debug, Clone, Serialize)]
 pub struct KvmFacts {
     /// `hardware`, `software`, `absent` or `denied`.
     pub kind: &'static str,
     #[serde(skip)]
     pub(super) known: KvmKind,
-    /// Its vendor module: `kvm_intel`, `kvm_amd` or another.
+    /// The vendor module: `kvm_intel`, `kvm_amd` or another.
     pub module: Option<String>,
-    /// The group that may open `/dev/kvm`, if a group may.
+    /// The group that may open `/dev/kvm`, if its mode allows one.
     pub group: Option<String>,
-    /// What it answers, if it can be asked.
+    /// Its capabilities, if it can be opened.
     pub capabilities: Option<Capabilities>,
     /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
     pub halt_poll_ns: Option<u64>,
-    /// Does the CPU report a guest that spins in PAUSE loops, so that KVM runs another vCPU?
+    /// Does the CPU exit from a guest that spins in a PAUSE loop, so that KVM can run another vCPU?
     pub pause_loop_exiting: Option<bool>,
-    /// What counts as such a loop, by the module's own names for it, in cycles or PAUSEs.
+    /// The thresholds of such a loop, by the module's parameter names, in cycles or PAUSEs.
     pub pause_loop: BTreeMap<String, u64>,
     /// Do interrupts reach guests without an exit (APICv, AVIC)?
     pub interrupt_virtualization: Option<bool>,
-    /// May its guests use VT-x or AMD-V themselves?
+    /// May guests use VT-x or AMD-V themselves?
     pub nested: Option<bool>,
 }
 
 impl KvmFacts {
-    /// Reads this host's settings, and asks its KVM if it is of a kind that opens.
+    /// Reads this host's settings, and queries its KVM if that can be opened.
     pub fn read(files: &Files, known: KvmKind) -> Self {
         let module = vendor_module(files);
         let usable = known.runs_payload();
@@ -66,7 +66,7 @@ impl KvmFacts {
     }
 }
 
-/// `/sys/module/kvm_*`; built-in ones show there too if they have parameters.
+/// `/sys/module/kvm_*`; built-in modules show there, too, if they have parameters.
 fn vendor_module(files: &Files) -> Option<String> {
     files.names("/sys/module").into_iter().find(|name| name.starts_with("kvm_"))
 }

@@ -1,7 +1,7 @@
-//! What this host can do: facts read from it, and what follows from them.
+//! What this host supports: facts read from it, and the conclusions.
 //!
-//! Facts are read through [`Files`], so that every parser runs on made-up hosts too. A fact that
-//! the host does not tell is `None` and shown as unknown, never guessed.
+//! Facts are read through [`Files`], so that every parser can be tested on mocked hosts. A fact
+//! that the host does not provide is `None` and shown as unknown, never guessed.
 
 pub mod advice;
 pub mod cpu;
@@ -13,21 +13,22 @@ pub mod tools;
 
 use serde::Serialize;
 
-use crate::{kvm::KvmKind, units::CpuList};
+use crate::units::CpuList;
+use ::kvm::KvmKind;
 use files::Files;
 
 /// Everything read from the host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
-    /// Its KVM.
+    /// The host's KVM.
     pub kvm: kvm::KvmFacts,
-    /// Its CPUs.
+    /// The host's CPUs.
     pub cpu: cpu::CpuFacts,
-    /// Its kernel and what is above it.
+    /// The host's kernel, and the hypervisor above it.
     pub system: system::SystemFacts,
-    /// Programs found.
+    /// Programs that are used, found or not.
     pub tools: Vec<tools::Tool>,
-    /// Things of ours in the cache.
+    /// Files in the cache, built or fetched by `make`.
     pub artifacts: Vec<tools::Artifact>,
 }
 
@@ -37,7 +38,7 @@ impl Facts {
         let files = Files::host();
         Self {
             kvm: kvm::KvmFacts::read(&files, kind),
-            cpu: cpu::CpuFacts::read(&files, &crate::kvm::signal::allowed_cpus()),
+            cpu: cpu::CpuFacts::read(&files, &::kvm::signal::allowed_cpus()),
             system: system::SystemFacts::read(&files),
             tools: tools::find_tools(),
             artifacts: tools::find_artifacts(),
@@ -45,28 +46,28 @@ impl Facts {
     }
 }
 
-/// Where one kind of guest runs when nothing else is asked for.
+/// Where one kind of guest runs with `--host auto`.
 #[derive(Debug, Clone, Serialize)]
 pub struct GuestRuns {
     /// `linux` or `payload`.
     pub guest: &'static str,
     /// `direct` or `emulated`.
     pub host: &'static str,
-    /// Why there.
+    /// The reason for that host, or for there being none.
     pub why: &'static str,
-    /// What is missing for it; empty when it can run now.
+    /// What is missing for it; empty if it can run now.
     pub missing: Vec<String>,
 }
 
-/// Facts, and what follows from them.
+/// Facts and conclusions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// As read.
+    /// The facts as read.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Where guests run.
+    /// Where each kind of guest runs.
     pub guests: Vec<GuestRuns>,
-    /// What to do next, the most useful first.
+    /// The next steps, most useful first.
     pub next: Vec<String>,
 }
 

@@ -4,22 +4,22 @@ use serde::Serialize;
 
 use super::files::Files;
 
-/// The system.
+/// Facts about the system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SystemFacts {
-    /// Release of the kernel.
+    /// The kernel's release.
     pub kernel: Option<String>,
-    /// Its preemption model as its version line says, for example `PREEMPT_DYNAMIC`.
+    /// The preemption model as in the kernel's version line, for example `PREEMPT_DYNAMIC`.
     pub preemption: Option<String>,
-    /// `/sys/hypervisor/type`, which Xen has.
+    /// `/sys/hypervisor/type`, which exists under Xen.
     pub hypervisor_type: Option<String>,
-    /// Share of CPU time since boot that the hypervisor above gave to others.
+    /// Share of CPU time since boot that the hypervisor above gave to other VMs, in percent.
     pub steal_percent: Option<f64>,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub transparent_huge_pages: Option<String>,
-    /// Current clock source.
+    /// The current clock source.
     pub clocksource: Option<String>,
-    /// All its memory, in bytes.
+    /// Total memory, in bytes.
     pub memory: Option<u64>,
 }
 
@@ -41,26 +41,26 @@ impl SystemFacts {
     }
 }
 
-/// The word of the version line that names the model; servers without one do not preempt.
+/// The word of the version line that names the model; kernels without preemption have none.
 fn preemption(version: &str) -> String {
     let model = version.split_whitespace().find(|word| word.starts_with("PREEMPT"));
     model.unwrap_or("none").to_owned()
 }
 
-/// The word in brackets.
+/// The word in square brackets.
 fn chosen(choices: &str) -> Option<String> {
     let (_, rest) = choices.split_once('[')?;
     rest.split_once(']').map(|(word, _)| word.to_owned())
 }
 
-/// `MemTotal`, which is in KiB whatever it says (proc_meminfo(5)).
+/// `MemTotal` in bytes; the file's unit is KiB, though it says kB (proc_meminfo(5)).
 fn memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// From the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)); what
-/// follows is counted in the first two already.
+/// From the line of all CPUs: user nice system idle iowait irq softirq steal (proc_stat(5)); the
+/// fields after these are included in the first two.
 fn steal_percent(stat: &str) -> Option<f64> {
     const STEAL: usize = 7;
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;

@@ -1,4 +1,4 @@
-//! A report for people.
+//! The report as text.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -6,12 +6,13 @@ use super::{
     Facts, GuestRuns, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, system::SystemFacts,
     tools::Artifact, tools::Tool,
 };
-use crate::{emulated::default_cpus, kvm::KvmKind};
+use crate::emulated::default_cpus;
+use kvm::KvmKind;
 
-/// What the emulated host has beside the CPUs of its guests, and why.
+/// Why the emulated host has one CPU more than its guests use.
 const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
 
-/// Columns of a row's name.
+/// Width of a row's name.
 const NAME: usize = 22;
 
 impl Display for Report {

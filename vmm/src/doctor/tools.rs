@@ -1,4 +1,4 @@
-//! Programs of the host, and our own things in the cache.
+//! Programs of the host, and our own files in the cache.
 
 use std::{
     env,
@@ -10,35 +10,36 @@ use std::{
 use serde::Serialize;
 
 use crate::{
+    chain::chain,
     emulated::{Pieces, QEMU, find_qemu},
     guest::artifacts,
 };
 
-/// A program that is used, or was looked for.
+/// A program that pvticket or its build uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tool {
-    /// Its name.
+    /// The program's name.
     pub name: &'static str,
-    /// What it is good for.
+    /// What it is used for.
     pub purpose: &'static str,
     /// Does anything fail without it? Package tools only save work.
     pub needed: bool,
-    /// Where it is.
+    /// Its path, if found.
     pub path: Option<PathBuf>,
-    /// What it says of its version.
+    /// The version that it prints.
     pub version: Option<String>,
 }
 
-/// Something that `make` builds or fetches.
+/// A file that `make` builds or fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Artifact {
-    /// What it is.
+    /// A description of the file.
     pub name: &'static str,
-    /// Does anything that is usual fail without it? What is not needed has uses of its own.
+    /// Does common use fail without it? The others have uses of their own.
     pub needed: bool,
-    /// Where it is.
+    /// Its path, if it exists.
     pub path: Option<PathBuf>,
-    /// What is missing, and which target of `make` brings it.
+    /// What is missing, and the `make` target that creates it.
     pub problem: Option<String>,
 }
 
@@ -47,7 +48,7 @@ const RUST: &str = "building pvticket";
 const KERNEL: &str = "building the guest kernel";
 const SETUP: &str = "setting up";
 
-/// Name, purpose, and whether its version is worth the time to ask.
+/// Name, purpose, and whether to query its version.
 const TOOLS: [(&str, &str, bool); 10] = [
     (QEMU, HOST, true),
     ("cargo", RUST, true),
@@ -61,7 +62,7 @@ const TOOLS: [(&str, &str, bool); 10] = [
     ("apt-get", SETUP, false),
 ];
 
-/// Looks for all of them, asking for versions at the same time.
+/// Looks for all of them, querying versions in parallel.
 pub(super) fn find_tools() -> Vec<Tool> {
     thread::scope(|scope| {
         TOOLS
@@ -98,7 +99,7 @@ fn first_version(text: &str) -> Option<String> {
     Some(word.split(['-', '+', '~']).next().unwrap_or(word).to_owned())
 }
 
-/// Looks into the cache.
+/// Looks for our files in the cache.
 pub(super) fn find_artifacts() -> Vec<Artifact> {
     vec![
         artifact("PV ticketlock kernel", true, artifacts::built_kernel()),
@@ -109,14 +110,14 @@ pub(super) fn find_artifacts() -> Vec<Artifact> {
     ]
 }
 
-fn artifact<E: std::fmt::Display>(
+fn artifact<E: std::error::Error>(
     name: &'static str,
     needed: bool,
     found: Result<PathBuf, E>,
 ) -> Artifact {
     let (path, problem) = match found {
         Ok(path) => (Some(path), None),
-        Err(error) => (None, Some(error.to_string())),
+        Err(error) => (None, Some(chain(&error))),
     };
     Artifact { name, needed, path, problem }
 }

@@ -1,23 +1,22 @@
-//! What can go wrong with the emulated host. None of it is the errand's own failure.
+//! Failures of the emulated host, as opposed to failures of the errand.
 
 use std::{fmt, io, path::PathBuf};
 
 use thiserror::Error;
 
 use super::{
-    image::ImageError,
-    machine::MachineError,
-    pieces::PiecesError,
-    watch::{Freeze, GiveUp},
+    machine::{MachineError, image::ImageError, pieces::PiecesError},
+    session::watch::{Freeze, GiveUp},
     wire::WireError,
 };
 use crate::{runtime::RuntimeError, signals, units::ByteSize};
 
-/// The least memory in which it boots, with some to spare (measured: 96 MiB, with no files).
+/// The least memory in which it boots, with a reserve (measured: 96 MiB, without files).
 pub const SMALLEST: ByteSize = ByteSize::mib(128);
 
-/// The emulated host failed, or could not be had.
+/// The emulated host failed or could not be started.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum EmulatedError {
     /// A part is missing.
     #[error(transparent)]
@@ -28,68 +27,66 @@ pub enum EmulatedError {
     /// QEMU cannot be started.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// No runtime.
+    /// The async runtime cannot be started.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     /// Signals cannot be caught.
-    #[error("cannot catch signals: {0}")]
+    #[error("cannot catch signals")]
     Signals(#[source] io::Error),
-    /// Our own input, or its thread.
-    #[error("cannot read the input: {0}")]
+    /// This process's stdin, or the thread that reads it, failed.
+    #[error("cannot read the input")]
     Input(#[source] io::Error),
-    /// An environment variable that says nothing sensible.
-    #[error("{name}='{value}' makes no sense: unset it, or see the README")]
+    /// An environment variable has an invalid value.
+    #[error("invalid value {name}='{value}': unset it, or see the README")]
     Variable { name: &'static str, value: String },
-    /// It froze, and there was no further restart.
+    /// It froze, and no further restart was allowed or possible.
     #[error("the emulated host froze: {freeze}. {}. This is a fault of the emulator, not of the guest{evidence}", advice(*.why, *.restarts))]
     Frozen { freeze: Freeze, why: GiveUp, restarts: u32, evidence: Kept },
     /// Its kernel panicked.
     #[error("the emulated host's own kernel died: {line}{evidence}")]
     Panic { line: String, evidence: Kept },
-    /// It has no memory left.
+    /// It ran out of memory.
     #[error(
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
     )]
     Memory { memory: ByteSize },
-    /// It could not even boot.
+    /// It has too little memory to boot.
     #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
     TooSmall(ByteSize),
-    /// The agent cannot work there.
+    /// The agent cannot run commands.
     #[error("the emulated host cannot run commands: {error}{evidence}")]
     Agent { error: String, evidence: Kept },
-    /// QEMU ended by itself.
-    #[error("the emulator ended by itself ({status}): {complaint}{evidence}")]
+    /// QEMU exited before the errand ended.
+    #[error("the emulator exited unexpectedly ({status}): {complaint}{evidence}")]
     Ended { status: String, complaint: String, evidence: Kept },
-    /// A process cannot be waited for.
-    #[error("cannot wait for the emulator: {0}")]
+    #[error("cannot wait for the emulator")]
     Wait(#[source] io::Error),
-    /// Bytes that make no sense, or a port that fails.
-    #[error("the connection to the emulated host failed: {0}")]
+    /// A port failed, or carried an invalid frame.
+    #[error("the connection to the emulated host failed")]
     Connection(#[source] io::Error),
-    /// What the agent sent makes no sense.
-    #[error("the agent in the emulated host makes no sense: {0}")]
+    /// The agent sent an invalid message.
+    #[error("the agent in the emulated host sent an invalid message")]
     Wire(#[from] WireError),
-    /// The command line is longer than a message.
-    #[error(
-        "the command line is too long for the emulated host: {0}; hand over what is long in a file"
-    )]
+    /// The command line does not fit in a message.
+    #[error("the command line is too long for the emulated host (pass long arguments in a file)")]
     CommandLine(#[source] WireError),
-    /// Two versions.
+    /// The agent is of another version.
     #[error("the agent in the emulated host speaks version {0} of the protocol")]
     Version(u32),
-    /// A result file cannot be written here.
-    #[error("cannot write a result file: {0}")]
+    /// A result file cannot be written on this host.
+    #[error("cannot write a result file")]
     Result(#[source] io::Error),
-    /// Whoever reads our output has stopped.
-    #[error("cannot write the output: {0}")]
+    /// This process's stdout or stderr cannot be written.
+    #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// We were told to stop.
+    /// A signal ended it.
     #[error("stopped by {}", signal_name(*.0))]
     Interrupted(i32),
 }
 
 impl EmulatedError {
-    /// The exit status that suits it: as the shell would report the signal, otherwise 1.
+    /// The exit status for it: 128 and the signal's number after a signal or a closed pipe (SIGPIPE),
+    /// otherwise 1.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Interrupted(signal) => signals::status_of(*signal),
@@ -127,7 +124,7 @@ fn signal_name(signal: i32) -> String {
     }
 }
 
-/// Where evidence is kept; shown as the end of a sentence.
+/// The folder of the evidence, if it was kept; displays as the end of a sentence.
 #[derive(Debug, Default)]
 pub struct Kept(pub Option<PathBuf>);
 

@@ -7,29 +7,20 @@
 //!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A machine that is merely starved by a busy system is given the time (`starvation.rs`).
-//! A machine that freezes is never taken for a failure of the errand. As often as the environment
-//! allows (never, if it says nothing) it is replaced, each time with a line on stderr, and only while
-//! the errand can run again unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
-//! Otherwise, and when the restarts are used up, `run` ends with [`EmulatedError::Frozen`], which
+//! A machine that a busy system merely starves gets more time (`session/starvation.rs`). A freeze is never
+//! reported as a failure of the errand. The machine is restarted as often as the environment allows
+//! (by default never), with a line on stderr each time, and only while the errand can be repeated
+//! unnoticed: none of its [`OutputMode::Live`] output was passed on, and its input is still kept.
+//! Otherwise, and when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which
 //! no errand can cause. Result files appear only when the errand has ended.
 
 pub mod agent;
-mod bytes;
 mod error;
-mod evidence;
-mod image;
-mod life;
 mod machine;
-mod output;
-mod pieces;
-mod results;
 pub mod selftest;
-mod source;
-mod starvation;
-mod stdin;
+mod session;
+mod streams;
 mod supervise;
-mod watch;
 mod wire;
 
 use std::{
@@ -41,48 +32,49 @@ use std::{
 };
 
 pub use error::EmulatedError;
-pub use output::OutputMode;
-pub use pieces::{Pieces, PiecesError, QEMU, find_qemu};
-pub use results::Missing;
-pub use stdin::StdinMode;
-pub use watch::{Freeze, Limits};
+pub use machine::pieces::{Pieces, PiecesError, QEMU, find_qemu};
+pub use session::watch::{Freeze, Limits};
+pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
 use crate::{guest::artifacts::cache_dir, runtime, units::ByteSize};
 
-/// What to run in the emulated host, and with what.
+/// What to run in the emulated host, and with which resources.
 #[derive(Debug, Clone)]
 pub struct Errand {
-    /// Arguments of this program there, after its name.
+    /// Arguments of this program there, without its name.
     pub args: Vec<OsString>,
-    /// Its environment, beside `PATH`, `HOME` and `TMPDIR`, which are set for it.
+    /// Environment variables in addition to `PATH`, `HOME` and `TMPDIR`, which are always set.
     pub env: Vec<(OsString, OsString)>,
-    /// Files to take along: here, and the absolute path there. They are in memory there.
+    /// Files to take along: path here, absolute path there. They occupy memory there.
     pub files_in: Vec<(PathBuf, PathBuf)>,
-    /// Files to bring back: the absolute path there, and here.
+    /// Contents of further files: bytes, absolute path there.
+    pub contents_in: Vec<(Vec<u8>, PathBuf)>,
+    /// Result files: absolute path there, path here.
     pub files_out: Vec<(PathBuf, PathBuf)>,
-    /// Its input.
+    /// How the command's input reaches it.
     pub stdin: StdinMode,
-    /// What becomes of its output.
+    /// Where its stdout goes.
     pub stdout: OutputMode,
-    /// What becomes of its errors.
+    /// Where its stderr goes.
     pub stderr: OutputMode,
-    /// CPUs that it shall have there. The machine has one more, which is kept free of guests.
+    /// CPUs for the errand. The machine has one more, which is kept free of guests.
     pub cpus: u32,
-    /// Memory of the emulated host; the guest's, files and the host's own 128 MiB must fit.
+    /// Memory of the emulated host: for the guest, the files, and the host's own 128 MiB.
     pub memory: ByteSize,
-    /// Someone sits at a terminal in raw mode: our own lines end with a carriage return.
+    /// stderr is a terminal in raw mode: our own lines there end with a carriage return.
     pub interactive: bool,
 }
 
 impl Errand {
-    /// An errand with these arguments, this process's stdin and live output, a CPU for each of
-    /// this system's up to eight, and 1 GiB.
+    /// An errand with these arguments, this process's stdin, live output, as many CPUs as this
+    /// system has but at most eight, and 1 GiB.
     pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             args: args.into_iter().map(Into::into).collect(),
             env: Vec::new(),
             files_in: Vec::new(),
+            contents_in: Vec::new(),
             files_out: Vec::new(),
             stdin: StdinMode::Inherit,
             stdout: OutputMode::Live,
@@ -94,23 +86,23 @@ impl Errand {
     }
 }
 
-/// How many CPUs a command gets in the emulated host when nothing else is said.
+/// The default number of CPUs for a command in the emulated host.
 pub fn default_cpus() -> u32 {
     thread::available_parallelism().map_or(1, |count| count.get().min(8) as u32)
 }
 
-/// How the emulated host is looked after.
+/// How the emulated host is supervised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supervision {
     /// When it counts as frozen.
     pub limits: Limits,
-    /// How often it may be replaced.
+    /// The number of restarts allowed.
     pub restarts: u32,
-    /// Faults to cause: the first in the first machine, and so on. For tests.
+    /// Faults to inject, for tests: one per machine.
     pub inject: Vec<Option<Injection>>,
-    /// Give it a CPU more than commands have, to keep the first free of guests.
+    /// Give it one CPU more than commands have, to keep the first free of guests.
     pub spare: bool,
-    /// Where evidence of failures is kept; `None`: not at all.
+    /// Where evidence of failures is kept; `None`: none is kept.
     pub evidence: Option<PathBuf>,
 }
 
@@ -127,9 +119,9 @@ impl Default for Supervision {
 }
 
 impl Supervision {
-    /// The default, changed by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
-    /// sign of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT`
-    /// (a comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each
+    /// The default, modified by the environment: `PVTICKET_EMULATED_DEADLINE` (seconds without a
+    /// sign of life), `PVTICKET_EMULATED_RESTARTS`, and, for tests, `PVTICKET_EMULATED_INJECT` (a
+    /// comma-separated list of `none`, `mute`, `stop`, `panic`, `kill`, `fxrstor`, one for each
     /// machine) and `PVTICKET_EMULATED_SPARE` (0: no CPU is kept free of guests).
     pub fn from_env() -> Result<Self, EmulatedError> {
         Self::from_variables(|name| env::var(name).ok().filter(|value| !value.is_empty()))
@@ -180,29 +172,29 @@ fn injection(word: &str) -> Option<Option<Injection>> {
     }
 }
 
-/// An errand that has ended by itself.
+/// The result of an errand that ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     /// Its exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
-    /// Why the emulated host was replaced, each time that it was.
+    /// Why the emulated host was restarted, once per restart.
     pub restarts: Vec<Freeze>,
-    /// Its output, if captured.
+    /// Its stdout, if captured.
     pub stdout: Vec<u8>,
-    /// Its errors, if captured.
+    /// Its stderr, if captured.
     pub stderr: Vec<u8>,
     /// Result files that it did not leave behind.
     pub missing: Vec<Missing>,
-    /// How long things took in the machine in which it ended.
+    /// The times of the last session.
     pub timing: Timing,
 }
 
 /// Times since the start of the emulator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// Until the agent was up, and KVM loaded.
+    /// Until the agent was up and KVM loaded.
     pub agent_up: Duration,
-    /// Until the errand had ended and all was handed over.
+    /// Until the errand had ended and all results were handed over.
     pub done: Duration,
 }
 
@@ -215,15 +207,15 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
         return Err(EmulatedError::TooSmall(errand.memory));
     }
     let pieces = Pieces::find()?;
-    let image = image::Image::pack(&pieces.modules, &errand.files_in)?;
+    let image = machine::image::Image::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));
-    // A thread may still wait for a user who does not read; nobody waits for it.
+    // A thread may be blocked on a user who does not read; it is left behind.
     runtime.shutdown_background();
     finished
 }
 
-/// Time since a moment, as [`watch::Watch`] takes it.
+/// The time since a moment, as [`session::watch::Watch`] takes it.
 #[derive(Debug, Clone, Copy)]
 struct Clock(Instant);
 

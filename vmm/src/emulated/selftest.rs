@@ -1,7 +1,7 @@
-//! A hidden command for the tests of the emulated host: a bit of everything an errand can do.
-//! Each is usable on any Linux, inside and outside.
+//! A hidden command for the tests of the emulated host: a sample of what errands do, usable on any
+//! Linux, inside and outside.
 
-// Whoever tests reads.
+// Its output is read by tests.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -16,11 +16,12 @@ use std::{
 use kvm_ioctls::Kvm;
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Does what the words say, in their order, and exits 0, or as one of them says.
+/// Executes the words in order and exits with 0, or with the status that one of them sets.
 ///
-/// `kvm`: KVM's API version; `cpus`: how many; `thp`, `clock`: what the kernel chose; `cat`: stdin to stdout;
-/// `out TEXT`, `err TEXT`; `flood BYTES` to stdout; `eat MIB` of memory; `write PATH TEXT`;
-/// `read PATH` to stdout; `env NAME`; `sleep SECONDS`; `signal NUMBER` to itself; `exit STATUS`.
+/// `kvm`: KVM's API version; `cpus`: their number; `thp`, `clock`: the kernel's choice; `cat`:
+/// stdin to stdout; `out TEXT`, `err TEXT`; `flood BYTES` to stdout; `eat MIB` of memory; `write
+/// PATH TEXT`; `read PATH` to stdout; `env NAME`; `sleep SECONDS`; `signal NUMBER` to itself; `exit
+/// STATUS`.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> Result<u8, String> {
     let mut words = words.into_iter().map(|word| word.to_string_lossy().into_owned());
     while let Some(word) = words.next() {
@@ -85,7 +86,7 @@ fn copy(path: &str, to: &mut impl Write) -> io::Result<()> {
 }
 
 fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("'{word}' is no number"))
+    word.parse().map_err(|_| format!("'{word}' is not a number"))
 }
 
 fn eat(mib: usize) {
@@ -97,7 +98,7 @@ fn eat(mib: usize) {
     println!("ate {} MiB", eaten.len());
 }
 
-/// Endless bytes of every value that never repeat in step with a buffer.
+/// Endless bytes of all values, whose period does not match a buffer's length.
 #[derive(Debug, Default)]
 struct Pattern(u32);
 

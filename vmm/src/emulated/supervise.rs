@@ -1,21 +1,21 @@
-//! Runs an errand through as many lives of the emulated host as it takes, within bounds.
+//! Runs an errand in as many sessions of the emulated host as it takes, within bounds.
 
 use super::{
     EmulatedError, Errand, Finished, Freeze, Supervision,
-    image::Image,
-    life::{Life, Outcome},
-    output::Seen,
-    pieces::Pieces,
-    stdin::Input,
-    watch::{Decision, Repeatable, after_freeze},
+    machine::{image::Image, pieces::Pieces},
+    session::{
+        Outcome, Session,
+        watch::{Decision, Repeatable, after_freeze},
+    },
+    streams::{output::Seen, stdin::Input},
 };
 use crate::{
-    shown,
     signals::{self, Interrupt},
     streams::{self, Stream},
 };
+use base::shown;
 
-/// Does it. The calling thread must live until it is done: QEMU dies with it.
+/// Runs the errand. The calling thread must live until it is done: QEMU dies with it.
 pub async fn supervise(
     errand: &Errand,
     supervision: &Supervision,
@@ -29,14 +29,14 @@ pub async fn supervise(
     let mut freezes: Vec<Freeze> = Vec::new();
     loop {
         let inject = supervision.inject.get(freezes.len()).copied().flatten();
-        let mut life = Life::start(errand, supervision, pieces, image, inject)?;
+        let mut session = Session::start(errand, supervision, pieces, image, inject)?;
         let outcome = tokio::select! {
             biased;
             () = stop.raised() => Err(EmulatedError::Interrupted(signals::first().unwrap_or_default())),
-            outcome = life.live(&input, &seen) => outcome,
+            outcome = session.live(&input, &seen) => outcome,
         };
-        // Whatever happened: nothing of this life goes on.
-        let ended = life.end().await;
+        // On every path: nothing of this session continues.
+        let ended = session.end().await;
         let (freeze, evidence) = match outcome? {
             Outcome::Finished(mut finished) => {
                 ended?;
@@ -69,10 +69,10 @@ pub async fn supervise(
     }
 }
 
-/// One line on stderr.
+/// Prints one line on stderr.
 pub fn tell(line: &str, raw_terminal: bool) {
     let end = if raw_terminal { "\r\n" } else { "\n" };
     let line = format!("pvticket: {}{end}", shown::line(line));
-    // When stderr is closed there is nobody to tell; Finished has it too.
+    // A closed stderr is ignored; `Finished` has the restarts too.
     let _ = streams::write(Stream::Stderr, line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Where the things are that `make` builds or fetches: the cache, and what lies in it.
+//! Files that `make` builds or fetches: the cache directory and the paths in it.
 
 use std::{
     env,
@@ -10,10 +10,10 @@ use std::{
 
 use thiserror::Error;
 
-/// A thing that is not where it should be. Each says how it gets there.
+/// A file that is missing. Each message says how to get it.
 #[derive(Debug, Error)]
 pub enum ArtifactError {
-    /// Neither a cache directory nor a home.
+    /// Neither a cache directory nor a home is known.
     #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
     /// `make kernel` has not run.
@@ -33,10 +33,10 @@ pub enum ArtifactError {
     GuestDisk(PathBuf),
 }
 
-/// Where [`built_kernel`] is in the cache.
+/// Path of [`built_kernel`] in the cache.
 pub const KERNEL: &str = "kernel/current/vmlinux";
 
-/// Where [`stock_kernel`] is in the cache.
+/// Path of [`stock_kernel`] in the cache.
 pub const STOCK_KERNEL: &str = "kernel/stock-pvqspinlock/vmlinux";
 
 /// The directory of everything built and fetched: `$PVTICKET_CACHE`, or else `pvticket` in
@@ -59,29 +59,29 @@ pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
     if file.is_file() { Ok(file) } else { Err(ArtifactError::Kernel(file)) }
 }
 
-/// The kernel to compare with, of mainline's spinlocks: the ELF `vmlinux` of `make kernel-stock`.
+/// The kernel to compare with, with mainline's spinlocks: the ELF `vmlinux` of `make kernel-stock`.
 pub fn stock_kernel() -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(STOCK_KERNEL);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::StockKernel(file)) }
 }
 
-/// A static busybox for the guest: the cache's, or else this system's own if it is static.
+/// A static busybox for the guest: from the cache, or else this system's own if it is static.
 pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
     places.into_iter().find(|file| is_static(file)).ok_or(ArtifactError::Busybox(cached))
 }
 
-/// Where the guest disk lies in the cache.
+/// Path of the guest disk in the cache.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
-/// The archive with PostgreSQL for the guest's root, of `make guest-disk`.
+/// The archive with PostgreSQL for the guest's root, from `make guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(GUEST_DISK);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::GuestDisk(file)) }
 }
 
-/// Is it an ELF file for x86-64 that needs no dynamic loader?
+/// Is it an ELF file for x86-64 without a dynamic loader?
 pub fn is_static(file: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(file).and_then(|file| file.take(4096).read_to_end(&mut head));

@@ -1,5 +1,5 @@
-//! The Linux guest's initrd, put together from parts so that big files go straight from the page
-//! cache into guest memory.
+//! The Linux guest's initrd, assembled from parts so that big files go straight from the page cache
+//! into guest memory.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,55 +23,55 @@ pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 /// The Linux guest's `pgbench-table`, a static ELF.
 pub const PGBENCH_TABLE: &[u8] = include_bytes!(env!("PVTICKET_PGBENCH_TABLE_ELF"));
 
-/// One part of an initrd. Each but the last is a multiple of four bytes long, or is filled up to
-/// one by whoever lays them behind each other.
+/// One part of an initrd. The loader pads each part but the last to a multiple of four bytes.
 #[derive(Debug)]
 pub enum InitrdSource {
     /// A whole file.
     File(PathBuf),
-    /// Bytes made here.
+    /// Bytes generated here.
     Bytes(Vec<u8>),
 }
 
-/// What we put into a guest.
+/// The files that we add to a guest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GuestRoot<'a> {
-    /// A static busybox: with it the guest has its applets and `/init`. None leaves the root to
-    /// the user's initrd.
+    /// A static busybox: the guest gets its applets and an `/init`. None leaves the root to the
+    /// user's initrd.
     pub busybox: Option<&'a Path>,
-    /// Take `bench` along, the program of the workloads.
+    /// Add `bench`, the program of the workloads.
     pub bench: bool,
-    /// An archive with PostgreSQL to take along, and `pgbench-table` with it.
+    /// An archive with PostgreSQL to add, together with `pgbench-table`.
     pub guest_disk: Option<&'a Path>,
     /// The command; empty means an interactive shell.
     pub argv: &'a [OsString],
-    /// The user's kind of terminal (`TERM`), for the environment.
+    /// The user's terminal type (`TERM`), for the environment.
     pub term: Option<&'a OsStr>,
 }
 
-/// What can be wrong with an initrd.
+/// Errors of an initrd.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
 pub enum InitrdError {
-    /// The archive of our own files.
-    #[error("initrd: {0}")]
+    /// The archive of our own files cannot be written.
+    #[error("initrd")]
     Archive(#[from] CpioError),
-    /// A file that should be read.
-    #[error("initrd: cannot read {path}: {error}")]
-    Unreadable { path: PathBuf, error: io::Error },
-    /// busybox that cannot be asked.
+    /// A file cannot be read.
+    #[error("initrd: cannot read {path}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// busybox does not list its applets.
     #[error("initrd: {path} --list does not list its applets: {reason}; run `make busybox`")]
     Applets { path: PathBuf, reason: String },
-    /// A file that no kernel takes.
+    /// A file that no kernel would unpack.
     #[error(
-        "{0} is no initrd: neither a newc cpio archive nor compressed with anything Linux unpacks"
+        "{0} is not an initrd: neither a newc cpio archive nor compressed with anything Linux unpacks"
     )]
     NotAnInitrd(PathBuf),
 }
 
 /// The parts of the initrd: ours, if a root is given, with the guest disk, then the user's.
 ///
-/// Ours comes first because the kernel wants archives at multiples of four bytes, which the end
-/// of a compressed one need not be. Our files lie in `/pvticket`, so the user's do not replace
+/// Ours comes first because the kernel expects archives at multiples of four bytes, and a
+/// compressed one may end anywhere. Our files are in `/pvticket`, so the user's do not replace
 /// them.
 pub fn assemble(
     users: Option<&Path>,
@@ -126,7 +126,7 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
 const OURS: &str = "pvticket";
 const BUSYBOX: &str = "bin/busybox";
 
-/// The root of a guest whose only program is busybox. What is mounted, init makes itself.
+/// The root of a guest whose only program is busybox. Mount points are created by our init.
 fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
     let mut archive = Archive::new(Vec::new());
     archive.symlink("init", "pvticket/init")?;
@@ -141,7 +141,7 @@ fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
     Ok(archive)
 }
 
-/// Beginnings of what Linux unpacks: newc archives with and without check sums, and compressed
+/// Magic numbers of what Linux unpacks: newc archives with and without checksums, and compressed
 /// ones (lib/decompress.c of the kernel).
 const MAGICS: &[&[u8]] = &[
     b"070701",
@@ -156,8 +156,8 @@ const MAGICS: &[&[u8]] = &[
     b"\x28\xb5\x2f\xfd",
 ];
 
-/// Refuses what the kernel would refuse by its first bytes. Whether an archive is whole, the
-/// loader looks at.
+/// Rejects what the kernel would reject by its first bytes. The loader checks whether an archive is
+/// complete.
 fn check(file: &Path) -> Result<(), InitrdError> {
     let mut head = Vec::new();
     let open = File::open(file).map_err(unreadable(file))?;
@@ -174,11 +174,11 @@ fn nul_terminated<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
-    move |error| InitrdError::Unreadable { path: path.into(), error }
+    move |source| InitrdError::Unreadable { path: path.into(), source }
 }
 
-/// The names of busybox's applets, one a line: from the file `applets` that `make busybox` puts
-/// beside it, or else from busybox itself.
+/// The names of busybox's applets, one per line: from the file `applets` that `make busybox` puts
+/// next to it, or else from busybox itself.
 fn applets(busybox: &Path) -> Result<String, InitrdError> {
     let list = busybox.with_file_name("applets");
     if let Ok(mut file) = File::open(&list) {
@@ -211,7 +211,7 @@ mod tests {
         all
     }
 
-    /// The names in a whole archive.
+    /// The names in an uncompressed archive.
     fn names(archive: &[u8]) -> Vec<String> {
         let (mut at, mut names) = (0, Vec::new());
         loop {

@@ -1,26 +1,25 @@
-//! What every Linux guest of ours is told.
+//! Kernel parameters and memory layout of Linux guests.
 
 use crate::units::Gpa;
 
-/// The kernel's own parameters in every boot. `reboot=k` resets through the
-/// keyboard controller's port, which ends the machine; `panic=-1` does so at
-/// once after a panic; COM2 carries the wake byte of the command's stdin.
-/// `noreplace-smp`: with one vCPU Linux would take out its lock prefixes, a code
-/// patch for each, a sixth of the boot in the emulated host (measured); and one
-/// vCPU and several then run the same lock code.
+/// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which
+/// ends the machine; `panic=-1` does so at once after a panic; COM2 carries the wake byte of the
+/// command's stdin. `noreplace-smp`: with one vCPU Linux would patch out its lock prefixes one by
+/// one, a sixth of the boot time in the emulated host (measured); and this way one vCPU and several
+/// run the same lock code.
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
-/// Where the kernel's image is mapped (`__START_KERNEL_map`, x86/x86_64/mm.rst).
+/// Virtual address of the kernel's image (`__START_KERNEL_map`, x86/x86_64/mm.rst).
 const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// Size of that mapping without KASLR: 512 MiB.
 const KERNEL_MAP_SIZE: u64 = 512 << 20;
-/// The mapping of all physical memory with 4-level paging, where nothing randomises it.
+/// The direct map of all physical memory with 4-level paging and without KASLR.
 const DIRECT_MAP: u64 = 0xffff_8880_0000_0000;
 /// Size of that mapping: 64 TiB.
 const DIRECT_MAP_SIZE: u64 = 64 << 40;
 
-/// Where a lock of our kernel is, by its virtual address: in the kernel's image or in memory that
-/// was allocated page-wise. None for what is mapped in other ways (vmalloc).
+/// Guest-physical address of a lock of our kernel, from its virtual one: in the kernel's image or
+/// in the direct map. None for other mappings (vmalloc).
 pub fn lock_address(address: u64) -> Option<Gpa> {
     let in_direct_map = || offset_in(DIRECT_MAP, DIRECT_MAP_SIZE, address);
     offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).or_else(in_direct_map).map(Gpa)
@@ -35,10 +34,10 @@ fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
     address.checked_sub(base).filter(|offset| *offset < size)
 }
 
-/// Runs our init although the initrd's `/init` is another's, or is none.
+/// Runs our init even if the initrd has no `/init` or another one.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
-/// The command line of a guest that has nothing but our init, with these parameters.
+/// The command line of a guest with nothing but our init, with these parameters.
 pub fn bare_cmdline(parameters: &str) -> String {
     format!("{BASE_CMDLINE} {OUR_INIT} {parameters}")
 }

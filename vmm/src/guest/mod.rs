@@ -1,10 +1,7 @@
-//! The guests that pvticket brings along.
+//! Guests: the payload, kernels, initial RAM disks.
 
 pub mod artifacts;
-pub mod handoff;
 pub mod initrd;
-pub mod kernels;
 pub mod linux;
 pub mod payload;
 pub mod symbols;
-pub mod systems;

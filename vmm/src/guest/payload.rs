@@ -1,131 +1,99 @@
-//! The embedded payload, and the block of memory it shares with the VMM.
+//! The embedded payload, and the memory block that it shares with the VMM.
 
-use std::mem::{offset_of, size_of};
-use std::sync::atomic::Ordering;
-
-use hypercalls::MAX_VCPUS;
-use hypercalls::histogram::{self, BUCKETS};
-use hypercalls::payload::{
-    Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport, Waiting,
-    Workload,
+use std::{
+    mem::{offset_of, size_of},
+    sync::atomic::Ordering,
 };
+
+use base::backend::PvBackend;
+use hypercalls::{
+    MAX_VCPUS,
+    histogram::{self, BUCKETS},
+    payload::{
+        Latencies, Line, Params, SAMPLES, SHARED_GPA, Shared, Slot, TELEMETRY_GPA, Transport,
+        Waiting, Workload,
+    },
+};
+use kvm::host::is_amd;
 use locks::System;
+use study::{latencies::Waits, spec::defaults};
 use thiserror::Error;
 use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
-use super::handoff::HandoffSpec;
 use crate::units::{VcpuCount, VcpuId};
+use base::handoff::HandoffSpec;
+
+pub use hypercalls::payload::SlotFigures;
 
 /// The payload: a static ELF for [`hypercalls::payload::IMAGE_GPA`].
 pub const PAYLOAD_ELF: &[u8] = include_bytes!(env!("PVTICKET_PAYLOAD_ELF"));
 
-/// What a payload machine is to do.
+/// The program of a payload machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadSpec {
-    /// What every vCPU runs.
+    /// The workload of every vCPU.
     pub workload: Workload,
-    /// What [`Workload::Operate`] uses.
+    /// The system that [`Workload::Operate`] uses.
     pub system: System,
-    /// Looks at the lock's head before a PV waiter halts.
+    /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: u32,
-    /// Increments inside the critical section, or what a counter adds.
+    /// Increments in the critical section, or a counter's addend.
     pub critical: u32,
     /// Increments between two operations.
     pub think: u32,
     /// Adds between two sums of a counter; zero: no sums.
     pub sum_every: u32,
-    /// Shall the vCPUs keep how long operations take?
+    /// Do the vCPUs keep histograms of the times of their operations?
     pub timed: bool,
-    /// How its vCPUs halt and are kicked.
+    /// How the vCPUs halt and are kicked.
     pub transport: Transport,
-    /// What its PV locks do to be handed over more cheaply.
+    /// Ways in which PV locks make handoffs cheaper.
     pub handoff: HandoffSpec,
 }
 
 impl PayloadSpec {
-    /// Default of [`PayloadSpec::spin_threshold`]: 2048, as in the listings
-    /// of the PV ticketlock series of 2012.
-    pub const SPIN_THRESHOLD: u32 = 2048;
-    /// Default of [`PayloadSpec::critical`].
-    pub const CRITICAL: u32 = 50;
-    /// Default of [`PayloadSpec::think`].
-    pub const THINK: u32 = 200;
-
-    /// Default of [`PayloadSpec::sum_every`].
-    pub const SUM_EVERY: u32 = 1000;
-
     /// Operations of `system` with the defaults.
     pub const fn operate(system: System) -> Self {
         Self {
             workload: Workload::Operate,
             system,
-            spin_threshold: Self::SPIN_THRESHOLD,
-            critical: Self::CRITICAL,
-            think: Self::THINK,
-            sum_every: Self::SUM_EVERY,
+            spin_threshold: defaults::PAYLOAD_LOOKS,
+            critical: defaults::CRITICAL,
+            think: defaults::THINK,
+            sum_every: defaults::SUM_EVERY,
             timed: false,
             transport: Transport::Ports,
             handoff: HandoffSpec::NONE,
         }
     }
 
-    /// Must it run in ring 0, on a machine with local APICs? HLT must.
+    /// Must it run in ring 0, on a machine with local APICs? HLT needs both.
     pub fn needs_ring_0(&self) -> bool {
         self.transport != Transport::Ports
     }
 
-    /// A workload that uses no system, with the defaults.
+    /// A workload that uses no system of the lock library, with the defaults.
     pub const fn other(workload: Workload) -> Self {
         Self { workload, ..Self::operate(System::NativeTicket) }
     }
 }
 
-/// The shared block is not in the guest's memory.
+/// How a payload halts and kicks with this backend.
+pub fn transport(backend: PvBackend) -> Transport {
+    match backend {
+        PvBackend::Vmm | PvBackend::Off => Transport::Ports,
+        PvBackend::Doorbell => Transport::Doorbell,
+        PvBackend::Kvm if is_amd() => Transport::Vmmcall,
+        PvBackend::Kvm => Transport::Vmcall,
+    }
+}
+
+/// The shared block is outside of the guest's memory.
 #[derive(Debug, Error)]
-#[error("the payload's shared block is out of reach: {0}")]
+#[error("the payload's shared block is out of reach")]
 pub struct SharedError(#[from] GuestMemoryError);
 
-/// One vCPU's figures, as [`hypercalls::payload::Slot`] has them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SlotFigures {
-    /// Operations (acquisitions) done.
-    pub operations: u64,
-    /// Acquisitions that left the fast path.
-    pub slow: u64,
-    /// `lock_spinning` calls made.
-    pub halts: u64,
-    /// `unlock_kick` calls made.
-    pub kicks: u64,
-    /// Failures of mutual exclusion.
-    pub violations: u64,
-    /// Tickets that were served out of order.
-    pub disorder: u64,
-    /// Read-modify-writes of a mutex's word.
-    pub rmw: u64,
-    /// Those of what says who may spin for it.
-    pub beside: u64,
-    /// Looks of spinners.
-    pub spins: u64,
-    /// Compare-exchanges in vain.
-    pub retries: u64,
-    /// Sums of a counter.
-    pub sums: u64,
-    /// The most that a sum was off.
-    pub deviation: u64,
-    /// Looks of a reader.
-    pub looks: u64,
-}
-
-/// What the vCPUs of a payload say of how long they wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waits {
-    /// How often a wait took how long: a count for each bucket of [`hypercalls::histogram`].
-    pub counts: Vec<u64>,
-    /// vCPUs that wait, each since its TSC stood there.
-    pub open: Vec<(VcpuId, u64)>,
-}
-
-/// The [`Shared`] block of a machine, by atomic accesses at its fields' offsets.
+/// The [`Shared`] block of a machine, accessed atomically at its fields' offsets.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedView<'a>(&'a GuestMemoryMmap);
 
@@ -135,8 +103,8 @@ impl<'a> SharedView<'a> {
         Self(memory)
     }
 
-    /// Writes the experiment's parameters, and whether the vCPUs shall keep
-    /// [`hypercalls::telemetry`] lines. Before the first vCPU runs.
+    /// Writes the parameters, and whether the vCPUs publish [`hypercalls::telemetry`] lines. Call
+    /// it before the first vCPU runs.
     pub fn write_params(
         &self,
         spec: &PayloadSpec,
@@ -167,7 +135,7 @@ impl<'a> SharedView<'a> {
         Ok(())
     }
 
-    /// vCPUs that wait for [`SharedView::go`].
+    /// Number of vCPUs that wait for [`SharedView::go`].
     pub fn arrived(&self) -> Result<u32, SharedError> {
         self.load(offset_of!(Shared, arrived) + offset_of!(Line, 0))
     }
@@ -182,30 +150,16 @@ impl<'a> SharedView<'a> {
         self.store(offset_of!(Shared, stop) + offset_of!(Line, 0), 1u32)
     }
 
-    /// The figures of one vCPU; zeros for an id beyond the most there can be.
+    /// The figures of one vCPU; zeros for an id out of range.
     pub fn slot(&self, vcpu: VcpuId) -> Result<SlotFigures, SharedError> {
         if vcpu.0 >= MAX_VCPUS {
             return Ok(SlotFigures::default());
         }
         let slot = offset_of!(Shared, slots) + vcpu.0 as usize * size_of::<Slot>();
-        Ok(SlotFigures {
-            operations: self.load(slot + offset_of!(Slot, operations))?,
-            slow: self.load(slot + offset_of!(Slot, slow))?,
-            halts: self.load(slot + offset_of!(Slot, halts))?,
-            kicks: self.load(slot + offset_of!(Slot, kicks))?,
-            violations: self.load(slot + offset_of!(Slot, violations))?,
-            disorder: self.load(slot + offset_of!(Slot, disorder))?,
-            rmw: self.load(slot + offset_of!(Slot, rmw))?,
-            beside: self.load(slot + offset_of!(Slot, beside))?,
-            spins: self.load(slot + offset_of!(Slot, spins))?,
-            retries: self.load(slot + offset_of!(Slot, retries))?,
-            sums: self.load(slot + offset_of!(Slot, sums))?,
-            deviation: self.load(slot + offset_of!(Slot, deviation))?,
-            looks: self.load(slot + offset_of!(Slot, looks))?,
-        })
+        SlotFigures::read(|figure| self.load(slot + figure))
     }
 
-    /// The times of vCPU 0's last operations, in TSC ticks; in no order.
+    /// The times of vCPU 0's last operations in TSC ticks, in no particular order.
     pub fn samples(&self) -> Result<Vec<u32>, SharedError> {
         let done = self.slot(VcpuId(0))?.operations;
         let kept = usize::try_from(done).map_or(SAMPLES, |done| done.min(SAMPLES));
@@ -213,7 +167,7 @@ impl<'a> SharedView<'a> {
         (0..kept).map(|ix| self.load(at(ix))).collect()
     }
 
-    /// The waits of every vCPU up to now, if they are timed.
+    /// The waits of every vCPU so far, if they are timed.
     pub fn waits(&self, vcpus: VcpuCount) -> Result<Waits, SharedError> {
         let mut waits = Waits { counts: vec![0; BUCKETS], open: Vec::new() };
         for vcpu in vcpus.ids() {
@@ -223,8 +177,8 @@ impl<'a> SharedView<'a> {
                 let found: u64 = self.load(its + bucket * size_of::<u64>())?;
                 *count = count.saturating_add(found);
             }
-            // If it says the same, what it says is of a wait that is not in the counts. Otherwise it
-            // has begun or ended one meanwhile, which is short and left to the next reading.
+            // An unchanged word belongs to a wait that is not in the counts. Otherwise the vCPU has
+            // begun or ended a wait meanwhile, a short one, which is left to the next reading.
             match self.waiting(vcpu)? {
                 now if now != before => {}
                 Waiting::No => {}

@@ -1,8 +1,8 @@
-//! What a kernel's System.map tells: where its symbols are.
+//! The symbols of a kernel's System.map.
 
 use super::linux::is_in_image;
 
-/// Lines of an address, a letter and a name (nm(1)).
+/// Parses lines of address, type letter and name (nm(1)).
 fn symbols(system_map: &str) -> impl Iterator<Item = (u64, &str)> {
     system_map.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -18,12 +18,12 @@ pub fn preempt_count_in(system_map: &str) -> Option<u64> {
 /// The symbols of a kernel's image, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbols {
-    /// In order; of several at one address the first of the file.
+    /// Sorted by address; of several at one address, the first in the file.
     all: Vec<(u64, String)>,
 }
 
 impl Symbols {
-    /// Those of a System.map's text. None: it has none of the image, so it is something else.
+    /// The symbols in a System.map's text. None if none is in the image: it is some other file.
     pub fn parse(system_map: &str) -> Option<Self> {
         let of_image = symbols(system_map).filter(|(address, _)| is_in_image(*address));
         let mut all: Vec<_> = of_image.map(|(address, name)| (address, name.to_owned())).collect();
@@ -32,8 +32,8 @@ impl Symbols {
         (!all.is_empty()).then_some(Self { all })
     }
 
-    /// What lies at an address: a symbol, or a place behind one. None outside of the image, whose
-    /// end is its last symbol.
+    /// The symbol at or below an address, with the offset. None outside of the image, which ends at
+    /// its last symbol.
     pub fn name(&self, address: u64) -> Option<String> {
         let after = self.all.partition_point(|(start, _)| *start <= address);
         let (start, name) = self.all.get(after.checked_sub(1)?)?;

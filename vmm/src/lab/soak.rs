@@ -1,178 +1,223 @@
-//! A soak: the payload's lock taken over and over, with faults, and its promises checked all the
-//! while. It measures nothing.
+//! A soak test: takes the payload's lock over and over, with faults injected, and checks mutual
+//! exclusion and order throughout. It measures nothing.
 
 use std::time::Duration;
 
-use super::{
-    Cell, CellError, Interrupt,
-    cell::{RunSpec, Sample},
-};
-use crate::{
-    guest::handoff::HandoffSpec,
-    machine::counters::FaultCounts,
-    sched::accounting::Totals,
-    sched::{PolicySpec, ScheduleSpec},
-    units::{CpuList, Nanos, VcpuCount},
-    vcpu::fault::FaultSpec,
-    vm::PvBackend,
+use super::run::{Order, Watcher};
+use crate::units::{Nanos, VcpuCount};
+use base::{counters::FaultCounts, faults::FaultSpec};
+use sched::{PolicySpec, accounting::Totals};
+use study::{
+    point::Point,
+    spec::{Experiment, MOST_CELLS, PlannedCell, SpecText},
+    store::record::{CellLine, Figures, Outcome},
 };
 
-/// What to do.
+/// The plan of a soak test.
 #[derive(Debug)]
 pub struct SoakPlan {
-    /// Until so many acquisitions are done.
+    /// Stop after this many acquisitions.
     pub acquisitions: u64,
-    /// vCPUs of the rounds' machines, in turn.
+    /// Numbers of vCPUs, used by the rounds in turn.
     pub levels: Vec<VcpuCount>,
-    /// Host CPUs that carry them.
-    pub cpus: CpuList,
-    /// How many of them are slots: the first.
-    pub slots: usize,
-    /// Who schedules.
+    /// Number of slots.
+    pub slots: u32,
+    /// The scheduling policy.
     pub policy: PolicySpec,
-    /// How long a turn lasts.
+    /// The time slice.
     pub slice: Nanos,
-    /// For schedules and faults, and for those of each round others.
+    /// Seed of schedules and faults; each round derives its own.
     pub seed: u64,
-    /// What goes wrong on purpose.
+    /// Faults to inject.
     pub faults: Option<FaultSpec>,
     /// How long a round lasts.
     pub round: Duration,
 }
 
-/// What was done so far.
+/// Sums so far.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
     /// Rounds, each with a fresh machine.
     pub rounds: u64,
-    /// Acquisitions.
+    /// Acquisitions by all vCPUs.
     pub acquisitions: u64,
-    /// Time in which they were made.
+    /// Time in which they were made, in seconds.
     pub seconds: f64,
-    /// Halts of the guests.
+    /// Halts, as the guests count them.
     pub halts: u64,
-    /// Their kicks.
+    /// Kicks, as the guests count them.
     pub kicks: u64,
-    /// Failures of mutual exclusion.
+    /// Violations of mutual exclusion.
     pub violations: u64,
     /// Tickets served out of order.
     pub disorder: u64,
-    /// Faults.
+    /// The faults injected, over all rounds.
     pub faults: FaultCounts,
-    /// What preemptions hit.
+    /// The schedule's sums, with what preemptions hit.
     pub preempted: Totals,
-    /// The user ended it early.
-    pub interrupted: bool,
 }
 
 impl Tally {
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, figures: &Figures) {
         self.rounds += 1;
-        self.acquisitions += sample.acquisitions();
-        self.seconds += sample.seconds;
-        self.halts += sample.halts;
-        self.kicks += sample.kicks;
-        self.violations += sample.violations;
-        self.disorder += sample.disorder;
-        self.faults += sample.faults.unwrap_or_default();
-        if let Some(schedule) = &sample.schedule {
-            self.preempted += schedule.measured.totals;
+        self.acquisitions += figures.operations.iter().sum::<u64>();
+        self.seconds += figures.seconds;
+        self.halts += figures.halts;
+        self.kicks += figures.kicks;
+        self.violations += figures.violations;
+        self.disorder += figures.disorder;
+        self.faults += figures.faults.unwrap_or_default();
+        if let Some(schedule) = &figures.schedule {
+            self.preempted += schedule.totals;
         }
     }
 
-    /// Has a lock broken its promise?
+    /// Was mutual exclusion or the order of tickets violated?
     pub const fn is_broken(&self) -> bool {
         self.violations > 0 || self.disorder > 0
     }
 }
 
-/// Runs round after round; `told` hears of each. Ends at the first broken promise.
-pub fn soak(
-    plan: &SoakPlan,
-    cell: &dyn Cell,
-    interrupt: &Interrupt,
-    told: &mut dyn FnMut(VcpuCount, &Sample, &Tally),
-) -> Result<Tally, CellError> {
-    let mut tally = Tally::default();
-    for vcpus in plan.levels.iter().copied().cycle() {
-        if tally.acquisitions >= plan.acquisitions || tally.is_broken() {
-            break;
+impl SoakPlan {
+    /// The spec of one round with each number of vCPUs.
+    pub fn spec(&self) -> String {
+        let mut spec = SpecText::default();
+        spec.one("slots", self.slots)
+            .list("vcpus", &self.levels)
+            .text("locks", ["pv-ticket"])
+            .text("policies", [&self.policy])
+            .text("slice", [self.slice])
+            .one("seconds", self.round.as_secs_f64())
+            .one("warm-up", 0)
+            .one("repetitions", 1)
+            .one("seeds", self.seed);
+        if let Some(faults) = self.faults {
+            spec.text("faults", [faults]);
         }
-        match cell.run(&round(plan, vcpus, tally.rounds), interrupt) {
-            Ok(sample) => {
-                tally.add(&sample);
-                told(vcpus, &sample, &tally);
-            }
-            Err(CellError::Interrupted) => {
-                tally.interrupted = true;
-                break;
-            }
-            Err(error) => return Err(error),
-        }
+        spec.into()
     }
-    Ok(tally)
+
+    /// As many rounds as a run can have, from what [`SoakPlan::spec`] says. Each is a point of its
+    /// own, as each has its own seed.
+    pub fn rounds(&self, spec: Experiment) -> Experiment {
+        let seeded = |(round, point): (u64, &Point)| {
+            let mut point = point.clone();
+            point.seed = self.seed.wrapping_add(round);
+            point
+        };
+        let points = (0..MOST_CELLS).zip(spec.points.iter().cycle()).map(seeded).collect();
+        Experiment { points, listed: true, ..spec }
+    }
 }
 
-fn round(plan: &SoakPlan, vcpus: VcpuCount, number: u64) -> RunSpec<'_> {
-    RunSpec {
-        vcpus,
-        vms: 1,
-        cpus: &plan.cpus,
-        system: None,
-        backend: PvBackend::Vmm,
-        handoff: HandoffSpec::NONE,
-        schedule: ScheduleSpec::new(
-            plan.policy.clone(),
-            plan.cpus.cpus()[..plan.slots].to_vec(),
-            plan.slice,
-            plan.seed.wrapping_add(number),
-        ),
-        faults: plan.faults,
-        warm_up: Duration::ZERO,
-        duration: plan.round,
-        trace: false,
-        onlooker: None,
+/// Adds up the rounds; enough are done when all acquisitions are, or at the first failure.
+pub struct Soak<'a> {
+    /// What is to be done.
+    pub plan: &'a SoakPlan,
+    /// What has been done.
+    pub tally: Tally,
+    /// Is called after each round with figures.
+    pub told: &'a mut dyn FnMut(&Point, &Figures, &Tally),
+    /// A round has failed.
+    pub has_failed: bool,
+}
+
+impl Watcher for Soak<'_> {
+    fn started(&mut self, _: &PlannedCell, _: &Point) {}
+
+    fn ended(&mut self, line: &CellLine) {
+        match &line.outcome {
+            Outcome::Done { figures } => {
+                self.tally.add(figures);
+                (self.told)(&line.point, figures, &self.tally);
+            }
+            Outcome::Failed { .. } => self.has_failed = true,
+            Outcome::Aborted => {}
+        }
     }
+
+    fn died(&mut self, _: &PlannedCell, _: &str) {}
+
+    fn has_enough(&self) -> bool {
+        let is_done = self.tally.acquisitions >= self.plan.acquisitions;
+        is_done || self.has_failed || self.tally.is_broken()
+    }
+
+    fn ordered(&mut self, _: Order) {}
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use super::*;
+    use study::{
+        point::HostKind,
+        spec::{Method, Setting},
+        store::record::Load,
+    };
 
-    use super::{super::compare::tests::sample, *};
-
-    /// Gives 100 acquisitions a round, and in one round breaks.
-    struct Guest {
-        seen: RefCell<Vec<(u32, u64)>>,
-        breaks_in: usize,
-    }
-
-    impl Cell for Guest {
-        fn run(&self, run: &RunSpec<'_>, _: &Interrupt) -> Result<Sample, CellError> {
-            let mut seen = self.seen.borrow_mut();
-            let disorder = u64::from(seen.len() == self.breaks_in);
-            seen.push((run.vcpus.get(), run.schedule.seed));
-            Ok(Sample { disorder, ..sample(100) })
-        }
-    }
-
-    fn go(breaks_in: usize) -> (Vec<(u32, u64)>, Tally) {
-        let plan = SoakPlan {
+    fn plan() -> SoakPlan {
+        SoakPlan {
             acquisitions: 450,
             levels: [8, 4, 2].map(|count| VcpuCount::try_from(count).unwrap()).into(),
-            cpus: "0-1".parse().unwrap(),
             slots: 2,
             policy: "random".parse().unwrap(),
             slice: Nanos::millis(4),
             seed: 7,
             faults: None,
             round: Duration::from_secs(1),
-        };
-        let guest = Guest { seen: RefCell::default(), breaks_in };
+        }
+    }
+
+    fn spec_of(plan: &SoakPlan) -> Experiment {
+        let place = |_: &str, _, _| Ok(HostKind::Direct);
+        let setting = Setting { cpus: &"0-1".parse().unwrap(), place: &place };
+        Experiment::parse(&plan.spec(), "soak", &setting).unwrap()
+    }
+
+    #[test]
+    fn a_spec_says_what_a_round_is() {
+        let faults = Some("kick-delay:20us,spurious:0.05".parse().unwrap());
+        let plan = SoakPlan { faults, slice: Nanos::micros(500), ..plan() };
+        let found = spec_of(&plan);
+        assert_eq!(found.points.len(), plan.levels.len());
+        assert_eq!(found.method, Method { warm_up: Duration::ZERO, ..found.method });
+        let point = &found.points[0];
+        let lock = point.lock_name();
+        assert_eq!((lock.as_str(), point.fault, point.slice), ("pv-ticket", faults, plan.slice));
+        assert_eq!((point.duration, point.policy.name()), (plan.round, "random"));
+    }
+
+    /// Rounds of 100 acquisitions each until there are enough, with a violation in one round.
+    fn go(breaks_in: usize) -> (Vec<(u32, u64)>, Tally) {
+        let plan = plan();
+        let experiment = plan.rounds(spec_of(&plan));
         let mut told = 0;
-        let tally = soak(&plan, &guest, &Interrupt::never(), &mut |_, _, _| told += 1).unwrap();
+        let mut count = |_: &Point, _: &Figures, _: &Tally| told += 1;
+        let tally = Tally::default();
+        let mut soak = Soak { plan: &plan, tally, told: &mut count, has_failed: false };
+        let mut seen = Vec::new();
+        for cell in experiment.cells() {
+            if soak.has_enough() {
+                break;
+            }
+            let point = experiment.points[cell.point].clone();
+            let disorder = u64::from(seen.len() == breaks_in);
+            seen.push((point.vcpus.get(), point.seed));
+            let figures =
+                Figures { seconds: 1.0, operations: vec![100], disorder, ..Figures::default() };
+            soak.ended(&CellLine {
+                cell: cell.cell,
+                round: cell.round,
+                point,
+                at_ms: 0,
+                took: 1.0,
+                load: Load::default(),
+                outcome: Outcome::Done { figures: Box::new(figures) },
+            });
+        }
+        let tally = soak.tally;
         assert_eq!(told, tally.rounds);
-        (guest.seen.into_inner(), tally)
+        (seen, tally)
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What a guest says of its benchmark, for whoever measures it.
+//! What a guest announces of its benchmark, for the host that measures it.
 
 use std::fmt;
 
-use super::counters::MachineCounts;
+use base::counters::MachineCounts;
 
 /// A step of a benchmark that the guest announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,16 +11,16 @@ pub enum Step {
     Ready,
     /// Its window begins: the guest has just read its own counters.
     Begins,
-    /// Its window ends: the same.
+    /// Its window ends: the guest has just read its own counters.
     Ends,
 }
 
-/// Takes note of the steps of one machine's benchmark. Called by the vCPU that announces one,
-/// a few times in a run.
+/// Receives the steps of one machine's benchmark. Called by the vCPU that announces one, a few
+/// times per run.
 pub trait Bench: fmt::Debug + Send + Sync {
-    /// A step, and what the VMM has counted of the machine until then.
+    /// A step, and what the VMM has counted of the machine so far.
     fn step(&self, step: Step, counts: MachineCounts);
 
-    /// Have all machines of the run come to the last step at which they wait for each other?
+    /// Have all machines of the run reached the last step at which they wait for each other?
     fn is_open(&self) -> bool;
 }

@@ -12,12 +12,12 @@ use hypercalls::ports::STDIN_EOF;
 use rustix::event::{EventfdFlags, eventfd};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Bytes of stdin held for the guest. The terminal or pipe is not read further
-/// until the guest has taken some.
+/// Bytes of stdin held for the guest. Nothing more is read from the terminal or pipe until the
+/// guest has taken some.
 const CAPACITY: usize = 64 << 10;
 
-/// Where a command's output goes. Written by vCPU threads, so that a slow
-/// reader slows the guest instead of filling memory.
+/// Destination of a command's output. Written by vCPU threads, so that a slow reader slows the
+/// guest down instead of filling memory.
 pub struct Output(Mutex<Box<dyn Write + Send>>);
 
 impl fmt::Debug for Output {
@@ -27,12 +27,12 @@ impl fmt::Debug for Output {
 }
 
 impl Output {
-    /// An output to `sink`.
+    /// Output to `sink`.
     pub fn new(sink: Box<dyn Write + Send>) -> Self {
         Self(Mutex::new(sink))
     }
 
-    /// Writes all of it, or says that the reader is gone.
+    /// Writes all of it, or returns the error, for instance that the reader has closed it.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sink.write_all(bytes)?;
@@ -40,26 +40,25 @@ impl Output {
     }
 }
 
-/// Says to vCPU threads that wait for a reader of the output that the machine ends. Clones share
-/// it.
+/// Tells vCPU threads that wait for a reader of the output that the machine ends. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Closing(Arc<OwnedFd>);
 
 impl Closing {
-    /// Not yet.
+    /// Not closing yet.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
     }
 
-    /// It does.
+    /// The machine ends.
     pub fn close(&self) {
-        // A full counter means that the signal is up; it stays so.
+        // A full counter means that it is already readable; it stays so.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
 impl AsFd for Closing {
-    /// Readable once it does.
+    /// Readable once the machine ends.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -76,7 +75,7 @@ struct Pending {
 #[derive(Debug)]
 pub struct StdinChannel {
     pending: Mutex<Pending>,
-    /// Written when the guest has made room.
+    /// Signalled when the guest has made room.
     drained: EventFd,
 }
 
@@ -86,12 +85,12 @@ pub struct StdinChannel {
 pub enum Wake {
     /// The guest waits: raise its interrupt.
     Guest,
-    /// Nothing.
+    /// No wakeup is needed.
     Nobody,
 }
 
 impl StdinChannel {
-    /// An empty channel that tells `drained` when it has room again.
+    /// An empty channel that signals `drained` when it has room again.
     pub fn new(drained: EventFd) -> Self {
         Self { pending: Mutex::default(), drained }
     }
@@ -100,12 +99,12 @@ impl StdinChannel {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes it will take.
+    /// How many more bytes it accepts.
     pub fn room(&self) -> usize {
         CAPACITY - self.lock().bytes.len().min(CAPACITY)
     }
 
-    /// More input.
+    /// Appends input for the guest.
     pub fn push(&self, bytes: &[u8]) -> Wake {
         let mut pending = self.lock();
         pending.bytes.extend(bytes);
@@ -119,14 +118,14 @@ impl StdinChannel {
         pending.wake()
     }
 
-    /// The guest asks to be woken when there is something.
+    /// The guest asks to be woken when there is input.
     pub fn want(&self) -> Wake {
         let mut pending = self.lock();
         pending.wanted = true;
         pending.wake()
     }
 
-    /// What the guest reads from the port `stdin_avail`.
+    /// The value that the guest reads from the port `stdin_avail`.
     pub fn available(&self) -> u32 {
         let pending = self.lock();
         match pending.bytes.len() {
@@ -135,7 +134,7 @@ impl StdinChannel {
         }
     }
 
-    /// The guest takes bytes; beyond what is there it gets zeros.
+    /// The guest takes bytes; beyond what is available it gets zeros.
     pub fn take(&self, data: &mut [u8]) {
         let mut pending = self.lock();
         let count = data.len().min(pending.bytes.len());
@@ -143,7 +142,7 @@ impl StdinChannel {
         for (to, from) in data.iter_mut().zip(pending.bytes.drain(..count)) {
             *to = from;
         }
-        // A full eventfd counter means that the signal is already up.
+        // A full eventfd counter means that it is already readable.
         let _ = self.drained.write(1);
     }
 }

@@ -1,4 +1,4 @@
-//! Decoding of accesses to the contract's ports. Pure: bytes in, a call out.
+//! Decodes accesses to the contract's ports. Pure: bytes in, a call out.
 
 use std::fmt;
 
@@ -9,71 +9,71 @@ use hypercalls::{
 
 use crate::units::{Ticket, VcpuId};
 
-/// What a guest asked for by a write.
+/// A request made by a write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// Halt until kicked, for this ticket.
     LockSpinning(Ticket),
     /// Wake this vCPU, or leave a pending kick.
     UnlockKick(VcpuId),
-    /// The same, for a vCPU that halts in KVM.
+    /// Wake this vCPU, which halts in KVM.
     Doorbell(VcpuId),
     /// Wake this vCPU, then halt until kicked.
     KickAndHalt(VcpuId, Ticket),
-    /// Give up the CPU, as asked.
+    /// Yield the slot, as asked.
     Yield,
-    /// A lock was looked at long enough.
+    /// A lock has been looked at often enough.
     SpunOut,
-    /// A named place.
+    /// The vCPU is at this named point.
     PreemptPoint(Point),
     /// End the machine with this exit status.
     Exit(u8),
-    /// The calling vCPU is done, with this status (0 = well).
+    /// The calling vCPU is done, with this status (0: success).
     VcpuDone(u32),
-    /// A point in the guest's life.
+    /// A lifecycle event of the guest.
     Event(Event),
     /// Bytes for the command's stdout.
     Stdout(&'a [u8]),
     /// Bytes for the command's stderr.
     Stderr(&'a [u8]),
-    /// The frame number of the page that output is taken from.
+    /// Frame number of the page that output is taken from.
     OutputPage(u32),
-    /// That many bytes of the output page for the command's stdout.
+    /// That many bytes of the output page, for the command's stdout.
     StdoutPage(PageBytes),
-    /// The same for its stderr.
+    /// That many bytes of the output page, for the command's stderr.
     StderrPage(PageBytes),
 }
 
-/// A number of bytes that lies within a page: 1 to 4096.
+/// A number of bytes within a page: 1 to 4096.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageBytes(u32);
 
 impl PageBytes {
-    /// Bytes of a page.
+    /// Bytes per page.
     pub const PAGE: usize = 4096;
 
     fn new(bytes: u32) -> Option<Self> {
         (1..=Self::PAGE as u32).contains(&bytes).then_some(Self(bytes))
     }
 
-    /// The number.
+    /// The number of bytes.
     pub fn get(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What a guest asked for by a read.
+/// A request made by a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Query {
-    /// How many bytes of stdin are ready.
+    /// The number of stdin bytes that are ready.
     StdinAvail,
     /// Bytes of stdin.
     Stdin,
-    /// May a benchmark that waits for other machines go on?
-    VcpuScheduler,
+    /// May a benchmark that waits for other machines continue?
+    Gate,
 }
 
-/// An access that is no call.
+/// An access that is not a valid call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misuse {
     offset: u16,
@@ -86,24 +86,24 @@ impl fmt::Display for Misuse {
         let Misuse { offset, width, value } = self;
         match (expected(*offset), value) {
             (Some((name, expected)), Some(value)) if expected == *width => {
-                write!(f, "{name} with {value:#x}, which it does not know")
+                write!(f, "{name} with the unknown value {value:#x}")
             }
             (Some((name, expected)), _) => {
-                write!(f, "{name} by {width} bytes an access, where it takes {expected}")
+                write!(f, "{name} with accesses of {width} bytes instead of {expected}")
             }
-            (None, _) => write!(f, "port base+{offset:#x}, which is no call"),
+            (None, _) => write!(f, "the undefined port base+{offset:#x}"),
         }
     }
 }
 
 impl Misuse {
-    /// The output page is no memory of the guest.
+    /// The output page is not guest memory.
     pub(crate) fn output_page(frame: u32) -> Self {
         Self { offset: ports::OUTPUT_PAGE, width: 4, value: Some(frame) }
     }
 }
 
-/// The name and width of the call at this offset.
+/// Name and width of the call at this offset.
 fn expected(offset: u16) -> Option<(&'static str, u8)> {
     Some(match offset {
         ports::LOCK_SPINNING => ("lock_spinning", 4),
@@ -134,8 +134,8 @@ pub fn offset(port: u16) -> Option<u16> {
     (offset < ports::SPAN).then_some(offset)
 }
 
-/// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last
-/// one: all calls of that width are idempotent or final.
+/// Decodes one write. A run of 32-bit writes (`rep outsl`) counts as its last one: all calls of
+/// that width are idempotent or final.
 pub fn decode_write(offset: u16, width: u8, data: &[u8]) -> Result<Call<'_>, Misuse> {
     let misuse = |value| Misuse { offset, width, value };
     if expected(offset).is_none_or(|(_, expected)| expected != width) {
@@ -176,7 +176,7 @@ pub fn decode_read(offset: u16, width: u8) -> Result<Query, Misuse> {
     match (offset, width) {
         (ports::STDIN_AVAIL, 4) => Ok(Query::StdinAvail),
         (ports::STDIN, 1) => Ok(Query::Stdin),
-        (ports::GATE, 4) => Ok(Query::VcpuScheduler),
+        (ports::GATE, 4) => Ok(Query::Gate),
         _ => Err(Misuse { offset, width, value: None }),
     }
 }
@@ -200,13 +200,13 @@ mod tests {
         assert_eq!(decode_write(ports::EXIT, 4, &[7, 1, 0, 0]), Ok(Call::Exit(7)));
         assert_eq!(decode_write(ports::STDOUT, 1, b"abc"), Ok(Call::Stdout(b"abc")));
         assert_eq!(decode_read(ports::STDIN, 1), Ok(Query::Stdin));
-        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::VcpuScheduler));
+        assert_eq!(decode_read(ports::GATE, 4), Ok(Query::Gate));
     }
 
     #[test]
     fn four_bytes_written_one_by_one_are_not_a_call() {
         let error = decode_write(ports::UNLOCK_KICK, 1, &[3, 0, 0, 0]).unwrap_err();
-        assert_eq!(error.to_string(), "unlock_kick by 1 bytes an access, where it takes 4");
+        assert_eq!(error.to_string(), "unlock_kick with accesses of 1 bytes instead of 4");
     }
 
     #[test]
@@ -214,9 +214,9 @@ mod tests {
         let text = |offset, width, data: &[u8]| {
             decode_write(offset, width, data).map(|_| ()).unwrap_err().to_string()
         };
-        assert_eq!(text(0x3f, 1, &[0]), "port base+0x3f, which is no call");
-        assert_eq!(text(ports::EVENT, 4, &[9, 0, 0, 0]), "event with 0x9, which it does not know");
-        assert_eq!(text(ports::STDIN, 2, &[0, 0]), "stdin by 2 bytes an access, where it takes 1");
+        assert_eq!(text(0x3f, 1, &[0]), "the undefined port base+0x3f");
+        assert_eq!(text(ports::EVENT, 4, &[9, 0, 0, 0]), "event with the unknown value 0x9");
+        assert_eq!(text(ports::STDIN, 2, &[0, 0]), "stdin with accesses of 2 bytes instead of 1");
         assert!(decode_read(ports::LOCK_SPINNING, 4).is_err());
     }
 

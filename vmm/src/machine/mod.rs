@@ -1,9 +1,8 @@
-//! The devices of a machine: two serial ports, the ways to end it, the
-//! hypercall ports and the channel of the guest's command.
+//! The devices of a machine: two serial ports, the power ports, the hypercall ports and the channel
+//! of the guest's command.
 
 pub mod bench;
 pub mod channel;
-pub mod counters;
 pub mod hypercall;
 pub mod power;
 pub mod serial;
@@ -20,18 +19,19 @@ use channel::{Closing, Output, StdinChannel};
 use power::PowerRequest;
 use serial::SerialPort;
 
-use crate::{boot::layout, clock::Moment};
+use crate::clock::Moment;
+use boot::layout;
 
-/// The first access to a hypercall port that was no call, for the report.
+/// The first invalid access to a hypercall port, for the report.
 pub type FirstMisuse = OnceLock<hypercall::Misuse>;
 
-/// What every vCPU thread shares. Ports nobody claims read as zeros, and writes
-/// to them are dropped.
+/// The devices shared by all vCPU threads. Ports without a device read as zeros, and writes to them
+/// are dropped.
 #[derive(Debug)]
 pub struct Devices {
     /// The guest kernel's console.
     pub com1: SerialPort,
-    /// Carries one wake byte when the command's stdin has something.
+    /// Carries one wake byte when there is data for the command's stdin.
     pub com2: SerialPort,
     /// The command's stdin.
     pub stdin: StdinChannel,
@@ -39,20 +39,21 @@ pub struct Devices {
     pub stdout: Output,
     /// The command's stderr.
     pub stderr: Output,
-    /// Says to whoever waits for a reader of the output that the machine ends, where there are such.
+    /// Tells threads that wait for a reader of the output that the machine ends, if there can be
+    /// any.
     pub closing: Option<Closing>,
     /// Frame number of the page that the guest's output is taken from.
     pub output_page: AtomicU32,
-    /// The guest's first misuse of a port.
+    /// The guest's first misuse of a hypercall port.
     pub misuse: FirstMisuse,
-    /// The guest's life events.
+    /// The guest's lifecycle events.
     pub events: EventLog,
-    /// Takes note of the guest's benchmark, if it is measured from outside.
+    /// Receives the steps of the guest's benchmark, if it is measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Devices {
-    /// A write of `data` to a port outside the hypercall range. An error is the console's.
+    /// Handles a write of `data` to a port outside the hypercall range. An error is the console's.
     pub fn write(&self, port: u16, data: &[u8]) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
             self.com1.write(offset, data)?;
@@ -69,7 +70,7 @@ impl Devices {
         self.com2.send(&[0]);
     }
 
-    /// A read of a port outside the hypercall range.
+    /// Handles a read of a port outside the hypercall range.
     pub fn read(&self, port: u16, data: &mut [u8]) {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
             self.com1.read(offset, data);
@@ -85,7 +86,7 @@ fn offset_in(port: u16, first: u16) -> Option<u8> {
     u8::try_from(port.wrapping_sub(first)).ok().filter(|offset| *offset < layout::COM_SPAN)
 }
 
-/// When the guest reached the points of its life that it announces.
+/// When the guest reached the lifecycle points that it announces.
 #[derive(Debug)]
 pub struct EventLog {
     init: OnceLock<Moment>,
@@ -93,23 +94,23 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A log that writes to `shell` when an interactive shell takes the console.
+    /// A log that writes to `shell` when an interactive shell takes over the console.
     pub fn new(shell: EventFd) -> Self {
         Self { init: OnceLock::new(), shell }
     }
 
-    /// `/init` runs. The first time counts.
+    /// `/init` is running. Only the first call counts.
     pub fn init_reached(&self) {
         let _ = self.init.set(Moment::now());
     }
 
     /// A shell owns the console.
     pub fn shell_ready(&self) {
-        // A full eventfd counter means that the signal is already up.
+        // A full eventfd counter means that it is already readable.
         let _ = self.shell.write(1);
     }
 
-    /// When `/init` ran first.
+    /// When `/init` first ran.
     pub fn init_time(&self) -> Option<Moment> {
         self.init.get().copied()
     }

@@ -1,11 +1,11 @@
 //! The ports by which a guest ends or restarts its machine.
 
-use crate::boot::layout;
+use boot::layout;
 
-/// What the guest asked for.
+/// A request by the guest to end or restart its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerRequest {
-    /// ACPI S5.
+    /// Power-off (ACPI S5).
     PowerOff,
     /// Reset, by the keyboard controller or ACPI.
     Reset,
@@ -15,7 +15,7 @@ pub enum PowerRequest {
 const I8042_COMMAND: u16 = 0x64;
 /// 8042 command: pulse output line 0, which is wired to the CPU's reset.
 const I8042_RESET: u8 = 0xfe;
-/// Decodes a write to a port; None when it means nothing.
+/// Decodes a write to a port; None if it is not such a request.
 pub fn write(port: u16, data: &[u8]) -> Option<PowerRequest> {
     let value = *data.first()?;
     match port {

@@ -11,8 +11,8 @@ use std::{
 use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Bytes of input kept here when the port's own FIFO (64 bytes) is full.
-/// Beyond it input is refused, which makes the reader of the terminal wait.
+/// Bytes of input kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more input
+/// is read from the terminal.
 const BACKLOG: usize = 4096;
 
 /// Raises the port's interrupt line.
@@ -34,13 +34,13 @@ impl SerialEvents for DrainedSignal {
     fn out_byte(&self) {}
     fn tx_lost_byte(&self) {}
     fn in_buffer_empty(&self) {
-        // A full eventfd counter means that the signal is already up.
+        // A full eventfd counter means that it is already readable.
         let _ = self.0.write(1);
     }
 }
 
-/// The port keeps what it sends in memory, from where it goes out under another lock: whoever gives
-/// it input does not wait behind a slow reader.
+/// The port collects its output in memory, from where it is written under another lock: giving it
+/// input does not block behind a slow reader.
 type Uart = Serial<IrqTrigger, DrainedSignal, Vec<u8>>;
 
 struct Inner {
@@ -51,7 +51,7 @@ struct Inner {
 /// One serial port.
 pub struct SerialPort {
     inner: Mutex<Inner>,
-    /// Where what it sends goes. Taken before the port itself, so that all goes out in its order.
+    /// Destination of its output. Locked before the port itself, so that output keeps its order.
     out: Mutex<Box<dyn Write + Send>>,
 }
 
@@ -74,19 +74,20 @@ impl SerialPort {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guest writes registers; each byte of `data` is one access. What the port sends by it
-    /// goes out before this returns; an error is the output's.
+    /// The guest writes registers; each byte of `data` is one access. The resulting output is
+    /// written before this returns; an error is the output's.
     pub fn write(&self, offset: u8, data: &[u8]) -> io::Result<()> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let mut inner = self.lock();
         for byte in data {
-            // An interrupt that cannot be raised costs the guest a look at the port.
+            // If the interrupt cannot be raised, the guest finds out when it next looks at the
+            // port.
             let _ = inner.uart.write(offset, *byte);
         }
         if inner.uart.writer().is_empty() {
             return Ok(());
         }
-        // Its room is given back, so that nothing is allocated the next time.
+        // The buffer is handed back, so that the next write allocates nothing.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
         let written = out.write_all(&sent).and_then(|()| out.flush());
@@ -103,13 +104,12 @@ impl SerialPort {
         }
     }
 
-    /// How many bytes of input the port will still take.
+    /// How many more bytes of input the port accepts.
     pub fn room(&self) -> usize {
         BACKLOG - self.lock().backlog.len().min(BACKLOG)
     }
 
-    /// Gives the guest input; what the FIFO cannot take waits for
-    /// [`SerialPort::refill`].
+    /// Gives the guest input; what the FIFO cannot take waits for [`SerialPort::refill`].
     pub fn send(&self, bytes: &[u8]) {
         let mut inner = self.lock();
         inner.backlog.extend(bytes);
@@ -130,8 +130,7 @@ impl Inner {
         }
         let (front, _) = self.backlog.as_slices();
         let chunk = &front[..room.min(front.len())];
-        // In loopback mode the port takes nothing: the bytes go with it, as they
-        // would on the wire.
+        // In loopback mode the port accepts nothing: the bytes are dropped, as on a real line.
         let taken = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
         self.backlog.drain(..taken);
     }

@@ -1,4 +1,4 @@
-//! A flag that ends what is under way, and a descriptor that says so.
+//! A flag that ends work in progress, with a descriptor to poll.
 
 use std::{
     future,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest sleep without a look at the flag.
+/// Longest sleep between two looks at the flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A flag that ends an experiment early. Clones share it.
@@ -25,12 +25,12 @@ pub struct Interrupt {
     bell: Option<Arc<Bell>>,
 }
 
-/// Waits for an [`Interrupt`].
+/// Waits for an [`Interrupt`] to be raised.
 #[derive(Debug)]
 pub struct Listener(Option<tokio::net::UnixStream>);
 
 impl Listener {
-    /// Until it is raised.
+    /// Returns once it is raised.
     pub async fn raised(&self) {
         let is_raised = match &self.0 {
             Some(heard) => heard.readable().await.is_ok(),
@@ -42,57 +42,57 @@ impl Listener {
     }
 }
 
-/// A connection to ourselves.
+/// A socket pair within the process.
 #[derive(Debug)]
 struct Bell {
-    /// Becomes readable when the flag is raised, and stays so.
+    /// Becomes readable when the flag is raised, and stays readable.
     heard: UnixStream,
-    /// What makes it so.
+    /// The end that is written to.
     rung: UnixStream,
 }
 
 impl Interrupt {
-    /// A flag that nobody raises.
+    /// A flag that signals do not raise.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// A flag that SIGINT, SIGTERM and SIGHUP raise, as [`super::catch`] has it.
+    /// The flag that SIGINT, SIGTERM and SIGHUP raise, from [`super::catch`].
     pub fn on_signals() -> io::Result<Self> {
         super::catch()
     }
 
-    /// One with a descriptor.
+    /// A flag with a descriptor.
     pub(crate) fn with_bell() -> io::Result<Self> {
         let (heard, rung) = UnixStream::pair()?;
         Ok(Self { flag: Arc::default(), bell: Some(Arc::new(Bell { heard, rung })) })
     }
 
-    /// A descriptor that becomes readable when the flag is raised, and stays so, if anything
-    /// raises it.
+    /// A descriptor that becomes readable when the flag is raised, and stays readable. None for a
+    /// flag without one.
     pub fn descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.bell.as_ref().map(|bell| bell.heard.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// The same, borrowed.
+    /// As `descriptor`, borrowed.
     pub fn as_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.bell.as_ref().map(|bell| bell.heard.as_fd())
     }
 
-    /// What waits for it on a runtime, which must be there.
+    /// An asynchronous listener. Call it within a tokio runtime.
     pub fn listener(&self) -> io::Result<Listener> {
         let Some(bell) = &self.bell else { return Ok(Listener(None)) };
         let heard = bell.heard.try_clone()?;
-        // Nobody reads of it.
+        // Nothing ever reads the byte.
         heard.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(heard).map(Some).map(Listener)
     }
 
-    /// Raises it.
+    /// Raises the flag.
     pub fn raise(&self) {
         self.flag.store(true, SeqCst);
         if let Some(bell) = &self.bell {
-            // A full socket has been rung already.
+            // A full socket is readable already.
             let _ = (&bell.rung).write(&[1]);
         }
     }
@@ -102,7 +102,7 @@ impl Interrupt {
         self.flag.load(SeqCst)
     }
 
-    /// Sleeps until `deadline`; `false`: interrupted before.
+    /// Sleeps until `deadline`; returns `false` if the flag was raised before.
     pub fn sleep_until(&self, deadline: Instant) -> bool {
         loop {
             if self.raised() {

@@ -1,10 +1,10 @@
 //! Signals: one place for every command.
 //!
 //! The first SIGINT, SIGTERM or SIGHUP asks for an orderly end: it raises the [`Interrupt`] of
-//! [`catch`]. A second one restores the terminal and does what it does by default: the process
-//! ends at once, whatever it waits for. A signal that was ignored when the process was started
-//! stays ignored, which is how nohup(1) and background jobs of scripts want it. SIGTSTP and
-//! SIGCONT give the terminal back and take it again ([`terminal`]).
+//! [`catch`]. A second one restores the terminal and takes its default action: the process ends at
+//! once, whatever it is doing. A signal that was ignored when the process started stays ignored, as
+//! nohup(1) and background jobs of scripts expect. SIGTSTP restores the terminal's mode, SIGCONT
+//! sets it again ([`terminal`]).
 
 mod interrupt;
 
@@ -26,24 +26,25 @@ use signal_hook::{
 
 pub use interrupt::Interrupt;
 
-use crate::{kvm::sys::disposition::is_ignored, terminal};
+use crate::terminal;
+use kvm::sys::disposition::is_ignored;
 
 /// Signals that end the program.
 const ENDING: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// Two signals this close are one: timeout(1) signals its child and then the group that the child
-/// is in, and a terminal that goes away may come twice too.
+/// Two signals this close count as one: timeout(1) signals its child and then the child's group,
+/// and a terminal that hangs up may signal twice, too.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// What the signals raise, once they are caught.
+/// The flag that the signals raise, once they are caught.
 static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
-/// The first of them that came; 0: none.
+/// The first ending signal received; 0: none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
-/// When.
+/// When it was received.
 static SINCE: OnceLock<Instant> = OnceLock::new();
 
-/// Has SIGINT, SIGTERM and SIGHUP end the program in order, from now on: they raise what is
-/// returned, which is the same for every caller.
+/// Makes SIGINT, SIGTERM and SIGHUP end the program in order from now on: they raise the returned
+/// flag, which all callers share.
 pub fn catch() -> io::Result<Interrupt> {
     let mut caught = CAUGHT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(interrupt) = &*caught {
@@ -60,16 +61,16 @@ pub fn catch() -> io::Result<Interrupt> {
     Ok(caught.insert(interrupt).clone())
 }
 
-/// Stack of the thread that attends to them.
+/// Stack size of the signal thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What the signals raise, if they are caught.
+/// The flag that the signals raise, if they are caught.
 pub fn caught() -> Option<Interrupt> {
     CAUGHT.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The exit status after an orderly end that the user asked for: 128 and the signal's number, as
-/// shells have it; without a signal, by a key, that of Ctrl-C.
+/// Exit status after an orderly end that the user asked for: 128 plus the signal's number, as in
+/// shells; if a key asked for it, that of Ctrl-C.
 pub fn exit_status() -> u8 {
     match FIRST.load(SeqCst) {
         0 => status_of(SIGINT),
@@ -77,7 +78,7 @@ pub fn exit_status() -> u8 {
     }
 }
 
-/// The exit status for an end by this signal.
+/// Exit status of an end by this signal.
 pub fn status_of(signal: i32) -> u8 {
     128 + (signal as u8 & 0x7f)
 }
@@ -87,7 +88,7 @@ pub fn first() -> Option<i32> {
     Some(FIRST.load(SeqCst)).filter(|signal| *signal != 0)
 }
 
-/// How long ago that was.
+/// Time since that signal.
 pub fn since_first() -> Option<Duration> {
     SINCE.get().map(Instant::elapsed)
 }
@@ -97,7 +98,7 @@ fn attend(mut signals: Signals, interrupt: &Interrupt) {
         match signal {
             SIGTSTP => {
                 terminal::give_back();
-                // Comes back when the process is continued.
+                // Returns when the process is continued.
                 let _ = emulate_default_handler(SIGTSTP);
                 terminal::take_again();
             }

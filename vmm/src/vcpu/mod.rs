@@ -1,80 +1,81 @@
-//! A vCPU: what each exit means ([`step`]) and the thread that drives it
-//! ([`thread`]); what goes wrong on purpose ([`fault`]), and how it is known that
-//! somebody waits for ever ([`stuck`]).
+//! A vCPU: what each exit means ([`step`]), the thread that drives it ([`thread`]), its halts and
+//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]).
 
 pub mod board;
-pub mod delayed_kicks;
-pub mod events;
+pub mod courier;
 pub mod fault;
+pub mod kicks;
+pub mod lifecycle;
 pub mod nurse;
+pub mod recorder;
 pub mod scheduler;
 pub mod step;
 pub mod stuck;
 pub mod thread;
 
 pub use board::Board;
+pub use kicks::Kicks;
+pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
 
 use std::{fmt, io};
 
-use crate::{
-    kvm::{KvmError, KvmKind, vcpu::Suberror},
-    units::VcpuId,
-};
+use crate::{chain::chain, units::VcpuId};
+use kvm::{KvmError, KvmKind, vcpu::Suberror};
 use stuck::Stuck;
 
-/// How a machine came to its end.
+/// How a machine ended.
 #[derive(Debug)]
 pub enum End {
-    /// The guest gave an exit status.
+    /// The guest reported an exit status.
     Exit(u8),
-    /// Every vCPU said that it is done; the first status that is not 0.
+    /// Every vCPU reported that it is done; the first nonzero status, else 0.
     Done(u32),
-    /// The guest asked for a reset.
+    /// The guest requested a reset.
     Reset,
     /// The guest powered off.
     PowerOff,
-    /// The host asked for the end.
+    /// The host requested the end.
     Stopped,
-    /// The reader of the guest's output is gone.
+    /// The reader of the guest's output has closed it.
     OutputClosed,
-    /// The guest's output cannot be written, for another reason.
+    /// The guest's output cannot be written for another reason.
     OutputFailed(io::Error),
     /// The guest or KVM failed.
     Failed(Failure),
 }
 
-/// What broke, and where.
+/// What failed, and where.
 #[derive(Debug)]
 pub struct Failure {
-    /// On which vCPU.
+    /// The vCPU on which it failed.
     pub vcpu: VcpuId,
     /// The guest's instruction pointer, if it could be read.
     pub rip: Option<u64>,
-    /// What.
+    /// What went wrong.
     pub cause: Cause,
 }
 
-/// Why a vCPU cannot go on.
+/// Why a vCPU cannot continue.
 #[derive(Debug)]
 pub enum Cause {
     /// The guest faulted while it handled a double fault.
     TripleFault,
     /// KVM cannot emulate an instruction of the guest.
     CannotEmulate(Vec<u8>),
-    /// KVM failed otherwise.
+    /// Any other internal error of KVM.
     InternalError(Suberror),
     /// The processor refused the guest's state.
     EntryRefused(u64),
-    /// An exit nobody expects.
+    /// An exit that the VMM does not handle.
     UnknownExit(u32),
-    /// KVM itself failed.
+    /// An ioctl of KVM failed.
     Kvm(KvmError),
-    /// It waits for ever.
+    /// It waits forever.
     Stuck(Stuck, Trace),
 }
 
-/// The last things that the vCPUs did, a line each; for people.
+/// The last events of the vCPUs, one per line, for humans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace(pub String);
 
@@ -100,23 +101,23 @@ impl fmt::Display for Failure {
             Cause::UnknownExit(reason) => {
                 write!(f, ": KVM left the guest for reason {reason}, which is not handled")
             }
-            Cause::Kvm(error) => write!(f, ": {error}"),
+            Cause::Kvm(error) => write!(f, ": {}", chain(error)),
             Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
     }
 }
 
 impl Failure {
-    /// On AMD-V KVM has reset a vCPU after its triple fault: it is at the reset vector, and no
-    /// longer where it was.
+    /// On AMD-V KVM resets a vCPU after its triple fault: it is then at the reset vector and no
+    /// longer where it faulted.
     fn is_reset(&self, rip: u64) -> bool {
         const RESET_VECTOR: u64 = 0xfff0;
         matches!(self.cause, Cause::TripleFault) && rip == RESET_VECTOR
     }
 }
 
-/// What to do where KVM cannot emulate: a software KVM does so with all of ring 0, any other only
-/// with what accesses addresses without memory.
+/// What to do where KVM cannot emulate an instruction: a software KVM fails on all of ring 0, any
+/// other only on accesses to addresses without memory.
 const fn instead_of_emulating(kind: KvmKind) -> &'static str {
     match kind {
         KvmKind::Hardware => {

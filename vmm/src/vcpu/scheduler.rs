@@ -1,68 +1,69 @@
-//! Who lets a vCPU thread into the guest, if not the host's scheduler alone.
+//! The interface by which a scheduler controls when a vCPU thread may be in its guest.
 
 use std::{fmt, io};
 
+use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
 
 use crate::units::VcpuId;
 
-/// A vCPU outside its guest, for who wants to know more of it.
+/// A vCPU outside its guest, for schedulers that want to know more about it.
 pub trait Stopped {
     /// Was the guest in ring 3? None: KVM does not say.
     fn is_in_user_mode(&self) -> Option<bool>;
 
-    /// A Linux guest's `__preempt_count` on this vCPU: not zero where its kernel has disabled
+    /// A Linux guest's `__preempt_count` on this vCPU: nonzero where its kernel has disabled
     /// preemption, as spinlocks do in kernels that count them (`CONFIG_PREEMPT_COUNT`), and in
-    /// interrupts. None: nobody knows where it is.
+    /// interrupts. None: its location is not known.
     fn preempt_count(&self) -> Option<u32>;
 
-    /// Does it sit in KVM's own HLT, with no kick come?
+    /// Is it in KVM's own HLT, with no kick received yet?
     fn is_in_hlt(&self) -> bool;
 }
 
-/// A schedule as the vCPU threads of one machine meet it. Each call is by the thread of vCPU `id`
-/// and returns when that vCPU may be in the guest, or its machine stops.
-pub trait VcpuScheduler: fmt::Debug + Send + Sync {
-    /// The thread is ready: waits for the first turn.
+/// The scheduler of one machine's vCPUs, as their threads call it. Without one, the host's
+/// scheduler alone decides when a thread runs.
+///
+/// Halts and kicks, and the stop of the machine, are in [`HaltScheduler`], with the duties of both
+/// sides. Further duties of the vCPU threads:
+///
+/// * Thread `id` calls [`VcpuScheduler::enter`] once before its first entry into the guest, and
+///   [`VcpuScheduler::leave`] once at its end, even if `enter` failed or was never reached. It
+///   holds no lock when it calls.
+/// * The kick signal is blocked in the thread outside `KVM_RUN`, so that a signal that arrives
+///   early ends the next entry at once.
+/// * After every return from `KVM_RUN` it calls [`VcpuScheduler::came_out`] before it handles the
+///   exit, and then, if a signal ended the run, [`VcpuScheduler::interrupted`].
+///
+/// Further duties of the scheduler:
+///
+/// * A call of a vCPU's own thread may block. It returns when this vCPU may be in the guest, or its
+///   machine stops.
+/// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a turn.
+/// * Numbers of target vCPUs come from the guest: one that does not exist is ignored.
+pub trait VcpuScheduler: HaltScheduler + fmt::Debug + Send + Sync {
+    /// The thread is ready; blocks until its first turn.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 
     /// A signal has ended `KVM_RUN`: the turn may be over.
     fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped);
 
-    /// Any other exit: may the vCPU be here at all? A load of its own when it may.
+    /// Called after every exit, before it is handled: the vCPU may have run without a slot. One load
+    /// if it has not.
     fn came_out(&self, id: VcpuId);
 
-    /// It halts; its latch is parked. Returns after a [`VcpuScheduler::kick`].
-    fn halt(&self, id: VcpuId);
-
-    /// It halts, its latch is parked, and it has taken the kick out of `target`'s parked latch, as
-    /// for [`VcpuScheduler::kick`].
-    fn hand_over(&self, target: VcpuId, id: VcpuId);
-
-    /// It gives up its turn, as it was asked to.
+    /// It yields its turn, as it was asked to.
     fn yielded(&self, id: VcpuId);
 
-    /// It has looked in vain for long.
+    /// It has spun on a lock for the number of looks it was given.
     fn spun_out(&self, id: VcpuId);
 
-    /// It is at a named place.
+    /// It has reached a named point of the lock protocol.
     fn point(&self, id: VcpuId, point: Point);
 
-    /// It has taken the kick out of `target`'s parked latch.
-    fn kick(&self, target: VcpuId, id: VcpuId);
-
-    /// The host itself has taken a kick out of `target`'s parked latch.
-    fn wake(&self, target: VcpuId);
-
-    /// It, or the host itself, has sent `target` an MSI, which may have ended a HLT in KVM.
-    fn kick_halted(&self, target: VcpuId, id: Option<VcpuId>);
-
-    /// Does it want to run, and is kept off its CPU? By any thread.
+    /// Is it ready to run but without a CPU? Called by any thread.
     fn awaits_turn(&self, id: VcpuId) -> bool;
 
-    /// The thread leaves.
+    /// The thread leaves for good.
     fn leave(&self, id: VcpuId);
-
-    /// The machine stops: nobody waits any longer. By any thread.
-    fn stop(&self);
 }

@@ -5,12 +5,12 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
+use halts::KickPath;
 use hypercalls::ports::Event;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Board, Cause, End, VcpuScheduler};
 use crate::{
-    kvm::Exit,
     machine::{
         bench::Step,
         channel::{Output, Wake},
@@ -19,21 +19,22 @@ use crate::{
     },
     units::VcpuId,
 };
+use kvm::Exit;
 
-/// What the thread does next.
+/// What the vCPU's thread does next.
 #[derive(Debug)]
 pub enum Next {
     /// Enter the guest again. Pending port input completes there.
     Resume,
-    /// A signal ended the run: enter again, unless a schedule has other plans.
+    /// A signal ended the run: enter again, unless the schedule decides otherwise.
     Interrupted,
-    /// The same; the guest has perhaps not started this vCPU yet.
+    /// As [`Next::Interrupted`], but the guest may not have started this vCPU yet.
     NotStarted,
     /// This vCPU is done.
     Leave,
     /// The machine ends.
     End(End),
-    /// The machine cannot go on.
+    /// The vCPU cannot continue: the machine ends with a failure.
     Fail(Cause),
 }
 
@@ -82,13 +83,13 @@ fn power(request: PowerRequest) -> Next {
 
 fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8]) -> Next {
     match hypercall::decode_write(offset, width, data) {
-        Ok(Call::LockSpinning(ticket)) => board.lock_spinning(id, ticket),
-        Ok(Call::UnlockKick(target)) => board.unlock_kick(id, target),
-        Ok(Call::Doorbell(target)) => board.doorbell(id, target),
-        Ok(Call::KickAndHalt(target, ticket)) => board.kick_and_halt(id, target, ticket),
-        Ok(Call::Yield) => scheduled(board, |gate| gate.yielded(id)),
-        Ok(Call::SpunOut) => scheduled(board, |gate| gate.spun_out(id)),
-        Ok(Call::PreemptPoint(point)) => scheduled(board, |gate| gate.point(id, point)),
+        Ok(Call::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
+        Ok(Call::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
+        Ok(Call::Doorbell(target)) => board.kicks.kick(id, target, KickPath::Doorbell),
+        Ok(Call::KickAndHalt(target, ticket)) => board.kicks.kick_and_halt(id, target, ticket),
+        Ok(Call::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
+        Ok(Call::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
+        Ok(Call::PreemptPoint(point)) => scheduled(board, |scheduler| scheduler.point(id, point)),
         Ok(Call::Stdout(bytes)) => return write_out(&board.devices.stdout, bytes),
         Ok(Call::Stderr(bytes)) => return write_out(&board.devices.stderr, bytes),
         Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
@@ -105,10 +106,10 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
     Next::Resume
 }
 
-/// A call that means something to a schedule alone.
+/// A call that only a scheduler handles; ignored without one.
 fn scheduled(board: &Board, call: impl FnOnce(&dyn VcpuScheduler)) {
-    if let Some(gate) = &board.gate {
-        call(gate.as_ref());
+    if let Some(scheduler) = board.scheduler() {
+        call(scheduler);
     }
 }
 
@@ -116,7 +117,7 @@ fn write_out(output: &Output, bytes: &[u8]) -> Next {
     output.write(bytes).map_or_else(unwritten, |()| Next::Resume)
 }
 
-/// The end of the machine, unless it ends already, which the error then tells of.
+/// A failed write to the guest's output ends the machine.
 fn unwritten(error: io::Error) -> Next {
     Next::End(match error.kind() {
         ErrorKind::BrokenPipe => End::OutputClosed,
@@ -129,7 +130,7 @@ fn write_page(board: &Board, id: VcpuId, output: &Output, len: PageBytes) -> Nex
     let address = GuestAddress(u64::from(frame) * PageBytes::PAGE as u64);
     let mut page = [0; PageBytes::PAGE];
     let bytes = &mut page[..len.get()];
-    match board.vm.memory().read_slice(bytes, address) {
+    match board.vm().memory().read_slice(bytes, address) {
         Ok(()) => write_out(output, bytes),
         Err(_) => {
             count(board, id, Misuse::output_page(frame));
@@ -143,7 +144,7 @@ fn read_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &mut 
     match hypercall::decode_read(offset, width) {
         Ok(Query::Stdin) => board.devices.stdin.take(data),
         Ok(Query::StdinAvail) => fill(data, board.devices.stdin.available()),
-        Ok(Query::VcpuScheduler) => {
+        Ok(Query::Gate) => {
             let is_open = board.devices.bench.as_ref().is_none_or(|bench| bench.is_open());
             fill(data, is_open.into());
         }
@@ -179,7 +180,7 @@ fn note_bench(board: &Board, step: Step) {
     }
 }
 
-/// A guest's mistake harms nobody: it is counted, and the first is remembered.
+/// Counts an invalid call of the guest, and stores the first one. It has no other effect.
 fn count(board: &Board, id: VcpuId, misuse: Misuse) {
     board.counters(id).misuse.bump();
     let _ = board.devices.misuse.set(misuse);

@@ -1,94 +1,95 @@
-//! Does somebody wait for ever? What was seen of the vCPUs goes in, with the time, and a verdict
-//! comes out; nothing here looks at anything itself.
+//! Detects vCPUs that wait forever. Observations of the vCPUs go in, with the time, and a verdict
+//! comes out; nothing here observes anything itself.
 //!
-//! A halted waiter goes on only when it is kicked. Two things show that no kick will come: its
-//! lock serves it and has done so for long, or nobody is left who could kick. Slow is not stuck:
+//! A halted waiter resumes only when it is kicked. Two things show that no kick will come: its lock
+//! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
 //!
 //! * A waiter that was kicked is not *halted*, though it may wait long for its turn in a schedule.
-//! * Who released the lock may be off its CPU before it has kicked. While the schedule keeps a
-//!   vCPU off that has not run since the waiter was first seen served, the time does not count.
-//! * Time in which nobody looked, because the whole process stood still, does not count either.
+//! * The releaser may be preempted before it has kicked. While the schedule keeps a vCPU off its
+//!   CPU that has not run since the waiter was first seen served, the time does not count.
+//! * Time in which no observation was made, because the whole process stood still, does not count
+//!   either.
 
 use std::fmt;
 
 use crate::units::{Nanos, Ticket, VcpuId};
 
-/// The most that two looks are apart: more than that, and the process stood still.
+/// Maximum time between two observations; if it is longer, the process stood still.
 const LONGEST_STEP: Nanos = Nanos::millis(500);
 
-/// Whether a vCPU can go on by itself.
+/// Whether a vCPU can continue without a kick.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It can, or something else than a kick will see to it.
+    /// It can, or something other than a kick will make it.
     #[default]
     Able,
-    /// It halts for a lock, and no kick is pending.
+    /// It is halted for a lock, and no kick is pending.
     Halted,
     /// It is done.
     Left,
 }
 
-/// What a waiter waits for, as the guest says.
+/// What a waiter waits for, by its telemetry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waits {
     /// The lock's address.
     pub lock: u64,
-    /// Its ticket; None: it stands outside of a queue that was full.
+    /// Its ticket; None: it waits outside a queue that was full.
     pub ticket: Option<u16>,
-    /// Releases until it is served; None: that is not known. Of one outside, zero: nobody queues,
-    /// nor has been let in.
+    /// Releases until it is served; None: not known. For a waiter outside the queue, zero: the
+    /// queue is empty, and no other vCPU has been admitted.
     pub distance: Option<u16>,
 }
 
-/// One vCPU as a look found it.
+/// One vCPU as it was observed.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
-    /// Can it go on?
+    /// Can it continue?
     pub standing: Standing,
-    /// Its exits so far.
+    /// Number of its exits so far.
     pub exits: u64,
-    /// It wants to run, and a schedule keeps it off its CPU.
+    /// It is ready to run, but has no slot.
     pub awaits_turn: bool,
-    /// What it last halted for.
+    /// The ticket it last halted for.
     pub ticket: Ticket,
-    /// What it waits for, if the guest says.
+    /// What it waits for, if the guest publishes telemetry.
     pub waits: Option<Waits>,
 }
 
-/// How long to believe that something will happen.
+/// How long to wait before a vCPU is considered stuck.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// Once a halted waiter is served.
+    /// After a halted waiter is served.
     pub served: Nanos,
-    /// Once all halt.
+    /// After all vCPUs have halted.
     pub all: Nanos,
 }
 
-/// Somebody waits for ever.
+/// A vCPU that waits forever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
-    /// Who.
+    /// The waiter that will never be kicked.
     pub vcpu: VcpuId,
-    /// With which ticket; None: it stands outside of a queue.
+    /// Its ticket; None: it waits outside a queue.
     pub ticket: Option<Ticket>,
-    /// For which lock, if the guest says.
+    /// The lock it waits for, if the guest publishes telemetry.
     pub lock: Option<u64>,
     /// How this is known.
     pub proof: Proof,
-    /// For how long it has been so.
+    /// For how long it has been stuck.
     pub since: Nanos,
 }
 
-/// Why nobody will kick it.
+/// Why no vCPU will kick it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// Its lock serves it: the kick must have been sent, or never will be.
     Served,
-    /// All that are left, so many, halt like it.
+    /// All vCPUs that have not left are halted, this many including itself.
     NobodyLeft(usize),
 }
 
-/// Behind the vCPU's name.
+/// Printed after the vCPU's name.
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = self.since.seconds();
@@ -101,16 +102,19 @@ impl fmt::Display for Stuck {
         }
         match self.proof {
             Proof::Served if self.ticket.is_none() => {
-                write!(f, ", which is free since {since:.1} s: its kick was lost")
+                write!(f, ", which has been free for {since:.1} s: its kick was lost")
             }
             Proof::Served => {
-                write!(f, ", which is served since {since:.1} s: its kick was lost")
+                write!(f, ", which has been served for {since:.1} s: its kick was lost")
             }
             Proof::NobodyLeft(1) => {
-                write!(f, " and nobody is left to kick it, since {since:.1} s")
+                write!(f, ", and no vCPU has been left to kick it for {since:.1} s")
             }
             Proof::NobodyLeft(all) => {
-                write!(f, " and nobody can kick it: all {all} vCPUs halt since {since:.1} s")
+                write!(
+                    f,
+                    ", and none can kick it: all {all} vCPUs have been halted for {since:.1} s"
+                )
             }
         }
     }
@@ -121,7 +125,7 @@ impl fmt::Display for Stuck {
 struct Past {
     exits: u64,
     moved: Nanos,
-    /// In one and the same halt since then.
+    /// Start of the halt it is still in.
     halted: Option<Nanos>,
     waits: Option<(u64, Option<u16>)>,
     served: Option<Served>,
@@ -130,32 +134,32 @@ struct Past {
 #[derive(Debug, Clone, Copy)]
 struct Served {
     first: Nanos,
-    /// The time that counts.
+    /// Start of the time that counts: restarted while another vCPU may be about to kick.
     since: Nanos,
 }
 
-/// Remembers what was seen.
+/// Detects stuck vCPUs from successive observations.
 #[derive(Debug)]
 pub struct Watch {
     patience: Patience,
-    /// Time in which somebody looked.
+    /// Sum of the times between observations, each limited to [`LONGEST_STEP`].
     clock: Nanos,
     last: Option<Nanos>,
     past: Vec<Past>,
 }
 
 impl Watch {
-    /// Of so many vCPUs.
+    /// A watch of `vcpus` vCPUs.
     pub fn new(patience: Patience, vcpus: usize) -> Self {
         Self { patience, clock: Nanos::ZERO, last: None, past: vec![Past::default(); vcpus] }
     }
 
-    /// The time by its own clock, for [`Watch::doubts`].
+    /// The current time by its own clock, for [`Watch::doubts`].
     pub const fn clock(&self) -> Nanos {
         self.clock
     }
 
-    /// One look at all vCPUs, at this time.
+    /// Takes one observation of all vCPUs, made at `now`.
     pub fn look(&mut self, seen: &[Seen], now: Nanos) -> Option<Stuck> {
         let step = self.last.map_or(Nanos::ZERO, |last| now.since(last));
         self.clock = self.clock.after(step.min(LONGEST_STEP));
@@ -175,7 +179,7 @@ impl Watch {
         Served { since: self.clock, ..served }
     }
 
-    /// Might somebody off its CPU be about to kick?
+    /// May another vCPU that is off its CPU be about to kick it?
     fn is_excused(&self, ix: usize, served: Served, seen: &[Seen]) -> bool {
         let others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
         others.into_iter().any(|(_, (past, seen))| seen.awaits_turn && past.moved <= served.first)
@@ -207,7 +211,8 @@ impl Watch {
         Some((first.0, self.clock.since(first.1.since)))
     }
 
-    /// How many halt, if all do that have not left, and for how long all have.
+    /// If all vCPUs that have not left are halted: how many, and for how long all of them have
+    /// been.
     fn all_halted(&self, seen: &[Seen]) -> Option<(usize, Nanos)> {
         let (mut count, mut since) = (0, Nanos::ZERO);
         for (past, seen) in self.past.iter().zip(seen) {
@@ -231,8 +236,7 @@ impl Watch {
         Stuck { vcpu: VcpuId(ix as u32), ticket, lock, proof, since }
     }
 
-    /// Was there somebody at that time of whom it is still not known that it does not wait for
-    /// ever?
+    /// Was any vCPU at time `then` in a state that may still turn out to be stuck?
     pub fn doubts(&self, seen: &[Seen], then: Nanos) -> bool {
         let served = self.past.iter().filter_map(|past| past.served);
         let all = self.all_halted(seen).map(|(_, since)| Nanos(self.clock.0 - since.0));

@@ -7,7 +7,7 @@ fn watch(vcpus: usize) -> Watch {
     Watch::new(Patience { served: Nanos::millis(2000), all: Nanos::millis(2000) }, vcpus)
 }
 
-/// Halted for a ticket, so far from being served.
+/// Halted for a ticket that is `distance` releases from being served.
 fn halted(ticket: u16, distance: Option<u16>) -> Seen {
     let waits = Some(Waits { lock: LOCK, ticket: Some(ticket), distance });
     Seen {
@@ -31,7 +31,8 @@ fn off(exits: u64) -> Seen {
     Seen { awaits_turn: true, ..runs(exits) }
 }
 
-/// Looks `count` times; what is seen may depend on which look it is. Gives the verdict and when.
+/// Makes `count` observations, which may depend on their number. Returns the verdict and the number
+/// of the observation that led to it.
 fn looks(watch: &mut Watch, count: u64, seen: impl Fn(u64) -> Vec<Seen>) -> Option<(u64, Stuck)> {
     (0..count).find_map(|n| Some((n, watch.look(&seen(n), Nanos(LOOK.0 * n))?)))
 }
@@ -43,7 +44,7 @@ fn a_served_waiter_whose_kick_was_lost_is_found_after_two_seconds() {
     assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
     assert_eq!(
         stuck.to_string(),
-        "waits for ticket 42 of lock 0x203000, which is served since 2.0 s: its kick was lost"
+        "waits for ticket 42 of lock 0x203000, which has been served for 2.0 s: its kick was lost"
     );
 }
 
@@ -55,23 +56,24 @@ fn a_waiter_in_the_queue_may_wait_as_long_as_it_takes() {
 
 #[test]
 fn a_waiter_that_goes_on_is_not_stuck() {
-    // Each look finds another halt of it: more exits, or another ticket.
+    // Each observation finds a different halt: more exits, or another ticket.
     let exits = |n| vec![runs(n), Seen { exits: n, ..halted(42, Some(0)) }];
     assert_eq!(looks(&mut watch(2), 1000, exits), None);
     let tickets = |n| vec![runs(n), halted(n as u16 * 2, Some(0))];
     assert_eq!(looks(&mut watch(2), 1000, tickets), None);
-    // Kicked every now and then, and then for long without a turn.
+    // Kicked now and then, and then without a turn for long.
     let turns = |n| vec![runs(n), if n % 7 < 6 { halted(42, Some(0)) } else { off(7) }];
     assert_eq!(looks(&mut watch(2), 1000, turns), None);
 }
 
 #[test]
 fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
-    // For 10 s; it has not run since the other was served. Then it runs, and does not kick.
+    // Off its CPU for 10 s; it has not run since the other was served. Then it runs, and does not
+    // kick.
     let seen = |n| vec![if n < 40 { off(5) } else { runs(6) }, halted(42, Some(0))];
     let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
     assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
-    // One that has run since then and waits for its next turn is no excuse.
+    // A vCPU that has run since then and waits for its next turn is no excuse.
     let seen = |n| vec![off(n), halted(42, Some(0))];
     assert_eq!(looks(&mut watch(2), 1000, seen).unwrap().0, 8);
 }
@@ -83,12 +85,15 @@ fn when_all_halt_nobody_can_kick() {
     assert_eq!((n, stuck.proof), (8, Proof::NobodyLeft(2)));
     assert_eq!(
         stuck.to_string(),
-        "waits for ticket 42 of lock 0x203000 and nobody can kick it: all 2 vCPUs halt since 2.0 s"
+        "waits for ticket 42 of lock 0x203000, and none can kick it: all 2 vCPUs have been halted for 2.0 s"
     );
     // Without telemetry the ticket is the one that the guest halted with.
     let blind = Seen { waits: None, ..halted(6, None) };
     let (_, stuck) = looks(&mut watch(1), 100, |_| vec![blind]).unwrap();
-    assert_eq!(stuck.to_string(), "waits for ticket 6 and nobody is left to kick it, since 2.0 s");
+    assert_eq!(
+        stuck.to_string(),
+        "waits for ticket 6, and no vCPU has been left to kick it for 2.0 s"
+    );
 }
 
 #[test]
@@ -102,7 +107,7 @@ fn who_stands_outside_of_a_free_lock_is_found() {
     assert_eq!((n, stuck.vcpu, stuck.proof), (8, VcpuId(1), Proof::Served));
     assert_eq!(
         stuck.to_string(),
-        "waits outside of the queue of lock 0x203000, which is free since 2.0 s: its kick was lost"
+        "waits outside of the queue of lock 0x203000, which has been free for 2.0 s: its kick was lost"
     );
 }
 
@@ -120,7 +125,7 @@ fn of_all_that_halt_the_one_that_is_served_is_named() {
 fn nobody_halts_for_ever_where_one_still_runs_or_all_have_left() {
     assert_eq!(looks(&mut watch(2), 1000, |_| vec![runs(3), halted(42, None)]), None);
     assert_eq!(looks(&mut watch(2), 1000, |_| vec![left(), left()]), None);
-    // All halt at each look, but never in the same halts.
+    // All are halted at each observation, but never in the same halts.
     let busy = |n| {
         let exits = |ticket| Seen { exits: n, ..halted(ticket, Some(1)) };
         vec![exits(2), exits(4)]
@@ -147,7 +152,7 @@ fn doubts_end_when_who_was_suspected_goes_on() {
     assert!(watch.doubts(&suspect, then));
     watch.look(&suspect, LOOK);
     assert!(watch.doubts(&suspect, then));
-    // It halts anew: that is another matter.
+    // It halts anew: a different case.
     let later = [runs(1), Seen { exits: 9, ..halted(44, Some(0)) }];
     watch.look(&later, Nanos(2 * LOOK.0));
     assert!(!watch.doubts(&later, then));
@@ -177,7 +182,7 @@ fn nothing_that_a_guest_says_is_too_much() {
                 }),
             });
         }
-        // Clocks that jump to and fro, too.
+        // Clocks that jump back and forth are tolerated, too.
         let _ = watch.look(&seen, Nanos(rng.next_u64()));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread of one vCPU: enter, handle, repeat.
+//! The thread of one vCPU: enter the guest, handle the exit, repeat.
 
 use std::{
     io,
@@ -11,19 +11,17 @@ use super::{
     Board, Cause, End, Failure, Stopped,
     step::{self, Next},
 };
-use crate::{
-    kvm::{KvmError, Vcpu, signal},
-    units::CpuList,
-};
+use crate::units::CpuList;
+use kvm::{KvmError, Vcpu, signal};
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Between two entries of a vCPU that its guest has not started, where KVM does not let its thread
-/// sleep: a kick that came before is pending until its first HLT, and none consumes it.
+/// Pause between two entries of a vCPU that its guest has not started. KVM does not let its thread
+/// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
 const REST: Duration = Duration::from_millis(10);
 
-/// Starts the thread of `vcpu`, restricted to these CPUs if there are any.
+/// Starts the thread of `vcpu`, pinned to `affinity` if that is given.
 pub fn spawn(
     vcpu: Vcpu,
     board: Arc<Board>,
@@ -40,14 +38,14 @@ fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
         Ok(()) => drive(&mut vcpu, board),
         Err(error) => fail(&vcpu, board, Cause::Kvm(error)),
     }
-    // Also if it never came in: the schedule waits for it no longer.
-    if let Some(gate) = &board.gate {
-        gate.leave(vcpu.id());
+    // Also if it never entered: the schedule must not wait for it.
+    if let Some(scheduler) = board.scheduler() {
+        scheduler.leave(vcpu.id());
     }
 }
 
 fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), KvmError> {
-    let entered = board.gate.as_ref().map_or(Ok(()), |gate| gate.enter(vcpu.id()));
+    let entered = board.scheduler().map_or(Ok(()), |scheduler| scheduler.enter(vcpu.id()));
     entered.map_err(KvmError::Signal)
 }
 
@@ -58,8 +56,8 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
         let next = match vcpu.run() {
             Ok(exit) => {
                 counters.exits.bump();
-                if let Some(gate) = &board.gate {
-                    gate.came_out(id);
+                if let Some(scheduler) = board.scheduler() {
+                    scheduler.came_out(id);
                 }
                 step::handle(board, id, exit)
             }
@@ -68,19 +66,20 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
         if matches!(next, Next::NotStarted) && vcpu.awaits_start() {
             thread::sleep(REST);
         }
-        if let (Next::Interrupted | Next::NotStarted, Some(gate)) = (&next, &board.gate) {
-            gate.interrupted(id, &Outside { vcpu, board });
+        if let (Next::Interrupted | Next::NotStarted, Some(scheduler)) = (&next, board.scheduler())
+        {
+            scheduler.interrupted(id, &Outside { vcpu, board });
         }
         match next {
             Next::Resume | Next::Interrupted | Next::NotStarted => {}
             Next::Leave => return,
-            Next::End(end) => return board.finish(end),
+            Next::End(end) => return board.life.finish(end),
             Next::Fail(cause) => return fail(vcpu, board, cause),
         }
     }
 }
 
-/// A vCPU whose run a signal has ended.
+/// A vCPU outside the guest, after a signal ended its run.
 struct Outside<'a> {
     vcpu: &'a Vcpu,
     board: &'a Board,
@@ -92,14 +91,14 @@ impl Stopped for Outside<'_> {
     }
 
     fn preempt_count(&self) -> Option<u32> {
-        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.vm.memory()).map(|word| {
-            // Bit 31, inverted, says that the guest's scheduler is wanted (asm/preempt.h).
+        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.vm().memory()).map(|word| {
+            // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
             word & !(1 << 31)
         })
     }
 
     fn is_in_hlt(&self) -> bool {
-        self.board.vm.wiring().has_halt() && self.vcpu.is_halted()
+        self.board.vm().wiring().has_halt() && self.vcpu.is_halted()
     }
 }
 
@@ -110,5 +109,5 @@ fn prepare(vcpu: &Vcpu, affinity: Option<&CpuList>) -> Result<(), KvmError> {
 
 fn fail(vcpu: &Vcpu, board: &Board, cause: Cause) {
     let rip = vcpu.regs().ok().map(|regs| regs.rip);
-    board.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
+    board.life.finish(End::Failed(Failure { vcpu: vcpu.id(), rip, cause }));
 }

@@ -1,4 +1,4 @@
-//! How much a guest may print.
+//! A limit on the output of a guest.
 
 use std::{
     io::{self, Write},
@@ -18,7 +18,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// So many bytes.
+    /// An allowance of `whole` bytes.
     pub fn new(whole: ByteSize) -> Self {
         Self { whole, left: Arc::new(AtomicU64::new(whole.0)) }
     }
@@ -30,7 +30,7 @@ impl Allowance {
     }
 }
 
-/// An output that fails when there is no more allowance.
+/// An output that fails once its allowance is used up.
 #[derive(Debug)]
 pub struct Limited<W> {
     out: W,
@@ -38,7 +38,7 @@ pub struct Limited<W> {
 }
 
 impl<W: Write> Limited<W> {
-    /// This output; without an allowance it may print anything.
+    /// Limits `out`; without an allowance its output is unlimited.
     pub fn new(out: W, allowance: Option<Allowance>) -> Self {
         Self { out, allowance }
     }

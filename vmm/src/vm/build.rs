@@ -1,4 +1,4 @@
-//! Assembling a machine. The order matters; each step says why.
+//! Building a machine. The order of the steps matters; each says why.
 
 use std::{
     fs::File,
@@ -12,41 +12,45 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{
-    Console, GuestSpec, MachineSpec, PvBackend, Running, VmError,
+    Console, GuestSpec, MachineSpec, Running, VmError,
     escape::EscapeFilter,
     input::{Pump, Subscriber},
     ram::{self, Usage},
     watchdog::{self, Watchdog},
 };
 use crate::{
-    boot::{
-        self, InitrdPart, LinuxEntry, Ring,
-        cpuid::{self, CpuidSpec},
-        lapic, layout, msrs,
-    },
+    driver::{Driver, Kept, TelemetryView, Translate},
     guest::{
         initrd::InitrdSource,
         linux,
         payload::{PAYLOAD_ELF, SharedView},
-    },
-    kvm::{
-        KvmVm, Vcpu, Wiring,
-        host::is_emulated,
-        pending::Pending,
-        stats::{Blocking, VcpuStats},
-        vcpu::TscClock,
     },
     machine::{
         Devices, EventLog, FirstMisuse,
         channel::{Output, StdinChannel},
         serial::SerialPort,
     },
-    sched::{
-        Driver, TelemetryView,
-        driver::{Kept, Translate},
-    },
     units::{Gpa, VcpuId},
-    vcpu::{Board, VcpuScheduler, delayed_kicks, fault::Dice, nurse},
+    vcpu::{
+        Board, VcpuScheduler,
+        board::{BoardSpec, KvmHost},
+        courier,
+        fault::Dice,
+        nurse,
+    },
+};
+use base::backend::PvBackend;
+use boot::{
+    self, InitrdPart, LinuxEntry, Ring,
+    cpuid::{self, CpuidSpec},
+    lapic, layout, msrs,
+};
+use kvm::{
+    KvmVm, Vcpu, Wiring,
+    host::is_emulated,
+    pending::Pending,
+    stats::{Blocking, VcpuStats},
+    vcpu::TscClock,
 };
 
 /// A machine with its guest loaded, not yet started.
@@ -58,32 +62,33 @@ pub struct Vm<'a> {
 }
 
 impl<'a> Vm<'a> {
-    /// Makes the machine and loads its guest.
+    /// Creates the machine and loads its guest.
     pub fn build(spec: &'a MachineSpec) -> Result<Self, VmError> {
         let memory = map_memory(spec)?;
-        // The guest first: a bad image is the likeliest error and costs no KVM.
+        // The guest first: a bad image is the most likely error, and is found without KVM.
         let guest = LoadedGuest::load(spec, &memory)?;
-        // The interrupt controllers must be there before the vCPUs, which get
-        // their local APICs at creation (kvm/api.rst, 4.24).
+        // The interrupt controllers have to exist before the vCPUs, which get their local APICs at
+        // creation (kvm/api.rst, 4.24).
         let vm = KvmVm::new(memory, guest.wiring(), layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,
-            // On QEMU's emulated AMD-V deadlines that are set early in a guest's boot do not come:
-            // its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without them).
+            // On QEMU's emulated AMD-V, TSC deadlines that are set early in a guest's boot never
+            // fire: its CPUs stay without ticks for 6 to 10 s (8 of 26 boots; 0 of 20 without
+            // deadlines).
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
             kvm_kick: spec.kvm_kick,
             halts_in_kvm: vm.wiring().has_halt(),
             doorbell: spec.pv == PvBackend::Doorbell,
-            telemetry: spec.telemetry,
+            telemetry: spec.oversight.telemetry(),
         };
         let vcpus = spec
             .vcpus
             .ids()
             .map(|id| {
                 let vcpu = vm.create_vcpu(id)?;
-                // CPUID before MSRs: KVM checks MSRs against it.
+                // CPUID before MSRs: KVM checks MSRs against CPUID.
                 let mut table = cpuid::table(&supported, &cpuid_spec, id);
                 vcpu.set_cpuid(&table)?;
                 guest.set_registers(&vcpu, cpuid::extended_state(&mut table))?;
@@ -93,30 +98,30 @@ impl<'a> Vm<'a> {
         Ok(Self { spec, vm, vcpus })
     }
 
-    /// The machine and its vCPUs, to be driven by something else than our threads.
+    /// The machine and its vCPUs, for callers that drive them without our threads.
     pub fn into_parts(self) -> (KvmVm, Vec<Vcpu>) {
         (self.vm, self.vcpus)
     }
 
-    /// Starts its vCPUs; the host's scheduler decides when they run.
+    /// Starts the vCPUs; the host's scheduler decides when they run.
     pub fn start(self, console: Console) -> Result<Running, VmError> {
         self.start_behind(console, None, 0)
     }
 
-    /// Starts them as machine number `vm` of a schedule.
+    /// Starts the vCPUs as machine number `vm` of a schedule.
     pub fn start_in(
         self,
         console: Console,
         schedule: &Arc<Driver>,
         vm: usize,
     ) -> Result<Running, VmError> {
-        let lines = self.spec.telemetry.then(|| self.lines()).transpose()?;
+        let lines = self.spec.oversight.telemetry().then(|| self.lines()).transpose()?;
         let blocking = self.blocking()?.map(|all| all.into_iter().map(Blocking::into_fn).collect());
-        let gate = schedule.gate(vm, lines, blocking);
-        self.start_behind(console, Some(gate), vm)
+        let scheduler = schedule.vm_scheduler(vm, lines, blocking);
+        self.start_behind(console, Some(scheduler), vm)
     }
 
-    /// What says of each vCPU whether it sits in KVM's HLT, where they can.
+    /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
     fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
         match self.vm.wiring().has_halt() {
             true => Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?),
@@ -140,19 +145,20 @@ impl<'a> Vm<'a> {
     fn start_behind(
         self,
         console: Console,
-        gate: Option<Arc<dyn VcpuScheduler>>,
+        scheduler: Option<Arc<dyn VcpuScheduler>>,
         number: usize,
     ) -> Result<Running, VmError> {
-        // Only telemetry tells a halt for a lock from any other in KVM.
-        let is_told = self.spec.telemetry && self.spec.watched;
+        // Only telemetry distinguishes a halt for a lock from any other halt in KVM.
+        let oversight = self.spec.oversight;
+        let is_told = oversight.telemetry() && oversight.watched();
         let lines = is_told.then(|| self.lines()).transpose()?;
         let blocking = if is_told { self.blocking()? } else { None };
         let is_timed = matches!(&self.spec.guest, GuestSpec::Payload(payload) if payload.timed);
         let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
-        // A schedule must know who is kicked, and by whom, and a fault is ours to make: then the
-        // writes come to us instead.
-        if spec.pv == PvBackend::Doorbell && gate.is_none() && spec.faults.is_none() {
+        // A schedule has to know each kicker and target, and faults are injected by the VMM: in
+        // both cases the writes have to come to the VMM instead.
+        if spec.pv == PvBackend::Doorbell && scheduler.is_none() && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
@@ -174,18 +180,15 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let is_scheduled = gate.is_some();
-        let dice = spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus));
-        let board = Board::new(
-            vm,
-            devices,
-            spec.vcpus,
-            copy(&signals.ended)?,
-            gate,
-            spec.preempt_count,
-            dice,
-        );
-        let board = Arc::new(if spec.traced { board.traced() } else { board });
+        let is_scheduled = scheduler.is_some();
+        let board_spec = BoardSpec {
+            vcpus: spec.vcpus,
+            dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),
+            traced: spec.traced,
+            preempt_count: spec.preempt_count,
+        };
+        let host = KvmHost { vm, scheduler };
+        let board = Arc::new(Board::new(host, devices, copy(&signals.ended)?, board_spec));
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {
@@ -196,12 +199,12 @@ impl<'a> Vm<'a> {
             let pump = Pump::new(input, target, keys, board.clone(), drained, shell);
             subscribers.push(Subscriber::Pump(pump));
         }
-        let watchdog = spec.watched.then(|| {
+        let watchdog = spec.oversight.watched().then(|| {
             let patience = watchdog::patience(is_scheduled, spec.faults.map(|plan| plan.spec));
             Arc::new(Watchdog::new(board.clone(), spec.vcpus, lines, blocking, patience))
         });
-        // Only where KVM has local APICs can there be an NMI or an INIT.
-        let parks = spec.pv == PvBackend::Vmm && board.vm.wiring().has_halt();
+        // NMIs and INITs exist only where KVM has local APICs.
+        let parks = spec.pv == PvBackend::Vmm && board.vm().wiring().has_halt();
         let pending: Vec<Pending> = vcpus
             .iter()
             .filter(|_| parks)
@@ -213,7 +216,7 @@ impl<'a> Vm<'a> {
             running.help(|board| nurse::start(board, pending))?;
         }
         if spec.faults.is_some() {
-            running.help(delayed_kicks::start)?;
+            running.help(courier::start)?;
         }
         if let Some(watchdog) = watchdog {
             running.watch(watchdog)?;
@@ -226,14 +229,13 @@ impl<'a> Vm<'a> {
     }
 }
 
-/// Loads the guest into memory that is thrown away: finds what is wrong with its
-/// files without KVM.
+/// Loads the guest into memory that is then discarded: checks its files without KVM.
 pub fn check_guest(spec: &MachineSpec) -> Result<(), VmError> {
     let memory = map_memory(spec)?;
     LoadedGuest::load(spec, &memory).map(drop)
 }
 
-/// What the devices and threads use to call the event loop.
+/// The event descriptors with which devices and threads wake the event loop.
 struct Signals {
     ended: EventFd,
     drained: EventFd,
@@ -273,7 +275,7 @@ fn map_memory(spec: &MachineSpec) -> Result<GuestMemoryMmap, VmError> {
     ram::map(spec.memory, usage)
 }
 
-/// A guest in memory, and how its vCPUs begin.
+/// A guest in memory, and how its vCPUs start.
 enum LoadedGuest {
     Linux(LinuxEntry),
     Payload(Gpa, Ring),
@@ -297,7 +299,7 @@ impl LoadedGuest {
                     payload,
                     spec.vcpus,
                     ports::DEFAULT_BASE,
-                    spec.telemetry,
+                    spec.oversight.telemetry(),
                 )?;
                 Ok(Self::Payload(entry, ring))
             }
@@ -316,9 +318,9 @@ impl LoadedGuest {
         match self {
             Self::Linux(entry) => {
                 vcpu.set_msrs(&msrs::boot_msrs())?;
-                // What Linux sets itself. QEMU's emulated AMD-V does not intercept
-                // XSETBV: KVM would go on loading the reset value at every entry,
-                // and the kernel find its state inconsistent and AVX unusable.
+                // The value that Linux sets itself. QEMU's emulated AMD-V does not intercept
+                // XSETBV: KVM would keep loading the reset value at every entry, and the kernel
+                // would find its state inconsistent and AVX unusable.
                 if let Some(xcr0) = xcr0 {
                     vcpu.set_xcr0(xcr0)?;
                 }

@@ -17,13 +17,13 @@ use rustix::{
 
 use crate::machine::{bench::Bench, channel::Closing};
 
-/// Who reads the input.
+/// What receives the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputTarget {
-    /// The guest's console, COM1, at once: a guest with an init of its own.
+    /// The guest's console, COM1, from the start: for guests with an init of their own.
     Console,
-    /// The same once its shell is ready: earlier bytes would be flushed when the
-    /// guest opens its terminal.
+    /// The guest's console, once its shell is ready: earlier bytes would be flushed when the guest
+    /// opens its terminal.
     Shell,
     /// The stdin of the command that runs in the guest.
     Command,
@@ -41,7 +41,7 @@ impl Input {
         Self { file: fd.into() }
     }
 
-    /// The process's stdin; None when it is closed.
+    /// The process's stdin; None if it is closed.
     pub fn stdin() -> Option<Self> {
         io::stdin().as_fd().try_clone_to_owned().ok().map(Self::new)
     }
@@ -57,17 +57,17 @@ impl AsRawFd for Input {
     }
 }
 
-/// What becomes of what cannot be written.
+/// What happens when output cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// It ends the machine.
     Fails,
-    /// Nothing: it is for people, who may have closed it.
+    /// It is ignored: the output is for humans, who may have closed it.
     IsNothing,
 }
 
-/// Output to a descriptor, usually a copy of 1 or 2, unbuffered. The thread of a vCPU waits there
-/// for a slow reader, but not once the machine ends.
+/// Output to a descriptor, usually a copy of 1 or 2, unbuffered. A vCPU's thread blocks there for a
+/// slow reader, but not beyond the machine's end.
 #[derive(Debug)]
 pub struct Outlet {
     fd: OwnedFd,
@@ -75,22 +75,22 @@ pub struct Outlet {
     loss: Loss,
 }
 
-/// Bytes that a pipe takes at once if it takes any (`PIPE_BUF`).
+/// Bytes that a pipe accepts at once if it accepts any (`PIPE_BUF`).
 const PIECE: usize = 4096;
 
-/// Pause where a descriptor says that it takes more, and does not.
+/// Pause when a descriptor polls as writable but is not.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Between the look whether a descriptor takes more and the write: all of them may be one pipe.
+/// Held from the poll for room to the write: all outputs may be the same pipe.
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Outlet {
-    /// Output to `fd`, until `closing` says that the machine ends.
+    /// Output to `fd`, until `closing` reports that the machine ends.
     pub fn new(fd: impl AsFd, closing: &Closing, loss: Loss) -> io::Result<Self> {
         Ok(Self { fd: fd.as_fd().try_clone_to_owned()?, closing: closing.clone(), loss })
     }
 
-    /// Some of the bytes, if it takes any now.
+    /// Writes some of the bytes; None if the descriptor accepts none now.
     fn try_write(&self, bytes: &[u8]) -> Result<Option<usize>, Errno> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
@@ -106,7 +106,7 @@ impl Outlet {
                 Ok(Some(count)) => return Ok(count),
                 Ok(None) => self.wait()?,
                 Err(Errno::INTR) => {}
-                // Another's O_NONBLOCK, and another who was quicker.
+                // Another process set O_NONBLOCK, and another writer was faster.
                 Err(Errno::AGAIN) => {
                     thread::sleep(PAUSE);
                     self.wait()?;
@@ -116,7 +116,7 @@ impl Outlet {
         }
     }
 
-    /// Until it takes more, or the machine ends.
+    /// Blocks until the descriptor accepts more, or the machine ends.
     fn wait(&self) -> io::Result<()> {
         let mut fds = [
             PollFd::new(&self.fd, PollFlags::OUT),
@@ -148,9 +148,9 @@ impl Write for Outlet {
 pub struct Console {
     /// Input, if any.
     pub input: Option<Input>,
-    /// Who reads it.
+    /// What receives the input.
     pub target: InputTarget,
-    /// Is the input a terminal in raw mode, whose escape keys are ours?
+    /// Is the input a terminal in raw mode, so that the VMM handles escape keys?
     pub raw_keys: bool,
     /// What the guest's console prints.
     pub com1: Box<dyn Write + Send>,
@@ -160,14 +160,14 @@ pub struct Console {
     pub stderr: Box<dyn Write + Send>,
     /// Becomes readable when the host wants the machine to end.
     pub interrupt: Option<OwnedFd>,
-    /// Told that the machine ends, if its output waits for readers.
+    /// Told when the machine ends, if its output may block for readers.
     pub closing: Option<Closing>,
-    /// Takes note of the guest's benchmark.
+    /// Receives the steps of the guest's benchmark.
     pub bench: Option<Arc<dyn Bench>>,
 }
 
 impl Console {
-    /// No input, all output dropped.
+    /// No input, all output discarded.
     pub fn null() -> Self {
         Self {
             input: None,

@@ -1,29 +1,29 @@
-//! Keys of a raw terminal that belong to the VMM: Ctrl-A x ends the machine,
-//! Ctrl-A Ctrl-A sends one Ctrl-A. Ctrl-C ends it only until a shell owns the
-//! console; from then on it is the guest's. Pure: bytes in, bytes and a wish out.
+//! Keys of a raw terminal that the VMM handles: Ctrl-A x ends the machine, Ctrl-A Ctrl-A sends one
+//! Ctrl-A. Ctrl-C ends it only until a shell owns the console; from then on it goes to the guest.
+//! Pure: bytes in, bytes and a request to quit out.
 
 /// Ctrl-A.
 const PREFIX: u8 = 0x01;
 /// Ctrl-C.
 const INTERRUPT: u8 = 0x03;
 
-/// What a batch of keys means.
+/// The result of a batch of keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// For the guest.
+    /// Bytes for the guest.
     pub forward: Vec<u8>,
     /// The user wants the machine to end.
     pub quit: bool,
 }
 
-/// Remembers a prefix between batches.
+/// Filters escape keys; remembers a prefix between batches.
 #[derive(Debug, Default)]
 pub struct EscapeFilter {
     prefixed: bool,
 }
 
 impl EscapeFilter {
-    /// Sorts one batch; `guest_owns_console` once a shell is ready.
+    /// Filters one batch; `guest_owns_console` is true once a shell is ready.
     pub fn feed(&mut self, bytes: &[u8], guest_owns_console: bool) -> Keys {
         let mut keys = Keys { forward: Vec::with_capacity(bytes.len()), quit: false };
         for byte in bytes {

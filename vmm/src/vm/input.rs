@@ -1,4 +1,4 @@
-//! Event-loop subscribers: the input pump, the end, the interrupt.
+//! Subscribers of the event loop: the input pump, the machine's end, the interrupt.
 
 use std::{
     io,
@@ -23,9 +23,9 @@ const CHUNK: usize = 4096;
 pub(super) enum Subscriber {
     /// Input to the guest.
     Pump(Pump),
-    /// The machine has ended: the loop looks for itself, this only wakes it.
+    /// The machine has ended. The loop checks that itself; this only wakes it.
     Ended(EventFd),
-    /// The host wants the end.
+    /// The host wants the machine to end.
     Interrupt(OwnedFd, Arc<Board>),
 }
 
@@ -35,16 +35,16 @@ impl MutEventSubscriber for Subscriber {
             Subscriber::Pump(pump) => pump.process(&events, ops),
             Subscriber::Ended(event) => drop(event.read()),
             Subscriber::Interrupt(fd, board) => {
-                board.finish(End::Stopped);
-                // Readable for ever: once is enough.
+                board.life.finish(End::Stopped);
+                // It stays readable: handling it once is enough.
                 let _ = ops.remove(Events::empty_raw(fd.as_raw_fd()));
             }
         }
     }
 
     fn init(&mut self, ops: &mut EventOps) {
-        // Adding these descriptors fails only for those epoll cannot watch; the
-        // pump handles its own.
+        // Adding these descriptors fails only if epoll does not support them; the pump handles that
+        // itself.
         match self {
             Subscriber::Pump(pump) => pump.init(ops),
             Subscriber::Ended(event) => drop(ops.add(Events::new(event, EventSet::IN))),
@@ -58,26 +58,26 @@ impl MutEventSubscriber for Subscriber {
 /// How the input is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watch {
-    /// Not yet, or not while the guest's side is full.
+    /// Not at all: not yet, or while the guest's side is full.
     Paused,
-    /// By epoll.
+    /// Watched by epoll.
     Polled,
     /// Not pollable (a regular file): read whenever there is room.
     Always,
-    /// At its end.
+    /// Not any more: it is at its end.
     Ended,
 }
 
-/// Moves input to the guest as fast as the guest takes it.
+/// Copies input to the guest as fast as the guest accepts it.
 #[derive(Debug)]
 pub(super) struct Pump {
     input: Input,
     target: InputTarget,
     keys: Option<EscapeFilter>,
     board: Arc<Board>,
-    /// The guest has made room.
+    /// Signalled when the guest has made room.
     drained: EventFd,
-    /// The guest's shell is ready.
+    /// Signalled when the guest's shell is ready.
     shell: EventFd,
     shell_ready: bool,
     watch: Watch,
@@ -124,8 +124,8 @@ impl Pump {
         self.resume(ops);
     }
 
-    /// Bytes the guest's side takes now. A raw terminal is read always: the
-    /// user's wish to quit must not wait behind a busy guest.
+    /// Bytes that the guest's side accepts now. A raw terminal is always read: the user's escape
+    /// keys must not wait behind a busy guest.
     fn room(&self) -> usize {
         match self.target {
             InputTarget::Command => self.board.devices.stdin.room(),
@@ -135,7 +135,7 @@ impl Pump {
         }
     }
 
-    /// Watches a paused input again, if there is room.
+    /// Resumes watching a paused input, if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
         if self.watch == Watch::Paused && self.room() > 0 {
             let added = ops.add(Events::new(&self.input, EventSet::IN));
@@ -156,7 +156,7 @@ impl Pump {
     fn transfer(&mut self, ops: &mut EventOps) {
         let room = self.room().min(CHUNK);
         if room == 0 {
-            // Without this a pipe's hang-up would wake the loop again and again.
+            // Without this, a pipe's hang-up would wake the loop continuously.
             return self.unwatch(ops, Watch::Paused);
         }
         let mut buffer = [0; CHUNK];
@@ -168,7 +168,7 @@ impl Pump {
             Ok(count) => self.deliver(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // A terminal that went away (EIO) ends the input like EOF.
+            // A terminal that has gone away (EIO) ends the input like EOF.
             Err(_) => {
                 self.unwatch(ops, Watch::Ended);
                 self.end();
@@ -183,7 +183,7 @@ impl Pump {
             (Some(filter), _) => {
                 let keys = filter.feed(bytes, self.shell_ready);
                 if keys.quit {
-                    self.board.finish(End::Stopped);
+                    self.board.life.finish(End::Stopped);
                 }
                 let room = self.board.devices.com1.room().min(keys.forward.len());
                 self.board.devices.com1.send(&keys.forward[..room]);
@@ -192,7 +192,7 @@ impl Pump {
     }
 
     fn end(&self) {
-        /// End of file as a terminal types it: Ctrl-D.
+        /// End of file as typed at a terminal: Ctrl-D.
         const EOT: u8 = 0x04;
         match self.target {
             InputTarget::Command => self.wake(self.board.devices.stdin.end()),

@@ -5,6 +5,7 @@ mod build;
 pub mod console;
 pub mod escape;
 mod input;
+mod oversight;
 mod ram;
 mod run;
 pub mod spec;
@@ -13,43 +14,44 @@ mod watchdog;
 pub use allowance::{Allowance, Limited};
 pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget, Loss, Outlet};
+pub use oversight::{Oversight, Purpose};
 pub use run::{Report, Running};
-pub use spec::{GuestSpec, MachineSpec, PvBackend};
+pub use spec::{GuestSpec, MachineSpec};
 
 use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
 use crate::{
-    boot::BootError,
     guest::payload::SharedError,
-    kvm::KvmError,
     units::{ByteSize, VcpuId},
 };
+use boot::BootError;
+use kvm::KvmError;
 
-/// Why a machine could not be made or ended badly, outside the guest.
+/// Why a machine could not be built, or failed outside the guest.
 #[derive(Debug, Error)]
 pub enum VmError {
-    /// KVM refused something.
+    /// KVM refused an operation.
     #[error(transparent)]
     Kvm(#[from] KvmError),
     /// The kernel or initrd cannot be booted.
     #[error(transparent)]
     Boot(#[from] BootError),
     /// A file cannot be opened.
-    #[error("cannot read {0}: {1}")]
+    #[error("cannot read {0}")]
     Open(PathBuf, #[source] io::Error),
-    /// The payload's shared block.
+    /// The payload's shared memory block is invalid.
     #[error(transparent)]
     Shared(#[from] SharedError),
-    /// Guest memory cannot be had.
+    /// Guest memory cannot be allocated.
     #[error("cannot map {0} of guest memory: ask for less with --mem ({1})")]
     Memory(ByteSize, String),
-    /// An event descriptor or thread cannot be made.
-    #[error("cannot set up {0}: {1}")]
+    /// An event descriptor or thread cannot be created.
+    #[error("cannot set up {0}")]
     SetUp(&'static str, #[source] io::Error),
     /// The event loop failed.
-    #[error("the event loop failed: {0}")]
+    #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
     /// A vCPU thread did not leave in time.
     #[error("{0} did not stop within one second; its thread may be blocked on the output")]

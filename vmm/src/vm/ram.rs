@@ -3,21 +3,23 @@
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, MmapRegion};
 
 use super::VmError;
-use crate::{boot::memory::regions, kvm::sys::advice, units::ByteSize};
+use crate::units::ByteSize;
+use boot::memory::regions;
+use kvm::sys::advice;
 
-/// KVM maps a huge page of the host to the guest as one when the address in this
-/// process and in the guest are the same modulo its size.
+/// KVM maps a huge page of the host as one page in the guest if the addresses in this process and
+/// in the guest are equal modulo its size.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Mappings that are put out of the way at most, until one fits.
+/// Maximum number of mappings that are set aside until one is aligned.
 const TRIES: usize = 3;
 
 /// How the guest will use its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Usage {
-    /// All over, as a kernel does: huge pages pay.
+    /// All of it, as a kernel does: huge pages pay off.
     Dense,
-    /// A page here and there: a huge page would be cleared for each.
+    /// Single pages: a huge page would have to be cleared for each.
     Sparse,
 }
 
@@ -27,7 +29,7 @@ pub(super) fn map(size: ByteSize, usage: Usage) -> Result<GuestMemoryMmap, VmErr
     let mut memory = plain(size).map_err(failed)?;
     if usage == Usage::Dense {
         memory = aligned(size, memory).map_err(failed)?;
-        // A kernel without huge pages refuses, which changes nothing.
+        // A kernel without huge pages refuses, which is harmless.
         let _ = advice::prefer_huge_pages(&memory);
     }
     advice::leave_out_of_dumps(&memory).map_err(|error| failed(error.to_string()))?;
@@ -38,9 +40,9 @@ fn plain(size: ByteSize) -> Result<GuestMemoryMmap, String> {
     GuestMemoryMmap::from_ranges(&regions(size)).map_err(|error| error.to_string())
 }
 
-/// Maps it anew until it begins at a multiple of a huge page. vm-memory leaves the
-/// address to the kernel, which fills its gaps from above: a stopgap above it moves
-/// it down. If that fails, as another thread's mapping may make it, only speed is lost.
+/// Remaps it until it is aligned to a huge page. vm-memory leaves the address to the kernel, which
+/// fills gaps from above: a stopgap mapping above moves the memory down. If that fails, for
+/// instance because another thread maps memory meanwhile, only speed is lost.
 fn aligned(size: ByteSize, mut memory: GuestMemoryMmap) -> Result<GuestMemoryMmap, String> {
     let mut stopgaps = Vec::new();
     for _ in 0..TRIES {
@@ -49,7 +51,7 @@ fn aligned(size: ByteSize, mut memory: GuestMemoryMmap) -> Result<GuestMemoryMma
             break;
         }
         drop(memory);
-        // At least a huge page, so that it goes into no smaller gap than the memory.
+        // At least a huge page, so that it does not fit a smaller gap than the memory does.
         let stopgap: MmapRegion =
             MmapRegion::new(HUGE_PAGE + excess).map_err(|error| error.to_string())?;
         stopgaps.push(stopgap);
@@ -58,7 +60,7 @@ fn aligned(size: ByteSize, mut memory: GuestMemoryMmap) -> Result<GuestMemoryMma
     Ok(memory)
 }
 
-/// By how much the memory's place exceeds a multiple of a huge page.
+/// Distance of the memory's address from the preceding huge-page boundary.
 fn excess(memory: &GuestMemoryMmap) -> usize {
     let first = memory.iter().next().map(GuestMemoryRegion::start_addr);
     let host = first.and_then(|start| memory.get_host_address(start).ok());
@@ -71,8 +73,8 @@ mod tests {
 
     #[test]
     fn memory_for_a_kernel_is_aligned_for_huge_pages() {
-        // Other tests' threads map too, so many a try may fail; but without the
-        // stopgaps one in 512 is right by chance, and 8 of 64 never are.
+        // Other tests' threads map memory, too, so many attempts may fail. But without the stopgaps
+        // 1 in 512 is aligned by chance, and 8 of 64 never are.
         let kept: Vec<_> =
             (0..64).map(|i| map(ByteSize::mib(64 + i), Usage::Dense).unwrap()).collect();
         assert!(kept.iter().filter(|memory| excess(memory) == 0).count() >= 8);

@@ -1,4 +1,4 @@
-//! A machine at work: the event loop, the end, the report.
+//! A running machine: the event loop, the end, the report.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,14 @@ use vm_memory::GuestMemoryMmap;
 use super::{VmError, input::Subscriber, watchdog::Watchdog};
 use crate::{
     clock::Moment,
-    kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock},
-    machine::{
-        counters::{Counts, FaultCounts, MachineCounts, sum},
-        hypercall::Misuse,
-    },
+    machine::hypercall::Misuse,
     units::{CpuList, Nanos, VcpuId},
-    vcpu::{Board, End, events::History, thread as vcpu_thread},
+    vcpu::{Board, End, recorder::History, thread as vcpu_thread},
 };
+use base::counters::{Counts, FaultCounts, MachineCounts, sum};
+use kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock};
 
-/// How long vCPU threads may take to leave.
+/// Maximum time for the vCPU threads to leave.
 const TEARDOWN: Duration = Duration::from_secs(1);
 
 /// A started machine. Dropping it without [`Running::wait`] stops it.
@@ -33,36 +31,36 @@ pub struct Running {
     threads: Vec<(VcpuId, JoinHandle<()>)>,
     subscribers: Vec<Subscriber>,
     kvm_stats: Vec<VcpuStats>,
-    /// Threads that are no vCPU's.
+    /// Threads that do not belong to a vCPU.
     helpers: Vec<JoinHandle<()>>,
     watchdog: Option<Arc<Watchdog>>,
-    /// Indexed by vCPU: the time stamp counters, where somebody asks for them.
+    /// By vCPU: its time stamp counter, where they were asked for.
     clocks: Box<[TscClock]>,
     started: Moment,
 }
 
-/// What became of a machine.
+/// The results of a machine.
 #[derive(Debug)]
 pub struct Report {
     /// How it ended.
     pub end: End,
-    /// From the first vCPU's start to the end.
+    /// Time from the first vCPU's start to the end.
     pub ran: Nanos,
-    /// When `/init` ran, if it came that far.
+    /// When `/init` started, if it did.
     pub init_at: Option<Moment>,
-    /// From the first vCPU's start to `/init`.
+    /// Time from the first vCPU's start to `/init`.
     pub init_after: Option<Nanos>,
     /// Each vCPU's counts at the end.
     pub counts: Box<[Counts]>,
-    /// The same when the guest last read its own lock counters.
+    /// Each vCPU's counts when the guest last read its own lock counters.
     pub at_counters_read: Option<Box<[Counts]>>,
-    /// KVM's own counters summed over the vCPUs, if they were asked for.
+    /// KVM's own counters, summed over the vCPUs; empty unless they were asked for.
     pub kvm: BTreeMap<String, u64>,
     /// The guest's first misuse of a hypercall port.
     pub misuse: Option<Misuse>,
-    /// What went wrong on purpose, if anything was to.
+    /// The faults injected, if any were asked for.
     pub faults: Option<FaultCounts>,
-    /// Everything that the vCPUs did, if it was traced.
+    /// Everything that the vCPUs did, if the machine was traced.
     pub history: Option<History>,
 }
 
@@ -72,7 +70,7 @@ impl Report {
         sum(&self.counts)
     }
 
-    /// One line on what the guest did wrong with the hypercalls, if anything.
+    /// One line about the guest's misuse of the hypercalls, if there was any.
     pub fn complaint(&self) -> Option<String> {
         let total = self.total();
         let mut parts = Vec::new();
@@ -112,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Starts a thread that helps the vCPUs'.
+    /// Starts a helper thread of the machine.
     pub(super) fn help(
         &mut self,
         start: impl FnOnce(Arc<Board>) -> io::Result<JoinHandle<()>>,
@@ -123,7 +121,7 @@ impl Running {
         Ok(())
     }
 
-    /// Has it watched.
+    /// Starts its watchdog.
     pub(super) fn watch(&mut self, watchdog: Arc<Watchdog>) -> Result<(), VmError> {
         self.help(|_| watchdog.start())?;
         self.watchdog = Some(watchdog);
@@ -133,8 +131,8 @@ impl Running {
     /// Starts one vCPU's thread.
     pub(super) fn spawn(&mut self, vcpu: Vcpu, cpus: Option<CpuList>) -> Result<(), VmError> {
         let id = vcpu.id();
-        // The machine may end before the thread has looked after the kick itself: blocked here,
-        // it is blocked there from the first moment.
+        // The machine may end before the thread itself has blocked the kick signal: blocked here,
+        // it is inherited and blocked there from the start.
         signal::block_in_this_thread()?;
         let thread = vcpu_thread::spawn(vcpu, self.board.clone(), cpus)
             .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
@@ -142,52 +140,52 @@ impl Running {
         Ok(())
     }
 
-    /// Guest memory.
+    /// The guest's memory.
     pub fn memory(&self) -> &GuestMemoryMmap {
-        self.board.vm.memory()
+        self.board.vm().memory()
     }
 
-    /// How many ticks ago the time stamp counter of this vCPU stood there, where the host's shows
-    /// `host`. None for what a guest made up, and where nobody has asked for the counters
+    /// How many ticks ago this vCPU's time stamp counter had the value `then`, when the host's
+    /// counter shows `host`. None for implausible values, and if the counters were not asked for
     /// ([`PayloadSpec::timed`](crate::guest::payload::PayloadSpec::timed)).
     pub fn ticks_since(&self, vcpu: VcpuId, then: u64, host: u64) -> Option<u64> {
         self.clocks.get(vcpu.0 as usize)?.ticks_since(then, host)
     }
 
-    /// Every vCPU's counts now.
+    /// The current counts of every vCPU.
     pub fn counts(&self) -> Box<[Counts]> {
         self.board.counts()
     }
 
-    /// Has the machine ended by itself?
+    /// Has the machine ended?
     pub fn has_ended(&self) -> bool {
-        self.board.has_ended()
+        self.board.life.has_ended()
     }
 
-    /// All that is counted of the machine, now.
+    /// The current counts of the whole machine.
     pub fn machine_counts(&self) -> MachineCounts {
         self.board.machine_counts()
     }
 
-    /// Who watches that nobody in it waits for ever, if somebody does.
+    /// The watchdog for vCPUs that wait forever, if there is one.
     pub fn watchdog(&self) -> Option<&Watchdog> {
         self.watchdog.as_deref()
     }
 
     /// Has it failed?
     pub fn has_failed(&self) -> bool {
-        self.board.has_failed()
+        self.board.life.has_failed()
     }
 
     /// Ends the machine from the host; [`Running::wait`] then returns soon.
     pub fn stop(&self) {
-        self.board.finish(End::Stopped);
+        self.board.life.finish(End::Stopped);
     }
 
-    /// Serves the machine's input until it ends, then takes it apart.
+    /// Serves the machine's input until it ends, then tears it down.
     pub fn wait(mut self) -> Result<Report, VmError> {
         self.serve()?;
-        let (end, at) = self.board.take_end().unwrap_or((End::Stopped, Moment::now()));
+        let (end, at) = self.board.life.take_end().unwrap_or((End::Stopped, Moment::now()));
         let kvm = self.read_kvm_stats();
         self.teardown()?;
         let init_at = self.board.devices.events.init_time();
@@ -200,7 +198,7 @@ impl Running {
             at_counters_read: self.board.at_counters_read(),
             kvm,
             misuse: self.board.devices.misuse.get().copied(),
-            faults: self.board.fault_counts(),
+            faults: self.board.kicks.fault_counts(),
             history: self.board.history(),
         })
     }
@@ -211,7 +209,7 @@ impl Running {
             manager.add_subscriber(subscriber);
         }
         let mut trim = Trim::new();
-        while !self.board.has_ended() {
+        while !self.board.life.has_ended() {
             let timeout = trim.due_in().map_or(-1, |due| due.as_millis() as i32);
             match manager.run_with_timeout(timeout) {
                 Ok(_) => trim.look(),
@@ -232,13 +230,14 @@ impl Running {
         total
     }
 
-    /// Makes every vCPU thread leave. The signal is sent until the thread has
-    /// gone, because one sent between two `KVM_RUN`s ends only the next.
+    /// Makes every vCPU thread leave. The signal is sent repeatedly until the thread has ended,
+    /// because a signal between two `KVM_RUN`s ends only the next one.
     fn teardown(&mut self) -> Result<(), VmError> {
         self.board.stop();
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // It looks whether the machine stops whenever it is unparked, and waits for nothing.
+            // It checks whether the machine is stopping whenever it is unparked, and does not
+            // block.
             let _ = helper.join();
         }
         let deadline = Instant::now() + TEARDOWN;
@@ -248,7 +247,7 @@ impl Running {
             let Some((id, _)) = self.threads.first() else { return Ok(()) };
             if Instant::now() > deadline {
                 let stuck = VmError::Stuck(*id);
-                // Nobody waits for them a second time.
+                // They are not waited for a second time.
                 self.threads.clear();
                 return Err(stuck);
             }
@@ -261,16 +260,16 @@ impl Running {
     }
 }
 
-/// When a machine was started for this long, and whenever its age has doubled since, what it has not
-/// used lately of the program goes: what set it up, and what booted its guest.
+/// First age of a machine at which unused pages of the program are given back; repeated whenever
+/// the age has doubled. They are what set up the machine and booted its guest.
 const FIRST_TRIM: Duration = Duration::from_millis(100);
 
-/// Beyond this age it stays as it is.
+/// No pages are given back beyond this age.
 const LAST_TRIM: Duration = Duration::from_secs(3600);
 
-/// Gives back the pages of the program that are not used any more. Each that is used costs a minor
-/// fault then: at most some tens of them, a few microseconds each, whenever the machine's age has
-/// doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
+/// Gives back the pages of the program that are no longer used. Each page that is needed again
+/// costs a minor fault: some tens of them at most, a few microseconds each, whenever the machine's
+/// age has doubled. A guest that ends within [`FIRST_TRIM`] pays nothing.
 struct Trim {
     started: Instant,
     next: Duration,
@@ -281,7 +280,7 @@ impl Trim {
         Self { started: Instant::now(), next: FIRST_TRIM }
     }
 
-    /// How long until the next, rounded up; None: there is none.
+    /// Time until the next trim, rounded up; None: there is none.
     fn due_in(&self) -> Option<Duration> {
         let left = self.next.saturating_sub(self.started.elapsed()) + Duration::from_millis(1);
         (self.next <= LAST_TRIM).then_some(left)
@@ -297,8 +296,8 @@ impl Trim {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `wait` there is nothing left; otherwise nobody is told of a
-        // thread that is stuck, which can only be one blocked on output.
+        // After `wait` there is nothing left to do. Otherwise a stuck thread is not reported; it
+        // can only be blocked on output.
         let _ = self.teardown();
     }
 }

@@ -1,97 +1,25 @@
-//! What a machine is, in the user's terms.
+//! The description of a machine, in the user's terms.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
-use hypercalls::payload::Transport;
+use hypercalls::payload::{MEMORY, Workload};
 
+use super::Oversight;
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
-    kvm::host::is_amd,
     units::{ByteSize, CpuList, VcpuCount, VcpuId},
     vcpu::fault::FaultPlan,
 };
+use base::backend::PvBackend;
 
-/// Who serves the PV ticketlock's hypercalls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PvBackend {
-    /// This VMM, through its ports.
-    Vmm,
-    /// HLT in KVM, and a doorbell of ours that KVM rings without us.
-    Doorbell,
-    /// KVM itself: HLT and `KVM_HC_KICK_CPU`.
-    Kvm,
-    /// Nobody: the guest's locks only spin.
-    Off,
-}
-
-impl PvBackend {
-    /// All of them.
-    pub const ALL: [PvBackend; 4] =
-        [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm, PvBackend::Off];
-
-    /// As on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PvBackend::Vmm => "vmm",
-            PvBackend::Doorbell => "doorbell",
-            PvBackend::Kvm => "kvm",
-            PvBackend::Off => "off",
-        }
-    }
-
-    /// How a payload halts and kicks with it.
-    pub fn transport(self) -> Transport {
-        match self {
-            PvBackend::Vmm | PvBackend::Off => Transport::Ports,
-            PvBackend::Doorbell => Transport::Doorbell,
-            PvBackend::Kvm if is_amd() => Transport::Vmmcall,
-            PvBackend::Kvm => Transport::Vmcall,
-        }
-    }
-
-    /// Does a payload that uses it run in ring 0?
-    pub fn needs_ring_0(self) -> bool {
-        self.transport() != Transport::Ports
-    }
-
-    /// What it adds to the kernel's command line. `nopvspin` makes stock kernels
-    /// take native queued locks, where without any PV they would fall to
-    /// test-and-set.
-    pub const fn kernel_parameters(self) -> &'static str {
-        match self {
-            PvBackend::Vmm => "pvticket=vmm",
-            PvBackend::Doorbell => "pvticket=doorbell",
-            PvBackend::Kvm => "pvticket=kvm",
-            PvBackend::Off => "pvticket=off nopvspin",
-        }
-    }
-}
-
-impl fmt::Display for PvBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for PvBackend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|backend| backend.name() == text)
-            .ok_or_else(|| format!("'{text}' is no backend: vmm, doorbell, kvm or off"))
-    }
-}
-
-/// What runs in the machine.
+/// The software that runs in the machine.
 #[derive(Debug)]
 pub enum GuestSpec {
     /// A Linux kernel.
     Linux {
         /// ELF `vmlinux` or bzImage.
         kernel: PathBuf,
-        /// The initial RAM disk's parts, one behind the other; may be empty.
+        /// The parts of the initial RAM disk, concatenated; may be empty.
         initrd: Vec<InitrdSource>,
         /// The kernel's command line.
         cmdline: String,
@@ -100,40 +28,56 @@ pub enum GuestSpec {
     Payload(PayloadSpec),
 }
 
-/// One machine.
+/// The description of one machine.
 #[derive(Debug)]
 pub struct MachineSpec {
-    /// How many vCPUs.
+    /// Number of vCPUs.
     pub vcpus: VcpuCount,
-    /// How much memory.
+    /// Size of guest memory.
     pub memory: ByteSize,
-    /// What runs in it.
+    /// The software to boot.
     pub guest: GuestSpec,
-    /// Who serves the lock hypercalls.
+    /// Which side serves halts and kicks.
     pub pv: PvBackend,
-    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT), where HLT halts in KVM: without it kernels
-    /// that have no ticketlocks of ours fall back to test-and-set.
+    /// Offer KVM's own kick (KVM_FEATURE_PV_UNHALT), where HLT halts in KVM: without it, kernels
+    /// without our ticketlocks fall back to test-and-set.
     pub kvm_kick: bool,
-    /// Host CPUs that the vCPU threads may use; None leaves them as they are.
+    /// Host CPUs that the vCPU threads may use; None leaves their affinity unchanged.
     pub affinity: Option<CpuList>,
-    /// Each vCPU thread keeps to one of them: the n-th to the n-th, round and round.
+    /// Pin each vCPU thread to one of them: thread n to CPU n, wrapping around.
     pub pinned: bool,
-    /// Have the guest say what it does with locks.
-    pub telemetry: bool,
+    /// Telemetry of the guest's locks, and the watchdog.
+    pub oversight: Oversight,
     /// Offset of `__preempt_count` in the kernel's per-CPU areas, if it is known.
     pub preempt_count: Option<u64>,
-    /// Keep KVM's own counters for the report.
+    /// Include KVM's own counters in the report.
     pub kvm_stats: bool,
-    /// What goes wrong on purpose with kicks and halts.
+    /// Faults to inject into kicks and halts.
     pub faults: Option<FaultPlan>,
-    /// End it when somebody in it waits for ever for a lock.
-    pub watched: bool,
-    /// Keep everything that its vCPUs do, for the report.
+    /// Record everything that the vCPUs do, for the report.
     pub traced: bool,
 }
 
 impl MachineSpec {
-    /// The host CPUs that the thread of `vcpu` may use; None: all.
+    /// A machine of one vCPU without a backend, in which the payload takes no locks.
+    pub fn tiny(workload: Workload) -> Self {
+        Self {
+            vcpus: VcpuCount::ONE,
+            memory: ByteSize(MEMORY),
+            guest: GuestSpec::Payload(PayloadSpec::other(workload)),
+            pv: PvBackend::Off,
+            kvm_kick: true,
+            affinity: None,
+            pinned: false,
+            oversight: Oversight::NONE,
+            preempt_count: None,
+            kvm_stats: false,
+            faults: None,
+            traced: false,
+        }
+    }
+
+    /// The host CPUs that the thread of `vcpu` may use; None: no restriction.
     pub fn cpus_of(&self, vcpu: VcpuId) -> Option<CpuList> {
         let all = self.affinity.as_ref()?;
         let own = all.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);

@@ -1,7 +1,7 @@
-//! Ends a machine in which somebody waits for ever, and says who.
+//! Ends a machine in which a vCPU waits forever, and names the vCPU.
 //!
-//! A thread that looks four times a second; the vCPUs do nothing for it. Whether what it sees is
-//! bad is [`stuck`](crate::vcpu::stuck)'s to say.
+//! A thread that looks four times a second; it costs the vCPUs nothing.
+//! [`stuck`](crate::vcpu::stuck) decides whether what it sees is a hang.
 
 use std::{
     io,
@@ -12,47 +12,45 @@ use std::{
 
 use crate::{
     clock::Moment,
-    kvm::{host::is_emulated, stats::Blocking},
-    sched::{
-        TelemetryView,
-        event::{LockActivity, LockId},
-    },
+    driver::TelemetryView,
     units::{Nanos, VcpuCount, VcpuId},
     vcpu::{
         Board, Cause, End, Failure, Trace,
-        fault::FaultSpec,
         stuck::{Patience, Seen, Standing, Waits, Watch},
     },
 };
+use base::faults::FaultSpec;
+use kvm::{host::is_emulated, stats::Blocking};
+use sched::event::{LockActivity, LockId};
 
-/// Between two looks.
+/// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Stack of its thread.
+/// Stack of the watchdog thread.
 const STACK_BYTES: usize = 128 << 10;
 
-/// How long a halted waiter may be served before its kick is given up. Where a schedule of ours
-/// decides who runs, it says who could not kick yet; of the host's nothing is known, nor of what
-/// carries emulated CPUs.
+/// How long a halted waiter may be served before its kick is considered lost. One of our own
+/// schedules tells which vCPUs cannot have kicked yet; the host's scheduler does not, nor does that
+/// below emulated CPUs.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
-/// How long all may halt.
+/// How long all vCPUs may be halted.
 const ALL: Nanos = Nanos::millis(2000);
 
-/// How long to wait before somebody is said to wait for ever.
+/// How long to wait before a vCPU is reported as waiting forever.
 pub(super) fn patience(is_scheduled: bool, faults: Option<FaultSpec>) -> Patience {
     let late = faults.map_or(Nanos::ZERO, |faults| faults.longest());
     let served = if is_scheduled && !is_emulated() { SERVED } else { SERVED_ON_HOST };
     Patience { served: served.after(late), all: ALL.after(late) }
 }
 
-/// The watch over one machine.
+/// The watchdog of one machine.
 #[derive(Debug)]
 pub struct Watchdog {
     board: Arc<Board>,
     vcpus: VcpuCount,
     lines: Option<TelemetryView>,
-    /// Of each vCPU, where they can halt in KVM and it says so.
+    /// By vCPU, where they can halt in KVM and it reports that.
     blocking: Option<Vec<Blocking>>,
     watch: Mutex<Watch>,
 }
@@ -69,30 +67,31 @@ impl Watchdog {
         Self { board, vcpus, lines, blocking, watch }
     }
 
-    /// Starts its thread, which ends when the machine stops and it is unparked.
+    /// Starts its thread, which ends when the machine stops and the thread is unparked.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         let watchdog = self.clone();
         Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || {
-            while !watchdog.board.stopping() && !watchdog.board.has_ended() {
+            while !watchdog.board.stopping() && !watchdog.board.life.has_ended() {
                 watchdog.look();
                 thread::park_timeout(PERIOD);
             }
         })
     }
 
-    /// Looks once, and ends the machine if need be. Gives the time by the watch's own clock.
+    /// Looks once, and ends the machine if a vCPU is stuck. Returns the time by the watch's own
+    /// clock.
     pub fn look(&self) -> Nanos {
         let seen = self.see();
         let mut watch = self.watch();
         if let Some(stuck) = watch.look(&seen, Moment::now().reading()) {
-            let (vcpu, trace) = (stuck.vcpu, Trace(self.board.trace()));
+            let (vcpu, trace) = (stuck.vcpu, Trace(self.board.kicks.recorder().text()));
             let cause = Cause::Stuck(stuck, trace);
-            self.board.finish(End::Failed(Failure { vcpu, rip: None, cause }));
+            self.board.life.finish(End::Failed(Failure { vcpu, rip: None, cause }));
         }
         watch.clock()
     }
 
-    /// Looks once more: is it still not known of somebody of that time whether it waits for ever?
+    /// Looks once more: was any vCPU at that time in a state that may still turn out to be stuck?
     pub fn doubts(&self, then: Nanos) -> bool {
         self.look();
         let seen = self.see();
@@ -110,7 +109,7 @@ impl Watchdog {
             let Some(Waits { lock, ticket: None, distance: Some(0) }) = seen[ix].waits else {
                 continue;
             };
-            // Whoever has been let in, or is about to let in, will see to it.
+            // A vCPU that has been admitted, or is about to admit one, will resolve it.
             let is_at_it = |(seen, activity): (&Seen, &LockActivity)| {
                 seen.standing == Standing::Able && activity.is_involved_with(LockId(lock))
             };
@@ -122,27 +121,39 @@ impl Watchdog {
     }
 
     fn see_one(&self, id: VcpuId) -> (Seen, LockActivity) {
-        // The exits first: a halt that began since then is taken for another one at the next look.
+        // The exits first: a halt that begins in between is then taken for a new one at the next
+        // look.
         let exits = self.board.counters(id).exits.get();
         let activity = self.lines.as_ref().map(|lines| lines.activity(id, Moment::now().reading()));
         let activity = activity.unwrap_or_default();
         let (waits, says_halted) = waits(&activity);
         let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
-        let standing = if self.board.has_left(id) {
+        let standing = if self.board.life.is_done(id) {
             Standing::Left
-        } else if self.board.is_parked(id) || says_halted && blocks.is_some_and(Blocking::now) {
+        } else if self.board.kicks.halts().is_parked(id)
+            || says_halted && blocks.is_some_and(Blocking::now)
+        {
             Standing::Halted
         } else {
             Standing::Able
         };
-        let gate = self.board.gate.as_ref();
-        let awaits_turn =
-            standing == Standing::Able && gate.is_some_and(|gate| gate.awaits_turn(id));
-        (Seen { standing, exits, awaits_turn, ticket: self.board.ticket(id), waits }, activity)
+        let scheduler = self.board.scheduler();
+        let awaits_turn = standing == Standing::Able
+            && scheduler.is_some_and(|scheduler| scheduler.awaits_turn(id));
+        (
+            Seen {
+                standing,
+                exits,
+                awaits_turn,
+                ticket: self.board.kicks.halts().ticket(id),
+                waits,
+            },
+            activity,
+        )
     }
 }
 
-/// What a line says that its vCPU waits for, and whether it says that it halts.
+/// What a telemetry line says that its vCPU waits for, and whether it says that the vCPU is halted.
 fn waits(activity: &LockActivity) -> (Option<Waits>, bool) {
     match *activity {
         LockActivity::Waiting { lock, ticket, distance, halted, .. } => {

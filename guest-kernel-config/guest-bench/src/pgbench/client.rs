@@ -4,15 +4,16 @@ use std::{fs, io, process::Stdio};
 
 use crate::installation::Installation;
 
-/// The database's superuser, as initdb was told.
+/// The database's superuser, as set by initdb.
 const USER: &str = "postgres";
-/// What reads a whole database into the shared buffers, so that the first runs are like the last.
+/// SQL that reads a whole database into the shared buffers, so that the first runs resemble the
+/// last.
 const PREWARM: &str = "\
 create extension if not exists pg_prewarm;
 select pg_prewarm('pgbench_accounts');
 select pg_prewarm('pgbench_accounts_pkey');
 ";
-/// Where that is written for pgbench to read.
+/// The file with it, which pgbench reads.
 const PREWARM_FILE: &str = "/tmp/prewarm.sql";
 
 /// Client programs, connected to the server of this installation.
@@ -20,14 +21,14 @@ const PREWARM_FILE: &str = "/tmp/prewarm.sql";
 pub struct Client<'a>(pub &'a Installation);
 
 impl Client<'_> {
-    /// Does the server take connections? False when it does not, or not yet.
+    /// Does the server accept connections yet?
     pub fn is_ready(self) -> io::Result<bool> {
         let mut command = self.0.program("pg_isready");
         command.arg("--quiet").arg("-h").arg(self.0.database());
         Ok(command.stdin(Stdio::null()).status()?.success())
     }
 
-    /// Makes a database of this scale and fills it.
+    /// Creates a database of this scale and fills it.
     pub fn create(self, scale: u32) -> io::Result<()> {
         let database = name(scale);
         self.run("createdb", &[&database])?;
@@ -43,8 +44,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Measures SELECT with so many clients, by a thread of pgbench for each CPU at most. None when
-    /// no transaction was done within `seconds`, which the clients' connecting counts to.
+    /// Measures SELECT with `clients` clients and at most one pgbench thread per CPU. None if no
+    /// transaction completed within `seconds`, which include the time to connect.
     pub fn select(
         self,
         scale: u32,
@@ -71,7 +72,7 @@ impl Client<'_> {
         }
     }
 
-    /// Runs a program to its end; gives its output. An error has what the program said.
+    /// Runs a program to its end; returns its output. An error contains what the program printed.
     fn run(self, program: &str, args: &[&str]) -> io::Result<String> {
         let mut command = self.0.program(program);
         command.arg("-h").arg(self.0.database()).args(["-U", USER]).args(args);
@@ -84,22 +85,22 @@ impl Client<'_> {
     }
 }
 
-/// The database of a scale.
+/// The name of the database of a scale.
 fn name(scale: u32) -> String {
     format!("scale_{scale}")
 }
 
-/// What pgbench says of a run.
+/// The figures in pgbench's report on a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// Transactions a second, without the time to connect.
+    /// Transactions per second, without the time to connect.
     pub tps: f64,
     /// The time to connect, in seconds.
     pub connecting: f64,
 }
 
 impl Figures {
-    /// From the text of a report, as PostgreSQL 14 and later have it.
+    /// Parses a report in the format of PostgreSQL 14 and later.
     fn of(report: &str) -> Option<Self> {
         let line = |start: &str| report.lines().find_map(|line| line.strip_prefix(start));
         let tps = line("tps = ")?.strip_suffix(" (without initial connection time)")?;

@@ -1,4 +1,4 @@
-//! Where PostgreSQL is in the guest: what `make guest-disk` put there.
+//! PostgreSQL's location in the guest, where `make guest-disk` installs it.
 
 use std::{
     fs, io,
@@ -8,9 +8,9 @@ use std::{
 
 use crate::Failure;
 
-/// Each version has a folder here.
+/// The folder with one folder per version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// The database, as initdb has left it.
+/// The database, as initdb created it.
 const DATABASE: &str = "/var/lib/postgresql/database";
 
 /// PostgreSQL's programs and the database.
@@ -20,7 +20,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Finds it.
+    /// Finds the installation.
     pub fn find() -> Result<Self, Failure> {
         let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
         versions
@@ -36,7 +36,7 @@ impl Installation {
             })
     }
 
-    /// One of its programs, to be run without the environment of this one.
+    /// A command for one of its programs, without this process's environment.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));
         command.env_clear();

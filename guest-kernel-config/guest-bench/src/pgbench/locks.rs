@@ -1,4 +1,4 @@
-//! The three configurations, and how our kernel is switched between them: files of its debugfs, see
+//! The three configurations, and how our kernel is switched between them: by files in debugfs, see
 //! guest-kernel-config/linux/README.md.
 
 use std::{
@@ -11,23 +11,23 @@ use serde::Serialize;
 
 use crate::Failure;
 
-/// How the guest's ticketlocks are.
+/// A configuration of the guest's ticketlocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Configuration {
     /// PV is switched off.
     Native,
-    /// PV is on, and its threshold out of reach.
+    /// PV is on, with an unreachable threshold.
     NoHalts,
     /// PV is on, with the threshold of the boot.
     Pv,
 }
 
 impl Configuration {
-    /// All, the base first.
+    /// All configurations; the baseline is first.
     pub const ALL: [Self; 3] = [Self::Native, Self::NoHalts, Self::Pv];
 
-    /// As a column's head.
+    /// The heading of its column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -36,17 +36,17 @@ impl Configuration {
         }
     }
 
-    /// What it is, as a block's title.
+    /// The title of its block: what the configuration is.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Native => "native: PV off, the instructions of an unpatched ticketlock",
-            Self::NoHalts => "PV, no halts: PV on, and nobody spins for long enough to halt",
+            Self::NoHalts => "PV, no halts: PV on, with a threshold that no waiter reaches",
             Self::Pv => "PV: PV on, waiters halt and are kicked",
         }
     }
 }
 
-/// What PV locks did.
+/// Halts and kicks of PV locks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Slow {
     /// Halts of waiters.
@@ -63,30 +63,30 @@ impl AddAssign for Slow {
 }
 
 impl Slow {
-    /// What `counters`, as [`guest_bench::stats::between`] gives them, say.
+    /// Takes them from `counters`, which [`guest_bench::stats::between`] returns.
     pub fn of(counters: &serde_json::Value) -> Self {
         let count = |name: &str| counters[name].as_u64().unwrap_or(0);
         Self { halts: count("halted_irq_off") + count("halted_irq_on"), kicks: count("kicked") }
     }
 }
 
-/// Where our kernel has its files.
+/// Our kernel's folder in debugfs.
 const FOLDER: &str = "/sys/kernel/debug/pvticket";
-/// The highest threshold that the kernel takes: minutes of spinning.
+/// The highest threshold that the kernel accepts: minutes of spinning.
 const OUT_OF_REACH: u64 = u32::MAX as u64;
 
-/// The switches of a kernel with PV ticketlocks; on drop they are as they were.
+/// The switches of a kernel with PV ticketlocks, which are restored on drop.
 #[derive(Debug)]
 pub struct Locks {
     folder: PathBuf,
-    /// Who serves halts and kicks.
+    /// The backend of halts and kicks.
     pub backend: String,
-    /// Looks at the head before a waiter halts.
+    /// Looks at the head before a waiter halts, as booted.
     pub threshold: u64,
 }
 
 impl Locks {
-    /// Those of this guest, if PV can be switched in it.
+    /// Those of this guest, if its kernel can switch PV.
     pub fn find() -> Result<Self, Failure> {
         Self::find_in(Path::new(FOLDER))
     }
@@ -138,7 +138,8 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        // As it was at the boot; it could be written before, and nobody is left to be told.
+        // Back to the state at boot. The file was writable before, and an error could not be
+        // reported here.
         let _ = self.set(Configuration::Pv);
     }
 }

@@ -1,6 +1,6 @@
-//! `pgbench-table`: throughput of PostgreSQL under native and PV ticketlocks, as the PV ticketlock
-//! series of 2012 has it: transactions a second for rising numbers of clients, and a summary of the
-//! averages.
+//! `pgbench-table`: throughput of PostgreSQL under native and PV ticketlocks, in the form of the PV
+//! ticketlock series of 2012: transactions per second for rising numbers of clients, and a summary
+//! of the averages.
 
 #![forbid(unsafe_code)]
 
@@ -24,15 +24,15 @@ use std::{
 
 use options::Asked;
 
-/// Exit status of bad usage.
+/// Exit status for bad usage.
 const USAGE: u8 = 2;
 
 /// Why there is no table.
 #[derive(Debug)]
 pub enum Failure {
-    /// This guest is not one in which it can be measured, or the words are wrong.
+    /// This guest cannot be used for it, or the command line is wrong.
     Usage(String),
-    /// Something went wrong.
+    /// The measurement failed.
     Failed(String),
 }
 

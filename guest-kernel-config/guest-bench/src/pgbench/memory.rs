@@ -1,41 +1,41 @@
-//! Does the guest's memory hold the databases? They lie in its root file system, which is memory
-//! too.
+//! Checks that the guest's memory can hold the databases. They are in its root file system, which
+//! is memory too.
 
 use std::{fs, io, path::Path};
 
 use crate::{Failure, options::Options};
 
-/// Bytes of a database's tables and indexes, for each unit of scale (measured: 14.5 MiB).
+/// Bytes of a database's tables and indexes per unit of scale (measured: 14.5 MiB).
 const SCALE: u64 = 16 << 20;
-/// Bytes of a database without them: its catalogues, copied from the template.
+/// Bytes of an empty database: its catalogues, copied from the template.
 const EMPTY: u64 = 8 << 20;
-/// Bytes that the server writes beside them: its log and temporary files.
+/// Bytes that the server writes in addition: its log and temporary files.
 const BESIDE: u64 = 32 << 20;
-/// Bytes of a client's server process that are its own (measured: 1.2 MiB).
+/// Private bytes of a client's server process (measured: 1.2 MiB).
 const CLIENT: u64 = 2 << 20;
-/// Bytes of shared buffers for each byte of page tables that every process has of them.
+/// Bytes of shared buffers per byte of page tables, which every process has for them.
 const PAGES: u64 = 4096 / 8;
 /// Bytes of the server's own processes and structures.
 const SERVER: u64 = 48 << 20;
 
-/// Shared buffers in MiB: those of 2012, 32 MiB for scale 1 and 16 GiB for scale 500, are 32 MiB
-/// for each unit.
+/// Shared buffers in MiB: 32 MiB per unit of scale, as in 2012 (32 MiB for scale 1, 16 GiB for
+/// scale 500).
 pub fn shared_buffers_mib(options: &Options) -> u32 {
     32 * options.scales.iter().max().copied().unwrap_or(1)
 }
 
-/// What is there and what is needed, in bytes.
+/// Memory that exists and memory that is needed, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     /// All memory.
     total: u64,
-    /// Of it, what is left.
+    /// The available part of it.
     available: u64,
-    /// What the file system still takes; None: it has no limit.
+    /// Free space in the file system; None: it has no limit.
     files: Option<u64>,
 }
 
-/// Refuses what would end in a guest without memory, and says with how much it would do.
+/// Refuses a run for which the guest has too little memory; the message says how much it needs.
 pub fn check(options: &Options, folder: &Path) -> Result<(), Failure> {
     let room = Room::of(&fs::read_to_string("/proc/meminfo")?, folder)?;
     room.wanted_mib(options).map_or(Ok(()), |mib| {
@@ -56,9 +56,9 @@ impl Room {
         })
     }
 
-    /// How much memory the machine would have to have; None when what it has will do.
+    /// The memory that the machine would need; None if its own suffices.
     fn wanted_mib(&self, options: &Options) -> Option<u64> {
-        /// Machines are told in steps of this many MiB.
+        /// Sizes are rounded up to this many MiB.
         const STEP: u64 = 256;
         let scales: u64 = options.scales.iter().map(|scale| u64::from(*scale)).sum();
         let tables = scales * SCALE;
@@ -67,11 +67,11 @@ impl Room {
         let clients = u64::from(options.clients.iter().max().copied().unwrap_or(1));
         let clients = clients * (CLIENT + buffers / PAGES);
         let memory = files + buffers + clients + SERVER;
-        // A tmpfs takes half of the memory unless told otherwise
+        // A tmpfs takes half of the memory by default
         // (Documentation/filesystems/tmpfs.rst).
         let short_of_files = 2 * self.files.map_or(0, |free| files.saturating_sub(free));
         let short = memory.saturating_sub(self.available).max(short_of_files);
-        // The kernel keeps some for itself: a little more than this of what the machine has.
+        // The kernel keeps some for itself: a little more than this share of the machine's memory.
         let machine = (self.total + short) / 16 * 17;
         (short > 0).then(|| (machine >> 20).next_multiple_of(STEP))
     }

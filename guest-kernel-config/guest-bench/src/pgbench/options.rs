@@ -1,20 +1,20 @@
-//! The command line.
+//! The command line of `pgbench-table`.
 
 use std::{ffi::OsString, fmt, ops::RangeInclusive};
 
 use guest_bench::words::number;
 use lexopt::{Arg, Parser, ValueExt};
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Numbers of clients: the rows.
+    /// Numbers of clients: one row each.
     pub clients: Vec<u32>,
-    /// Scales of the databases: the blocks. One is 100 000 rows, about 15 MiB.
+    /// Scales of the databases: one block each. One unit is 100 000 rows, about 15 MiB.
     pub scales: Vec<u32>,
-    /// Runs of each row.
+    /// Runs per row.
     pub runs: u32,
-    /// Length of a run; pgbench takes whole seconds.
+    /// Length of a run in seconds; pgbench takes whole seconds.
     pub seconds: u32,
     /// JSON instead of a table.
     pub json: bool,
@@ -33,18 +33,18 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For machines on which the whole would take too long.
+    /// For machines on which the full measurement would take too long.
     fn small() -> Self {
         Self { clients: vec![1, 2, 4], scales: vec![1, 2], runs: 3, seconds: 1, json: false }
     }
 }
 
-/// What the command line asks for.
+/// The action that the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A table.
+    /// Measure and print a table.
     Run(Options),
-    /// Help.
+    /// Print the help.
     Help,
 }
 
@@ -58,7 +58,7 @@ pub const HELP: &str = "\
 usage: pgbench-table [--clients LIST] [--scales LIST] [--runs N] [--seconds S] [--small] [--json]
 
 Measures pgbench's SELECT of one row, in transactions a second, with native ticketlocks, with PV
-ticketlocks on which nobody halts, and with PV ticketlocks, in turn within one boot.
+ticketlocks on which no waiter halts, and with PV ticketlocks, which take turns within one boot.
 
   --clients LIST   numbers of clients [default: 1,2,4,8,16,32,64]
   --scales LIST    sizes of the database, in 100 000 rows (15 MiB) [default: 1,10]
@@ -92,7 +92,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Asked, String>
     if help {
         return Ok(Asked::Help);
     }
-    // Whatever their order, what is said by itself wins over what --small stands for.
+    // Whatever their order, explicit options override what --small stands for.
     let base = if small { Options::small() } else { Options::default() };
     Ok(Asked::Run(Options {
         clients: clients.unwrap_or(base.clients),

@@ -1,22 +1,22 @@
-//! In which order the runs are made.
+//! The order of the runs.
 
 use crate::{locks::Configuration, options::Options};
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Which of the rounds, from 0 on.
+    /// The round, from 0.
     pub round: u32,
     /// The database's scale.
     pub scale: u32,
-    /// Clients at once.
+    /// Number of clients.
     pub clients: u32,
-    /// The locks.
+    /// The configuration of the locks.
     pub configuration: Configuration,
 }
 
-/// All runs: in each round every row once, in each row one run of every configuration, side by
-/// side, so that a machine whose speed drifts drifts under all of them. Each has its turn to be
+/// All runs: in each round every row once, and in each row one run of every configuration, adjacent
+/// in time, so that a drift of the machine's speed affects all of them. They take turns at being
 /// first.
 pub fn order(options: &Options) -> Vec<Run> {
     let mut runs = Vec::new();

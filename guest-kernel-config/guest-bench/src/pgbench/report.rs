@@ -1,4 +1,4 @@
-//! What was measured.
+//! The results of a measurement.
 
 use std::io;
 
@@ -11,42 +11,41 @@ use crate::{
     statistics::Summary,
 };
 
-/// A row of a block: runs of one configuration, at one scale, with so many clients.
+/// A row of a block: the runs of one configuration at one scale with one number of clients.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The locks.
+    /// The configuration of the locks.
     pub configuration: Configuration,
     /// The database's scale.
     pub scale: u32,
-    /// Clients at once.
+    /// Number of clients.
     pub clients: u32,
-    /// Transactions a second of every run, in the order of the runs.
+    /// Transactions per second, one entry per run, in order.
     pub tps: Vec<f64>,
-    /// What they come to.
+    /// Statistics of `tps`.
     #[serde(flatten)]
     pub summary: Option<Summary>,
 }
 
-/// What a configuration's locks did in all its runs.
+/// The counters of a configuration's locks over all its runs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Total {
-    /// Which.
     pub configuration: Configuration,
-    /// How long it was measured.
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// Halts and kicks meanwhile.
+    /// Halts and kicks in that time.
     #[serde(flatten)]
     pub slow: Slow,
 }
 
-/// The guest.
+/// Facts about the guest.
 #[derive(Debug, Clone, Serialize)]
 pub struct Guest {
     /// CPUs online.
     pub cpus: usize,
     /// The kernel's release.
     pub kernel: String,
-    /// Who serves halts and kicks.
+    /// The backend of halts and kicks.
     pub backend: String,
     /// Looks at the head before a waiter halts.
     pub spin_threshold: u64,
@@ -56,19 +55,19 @@ pub struct Guest {
     pub shared_buffers_mib: u32,
 }
 
-/// Everything.
+/// All results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Results {
-    /// Where.
+    /// Facts about the guest.
     #[serde(flatten)]
     pub guest: Guest,
-    /// Runs of each row.
+    /// Runs per row.
     pub runs: u32,
-    /// Length of a run.
+    /// Length of a run in seconds.
     pub seconds: u32,
-    /// How long all of them took, from the first one's beginning to the last one's end.
+    /// Seconds from the beginning of the first run to the end of the last.
     pub elapsed_seconds: f64,
-    /// Time that the hypervisor gave to others meanwhile, all CPUs together, if the kernel says.
+    /// Steal time of all CPUs in that time, if the kernel reports it.
     pub steal_seconds: Option<f64>,
     /// Halts and kicks, in the order of [`Configuration::ALL`].
     pub totals: Vec<Total>,
@@ -77,7 +76,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// With no run yet.
+    /// Results without runs.
     pub fn new(guest: Guest, options: &Options) -> Self {
         let mut rows = Vec::new();
         for configuration in Configuration::ALL {
@@ -107,7 +106,7 @@ impl Results {
         }
     }
 
-    /// Adds a run's figure, and what its locks did in how many seconds.
+    /// Adds a run's figure, its length in seconds, and its halts and kicks.
     pub fn add(&mut self, run: &Run, tps: f64, seconds: f64, slow: Slow) {
         let key = (run.configuration, run.scale, run.clients);
         for row in &mut self.rows {
@@ -141,7 +140,7 @@ impl Results {
         scales
     }
 
-    /// For programs: a line.
+    /// One line of JSON, for programs.
     pub fn json(&self) -> io::Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
     }

@@ -1,4 +1,4 @@
-//! From the options to the results: a server, its databases, and all runs.
+//! Makes all runs: starts a server, fills its databases, and measures.
 
 use std::{collections::BTreeMap, fs, io, thread, time::Instant};
 
@@ -16,12 +16,12 @@ use crate::{
     server::Server,
 };
 
-/// Connections beside the clients', and the least that there are.
+/// Connections in addition to the clients', and the least number of connections.
 const OTHERS: u32 = 10;
 const LEAST_CONNECTIONS: u32 = 100;
 
-/// Measures all of it. The server has ended and the locks are as they were when this comes back,
-/// whatever happens.
+/// Makes the whole measurement. Whatever happens, on return the server has ended and the locks are
+/// as before.
 pub fn run(options: &Options) -> Result<Results, Failure> {
     let locks = Locks::find()?;
     let installation = Installation::find()?;
@@ -51,18 +51,18 @@ pub fn run(options: &Options) -> Result<Results, Failure> {
     Ok(results)
 }
 
-/// pgbench, and how long its clients take to connect.
+/// pgbench, and the time that its clients take to connect.
 struct Bench<'a> {
     client: Client<'a>,
     cpus: usize,
     seconds: u32,
-    /// Seconds that the runs of so many clients get besides.
+    /// Extra seconds per run, by number of clients.
     connecting: BTreeMap<u32, u32>,
 }
 
 impl<'a> Bench<'a> {
-    /// After a run of each row, whose figure is dropped: with it caches fill, and emulated CPUs
-    /// translate what they will run.
+    /// Makes one run per row and drops its figure: it fills caches, and has emulated CPUs translate
+    /// the code.
     fn new(client: Client<'a>, options: &Options, cpus: usize) -> io::Result<Self> {
         let connecting = options.clients.iter().map(|&clients| (clients, 0)).collect();
         let mut bench = Self { client, cpus, seconds: options.seconds, connecting };
@@ -77,7 +77,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// Makes a run; a longer one if nobody gets to do anything in it.
+    /// Makes a run; a longer one if no transaction completes.
     fn select(&self, scale: u32, clients: u32) -> io::Result<Figures> {
         const TRIES: u32 = 6;
         let besides = self.connecting.get(&clients).copied().unwrap_or(0);
@@ -91,8 +91,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// pgbench counts connecting to a run's time. Where it takes a quarter of it or more, the run gets
-/// that much longer.
+/// pgbench includes the time to connect in a run. If it is a quarter of the run or more, the run
+/// gets that much longer.
 fn besides(connecting: f64, seconds: u32) -> u32 {
     if connecting < f64::from(seconds) / 4.0 { 0 } else { connecting.ceil() as u32 }
 }
@@ -135,7 +135,7 @@ fn one(run: &Run, bench: &Bench<'_>, results: &mut Results) -> io::Result<f64> {
     Ok(tps)
 }
 
-/// A line for whoever waits.
+/// Prints a line of progress.
 fn say(what: std::fmt::Arguments<'_>) {
     eprintln!("pgbench-table: {what}");
 }

@@ -1,4 +1,4 @@
-//! The PostgreSQL server: a child process that ends with its value.
+//! The PostgreSQL server: a child process that ends when its value is dropped.
 
 use std::{
     fs::{self, File},
@@ -14,16 +14,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{client::Client, installation::Installation};
 
-/// Who runs it, as it refuses to be root: nobody.
+/// The user that runs it, because it refuses to run as root: nobody.
 const USER: u32 = 65_534;
-/// What it says goes here.
+/// The file that receives its output.
 const LOG: &str = "/tmp/postgres.log";
-/// Longest time to start or to end in, even where CPUs are emulated.
+/// Time limit for its start and its end, which suffices even for emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two looks.
+/// Between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A server that takes connections.
+/// A server that accepts connections.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -31,7 +31,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it takes connections.
+    /// Starts it and waits until it accepts connections.
     pub fn start(
         installation: &Installation,
         shared_buffers_mib: u32,
@@ -75,7 +75,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it; an error when it does not end well.
+    /// Ends it; an error if it does not exit with success.
     pub fn stop(mut self) -> io::Result<()> {
         match self.end()? {
             status if status.success() => Ok(()),
@@ -83,9 +83,9 @@ impl Server {
         }
     }
 
-    /// Asks it to end its clients' connections and itself, and in the end does not ask any more.
+    /// Asks it to end its clients' connections and itself; kills it after the time limit.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // "Fast shutdown", as PostgreSQL calls it.
+        // PostgreSQL calls this "fast shutdown".
         kill_process(Pid::from_child(&self.child), Signal::INT)?;
         let end = Instant::now() + PATIENCE;
         loop {
@@ -104,13 +104,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if !self.ended {
-            // Something else went wrong and is told; this comes too late for that.
+            // Another error is being reported already; this one would come too late.
             let _ = self.end();
         }
     }
 }
 
-/// An error with the last lines of what the server said.
+/// An error with the last lines of the server's log.
 fn failed(what: &str) -> io::Error {
     const LINES: usize = 5;
     let log = fs::read_to_string(LOG).unwrap_or_default();
@@ -119,7 +119,7 @@ fn failed(what: &str) -> io::Error {
     io::Error::other(format!("postgres {what}: {last}"))
 }
 
-/// Changes the owner of a folder and all in it.
+/// Changes the owner of a folder and all its contents.
 fn give_to(user: u32, folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

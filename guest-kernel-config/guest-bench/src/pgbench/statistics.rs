@@ -1,24 +1,22 @@
-//! What the runs of a row come to.
+//! Statistics of the runs of a row.
 
 use serde::Serialize;
 
-/// Runs in five figures, as `ministat` gives them.
+/// The five figures of `ministat`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// The least.
     pub min: f64,
-    /// The most.
     pub max: f64,
-    /// The middle one; of an even number of runs, the average of the two in the middle.
+    /// The middle value; for an even number of runs, the average of the two in the middle.
     pub median: f64,
     /// The arithmetic mean.
     pub average: f64,
-    /// The sample's standard deviation (over n - 1); None of a single run.
+    /// The sample's standard deviation (over n - 1); None for a single run.
     pub stddev: Option<f64>,
 }
 
 impl Summary {
-    /// None when there are no figures.
+    /// None without figures.
     pub fn of(figures: &[f64]) -> Option<Self> {
         let mut sorted = figures.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -37,12 +35,12 @@ impl Summary {
         })
     }
 
-    /// How much higher this average is than that of `base`, in per cent.
+    /// By how many per cent this average is higher than that of `base`.
     pub fn improvement_over(&self, base: &Self) -> f64 {
         100.0 * (self.average / base.average - 1.0)
     }
 
-    /// Do the spreads, from the least to the most, have anything in common?
+    /// Do the ranges from min to max overlap?
     pub fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }

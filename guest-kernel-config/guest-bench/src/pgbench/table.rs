@@ -1,4 +1,4 @@
-//! The results for people: blocks and a summary in the form of 2012.
+//! The results as text: blocks and a summary in the form of 2012.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::{
     statistics::Summary,
 };
 
-/// All of it.
+/// The whole text.
 pub fn text(results: &Results) -> String {
     let mut out = head(results);
     for configuration in Configuration::ALL {
@@ -71,7 +71,7 @@ fn block<'a>(out: &mut String, rows: impl Iterator<Item = &'a Row>) {
     }
 }
 
-/// Averages side by side.
+/// The averages next to each other.
 fn summary(out: &mut String, results: &Results) {
     let [native, no_halts, pv] = Configuration::ALL;
     let _ = writeln!(
@@ -104,8 +104,8 @@ fn summary(out: &mut String, results: &Results) {
     }
 }
 
-/// Says by one character whether a difference is within the spread of the runs; of single runs
-/// nobody knows.
+/// Marks with one character whether a difference is within the spread of the runs; for single runs
+/// that is unknown.
 fn mark(base: &Summary, other: &Summary) -> &'static str {
     match (base.stddev, other.stddev) {
         (None, _) | (_, None) => "?",
@@ -114,7 +114,7 @@ fn mark(base: &Summary, other: &Summary) -> &'static str {
     }
 }
 
-/// How often waiters halted: without halts PV locks cannot be told from native ones by much.
+/// How often waiters halted: without halts PV locks hardly differ from native ones.
 fn slow(out: &mut String, results: &Results) {
     let each = results.totals.iter().map(|total| {
         let rate = |count: u64| count as f64 / total.seconds.max(f64::MIN_POSITIVE);

@@ -1,6 +1,5 @@
-//! Allocate, copy, search: what a web server does under load, in the manner of ebizzy. Every copy
-//! is mapped, faulted in page by page, and unmapped: all of that takes the locks of one address
-//! space.
+//! Allocate, copy, search: a loaded web server's pattern, after ebizzy. Every copy is mapped,
+//! faulted in page by page, and unmapped: all of that takes the locks of one address space.
 
 use std::io;
 
@@ -9,12 +8,12 @@ use crate::{crew, mapping::Mapping};
 
 /// Bytes of a chunk.
 const BYTES: usize = 64 << 10;
-/// Chunks that there are, and that are copied in turn.
+/// Number of chunks, which are copied in turn.
 const CHUNKS: usize = 8;
 
 pub const WORKLOAD: Workload = Workload {
     name: "allocate",
-    about: "a thread a CPU maps 64 KiB, copies a table there, searches and unmaps it (like ebizzy)",
+    about: "one thread per CPU maps 64 KiB, copies a table there, searches and unmaps it (like ebizzy)",
     run: |_, options| {
         let part = crew::repeat(
             options,
@@ -30,7 +29,7 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Sorted numbers, which differ from chunk to chunk.
+/// Sorted numbers, which differ between chunks.
 fn sorted(chunk: usize) -> Vec<u8> {
     (0..BYTES).map(|place| ((place + chunk) * 256 / (BYTES + CHUNKS)) as u8).collect()
 }

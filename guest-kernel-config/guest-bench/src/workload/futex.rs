@@ -1,4 +1,4 @@
-//! A mutex of user space: waiters sleep in the kernel, on the lock of a futex's queue.
+//! A user-space mutex: waiters sleep in the kernel, which takes the lock of the futex's queue.
 
 use std::{
     hint::black_box,
@@ -8,13 +8,13 @@ use std::{
 use super::Workload;
 use crate::crew;
 
-/// Steps of work under the mutex, and beside it.
+/// Steps of work with the mutex held, and without it.
 const UNDER: u64 = 50;
 const BESIDE: u64 = 200;
 
 pub const WORKLOAD: Workload = Workload {
     name: "futex",
-    about: "a thread a CPU takes and releases one mutex",
+    about: "one thread per CPU takes and releases one mutex",
     run: |_, options| {
         let shared = Mutex::new(0);
         let part = crew::repeat(

@@ -1,4 +1,4 @@
-//! The benchmark of spin_lock inside our kernel, a thread a CPU: `/pvticket/init` drives it.
+//! Our kernel's own benchmark of spin_lock, one thread per CPU, which `/pvticket/init` drives.
 
 use std::{io, process::Command};
 
@@ -9,12 +9,12 @@ use crate::{options::Options, report::Part};
 
 pub const WORKLOAD: Workload = Workload {
     name: "lock",
-    about: "a kernel thread a CPU takes and releases one spin_lock (the kernel's own benchmark)",
+    about: "one kernel thread per CPU takes and releases one spin_lock (the kernel's own benchmark)",
     run,
     each: None,
 };
 
-/// What `lockbench` prints, the part that is wanted.
+/// The relevant part of `lockbench`'s output.
 #[derive(Debug, Deserialize)]
 struct Outcome {
     seconds: f64,
@@ -22,7 +22,7 @@ struct Outcome {
     stats: Option<Stats>,
 }
 
-/// What the kernel counted meanwhile, the part that is wanted.
+/// The relevant part of the kernel's counters.
 #[derive(Debug, Deserialize)]
 struct Stats {
     steal_ns: Option<u64>,

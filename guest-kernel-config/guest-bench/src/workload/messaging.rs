@@ -1,15 +1,15 @@
-//! Many send to many, in the manner of hackbench: everybody sleeps and wakes all the time.
+//! Many threads send to many others, after hackbench: all of them sleep and wake all the time.
 
 use std::{io, os::unix::net::UnixDatagram};
 
 use super::Workload;
 use crate::{crew, tally::Post};
 
-/// Senders, and receivers, unless told otherwise.
+/// The default number of senders, and of receivers.
 const EACH: usize = 10;
 /// Bytes of a message.
 const BYTES: usize = 100;
-/// A message, by its first byte, and the last one of a sender.
+/// A message by its first byte: an ordinary one, and a sender's last.
 const MORE: [u8; BYTES] = [1; BYTES];
 const LAST: [u8; BYTES] = [0; BYTES];
 
@@ -22,7 +22,7 @@ pub const WORKLOAD: Workload = Workload {
         let send = |message| wires.iter().try_for_each(|(near, _)| near.send(message).map(drop));
         let part = crew::threads(2 * each, options, |ix, ready, post| {
             ready();
-            // Half of them receive, and are who counts.
+            // One half receives; the receivers count.
             if ix < each {
                 return receive(&wires[ix].1, each, post);
             }
@@ -36,7 +36,7 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Until so many senders have ended.
+/// Receives until `senders` senders have ended.
 fn receive(wire: &UnixDatagram, mut senders: usize, post: Post<'_>) -> io::Result<()> {
     let mut message = [0; BYTES];
     while senders > 0 {

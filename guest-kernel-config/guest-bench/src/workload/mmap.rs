@@ -1,10 +1,10 @@
-//! mmap and munmap: each changes the kernel's per-CPU counter of committed memory by more than a
-//! CPU may keep to itself.
+//! mmap and munmap: each changes the kernel's per-CPU counter of committed memory by more than its
+//! batch.
 
 use super::Workload;
 use crate::{crew, mapping::Mapping};
 
-/// As in the patch of 2011 that made the counter scale.
+/// Number of processes: as in the patch of 2011 that made the counter scale.
 const PROCESSES: usize = 16;
 
 pub const WORKLOAD: Workload = Workload {

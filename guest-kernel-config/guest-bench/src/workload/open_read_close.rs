@@ -1,4 +1,4 @@
-//! open, read, close of one file: each open takes and puts the references of the same path.
+//! open, read, close of one file: each open takes and drops references to the same path.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use crate::{crew, options::Options, report::Part};
 
 pub const WORKLOAD: Workload = Workload {
     name: "open-read-close",
-    about: "a thread a CPU opens, reads and closes one file, in reads that grow",
+    about: "one thread per CPU opens, reads and closes one file, in reads that grow",
     run,
     each: None,
 };
@@ -31,7 +31,7 @@ fn part(options: &Options, file: &Scratch, size: usize) -> io::Result<Part> {
     Ok(Part { name: format!("{size} bytes:"), ..part })
 }
 
-/// A file, gone when it is dropped.
+/// A file that is deleted when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -8,12 +8,12 @@ use std::{
 use super::Workload;
 use crate::crew;
 
-/// What goes through each process.
+/// Bytes piped through each process.
 const BYTES: usize = 16 << 10;
 
 pub const WORKLOAD: Workload = Workload {
     name: "spawn",
-    about: "a thread a CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
+    about: "one thread per CPU starts a process, pipes 16 KiB through it and awaits its end (like make)",
     run: |_, options| {
         let part = crew::repeat(options, || (), |()| pass_through())?;
         Ok(vec![part])
@@ -21,10 +21,10 @@ pub const WORKLOAD: Workload = Workload {
     each: None,
 };
 
-/// Makes this program what each process runs: it passes on what it reads.
+/// Makes this program the child of this workload: it copies stdin to stdout.
 pub const PASS: &str = "--pass-on";
 
-/// See [`PASS`].
+/// The child: see [`PASS`].
 pub fn pass_on() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::stdout().lock()).map(drop)
 }
@@ -35,7 +35,7 @@ fn pass_through() -> io::Result<()> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    // Less than a pipe holds: no need to read at the same time.
+    // Less than a pipe's capacity, so there is no need to read at the same time.
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&[b'x'; BYTES])?;
     }

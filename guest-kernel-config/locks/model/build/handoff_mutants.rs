@@ -1,8 +1,7 @@
-//! Mutants of what comes after a wait: the wake latch, and the cheaper handoffs of the PV ticketlock.
+//! Mutants of what follows a wait: the wake latch, and the cheaper handoffs of the PV ticketlock.
 
 use crate::mutants::{Mutant, SHUTTLE};
 
-/// All of them.
 pub const HANDOFF_MUTANTS: &[Mutant] = &[
     Mutant {
         name: "pending kick overwritten by the halt",
@@ -52,7 +51,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "kick of one who runs is dropped",
+        name: "kick of a running vCPU is dropped",
         harmless: None,
         engine: SHUTTLE,
         rule: "row 11: kicks are sticky",
@@ -96,7 +95,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "who is claimed halts",
+        name: "claimed waiter halts",
         harmless: None,
         engine: SHUTTLE,
         rule: "row 12: a claim forbids the halt",
@@ -110,7 +109,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         name: "committed waiters are not kicked",
         harmless: None,
         engine: SHUTTLE,
-        rule: "row 12: a claim of one who halts kicks",
+        rule: "row 12: claiming a halted waiter kicks it",
         edits: &[(
             "wait",
             "state.swap(CLAIMED, Ordering::SeqCst) != ARMED",
@@ -140,7 +139,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "outside: nobody is let in by the last",
+        name: "outside: the last lets no CPU in",
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: the last lets one in",
@@ -158,10 +157,10 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "outside: who gave its place waits for none",
+        name: "outside: waits though the queue is empty",
         harmless: None,
         engine: SHUTTLE,
-        rule: "aside: a holder's release is to come",
+        rule: "aside: wait only for a release to come",
         edits: &[(
             "handoff",
             "self.queue.saturating_sub(1).max(1)",
@@ -180,7 +179,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "outside: who has no queue lets nobody in",
+        name: "outside: a CPU without queue lets none in",
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: settings may differ",
@@ -191,7 +190,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "outside: no kick for oneself",
+        name: "outside: no kick of the own CPU",
         harmless: None,
         engine: SHUTTLE,
         rule: "aside: rows 2, 3",
@@ -231,7 +230,7 @@ pub const HANDOFF_MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "debt not settled by who has the lock",
+        name: "debt not settled by the new holder",
         harmless: None,
         engine: SHUTTLE,
         rule: "fuse: paid before a long section",

@@ -1,10 +1,10 @@
-//! The locks that are checked. One more is a line here, and its mutants.
+//! The locks that are checked. A new lock needs a line here, and mutants.
 
 /// A spinlock of the library.
 pub struct Lock {
-    /// Its type.
+    /// The name of its type.
     pub name: &'static str,
-    /// It has a `starting_at`, for the first ticket.
+    /// It has a constructor `starting_at`, which sets the first ticket.
     pub has_tickets: bool,
 }
 
@@ -16,10 +16,9 @@ const fn word(name: &'static str) -> Lock {
     Lock { name, has_tickets: false }
 }
 
-/// The lock with the most checks: those of cheaper handoffs are its alone.
+/// The lock with the most checks: only it has cheaper handoffs.
 pub const PV_TICKET: &str = "PvTicketLock";
 
-/// All of them.
 pub const LOCKS: &[Lock] = &[
     tickets(PV_TICKET),
     tickets("NativeTicketLock"),

@@ -1,25 +1,25 @@
-//! What history got wrong, and what one could: each a small change to the product's sources that
-//! the checks must catch.
+//! Mutants: past bugs and plausible ones, each a small change to the product's sources that the
+//! checks must catch.
 
 /// A broken variant.
 pub struct Mutant {
     /// Its name.
     pub name: &'static str,
-    /// What it breaks.
+    /// The rule that it breaks.
     pub rule: &'static str,
-    /// It breaks nothing that counts, and why: it must pass.
+    /// Why it must pass although it is changed: it breaks nothing that counts.
     pub harmless: Option<&'static str>,
-    /// Which engine runs it. loom where a load must see an old value, or shuttle would not find it.
+    /// The engine that runs it: loom if a load must see an old value, which shuttle cannot do.
     pub engine: &'static str,
-    /// In which file (of `locks`, or `latch`, or `machine`), which text (there must be exactly one),
-    /// and what comes in its place.
+    /// Edits: the file (of `locks`, or `latch`, or `machine`), a text that occurs there exactly
+    /// once, and its replacement.
     pub edits: &'static [(&'static str, &'static str, &'static str)],
 }
 
 pub const LOOM: &str = "loom";
 pub const SHUTTLE: &str = "shuttle";
 
-/// Those of the PV ticketlock with large tickets: how it is taken, waited for and released.
+/// Mutants of the PV ticketlock with large tickets: of acquisition, wait and release.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "release without barrier",
@@ -153,7 +153,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "kick dropped",
         harmless: None,
         engine: SHUTTLE,
-        rule: "who saw the flag kicks",
+        rule: "a release that saw the flag kicks",
         edits: &[(
             "pv",
             "    } else {
@@ -168,7 +168,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "flag cleared by the releaser",
         harmless: None,
         engine: SHUTTLE,
-        rule: "clearing is the next taker's",
+        rule: "the next taker clears the flag",
         edits: &[(
             "ticket",
             "Head(self.head.fetch_add(INC, Ordering::SeqCst))",
@@ -233,7 +233,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "head taken without acquire",
         harmless: None,
         engine: LOOM,
-        rule: "seeing one's ticket is acquiring",
+        rule: "seeing the own ticket acquires",
         edits: &[(
             "ticket",
             "Head(self.head.load(Ordering::Acquire))",
@@ -252,8 +252,8 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "record without a ticket of its own",
-        harmless: Some("the search goes on after a match, so a wrong one is a kick for nothing"),
+        name: "record published before its ticket",
+        harmless: Some("the search continues after a match, so a wrong one only costs a kick"),
         engine: SHUTTLE,
         rule: "rows 2, 3: lock only while want is right",
         edits: &[(
@@ -264,7 +264,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "record not withdrawn while it changes",
-        harmless: Some("the search goes on after a match, so a wrong one is a kick for nothing"),
+        harmless: Some("the search continues after a match, so a wrong one only costs a kick"),
         engine: SHUTTLE,
         rule: "rows 2, 3: lock only while want is right",
         edits: &[("wait", "        self.lock.store(0, Ordering::SeqCst);\n", "")],
@@ -281,10 +281,10 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "search ends at the first that looks right",
+        name: "search ends at the first match",
         harmless: None,
         engine: LOOM,
-        rule: "rows 2, 3: it may be an accident",
+        rule: "rows 2, 3: a match may be accidental",
         edits: &[(
             "pv",
             "for waiter in cpu.waiters.find(lock, next) {",
@@ -303,14 +303,14 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "no kick for oneself after a nested wait",
+        name: "no kick of the own CPU after a nested wait",
         harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3",
         edits: &[("halt", "if P::ENABLED && self.were_nested {", "if false {")],
     },
     Mutant {
-        name: "such a kick after every halt",
+        name: "kick of the own CPU after every halt",
         harmless: None,
         engine: SHUTTLE,
         rule: "rows 2, 3: once, or the handler never halts",

@@ -1,4 +1,4 @@
-//! From a source of the product to one that an engine can run.
+//! Turns a source of the product into one that an engine can run.
 
 /// The module of `variant` for `engine`.
 pub fn module_name(engine: &str, variant: &str) -> String {
@@ -14,32 +14,36 @@ pub fn capital(engine: &str) -> String {
 /// `text` as part of the module `path`, with that module's atomics.
 pub fn for_engine(text: &str, path: &str) -> String {
     let text = without_tests(text)
-        // Where locks begin just before their tickets wrap.
+        // For locks that begin just before their tickets wrap.
         .replace("#[cfg(test)]", "")
-        // The engines' atomics register themselves when they are made.
+        // The VMM's sources name the contract's crate.
+        .replace("hypercalls::latch", "crate::latch")
+        // The engines' atomics register themselves at construction.
         .replace("const fn ", "fn ");
     arrays_at_run_time(&text)
         .replace("const ROTATE: u32 = 4096;", "const ROTATE: u32 = 2;")
         .replace("const PATIENCE: u32 = 128;", "const PATIENCE: u32 = 1;")
-        // Each is a few atomics more for every execution.
+        .replace("const ROOM: u32 = 256;", "const ROOM: u32 = 2;")
+        // Each node costs every execution a few more atomics.
         .replace("const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;")
-        // A few CPUs never make a long queue: here every kick may be owed, whatever the queue.
+        // A few CPUs never make a long queue: here every kick may be owed, whatever the queue's
+        // length.
         .replace("cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT", "cpu.handoff.fuse")
         .replace("core::sync::atomic", "crate::sync")
         .replace("crate::", &format!("crate::{path}::"))
         .replace("in_the_model::", "crate::")
 }
 
-/// What mutexes, counters and lockrefs need beside [`for_engine`].
+/// Further changes for mutexes, counters and lockrefs.
 pub fn for_sleep(text: &str) -> String {
     text.replace("[const { Local::new() }; MAX_CPUS]", "core::array::from_fn(|_| Local::new())")
-        // A total order that is leant on: loom has one for fences only.
+        // Loads that rely on a total order, which loom provides only for fences.
         .replace(".load(Ordering::SeqCst)", ".load_in_total_order()")
-        // A store among read-modify-writes: see loom's `store`.
+        // A store among read-modify-writes: see `store` in the loom engine.
         .replace("self.word.store(", "self.word.swap(")
 }
 
-/// The crate's root without what only a root may say, and without the module that the engine has.
+/// The crate's root without crate attributes and without the module that the engine supplies.
 pub fn root(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
@@ -51,17 +55,17 @@ pub fn root(text: &str) -> String {
         .collect()
 }
 
-/// Modules that are not checked: `sync` is the engine's, and the list of systems does nothing.
+/// Modules that are not checked: `sync` is the engine's, and the list of systems contains no code.
 const LEFT_OUT: [&str; 2] = ["sync", "systems"];
 
-/// The modules that a root has, but for those that are left out.
+/// The modules of a root, apart from [`LEFT_OUT`].
 pub fn modules(root: &str) -> impl Iterator<Item = &str> {
     root.lines()
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'))
         .filter(|name| !LEFT_OUT.contains(name))
 }
 
-/// `[const { VALUE }; COUNT]`, made when the array is.
+/// Builds `[const { VALUE }; COUNT]` at run time.
 fn arrays_at_run_time(text: &str) -> String {
     let (open, close) = ("[const { ", " }; ");
     let Some((before, rest)) = text.split_once(open) else { return text.to_owned() };
@@ -70,7 +74,7 @@ fn arrays_at_run_time(text: &str) -> String {
     format!("{before}core::array::from_fn(|_| {value}){}", arrays_at_run_time(rest))
 }
 
-/// Tests are the last thing in every source.
+/// Cuts off the tests, which end every source.
 pub fn without_tests(text: &str) -> &str {
     match text.find("#[cfg(test)]\nmod tests {") {
         Some(at) => &text[..at],

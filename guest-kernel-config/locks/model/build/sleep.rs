@@ -1,12 +1,12 @@
 //! The variants of mutexes, counters and lockrefs: for each the sources of one system and of the
-//! spinlocks that it stands on.
+//! spinlocks that it uses.
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use crate::sleep_mutants::{HOLES, MUTANTS};
 use crate::{ENGINES, Source, module, mutants::Mutant, mutate, rewrite};
 
-/// A system: its module, its submodules, and the checks of it in `src/sleep`.
+/// A system: its module, its submodules, and its checks in `src/sleep`.
 struct System {
     name: &'static str,
     parts: &'static [&'static str],
@@ -30,11 +30,19 @@ pub fn generate() -> Result<(), Box<dyn Error>> {
         let plain = format!("{}: plain", system.name);
         for engine in ENGINES {
             variant(&mut code, engine, &plain, &sources, system)?;
-            row(&mut table, system, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
+            row(&mut table, system.name, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
         }
         for hole in HOLES.iter().filter(|hole| is_of(hole.name, system)) {
             let named = (hole.name, hole.rule);
-            row(&mut table, system, &plain, named, hole.engine, "Verdict::Caught", hole.checks)?;
+            row(
+                &mut table,
+                system.name,
+                &plain,
+                named,
+                hole.engine,
+                "Verdict::Caught",
+                hole.checks,
+            )?;
         }
         for mutant in MUTANTS.iter().filter(|mutant| is_of(mutant.name, system)) {
             one_mutant(&mut code, &mut table, system, &sources, mutant)?;
@@ -57,16 +65,21 @@ fn one_mutant(
     mutant: &Mutant,
 ) -> Result<(), Box<dyn Error>> {
     variant(code, mutant.engine, mutant.name, &mutate(sources, mutant)?, system)?;
+    mutant_row(table, system.name, mutant)?;
+    Ok(())
+}
+
+/// The row of a mutant of `system`.
+pub fn mutant_row(table: &mut String, system: &str, mutant: &Mutant) -> std::fmt::Result {
     let verdict = match mutant.harmless {
         Some(why) => format!("Verdict::Harmless({why:?})"),
         None => "Verdict::Caught".to_owned(),
     };
     let named = (mutant.name, mutant.rule);
-    row(table, system, mutant.name, named, mutant.engine, &verdict, "CHECKS")?;
-    Ok(())
+    row(table, system, mutant.name, named, mutant.engine, &verdict, "CHECKS")
 }
 
-/// A mutant names the parts of its system as their files in its folder, `mutex/queued`.
+/// Reads a system's sources. A mutant names the parts of its system by their path, `mutex/queued`.
 fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
     let root = fs::read_to_string("../src/lib.rs")?;
     let file = |name: &str| (name.to_owned(), format!("../src/{name}.rs"));
@@ -85,7 +98,7 @@ fn read(system: &System) -> Result<Vec<Source>, Box<dyn Error>> {
         .collect()
 }
 
-/// As [`module`], with the parts of the system put into it.
+/// As [`module`], including the parts of the system.
 fn variant(
     code: &mut String,
     engine: &str,
@@ -115,10 +128,10 @@ fn variant(
     module(code, engine, name, &whole, "sleep::")
 }
 
-/// The row of `variant` in the table, with the name and the rule it has there.
-fn row(
+/// The row of `variant` in the table, with its name and its rule.
+pub fn row(
     table: &mut String,
-    system: &System,
+    system: &str,
     variant: &str,
     (name, rule): (&str, &str),
     engine: &str,
@@ -126,7 +139,7 @@ fn row(
     checks: &str,
 ) -> std::fmt::Result {
     let path = rewrite::module_name(engine, variant);
-    let (of, engine) = (format!("{}_checks", system.name), rewrite::capital(engine));
+    let (of, engine) = (format!("{system}_checks"), rewrite::capital(engine));
     writeln!(
         table,
         "Variant {{ name: {name:?}, rule: {rule:?}, engine: Engine::{engine}, \

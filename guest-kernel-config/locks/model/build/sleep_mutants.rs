@@ -1,24 +1,24 @@
-//! Mutants of mutexes, counters and lockrefs. A mutant's system is before the colon of its name; an
-//! edit names a file of the system or of what it stands on.
+//! Mutants of mutexes, counters and lockrefs. The name begins with the system and a colon; an edit
+//! names a file of the system or of the spinlocks that it uses.
 
 use crate::mutants::Mutant;
 
-/// What the product is known not to pass.
+/// A check that the product is known to fail.
 pub struct Hole {
-    /// Its system, a colon, and its name.
+    /// The system, a colon, and a name.
     pub name: &'static str,
-    /// What it breaks.
+    /// The rule that is broken.
     pub rule: &'static str,
-    /// Who finds it.
+    /// The engine that finds it.
     pub engine: &'static str,
-    /// The constant with the checks that do.
+    /// The constant with the checks that find it.
     pub checks: &'static str,
 }
 
 const LOOM: &str = "loom";
 const SHUTTLE: &str = "shuttle";
 
-/// All of them.
+/// The known holes.
 pub const HOLES: &[Hole] = &[
     Hole {
         name: "counter: the hole of the sequence",
@@ -34,7 +34,6 @@ pub const HOLES: &[Hole] = &[
     },
 ];
 
-/// All of them.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "mutex: sleep without the last look",
@@ -58,7 +57,7 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "mutex: wake dropped",
+        name: "mutex: wakeup dropped",
         harmless: None,
         engine: SHUTTLE,
         rule: "a release wakes the first",
@@ -83,17 +82,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "mutex: taker forgets who sleeps",
+        name: "mutex: taker forgets sleepers",
         harmless: None,
         engine: SHUTTLE,
-        rule: "negative while somebody sleeps",
+        rule: "negative while a CPU sleeps",
         edits: &[("mutex", "if self.sleepers.is_empty() {", "if true {")],
     },
     Mutant {
-        name: "mutex: sleeper leaves no word",
+        name: "mutex: sleeper does not mark the word",
         harmless: None,
         engine: SHUTTLE,
-        rule: "negative while somebody sleeps",
+        rule: "negative while a CPU sleeps",
         edits: &[(
             "mutex",
             "self.word.swap(AWAITED, Ordering::Acquire) == FREE",
@@ -104,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "mutex: release orders nothing",
         harmless: None,
         engine: LOOM,
-        rule: "a release releases",
+        rule: "the release has release order",
         edits: &[(
             "mutex",
             "self.word.fetch_add(1, Ordering::Release)",
@@ -115,7 +114,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "mutex: take without a look",
         harmless: None,
         engine: LOOM,
-        rule: "a taker acquires",
+        rule: "taking has acquire order",
         edits: &[(
             "mutex",
             "self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)",
@@ -143,7 +142,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("mutex/sleepers", "        settle(cpu);\n", "")],
     },
     Mutant {
-        name: "mutex: abandoned node not passed over",
+        name: "mutex: abandoned node not skipped",
         harmless: None,
         engine: SHUTTLE,
         rule: "queue: no node is left behind",
@@ -154,17 +153,17 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "mutex: turn missed by who goes away",
+        name: "mutex: turn missed by a leaving spinner",
         harmless: None,
         engine: SHUTTLE,
-        rule: "queue: a turn that came is taken",
+        rule: "queue: a granted turn is taken",
         edits: &[("mutex/queued", "!links.abandon()", "{ links.abandon(); false }")],
     },
     Mutant {
         name: "counter: gate read before it is announced",
         harmless: None,
         engine: SHUTTLE,
-        rule: "gates: say, then look",
+        rule: "gates: announce, then look",
         edits: &[(
             "counter/gated",
             "            self.folds.fetch_add(1, Ordering::SeqCst);
@@ -185,7 +184,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "counter: gates without a total order",
         harmless: None,
         engine: LOOM,
-        rule: "gates: of two at least one sees the other",
+        rule: "gates: at least one sees the other",
         edits: &[
             (
                 "counter/gated",
@@ -243,7 +242,7 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "counter: sum never begins anew",
+        name: "counter: sum never restarts",
         harmless: None,
         engine: SHUTTLE,
         rule: "sequence: a fold in between counts",
@@ -279,7 +278,7 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "lockref: wake dropped",
+        name: "lockref: wakeup dropped",
         harmless: None,
         engine: SHUTTLE,
         rule: "a flagged release kicks",
@@ -300,7 +299,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("wait", "        waiter.want.store(outer.want, Ordering::Release);\n", "")],
     },
     Mutant {
-        name: "lockref: the dead not asked under the lock",
+        name: "lockref: death not checked under the lock",
         harmless: None,
         engine: SHUTTLE,
         rule: "the dead stay dead",
@@ -313,7 +312,7 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "lockref: last by a look before the lock",
+        name: "lockref: last reference seen before the lock",
         harmless: None,
         engine: SHUTTLE,
         rule: "the count is read under the lock",
@@ -327,7 +326,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "lockref: count changed without order",
         harmless: None,
         engine: LOOM,
-        rule: "the last sees what the others did",
+        rule: "the last put sees the others' writes",
         edits: &[(
             "lockref/word",
             "compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)",

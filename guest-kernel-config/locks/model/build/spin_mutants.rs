@@ -1,4 +1,4 @@
-//! Mutants of the locks beside the PV ticketlock, each with the lock that it breaks.
+//! Mutants of the other locks, each with the lock that it breaks.
 
 use crate::mutants::{LOOM, Mutant, SHUTTLE};
 
@@ -9,7 +9,6 @@ const TAKE: (&str, &str, &str) = (
     "{ self.0.store(seen | HELD, Ordering::SeqCst); Ok::<u16, u16>(seen) };",
 );
 
-/// All of them.
 pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "TestAndSetLock",
@@ -27,7 +26,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "test and set without acquire",
             harmless: None,
             engine: LOOM,
-            rule: "who takes acquires",
+            rule: "taking the lock acquires",
             edits: &[(
                 "held",
                 "self.0.compare_exchange(seen, seen | HELD, Ordering::Acquire, Ordering::Relaxed);",
@@ -41,7 +40,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "word released without release",
             harmless: None,
             engine: LOOM,
-            rule: "who releases releases",
+            rule: "releasing the lock releases",
             edits: &[(
                 "held",
                 "self.0.store(next, Ordering::Release)",
@@ -55,7 +54,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "release to a later ticket",
             harmless: None,
             engine: SHUTTLE,
-            rule: "one after the other",
+            rule: "one ticket at a time",
             edits: &[(
                 "ticket",
                 "self.head.store(head.wrapping_add(INC), Ordering::Release)",
@@ -123,7 +122,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "PreemptableTicketLock",
         Mutant {
-            name: "a jump in by a load and a store",
+            name: "lock taken by a load and a store",
             harmless: None,
             engine: SHUTTLE,
             rule: "the word excludes",
@@ -133,7 +132,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "PreemptableTicketLock",
         Mutant {
-            name: "who was passed waits on",
+            name: "overtaken waiter keeps waiting",
             harmless: None,
             engine: SHUTTLE,
             rule: "the head may have passed a waiter",
@@ -157,10 +156,10 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "PvPreemptableTicketLock",
         Mutant {
-            name: "who was kicked does not kick on",
+            name: "kicked waiter does not pass the kick on",
             harmless: None,
             engine: SHUTTLE,
-            rule: "one kick a release, passed on",
+            rule: "one kick per release, passed on",
             edits: &[
                 ("preemptable", "if waiter.has_halted {", "if false {"),
                 (
@@ -191,7 +190,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "release does not acquire records",
             harmless: None,
             engine: LOOM,
-            rule: "who sees the flag sees the record",
+            rule: "a release that sees the flag sees the record",
             edits: &[(
                 "held",
                 "self.0.swap(next, Ordering::AcqRel)",
@@ -202,7 +201,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "PvPreemptableTicketLock",
         Mutant {
-            name: "no kick for oneself in a word's lock",
+            name: "no kick of the own CPU in a word's lock",
             harmless: None,
             engine: SHUTTLE,
             rule: "rows 2, 3",
@@ -226,10 +225,10 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
     (
         "QueuedLock",
         Mutant {
-            name: "left without waiting for a name",
+            name: "left without waiting for the link",
             harmless: None,
             engine: SHUTTLE,
-            rule: "who joined is made the head",
+            rule: "a CPU that joined becomes the head",
             edits: &[("node", "            look_again();\n", "            return None;\n")],
         },
     ),
@@ -287,7 +286,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "the next is not kicked",
             harmless: None,
             engine: SHUTTLE,
-            rule: "who makes it the head sees to its kick",
+            rule: "making a CPU the head arranges its kick",
             edits: &[("pv_queued", "            self.held.await_own();\n", "")],
         },
     ),
@@ -335,7 +334,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
         "PvQueuedLock",
         Mutant {
             name: "stolen though it is reserved",
-            harmless: Some("the head waits for one more, and is served in the end"),
+            harmless: Some("the head waits for one more acquisition, and is served in the end"),
             engine: SHUTTLE,
             rule: "the bound on stealing",
             edits: &[("held", "self.take_without(HELD | RESERVED)", "self.take_without(HELD)")],
@@ -347,7 +346,7 @@ pub const SPIN_MUTANTS: &[(&str, Mutant)] = &[
             name: "the search takes any waiter for the head",
             harmless: Some("the head is among them; the others look again and halt again"),
             engine: SHUTTLE,
-            rule: "one kick a release",
+            rule: "one kick per release",
             edits: &[(
                 "pv_queued",
                 "if cpu.waiters.nodes.is_head(NodeId::new(waiter, level)) {",

@@ -1,10 +1,10 @@
-//! What the generated sources take from an engine.
+//! What the generated sources need from an engine.
 
-/// CPUs of a machine, at most. The table of waiters is that long.
+/// The largest number of CPUs of a machine, and the length of the table of waiters.
 pub const MAX_CPUS: usize = 4;
 
-/// An atomic of an engine that notices accesses to freed memory, and before which an interrupt may
-/// come.
+/// An atomic of an engine that detects accesses to freed memory, and before whose operations an
+/// interrupt may occur.
 macro_rules! atomic {
     ($name:ident, $value:ty, $inner:ty) => {
         #[derive(Debug, Default)]
@@ -26,8 +26,8 @@ macro_rules! atomic {
                 self.touched().load(order)
             }
 
-            /// A load that is one of a total order with read-modify-writes, whatever the engine
-            /// makes of `SeqCst`.
+            /// A load in one total order with read-modify-writes, whatever the engine makes of
+            /// `SeqCst`.
             pub fn load_in_total_order(&self) -> $value {
                 super::total_order();
                 self.load(Ordering::SeqCst)
@@ -46,6 +46,24 @@ macro_rules! atomic {
                 self.touched().swap(value, order)
             }
 
+            pub fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.touched().compare_exchange(from, to, success, failure)
+            }
+        }
+    };
+}
+
+/// Its arithmetic, for all but `bool`.
+macro_rules! arithmetic {
+    ($name:ident, $value:ty) => {
+        #[allow(dead_code)]
+        impl $name {
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.touched().fetch_add(value, order)
             }
@@ -61,16 +79,6 @@ macro_rules! atomic {
             pub fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 self.touched().fetch_and(value, order)
             }
-
-            pub fn compare_exchange(
-                &self,
-                from: $value,
-                to: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.touched().compare_exchange(from, to, success, failure)
-            }
         }
     };
 }
@@ -84,13 +92,21 @@ macro_rules! atomics {
 
             pub use crate::engine::MAX_CPUS;
 
+            atomic!(AtomicBool, bool, from::AtomicBool);
             atomic!(AtomicU8, u8, from::AtomicU8);
+            arithmetic!(AtomicU8, u8);
             atomic!(AtomicI32, i32, from::AtomicI32);
+            arithmetic!(AtomicI32, i32);
             atomic!(AtomicI64, i64, from::AtomicI64);
+            arithmetic!(AtomicI64, i64);
             atomic!(AtomicU16, u16, from::AtomicU16);
+            arithmetic!(AtomicU16, u16);
             atomic!(AtomicU32, u32, from::AtomicU32);
+            arithmetic!(AtomicU32, u32);
             atomic!(AtomicU64, u64, from::AtomicU64);
+            arithmetic!(AtomicU64, u64);
             atomic!(AtomicUsize, usize, from::AtomicUsize);
+            arithmetic!(AtomicUsize, usize);
         }
     };
 }

@@ -1,13 +1,14 @@
-//! The wake latch and the spinlocks together, under model checkers.
+//! Model checks of the wake latch and the spinlocks together.
 //!
 //! Two engines run the product's own sources (`build.rs`): loom tries every schedule of a small
-//! machine within a bound, and every value that a load may see; shuttle tries many schedules of
-//! a larger one. A [`Scenario`] says what the machine's CPUs do, and the machine itself is in
-//! `machine.rs`. See `README.md`.
+//! machine within a bound, and every value that a load may see; shuttle tries many schedules of a
+//! larger one. A [`Scenario`] says what the machine's CPUs do; `machine.rs` is the machine. See
+//! `README.md`.
 
 #![forbid(unsafe_code)]
 
 mod engine;
+pub mod halts;
 mod memory;
 mod scenario;
 mod scenarios;
@@ -23,29 +24,29 @@ use spin_scenarios::{ANY_FOR_LOOM, ANY_FOR_SHUTTLE};
 pub struct Variant {
     /// Its name; `plain` is the product.
     pub name: &'static str,
-    /// What it breaks.
+    /// The rule that it breaks.
     pub rule: &'static str,
     /// Why it passes every check, if it does.
     pub harmless: Option<&'static str>,
-    /// What is to run it.
+    /// The runs that it needs.
     pub executions: &'static [Execution],
 }
 
 /// A lock of a variant under an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Execution {
-    /// Who chooses the schedules.
+    /// The engine that chooses the schedules.
     pub engine: Engine,
-    /// The lock's type.
+    /// The name of the lock's type.
     pub lock: &'static str,
-    /// Is it the lock that has cheaper handoffs, and checks of them?
+    /// Is it the lock with cheaper handoffs, and checks of them?
     pub has_handoffs: bool,
     /// Runs a scenario once, inside the engine.
     pub run: Run,
 }
 
 impl Execution {
-    /// What is to be run.
+    /// The scenarios to run.
     pub fn scenarios(&self) -> &'static [Scenario] {
         match (self.engine, self.has_handoffs) {
             (Engine::Loom, true) => FOR_LOOM,
@@ -55,7 +56,7 @@ impl Execution {
         }
     }
 
-    /// Runs `scenario` in as many ways as it says; panics when one goes wrong.
+    /// Runs `scenario` as often as it asks for; panics if one execution fails.
     pub fn check(&self, scenario: &'static Scenario) {
         match self.engine {
             Engine::Loom => engine::loom::check(self.run, scenario, scenario.effort),
@@ -64,16 +65,16 @@ impl Execution {
     }
 }
 
-/// Who chooses the schedules.
+/// The engine that chooses the schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// All within a bound, and old values for loads.
+    /// All schedules within a bound, and all values that loads may see.
     Loom,
-    /// Many, drawn.
+    /// Many random schedules.
     Shuttle,
 }
 
-/// Runs a scenario once, inside an engine; panics when something is wrong.
+/// Runs a scenario once, inside an engine; panics if it fails.
 pub type Run = fn(&'static Scenario);
 
 include!(concat!(env!("OUT_DIR"), "/variants.rs"));

@@ -1,6 +1,6 @@
-//! The machine: vCPUs with latches, and what the VMM does at a halt and a kick.
+//! The machine: vCPUs with latches, and the VMM's work at a halt and a kick.
 //!
-//! No module of this crate but a part of each variant: `build.rs` takes it along with the product's
+//! Not a module of this crate but a part of each variant: `build.rs` compiles it with the product's
 //! sources. `crate` is the variant, `in_the_model` is this crate.
 
 use std::cell::{Cell, RefCell};
@@ -27,7 +27,7 @@ pub fn run<L: Checked>(scenario: &'static Scenario) {
     memory::reset();
     engine::disarm();
     let machine = Arc::new(Machine::<L>::new(scenario));
-    // CPU 0 is the thread that is there already.
+    // CPU 0 is the calling thread.
     let others: Vec<_> = (1..scenario.cpus.len())
         .map(|id| {
             let machine = Arc::clone(&machine);
@@ -41,23 +41,23 @@ pub fn run<L: Checked>(scenario: &'static Scenario) {
     machine.assert_done();
 }
 
-/// A lock and what shows that it works.
+/// A lock with state that reveals its failures.
 struct Guarded<L> {
     lock: L,
-    /// Written without atomicity by whoever holds the lock.
+    /// Written without atomicity under the lock.
     count: AtomicU32,
-    /// Zero, or one more than the CPU inside. Not of the engine: no step of the machine.
+    /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
     owner: Plain,
     next_ticket: Plain,
     taken: Plain,
-    /// Releases until it is freed.
+    /// Releases left until the lock is freed.
     left: Plain,
 }
 
 /// A vCPU as the VMM sees it.
 struct Slot {
     latch: WakeLatch,
-    /// The futex, and whether an interrupt is pending.
+    /// The futex's lock, and whether an interrupt is pending.
     interrupt: Mutex<bool>,
     wake: Condvar,
 }
@@ -67,7 +67,7 @@ struct Machine<L> {
     locks: Vec<Guarded<L>>,
     waiters: WaitTable,
     slots: Vec<Slot>,
-    /// What has been said, and the CPUs that have answered an interrupt: a bit each.
+    /// Numbers that were posted, and CPUs that have answered an interrupt: one bit each.
     said: Mutex<usize>,
     heard: Condvar,
 }
@@ -108,8 +108,8 @@ impl<L: Checked> Machine<L> {
         }
     }
 
-    /// Sleeps while `is_asleep` and no interrupt that counts is pending: compares and goes to sleep in one
-    /// step, as a futex does.
+    /// Sleeps while `is_asleep` holds and no relevant interrupt is pending: compares and goes to
+    /// sleep in one step, as a futex does.
     fn sleep(&self, id: usize, irqs_on: bool, is_asleep: impl Fn() -> bool) {
         let slot = &self.slots[id];
         let pending = slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +128,7 @@ impl<L: Checked> Machine<L> {
         self.slots[id].wake.notify_one();
     }
 
-    /// The interrupt that is pending for `id`, if one is: it no longer is.
+    /// Takes the pending interrupt of `id`; returns whether there was one.
     fn take_interrupt(&self, id: usize) -> bool {
         let slot = &self.slots[id];
         std::mem::take(&mut *slot.interrupt.lock().unwrap_or_else(PoisonError::into_inner))
@@ -156,7 +156,7 @@ struct Vcpu<L> {
     machine: Arc<Machine<L>>,
     id: usize,
     program: &'static Program,
-    /// Interrupts that have not come yet.
+    /// Interrupts that have not occurred yet.
     irqs: RefCell<Vec<Irq>>,
     in_handler: Cell<bool>,
     answered: Cell<bool>,
@@ -177,7 +177,7 @@ impl<L: Checked> Vcpu<L> {
         for op in program.ops {
             vcpu.perform(*op);
         }
-        // From here on nothing that this CPU does wakes anybody.
+        // From here on this CPU sends no more kicks.
         settle(&vcpu.cpu());
     }
 
@@ -231,7 +231,7 @@ impl<L: Checked> Vcpu<L> {
         self.work(guarded, &taken);
     }
 
-    /// Takes the lock if it is free, and gives it back.
+    /// Takes the lock if it is free, and releases it.
     fn try_lock(&self, lock: usize) {
         let guarded = &self.machine.locks[lock];
         let Some(taken) = guarded.lock.try_lock(&self.cpu()) else { return };
@@ -256,7 +256,7 @@ impl<L: Checked> Vcpu<L> {
         let guarded = &self.machine.locks[lock];
         let before = guarded.owner.swap(0, SeqCst);
         assert_eq!(before, self.id + 1, "another CPU holds the lock");
-        // Counted by the holder: those before it may not be back from their release.
+        // Counted by the holder: earlier holders may not have returned from their release.
         let is_last = guarded.left.fetch_sub(1, SeqCst) == 1;
         guarded.lock.unlock(&self.cpu());
         if lock == 0 && is_last && self.machine.scenario.frees {
@@ -264,7 +264,7 @@ impl<L: Checked> Vcpu<L> {
         }
     }
 
-    /// Waits until whoever holds the lock has released it, which a holder counts beforehand.
+    /// Waits for the holder's release, which the holder counts beforehand.
     fn wait_until_released(&self, lock: usize) {
         let guarded = &self.machine.locks[lock];
         let holder = guarded.owner.load(SeqCst);
@@ -274,7 +274,7 @@ impl<L: Checked> Vcpu<L> {
         assert!(is_over, "two CPUs hold the lock, as far as one can tell that waits for its release");
     }
 
-    /// The handler of an interrupt that came into whatever this CPU is at.
+    /// The handler of an interrupt at any point of this CPU's code.
     fn handle(&self, lock: usize) {
         let within = self.in_handler.replace(true);
         self.lock(lock);
@@ -283,7 +283,7 @@ impl<L: Checked> Vcpu<L> {
         self.in_handler.set(within);
     }
 
-    /// No interrupt comes to the guest while its VMM is at work.
+    /// The guest gets no interrupt while its VMM works.
     fn in_the_vmm(&self, work: impl FnOnce()) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -302,7 +302,7 @@ impl<L: Checked> Vcpu<L> {
         latch.unpark();
     }
 
-    /// Answers the interrupt that another CPU has sent, if it has.
+    /// Answers another CPU's interrupt, if there is one.
     fn answer(&self) {
         if self.program.irqs_on && self.machine.take_interrupt(self.id) {
             self.answered.set(true);

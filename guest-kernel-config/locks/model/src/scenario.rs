@@ -1,6 +1,6 @@
-//! What the CPUs of a machine do.
+//! Scenarios: what the CPUs of a machine do.
 
-/// As the product's, with which it is filled in.
+/// The options of the product's `Handoff`, to which they are copied.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct Handoff {
@@ -13,16 +13,16 @@ pub struct Handoff {
     pub queue: u16,
 }
 
-/// One thing that a CPU does. Locks and CPUs are numbers.
+/// One operation of a CPU. Locks and CPUs are given by their index.
 #[derive(Debug, Clone, Copy)]
 pub enum Op {
-    /// Takes a lock, is in its critical section, and releases it.
+    /// Takes a lock, runs its critical section, and releases it.
     Take(usize),
-    /// Takes a lock and is in its critical section.
+    /// Takes a lock and runs its critical section.
     Lock(usize),
     /// Releases a lock.
     Unlock(usize),
-    /// Takes a lock if it is free, and gives it back.
+    /// Takes a lock if it is free, and releases it.
     Try(usize),
     /// Waits until a lock was released.
     Wait(usize),
@@ -30,74 +30,72 @@ pub enum Op {
     Kick(usize),
     /// Sends a CPU an interrupt and waits for the answer.
     Ipi(usize),
-    /// Waits for the one interrupt that another CPU sends, unless it has come.
+    /// Waits for the one interrupt that another CPU sends, unless it has come already.
     Idle,
-    /// Says something, a number.
+    /// Posts a number.
     Post(usize),
-    /// Waits until somebody has said it.
+    /// Waits until a number was posted.
     Await(usize),
-    /// Turns interrupts off, those of [`At::Step`].
+    /// Disables interrupts of the kind [`At::Step`].
     IrqsOff,
-    /// Turns them on.
+    /// Enables them.
     IrqsOn,
 }
 
-/// When an interrupt comes.
+/// When an interrupt occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// The record is published, the flag not yet set.
     BeforeFlag,
-    /// The flag is set and the last look made. The halt follows, as it does after an NMI between
-    /// STI and HLT.
+    /// The flag is set and the last look was made. The halt follows even so, as after an NMI
+    /// between STI and HLT.
     FlagToHalt,
     /// The lock is released, the kick not yet sent.
     ReleaseToKick,
-    /// Before any atomic operation, one of the first so many. (shuttle)
+    /// Before one of the first N atomic operations. (shuttle)
     Step(u32),
 }
 
-/// An interrupt, once: its handler takes and releases a lock.
+/// An interrupt, which occurs once: its handler takes and releases a lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Irq {
-    /// When.
     pub at: At,
-    /// Which lock.
+    /// The lock that the handler takes.
     pub lock: usize,
 }
 
-/// A CPU's part.
+/// What one CPU does.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// What it does.
+    /// Its operations, in order.
     pub ops: &'static [Op],
-    /// Interrupts that come to it.
+    /// Its interrupts.
     pub irqs: &'static [Irq],
-    /// How its locks hand over.
+    /// The handoff options of its locks.
     pub handoff: Handoff,
-    /// Looks before a halt.
+    /// Looks before a halt (the spin threshold).
     pub spin: u32,
-    /// An interrupt that is sent to it ends its halts.
+    /// Does an interrupt end its halts?
     pub irqs_on: bool,
-    /// A kick is pending from before.
+    /// A kick is pending from the start.
     pub pending: bool,
 }
 
-/// A machine: what its CPUs do.
+/// A scenario: a machine and what its CPUs do.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// What it is about.
     pub name: &'static str,
-    /// One a CPU.
+    /// One program per CPU.
     pub cpus: &'static [Program],
     /// The first ticket of each lock.
     pub locks: &'static [u16],
-    /// Whoever is the last to use lock 0 frees it.
+    /// The last user of lock 0 frees it.
     pub frees: bool,
-    /// loom: preemptions at most. shuttle: executions, of either scheduler.
+    /// loom: the most preemptions. shuttle: executions per scheduler.
     pub effort: usize,
 }
 
-/// Takes lock 0 once, with interrupts off, and halts at the first look in vain.
+/// Takes lock 0 once, with interrupts off, and halts if the first look fails.
 pub const ONCE: Program = Program {
     ops: &[Op::Take(0)],
     irqs: &[],
@@ -107,7 +105,7 @@ pub const ONCE: Program = Program {
     pending: false,
 };
 
-/// No cheaper handoff.
+/// No handoff options.
 pub const PLAIN: Handoff = Handoff {
     far: 0,
     predecessor: false,

@@ -1,4 +1,4 @@
-//! The checks: what a machine does under each engine.
+//! The scenarios that each engine runs.
 
 use crate::scenario::{At, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario};
 
@@ -24,7 +24,7 @@ const ALL: Handoff = Handoff {
     queue: 2,
 };
 
-/// Lock 0 once, twice and three times.
+/// Programs that take lock 0 once, twice and three times.
 const fn with(handoff: Handoff) -> Program {
     Program { handoff, ..ONCE }
 }
@@ -47,13 +47,13 @@ const FLAG_TO_HALT: Irq = Irq { at: At::FlagToHalt, lock: 1 };
 const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
 const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 
-/// Holds both locks, and gives back lock 0 first: who waits for it with an interrupt in lock 1
-/// is to be woken from both.
+/// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
+/// for lock 1 must be woken from both waits.
 const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
 
-/// The three of a search that finds by accident. Each waits for the next to be there, so that little
-/// is left to chance: the holder has both locks; one waits for the first; another does behind him,
-/// with an interrupt that waits for the second lock, whose ticket is the same as the first's.
+/// Three programs for a search with an accidental match. Each waits until the next is ready, to
+/// leave little to chance: the holder has both locks; one waits for the first; another waits behind
+/// it, with an interrupt that waits for the second lock, whose ticket equals the first's.
 const SEARCHER: Program =
     Program { ops: &[Lock(0), Lock(1), Post(0), Await(2), Unlock(0), Unlock(1)], ..ONCE };
 const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };
@@ -64,7 +64,7 @@ const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) ->
     Scenario { name, cpus, locks: &[LAST, LAST, LAST], frees: true, effort }
 }
 
-/// Small machines, for loom: a CPU more or a round more is ten times the schedules.
+/// Small machines, for loom: one more CPU or round multiplies the schedules by ten.
 pub const FOR_LOOM: &[Scenario] = &[
     machine("two", &[twice(PLAIN), ONCE], 3),
     machine("three", &[ONCE, ONCE, ONCE], 2),
@@ -108,7 +108,7 @@ pub const FOR_LOOM: &[Scenario] = &[
 
 const TIMES: usize = 1000;
 
-/// Larger ones, for shuttle.
+/// Larger machines, for shuttle.
 pub const FOR_SHUTTLE: &[Scenario] = &[
     machine(
         "four",

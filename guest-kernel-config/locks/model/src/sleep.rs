@@ -4,47 +4,46 @@
 
 use crate::Engine;
 
-/// A system as it is, or a mutant of it.
+/// A system unchanged, or a mutant of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Its system, a colon, and `plain` for the product.
+    /// The system, a colon, and the mutant's name; `plain` is the product.
     pub name: &'static str,
-    /// What it breaks.
+    /// The rule that it breaks.
     pub rule: &'static str,
-    /// Who runs it.
+    /// The engine that runs it.
     pub engine: Engine,
-    /// What is to come of it.
+    /// The expected result.
     pub verdict: Verdict,
-    /// What it goes through.
+    /// Its checks.
     pub checks: &'static [Check],
 }
 
-/// What the checks of a variant are to say.
+/// The expected result of a variant's checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the product, which passes.
     Sound,
     /// A check catches it.
     Caught,
-    /// It passes, and why.
+    /// It passes, for this reason.
     Harmless(&'static str),
 }
 
-/// Something that CPUs do together.
+/// A program for several CPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
-    /// What it is about.
     pub name: &'static str,
-    /// Does it once, inside an engine; panics when something is wrong.
+    /// Runs it once, inside an engine; panics if it fails.
     pub run: fn(),
-    /// Preemptions for loom; zero: not for loom.
+    /// The most preemptions for loom; zero: loom does not run it.
     pub preemptions: usize,
-    /// Executions for shuttle, of either scheduler; zero: not for shuttle.
+    /// Executions per scheduler of shuttle; zero: shuttle does not run it.
     pub times: usize,
 }
 
 impl Check {
-    /// Is it for `engine` at all?
+    /// Does `engine` run it?
     pub fn is_for(&self, engine: Engine) -> bool {
         match engine {
             Engine::Loom => self.preemptions > 0,
@@ -52,7 +51,7 @@ impl Check {
         }
     }
 
-    /// Does it in as many ways as it says; panics when one goes wrong.
+    /// Runs it as often as it asks for; panics if one execution fails.
     pub fn explore(&self, engine: Engine) {
         match engine {
             Engine::Loom => crate::engine::loom::explore(self.run, self.preemptions),

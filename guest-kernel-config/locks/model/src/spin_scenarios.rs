@@ -1,10 +1,10 @@
-//! The checks of locks that only lock: small ones, for there are many locks.
+//! The scenarios of the other spinlocks: small ones, because there are many locks.
 
 use crate::scenario::{At, Irq, ONCE, Op, Program, Scenario};
 
 use Op::{Kick, Lock, Take, Try, Unlock, Wait};
 
-/// A ticket just before the wrap, of large and of small ones.
+/// A ticket just before the wrap, of large and of small tickets.
 const LAST: u16 = 0xfffe;
 
 const TWICE: Program = Program { ops: &[Take(0), Take(0)], ..ONCE };
@@ -15,7 +15,7 @@ const fn spinning(spin: u32, program: Program) -> Program {
     Program { spin, ..program }
 }
 
-/// Takes lock 0, with an interrupt that takes lock 1 at some time.
+/// Takes lock 0, with an interrupt that takes lock 1 at `at`.
 const fn interrupted(at: At, program: Program) -> Program {
     let irqs = match at {
         At::BeforeFlag => &[Irq { at: At::BeforeFlag, lock: 1 }],
@@ -26,15 +26,15 @@ const fn interrupted(at: At, program: Program) -> Program {
     Program { irqs, ..program }
 }
 
-/// Holds both locks, and gives back lock 0 first: who waits for it with an interrupt in lock 1
-/// is to be woken from both.
+/// Holds both locks, and releases lock 0 first: a waiter for lock 0 with an interrupt that waits
+/// for lock 1 must be woken from both waits.
 const HOLDER: Program = Program { ops: &[Lock(0), Lock(1), Unlock(0), Unlock(1)], ..ONCE };
 
 const fn machine(name: &'static str, cpus: &'static [Program], effort: usize) -> Scenario {
     Scenario { name, cpus, locks: &[LAST, LAST], frees: true, effort }
 }
 
-/// Whoever only looks at a lock may do so when its last user has freed it.
+/// The same scenario without freeing: a CPU that only looks at a lock may do so after its last use.
 const fn kept(scenario: Scenario) -> Scenario {
     Scenario { frees: false, ..scenario }
 }

@@ -1,7 +1,7 @@
-//! The product passes every check, and each mutant fails one: a table says which.
+//! The product passes every check, and each mutant fails one: prints a table of the results.
 //!
 //! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
-//! WORDS, and `-- --each WORDS` says what each single check found.
+//! WORDS; `-- --each WORDS` prints the result of every single check.
 
 use std::{
     any::Any,
@@ -17,10 +17,10 @@ use std::{
 
 use pvticket_lock_model::{Execution, Scenario, VARIANTS, Variant};
 
-/// Checks run side by side.
+/// Checks that run in parallel.
 const WORKERS: usize = 2;
 
-/// A check, and what it says is wrong, if anything.
+/// A check and its failure, if it failed.
 struct Finding {
     execution: Execution,
     check: &'static str,
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let each = words.iter().any(|word| word == "--each");
     words.retain(|word| !word.starts_with("--"));
     let words = words.join(" ");
-    // A mutant's panics are what is asked for.
+    // Mutants panic by design.
     panic::set_hook(Box::new(|_| ()));
     let began = Instant::now();
     let chosen: Vec<_> = VARIANTS.iter().filter(|variant| variant.name.contains(&words)).collect();
@@ -45,7 +45,8 @@ fn main() -> ExitCode {
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All checks of the product; of a mutant, up to the first that catches it, or `each`.
+/// All checks of the product; those of a mutant up to the first that catches it, or all with
+/// `each`.
 fn check(variant: &Variant, each: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for execution in variant.executions {
@@ -67,7 +68,8 @@ fn run(execution: Execution, scenario: &'static Scenario) -> Finding {
     Finding { execution, check: scenario.name, wrong, took: began.elapsed() }
 }
 
-/// The row of `variant`. False: it fails where it should pass, or the other way round.
+/// Prints the row of `variant`. False: it fails where it should pass, or passes where it should
+/// fail.
 fn report(variant: &Variant, findings: &[Finding], each: bool) -> bool {
     let wrong = || findings.iter().filter(|finding| finding.wrong.is_some());
     let mut lines = String::new();
@@ -120,7 +122,7 @@ fn what(panic: &(dyn Any + Send)) -> String {
     named.map_or_else(|| text.lines().collect::<Vec<_>>().join(" "), |(_, name)| (*name).to_owned())
 }
 
-/// `work` on each of `items`, by [`WORKERS`] threads; the results in order.
+/// Applies `work` to each of `items` on [`WORKERS`] threads; returns the results in order.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();

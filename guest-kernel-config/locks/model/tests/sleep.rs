@@ -1,6 +1,7 @@
-//! Mutexes, counters and lockrefs pass every check, and each mutant of them fails one.
+//! Mutexes, counters, lockrefs and the VMM's halts pass every check, and each mutant of them fails
+//! one.
 //!
-//! `cargo test --manifest-path .../model/Cargo.toml --test sleep -- --nocapture` prints a row for
+//! `cargo test --manifest-path .../model/Cargo.toml --test sleep -- --nocapture` prints one row for
 //! each.
 
 use std::{
@@ -9,9 +10,12 @@ use std::{
     time::Instant,
 };
 
-use pvticket_lock_model::sleep::{VARIANTS, Variant, Verdict};
+use pvticket_lock_model::{
+    halts,
+    sleep::{self, Variant, Verdict},
+};
 
-/// What the first check to catch `variant` says; all checks of the product, one after the other.
+/// The failure of the first check that catches `variant`; the product goes through all checks.
 fn caught_by(variant: &Variant) -> Option<String> {
     let mut caught = None;
     for check in variant.checks.iter().filter(|check| check.is_for(variant.engine)) {
@@ -32,7 +36,7 @@ fn caught_by(variant: &Variant) -> Option<String> {
     caught
 }
 
-/// A panic in a line.
+/// The message of a panic in one line.
 fn what(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -40,15 +44,15 @@ fn what(panic: &(dyn Any + Send)) -> String {
     line.chars().take(60).collect()
 }
 
-/// All variants of `system` are as they should be.
+/// Checks that all variants of `system` give the expected result.
 fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
-    // A mutant's panics are what is asked for.
+    // Mutants panic by design.
     panic::set_hook(Box::new(|_| ()));
     let of = |variant: &&Variant| {
         variant.name.split(':').next() == Some(system) && is_chosen(&variant.verdict)
     };
     let mut failures = 0;
-    for variant in VARIANTS.iter().filter(of) {
+    for variant in sleep::VARIANTS.iter().chain(halts::VARIANTS).filter(of) {
         let began = Instant::now();
         let caught = caught_by(variant);
         let is_right = caught.is_some() == (variant.verdict == Verdict::Caught);
@@ -61,7 +65,7 @@ fn judge(system: &str, is_chosen: impl Fn(&Verdict) -> bool) {
     }
     if failures > 0 {
         println!("{failures} not as they should be");
-        // The message is printed above: the hook says nothing.
+        // The message is printed above: the hook prints nothing.
         panic!("variants that are not as they should be");
     }
 }
@@ -98,4 +102,14 @@ fn lockrefs_pass() {
 #[test]
 fn mutants_of_lockrefs_are_caught() {
     judge("lockref", |verdict| !is_sound(verdict));
+}
+
+#[test]
+fn halts_pass() {
+    judge("halts", is_sound);
+}
+
+#[test]
+fn mutants_of_halts_are_caught() {
+    judge("halts", |verdict| !is_sound(verdict));
 }

@@ -1,16 +1,16 @@
-//! Locks that break what they promise, which the stepper must catch.
+//! Locks that break their guarantees, which the stepper must catch.
 
 /// A broken variant.
 pub struct Mutant {
-    /// Its name, which is also that of a module.
+    /// Its name; also the name of its module.
     pub name: &'static str,
     /// The type of the lock that it breaks.
     pub lock: &'static str,
-    /// It is looked for in cases whose names have this in them.
+    /// Part of the names of the cases that are run.
     pub word: &'static str,
-    /// What it is caught by.
+    /// The kind of failure that must catch it.
     pub caught: &'static str,
-    /// In which file which text (there must be exactly one) is replaced by what.
+    /// Edits: the file, a text that occurs there exactly once, and its replacement.
     pub edits: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -23,7 +23,8 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[("queued.rs", "self.queue.is_empty() && self.held.take()", "self.held.take()")],
     },
     Mutant {
-        // `queue:N` as it was: a halted waiter that is found is kicked, and no CPU is let in.
+        // `queue:N` as it once was: if the search finds a halted waiter, it is kicked, and no CPU
+        // is let in.
         name: "outsiders wait for a release that finds no waiter",
         lock: "PvTicketLock",
         word: "queue:",
@@ -35,7 +36,7 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "who came last goes in first",
+        name: "the last to come is let in first",
         lock: "PvTicketLock",
         word: "queue:",
         caught: "Bypass",

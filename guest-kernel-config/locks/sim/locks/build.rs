@@ -1,6 +1,6 @@
-//! Tells the sources that they are to take their atomics from the simulator, and for how many CPUs.
+//! Makes the sources take their atomics from the simulator, and sets the number of CPUs.
 
-/// As the product: with a larger table a kick would look through more words than a guest's does.
+/// As in the product: with a larger table a kick would search more words than in a guest.
 const CPUS: usize = 128;
 
 fn main() {

@@ -1,5 +1,5 @@
 // Binds one compilation of the lock sources, `super::locks`, to the stepper. Included once for the
-// product's sources and once for each broken variant of them that the tests keep.
+// product's sources and once for each mutant.
 
 use sim_cell::{Mark, Request, Work, request};
 
@@ -8,7 +8,7 @@ use super::locks::mutex::RawMutex;
 use super::locks::{Cpu, Handoff, Place, Pv, RawLock, WaitTable, Watch, settle};
 use stepper_crate::{Guest, LOCKS, Subject};
 
-/// The vCPU that the calling code runs on.
+/// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
 struct Me;
 
@@ -60,7 +60,7 @@ impl Watch for Me {
 }
 
 fn cpu<'a>(guest: &Guest, waiters: &'a WaitTable) -> Cpu<'a, Me, Me> {
-    // By name, so that an option that is added is not forgotten here.
+    // By name, so that a new option is not forgotten here.
     let stepper_crate::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
         guest.handoff;
     Cpu {
@@ -73,7 +73,7 @@ fn cpu<'a>(guest: &Guest, waiters: &'a WaitTable) -> Cpu<'a, Me, Me> {
     }
 }
 
-/// Locks, alone in their cache lines, and the table that their CPUs share.
+/// Locks, each in its own cache lines, and the table that their CPUs share.
 #[repr(align(128))]
 pub struct Bound<L> {
     locks: [L; LOCKS],
@@ -137,7 +137,7 @@ impl<L: RawMutex> Subject for Mutex<L> {
     }
 }
 
-/// The lock of a [`Lockref`], which references come and go beside.
+/// The lock of a [`Lockref`], while other operations change its count.
 pub struct Reference<L>(pub Bound<L>);
 
 impl<const TRIES: u32> Subject for Reference<Lockref<TRIES>> {

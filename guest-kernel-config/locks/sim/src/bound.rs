@@ -1,4 +1,4 @@
-//! What a lock's documentation promises to whoever waits.
+//! The bounds that a lock's documentation promises to waiters.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use locks::{Bypass, PvTicketLock, SmallPvTicketLock, System};
 use crate::Case;
 use crate::waits::Bypassed;
 
-/// From when acquisitions by others count.
+/// Where the count of acquisitions by others begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
     /// The waiter's first step in `lock`.
     Call,
     /// The waiter is in line.
     Line,
-    /// It stands outside of a queue, and without the time from a kick that lets it in to its ticket.
+    /// Outside of a queue, without the time from the kick that lets it in until it has its ticket.
     Outside,
 }
 
 /// The most acquisitions by others that a lock promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// So many.
+    /// The number of acquisitions.
     pub most: u64,
-    /// Counted so.
+    /// Where the count begins.
     pub since: Since,
 }
 
 impl Bound {
-    /// What `counted` has come to by this bound's rule.
+    /// The part of `counted` that this bound is about.
     pub fn of(self, counted: Bypassed) -> u64 {
         match self.since {
             Since::Call => counted.from_call,
@@ -37,14 +37,14 @@ impl Bound {
         }
     }
 
-    /// Does `counted` keep it?
+    /// Is `counted` within the bound?
     pub fn holds(self, counted: Bypassed) -> bool {
         self.of(counted) <= self.most
     }
 }
 
 impl Case {
-    /// The bounds that its lock promises; none: no bound, by design.
+    /// The bounds that its lock promises; empty if it is unbounded by design.
     pub fn bounds(&self) -> Vec<Bound> {
         let cpus = u32::try_from(self.vcpus).unwrap_or(u32::MAX);
         let Some(bypass) = self.system.bypass() else { return Vec::new() };
@@ -58,9 +58,9 @@ impl Case {
         bounds.map(|(most, since)| Bound { most: most.into(), since }).collect()
     }
 
-    /// With a limited queue: the bound of those outside.
+    /// With a limited queue: the bound for vCPUs outside.
     fn most_outside(&self, cpus: u32) -> Option<u32> {
-        // Where pCPUs are short each of the others may be off them with a kick unsent.
+        // Where pCPUs are short, each of the others may be preempted with a kick unsent.
         let is_short = self.machine.pcpus < self.vcpus + self.machine.strangers;
         let stopped = if is_short { cpus.saturating_sub(2) } else { 0 };
         match self.system {

@@ -1,4 +1,4 @@
-//! A lock, a machine and a load, and what came of it.
+//! A lock, a machine and a load, and the outcome of their run.
 
 use std::fmt;
 use std::rc::Rc;
@@ -11,66 +11,67 @@ use crate::subject::{Guest, Subject, rounds, subject};
 use crate::trace::Trace;
 use crate::waits::{Bypassed, Load, Times, Waits};
 
-/// A lock under a load on a machine. Together with a seed it is one run, step by step.
+/// A lock under a load on a machine. Together with a seed it determines a run, step by step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// The lock.
     pub system: System,
-    /// How it hands over, if it is a PV ticketlock.
+    /// Its handoff options, if it is a PV ticketlock.
     pub handoff: Handoff,
-    /// Looks before a halt.
+    /// Looks before a halt (the spin threshold).
     pub spin_threshold: u32,
     /// vCPUs that take the lock.
     pub vcpus: usize,
-    /// What they run on.
+    /// The machine that they run on.
     pub machine: MachineSpec,
     /// What they do.
     pub load: Load,
 }
 
-/// How a run went.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The most acquisitions by others while one waited.
     pub bypassed: Bypassed,
     /// Acquisitions of each vCPU.
     pub each: Vec<u64>,
-    /// What the machine has counted.
+    /// The machine's counters.
     pub counts: Counts,
 }
 
-/// What is wrong with a lock.
+/// A failure of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// It was acquired so many times while another vCPU held it.
+    /// It was acquired this many times while another vCPU held it.
     NotExclusive(u64),
     /// Its vCPUs came to a standstill.
     Stuck(Stuck),
 }
 
-/// A run that found something wrong.
+/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What.
+    /// The kind of failure.
     pub trouble: Trouble,
     /// The seed, which repeats it.
     pub seed: u64,
-    /// How far it came.
+    /// The results until then.
     pub outcome: Outcome,
-    /// Its last events, a line each.
+    /// Its last events, one per line.
     pub trace: String,
 }
 
-/// Events of a failed run that are told.
+/// Events printed of a failed run.
 const TOLD: usize = 120;
 
 impl Case {
-    /// Runs it on the product's sources. A system that is not acquired has nothing to run.
+    /// Runs it on the product's sources; a system that is not acquired has nothing to run.
     pub fn run(&self, seed: u64) -> Result<Outcome, Box<Failure>> {
         self.run_on(|| subject(self.system), seed)
     }
 
-    /// Runs it on whatever lock `make` gives. A run that fails is repeated, to tell its last steps.
+    /// Runs it on the lock that `make` returns. A run that fails is repeated, to record its last
+    /// steps.
     pub fn run_on(
         &self,
         make: impl Fn() -> Option<Rc<dyn Subject>>,
@@ -89,20 +90,20 @@ impl Case {
         Err(Box::new(Failure { trouble, seed, outcome, trace }))
     }
 
-    /// The last `keep` events of a run of `seed`, a line each.
+    /// The last `keep` events of a run of `seed`, one per line.
     pub fn trace(&self, seed: u64, keep: usize) -> String {
         subject(self.system).map_or_else(String::new, |made| self.trace_on(&made, seed, keep))
     }
 
     fn trace_on(&self, subject: &Rc<dyn Subject>, seed: u64, keep: usize) -> String {
         let mut trace = Trace::new(self.waits(seed), keep);
-        // How it ends is known.
+        // The result is known already.
         let _ = self.drive(subject, &mut trace, seed);
         trace.text(subject)
     }
 
     fn waits(&self, seed: u64) -> Waits {
-        // Not the machine's own: what it draws would follow what vCPUs draw.
+        // A separate generator: with the machine's own, its draws would depend on the vCPUs'.
         Waits::new(self.load, self.vcpus, seed ^ 0x6c6f_6164)
     }
 
@@ -135,7 +136,7 @@ impl Case {
     }
 }
 
-/// As the options of `compare` have them: `queue:2+far:1`.
+/// In the syntax of `compare`'s options: `queue:2+far:1`.
 pub struct HandoffName(pub Handoff);
 
 impl fmt::Display for HandoffName {

@@ -4,13 +4,13 @@ use locks::{Handoff, Needs, System};
 
 use crate::{Case, Load, MachineSpec, Times};
 
-/// The seed of `make test`.
+/// The seed that `make test` uses.
 pub const SEED: u64 = 14;
 
-/// vCPUs, pCPUs, vCPUs of strangers.
+/// vCPUs, pCPUs, vCPUs of other guests.
 type Ratio = (usize, usize, usize);
 
-/// Not overcommitted; by 2, by 3, and by 4 with others that take pCPUs away.
+/// Not overcommitted; by 2, by 3, and by 4 with other guests' vCPUs that take pCPUs away.
 const RATIOS: [Ratio; 4] = [(4, 4, 0), (4, 2, 0), (3, 1, 0), (6, 2, 2)];
 
 /// Critical and think times: mostly free, mostly contended, and longer than a waiter spins.
@@ -26,7 +26,7 @@ const PLAIN: Handoff = Handoff {
     queue: 0,
 };
 
-/// Every handoff option, and such combinations as act on the same step.
+/// Every handoff option, and combinations that act on the same step.
 const HANDOFFS: &[Handoff] = &[
     Handoff { far: 1, ..PLAIN },
     Handoff { far: 2, ..PLAIN },
@@ -83,8 +83,8 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), acquisition
     }
 }
 
-/// Every lock, at every ratio, with every load in turn; and for those that halt, kicks that are
-/// late and halts that end for no reason.
+/// Every lock, at every ratio, with every load in turn; for locks whose waiters halt also with
+/// delayed kicks and spurious wakeups.
 pub fn locks(acquisitions: u64) -> impl Iterator<Item = Case> {
     let systems = System::ALL.iter().filter(|system| crate::subject(**system).is_some());
     systems.enumerate().flat_map(move |(turn, system)| {
@@ -105,7 +105,7 @@ pub fn locks(acquisitions: u64) -> impl Iterator<Item = Case> {
 /// handoff (critical sections longer than a waiter spins) and seldom.
 pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
     HANDOFFS.iter().enumerate().flat_map(move |(turn, handoff)| {
-        // Always as long: who releases is back before the next does, each time.
+        // Constant times: a releaser always returns before the next release.
         let mut long = case(System::PvTicket, RATIOS[0], TIMES[2], acquisitions);
         (long.load.critical, long.load.think) = (Times::Fixed(60), Times::Fixed(5));
         let over = case(System::PvTicket, RATIOS[1], TIMES[turn % TIMES.len()], acquisitions);
@@ -117,7 +117,7 @@ pub fn handoffs(acquisitions: u64) -> impl Iterator<Item = Case> {
 }
 
 /// Limited queues on CPUs that are never taken away: every wait in the queue is longer than the
-/// threshold, or none is; all with others before them halt; and releases of one lock are not
+/// threshold, or none is; waiters with others ahead all halt; and releases of one lock are not
 /// counted for another.
 pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
     const LONG: (u32, u32, u32) = (20, 60, 5);
@@ -152,7 +152,7 @@ pub fn outside(acquisitions: u64) -> impl Iterator<Item = Case> {
     .into_iter()
 }
 
-/// All of them.
+/// Every lock and handoff option at every number of vCPUs, `acquisitions` in each.
 pub fn all(acquisitions: u64) -> Vec<Case> {
     locks(acquisitions).chain(handoffs(acquisitions)).chain(outside(acquisitions)).collect()
 }

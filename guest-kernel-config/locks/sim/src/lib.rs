@@ -1,10 +1,10 @@
 //! A deterministic stepper for locks.
 //!
 //! The lock library's own sources run on simulated vCPUs ([`sim_cell::Vcpu`]) of one [`Machine`],
-//! one step at a time, in one thread; everything that chance decides is drawn from one seed. A
-//! [`Harness`] says what the vCPUs work at and is told every step; [`Waits`] is the one that counts
-//! acquisitions, and for each how many others came before it. A [`Case`] is a lock with a machine
-//! and a load, and [`Case::run`] runs it.
+//! one step at a time, in one thread; all random choices are drawn from one seed. A [`Harness`]
+//! gives the vCPUs their work and sees every step; [`Waits`] is the one that counts acquisitions,
+//! and for each how many others came before it. A [`Case`] is a lock with a machine and a load, and
+//! [`Case::run`] runs it.
 
 #![forbid(unsafe_code)]
 

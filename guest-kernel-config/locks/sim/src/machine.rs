@@ -2,8 +2,8 @@
 //!
 //! A step is one [`Request`] of one vCPU taking effect: an atomic operation, a pause, a halt, a
 //! kick, or an instruction of private work. Each step is made by a vCPU drawn from those that have
-//! a pCPU, so their relative speed is anything. A vCPU loses its pCPU when it halts, or when its
-//! slice, drawn anew each time, is over while another waits for one.
+//! a pCPU, so their relative speed is arbitrary. A vCPU loses its pCPU when it halts, or when its
+//! slice, drawn anew each time, ends while another vCPU waits for a pCPU.
 
 mod kicks;
 
@@ -13,85 +13,85 @@ use std::collections::{BinaryHeap, VecDeque};
 use fastrand::Rng;
 use sim_cell::{Access, Answer, Mark, Request, Vcpu, Work};
 
-/// What the vCPUs of a machine work at, and who looks on.
+/// The vCPUs' work, and the observer of their steps.
 pub trait Harness {
-    /// `vcpu` says where it is.
+    /// `vcpu` reports its position.
     fn mark(&mut self, vcpu: usize, mark: Mark) -> Answer;
 
-    /// How many steps `vcpu` works; zero: it has no such work.
+    /// The number of steps that `vcpu` works; zero: it has no such work.
     fn work(&mut self, vcpu: usize, work: Work) -> u32;
 
-    /// `vcpu` makes this step, now.
+    /// `vcpu` makes this step now.
     fn step(&mut self, vcpu: usize, request: Request);
 
-    /// The fate of `vcpu` changes.
+    /// The machine schedules, halts or wakes `vcpu`.
     fn fate(&mut self, vcpu: usize, fate: Fate) {
         let _ = (vcpu, fate);
     }
 
-    /// Things got done so often. A machine on which that does not grow for long is stuck.
+    /// A count of completed work. A machine on which it does not grow for long is stuck.
     fn progress(&self) -> u64;
 }
 
-/// What a machine does to a vCPU.
+/// What the machine does to a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It gets a pCPU.
     Dispatched,
-    /// Its slice is over, and another gets its pCPU.
+    /// Its slice has ended, and another vCPU gets its pCPU.
     Preempted,
     /// It halts, and gives up its pCPU.
     Halted,
-    /// A kick, or nothing, ends its halt.
+    /// A kick ends its halt, or it ends spuriously.
     Woken,
-    /// A kick comes while it does not halt, and stays pending.
+    /// A kick arrives while it is not halted, and stays pending.
     Latched,
     /// Its code has returned.
     Finished,
 }
 
-/// What a machine is like.
+/// The parameters of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineSpec {
-    /// pCPUs: so many vCPUs run at once.
+    /// pCPUs: this many vCPUs run at once.
     pub pcpus: usize,
-    /// vCPUs of other guests, which never halt and only take pCPUs away.
+    /// vCPUs of other guests, which never halt and only occupy pCPUs.
     pub strangers: usize,
-    /// Those that run make their steps in turn, as CPUs of one speed do, and not at random.
+    /// The running vCPUs step in turn, as CPUs of one speed do, not in random order.
     pub in_turn: bool,
-    /// Mean steps of a slice; each is drawn from one to twice as many.
+    /// Mean length of a slice in steps; each is drawn from one to twice as many.
     pub slice: u32,
-    /// A kick takes up to so many steps to arrive; zero: it arrives at once.
+    /// A kick takes up to this many steps to arrive; zero: it arrives at once.
     pub kick_delay: u32,
-    /// One halt in so many ends for no reason; zero: none does.
+    /// One halt in N ends spuriously; zero: none does.
     pub spurious: u32,
-    /// One kick in so many is lost, which no lock survives; zero: none is. For tests of the tests.
+    /// One kick in N is lost, which no lock survives; zero: none is. For tests of the tests.
     pub lost_kicks: u32,
     /// Steps without progress after which the machine is stuck.
     pub patience: u64,
 }
 
-/// What has happened on a machine.
+/// The machine's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Steps of all vCPUs.
     pub steps: u64,
-    /// Halts that were not over at once.
+    /// Halts that did not end at once.
     pub halts: u64,
     /// Kicks that were sent.
     pub kicks: u64,
     /// Slices that ended while another vCPU waited for the pCPU.
     pub preemptions: u64,
-    /// A digest of every step: which vCPU, what, and where in its cache lines.
+    /// A digest of every step: the vCPU, the request, and the offset in its cache lines.
     pub digest: u64,
 }
 
-/// Why a machine cannot go on.
+/// Why a machine cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
-    /// All vCPUs that have not finished halt, and no kick is on its way.
+    /// All unfinished vCPUs halt, and no kick is on its way.
     Deadlock,
-    /// Steps are made, and nothing gets done ([`MachineSpec::patience`]).
+    /// Steps are made without progress ([`MachineSpec::patience`]).
     NoProgress,
 }
 
@@ -106,33 +106,33 @@ enum State {
 }
 
 struct Cpu {
-    /// `None`: a stranger.
+    /// `None`: a vCPU of another guest.
     code: Option<Vcpu>,
-    /// The step that it makes next.
+    /// Its next step.
     next: Request,
-    /// Of [`Request::Work`]: steps left.
+    /// Steps left of a [`Request::Work`].
     work: u32,
     state: State,
     /// A kick is pending.
     latch: bool,
     slice: u32,
-    /// The ticket it waits for or holds, and the lock, as far as it has been told.
+    /// The ticket that it waits for or holds, with its lock, as far as reported.
     ticket: Option<u16>,
 }
 
-/// See the module.
+/// The simulated machine.
 pub struct Machine {
     spec: MachineSpec,
     rng: Rng,
     cpus: Vec<Cpu>,
-    /// Who has a pCPU.
+    /// The vCPU on each pCPU.
     running: Vec<usize>,
     ready: VecDeque<usize>,
-    /// Kicks on their way: when they arrive, their number, at whom.
+    /// Kicks on their way: time of arrival, sequence number, target.
     kicks: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// When the first of them arrives.
     due: u64,
-    /// vCPUs with code that neither halt nor have finished.
+    /// vCPUs with code that are neither halted nor finished.
     awake: usize,
     now: u64,
     counts: Counts,
@@ -141,8 +141,7 @@ pub struct Machine {
 const NEVER: u64 = u64::MAX;
 
 impl Machine {
-    /// A machine whose vCPUs are about to run `codes`, and on which everything that is left to
-    /// chance is drawn from `seed`.
+    /// A machine whose vCPUs will run `codes`, and whose random choices are all drawn from `seed`.
     pub fn new(spec: MachineSpec, codes: Vec<Vcpu>, seed: u64) -> Self {
         let awake = codes.len();
         let strangers = (0..spec.strangers).map(|_| None);
@@ -170,12 +169,12 @@ impl Machine {
         }
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Runs until all vCPUs have finished, or no longer can.
+    /// Runs until all vCPUs have finished, or none can continue.
     pub fn run(&mut self, harness: &mut impl Harness) -> Result<(), Stuck> {
         while self.running.len() < self.spec.pcpus && self.dispatch(harness) {}
         let mut progress = harness.progress();
@@ -207,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// Nobody is awake, and nobody will be woken.
+    /// No vCPU is awake, and none will be woken.
     fn end(&self) -> Result<(), Stuck> {
         let is_halted = |cpu: &Cpu| cpu.code.is_some() && cpu.state == State::Halted;
         if self.cpus.iter().any(is_halted) { Err(Stuck::Deadlock) } else { Ok(()) }
@@ -248,7 +247,7 @@ impl Machine {
         }
     }
 
-    /// Lets `me` run to its next step; `false`: it has finished.
+    /// Runs `me` to its next step; `false`: it has finished.
     #[inline]
     fn resume(&mut self, me: usize, mut answer: Answer, harness: &mut impl Harness) -> bool {
         let cpu = &mut self.cpus[me];
@@ -278,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// A step of a slice is over.
+    /// One step of a slice has passed.
     #[inline]
     fn tick(&mut self, slot: usize, harness: &mut impl Harness) {
         let me = self.running[slot];
@@ -306,7 +305,7 @@ impl Machine {
         let me = self.running.swap_remove(slot);
         let cpu = &mut self.cpus[me];
         cpu.state = State::Halted;
-        // What it makes next, once it is woken, is the step out of its halt.
+        // After its wakeup, its next step is the return from the halt.
         cpu.next = Request::Pause;
         self.counts.halts += 1;
         self.awake -= 1;
@@ -326,7 +325,7 @@ impl Machine {
         self.dispatch(harness);
     }
 
-    /// Gives a free pCPU to the next that waits for one; `false`: nobody does.
+    /// Gives a free pCPU to the next vCPU in the queue; `false`: the queue is empty.
     fn dispatch(&mut self, harness: &mut impl Harness) -> bool {
         let Some(next) = self.ready.pop_front() else { return false };
         self.cpus[next].state = State::Running;
@@ -344,13 +343,14 @@ impl Machine {
         self.cpus[target].state != State::Running
     }
 
-    /// Is the vCPU with the ticket before `ticket` off? There is one lock with tickets.
+    /// Is the vCPU with the ticket before `ticket` off? Only one lock has tickets.
     fn is_predecessor_off(&self, ticket: u16) -> bool {
         let before = Some(ticket.wrapping_sub(2));
         self.cpus.iter().position(|cpu| cpu.ticket == before).is_some_and(|cpu| self.is_off(cpu))
     }
 
-    /// Addresses differ from run to run, but not where they are in their pair of cache lines.
+    /// Adds a step to the digest. Addresses differ between runs, but not their offset in a pair of
+    /// cache lines.
     #[inline]
     fn digest(&mut self, vcpu: usize, request: Request) {
         let what = match request {
@@ -363,6 +363,8 @@ impl Machine {
             Request::IsOff(target) => 5 << 16 | target as u64,
             Request::IsPredecessorOff(_, ticket) => 6 << 16 | u64::from(ticket),
             Request::Work(_) | Request::Mark(_) => 7 << 16,
+            // Not made by this machine's guests.
+            Request::Spin(_) | Request::Yield | Request::SpunOut | Request::Point(_) => 8 << 16,
         };
         let mixed = (self.counts.digest ^ what ^ (vcpu as u64) << 32 ^ self.now << 40)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -370,7 +372,7 @@ impl Machine {
     }
 }
 
-/// Where a [`Request::Access`] goes, in a line of a trace.
+/// The verb for an access in a trace.
 pub(crate) fn verb(access: Access) -> &'static str {
     match access {
         Access::Load => "load",

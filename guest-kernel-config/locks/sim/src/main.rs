@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use stepper::{cases, verdicts};
 
-/// Run the lock sources on simulated vCPUs, step by step, and count how often a waiter is passed over
+/// Run the lock sources on simulated vCPUs, step by step, and count how often a waiter is bypassed
 #[derive(Debug, Parser)]
 #[command(name = "pvticket-stepper")]
 struct Args {
     /// Acquisitions of each case
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     acquisitions: u64,
-    /// What everything is drawn from; the same seed gives the same steps
+    /// Seed of all random choices; the same seed gives the same steps
     #[arg(long, default_value_t = cases::SEED, value_name = "N")]
     seed: u64,
     /// Cases that run at once; each is one thread
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let jobs = args.jobs.unwrap_or_else(verdicts::processors);
     let mut out = io::stdout().lock();
     let mut is_well = !chosen.is_empty();
-    // A reader that goes away ends it.
+    // The program ends when the reader goes away.
     let printed = verdicts::each(&chosen, args.seed, jobs, |verdict| {
         is_well &= verdict.is_kept();
         writeln!(out, "{verdict}")?;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Not by `eprintln`, which panics where standard error is closed.
+/// Unlike `eprintln`, does not panic if standard error is closed.
 fn say(what: &str) {
     let _ = writeln!(io::stderr(), "pvticket-stepper: {what}");
 }

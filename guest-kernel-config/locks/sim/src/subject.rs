@@ -5,23 +5,23 @@ use std::rc::Rc;
 use locks::{Handoff, System};
 use sim_cell::{Mark, Request, Work, request};
 
-/// Locks of a [`Subject`], which share the table of their CPUs.
+/// Locks per [`Subject`]; they share the table of their CPUs.
 pub const LOCKS: usize = 2;
 
-/// What a vCPU takes locks with.
+/// A vCPU's settings for taking locks.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest {
-    /// Its number.
+    /// Its index.
     pub id: usize,
-    /// Which of the locks: one of [`LOCKS`].
+    /// The lock's index, below [`LOCKS`].
     pub lock: usize,
-    /// Looks before a halt.
+    /// Looks before a halt (the spin threshold).
     pub spin_threshold: u32,
-    /// How a PV ticketlock hands over.
+    /// Handoff options of a PV ticketlock.
     pub handoff: Handoff,
 }
 
-/// A lock with all that it needs.
+/// A lock with everything that it needs.
 pub trait Subject {
     /// Acquires it.
     fn lock(&self, guest: &Guest);
@@ -29,18 +29,18 @@ pub trait Subject {
     /// Releases it.
     fn unlock(&self, guest: &Guest);
 
-    /// Pays what `guest` owes, before it does nothing for long.
+    /// Sends the kick that `guest` owes, if any, before longer work.
     fn settle(&self, _: &Guest) {}
 
-    /// Uses it in whatever other way there is.
+    /// Uses it in other ways than locking, if there are any.
     fn beside(&self, _: &Guest) {}
 
-    /// What of it is at `address`, as a name and an offset.
+    /// The name and the offset of the part of it at `address`.
     fn place(&self, address: usize) -> Option<(&'static str, usize)>;
 }
 
-/// What a vCPU runs: it thinks, acquires the lock, works, releases it, until it is told to end. Of
-/// `locks` it takes one after the other.
+/// What a vCPU runs: it thinks, acquires the lock, works and releases it, until it is told to end.
+/// It takes the `locks` locks in turn.
 pub(crate) fn rounds(subject: &dyn Subject, mut guest: Guest, locks: usize) {
     while request(Request::Mark(Mark::Round)) != 0 {
         request(Request::Work(Work::Think));
@@ -85,7 +85,7 @@ macro_rules! bound {
 
 macro_rules! subjects {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
-        /// A free lock of the library; `None`: `system` is not acquired.
+        /// A free lock of the library; `None` if `system` is not acquired.
         pub fn subject(system: System) -> Option<Rc<dyn Subject>> {
             match system {
                 $(System::$system => bound!($family $lock),)*

@@ -18,16 +18,16 @@ enum Event {
 
 /// Keeps the last events of the harness that it wraps.
 pub struct Trace<H> {
-    /// Whoever counts.
+    /// The wrapped harness.
     pub inner: H,
     keep: usize,
     steps: u64,
-    /// The step, the vCPU, and what happened.
+    /// The step, the vCPU, and the event.
     last: VecDeque<(u64, usize, Event)>,
 }
 
 impl<H> Trace<H> {
-    /// Keeps up to `keep` events of `inner`.
+    /// Wraps `inner` and keeps its last `keep` events.
     pub fn new(inner: H, keep: usize) -> Self {
         Self { inner, keep, steps: 0, last: VecDeque::with_capacity(keep) }
     }
@@ -39,7 +39,7 @@ impl<H> Trace<H> {
         self.last.push_back((self.steps, vcpu, event));
     }
 
-    /// A line an event, with addresses as offsets into the parts of `subject`.
+    /// One line per event, with addresses as offsets into the parts of `subject`.
     pub fn text(&self, subject: &Rc<dyn Subject>) -> String {
         let mut text = String::new();
         for (step, vcpu, event) in &self.last {

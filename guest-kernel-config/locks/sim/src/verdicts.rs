@@ -1,4 +1,4 @@
-//! Cases, run on several threads, and whether their locks kept what they promise.
+//! Runs cases on several threads and judges whether their locks kept their guarantees.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -8,14 +8,14 @@ use std::thread;
 
 use crate::{Case, Failure, Outcome};
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Which.
+    /// The configuration that was run.
     pub case: Case,
-    /// From which seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// How it went.
+    /// The outcome.
     pub outcome: Result<Outcome, Box<Failure>>,
 }
 
@@ -25,14 +25,14 @@ impl Verdict {
         Self { case, seed, outcome: case.run(seed) }
     }
 
-    /// Has the lock kept what it promises?
+    /// Has the lock kept its guarantees?
     pub fn is_kept(&self) -> bool {
         let Ok(outcome) = &self.outcome else { return false };
         self.case.bounds().iter().all(|bound| bound.holds(outcome.bypassed))
     }
 }
 
-/// A line, and more if something is wrong.
+/// One line; more if it failed.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { case, seed, outcome } = self;
@@ -64,7 +64,7 @@ pub fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Runs all `cases` from `seed`, `jobs` of them at once, and tells `then` of each, in their order.
+/// Runs all `cases` from `seed`, `jobs` at a time, and passes each verdict to `then`, in order.
 pub fn each<E>(
     cases: &[Case],
     seed: u64,
@@ -94,7 +94,7 @@ fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> 
     Some((place, cases.get(place)?))
 }
 
-/// Tells `then` of what arrives in any order in that of the places.
+/// Passes results that arrive in any order to `then`, in the order of their index.
 fn in_order<E>(
     arrivals: mpsc::Receiver<(usize, Verdict)>,
     then: &mut impl FnMut(Verdict) -> Result<(), E>,

@@ -1,4 +1,4 @@
-//! Counts how many acquisitions by others come between a waiter and its own.
+//! Counts the acquisitions by others between a waiter's start and its own acquisition.
 
 use fastrand::Rng;
 use sim_cell::{Answer, Mark, Request, Work};
@@ -6,12 +6,12 @@ use sim_cell::{Answer, Mark, Request, Work};
 use crate::LOCKS;
 use crate::machine::{Fate, Harness};
 
-/// How long something takes, in steps.
+/// A duration in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// So many each time.
+    /// Always this many.
     Fixed(u32),
-    /// Any number from zero to twice as many.
+    /// Uniformly from zero to twice as many.
     About(u32),
 }
 
@@ -27,9 +27,9 @@ impl Times {
 /// What the vCPUs do with the lock: think, acquire, work, release, again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Acquisitions in all, at least.
+    /// Total acquisitions, at least.
     pub acquisitions: u64,
-    /// Locks, of which each vCPU takes one after the other: up to [`LOCKS`].
+    /// Number of locks, which each vCPU takes in turn: up to [`LOCKS`].
     pub locks: usize,
     /// Steps between two acquisitions of a vCPU.
     pub think: Times,
@@ -37,56 +37,57 @@ pub struct Load {
     pub critical: Times,
 }
 
-/// The most acquisitions by others that came between a waiter and its own.
+/// The most acquisitions by others before a waiter's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bypassed {
-    /// Counted from the waiter's first step in `lock`.
+    /// From the waiter's first step in `lock`.
     pub from_call: u64,
-    /// Counted from when it was in line and said so: from `Watch::spinning` or `Watch::queued`.
+    /// From the moment at which it was in line: from `Watch::spinning` or `Watch::queued`.
     pub in_line: u64,
-    /// Of those that stood outside of a queue: counted from when they did, and without those
-    /// between the kick that let them in and their ticket. How soon they run then is the host's.
+    /// For waiters outside of a queue: from the moment at which they were outside, without
+    /// acquisitions between the kick that lets them in and their ticket. That delay depends on the
+    /// host.
     pub outside: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Wait {
-    /// Its next step is the first in `lock`.
+    /// Its next step is the first one in `lock`.
     is_entering: bool,
     /// It has made that step.
     is_waiting: bool,
-    /// Acquisitions when it stood outside of the queue.
+    /// Number of acquisitions when it was outside of the queue.
     outside: Option<u64>,
-    /// Acquisitions when it was woken there, until it has its ticket.
+    /// Number of acquisitions when it was woken there; cleared when it has its ticket.
     woken: Option<u64>,
     /// Its next step draws its ticket.
     is_drawing: bool,
-    /// Acquisitions between the two.
+    /// Acquisitions between these two.
     excused: u64,
-    /// Acquisitions when it made that step.
+    /// Number of acquisitions when it made its first step.
     called: u64,
-    /// Acquisitions when it was in line.
+    /// Number of acquisitions when it was in line.
     in_line: Option<u64>,
 }
 
-/// See the module.
+/// A harness that counts bypasses.
 #[derive(Debug)]
 pub struct Waits {
     load: Load,
     rng: Rng,
     waits: Vec<Wait>,
     acquisitions: u64,
-    /// Those of each lock.
+    /// Acquisitions of each lock.
     of: [u64; LOCKS],
     each: Vec<u64>,
     inside: [Option<usize>; LOCKS],
     most: Bypassed,
-    /// Acquisitions while another vCPU was inside.
+    /// Acquisitions while another vCPU held the lock.
     violations: u64,
 }
 
 impl Waits {
-    /// For `vcpus` with that load, drawn from `seed`.
+    /// For `vcpus` vCPUs with this load; random times are drawn from `seed`.
     pub fn new(load: Load, vcpus: usize, seed: u64) -> Self {
         Self {
             load,
@@ -106,7 +107,7 @@ impl Waits {
         self.acquisitions
     }
 
-    /// Those of each vCPU.
+    /// Acquisitions of each vCPU.
     pub fn each(&self) -> &[u64] {
         &self.each
     }
@@ -116,12 +117,12 @@ impl Waits {
         self.violations
     }
 
-    /// The most so far, of waits that are over.
+    /// The most bypasses so far, over waits that have ended.
     pub fn most(&self) -> Bypassed {
         self.most
     }
 
-    /// The lock at which a vCPU is, until it has taken it.
+    /// Index of the lock that a vCPU takes or holds.
     fn lock_of(&self, vcpu: usize) -> usize {
         self.each[vcpu] as usize % self.load.locks
     }
@@ -131,7 +132,7 @@ impl Waits {
         self.of[self.lock_of(vcpu)]
     }
 
-    /// It waits in line. A mutex tells of its list's lock, too, which may be taken for a release.
+    /// It waits in line. A mutex also reports waits for its list's lock, possibly during a release.
     fn in_line(&mut self, vcpu: usize) {
         let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
@@ -140,7 +141,7 @@ impl Waits {
         }
     }
 
-    /// It has left word that it waits: outside, if it is not in line.
+    /// It has published that it waits: outside, if it is not in line.
     fn published(&mut self, vcpu: usize) {
         let taken = self.of_lock_of(vcpu);
         let wait = &mut self.waits[vcpu];
@@ -168,7 +169,7 @@ impl Waits {
     }
 
     fn released(&mut self, vcpu: usize) {
-        // The one before the one that comes next.
+        // The lock before the next one.
         let lock = (self.lock_of(vcpu) + self.load.locks - 1) % self.load.locks;
         self.inside[lock] = None;
     }

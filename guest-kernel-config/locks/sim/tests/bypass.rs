@@ -1,10 +1,10 @@
-//! No lock lets a waiter be passed over more often than it says.
+//! No lock lets a waiter be bypassed more often than its bound.
 
 use std::convert::Infallible;
 
 use stepper::{Verdict, cases, verdicts};
 
-/// Acquisitions of each case; `make soak` has a hundred times as many.
+/// Acquisitions per case; `make soak` runs a hundred times as many.
 const ACQUISITIONS: u64 = 100_000;
 
 #[test]
@@ -22,7 +22,8 @@ fn every_lock_and_every_handoff_keeps_its_bound() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Where CPUs are never taken away, each gets a twentieth at least of what the luckiest does.
+/// If CPUs are never taken away, each gets at least a twentieth of the acquisitions of the most
+/// successful one.
 fn is_fair_enough(verdict: &Verdict) -> bool {
     let Ok(outcome) = &verdict.outcome else { return false };
     let (least, most) = (outcome.each.iter().min(), outcome.each.iter().max());

@@ -17,12 +17,12 @@ const SPEC: MachineSpec = MachineSpec {
     patience: 100_000,
 };
 
-/// Notes what happens.
+/// Records events.
 #[derive(Default)]
 struct Notes {
     steps: Vec<usize>,
     fates: Vec<(usize, Fate)>,
-    /// Who has a pCPU.
+    /// The vCPUs that have a pCPU.
     on: Vec<usize>,
     /// The most that had one at once.
     most: usize,
@@ -189,7 +189,7 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
         case.machine.patience = 1_000_000;
         let digest = |seed| case.run(seed).expect("no lock fails").counts.digest;
         assert_eq!(digest(1), digest(1), "{case}");
-        // Times that are fixed, and steps in turn, leave nothing to draw.
+        // With fixed times and steps in turn there is nothing to draw.
         if !case.machine.in_turn {
             assert_ne!(digest(1), digest(2), "{case}");
         }
@@ -200,7 +200,7 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
 fn a_trace_is_the_same_each_time_whatever_the_addresses() {
     let case = cases::all(500).remove(5);
     let first = case.trace(9, 300);
-    // What has moved in memory since is not in it.
+    // The digest does not depend on addresses.
     let _elsewhere = vec![0_u8; 1 << 20];
     assert_eq!(first, case.trace(9, 300));
     assert_eq!(first.lines().count(), 300);
@@ -213,7 +213,7 @@ fn a_kick_that_is_lost_is_a_deadlock_with_a_trace() {
         .find(|case| case.system == locks::System::PvTicket && case.machine.pcpus < case.vcpus);
     let mut case = halting.expect("there are such cases");
     case.machine.lost_kicks = 50;
-    let failure = case.run(1).expect_err("a lost kick is for ever");
+    let failure = case.run(1).expect_err("a lost kick is lost forever");
     assert_eq!(failure.trouble, Trouble::Stuck(Stuck::Deadlock));
     assert!(failure.trace.contains("== Halted"), "{failure}");
     assert_eq!(case.run(1).expect_err("again").trace, failure.trace);

@@ -1,4 +1,4 @@
-//! Locks that break what they promise are caught, by what they break.
+//! Locks that break a guarantee are caught, by the check of that guarantee.
 
 use std::rc::Rc;
 
@@ -9,9 +9,9 @@ use stepper::{Case, Failure, Outcome, Subject, Trouble, cases};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code)]
 enum Caught {
-    /// A waiter is passed over more often than its lock says.
+    /// A waiter is bypassed more often than its bound.
     Bypass,
-    /// A wakeup is lost, or nobody acquires the lock any more.
+    /// A wakeup is lost, or there is no more progress.
     Stuck,
     /// Two vCPUs hold it.
     NotExclusive,
@@ -21,7 +21,7 @@ struct Mutant {
     name: &'static str,
     /// The type of the lock that it breaks.
     lock: &'static str,
-    /// It is looked for in cases whose names have this in them.
+    /// Part of the names of the cases that are run.
     word: &'static str,
     caught: Caught,
     make: fn() -> Option<Rc<dyn Subject>>,

@@ -1,28 +1,28 @@
-//! The reply's proposal in seed 002: gates, so that sums and folds never meet.
+//! The reply's proposal in seed 002: gates that keep sums and folds apart.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
-/// Folds pass a gate together; a sum closes it, and waits until all are through.
+/// Folds pass a gate concurrently; a sum closes it and waits until all are through.
 ///
-/// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum. If
-/// the sum's vCPU is preempted they wait as long, spinning; and a sum spins for folds. Its sum is
-/// as good as that of the [`LockedCounter`](crate::counter::LockedCounter), no add twice and none
-/// missed: for any one moment of its reading off by `2 * n * (b - 1)` at most, and by `n * (b - 1)`
-/// if no amount is ever negative.
+/// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum.
+/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. Its
+/// sum is as good as that of the [`LockedCounter`](crate::counter::LockedCounter): no add is
+/// counted twice and none missed; for any moment during the reading it is off by at most `2 * n *
+/// (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
 #[derive(Debug)]
 pub struct GatedCounter {
-    /// One sum at a time.
+    /// Serializes sums.
     lock: PvTicketLock,
     gates: Gates,
     count: AtomicI64,
     locals: Locals,
 }
 
-/// Each side says that it comes, and then looks for the other. Read-modify-writes and loads in one
-/// total order: of a fold and a sum that come together at least one sees the other.
+/// Each side announces itself and then looks for the other. Read-modify-writes and loads are in one
+/// total order: of a concurrent fold and sum, at least one sees the other.
 #[derive(Debug)]
 struct Gates {
     folds: AtomicU32,
@@ -30,7 +30,7 @@ struct Gates {
 }
 
 impl Gates {
-    /// A fold comes in, after looks in vain.
+    /// A fold enters; `look_again` is called before each retry.
     fn enter(&self, mut look_again: impl FnMut()) {
         loop {
             self.folds.fetch_add(1, Ordering::SeqCst);
@@ -44,7 +44,7 @@ impl Gates {
         }
     }
 
-    /// A fold is through. Release: the sum that sees it gone sees what it did.
+    /// A fold is through. Release: the sum that sees it gone sees its effects.
     fn leave(&self) {
         self.folds.fetch_sub(1, Ordering::Release);
     }
@@ -57,14 +57,14 @@ impl Gates {
         }
     }
 
-    /// The sum opens it. Release: a fold that comes in changes nothing that the sum still reads.
+    /// The sum reopens it. Release: a fold that enters changes nothing that the sum still reads.
     fn open(&self) {
         self.sums.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl GatedCounter {
-    /// Zero, for CPUs below `cpus`, with batches of `batch`.
+    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let gates = Gates { folds: AtomicU32::new(0), sums: AtomicU32::new(0) };
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
@@ -80,8 +80,7 @@ impl Counter for GatedCounter {
         let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
         let mut added = Added { shared: true, ..Added::default() };
         self.gates.enter(|| {
-            added.waits += 1;
-            cpu.pv.spin_hint();
+            added.waits += cpu.pv.spin(u32::MAX);
         });
         // The gates order these.
         self.count.fetch_add(all, Ordering::Relaxed);
@@ -101,7 +100,7 @@ impl Counter for GatedCounter {
 
     #[inline]
     fn read(&self) -> i64 {
-        // One value of one atomic; nothing else is concluded from it.
+        // A single atomic value; nothing else is inferred from it.
         self.count.load(Ordering::Relaxed)
     }
 
@@ -124,7 +123,7 @@ mod tests {
     fn a_fold_waits_for_the_sum_and_does_not_keep_it_waiting() {
         let gates = gates();
         let looks = Cell::new(0);
-        gates.close(|| panic!("nobody folds"));
+        gates.close(|| panic!("no CPU folds"));
         gates.enter(|| {
             assert_eq!(gates.folds.load(Ordering::Relaxed), 0, "it is not in while it waits");
             looks.set(looks.get() + 1);
@@ -138,7 +137,7 @@ mod tests {
     #[test]
     fn a_sum_waits_for_every_fold() {
         let gates = gates();
-        gates.enter(|| panic!("nobody sums"));
+        gates.enter(|| panic!("no CPU sums"));
         gates.enter(|| panic!("folds do not exclude each other"));
         let looks = Cell::new(0);
         gates.close(|| {

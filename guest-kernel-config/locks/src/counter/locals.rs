@@ -1,8 +1,8 @@
-//! What each CPU keeps to itself.
+//! The per-CPU parts of a counter.
 
 use crate::sync::{AtomicI32, MAX_CPUS, Ordering};
 
-/// One CPU's part, in a cache line of its own. Only its CPU writes it.
+/// One CPU's part, in a cache line of its own. Written by its CPU only.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Local(AtomicI32);
@@ -13,7 +13,7 @@ impl Local {
     }
 }
 
-/// The parts of all CPUs, and what they may come to.
+/// The parts of all CPUs, and their limit.
 #[derive(Debug)]
 pub(super) struct Locals {
     batch: i32,
@@ -22,7 +22,7 @@ pub(super) struct Locals {
 }
 
 impl Locals {
-    /// Parts of zero for CPUs below `cpus`, each less than `batch` either way.
+    /// Parts of zero for CPUs below `cpus`, each less than `batch` in magnitude.
     pub(super) const fn new(cpus: usize, batch: i32) -> Self {
         assert!(
             cpus <= MAX_CPUS && batch > 0,
@@ -31,15 +31,15 @@ impl Locals {
         Self { batch, cpus, parts: [const { Local::new() }; MAX_CPUS] }
     }
 
-    /// Keeps `amount` in `cpu`'s part, or gives what that would come to if it is a batch. The part
-    /// is as it was then, and [`Locals::reset`] is to follow.
+    /// Adds `amount` to `cpu`'s part, or returns the new value if it has reached the batch. Then
+    /// the part is unchanged, and [`Locals::reset`] must follow.
     #[inline]
     pub(super) fn keep(&self, cpu: usize, amount: i64) -> Option<i64> {
         let part = &self.parts[..self.cpus][cpu].0;
         let all = i64::from(part.load(Ordering::Relaxed)).wrapping_add(amount);
         match i32::try_from(all) {
             Ok(kept) if kept > -self.batch && kept < self.batch => {
-                // Release, as every write of a part: who reads it sees all folds of this CPU so far.
+                // Release, as every write of a part: its reader sees all folds of this CPU so far.
                 part.store(kept, Ordering::Release);
                 None
             }
@@ -53,13 +53,13 @@ impl Locals {
         self.parts[cpu].0.store(0, Ordering::Release);
     }
 
-    /// All parts together, one after the other.
+    /// The sum of all parts, read one after the other.
     pub(super) fn sum(&self) -> i64 {
         // Acquire: see `keep`.
         self.parts[..self.cpus].iter().map(|part| i64::from(part.0.load(Ordering::Acquire))).sum()
     }
 
-    /// Zero, all of them.
+    /// Sets all parts to zero.
     pub(super) fn clear(&self) {
         (0..self.cpus).for_each(|cpu| self.reset(cpu));
     }

@@ -5,12 +5,12 @@ use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
-/// A lock around folds and sums: what seed 002 starts from.
+/// A lock around folds and sums: the code that seed 002 starts from.
 ///
-/// Right when batches are seldom full; with amounts larger than the batch every add takes the lock.
-/// A sum counts no add twice and misses none that was done before the call. While it reads, nothing
-/// is folded and each part stays within the batch: for any one moment of its reading it is off by
-/// `2 * n * (b - 1)` at most, and by `n * (b - 1)` if no amount is ever negative.
+/// Right when batches seldom fill; with amounts larger than the batch every add takes the lock. A
+/// sum counts no add twice and misses none that was completed before the call. While it reads,
+/// nothing is folded and each part stays within the batch: for any moment during the reading it is
+/// off by at most `2 * n * (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
 #[derive(Debug)]
 pub struct LockedCounter {
     lock: PvTicketLock,
@@ -20,7 +20,7 @@ pub struct LockedCounter {
 }
 
 impl LockedCounter {
-    /// Zero, for CPUs below `cpus`, with batches of `batch`.
+    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (lock, count) = (PvTicketLock::new(), AtomicI64::new(0));
         Self { lock, count, locals: Locals::new(cpus, batch) }
@@ -60,7 +60,7 @@ impl Counter for LockedCounter {
 
     #[inline]
     fn read(&self) -> i64 {
-        // One value of one atomic; nothing else is concluded from it.
+        // A single atomic value; nothing else is inferred from it.
         self.count.load(Ordering::Relaxed)
     }
 

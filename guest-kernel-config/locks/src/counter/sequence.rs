@@ -1,55 +1,55 @@
-//! V3 of seed 002's patch: no lock, a sequence of folds, and a slow count while somebody sums.
+//! V3 of seed 002's patch: no lock, a sequence of folds, and a slow count during sums.
 
 use crate::counter::locals::Locals;
 use crate::counter::{Added, Counter};
 use crate::sync::{AtomicI64, AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// Adds go to a shared slow count while a sum is under way, and a sum begins anew when a fold has
-/// come into it.
+/// During a sum, adds go to a shared slow count, and a sum starts over if a fold happened
+/// meanwhile.
 ///
-/// Right when sums are rare and need not be exact: nobody ever waits, and a sum ends after as many
-/// rounds as there are CPUs in the middle of an add, and one. It has the hole that the reply points
-/// out: a CPU that has folded its part and not yet reset it is counted twice by a sum that begins
-/// and ends there. That makes up to `b - 1` a CPU, `n * (b - 1)` in all and as much as
-/// [`Counter::read`] is off by, and the sum may be more than all that was ever added. Otherwise, as
-/// one add a CPU may be on its way past the check, it is off by `2 * n * (b - 1)` at most for the
-/// moment of its last read of the slow count. It misses no add that was done before the call.
+/// Right when sums are rare and need not be exact: no CPU ever waits, and a sum ends after at most
+/// one round more than there are CPUs in the middle of an add. It has the hole that the reply
+/// points out: a CPU that has folded its part and not yet reset it is counted twice by a sum that
+/// begins and ends in between. That makes up to `b - 1` per CPU, `n * (b - 1)` in all, as much as
+/// the error of [`Counter::read`], and the sum may exceed all that was ever added. Otherwise, since
+/// one add per CPU may be past the check, it is off by at most `2 * n * (b - 1)` at the moment of
+/// its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {
-    /// Sums under way. Read by every add, seldom written: not in the line of the counts.
+    /// Sums in progress. Read by every add, seldom written: not in the cache line of the counts.
     sums: AtomicU32,
     shared: Shared,
     locals: Locals,
 }
 
-/// What folds write.
+/// The state that folds write.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shared {
     count: AtomicI64,
     slow: AtomicI64,
-    /// Folds so far. The seed's is no atomic; then two folds may count as one.
+    /// Folds so far. The seed's is not atomic: there, two folds may count as one.
     folds: AtomicU32,
 }
 
 impl SequenceCounter {
-    /// Zero, for CPUs below `cpus`, with batches of `batch`.
+    /// A counter at zero for CPUs below `cpus`, with batches of `batch`.
     pub const fn new(cpus: usize, batch: i32) -> Self {
         let (count, slow) = (AtomicI64::new(0), AtomicI64::new(0));
         let shared = Shared { count, slow, folds: AtomicU32::new(0) };
         Self { sums: AtomicU32::new(0), shared, locals: Locals::new(cpus, batch) }
     }
 
-    /// The first half of a fold. The sequence moves before the part is reset: a sum that has missed
-    /// the count and sees the part reset sees that it has to begin anew.
+    /// The first half of a fold. The sequence advances before the part is reset: a sum that missed
+    /// the count and sees the part reset also sees that it must start over.
     fn publish(&self, all: i64) {
         self.shared.count.fetch_add(all, Ordering::Release);
         self.shared.folds.fetch_add(1, Ordering::Release);
     }
 
     fn sum_once(&self) -> Option<i64> {
-        // Acquire loads, in this order: none moves before the one above it.
+        // Acquire loads, in this order: none is reordered before the one above it.
         let folds = self.shared.folds.load(Ordering::Acquire);
         let count = self.shared.count.load(Ordering::Acquire);
         let kept = self.locals.sum();
@@ -65,14 +65,14 @@ impl Counter for SequenceCounter {
     #[inline]
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Added {
         let shared = Added { shared: true, ..Added::default() };
-        // Relaxed: to miss a sum that has just begun costs it a round and no more.
+        // Relaxed: missing a sum that has just begun costs that sum one more round.
         if self.sums.load(Ordering::Relaxed) != 0 {
             self.shared.slow.fetch_add(amount, Ordering::Release);
             return shared;
         }
         let Some(all) = self.locals.keep(cpu.id, amount) else { return Added::default() };
         self.publish(all);
-        // Here is the hole.
+        // The hole: a sum that runs between `publish` and this counts the part twice.
         self.locals.reset(cpu.id);
         shared
     }

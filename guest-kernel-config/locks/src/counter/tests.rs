@@ -1,10 +1,10 @@
-//! What all counters promise, and what differs.
+//! What all counters guarantee, and where they differ.
 
 use super::*;
 use crate::{Handoff, Unwatched, WaitTable};
 use proptest::prelude::*;
 
-/// Nobody to wait for.
+/// A CPU without rivals: it never waits.
 pub(super) struct Alone;
 
 impl Pv for Alone {
@@ -24,7 +24,7 @@ pub(super) fn cpu(id: usize, waiters: &WaitTable) -> Cpu<'_, Alone> {
     Cpu { id, spin_threshold: 0, pv: &Alone, waiters, watch, handoff }
 }
 
-/// After each add: the sum is exact, and a read is off by no more than is promised.
+/// After each add, the sum is exact and a read is within its bound.
 fn is_bounded<C: Counter>(counter: C, batch: i32, adds: &[(usize, i64)], start: i64) {
     let waiters = &WaitTable::new();
     counter.set(&cpu(0, waiters), start);

@@ -1,10 +1,10 @@
-//! One CPU, and another that is in its way.
+//! One CPU, and a rival that holds the lock.
 
 use super::*;
 use crate::{Handoff, Unwatched, WaitTable};
 use core::cell::Cell;
 
-/// Gives up the lock of `holder` at the first hint or halt.
+/// Releases the lock of `holder` at the first hint or halt.
 struct Rival<'a, const TRIES: u32> {
     lockref: &'a Lockref<TRIES>,
     waiters: &'a WaitTable,
@@ -27,7 +27,7 @@ impl<const TRIES: u32> Pv for Rival<'_, TRIES> {
 
     fn lock_spinning(&self, _: u16) {
         self.release();
-        assert_eq!(self.kicks.get(), 1, "it sleeps for ever");
+        assert_eq!(self.kicks.get(), 1, "it sleeps forever");
     }
 
     fn unlock_kick(&self, cpu: usize) {
@@ -41,7 +41,7 @@ fn cpu<'a, P: Pv>(id: usize, pv: &'a P, waiters: &'a WaitTable, looks: u32) -> C
     Cpu { id, spin_threshold: looks, pv, waiters, watch, handoff }
 }
 
-/// What CPU 1 does while CPU 0 has the lock.
+/// Runs `act` on CPU 1 while CPU 0 holds the lock.
 fn rivalry<const TRIES: u32, R>(
     lockref: &Lockref<TRIES>,
     looks: u32,
@@ -56,7 +56,7 @@ fn rivalry<const TRIES: u32, R>(
     done
 }
 
-/// What one CPU does that is alone.
+/// Runs `act` on a CPU without rivals.
 fn alone<const TRIES: u32, R>(
     lockref: &Lockref<TRIES>,
     act: impl Fn(&Cpu<'_, Rival<'_, TRIES>>) -> R,
@@ -117,7 +117,7 @@ fn tries_in_vain_are_counted_and_end_at_the_bound() {
         let left = Cell::new(rivals);
         let done = lockref.try_to_change(&mut counted, |count| {
             if left.get() > 0 {
-                // Another's reference, between the look and the exchange.
+                // Another CPU takes a reference between the look and the exchange.
                 left.set(left.get() - 1);
                 alone(&lockref, |cpu| lockref.get(cpu));
             }

@@ -1,8 +1,8 @@
 //! The word of a lockref: a count and a ticketlock in 64 bits.
 //!
-//! From the top: tail, head and flag, count. The tail is where its carry drops out; every other
-//! part is changed by who alone may write it and so knows what it is, or in a compare-exchange of
-//! the whole word. No access is smaller than the word.
+//! From the top: tail, head and flag, count. The tail's carry drops out at the top; every other
+//! part is changed only by a CPU with exclusive write access, which knows its value, or in a
+//! compare-exchange of the whole word. No access is smaller than the word.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::ticket::{INC, SLOWPATH};
@@ -11,11 +11,11 @@ const TAIL: u32 = 48;
 const HEAD: u32 = 32;
 const FLAG: u64 = (SLOWPATH as u64) << HEAD;
 
-/// See the module.
+/// The word; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Word(AtomicU64);
 
-/// The word as somebody saw it.
+/// A value of the word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Snapshot(u64);
 
@@ -28,7 +28,7 @@ impl Snapshot {
         Self(self.0 & !(u32::MAX as u64) | count as u32 as u64)
     }
 
-    /// The ticket that holds the lock, or would.
+    /// The ticket that holds the lock, or would if it were taken.
     pub(super) const fn served(self) -> u16 {
         (self.0 >> HEAD) as u16 & !SLOWPATH
     }
@@ -47,7 +47,7 @@ impl Snapshot {
 }
 
 impl Word {
-    /// `count`, and the lock is free.
+    /// A word with this count and a free lock.
     pub(super) const fn new(count: i32) -> Self {
         Self(AtomicU64::new(count as u32 as u64))
     }
@@ -62,40 +62,40 @@ impl Word {
         Snapshot(self.0.load(order))
     }
 
-    /// Acquire and release: who counts down to the last has seen what the others did before.
+    /// Acquire and release: the CPU that drops the last reference sees what the others did before.
     pub(super) fn exchange(&self, from: Snapshot, to: Snapshot) -> Result<(), Snapshot> {
         let done = self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire);
         done.map(|_| ()).map_err(Snapshot)
     }
 
-    /// Joins the queue: the caller's ticket.
+    /// Joins the queue; returns the caller's ticket.
     pub(super) fn take_ticket(&self) -> u16 {
         // The holder's loads are acquiring, and the full barrier is `set_flag`'s.
         Snapshot(self.0.fetch_add(u64::from(INC) << TAIL, Ordering::AcqRel)).tail()
     }
 
-    /// Asks the holder to look for waiters: a full barrier. The word as it was.
+    /// Asks the holder to look for waiters: a full barrier. Returns the previous word.
     pub(super) fn set_flag(&self) -> Snapshot {
         Snapshot(self.0.fetch_or(FLAG, Ordering::SeqCst))
     }
 
-    /// The holder clears the flag if nobody queues behind it: a step of the whole word, which fails
-    /// if somebody does by then.
+    /// The holder clears the flag if no CPU queues behind it: a step of the whole word, which fails
+    /// if one does meanwhile.
     pub(super) fn clear_flag_if_alone(&self, seen: Snapshot) {
         if seen.is_flagged() && seen.tail() == seen.served().wrapping_add(INC) {
             let _ = self.exchange(seen, Snapshot(seen.0 & !FLAG));
         }
     }
 
-    /// The holder changes the count: nobody else does while the lock is held, so it is what was
-    /// loaded, and nothing is carried out of it.
+    /// The holder changes the count: no other CPU does while the lock is held, so it still is what
+    /// was loaded, and there is no carry out of it.
     pub(super) fn set_count(&self, count: i32) {
         let was = Snapshot(self.0.load(Ordering::Relaxed));
         self.0.fetch_add(was.with_count(count).0.wrapping_sub(was.0), Ordering::Relaxed);
     }
 
-    /// The holder changes the count and gives up the lock. The flag as it was, and the ticket that
-    /// is served now.
+    /// The holder changes the count and releases the lock. Returns the previous flag, and the
+    /// ticket that is served now.
     pub(super) fn release(&self, count: i32) -> (bool, u16) {
         // Neither the count nor the head changes under the holder; the flag and the tail may.
         let was = Snapshot(self.0.load(Ordering::Relaxed));

@@ -1,14 +1,14 @@
-//! The baseline of seed 000: everybody may spin, and every look is a write.
+//! The baseline of seed 000: any number of spinners, and every look is a write.
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::{Cpu, Pv, Watch};
 
-/// What seed 000 starts from. Three atomic read-modify-writes in rapid succession on the way to
-/// sleep: the decrement of the first look, a swap at the head of the list's critical section, and
-/// another before the halt; and a compare-exchange by every spinner whenever the mutex has no
-/// owner.
+/// The code that seed 000 starts from. Three atomic read-modify-writes in rapid succession on the
+/// way to sleep: the decrement of the first look, a swap at the start of the list's critical
+/// section, and another before the halt; and a compare-exchange by every spinner whenever the mutex
+/// has no owner.
 ///
-/// Right when two or three CPUs contend: who is spinning when the mutex is released has it without
+/// Right when two or three CPUs contend: a CPU that spins at the release takes the mutex without
 /// reading it first. With many, all of them pass the word's cache line around.
 pub type BaselineMutex = Mutex<Baseline>;
 

@@ -4,12 +4,12 @@ use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, Watch};
 
-/// As the [`ReadFirstMutex`](crate::mutex::ReadFirstMutex), with at most one optimistic spinner a
-/// mutex: whoever comes second goes to sleep at once.
+/// As the [`ReadFirstMutex`](crate::mutex::ReadFirstMutex), with at most one optimistic spinner per
+/// mutex: a second one goes to sleep at once.
 ///
-/// Right when spinners keep others from work (fserver of the seed: +16 %), wrong when critical
-/// sections are short and a sleep is what costs (short: -7.7 %). Promises beside those of every
-/// mutex: no two CPUs spin for it at once.
+/// Right when spinners keep others from useful work (fserver of the seed: +16 %), wrong when
+/// critical sections are short and sleeping is the main cost (short: -7.7 %). Guarantees, beyond
+/// those of every mutex: no two CPUs spin for it at once.
 pub type OneSpinnerMutex = Mutex<OneSpinner>;
 
 /// The spinner of a [`OneSpinnerMutex`].
@@ -32,8 +32,8 @@ impl Default for OneSpinnerMutex {
     }
 }
 
-// All relaxed: the field protects nothing, and one atomic alone keeps the order of its own values,
-// which is all that "at most one" needs.
+// All relaxed: the field protects nothing, and the modification order of one atomic is all that "at
+// most one" needs.
 impl Spinners for OneSpinner {
     const READS_FIRST: bool = true;
 

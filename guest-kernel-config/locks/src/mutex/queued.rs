@@ -1,4 +1,4 @@
-//! What the reviewer asks for in seed 000: spinners that queue.
+//! The reviewer's proposal in seed 000: spinners that queue.
 
 use crate::mutex::{Mutex, MutexTaken, Spinners};
 use crate::sync::{AtomicU32, Ordering};
@@ -8,16 +8,16 @@ use crate::{Cpu, Pv, Watch};
 /// each on its own word, and only the first looks at the mutex.
 ///
 /// Right when many spin: a release has one taker instead of a stampede. A spinner whose predecessor
-/// does not run, or that has looked [`Cpu::spin_threshold`] times, goes to sleep and leaves its node
-/// behind for others to pass over; until they have it does not spin anywhere. Promises beside those of
-/// every mutex: no two CPUs look at the mutex at once, and those that stay in the queue come to it
-/// in order.
+/// does not run, or that has looked [`Cpu::spin_threshold`] times, goes to sleep and leaves its
+/// node behind for others to skip; until they have, it does not spin anywhere. Guarantees, beyond
+/// those of every mutex: no two CPUs look at the mutex at once, and spinners that stay in the queue
+/// reach its front in order.
 pub type QueuedMutex = Mutex<SpinQueue>;
 
 /// The spinners of a [`QueuedMutex`].
 #[derive(Debug)]
 pub struct SpinQueue {
-    /// One more than the CPU that came last; zero: nobody spins.
+    /// One more than the CPU that came last; zero: no CPU spins.
     tail: AtomicU32,
 }
 
@@ -35,7 +35,7 @@ impl Default for QueuedMutex {
 }
 
 impl SpinQueue {
-    /// Waits behind `before` for the first place. False: the caller has gone away.
+    /// Waits behind `before` for the first place. False: the caller has left the queue.
     fn wait<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -43,21 +43,23 @@ impl SpinQueue {
         taken: &mut MutexTaken,
     ) -> bool {
         let links = cpu.waiters.links(cpu.id);
-        for _ in 0..cpu.spin_threshold {
+        let mut left = cpu.spin_threshold;
+        while left > 0 {
             if links.is_granted() {
                 return true;
             }
             if cpu.pv.is_off(before) {
                 break;
             }
-            taken.spins += 1;
-            cpu.pv.spin_hint();
+            let looks = cpu.pv.spin(left);
+            taken.spins += looks;
+            left -= looks;
         }
         !links.abandon()
     }
 
-    /// Who queues behind `node`, which the caller has; none: `node` was the last, and the queue is
-    /// empty now.
+    /// The CPU that queues behind `node`, which the caller owns; none: `node` was the last, and the
+    /// queue is empty now.
     fn behind<P: Pv, W: Watch>(
         &self,
         cpu: &Cpu<'_, P, W>,
@@ -73,7 +75,7 @@ impl SpinQueue {
         if self.tail.compare_exchange(last, none, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return None;
         }
-        // It has taken its place and is about to say so, its next step.
+        // Another CPU has swapped the tail and is about to link itself, which is its next step.
         loop {
             if let Some(next) = links.next() {
                 return Some(next);
@@ -92,7 +94,7 @@ impl Spinners for SpinQueue {
             return false;
         }
         taken.beside += 1;
-        // Releases the node to who comes next, acquires that of who came before.
+        // Releases the node to the next CPU, acquires that of the previous one.
         let before = self.tail.swap(cpu.id as u32 + 1, Ordering::AcqRel) as usize;
         match before.checked_sub(1) {
             None => {

@@ -5,11 +5,11 @@ use crate::{Cpu, Pv, Watch};
 
 /// As the [`BaselineMutex`](crate::mutex::BaselineMutex), but the word is read first and written
 /// only if that can change anything: by a spinner if the mutex is free, by a sleeper unless the
-/// word is negative already (any negative number says that somebody waits).
+/// word is negative already (which means that there may be sleepers).
 ///
-/// Right when many contend: waiting costs one write, the decrement, and one more for the first to
-/// sleep. The price is a shared read before each success, and that a sleeper loses to a newcomer a
-/// little more often.
+/// Right when many contend: waiting costs one write, the decrement, and one more for the first
+/// sleeper. The price is a shared read before each success, and that a sleeper loses to a newcomer
+/// a little more often.
 pub type ReadFirstMutex = Mutex<ReadFirst>;
 
 /// Spinners of a [`ReadFirstMutex`].

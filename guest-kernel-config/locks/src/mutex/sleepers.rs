@@ -1,11 +1,11 @@
-//! Who sleeps for a mutex, first in, first out.
+//! The CPUs that sleep for a mutex, first in, first out.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch, settle};
 
-/// A list of CPUs, linked through the table that all CPUs share, and its lock. All but
-/// [`Sleepers::lock`] needs that lock, which orders every access: so they are relaxed. CPUs are
-/// written as one more than their index; zero: none.
+/// A list of CPUs, linked through the shared table, and its lock. All methods but
+/// [`Sleepers::lock`] need that lock, which orders every access: so they are relaxed. A CPU is
+/// stored as its index plus one; zero: none.
 #[derive(Debug)]
 pub(super) struct Sleepers {
     lock: PvTicketLock,
@@ -14,26 +14,26 @@ pub(super) struct Sleepers {
 }
 
 impl Sleepers {
-    /// Nobody sleeps.
+    /// An empty list.
     pub(super) const fn new() -> Self {
         let (first, last) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { lock: PvTicketLock::new(), first, last }
     }
 
-    /// Takes the list's lock; the halts that it took.
+    /// Takes the list's lock; returns the halts that it took.
     pub(super) fn lock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         self.lock.lock(cpu).halts
     }
 
-    /// Gives it up; the kicks. None is owed any longer: who sleeps next, or is in its critical
-    /// section, would not pay it soon.
+    /// Releases it; returns the kicks sent. Owed kicks are sent, too: a CPU that goes to sleep, or
+    /// enters its critical section, would not send them soon.
     pub(super) fn unlock<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> u32 {
         let released = self.lock.unlock(cpu);
         settle(cpu);
         released.kicks
     }
 
-    /// `cpu` is the last to sleep.
+    /// Appends `cpu`.
     pub(super) fn push<P, W>(&self, cpu: &Cpu<'_, P, W>) {
         let me = cpu.id as u32 + 1;
         next(cpu, me).store(0, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Sleepers {
         self.last.store(me, Ordering::Relaxed);
     }
 
-    /// `cpu` sleeps no more; it may have been anywhere in the list.
+    /// Removes `cpu`, which may be anywhere in the list.
     pub(super) fn remove<P, W>(&self, cpu: &Cpu<'_, P, W>) {
         let me = cpu.id as u32 + 1;
         let behind = next(cpu, me).load(Ordering::Relaxed);
@@ -63,18 +63,18 @@ impl Sleepers {
         }
     }
 
-    /// Who has slept longest.
+    /// The CPU that has slept longest.
     pub(super) fn first(&self) -> Option<usize> {
         (self.first.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Does nobody sleep?
+    /// Is the list empty?
     pub(super) fn is_empty(&self) -> bool {
         self.first().is_none()
     }
 }
 
-/// Who sleeps behind `of`, a CPU as the list writes it.
+/// The link behind `of`, a CPU as stored in the list.
 fn next<'a, P, W>(cpu: &Cpu<'a, P, W>, of: u32) -> &'a AtomicU32 {
     &cpu.waiters.links(of as usize - 1).next_sleeper
 }

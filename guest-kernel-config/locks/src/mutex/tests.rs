@@ -1,14 +1,14 @@
-//! CPUs that are one thread: what one does at a hint or a halt of another is written down.
+//! CPUs on one thread: the hints and halts of one run the steps of another.
 
 use super::*;
 use crate::{Handoff, Unwatched, WaitTable};
 use core::cell::{Cell, RefCell};
 
-/// CPU 1 takes what CPU 0 has; CPU 0 gives it up at a hint or at a halt of CPU 1.
+/// CPU 1 takes what CPU 0 holds; CPU 0 releases it at a hint or at a halt of CPU 1.
 struct Stage<'a, S: Spinners> {
     mutex: &'a Mutex<S>,
     waiters: &'a WaitTable,
-    /// Hints before CPU 0 releases; none: it does at the halt.
+    /// Hints before CPU 0 releases; none: it releases at the halt.
     hints: Cell<Option<u32>>,
     owner_is_off: bool,
     is_released: Cell<bool>,
@@ -51,7 +51,7 @@ fn cpu<'a, P: Pv>(id: usize, pv: &'a P, waiters: &'a WaitTable) -> Cpu<'a, P> {
     Cpu { id, spin_threshold: 10, pv, waiters, watch, handoff }
 }
 
-/// What CPU 1's acquisition comes to, and who owns the mutex then.
+/// The cost of CPU 1's acquisition; checks that it then owns the mutex.
 fn taken<S: Spinners>(mutex: &Mutex<S>, hints: Option<u32>, owner_is_off: bool) -> MutexTaken {
     let waiters = &WaitTable::new();
     let (hints, is_released) = (Cell::new(hints), Cell::new(false));
@@ -63,7 +63,7 @@ fn taken<S: Spinners>(mutex: &Mutex<S>, hints: Option<u32>, owner_is_off: bool) 
     let taken = mutex.lock(&second);
     assert_eq!(mutex.try_lock(&second), None);
     assert_eq!(mutex.owner.load(Ordering::Relaxed), 2);
-    assert_eq!(mutex.word.load(Ordering::Relaxed), TAKEN, "nobody sleeps any more");
+    assert_eq!(mutex.word.load(Ordering::Relaxed), TAKEN, "no CPU sleeps any more");
     assert_eq!(mutex.unlock(&second).kicks, 0);
     assert_eq!(mutex.word.load(Ordering::Relaxed), FREE);
     taken
@@ -71,7 +71,7 @@ fn taken<S: Spinners>(mutex: &Mutex<S>, hints: Option<u32>, owner_is_off: bool) 
 
 #[test]
 fn who_sleeps_at_once_makes_three_writes_in_the_baseline_and_two_less_if_it_reads() {
-    // The decrement, the look before queueing, the look before sleeping; and the one after.
+    // The decrement, the look before queueing, the look before sleeping, and the one after it.
     let asleep = MutexTaken { slow: true, halts: 1, rmw: 4, ..MutexTaken::default() };
     assert_eq!(taken(&BaselineMutex::new(), None, true), asleep);
     let fewer = MutexTaken { rmw: 2, ..asleep };
@@ -95,12 +95,12 @@ fn spinning_ends_at_the_threshold() {
     assert_eq!((slept.spins, slept.halts), (10, 1));
 }
 
-/// CPU 0 has the mutex. At the first hint of CPU 1, or its first halt, CPU 2 comes for it; CPU 0
-/// gives it up at the first halt of CPU 2.
+/// CPU 0 has the mutex. At the first hint of CPU 1, or its first halt, CPU 2 tries to take it; CPU
+/// 0 releases it at the first halt of CPU 2.
 struct Three<'a, S: Spinners> {
     mutex: &'a Mutex<S>,
     waiters: &'a WaitTable,
-    /// What CPU 2's acquisition came to.
+    /// The cost of CPU 2's acquisition.
     second: Cell<Option<MutexTaken>>,
     is_come: Cell<bool>,
     is_released: Cell<bool>,
@@ -137,7 +137,7 @@ impl<S: Spinners> Pv for Three<'_, S> {
     }
 }
 
-/// What CPU 2's acquisition comes to, and who was kicked.
+/// The cost of CPU 2's acquisition, and the number of kicks by CPU.
 fn three<S: Spinners>(mutex: &Mutex<S>, looks: u32) -> (MutexTaken, [usize; 4]) {
     let waiters = &WaitTable::new();
     let (second, kicked) = (Cell::new(None), RefCell::default());
@@ -153,7 +153,7 @@ fn three<S: Spinners>(mutex: &Mutex<S>, looks: u32) -> (MutexTaken, [usize; 4]) 
 
 #[test]
 fn the_first_to_sleep_is_the_first_to_be_woken() {
-    // CPU 2 sleeps behind CPU 1, and is faster when it wakes for no reason.
+    // CPU 2 sleeps behind CPU 1, and is faster when it wakes spuriously.
     let (second, kicked) = three(&ReadFirstMutex::new(), 0);
     assert_eq!((second.halts, kicked), (1, [1, 1, 0, 0]));
     assert_eq!(three(&BaselineMutex::new(), 0).1, [1, 1, 0, 0]);
@@ -168,7 +168,7 @@ fn the_second_spinner_of_a_mutex_for_one_sleeps_at_once() {
 
 #[test]
 fn who_queues_in_vain_leaves_its_node_to_be_passed_over() {
-    // Its looks are all in the queue: as many as the threshold, each without a word on the mutex.
+    // All its looks are in the queue: as many as the threshold, without a look at the mutex.
     let (second, kicked) = three(&QueuedMutex::new(), 100);
     assert_eq!((second.spins, second.beside, second.halts), (10, 1, 1));
     assert_eq!((second.rmw, kicked), (2, [2, 0, 0, 0]));

@@ -1,4 +1,4 @@
-//! A lock under test, and what it protects.
+//! A lock under test, and the data that it protects.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use locks::{Cpu, Handoff, Pv, RawLock, Section, Taken, WaitTable, Watch};
 
 use super::Threads;
 
-/// A lock, what it protects, and who takes it.
+/// A lock, the data that it protects, and its CPUs.
 pub struct Bench<L> {
     pub lock: L,
     pub section: Section,
@@ -32,7 +32,7 @@ impl<L: RawLock + Default + Sync> Bench<L> {
         Cpu { id, spin_threshold, pv, waiters, watch, handoff }
     }
 
-    /// Runs `part` on `count` CPUs at once.
+    /// Runs `part` on `count` CPUs in parallel.
     pub fn run<W: Watch>(
         &self,
         count: usize,
@@ -49,7 +49,7 @@ impl<L: RawLock + Default + Sync> Bench<L> {
         assert_eq!(self.wrong.load(Ordering::Relaxed), 0, "not alone, or not in turn");
     }
 
-    /// With the lock `taken`: the critical section, and the release.
+    /// With the lock `taken`: runs the critical section and releases the lock.
     pub fn work<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &Taken) {
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();

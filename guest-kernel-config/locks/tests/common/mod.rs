@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use locks::Pv;
 
-/// Longest a test may take before it counts as a lost wakeup.
+/// Time limit of a test; then a wakeup counts as lost.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The threads, once they have started.
 pub struct Threads(Vec<OnceLock<Thread>>);
 
 impl Threads {
-    /// Of `count` CPUs.
+    /// For `count` CPUs.
     pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| OnceLock::new()).collect())
     }
@@ -27,7 +27,8 @@ impl Threads {
 
 impl Pv for Threads {
     fn spin_hint(&self) {
-        // More threads than processors: who spins for one that is off its CPU gives way.
+        // There are more threads than processors: a thread that spins for a preempted one gives
+        // way.
         thread::yield_now();
     }
 
@@ -40,7 +41,7 @@ impl Pv for Threads {
     }
 }
 
-/// A machine that cannot halt.
+/// A machine without halts.
 pub struct Off;
 
 impl Pv for Off {
@@ -59,8 +60,8 @@ impl Pv for Off {
     }
 }
 
-/// Runs `part` with the numbers below `count`, each on a thread of its own. If one fails, or sleeps
-/// for ever, the others may never end, and nor would the test: it ends the process.
+/// Runs `part` with each number below `count` on a separate thread. If one fails or sleeps forever,
+/// the others may never end, and neither would the test: then the process ends.
 pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
     let finished = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
@@ -85,7 +86,7 @@ pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
                 process::abort();
             }
             if Instant::now() > deadline {
-                say("a waiter slept for ever");
+                say("a waiter slept forever");
                 process::abort();
             }
             thread::sleep(Duration::from_millis(1));
@@ -93,9 +94,9 @@ pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
     });
 }
 
-/// Not by `eprintln`, which a test keeps to itself until it ends.
+/// Unlike `eprintln`, is not captured until the test ends.
 fn say(what: &str) {
     let name = thread::current().name().unwrap_or("a CPU").to_owned();
-    // There is nothing to be done about a standard error that is closed.
+    // A closed standard error cannot be reported.
     let _ = writeln!(std::io::stderr(), "{name}: {what}");
 }

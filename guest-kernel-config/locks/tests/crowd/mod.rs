@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use locks::{Cpu, Handoff, Pv, Unwatched, WaitTable};
 
-/// Longest a test may take before it counts as a lost wakeup.
+/// Time limit of a test; then a wakeup counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The machine.
@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Crowd {
     handles: Vec<OnceLock<Thread>>,
     waiters: WaitTable,
-    /// Looks before a halt.
+    /// Looks before a halt (the spin threshold).
     pub spin_threshold: u32,
-    /// How spinlocks hand over.
+    /// Handoff options of spinlocks.
     pub handoff: Handoff,
-    /// What the machine has seen of halts and kicks.
+    /// Halts that the machine has seen.
     pub halts: AtomicU64,
     pub kicks: AtomicU64,
-    /// A bit a CPU that is said to be off.
+    /// One bit per CPU that seems to be off.
     pub off: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Crowd {
         Cpu { id, spin_threshold, pv: self, waiters: &self.waiters, watch: Unwatched, handoff }
     }
 
-    /// All CPUs do `work` at once. Fails, and ends, if one sleeps for ever.
+    /// All CPUs do `work` in parallel. Fails, and ends, if one sleeps forever.
     pub fn run(&self, work: impl Fn(&Cpu<'_, Self>) + Sync) {
         let start = Barrier::new(self.handles.len());
         let finished = AtomicUsize::new(0);
@@ -89,11 +89,11 @@ impl Crowd {
                 thread::sleep(Duration::from_millis(2));
             }
         });
-        assert!(!abandoned.into_inner(), "a CPU slept for ever");
+        assert!(!abandoned.into_inner(), "a CPU slept forever");
     }
 }
 
-/// Counts a thread that ends, by a panic too.
+/// Counts a thread that ends, even by a panic.
 struct Finishing<'a>(&'a AtomicUsize);
 
 impl Drop for Finishing<'_> {

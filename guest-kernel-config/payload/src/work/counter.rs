@@ -1,4 +1,4 @@
-//! A per-CPU counter: every vCPU adds, and now and then one sums.
+//! A per-CPU counter: every vCPU adds, and sums now and then.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -8,10 +8,10 @@ use locks::{Cpu, Family, MAX_CPUS, Pv};
 use super::{Done, Load, Work};
 use crate::telemetry::Report;
 
-/// Places of every counter here.
+/// Number of per-CPU parts of each counter.
 pub(super) const CPUS: usize = MAX_CPUS;
 
-/// Linux has this one for up to 16 CPUs, as many as the patch of 2011 was measured on.
+/// Linux's batch for up to 16 CPUs, the number on which the patch of 2011 was measured.
 pub(super) const BATCH: i32 = usual_batch(16);
 
 /// Adds to a counter.
@@ -43,20 +43,20 @@ impl<C: Counter> Work for Adds<C> {
     }
 }
 
-/// A sum is off by more than the counter promises.
+/// The error of a sum exceeds the counter's bound.
 struct TooFarOff;
 
 impl<C: Counter> Adds<C> {
-    /// Sums, and compares with what every vCPU says that it has added.
+    /// Sums, and compares the result with the adds that the vCPUs report.
     #[cold]
     fn sum<P: Pv, W: Report>(&self, cpu: &Cpu<'_, P, W>, load: &Load<'_>) -> Result<(), TooFarOff> {
         let slots = load.vcpu.slots();
         let adds = |order| slots.iter().map(|slot| slot.adds.load(order)).sum::<u64>() as i64;
         let amount = i64::from(load.critical);
-        // Acquire: the sum is after it, and the loads of what may have come since after the sum.
+        // Acquire orders the sum after it, and the loads of later adds come after the sum.
         let least = adds(Acquire) * amount;
         let sum = self.0.sum(cpu);
-        // Each may be in the middle of one more.
+        // Each may be in the middle of another add.
         let most = (adds(Relaxed) + slots.len() as i64) * amount;
         let off = (least - sum).max(sum - most).max(0) as u64;
         load.vcpu.add(|slot| &slot.sums, 1);

@@ -1,4 +1,4 @@
-//! A lockref: get a reference, and put it back.
+//! A lockref: get a reference, then put it.
 
 use locks::lockref::{Counted, Lockref};
 use locks::{Cpu, Family, MAX_CPUS, Pv};
@@ -6,10 +6,10 @@ use locks::{Cpu, Family, MAX_CPUS, Pv};
 use super::{Done, Line, Load, Work};
 use crate::telemetry::Report;
 
-/// References that are there from the beginning.
+/// References that exist from the beginning.
 pub(super) const FIRST: i32 = 1;
 
-/// References to something.
+/// A lockref under test.
 pub(super) struct References<R>(pub(super) Line<R>);
 
 impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
@@ -28,7 +28,7 @@ impl<const TRIES: u32> Work for References<Lockref<TRIES>> {
             halts: got.halts + put.halts,
             kicks: got.kicks + put.kicks,
             retries: got.retries + put.retries,
-            // The first one and its own are there, and no more than one for each vCPU.
+            // The first reference and its own exist, and at most one per vCPU.
             is_violated: count <= FIRST || count > FIRST + MAX_CPUS as i32,
             ticks,
             ..Done::default()

@@ -6,7 +6,7 @@ use crate::telemetry::Report;
 use crate::transport::Transport;
 use crate::vcpu::Vcpu;
 
-/// Halt and kick, and what the VMM says of other vCPUs.
+/// Halts and kicks, and the VMM's information on other vCPUs.
 pub(super) struct Machine<'a, W> {
     transport: Transport,
     watch: &'a W,
@@ -14,7 +14,7 @@ pub(super) struct Machine<'a, W> {
 }
 
 impl<'a, W: Report> Machine<'a, W> {
-    /// As the parameters have it.
+    /// The machine that the parameters describe.
     pub(super) fn of(vcpu: &Vcpu, watch: &'a W) -> Self {
         let vcpus = vcpu.param(|params| &params.vcpus) as usize;
         Self { transport: Transport::of(vcpu), watch, vcpus }

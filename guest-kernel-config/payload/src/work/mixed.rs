@@ -1,4 +1,4 @@
-//! All families by turns, as a kernel uses them.
+//! Systems of all families in random order, as a kernel uses them.
 
 use locks::counter::LockedCounter;
 use locks::lockref::UnboundedLockref;
@@ -19,7 +19,7 @@ static LOCKREF: lockref::References<UnboundedLockref> =
 
 const FAMILIES: [Family; 4] = [Family::Spinlock, Family::Mutex, Family::Counter, Family::Lockref];
 
-/// A system, and the first of each other family.
+/// The given system, and the first of each other family.
 pub(super) struct Mixed<'a, O>(pub(super) &'a O);
 
 impl<O: Work> Work for Mixed<'_, O> {
@@ -43,8 +43,8 @@ impl<O: Work> Work for Mixed<'_, O> {
     }
 }
 
-/// A place in [`FAMILIES`], the same in every run of a vCPU's operation of the same number:
-/// SplitMix64's finalizer (Steele, Lea, Flood, 2014).
+/// An index into [`FAMILIES`]: the same in every run for the same vCPU and operation number
+/// (SplitMix64's finalizer; Steele, Lea, Flood, 2014).
 fn draw(vcpu: &Vcpu) -> usize {
     let mut bits = vcpu.operations() ^ (vcpu.index as u64) << 48;
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! A mutex: own it, work, give it up.
+//! A mutex: acquire, work, release.
 
 use locks::mutex::RawMutex;
 use locks::{Cpu, Family, Pv, Section as Increments};

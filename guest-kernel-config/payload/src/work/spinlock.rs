@@ -1,4 +1,4 @@
-//! A spinlock: take it, work, release it.
+//! A spinlock: acquire, work, release.
 
 use locks::{Cpu, Family, Pv, RawLock, Section as Increments};
 

@@ -1,4 +1,4 @@
-//! What a guest can make grow, and what it may claim.
+//! What a guest can make grow, and what it can claim.
 
 use std::fs::{self, File};
 
@@ -19,17 +19,17 @@ use crate::{
     ran::Ran,
 };
 
-/// Kicks of [`code`] that are all to be late.
+/// Kicks of [`code`], all to be delayed.
 const KICKS: u32 = 100_000;
 
-/// Contract ports: kick, exit, the page of outputs and its two streams.
+/// Ports of the contract: kick, exit, the page for output and its two streams.
 const KICK: u16 = 0x604;
 const EXIT: u16 = 0x610;
 const OUTPUT_PAGE: u16 = 0x624;
 const STDOUT_PAGE: u16 = 0x628;
 const STDERR_PAGE: u16 = 0x62c;
 
-/// The page frame of a kernel's first byte, and of the page behind it.
+/// The page frame of the kernel's first byte, and the next one.
 const FIRST: u32 = 0x1000;
 
 pub const ROWS: &[Row] = &[
@@ -45,7 +45,7 @@ pub const ROWS: &[Row] = &[
         },
     },
     Row {
-        input: "guest: COM1, and nobody reads it",
+        input: "guest: COM1 without a reader",
         limit: "the reader",
         end: Silent(141),
         memory: 256,
@@ -84,7 +84,7 @@ pub const ROWS: &[Row] = &[
             let count = |name: &str| faults[name].as_u64().with_context(|| format!("{faults}"));
             let (delayed, not_delayed) = (count("delayed")?, count("not_delayed")?);
             ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
-            // What the courier holds, and what is on its way to it.
+            // What the courier holds, and what is queued for it.
             ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
             Ok(())
         },
@@ -140,7 +140,7 @@ pub const ROWS: &[Row] = &[
         ),
         memory: 256,
         feed: |folder| {
-            // Each acquisition is a halt, a kick and two turns.
+            // Each acquisition takes a halt, a kick and two turns.
             let spec = "vcpus = 4\nlocks = \"pv-ticket\"\npolicies = \"rr\"\nspin-threshold = 1\n\
                         critical = 1\nthink = 1\nrepetitions = 1\nseconds = 0.5\n";
             let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
@@ -206,7 +206,7 @@ fn out(port: u16, value: u32) -> Vec<u8> {
     code
 }
 
-/// `mov ecx, count`, the body, `dec ecx; jnz` to it. The body leaves ECX alone.
+/// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
 fn times(count: u32, body: &[u8]) -> Vec<u8> {
     let mut code = vec![0xb9];
     code.extend(count.to_le_bytes());
@@ -219,12 +219,12 @@ fn page(frame: u32) -> Vec<u8> {
     out(OUTPUT_PAGE, frame)
 }
 
-/// 2 MiB of the kernel's own first page.
+/// Sends the kernel's own first page, 2 MiB in all.
 fn flood(port: u16) -> Vec<u8> {
     times(512, &out(port, 4096))
 }
 
-/// A comparison of a Linux guest whose kernel is this code.
+/// A comparison of Linux guests with this code as the kernel.
 fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let code = [code, code::SPIN].concat();
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
@@ -233,7 +233,7 @@ fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// The same of one whose result is this.
+/// A comparison of a guest that prints this result.
 fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
     let length = result.len() as u32;
     let mut code = [page(FIRST + 1), out(STDOUT_PAGE, length), out(EXIT, 0)].concat();

@@ -1,4 +1,4 @@
-//! What the host has: memory, descriptors, room on its disks.
+//! Limits of the host: memory, descriptors, disk space.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::row::{
     End::{OneLine, Silent},
-    Row, nothing_else,
+    Feed, Row, nothing_else, refused,
 };
 use crate::{
     files::{self, code},
@@ -19,34 +19,13 @@ use crate::{
 /// A spec of one cell.
 const SHORT: &str = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 1\nseconds = 0.05\n";
 
-/// Bytes of an argument; Linux takes no more than 128 KiB of one.
+/// Bytes per argument; Linux accepts at most 128 KiB.
 const ARGUMENT: usize = 120_000;
 
 pub const ROWS: &[Row] = &[
-    Row {
-        input: "boot: ulimit -n 8",
-        limit: "descriptors",
-        end: OneLine(1, &["cannot", "allow more with ulimit -n"]),
-        memory: 256,
-        feed: |folder| hello("ulimit -n 8", folder),
-        check: nothing_else,
-    },
-    Row {
-        input: "boot: ulimit -n 12",
-        limit: "descriptors",
-        end: OneLine(1, &["cannot", "allow more with ulimit -n"]),
-        memory: 256,
-        feed: |folder| hello("ulimit -n 12", folder),
-        check: nothing_else,
-    },
-    Row {
-        input: "boot: ulimit -n 16",
-        limit: "descriptors",
-        end: OneLine(1, &["cannot", "allow more with ulimit -n"]),
-        memory: 256,
-        feed: |folder| hello("ulimit -n 16", folder),
-        check: nothing_else,
-    },
+    too_few("boot: ulimit -n 8", |folder| hello("ulimit -n 8", folder)),
+    too_few("boot: ulimit -n 12", |folder| hello("ulimit -n 12", folder)),
+    too_few("boot: ulimit -n 16", |folder| hello("ulimit -n 16", folder)),
     Row {
         input: "boot: ulimit -S -n 12",
         limit: "the hard limit",
@@ -59,12 +38,10 @@ pub const ROWS: &[Row] = &[
         },
     },
     Row {
-        input: "emulate: ulimit -n 9",
-        limit: "descriptors",
         end: OneLine(1, &["allow more with ulimit -n"]),
-        memory: 256,
-        feed: |_| Ok(pvticket(["emulate", "--", "/init", "locks"]).behind("ulimit -n 9")),
-        check: nothing_else,
+        ..too_few("emulate: ulimit -n 9", |_| {
+            Ok(pvticket(["emulate", "--", "/init", "locks"]).behind("ulimit -n 9"))
+        })
     },
     Row {
         input: "emulate: 360 KB of arguments",
@@ -86,30 +63,15 @@ pub const ROWS: &[Row] = &[
         feed: |_| arguments(10),
         check: nothing_else,
     },
-    Row {
-        input: "boot: --mem 1",
-        limit: "4 MiB",
-        end: OneLine(2, &["--mem 1 byte: a Linux guest needs 4 MiB"]),
-        memory: 64,
-        feed: |_| Ok(pvticket(["boot", "--mem", "1", "--", "true"])),
-        check: nothing_else,
-    },
-    Row {
-        input: "boot: --mem 1024T",
-        limit: "the host's memory",
-        end: OneLine(2, &["--mem 1024 TiB: this host has"]),
-        memory: 64,
-        feed: |_| Ok(pvticket(["boot", "--mem", "1024T", "--", "true"])),
-        check: nothing_else,
-    },
-    Row {
-        input: "boot: --mem 16777215G",
-        limit: "the host's memory",
-        end: OneLine(2, &["this host has"]),
-        memory: 64,
-        feed: |_| Ok(pvticket(["boot", "--mem", "16777215G", "--", "true"])),
-        check: nothing_else,
-    },
+    refused("boot: --mem 1", "4 MiB", &["--mem 1 byte: a Linux guest needs 4 MiB"], |_| {
+        Ok(pvticket(["boot", "--mem", "1", "--", "true"]))
+    }),
+    refused("boot: --mem 1024T", "the host's memory", &["--mem 1024 TiB: this host has"], |_| {
+        Ok(pvticket(["boot", "--mem", "1024T", "--", "true"]))
+    }),
+    refused("boot: --mem 16777215G", "the host's memory", &["this host has"], |_| {
+        Ok(pvticket(["boot", "--mem", "16777215G", "--", "true"]))
+    }),
     Row {
         input: "boot: --mem of twice what there is",
         limit: "what it touches",
@@ -129,7 +91,8 @@ pub const ROWS: &[Row] = &[
         feed: |folder| {
             crate::facts::need_root()?;
             let spec = files::put(folder, "spec.toml", SHORT.as_bytes())?;
-            // What is left is tried again when there is room; what that says is no business of stderr.
+            // The remaining cells are run again when there is room; the messages of that run do not
+            // count.
             let script = "cd \"$1\"; mkdir disk; mount -t tmpfs -o size=64k none disk || exit 77; \
                           cat /dev/zero >disk/full 2>/dev/null; shift; \
                           \"$0\" run \"$@\" --dir disk/run; status=$?; \
@@ -141,7 +104,7 @@ pub const ROWS: &[Row] = &[
         },
         check: |_, ran| {
             let text = ran.text()?;
-            // No directory that a second run would take for one with a run in it.
+            // No directory is left that a second run would take for a store.
             ensure!(
                 !text.lines().next().is_some_and(|line| line.contains("cells.jsonl")),
                 "{}",
@@ -171,12 +134,24 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// A boot of a guest that says hello, behind a shell's words.
+/// A command that needs more descriptors than it may have.
+const fn too_few(input: &'static str, feed: Feed) -> Row {
+    Row {
+        input,
+        limit: "descriptors",
+        end: OneLine(1, &["cannot", "allow more with ulimit -n"]),
+        memory: 256,
+        feed,
+        check: nothing_else,
+    }
+}
+
+/// A boot of a guest that prints hello, after these shell commands.
 fn hello(words: &str, folder: &TempDir) -> anyhow::Result<Program> {
     Ok(tiny::boot(folder, &code::hello("hello\n"))?.behind(words))
 }
 
-/// A program in the emulated host that tells how long its arguments are.
+/// A program in the emulated host that prints the length of its arguments.
 fn arguments(count: usize) -> anyhow::Result<Program> {
     let busybox = format!("{}:/in/busybox", files::cached("busybox/busybox")?.display());
     let script = "IFS=; all=\"$*\"; echo ${#all}; exit 5";
@@ -184,7 +159,7 @@ fn arguments(count: usize) -> anyhow::Result<Program> {
     Ok(program.args(["sh"]).args(vec!["x".repeat(ARGUMENT); count]).limit(120))
 }
 
-/// The host's, in KiB.
+/// The host's memory and swap, in KiB.
 fn memory_and_swap() -> anyhow::Result<u64> {
     let info = fs::read_to_string("/proc/meminfo")?;
     let kib = |name: &str| {

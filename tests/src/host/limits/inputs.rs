@@ -1,4 +1,4 @@
-//! Files, lines and requests.
+//! Oversized or blocking files, lines and requests.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::row::{
     End::{OneLine, Says, Silent},
-    Row, nothing_else,
+    Row, nothing_else, refused,
 };
 use crate::{
     files,
@@ -22,12 +22,11 @@ use crate::{
     product::pvticket,
 };
 
-/// Seconds after which a row of nothing but reading counts as hung.
+/// Time limit in seconds for rows that only read input.
 const SOON: u64 = 30;
 
 pub const ROWS: &[Row] = &[
-    // A megabyte of seeds took half a minute. The limit is not one of performance: it is for what
-    // compares each with each.
+    // A megabyte of seeds once took half a minute. The limit protects steps that compare all pairs.
     Row {
         input: "spec: 100 000 seeds",
         limit: "100 000 cells",
@@ -75,22 +74,15 @@ pub const ROWS: &[Row] = &[
         },
         check: nothing_else,
     },
-    Row {
-        input: "spec: /dev/zero",
-        limit: "1 MiB",
-        end: OneLine(2, &["/dev/zero: it has more than 1 MiB"]),
-        memory: 64,
-        feed: |_| quick(&["run", "/dev/zero"]),
-        check: nothing_else,
-    },
-    Row {
-        input: "spec: a FIFO that nobody writes",
-        limit: "no waiting",
-        end: OneLine(2, &["a FIFO without a writer"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["run"])?.args([fifo(folder.path(), "fifo")?])),
-        check: nothing_else,
-    },
+    refused("spec: /dev/zero", "1 MiB", &["/dev/zero: it has more than 1 MiB"], |_| {
+        quick(&["run", "/dev/zero"])
+    }),
+    refused(
+        "spec: a FIFO without a writer",
+        "no waiting",
+        &["a FIFO without a writer"],
+        |folder| Ok(quick(&["run"])?.args([fifo(folder.path(), "fifo")?])),
+    ),
     Row {
         input: "spec: a pipe",
         limit: "1 MiB",
@@ -110,38 +102,21 @@ pub const ROWS: &[Row] = &[
         feed: |_| quick(&["boot", "--system-map", "/dev/zero"]),
         check: nothing_else,
     },
-    Row {
-        input: "--system-map: a FIFO that nobody writes",
-        limit: "no waiting",
-        end: OneLine(2, &["a FIFO without a writer"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["boot", "--system-map"])?.args([fifo(folder.path(), "fifo")?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "--kernel: /dev/zero",
-        limit: "regular files",
-        end: OneLine(2, &["not a regular file"]),
-        memory: 64,
-        feed: |_| quick(&["boot", "--kernel", "/dev/zero"]),
-        check: nothing_else,
-    },
-    Row {
-        input: "--kernel: a FIFO",
-        limit: "regular files",
-        end: OneLine(2, &["not a regular file"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["boot", "--kernel"])?.args([fifo(folder.path(), "fifo")?])),
-        check: nothing_else,
-    },
-    Row {
-        input: "--initrd: a FIFO",
-        limit: "regular files",
-        end: OneLine(2, &["not a regular file"]),
-        memory: 64,
-        feed: |folder| Ok(quick(&["boot", "--initrd"])?.args([fifo(folder.path(), "fifo")?])),
-        check: nothing_else,
-    },
+    refused(
+        "--system-map: a FIFO without a writer",
+        "no waiting",
+        &["a FIFO without a writer"],
+        |folder| Ok(quick(&["boot", "--system-map"])?.args([fifo(folder.path(), "fifo")?])),
+    ),
+    refused("--kernel: /dev/zero", "regular files", &["not a regular file"], |_| {
+        quick(&["boot", "--kernel", "/dev/zero"])
+    }),
+    refused("--kernel: a FIFO", "regular files", &["not a regular file"], |folder| {
+        Ok(quick(&["boot", "--kernel"])?.args([fifo(folder.path(), "fifo")?]))
+    }),
+    refused("--initrd: a FIFO", "regular files", &["not a regular file"], |folder| {
+        Ok(quick(&["boot", "--initrd"])?.args([fifo(folder.path(), "fifo")?]))
+    }),
     Row {
         input: "--append: 3000 bytes",
         limit: "what the kernel takes: 2047",
@@ -155,30 +130,21 @@ pub const ROWS: &[Row] = &[
         },
         check: nothing_else,
     },
-    Row {
-        input: "recording: a FIFO",
-        limit: "regular files",
-        end: OneLine(2, &["not a regular file"]),
-        memory: 64,
-        feed: |folder| replay(&fifo(folder.path(), "fifo")?),
-        check: nothing_else,
-    },
-    Row {
-        input: "recording: 2^40 turns by its head",
-        limit: "4 Mi turns",
-        end: OneLine(2, &["1099511627776 turns, and no recording has more than 4194304"]),
-        memory: 64,
-        feed: |folder| replay(&recording(folder, 0, 1 << 40, &[])?),
-        check: nothing_else,
-    },
-    Row {
-        input: "recording: a gap of 2^63 ns",
-        limit: "a day",
-        end: OneLine(2, &["turn 1 ends more than a day after the first one began"]),
-        memory: 64,
-        feed: |folder| replay(&recording(folder, 0, 2, &[(0, 0), (1 << 63, 1)])?),
-        check: nothing_else,
-    },
+    refused("recording: a FIFO", "regular files", &["not a regular file"], |folder| {
+        replay(&fifo(folder.path(), "fifo")?)
+    }),
+    refused(
+        "recording: 2^40 turns by its head",
+        "4 Mi turns",
+        &["1099511627776 turns, and no recording has more than 4194304"],
+        |folder| replay(&recording(folder, 0, 1 << 40, &[])?),
+    ),
+    refused(
+        "recording: a gap of 2^63 ns",
+        "a day",
+        &["turn 1 ends more than a day after the first one began"],
+        |folder| replay(&recording(folder, 0, 2, &[(0, 0), (1 << 63, 1)])?),
+    ),
     Row {
         input: "recording: for 7 turns there was no room",
         limit: "4 Mi turns",
@@ -225,7 +191,7 @@ pub const ROWS: &[Row] = &[
     Row {
         input: "trace: a packet of 2^42 bytes",
         limit: "1 MiB",
-        end: OneLine(1, &["it is no trace of pvticket (make one with --trace)"]),
+        end: OneLine(1, &["it is not a trace of pvticket (make one with --trace)"]),
         memory: 64,
         feed: |folder| {
             let packet = [&[0x0a][..], &[0x80; 6], &[0x01], &[0; 4096]].concat();
@@ -275,10 +241,10 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-/// The file of a run's directory.
+/// The store's file in a run's directory.
 const STORE: &str = "cells.jsonl";
 
-/// The lines of a spec that has one cell, but for what is added.
+/// A spec of one cell, apart from added lines.
 const ONE: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\n";
 
 fn quick(words: &[&str]) -> anyhow::Result<Program> {
@@ -317,7 +283,7 @@ fn fifo_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// A run whose first line does not end within 32 MiB.
+/// A run whose first line is longer than 32 MiB.
 fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     let dir = run_dir(folder)?;
     File::create(dir.join(STORE))?.write_all(&vec![b' '; 32 << 20])?;
@@ -351,7 +317,7 @@ fn replay(file: &Path) -> anyhow::Result<Program> {
     Ok(compare.args(words))
 }
 
-/// A run that is sent a request with no end. What it answers is noted, and it is stopped.
+/// A run that is sent an endless request. Its answer is noted, and it is stopped.
 fn nagged_run(folder: &TempDir) -> anyhow::Result<Program> {
     let spec = format!("{ONE}seconds = 600\n");
     let spec = files::put(folder, "spec.toml", spec.as_bytes())?;
@@ -365,7 +331,7 @@ fn nagged_run(folder: &TempDir) -> anyhow::Result<Program> {
             }
         };
         let stream = connect();
-        // No more than it reads: what it leaves unread would cost its answer.
+        // No more than it reads: with unread input pending, its answer would be lost.
         (&stream).write_all(&[b'x'; 64 << 10])?;
         let mut answer = String::new();
         BufReader::new(stream.take(1 << 20)).read_line(&mut answer)?;

@@ -1,6 +1,6 @@
-//! What is larger than it should be: files, lines, outputs, limits of this system. One test over a
-//! table: each row feeds an input to the product, which has to end as the row says, in one line
-//! that says what to do, within a bound of memory, with every file as it was.
+//! Inputs beyond a limit: files, lines, outputs, and limits of this system. One test over a table:
+//! each row feeds an input to the product, which must end as the row says, with one line that says
+//! what to do, within a memory bound, and with every file unchanged.
 
 mod guests;
 mod hosts;
@@ -23,7 +23,7 @@ use row::{Found, Row};
 
 tests![every_input_has_a_limit_and_its_message];
 
-/// Rows side by side.
+/// Rows that run in parallel.
 const SIDE_BY_SIDE: usize = 2;
 
 fn every_input_has_a_limit_and_its_message() -> anyhow::Result<()> {

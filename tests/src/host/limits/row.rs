@@ -1,4 +1,4 @@
-//! A row of the table: an input, and how the product has to end on it.
+//! A row of the table: an input, and how the product must end on it.
 
 use std::{collections::BTreeMap, fmt, fs, os::unix::fs::FileTypeExt, path::Path};
 
@@ -11,56 +11,66 @@ use crate::{files, process::Program, ran::Ran};
 /// How the product ends on an input.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
-    /// With this status, and nothing but one line of its own on stderr, which has all of these in it.
+    /// Exits with this status; stderr is a single line of the product's that contains all of these.
     OneLine(i32, &'static [&'static str]),
-    /// With this status; among what it says is one line of its own, which has all of these in it.
+    /// Exits with this status; one line of the product's own contains all of these.
     Says(i32, &'static [&'static str]),
-    /// With this status, and without a word on stderr.
+    /// Exits with this status and prints nothing on stderr.
     Silent(i32),
 }
 
-/// How lines begin that the product says of itself.
+/// How the product's own lines begin.
 const OWN: [&str; 2] = ["pvticket: ", "note: "];
 
-/// What is fed.
+/// Makes the input and the command.
 pub type Feed = fn(&TempDir) -> anyhow::Result<Program>;
 
-/// What else has to hold of the directory that it was fed from, and of what it left.
+/// Checks the directory of the input and the command's outputs.
 pub type Check = fn(&TempDir, &Ran) -> anyhow::Result<()>;
 
-/// A row.
+/// A row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// What is fed, in words.
+    /// A description of the input.
     pub input: &'static str,
-    /// The limit, in words.
+    /// A description of the limit.
     pub limit: &'static str,
-    /// How it ends.
+    /// How it must end.
     pub end: End,
-    /// Memory that the product may have resident, with its children, in MiB.
+    /// The resident memory allowed for the product and its children, in MiB.
     pub memory: u64,
-    /// Gives the program, in a directory of its own.
+    /// Makes the command in a fresh directory.
     pub feed: Feed,
-    /// Looks for what may have been lost, beside the files, which have to stay as they were.
+    /// Checks for losses, in addition to the files, which must stay unchanged.
     pub check: Check,
 }
 
-/// What came of a row.
+/// An input that a command refuses at once, in one line, as a usage error: with these words in it.
+pub const fn refused(
+    input: &'static str,
+    limit: &'static str,
+    says: &'static [&'static str],
+    feed: Feed,
+) -> Row {
+    Row { input, limit, end: End::OneLine(2, says), memory: 64, feed, check: nothing_else }
+}
+
+/// The result of a row.
 #[derive(Debug)]
 pub struct Found {
     status: i32,
-    /// KiB that were resident at most.
+    /// Peak resident memory, in KiB.
     peak: u64,
     line: String,
 }
 
-/// Nothing but files could be lost.
+/// The default check: only the files matter.
 pub fn nothing_else(_: &TempDir, _: &Ran) -> anyhow::Result<()> {
     Ok(())
 }
 
 impl Row {
-    /// Feeds it.
+    /// Runs the row.
     pub fn try_it(&self) -> anyhow::Result<Found> {
         let folder = files::scratch()?;
         let program = (self.feed)(&folder)?;
@@ -114,7 +124,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// KiB that a process and its descendants had resident at most so far.
+/// Peak resident memory of a process and its descendants so far, in KiB.
 fn resident(pid: Pid) -> u64 {
     let of = format!("/proc/{}", pid.as_raw_nonzero());
     let status = fs::read_to_string(format!("{of}/status")).unwrap_or_default();
@@ -128,7 +138,7 @@ fn resident(pid: Pid) -> u64 {
     own + ids.map(resident).sum::<u64>()
 }
 
-/// The files in a directory, by name, and what is in those that are no devices or pipes.
+/// The files in a directory by name, and the contents of regular files.
 fn contents(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

@@ -1,5 +1,5 @@
-//! Signals and outputs: whatever becomes of its output, the product ends when it is told to, with
-//! the status that shells have for it, and leaves the terminal as it was.
+//! Signals and outputs: whatever happens to its output, the product ends when it is told to, with a
+//! shell's exit status for the signal, and restores the terminal.
 
 mod cell;
 mod outputs;
@@ -40,13 +40,13 @@ tests![
     too_few_descriptors_are_said,
 ];
 
-/// Cells side by side.
+/// Cells that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// In how long a command must have ended.
+/// The time in which a command must have ended.
 const SOON: Duration = Duration::from_secs(3);
 
-/// A run that measures for longer than any test takes, on one CPU.
+/// A run on one CPU that measures for longer than any test waits.
 const LONG: &str =
     "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 2\nseconds = 600\n";
 
@@ -83,7 +83,7 @@ fn every_signal_ends_every_command_whatever_its_output() -> anyhow::Result<()> {
     watched.stops()
 }
 
-/// Its worker is stopped, so that it waits for it.
+/// Its worker is stopped, so that the run has to wait for it.
 fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -125,7 +125,7 @@ fn nohup_outlives_its_terminal() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What there is no descriptor for is said in a line, wherever it is missed.
+/// A lack of descriptors is reported in one line, wherever it occurs.
 fn too_few_descriptors_are_said() -> anyhow::Result<()> {
     let limited = |limit: u32, words: &[&str]| {
         let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
@@ -143,7 +143,7 @@ fn too_few_descriptors_are_said() -> anyhow::Result<()> {
     ran.fails(1, &["ulimit -n"]).map(drop)
 }
 
-/// The children of a process that its main thread has started.
+/// The children of a process's main thread.
 fn children(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_nonzero();
     let file = format!("/proc/{parent}/task/{parent}/children");
@@ -151,7 +151,7 @@ fn children(parent: Pid) -> Vec<Pid> {
     text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
-/// Until it holds; how long that took.
+/// Waits until a condition holds; returns how long that took.
 fn until(
     what: &str,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! Where output goes, and what may be wrong there.
+//! Where output goes, and what may go wrong there.
 
 use std::{
     fs::{self, File},
@@ -16,27 +16,27 @@ use tempfile::TempDir;
 
 use crate::{facts::need_root, files, suite::skip};
 
-/// What the product writes to.
+/// The product's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// A terminal, which it reads too.
+    /// A terminal, which is also its input.
     Tty,
     /// A file.
     File,
-    /// A file on a disk with no room.
+    /// A file on a full disk.
     FullDisk,
-    /// A pipe that nobody reads.
+    /// A pipe without a reader.
     ClosedPipe,
-    /// A pipe whose reader has stalled; errors go there too.
+    /// A pipe whose reader has stalled; errors go to it too.
     StalledPipe,
 }
 
 impl Output {
-    /// All of them.
+    /// All outputs.
     pub const ALL: [Self; 5] =
         [Self::Tty, Self::File, Self::FullDisk, Self::ClosedPipe, Self::StalledPipe];
 
-    /// The head of its column.
+    /// The heading of its column.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tty => "tty",
@@ -47,7 +47,7 @@ impl Output {
         }
     }
 
-    /// Its end for a program, and what must be kept as long as it runs.
+    /// The product's end, and what must be kept open while it runs.
     pub fn open(self, folder: &Path, disk: &Disk) -> anyhow::Result<(OwnedFd, Option<OwnedFd>)> {
         Ok(match self {
             Self::Tty | Self::File => (File::create(folder.join("out"))?.into(), None),
@@ -63,15 +63,15 @@ impl Output {
     }
 }
 
-/// A small disk with no room left, and a file on it.
+/// A small disk without room, and a file on it.
 #[derive(Debug)]
 pub struct Disk(TempDir);
 
 impl Disk {
-    /// The file's text.
+    /// The contents of the old file.
     pub const OLD: &str = "old\n";
 
-    /// Mounts it.
+    /// Mounts and fills it.
     pub fn mount() -> anyhow::Result<Self> {
         need_root()?;
         let folder = files::scratch()?;
@@ -81,19 +81,19 @@ impl Disk {
         }
         let disk = Self(folder);
         fs::write(disk.old(), Self::OLD)?;
-        // Until nothing more fits.
+        // Until writing fails.
         let filled = (0..64)
             .try_for_each(|page| fs::write(disk.0.path().join(format!("fill{page}")), [0; 4096]));
         filled.err().context("the disk takes all that is written")?;
         Ok(disk)
     }
 
-    /// A file that was written when there was room.
+    /// A file that was written before the disk was full.
     pub fn old(&self) -> PathBuf {
         self.0.path().join("old")
     }
 
-    /// An empty file: for more than its name there is no room.
+    /// An empty file: the disk has room only for its name.
     fn file(&self) -> anyhow::Result<File> {
         let options = File::options().append(true).create(true).clone();
         options.open(self.0.path().join("out")).context("no file on the full disk")

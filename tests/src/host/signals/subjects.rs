@@ -1,4 +1,4 @@
-//! The commands that are signalled.
+//! The commands that receive signals.
 
 use std::{
     fs,
@@ -23,21 +23,21 @@ use crate::{
     product::{Boot, pvticket},
 };
 
-/// How long a command may take to be at work.
+/// The time in which a command must be up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// From when a command is at work to the signal.
+/// Between that moment and the signal.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// How long `top` may take to print a frame, if it can.
+/// The time in which `top` must have printed a frame, if it can.
 const FRAME: Duration = Duration::from_secs(2);
 
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// `boot` on this host's KVM, of a guest that floods its console.
+    /// `boot` on this host's KVM, with a guest that floods its console.
     Direct,
-    /// `boot` in the emulated host, while that starts.
+    /// `boot` in the emulated host, while that is starting.
     Emulated,
     /// A program in the emulated host that floods its output.
     EmulatedAtWork,
@@ -45,33 +45,33 @@ pub enum Subject {
     Run,
     /// `compare`.
     Compare,
-    /// `top`, which prints a single frame where it has no terminal.
+    /// `top`, which prints a single frame without a terminal.
     Top,
 }
 
-/// What all of them share.
+/// What all cells share.
 #[derive(Debug)]
 pub struct World {
-    /// A disk with no room.
+    /// A full disk.
     pub disk: Disk,
-    /// The socket of a run that listens.
+    /// The control socket of a run.
     socket: PathBuf,
     busybox: PathBuf,
 }
 
 impl World {
-    /// With this disk and a run that listens there.
+    /// Uses this disk and the run that listens at `socket`.
     pub fn new(disk: Disk, socket: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { disk, socket, busybox: files::cached("busybox/busybox")? })
     }
 }
 
 impl Subject {
-    /// All of them.
+    /// All subjects.
     pub const ALL: [Self; 6] =
         [Self::EmulatedAtWork, Self::Direct, Self::Emulated, Self::Run, Self::Compare, Self::Top];
 
-    /// Its table's head.
+    /// The heading of its table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Direct => "boot, direct",
@@ -83,8 +83,8 @@ impl Subject {
         }
     }
 
-    /// Is this cell tried? An emulated host takes seconds to be at work: there the outputs are
-    /// tried with one signal and the signals with one output.
+    /// Is this cell tested? An emulated host takes seconds to start: its outputs are tested with
+    /// one signal, and the signals with one output.
     pub fn is_tried(self, event: Event, output: Output) -> bool {
         match self {
             Self::EmulatedAtWork => match output {
@@ -102,10 +102,10 @@ impl Subject {
         matches!(self, Self::Direct | Self::Emulated | Self::Top)
     }
 
-    /// The exit status by what becomes of its output, whatever signal comes.
+    /// The exit status that follows from its output, whatever the signal.
     pub fn own_status(self, output: Output) -> Option<i32> {
         match (self, output) {
-            // It has results to write in the end, and no room for them.
+            // It writes results at its end, and has no room for them.
             (Self::Direct | Self::EmulatedAtWork | Self::Compare, Output::FullDisk) => Some(1),
             (Self::Direct | Self::EmulatedAtWork, Output::ClosedPipe) => Some(141),
             (Self::Top, Output::File | Output::ClosedPipe) => Some(0),
@@ -114,7 +114,7 @@ impl Subject {
         }
     }
 
-    /// The command.
+    /// The command line.
     pub fn program(
         self,
         world: &World,
@@ -130,7 +130,7 @@ impl Subject {
                 .args(["--stats".as_ref(), there("stats").as_os_str()]),
             Self::Emulated => {
                 let boot = Boot::on("emulated").cpus(1).stats(there("stats"));
-                // Keys are read where there is a terminal, by a shell.
+                // On a terminal it runs a shell, which reads keys.
                 let command: &[&str] = if output == Output::Tty { &[] } else { &["true"] };
                 boot.command(command).program()
             }
@@ -153,10 +153,11 @@ impl Subject {
         .input(Input::Silence))
     }
 
-    /// Until it is at work; false: it has ended before.
+    /// Waits until it is up; false if it ended before.
     pub fn settle(self, running: &mut Running, output: Output) -> anyhow::Result<bool> {
         let pid = running.pid();
-        // What its output ends is waited for; a single frame is printed with no look at signals.
+        // Outputs that end it are waited for; a single frame is printed without checking for
+        // signals.
         let patience = match (self, output) {
             (Self::Compare, _) | (_, Output::Tty) => None,
             (Self::Top, Output::StalledPipe) => Some(FRAME),
@@ -169,7 +170,7 @@ impl Subject {
             Ok(running.has_ended()?
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
-                    // It writes once it is up, and then stays at it.
+                    // It writes once it is up, and keeps writing.
                     Self::EmulatedAtWork => uses_blocking_thread(pid),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),
@@ -186,7 +187,7 @@ pub fn catches(pid: Pid, signal: Signal) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
 }
 
-/// Output of the emulated host is written by a thread of its own, which is not there before.
+/// The emulated host's output is written by a thread that is started for the first write.
 fn uses_blocking_thread(pid: Pid) -> bool {
     let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
     let names = threads
@@ -197,7 +198,7 @@ fn uses_blocking_thread(pid: Pid) -> bool {
     names.into_iter().any(|name| name.starts_with("tokio"))
 }
 
-/// A word of /proc/PID/status.
+/// A field of /proc/PID/status.
 pub fn status(pid: Pid, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;

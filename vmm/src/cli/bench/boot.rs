@@ -1,85 +1,60 @@
 //! `pvticket bench boot`.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::keep;
+use super::{Common, keep};
 use crate::{
     cli::{
-        host::{self, GuestClass, HostMode},
+        host::{self, GuestClass},
         inside::Inside,
         print, say,
+        task::Task,
     },
     emulated::StdinMode,
-    guest::artifacts::{self, ArtifactError},
-    kvm::{KvmKind, host::is_emulated},
+    guest::artifacts,
     lab::{
-        boot_bench::{self, BenchPlan},
-        host::HostFacts,
-        plan::resolve_cpus,
+        bench::boot::{self, BenchPlan},
+        host::{gather_facts, resolve_cpus},
     },
-    report::boot_bench::{self as report, Place},
+    tables::boot::{self as tables, Place},
     units::{ByteSize, VcpuCount},
 };
+use kvm::{KvmKind, host::is_emulated};
 
-/// Time to a guest's first output and to Linux's init, memory beside the guest's,
-/// the cost of a port exit.
+/// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
+/// the guest's, and the cost of a port exit.
 #[derive(Debug, Args)]
 pub(super) struct BootBenchArgs {
     /// Rounds; each measures everything once
     #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     runs: u32,
 
-    /// Write every sample to this file as JSON
-    #[arg(long, value_name = "F")]
-    json: Option<PathBuf>,
-
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
-    host: HostMode,
+    #[command(flatten)]
+    common: Common,
 
     /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &BootBenchArgs) -> anyhow::Result<u8> {
+/// A resolved measurement, for whichever host runs it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli) struct Plan {
+    runs: u32,
+    /// The Linux guests' kernel; None: measure no Linux guests.
+    kernel: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
-    match host::choose(args.host, GuestClass::Ring0, kind).place {
-        host::Place::Direct => direct(args, kind),
-        host::Place::Emulated => emulated(args),
-    }
-}
-
-/// CPUs of the emulated host: as many as the peers of the report had.
-const OUTER_CPUS: u32 = 2;
-
-/// The same command there, with the same files.
-fn emulated(args: &BootBenchArgs) -> anyhow::Result<u8> {
-    let runs = args.runs.to_string();
-    let words = ["bench", "boot", "--host", "direct", "--runs", &runs].map(OsString::from);
-    let crowd = boot_bench::CROWD_GUEST_MEMORY.0 * boot_bench::CROWD as u64;
-    let inside = Inside::new(words, ByteSize(crowd.max(boot_bench::GUEST_MEMORY.0)))
-        .with_kernel(&kernel(args)?)
-        .with_busybox(&artifacts::busybox()?)
-        .connect(|errand| {
-            errand.stdin = StdinMode::Null;
-            errand.cpus = OUTER_CPUS;
-        });
-    match &args.json {
-        Some(file) => inside.with_result("--json", file).run(),
-        None => inside.run(),
-    }
-}
-
-fn kernel(args: &BootBenchArgs) -> Result<PathBuf, ArtifactError> {
-    args.kernel.clone().map_or_else(artifacts::built_kernel, Ok)
-}
-
-fn direct(args: &BootBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
-    let kernel = match kind.runs_linux() {
-        true => Some(kernel(args)?),
+    let place = host::choose(args.common.host, GuestClass::Ring0, kind).place;
+    let kernel = match place == host::Place::Emulated || kind.runs_linux() {
+        true => Some(args.kernel.map_or_else(artifacts::built_kernel, Ok)?),
         false => {
             say(format_args!(
                 "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
@@ -87,13 +62,41 @@ fn direct(args: &BootBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
             None
         }
     };
-    let plan =
-        BenchPlan { runs: args.runs, kernel, vcpus: vec![VcpuCount::ONE, VcpuCount::try_from(4)?] };
-    let host = HostFacts::gather(&resolve_cpus(None)?);
-    let figures =
-        boot_bench::run(&plan, |round| say(format_args!("round {round} of {}", args.runs)))?;
+    let plan = Plan { runs: args.runs, kernel, json: args.common.json };
+    match place {
+        host::Place::Direct => direct(&plan),
+        host::Place::Emulated => emulated(&plan),
+    }
+}
+
+/// CPUs of the emulated host: as many as the VMMs that the report compares with had.
+const OUTER_CPUS: u32 = 2;
+
+/// Measures in the emulated host, with the same files.
+fn emulated(plan: &Plan) -> anyhow::Result<u8> {
+    let crowd = boot::CROWD_GUEST_MEMORY.0 * boot::CROWD as u64;
+    let mut inside = Inside::new(ByteSize(crowd.max(boot::GUEST_MEMORY.0)));
+    // The measured boots look for it in the cache.
+    inside.take_busybox(&artifacts::busybox()?);
+    inside.errand().stdin = StdinMode::Null;
+    inside.errand().cpus = OUTER_CPUS;
+    let there = Plan {
+        runs: plan.runs,
+        kernel: plan.kernel.as_deref().map(|file| inside.take_kernel(file)),
+        json: plan.json.as_deref().map(|file| inside.bring_back(file, "json")),
+    };
+    inside.run_task(&Task::BenchBoot(there))
+}
+
+/// Measures on this host's KVM.
+pub(in crate::cli) fn direct(plan: &Plan) -> anyhow::Result<u8> {
+    let Plan { runs, kernel, json } = plan;
+    let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
+    let bench = BenchPlan { runs: *runs, kernel: kernel.clone(), vcpus };
+    let host = gather_facts(&resolve_cpus(None)?);
+    let figures = boot::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { Place::Emulated } else { Place::Direct };
-    print(&report::table(&figures, &host, place));
-    keep(args.json.as_deref(), || report::json(&figures, &host, place))?;
+    print(&tables::table(&figures, &host, place));
+    keep(json.as_deref(), || tables::json(&figures, &host, place))?;
     Ok(0)
 }

@@ -1,45 +1,47 @@
 //! `pvticket bench hypercalls`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, slice, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
-use super::{keep, there};
+use super::{Common, keep};
 use crate::{
     cli::{
         Usage,
         host::{self, GuestClass, HostMode, Place},
-        print, say,
+        inside::Inside,
+        measure::{Measured, finish, measure_plan, plan_of},
+        print,
+        run::Traced,
+        say,
+        task::Task,
     },
-    kvm::KvmKind,
+    emulated::OutputMode,
     lab::{
-        Contender, Interrupt, LevelSamples, Observer,
-        compare::Run,
-        handoffs,
-        host::HostFacts,
-        hyper_bench::{self, Case, HyperPlan},
-        plan::{Seconds, resolve_cpus},
+        Interrupt,
+        bench::hypercalls::{self, Case, HyperPlan},
+        host::{gather_facts, resolve_cpus},
     },
-    report::hyper_bench as report,
     signals,
-    units::{ByteSize, CpuList, VcpuCount},
-    vm::PvBackend,
+    tables::hypercalls as tables,
+    units::{ByteSize, CpuList},
 };
+use base::{backend::PvBackend, text};
+use kvm::KvmKind;
+use study::{findings::Study, plan::Seconds, spec::made::handoffs};
 
-/// Rounds that make up each of `--runs`, with as much shorter cases: a shared host goes from a slow
-/// to a fast mode within a second, and cases that are compared should meet the same one.
+/// Rounds per run of `--runs`, each with a quarter of its time: a shared host goes from a slow to a
+/// fast mode within a second, and cases that are compared should meet the same one.
 const PARTS: u32 = 4;
 
-/// How long each run of the second table is.
-const HANDOFF_RUN: Duration = Duration::from_millis(300);
-
-/// What an exit, a kick, a halt and the way from a kick to the kicked vCPU's first instruction
-/// cost, by backend, beside what waking a thread costs.
+/// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first
+/// instruction cost, by backend, and for comparison the wakeup of a thread.
 #[derive(Debug, Args)]
 pub(super) struct HyperBenchArgs {
-    /// Whose calls: vmm, doorbell, kvm [default: all that run where it runs; on software KVMs,
-    /// which cannot run ring 0, vmm]
+    /// Backends to measure: vmm, doorbell, kvm [default: all that this KVM can run; vmm on software
+    /// KVMs, which cannot run ring 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pv_backends: Option<Vec<PvBackend>>,
 
@@ -60,16 +62,30 @@ pub(super) struct HyperBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Write every figure to this file as JSON
-    #[arg(long, value_name = "F")]
-    json: Option<PathBuf>,
-
-    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
-    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
-    host: HostMode,
+    #[command(flatten)]
+    common: Common,
 }
 
-pub(super) fn run(args: &HyperBenchArgs) -> anyhow::Result<u8> {
+/// A resolved measurement, for whichever host runs it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli) struct Plan {
+    /// None: all that the host's KVM can run.
+    backends: Option<Backends>,
+    runs: u32,
+    duration: Duration,
+    /// None: all that the process may use.
+    #[serde(with = "text::option")]
+    cpus: Option<CpuList>,
+    seed: u64,
+    json: Option<PathBuf>,
+}
+
+/// Backends by their names.
+#[derive(Debug, Serialize, Deserialize)]
+struct Backends(#[serde(with = "text::list")] Vec<PvBackend>);
+
+pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {
@@ -77,77 +93,82 @@ pub(super) fn run(args: &HyperBenchArgs) -> anyhow::Result<u8> {
     }
     let needs_ring_0 = asked.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
-    match host::choose(args.host, class, kind).place {
-        Place::Emulated => emulated(args),
+    let plan = Plan {
+        backends: args.pv_backends.map(Backends),
+        runs: args.runs,
+        duration: args.seconds.0,
+        cpus: args.cpus,
+        seed: args.seed,
+        json: args.common.json,
+    };
+    match host::choose(args.common.host, class, kind).place {
+        Place::Emulated => emulated(plan),
         Place::Direct => {
             host::check_direct(class, kind)?;
-            direct(args, kind)
+            direct(&plan)
         }
     }
 }
 
-/// Says on stderr what it is at.
-struct Told(u32);
-
-impl Observer for Told {
-    fn started(&mut self, vcpus: VcpuCount, contender: &Contender, round: u32) {
-        say(format_args!("round {} of {}: {vcpus} vCPUs, {contender}", round + 1, self.0));
-    }
-
-    fn finished(&mut self, _: VcpuCount, _: &Run) {}
-
-    fn level(&mut self, _: &LevelSamples) {}
+/// Measures in the emulated host.
+fn emulated(plan: Plan) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(ByteSize(::hypercalls::payload::MEMORY));
+    inside.errand().stdout = OutputMode::Progress;
+    inside.errand().stderr = OutputMode::Progress;
+    let json = plan.json.as_deref().map(|file| inside.bring_back(file, "json"));
+    inside.run_task(&Task::BenchHypercalls(Plan { json, ..plan }))
 }
 
-fn backends(args: &HyperBenchArgs, kind: KvmKind) -> Vec<PvBackend> {
-    let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
-    let can = |backend: &PvBackend| kind.runs_linux() || !backend.needs_ring_0();
-    match &args.pv_backends {
-        // In this order, and each once.
-        Some(asked) => all.into_iter().filter(|backend| asked.contains(backend)).collect(),
-        None => all.into_iter().filter(can).collect(),
+impl Plan {
+    /// The backends to measure, without repeats, always in the same order.
+    fn backends(&self, kind: KvmKind) -> Vec<PvBackend> {
+        let all = [PvBackend::Vmm, PvBackend::Doorbell, PvBackend::Kvm];
+        let is_measured = |backend: &PvBackend| match &self.backends {
+            Some(Backends(asked)) => asked.contains(backend),
+            None => kind.runs_linux() || !backend.needs_ring_0(),
+        };
+        all.into_iter().filter(is_measured).collect()
+    }
+
+    /// Its first table on this host.
+    fn resolve(&self) -> Result<HyperPlan, Usage> {
+        Ok(HyperPlan {
+            backends: self.backends(KvmKind::detect()),
+            rounds: self.runs * PARTS,
+            duration: self.duration / PARTS,
+            seed: self.seed,
+            cpus: resolve_cpus(self.cpus.clone())?,
+        })
     }
 }
 
-fn direct(args: &HyperBenchArgs, kind: KvmKind) -> anyhow::Result<u8> {
-    let cpus = resolve_cpus(args.cpus.clone()).map_err(|error| Usage(error.to_string()))?;
-    let plan = HyperPlan {
-        backends: backends(args, kind),
-        rounds: args.runs * PARTS,
-        duration: args.seconds.0 / PARTS,
-        seed: args.seed,
-        cpus,
-    };
+/// Measures on this host's KVM.
+pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
+    let plan = asked.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = HostFacts::gather(&plan.cpus);
+    let host = gather_facts(&plan.cpus);
     let mut started = |round: u32, case: Case| {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
-    let figures = hyper_bench::run(&plan, &interrupt, &mut started)?;
-    let second = handoffs::plan(&plan.cpus, args.runs, HANDOFF_RUN, plan.seed)?;
-    let compared = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
-        true => Some(handoffs::run(&second, &interrupt, &mut Told(args.runs))?),
+    let figures = hypercalls::run(&plan, &interrupt, &mut started)?;
+    let handed = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
+        true => Some(handed(asked.runs, &plan)?),
         false => None,
     };
-    let handed = compared.as_ref().map(|comparison| (&second, comparison));
-    print(&report::table(&figures, &plan, &host, handed));
-    keep(args.json.as_deref(), || report::json(&figures, &plan, &host, handed))?;
-    let interrupted = figures.interrupted || compared.is_some_and(|its| its.interrupted);
-    Ok(if interrupted { signals::exit_status() } else { 0 })
+    let study = handed.as_ref().map(|measured| Study::new(slice::from_ref(&measured.record)));
+    print(&tables::table(&figures, &plan, &host, study.as_ref()));
+    keep(asked.json.as_deref(), || tables::json(&figures, &plan, &host, study.as_ref()))?;
+    match (&handed, &study) {
+        (Some(measured), Some(study)) => finish(&measured.summary, study),
+        _ if figures.interrupted => Ok(signals::exit_status()),
+        _ => Ok(0),
+    }
 }
 
-fn emulated(args: &HyperBenchArgs) -> anyhow::Result<u8> {
-    let backends = args.pv_backends.as_ref().map(|backends| {
-        let names: Vec<&str> = backends.iter().map(|backend| backend.name()).collect();
-        ("--pv-backends", names.join(","))
-    });
-    let options = [
-        ("--runs", args.runs.to_string()),
-        ("--seconds", args.seconds.0.as_secs_f64().to_string()),
-        ("--seed", args.seed.to_string()),
-    ];
-    let memory = ByteSize(hypercalls::payload::MEMORY);
-    let options = options.into_iter().chain(backends);
-    there("hypercalls", options, args.cpus.as_ref(), args.json.as_deref(), memory).run()
+/// The measurement behind the second table.
+fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
+    let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
+    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), HostMode::Direct)?;
+    measure_plan(plan, Traced::Nothing)
 }

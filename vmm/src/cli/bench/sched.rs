@@ -1,36 +1,46 @@
 //! `pvticket bench sched`.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 
 use super::{Scheduled, keep};
 use crate::{
     cli::{
         Usage,
-        compare::{Guest, Workload},
-        host::{self, GuestClass, Place},
-        print, say,
+        compare::Guest,
+        measure::{finish, measure_plan, plan_of},
+        print,
+        run::{Plan, Traced},
     },
-    guest::{artifacts, kernels::Kernels, payload::PayloadSpec},
-    kvm::{KvmKind, host::is_emulated},
     lab::{
-        GuestWorkload, Interrupt, LinuxCell, PayloadCell,
-        host::HostFacts,
-        plan::{Seconds, resolve_cpus},
-        sched_bench::{self, Case, SchedPlan},
+        bench::{
+            boot::exits,
+            thread_wakeup::{self, Placement},
+        },
+        host::resolve_cpus,
     },
-    report::sched_bench as report,
-    signals,
-    units::ByteSize,
+    units::CpuList,
+};
+use report::sched_bench::{self, HostCosts};
+use study::{
+    findings::Study,
+    plan::Seconds,
+    point::{GuestKind, HostKind},
+    spec::made::{
+        rounds::Rounds,
+        sched::{SchedPlan, WARM_UP},
+    },
+    stats,
+    store::export,
 };
 
-/// Throughput under each policy as a share of 1x, what deliberate preemptions cost, and how
-/// exact and how cheap the schedule is.
+/// Measure the throughput under each policy as a share of that at 1x, the cost of injected
+/// preemptions, and the precision and overhead of the schedule.
 #[derive(Debug, Args)]
 pub(super) struct SchedBenchArgs {
-    /// What runs in the machines
+    /// Guest of the machines
     #[arg(long, value_enum, default_value_t = Guest::Payload)]
     guest: Guest,
 
@@ -42,7 +52,7 @@ pub(super) struct SchedBenchArgs {
     #[arg(long, value_name = "S")]
     seconds: Option<Seconds>,
 
-    /// So many times more vCPUs than slots [default: 2,4,8 for the payload, 2 for Linux]
+    /// Overcommit ratios, in vCPUs per slot [default: 2,4,8 for the payload, 2 for Linux]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(2..=64))]
     overcommit: Option<Vec<u32>>,
@@ -71,88 +81,59 @@ impl SchedBenchArgs {
     }
 }
 
-pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
-    let class = if args.is_linux() { GuestClass::Ring0 } else { GuestClass::Payload };
-    match host::choose(args.scheduled.host, class, KvmKind::detect()).place {
-        Place::Direct => direct(args),
-        Place::Emulated => emulated(args),
-    }
-}
-
-fn direct(args: &SchedBenchArgs) -> anyhow::Result<u8> {
-    let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
-    let cpus = resolve_cpus(args.scheduled.cpus.clone()).map_err(|error| usage(&error))?;
+/// The specs and the CPUs.
+fn plan(args: &SchedBenchArgs) -> Result<(SchedPlan, CpuList), Usage> {
+    let cpus = resolve_cpus(args.scheduled.cpus.clone())?;
     let overcommit = args.overcommit();
-    let most = overcommit.iter().max().map_or(0, |times| *times as usize * cpus.cpus().len());
-    if most > hypercalls::MAX_VCPUS as usize {
-        return Err(usage(&format!(
-            "--overcommit on {} CPUs is up to {most} vCPUs: a machine has 1 to {}",
-            cpus.cpus().len(),
+    let slots = cpus.cpus().len() as u32;
+    let most = overcommit.iter().max().map_or(0, |times| times * slots);
+    if most > hypercalls::MAX_VCPUS {
+        return Err(Usage(format!(
+            "--overcommit on {slots} CPUs is up to {most} vCPUs: a machine has 1 to {}",
             hypercalls::MAX_VCPUS
-        ))
-        .into());
+        )));
     }
-    let workload = match args.guest {
-        Guest::Payload => Workload::Payload(PayloadCell::default()),
-        Guest::Linux => Workload::Linux {
-            workload: GuestWorkload::Lock,
-            critical: PayloadSpec::CRITICAL,
-            think: PayloadSpec::THINK,
-            spin_threshold: LinuxCell::default_looks(is_emulated()),
-            kernels: Kernels { ticket: Some(artifacts::built_kernel()?), stock: None },
-        },
-    };
     let plan = SchedPlan {
+        guest: if args.is_linux() { GuestKind::Linux } else { GuestKind::Payload },
+        slots,
         slice: args.scheduled.slice,
-        rounds: args.runs(),
-        warm_up: Duration::from_millis(100),
-        duration: args.duration(),
-        seed: args.scheduled.seed,
+        rounds: Rounds {
+            count: args.runs(),
+            warm_up: WARM_UP,
+            duration: args.duration(),
+            seed: args.scheduled.seed,
+        },
         overcommit,
-        cpus,
     };
-    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = HostFacts::gather(&plan.cpus);
-    let mut started = |round: u32, case: &Case| {
-        let Case { vms, vcpus, policy, backend } = case;
-        say(format_args!(
-            "round {} of {}: {vms} x {vcpus} vCPUs, {policy}, {backend}",
-            round + 1,
-            plan.rounds
-        ));
-    };
-    let cell = workload.cell();
-    let figures = sched_bench::run(&plan, cell.as_ref(), &interrupt, &mut started)?;
-    let work = workload.to_string();
-    let text = report::table(&figures, &plan, &host, &work);
-    print(&text);
-    keep(args.scheduled.json.as_deref(), || report::json(&figures, &plan, &host, &work))?;
-    let all = figures.baselines.iter().chain(&figures.policies).chain(&figures.injected);
-    let violations: u64 = all.flat_map(|of| &of.samples).map(|sample| sample.violations).sum();
-    if violations > 0 {
-        bail!("mutual exclusion failed {violations} times: this is a bug");
-    }
-    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
+    Ok((plan, cpus))
 }
 
-fn emulated(args: &SchedBenchArgs) -> anyhow::Result<u8> {
-    let times: Vec<String> = args.overcommit().iter().map(u32::to_string).collect();
-    let (guest, memory) = match args.guest {
-        Guest::Payload => ("payload", ByteSize(hypercalls::payload::MEMORY)),
-        Guest::Linux => ("linux", LinuxCell::MEMORY),
-    };
-    // Gangs are as many machines as there is overcommit.
-    let machines = args.overcommit().into_iter().max().unwrap_or(1);
-    let options = [
-        ("--guest", guest.to_owned()),
-        ("--runs", args.runs().to_string()),
-        ("--seconds", args.duration().as_secs_f64().to_string()),
-        ("--overcommit", times.join(",")),
-    ];
-    let memory = ByteSize(memory.0.saturating_mul(machines.into()));
-    let inside = args.scheduled.there("sched", options, memory);
-    match args.guest {
-        Guest::Payload => inside.run(),
-        Guest::Linux => inside.with_kernel(&artifacts::built_kernel()?).run(),
+pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
+    let (bench, cpus) = plan(args)?;
+    let plan = plan_of("sched", &bench.specs(), cpus.clone(), args.scheduled.common.host)?;
+    let costs = is_here(&plan).then(|| host_costs(&cpus)).transpose()?;
+    let measured = measure_plan(plan, Traced::Nothing)?;
+    let records = slice::from_ref(&measured.record);
+    let study = Study::new(records);
+    print(&sched_bench::table(&study, &measured.record, costs));
+    keep(args.scheduled.common.json.as_deref(), || export::json(records, &study))?;
+    finish(&measured.summary, &study)
+}
+
+fn is_here(plan: &Plan) -> bool {
+    plan.experiment.points.iter().all(|point| point.host == HostKind::Direct)
+}
+
+/// The medians of a few measurements on the first of these CPUs.
+fn host_costs(cpus: &CpuList) -> anyhow::Result<HostCosts> {
+    const TIMES: u32 = 5;
+    let cpu = cpus.cpus()[0];
+    let (mut futex, mut exit) = (Vec::new(), Vec::new());
+    for round in 0..TIMES {
+        exit.push(exits::measure(cpu, round.is_multiple_of(2))?.bare_ns);
+        let handoff = thread_wakeup::mean_handoff(Placement::SameCpu, &CpuList::of(cpu));
+        futex.push(handoff.context("cannot measure how threads wake each other")?);
     }
+    let median = |all: &[f64]| stats::median(all).unwrap_or_default();
+    Ok(HostCosts { futex_ns: median(&futex), exit_ns: median(&exit) })
 }

@@ -1,34 +1,34 @@
 //! `pvticket bench trace`.
 
-use std::time::Duration;
+use std::slice;
 
-use anyhow::Context;
 use clap::Args;
 
 use super::{Scheduled, keep};
 use crate::{
     cli::{
         Usage,
-        compare::Workload,
-        host::{self, GuestClass, Place},
-        print, say,
+        measure::{finish, measure_plan, plan_of},
+        print,
+        run::Traced,
         schedule::PolicyList,
     },
-    kvm::KvmKind,
-    lab::{
-        Interrupt, PayloadCell,
-        host::HostFacts,
-        plan::{Seconds, resolve_cpus},
-        trace_bench::{self, TracePlan},
+    lab::host::resolve_cpus,
+    units::VcpuCount,
+};
+use report::trace_bench;
+use study::{
+    findings::Study,
+    plan::Seconds,
+    spec::made::{
+        rounds::Rounds,
+        trace::{TRACED, TracePlan, WARM_UP},
     },
-    report::trace_bench as report,
-    sched::PolicySpec,
-    signals,
-    units::{ByteSize, VcpuCount},
+    store::export,
 };
 
-/// What a timeline (--trace) costs of the throughput: traced runs beside plain ones, and plain
-/// ones beside themselves.
+/// Measure how much throughput a timeline (--trace) costs: traced runs against plain ones, and
+/// plain ones against each other.
 #[derive(Debug, Args)]
 pub(super) struct TraceBenchArgs {
     /// Rounds; each runs every policy once traced and twice plain
@@ -40,11 +40,11 @@ pub(super) struct TraceBenchArgs {
     #[arg(long, value_name = "S", default_value = "0.2")]
     seconds: Seconds,
 
-    /// Under which schedules
+    /// Policies to measure under
     #[arg(long, value_name = "LIST", default_value = "host,rr,kick-boost,deferred")]
     policy: Vec<PolicyList>,
 
-    /// vCPUs, all of which contend [default: two a CPU]
+    /// vCPUs, all of which contend [default: two per CPU]
     #[arg(long, value_name = "N")]
     vcpus: Option<VcpuCount>,
 
@@ -53,56 +53,33 @@ pub(super) struct TraceBenchArgs {
 }
 
 pub(super) fn run(args: &TraceBenchArgs) -> anyhow::Result<u8> {
-    if PolicyList::named(&args.policy).iter().any(|policy| policy.replays().is_some()) {
-        return Err(Usage("--policy: no replays here".into()).into());
+    let policies = PolicyList::named(&args.policy);
+    if policies.iter().any(|policy| policy.replays().is_some()) {
+        return Err(Usage("--policy: replays cannot be measured here".into()).into());
     }
-    match host::choose(args.scheduled.host, GuestClass::Payload, KvmKind::detect()).place {
-        Place::Direct => direct(args),
-        Place::Emulated => emulated(args),
-    }
-}
-
-fn direct(args: &TraceBenchArgs) -> anyhow::Result<u8> {
-    let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
-    let cpus = resolve_cpus(args.scheduled.cpus.clone()).map_err(|error| usage(&error))?;
+    let cpus = resolve_cpus(args.scheduled.cpus.clone()).map_err(Usage::from)?;
+    let slots = cpus.cpus().len() as u32;
     let vcpus = match args.vcpus {
         Some(vcpus) => vcpus,
-        None => {
-            let both = 2 * cpus.cpus().len() as u32;
-            VcpuCount::try_from(both).map_err(|error| usage(&error))?
-        }
+        None => VcpuCount::try_from(2 * slots).map_err(Usage::from)?,
     };
-    let plan = TracePlan {
-        cpus,
+    let bench = TracePlan {
+        slots,
         vcpus,
-        policies: PolicyList::named(&args.policy),
+        policies,
         slice: args.scheduled.slice,
-        rounds: args.runs,
-        warm_up: Duration::from_millis(50),
-        duration: args.seconds.0,
-        seed: args.scheduled.seed,
+        rounds: Rounds {
+            count: args.runs,
+            warm_up: WARM_UP,
+            duration: args.seconds.0,
+            seed: args.scheduled.seed,
+        },
     };
-    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = HostFacts::gather(&plan.cpus);
-    let mut started = |round: u32, policy: &PolicySpec| {
-        say(format_args!("round {} of {}: {policy}", round + 1, plan.rounds));
-    };
-    let workload = Workload::Payload(PayloadCell::default());
-    let figures = trace_bench::run(&plan, workload.cell().as_ref(), &interrupt, &mut started)?;
-    let work = workload.to_string();
-    print(&report::table(&figures, &plan, &host, &work));
-    keep(args.scheduled.json.as_deref(), || report::json(&figures, &plan, &host, &work))?;
-    Ok(if figures.interrupted { signals::exit_status() } else { 0 })
-}
-
-fn emulated(args: &TraceBenchArgs) -> anyhow::Result<u8> {
-    let policies = PolicyList::named(&args.policy);
-    let policies: Vec<String> = policies.iter().map(PolicySpec::to_string).collect();
-    let options = [
-        ("--runs", args.runs.to_string()),
-        ("--seconds", args.seconds.0.as_secs_f64().to_string()),
-        ("--policy", policies.join(",")),
-    ];
-    let options = options.into_iter().chain(args.vcpus.map(|of| ("--vcpus", of.to_string())));
-    args.scheduled.there("trace", options, ByteSize(hypercalls::payload::MEMORY)).run()
+    let plan = plan_of("trace", &[bench.spec()], cpus, args.scheduled.common.host)?;
+    let measured = measure_plan(plan, Traced::Label(TRACED))?;
+    let records = slice::from_ref(&measured.record);
+    let study = Study::new(records);
+    print(&trace_bench::table(&study, &measured.record));
+    keep(args.scheduled.common.json.as_deref(), || export::json(records, &study))?;
+    finish(&measured.summary, &study)
 }

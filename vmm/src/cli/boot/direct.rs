@@ -14,27 +14,28 @@ use crate::{
         say,
         schedule::write_record,
     },
-    kvm::KvmKind,
-    machine::{channel::Closing, counters::sum},
-    report::{self, schedule::in_a_line},
-    sched::{Driver, SchedReport},
+    driver::{Driver, SchedReport},
+    machine::channel::Closing,
     signals,
+    tables::schedule::in_a_line,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
     vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Vm, VmError},
 };
+use base::counters::sum;
+use kvm::KvmKind;
 
-/// Exit status when the reader of the output is gone: 128 + SIGPIPE.
+/// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
 const OUTPUT_CLOSED: u8 = 141;
 
-/// Boots and waits for the end; gives the exit status.
-pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
+/// Boots, waits for the end and returns the exit status.
+pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     host::check_direct(GuestClass::Ring0, KvmKind::detect())?;
     let spec = plan.machine()?;
-    let schedule = plan.schedule()?;
-    let record = plan.schedule_file()?;
+    let schedule = plan.schedule.spec(plan.cpus)?;
+    let record = plan.schedule.record_file()?;
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
-    let vms = plan.vms() as usize;
+    let vms = plan.schedule.vms as usize;
     let driver = Driver::new(&schedule, &vec![spec.vcpus.get(); vms]);
     let built = (0..vms).map(|_| Vm::build(&spec)).collect::<Result<Vec<_>, _>>()?;
     let interactive = plan.mode != Mode::Command;
@@ -53,13 +54,14 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
             None => vm.start(console)?,
         });
     }
-    // The guest has its initrd; what it was made of is as large as a whole VMM.
+    // The guest has its initrd by now; the files it was assembled from take as much memory as a
+    // VMM.
     drop(spec);
     let reports = wait_for_all(running);
     drop(terminal);
     let reports = match reports {
         Err(error) if is_left_behind(&error) => {
-            say(format_args!("pvticket: {error}"));
+            say(format_args!("pvticket: {error:#}"));
             return Ok(signals::exit_status());
         }
         reports => reports?,
@@ -87,12 +89,12 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
-/// A thread did not leave in time when the user wanted the end.
+/// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
 fn is_left_behind(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(_)))
 }
 
-/// Serves every machine's input until all have ended.
+/// Serves the input of every machine until all have ended.
 fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
     thread::scope(|scope| {
         let waiting: Vec<_> =
@@ -114,14 +116,13 @@ fn console(
     let limited = |out| Box::new(Limited::new(out, allowance.cloned()));
     let interrupt = signals::catch()?.descriptor()?;
     let closing = Closing::new()?;
-    // With a command stdout is the command's alone; what the kernel has to say
-    // goes where diagnostics go.
+    // With a command, stdout carries only the command's output; kernel messages go to stderr.
     let com1 = match plan.mode {
         Mode::Command => Outlet::new(io::stderr(), &closing, Loss::IsNothing)?,
         Mode::Shell | Mode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
     };
     Ok(Console {
-        // Of several machines the first reads it.
+        // Of several machines, the first one reads stdin.
         input: if vm == 0 { Input::stdin() } else { None },
         target: plan.input_target(),
         raw_keys,
@@ -139,7 +140,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
         End::Exit(status) => Ok(status),
         End::PowerOff => Ok(0),
         End::Reset if plan.mode == Mode::Command => bail!(
-            "the guest reset before the command gave its exit status; its console above says why"
+            "the guest reset before the command returned its exit status; see its console above"
         ),
         End::Reset => Ok(0),
         End::Done(status) => Ok(status as u8),

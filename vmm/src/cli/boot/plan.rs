@@ -1,77 +1,69 @@
-//! From arguments to a machine: every default filled in, every file found.
+//! Resolves the arguments to a machine. The plan is data: for the emulated host it is written as
+//! JSON, with the paths of the files there.
 
 use std::{
     env,
     ffi::OsString,
-    fmt, fs,
+    fs,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     thread,
 };
 
 use rustix::system::sysinfo;
+use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
 use crate::{
-    cli::{
-        Usage,
-        fault::FaultArgs,
-        host::{self, Choice, GuestClass, Place},
-        results::ResultFile,
-        say,
-        schedule::ScheduleArgs,
-        system_map,
-    },
-    files,
+    cli::{Usage, say, schedule::SchedulePlan, system_map},
     guest::{
-        artifacts,
-        handoff::HandoffSpec,
-        initrd,
+        artifacts, initrd,
         linux::{BASE_CMDLINE, OUR_INIT},
         symbols,
     },
-    kvm::KvmKind,
-    lab::plan::resolve_cpus,
-    sched::{PolicySpec, ScheduleSpec},
     units::{ByteSize, VcpuCount},
     vcpu::fault::FaultPlan,
-    vm::{GuestSpec, InputTarget, MachineSpec, PvBackend},
+    vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
+use base::{backend::PvBackend, faults::FaultSpec, files, handoff::HandoffSpec, text};
 
-/// What runs as the guest's first process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What runs as the guest's init.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Mode {
-    /// Our init, with a command.
+    /// Our init, which runs a command.
     Command,
     /// Our init, with a shell on the console.
     Shell,
-    /// The init of the user's initrd.
+    /// The `/init` of the user's initrd.
     OwnInit,
 }
 
-/// A boot with nothing left open.
-#[derive(Debug)]
-pub(super) struct Plan {
+/// A fully resolved boot: every default filled in, every file found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli) struct Plan {
     pub(super) kernel: PathBuf,
     pub(super) initrd: Option<PathBuf>,
     pub(super) busybox: Option<PathBuf>,
     pub(super) guest_disk: Option<PathBuf>,
     pub(super) mode: Mode,
     pub(super) command: Vec<OsString>,
+    #[serde(with = "text::number")]
     pub(super) cpus: VcpuCount,
     pub(super) mem: ByteSize,
     pub(super) append: Option<String>,
+    #[serde(with = "text")]
     pub(super) pv: PvBackend,
+    #[serde(with = "text")]
     pub(super) handoff: HandoffSpec,
-    pub(super) choice: Choice,
-    pub(super) dry_run: bool,
     pub(super) stats: Option<PathBuf>,
     pub(super) output_limit: Option<ByteSize>,
+    /// Address of the kernel's `__preempt_count`.
     pub(super) preempt_count: Option<u64>,
-    pub(super) system_map: Option<PathBuf>,
-    pub(super) policy: PolicySpec,
-    pub(super) schedule: ScheduleArgs,
-    pub(super) faults: FaultArgs,
+    pub(super) schedule: SchedulePlan,
+    #[serde(with = "text::option")]
+    pub(super) faults: Option<FaultSpec>,
 }
 
 impl Plan {
@@ -94,21 +86,19 @@ impl Plan {
             (Mode::Command | Mode::Shell, None) => Some(artifacts::busybox()?),
             _ => None,
         };
-        args.schedule.check()?;
+        let schedule = args.schedule.plan()?;
         args.faults.check(&[args.pv], "--pv")?;
-        if args.schedule.vms > 1 && mode != Mode::Command {
+        if schedule.vms > 1 && mode != Mode::Command {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
-        if let Some(warning) = check_memory(mem, args.schedule.vms, host_memory())? {
+        if let Some(warning) = check_memory(mem, schedule.vms, host_memory())? {
             say(format_args!("pvticket: {warning}"));
         }
         Ok(Self {
             preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
-            system_map: args.system_map.map(|file| readable(file, "--system-map")).transpose()?,
-            policy: args.schedule.policy()?,
-            schedule: args.schedule,
-            faults: args.faults,
+            schedule,
+            faults: args.faults.spec()?,
             kernel,
             initrd,
             busybox,
@@ -120,22 +110,20 @@ impl Plan {
             append: args.append,
             pv: args.pv,
             handoff: args.handoff,
-            choice: host::choose(args.host, GuestClass::Ring0, KvmKind::detect()),
-            dry_run: args.dry_run,
             stats: args.stats,
             output_limit: args.output_limit,
         })
     }
 
-    /// The kernel's command line.
+    /// The kernel command line.
     pub(super) fn cmdline(&self) -> String {
         let init = match (self.mode, &self.initrd) {
             (Mode::OwnInit, _) => None,
             (_, None) => Some("quiet"),
-            // The user's initrd may have an /init; ours lies beside it.
+            // The user's initrd may have an /init; ours is next to it under another name.
             (_, Some(_)) => Some(OUR_INIT),
         };
-        // Kernels that are not ours leave it to their init, like any variable.
+        // Kernels without our patches pass the unknown parameter to init, as any variable.
         let handoff = (self.handoff != HandoffSpec::NONE)
             .then(|| format!("pvticket_handoff={}", self.handoff));
         let pv = self.pv.kernel_parameters();
@@ -146,7 +134,7 @@ impl Plan {
             .join(" ")
     }
 
-    /// Who reads the input.
+    /// What reads the input.
     pub(super) fn input_target(&self) -> InputTarget {
         match self.mode {
             Mode::Command => InputTarget::Command,
@@ -155,33 +143,8 @@ impl Plan {
         }
     }
 
-    /// Machines, all alike.
-    pub(super) fn vms(&self) -> u32 {
-        self.schedule.vms
-    }
-
-    /// Where the schedule's decisions go.
-    pub(super) fn schedule_file(&self) -> anyhow::Result<Option<ResultFile>> {
-        ResultFile::named("--record", self.schedule.record.as_deref())
-    }
-
-    /// Who decides when vCPUs run.
-    pub(super) fn schedule(&self) -> anyhow::Result<ScheduleSpec> {
-        let cpus = resolve_cpus(None).map_err(|error| Usage(error.to_string()))?;
-        let slots = self.schedule.slots(&cpus)?;
-        Ok(ScheduleSpec {
-            policy: self.policy.clone(),
-            cpus: cpus.cpus()[..slots].to_vec(),
-            slice: self.schedule.slice,
-            seed: self.schedule.seed,
-            recording: self.schedule.recording(slots, [self.cpus.get() * self.schedule.vms])?,
-            record: self.schedule.record.is_some(),
-        })
-    }
-
-    /// The machine.
+    /// The machine's specification.
     pub(super) fn machine(&self) -> anyhow::Result<MachineSpec> {
-        let faults = self.faults.spec()?;
         let term = env::var_os("TERM");
         let own = match self.mode {
             Mode::OwnInit => None,
@@ -193,6 +156,7 @@ impl Plan {
                 term: term.as_deref(),
             }),
         };
+        let is_disturbed = !self.schedule.policy.is_host() || self.faults.is_some();
         Ok(MachineSpec {
             vcpus: self.cpus,
             memory: self.mem,
@@ -203,66 +167,25 @@ impl Plan {
             },
             pv: self.pv,
             kvm_kick: true,
-            telemetry: !self.policy.is_host() || faults.is_some(),
+            oversight: Oversight::of(Purpose::Boot, self.pv, is_disturbed),
             affinity: None,
             pinned: false,
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
-            faults: faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
-            watched: self.pv != PvBackend::Off && (!self.policy.is_host() || faults.is_some()),
+            faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             traced: false,
         })
     }
 }
 
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<9} {value}");
-        row("kernel", &self.kernel.display())?;
-        match (&self.initrd, self.mode) {
-            (Some(file), Mode::OwnInit) => row("initrd", &file.display())?,
-            (Some(file), _) => row("initrd", &format_args!("{} + our init", file.display()))?,
-            (None, _) => row("initrd", &"our init and busybox")?,
-        }
-        if let Some(disk) = &self.guest_disk {
-            row("disk", &disk.display())?;
-        }
-        row("cmdline", &self.cmdline())?;
-        row("vcpus", &self.cpus)?;
-        row("memory", &self.mem)?;
-        row("pv", &self.pv)?;
-        if self.schedule.vms > 1 {
-            row("machines", &self.schedule.vms)?;
-        }
-        row("policy", &self.policy)?;
-        if let Ok(Some(faults)) = self.faults.spec() {
-            row("faults", &faults)?;
-        }
-        let place = match self.choice.place {
-            Place::Direct => "direct",
-            Place::Emulated => "emulated",
-        };
-        row("host", &format_args!("{place} ({})", self.choice.why))?;
-        match self.mode {
-            Mode::Command => {
-                let words: Vec<_> =
-                    self.command.iter().map(|word| word.to_string_lossy()).collect();
-                row("runs", &words.join(" "))
-            }
-            Mode::Shell => row("runs", &"a shell on the console"),
-            Mode::OwnInit => row("runs", &"the initrd's own /init"),
-        }
-    }
-}
-
-/// Does this command need what `make guest-disk` makes?
+/// Does this command need the guest disk of `make guest-disk`?
 fn needs_guest_disk(command: &[OsString]) -> bool {
     command.first().is_some_and(|name| name == "pgbench-table")
 }
 
-/// The memory of a guest: what is asked for, or enough. With a guest disk less than four times its
-/// size is refused: it is unpacked to the root file system, which takes half of the memory, while
-/// the archive is still there.
+/// The guest's memory: the size asked for, or a default that suffices. With a guest disk, less than
+/// four times the disk's size is rejected: the archive is unpacked to the root file system, which
+/// may take half of the memory, while the archive itself is still in memory.
 fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
     let Some(disk) = guest_disk else { return Ok(asked.unwrap_or(ByteSize::mib(512))) };
     let memory = asked.unwrap_or(ByteSize::mib(1024));
@@ -276,13 +199,14 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     }
 }
 
-/// Is this a machine's memory, and can `vms` of them boot on a host that has `there`? What to say
-/// where they can, and cannot all be used: a guest takes of its memory what it touches.
+/// Checks that Linux can boot in this memory, and that `vms` such machines fit a host with `there`
+/// of memory and swap. Returns a warning where they boot but cannot all use their memory: a guest
+/// takes only the pages it touches.
 fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<Option<String>, Usage> {
-    /// Linux finds no place for itself in less.
+    /// Linux does not find room for itself in less.
     const LEAST: ByteSize = ByteSize::mib(4);
-    /// The share of its memory that Linux keeps to tell what each page is for (`struct page`, 64
-    /// bytes for 4 KiB), and writes when it boots.
+    /// Linux describes each 4-KiB page by a `struct page` of 64 bytes and writes them all at boot:
+    /// 1/64 of its memory.
     const WRITTEN: u64 = 64;
     if memory < LEAST {
         return Err(Usage(format!(
@@ -309,12 +233,12 @@ fn host_memory() -> ByteSize {
     ByteSize(units.saturating_mul(info.mem_unit.into()))
 }
 
-/// Where a kernel has its `__preempt_count`.
+/// The address of a kernel's `__preempt_count`.
 fn preempt_count(map: &Path) -> Result<u64, Usage> {
     system_map::read(map, symbols::preempt_count_in, "it has no __preempt_count")
 }
 
-/// A file the user named, or bad usage.
+/// A file that the user named; a usage error if it cannot be read.
 fn readable(file: PathBuf, option: &str) -> Result<PathBuf, Usage> {
     match files::regular(&file) {
         Ok(_) => absolute(&file),
@@ -334,7 +258,34 @@ fn host_cpus() -> VcpuCount {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: BootArgs,
+    }
+
+    /// What arrives in the emulated host is what was resolved here, to the last nanosecond and byte.
+    #[test]
+    fn a_plan_survives_its_way_as_json() {
+        let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \
+                     --append -x=1 --pv doorbell --handoff adapt+queue:3 --policy lhp:0.5,20ms \
+                     --slots 1 --slice 1001ns --seed 9 --vms 2 --record r --stats s \
+                     --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K -- sh";
+        let words = words.split_whitespace().map(OsString::from);
+        let odd = OsString::from_vec(vec![0xff, b'"', b'\n']);
+        let command = Command::try_parse_from(words.chain([odd])).unwrap();
+        let args = BootArgs { mem: Some(ByteSize((64 << 20) + 1)), ..command.args };
+        let plan = Plan::resolve(args).unwrap();
+        let json = serde_json::to_string(&plan).unwrap();
+        let there: Plan = serde_json::from_str(&json).unwrap();
+        assert_eq!(format!("{there:?}"), format!("{plan:?}"), "{json}");
+    }
 
     #[test]
     fn memory_is_what_the_host_can_give() {

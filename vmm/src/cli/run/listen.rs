@@ -1,4 +1,4 @@
-//! The control socket's file.
+//! The socket of `pvticket run --listen`.
 
 use std::{
     fs::{self, File},
@@ -20,72 +20,71 @@ use tokio::{
     time::timeout,
 };
 
-/// Its name in a run's directory.
+/// Default file name in a run's directory.
 pub(in crate::cli) const NAME: &str = "control.sock";
 
-/// Bytes that a socket's path may have: `sun_path` of `sockaddr_un`, less its end (unix(7)).
+/// Longest path of a socket in bytes: `sun_path` of `sockaddr_un` without its NUL (unix(7)).
 const LONGEST_PATH: usize = 107;
 
-/// Connections that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// How often, and how long apart, the directory's lock is tried for: others hold it for as long
-/// as it takes to make a socket.
+/// How often, and at what interval, the directory's lock is tried: other runs hold it only while
+/// they create a socket.
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// How long somebody may take to say that he is there.
+/// How long an existing socket's owner may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A socket that cannot be listened on.
+/// Errors of listening.
 #[derive(Debug, Error)]
 pub(super) enum ListenError {
-    /// Its path.
+    /// The path exceeds `sun_path`.
     #[error(
         "--listen {path}: a socket's path has at most {LONGEST_PATH} bytes, and this has {length}: \
          name a shorter one"
     )]
     TooLong {
-        /// As it was given.
+        /// The path as given.
         path: String,
         /// Its length in bytes.
         length: usize,
     },
-    /// Somebody listens there.
+    /// Another run listens there.
     #[error(
         "--listen {0}: another run listens there (pvticket top {0} shows it): name another path"
     )]
     InUse(String),
-    /// It is something else.
-    #[error("--listen {0}: it is there already, and is no socket: name another path")]
+    /// The path exists and is not a socket.
+    #[error("--listen {0}: the file exists and is not a socket: name another path")]
     NoSocket(String),
-    /// Others make sockets there all the time.
+    /// The directory's lock stayed taken.
     #[error("--listen {0}: its directory is locked by another program: name another path")]
     Locked(String),
-    /// The system.
+    /// A system call failed.
     #[error("--listen {path}: cannot {what}: {error}")]
     System {
-        /// As it was given.
+        /// The path as given.
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What it said.
         error: io::Error,
     },
 }
 
-/// A socket that is listened on. Dropped, its file goes, if it is still its own, and only then
-/// nobody listens any more: until then no other run takes it for a dead one's.
+/// A listening socket. Dropping it removes its file, if that is still its own, before it stops
+/// listening: so no other run takes the socket for a stale one.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: Arc<UnixListener>,
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: (u64, u64),
 }
 
 impl Socket {
-    /// What accepts connections.
+    /// The listener, which accepts connections.
     pub(super) fn listener(&self) -> Arc<UnixListener> {
         self.listener.clone()
     }
@@ -103,7 +102,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|data| (data.dev(), data.ino()))
 }
 
-/// Listens at `path`, for its own user alone. The socket of a run that is dead is replaced.
+/// Listens at `path`, accessible to its own user only. Replaces a stale socket of a dead run.
 pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
     let shown = || path.display().to_string();
     let length = path.as_os_str().as_bytes().len();
@@ -111,7 +110,7 @@ pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
         return Err(ListenError::TooLong { path: shown(), length });
     }
     let failed = |what| move |error| ListenError::System { path: shown(), what, error };
-    // Two who find a dead run's socket must not remove each other's.
+    // Two runs that find a stale socket must not remove each other's new one.
     let _lock = lock(path)?;
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -121,7 +120,7 @@ pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
         Ok(_) => fs::remove_file(path).map_err(failed("remove a dead run's socket"))?,
     }
     let socket = UnixSocket::new_stream().map_err(failed("make a socket"))?;
-    // Linux makes the file with the mode that the socket itself has: nobody else can ever open it.
+    // Linux creates the file with the socket's own mode: it is never accessible to others.
     let private = fchmod(&socket, Mode::RUSR | Mode::WUSR);
     private.map_err(|error| failed("make it private")(error.into()))?;
     socket.bind(path).map_err(failed("make it"))?;
@@ -130,7 +129,7 @@ pub(super) async fn listen(path: &Path) -> Result<Socket, ListenError> {
     Ok(Socket { listener: Arc::new(listener), path: path.to_owned(), identity })
 }
 
-/// Holds the directory's lock for as long as the file is kept.
+/// Holds the lock of the socket's directory until the file is dropped.
 fn lock(path: &Path) -> Result<File, ListenError> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -152,7 +151,7 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     Err(ListenError::Locked(shown()))
 }
 
-/// Does somebody live who listens there? Whoever does not answer at once may be alive.
+/// Does a live process listen there? One that does not accept in time may be alive.
 async fn is_served(path: &Path) -> bool {
     let connected = timeout(PATIENCE, UnixStream::connect(path)).await;
     !matches!(connected, Ok(Err(error))
@@ -187,11 +186,11 @@ mod tests {
             assert!(error.contains("another run listens there"), "{error}");
             drop(socket);
             assert!(!path.exists());
-            // As a run leaves it that was killed: nobody listens, but the file is there.
+            // A killed run leaves its file behind: nothing listens on it.
             drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
             let socket = listen(&path).await.unwrap();
             assert!(UnixStream::connect(&path).await.is_ok());
-            // What is somebody else's by now stays.
+            // A file that has taken the socket's path stays.
             fs::write(folder.join("other"), "text").unwrap();
             fs::rename(folder.join("other"), &path).unwrap();
             drop(socket);
@@ -208,7 +207,7 @@ mod tests {
             fs::write(&file, "text").unwrap();
             let long = folder.join("x".repeat(LONGEST_PATH));
             for (path, part) in [
-                (file.as_path(), "is no socket"),
+                (file.as_path(), "is not a socket"),
                 (&long, "107 bytes"),
                 (&folder.join("no/such"), "open its directory"),
             ] {

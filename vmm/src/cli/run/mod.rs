@@ -2,6 +2,7 @@
 
 mod listen;
 mod open_run;
+mod plan;
 mod progress;
 mod ready;
 mod tee;
@@ -15,43 +16,41 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::{FAILURE, host::HostMode, print, report, say};
 use crate::{
-    lab::{
-        run::{self, Order, Summary, control::serve, status::Board},
-        spec::only::One,
-    },
+    lab::run::{self, Order, Summary, control::serve, status::Board},
     runtime,
     signals::{self, Interrupt},
     units::CpuList,
 };
 use open_run::OpenRun;
-use progress::Progress;
+use study::spec::only::One;
 use tee::Tee;
-use workers::Workers;
 
 pub(super) use listen::NAME as SOCKET;
 pub(super) use open_run::RUNS;
+pub(super) use plan::{Plan, Request, resumed};
+pub(super) use progress::Progress;
+pub(super) use workers::{KernelFiles, Traced, Workers};
 
-/// Cells side by side at most.
+/// Largest number of cells at the same time.
 const MOST_JOBS: u16 = 64;
 
-/// Run an experiment: every combination of what a spec lists, again and again, in an order that is
-/// fair to all. What is measured is stored cell by cell; a run that was ended early goes on with
-/// --resume.
+/// Run an experiment: every combination of the values in a spec, repeated, in an interleaved order.
+/// Results are stored cell by cell; --resume continues a run that was ended early.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A spec: a file, or one of those that are ready: collapse, preemption, seeds
+    /// A spec: a file, or a built-in one: collapse, preemption, seeds
     #[arg(value_name = "SPEC", required_unless_present = "resume", conflicts_with = "resume")]
     spec: Option<PathBuf>,
 
-    /// Directory for what is measured [default: runs/NAME-TIME]
+    /// Directory for the results [default: runs/NAME-TIME]
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     dir: Option<PathBuf>,
 
-    /// Go on with the run in this directory
+    /// Resume the run in this directory
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
 
-    /// Print the cells and how long they may take, and run none
+    /// Print the cells and how long they may take, and exit
     #[arg(long)]
     dry_run: bool,
 
@@ -59,7 +58,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     only: Vec<One>,
 
-    /// Cells side by side, each on its share of the CPUs: they disturb each other
+    /// Cells to run at the same time, each on its share of the CPUs; they may disturb each other
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "resume",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_JOBS)))]
     jobs: u16,
@@ -77,42 +76,38 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
     listen: Option<Option<PathBuf>>,
 
-    /// Write what happens in each point's first cell to this file, for ui.perfetto.dev and for
+    /// Write a timeline of each point's first cell to this file, for ui.perfetto.dev and
     /// pvticket trace
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
 
-    /// Linux: the kernel with ticketlocks [default: that of `make kernel`]
-    #[arg(long, value_name = "F")]
-    kernel: Option<PathBuf>,
-
-    /// Linux: the kernel with mainline's spinlocks [default: that of `make kernel-stock`]
-    #[arg(long, value_name = "F")]
-    stock_kernel: Option<PathBuf>,
+    #[command(flatten)]
+    kernels: KernelFiles,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
-    let plan = open_run::plan(args)?;
+    let plan = plan::plan(args)?;
     if args.dry_run {
         print(&plan.dry_run());
         return Ok(0);
     }
     let runtime = runtime::build()?;
-    // From before the store is there, so that whatever is begun is ended in order.
+    // Before the store exists: signals must end in order whatever has begun.
     let (send, orders) = runtime.block_on(orders())?;
-    // The same, where it can be: what cannot listen leaves nothing on the disk.
+    // The socket, too, if its path is known: a run that cannot listen leaves nothing on the disk.
     let named = args.listen.as_ref().and_then(Option::as_ref);
     let socket = named.map(|path| runtime.block_on(listen::listen(path))).transpose()?;
-    let mut begun = plan.begin(args)?;
+    let mut begun = plan.begin(args.dir.as_deref(), &args.kernels, args.trace.as_deref())?;
     let socket = match (socket, &args.listen) {
         (None, Some(_)) => Some(runtime.block_on(listen::listen(&begun.dir.join(listen::NAME)))?),
         (socket, _) => socket,
     };
-    let workers = Workers::new(&mut begun)?;
+    let traced = begun.trace.take().map_or(Traced::Nothing, Traced::First);
+    let workers = Workers::new(&begun, traced, false)?;
     let summary = runtime.block_on(async {
         let OpenRun { experiment, finished, failed, store, dir, jobs, .. } = &mut begun;
-        let mut progress = Progress::new(experiment, finished);
+        let mut progress = Progress::new(experiment, finished, false);
         let Some(socket) = socket else {
             return run::run(experiment, finished, store, &workers, &mut progress, orders).await;
         };
@@ -121,22 +116,22 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         let mut both = Tee { progress, board };
         let ran = run::run(experiment, finished, store, &workers, &mut both, orders).await;
         both.board.over();
-        // It has its clients told, and ends.
+        // It sends the last status to its clients and ends.
         let _ = server.await;
         ran
     })?;
     finish(&begun, summary)
 }
 
-/// What the user orders by a signal, and by whatever else has the sender.
-async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
+/// The channel of the user's orders: signals send to it, and so does the control socket.
+pub(super) async fn orders() -> anyhow::Result<(UnboundedSender<Order>, UnboundedReceiver<Order>)> {
     let (send, orders) = mpsc::unbounded_channel();
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let listener = interrupt.listener().context("cannot catch Ctrl-C")?;
     let its = send.clone();
     tokio::spawn(async move {
         listener.raised().await;
-        // The receiver goes when the run is over.
+        // The receiver is dropped when the run is over.
         let _ = its.send(Order::Stop);
     });
     Ok((send, orders))
@@ -147,7 +142,7 @@ fn finish(begun: &OpenRun, summary: Summary) -> anyhow::Result<u8> {
     let dir = begun.dir.display();
     if stopped || left > 0 {
         say(format_args!(
-            "pvticket: {left} cells are left; go on with: pvticket run --resume {dir}"
+            "pvticket: {left} cells are left; resume with: pvticket run --resume {dir}"
         ));
         return Ok(signals::exit_status());
     }
@@ -157,7 +152,7 @@ fn finish(begun: &OpenRun, summary: Summary) -> anyhow::Result<u8> {
         page.display()
     ));
     if broken > 0 {
-        bail!("in {broken} cells a lock broke its promises (violations, disorder): this is a bug");
+        bail!("in {broken} cells a lock failed its checks (violations, disorder): this is a bug");
     }
     match failed {
         0 => Ok(0),
@@ -165,7 +160,7 @@ fn finish(begun: &OpenRun, summary: Summary) -> anyhow::Result<u8> {
     }
 }
 
-/// A path as it goes into a command line that somebody may copy.
+/// A path as printed in commands and errors.
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, a line a cell without.
+//! Progress of a run: a bar on a terminal, otherwise one line per cell.
 
 use std::{
     collections::HashSet,
@@ -9,32 +9,41 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{
-    lab::{
-        point::Point,
-        run::{Order, Watcher, estimate, estimate_cell},
-        spec::{Experiment, PlannedCell},
-        store::record::{CellLine, Outcome},
-    },
-    report::si::si,
-    shown,
+    lab::run::{Order, Watcher, estimate, estimate_cell},
     streams::say,
 };
+use base::shown;
+use report::si::si;
+use study::{
+    point::Point,
+    spec::{Experiment, PlannedCell},
+    store::record::{CellLine, Outcome},
+};
 
-/// Shows it on stderr.
+/// Shows the progress on stderr.
 #[derive(Debug)]
-pub(super) struct Progress<'a> {
+pub(in crate::cli) struct Progress<'a> {
     experiment: &'a Experiment,
+    /// The first failure ends the run.
+    stops_at_failure: bool,
+    has_failed: bool,
     bar: Option<ProgressBar>,
     cells: usize,
     ended: usize,
 }
 
 impl<'a> Progress<'a> {
-    /// Of the cells that are not `finished`.
-    pub(super) fn new(experiment: &'a Experiment, finished: &HashSet<u32>) -> Self {
+    /// For the cells that are not `finished`.
+    pub(in crate::cli) fn new(
+        experiment: &'a Experiment,
+        finished: &HashSet<u32>,
+        stops_at_failure: bool,
+    ) -> Self {
         let whole = estimate(experiment, finished, 1);
         let bar = io::stderr().is_terminal().then(|| bar(whole));
-        Self { experiment, bar, cells: experiment.cells().len(), ended: finished.len() }
+        let cells = experiment.cells().len();
+        let ended = finished.len();
+        Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended }
     }
 
     fn say(&self, text: &str) {
@@ -50,12 +59,12 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Its unit is a millisecond of what the cells may take, so that what is left is known from the
-/// first one on.
+/// The bar's unit is a millisecond of estimated cell time, so that it can show the time left from
+/// the first cell on.
 fn bar(whole: Duration) -> ProgressBar {
     let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    // The template is a constant that indicatif accepts; if it did not, its default serves.
+    // The template is a constant that indicatif accepts; otherwise the default style is used.
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {prefix} cells, {eta} left  {msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -72,6 +81,7 @@ impl Watcher for Progress<'_> {
     }
 
     fn ended(&mut self, line: &CellLine) {
+        self.has_failed |= matches!(line.outcome, Outcome::Failed { .. });
         self.ended += usize::from(line.outcome != Outcome::Aborted);
         let gave = match &line.outcome {
             Outcome::Done { figures } => format!("{}/s", si(figures.rate())),
@@ -96,11 +106,15 @@ impl Watcher for Progress<'_> {
         self.say(&format!("note: cell {} is not in the trace: {why}", cell.cell));
     }
 
+    fn has_enough(&self) -> bool {
+        self.stops_at_failure && self.has_failed
+    }
+
     fn ordered(&mut self, order: Order) {
         self.say(match order {
-            Order::Pause => "paused: no cell is begun",
-            Order::Resume => "going on",
-            Order::Stop => "stopping: the cell under way is aborted; once more to end at once",
+            Order::Pause => "paused: no further cell is started",
+            Order::Resume => "resumed",
+            Order::Stop => "stopping: the running cell is aborted; repeat to end at once",
         });
     }
 }

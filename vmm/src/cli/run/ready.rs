@@ -1,13 +1,13 @@
-//! Specs that are there already.
+//! The built-in specs, by name.
 
-/// Each with its name.
+/// Name and text of each.
 pub const READY: [(&str, &str); 3] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
 ];
 
-/// The one of that name.
+/// The built-in spec of that name.
 pub fn find(name: &str) -> Option<&'static str> {
     READY.iter().find(|(its, _)| *its == name).map(|(_, text)| *text)
 }
@@ -15,7 +15,7 @@ pub fn find(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::{
+    use study::{
         point::HostKind,
         spec::{Experiment, Setting},
     };

@@ -1,14 +1,10 @@
-//! Progress for whoever sits here, and a status for whoever asks.
+//! Reports a run's events to the progress display and to the control socket.
 
 use super::Progress;
-use crate::lab::{
-    point::Point,
-    run::{Order, Watcher, job::Live, status::Board},
-    spec::PlannedCell,
-    store::record::CellLine,
-};
+use crate::lab::run::{Order, Watcher, status::Board};
+use study::{live::Live, point::Point, spec::PlannedCell, store::record::CellLine};
 
-/// Tells both.
+/// Passes every event on to both.
 #[derive(Debug)]
 pub(super) struct Tee<'a> {
     pub(super) progress: Progress<'a>,
@@ -33,6 +29,10 @@ impl Watcher for Tee<'_> {
 
     fn untraced(&mut self, cell: &PlannedCell, why: &str) {
         self.progress.untraced(cell, why);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.progress.has_enough()
     }
 
     fn ordered(&mut self, order: Order) {

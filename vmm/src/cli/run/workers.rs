@@ -1,59 +1,117 @@
-//! The workers of a run: this program again.
+//! The worker processes of a run: `pvticket cells`.
 
-use std::{env, ffi::OsString, fs::File, path::PathBuf};
+use std::{
+    cell::RefCell,
+    env,
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+};
 
 use anyhow::{Context, bail};
+use clap::Args;
 use tokio::process::Command;
 
-use super::{RunArgs, open_run::OpenRun, shown};
+use super::{open_run::OpenRun, shown};
 use crate::{
-    cli::Usage,
-    guest::{
-        artifacts::{built_kernel, stock_kernel},
-        kernels::{self, Flavour, Kernels},
-    },
+    cli::{Usage, cells::Setup},
+    guest::artifacts::{built_kernel, stock_kernel},
     lab::{
         LinuxCell,
-        point::{GuestKind, HostKind, Point},
-        run::WorkerPool,
-        spec::Experiment,
+        run::{
+            WorkerPool,
+            job::{Bytes, Extras},
+        },
     },
     units::{ByteSize, CpuList},
 };
+use study::{
+    guest::kernels::{self, Flavour, Kernels},
+    point::{GuestKind, HostKind, Point},
+    spec::{Experiment, PlannedCell},
+};
 
-/// Starts workers.
+/// The guest kernels that options name.
+#[derive(Debug, Clone, Default, Args)]
+pub(in crate::cli) struct KernelFiles {
+    /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage [default: that of
+    /// `make kernel`]
+    #[arg(long, value_name = "F")]
+    kernel: Option<PathBuf>,
+
+    /// Linux: the kernel with mainline's spinlocks, for locks other than ticket and pv-ticket
+    /// [default: that of `make kernel-stock`]
+    #[arg(long, value_name = "F")]
+    stock_kernel: Option<PathBuf>,
+}
+
+/// Which cells are traced.
 #[derive(Debug)]
-pub(super) struct Workers {
+pub(in crate::cli) enum Traced {
+    /// None.
+    Nothing,
+    /// The first cell of each point; traces are appended to this file.
+    First(File),
+    /// The last cell of each point; traces are kept in memory.
+    Last(RefCell<Vec<u8>>),
+    /// The cells with this label, whose traces are dropped.
+    Label(&'static str),
+}
+
+/// Starts worker processes.
+#[derive(Debug)]
+pub(in crate::cli) struct Workers {
     program: PathBuf,
-    /// What all of them are told.
-    words: Vec<OsString>,
-    /// What the guests in the emulated host need.
-    memory: ByteSize,
+    /// Arguments of the workers on this host.
+    direct: [OsString; 2],
+    /// Arguments of those in the emulated host.
+    emulated: [OsString; 2],
     /// CPUs of each job.
     shares: Vec<Vec<usize>>,
-    /// What traces are appended to.
-    trace: Option<File>,
+    traced: Traced,
+    /// The schedule's decisions in the last cell of the last round; None: not asked for.
+    recorded: Option<RefCell<Vec<u8>>>,
+    /// The last round.
+    last: u32,
 }
 
 impl Workers {
-    /// Those of a run.
-    pub(super) fn new(begun: &mut OpenRun) -> anyhow::Result<Self> {
-        let mut words: Vec<OsString> = vec!["cells".into()];
-        let Kernels { ticket, stock } = &begun.kernels;
-        for (option, file) in [("--kernel", ticket), ("--stock-kernel", stock)] {
-            words.extend(file.iter().flat_map(|file| [option.into(), file.into()]));
-        }
+    /// The workers of this run.
+    pub(in crate::cli) fn new(
+        begun: &OpenRun,
+        traced: Traced,
+        is_recorded: bool,
+    ) -> anyhow::Result<Self> {
+        let memory = memory(&begun.experiment);
+        let words =
+            |host| Setup::new(host, memory, &begun.kernels, begun.recording.as_deref()).words();
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
-            words,
-            memory: memory(&begun.experiment),
+            direct: words(HostKind::Direct)?,
+            emulated: words(HostKind::Emulated)?,
             shares: shares(&begun.cpus, begun.jobs),
-            trace: begun.trace.take(),
+            traced,
+            recorded: is_recorded.then(RefCell::default),
+            last: begun.experiment.repetitions.saturating_sub(1),
         })
+    }
+
+    /// The traces that were kept in memory.
+    pub(in crate::cli) fn traces(&self) -> Vec<u8> {
+        match &self.traced {
+            Traced::Last(traces) => traces.take(),
+            Traced::Nothing | Traced::First(_) | Traced::Label(_) => Vec::new(),
+        }
+    }
+
+    /// The recording, if there is one.
+    pub(in crate::cli) fn recording(&self) -> Option<Vec<u8>> {
+        self.recorded.as_ref().map(RefCell::take).filter(|bytes| !bytes.is_empty())
     }
 }
 
-/// The CPUs of each job, none of them of two; one job where there are fewer CPUs than jobs.
+/// The CPUs of each job, disjoint; a single job if there are fewer CPUs than jobs.
 pub(super) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     let cpus = cpus.cpus();
     let jobs = jobs.max(1) as usize;
@@ -63,19 +121,23 @@ pub(super) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
     }
 }
 
-/// The kernels that the cells need; what is missing is said before anything is run.
-pub(super) fn kernels(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<Kernels> {
+/// The kernels that the cells need; a missing one is an error before anything runs.
+pub(super) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
     let find = |flavour, option: &str, named: &Option<PathBuf>, built: fn() -> _| {
         Ok(match named {
-            _ if !needs(experiment, flavour) => None,
+            Some(_) if !needs(experiment, flavour) => bail!(Usage(format!(
+                "{option}: none of the locks to be run is in it; --kernel is for ticket and \
+                 pv-ticket of Linux guests, --stock-kernel for their other locks"
+            ))),
+            None if !needs(experiment, flavour) => None,
             Some(file) if file.is_file() => Some(file.clone()),
             Some(file) => bail!(Usage(format!("{option} {}: no such file", shown(file)))),
             None => Some(built()?),
         })
     };
     Ok(Kernels {
-        ticket: find(Flavour::Ticket, "--kernel", &args.kernel, built_kernel)?,
-        stock: find(Flavour::Stock, "--stock-kernel", &args.stock_kernel, stock_kernel)?,
+        ticket: find(Flavour::Ticket, "--kernel", &files.kernel, built_kernel)?,
+        stock: find(Flavour::Stock, "--stock-kernel", &files.stock_kernel, stock_kernel)?,
     })
 }
 
@@ -86,12 +148,13 @@ fn needs(experiment: &Experiment, flavour: Flavour) -> bool {
     experiment.points.iter().any(is_of)
 }
 
-/// What the largest cell in the emulated host needs.
+/// Guest memory of the largest cell in the emulated host.
 fn memory(experiment: &Experiment) -> ByteSize {
     let of = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,
             GuestKind::Linux => LinuxCell::MEMORY.0,
+            GuestKind::Sim => 0,
         };
         machine.saturating_mul(point.vms.into())
     };
@@ -102,12 +165,10 @@ fn memory(experiment: &Experiment) -> ByteSize {
 impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.words);
-        if host == HostKind::Emulated {
-            // In bytes: what a size is shown as is for people.
-            let memory = self.memory.0.to_string();
-            command.args(["--host", "emulated", "--memory", &memory]);
-        }
+        command.args(match host {
+            HostKind::Direct => &self.direct,
+            HostKind::Emulated => &self.emulated,
+        });
         command
     }
 
@@ -122,7 +183,34 @@ impl WorkerPool for Workers {
         self.shares.len()
     }
 
-    fn traces(&self) -> Option<&File> {
-        self.trace.as_ref()
+    fn extras(&self, cell: &PlannedCell, point: &Point) -> Extras {
+        let is_last = cell.round == self.last;
+        Extras {
+            trace: match self.traced {
+                Traced::Nothing => false,
+                Traced::First(_) => cell.round == 0,
+                Traced::Last(_) => is_last,
+                Traced::Label(label) => point.label == label,
+            },
+            recording: self.recorded.is_some() && is_last,
+        }
+    }
+
+    fn keep_trace(&self, Bytes(trace): Bytes) -> io::Result<()> {
+        match &self.traced {
+            Traced::First(file) => {
+                (&mut &*file).write_all(&trace)?;
+                file.sync_data()?;
+            }
+            Traced::Last(traces) => traces.borrow_mut().extend(trace),
+            Traced::Nothing | Traced::Label(_) => {}
+        }
+        Ok(())
+    }
+
+    fn keep_recording(&self, Bytes(recording): Bytes) {
+        if let Some(recorded) = &self.recorded {
+            *recorded.borrow_mut() = recording;
+        }
     }
 }

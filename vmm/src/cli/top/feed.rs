@@ -1,4 +1,4 @@
-//! A run's answers, as they come.
+//! The connection to a run: requests and answers.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -17,39 +17,37 @@ use rustix::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::lab::run::{
-    control::{Answer, LONGEST_ANSWER, Lines, Request, TooLong, Wish},
-    status::VERSION,
-};
+use crate::lab::run::control::{Answer, LONGEST_ANSWER, Lines, Request, TooLong, Wish};
+use study::status::VERSION;
 
 /// A run that cannot be watched.
 #[derive(Debug, Error)]
 pub(super) enum FeedError {
-    /// Nobody is there.
-    #[error("no run listens there ({0}): was it begun with --listen, and does it still run?")]
+    /// Nothing accepts connections there.
+    #[error("no run listens there ({0}): was it started with --listen, and does it still run?")]
     Connect(io::Error),
-    /// The connection.
-    #[error("the connection to the run failed: {0}")]
+    /// The connection broke.
+    #[error("the connection to the run failed")]
     Connection(#[from] io::Error),
-    /// It is of another version.
-    #[error("the run speaks version {found} of our language, this pvticket version {VERSION}")]
+    /// The run speaks another version of the protocol.
+    #[error("the run speaks version {found} of the protocol, this pvticket version {VERSION}")]
     Version {
-        /// Its version.
+        /// The run's version.
         found: u32,
     },
-    /// It is no run of ours.
-    #[error("what listens there is no pvticket: {0}")]
+    /// An answer that does not parse.
+    #[error("the socket does not speak the pvticket protocol: {0}")]
     Strange(serde_json::Error),
-    /// Nor is this.
-    #[error("what listens there is no pvticket: {0}")]
+    /// An answer that is too long.
+    #[error("the socket does not speak the pvticket protocol")]
     TooLong(#[from] TooLong),
-    /// It does not want to.
+    /// The run rejected the request.
     #[error("the run says: {0}")]
     Refused(String),
-    /// It has hung up.
+    /// The run closed the connection.
     #[error("the run is gone")]
     Closed,
-    /// It has said nothing in time.
+    /// No answer in time.
     #[error("the run does not answer")]
     Silent,
 }
@@ -74,17 +72,17 @@ impl Feed {
         Ok(Self { stream, lines: Lines::new(LONGEST_ANSWER) })
     }
 
-    /// Asks for something; the answer is heard later.
+    /// Sends a request; `hear` returns the answer.
     pub(super) fn ask(&mut self, wish: Wish) -> Result<(), FeedError> {
         let line = Request { wish }.line().map_err(FeedError::Strange)?;
         match (&self.stream).write_all(&line) {
-            // Its last words may be there to be heard.
+            // The run has closed the connection; its last answers may still be readable.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             other => Ok(other?),
         }
     }
 
-    /// What it has said, waiting until `deadline` for something. It may be half a line: nothing.
+    /// The answers received so far; waits for data until `deadline`. None if a line is incomplete.
     pub(super) fn hear(&mut self, deadline: Instant) -> Result<Vec<Answer>, FeedError> {
         let mut bytes = [0; 64 << 10];
         let count = loop {
@@ -112,7 +110,7 @@ impl Feed {
     }
 }
 
-/// An answer from a line; of another version nothing but that is looked at.
+/// Parses an answer. Of another version, only the version is looked at.
 pub(super) fn parse(line: &[u8]) -> Result<Answer, FeedError> {
     #[derive(Deserialize)]
     struct Head {
@@ -129,13 +127,13 @@ pub(super) fn parse(line: &[u8]) -> Result<Answer, FeedError> {
     }
 }
 
-/// Which of them have something to say, after `span` at most. A signal ends it early.
+/// Which of these are readable, after at most `span`. A signal ends the wait early.
 pub(super) fn wait<const N: usize>(
     sources: [BorrowedFd<'_>; N],
     span: Duration,
 ) -> io::Result<[bool; N]> {
     let mut fds = sources.map(|source| PollFd::from_borrowed_fd(source, PollFlags::IN));
-    // No span here is longer than the kernel's longest.
+    // All spans here are far below the kernel's limit.
     let span = Timespec::try_from(span).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
     match poll(&mut fds, Some(&span)) {
         Ok(_) | Err(Errno::INTR) => Ok(fds.map(|fd| !fd.revents().is_empty())),

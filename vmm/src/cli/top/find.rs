@@ -1,4 +1,4 @@
-//! Which run is meant.
+//! Finds the run to show.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use crate::cli::{
     run::{RUNS, SOCKET},
 };
 
-/// The socket of the run that is meant: of this path, which may be the run's directory, or of the
-/// only one there is.
+/// The socket of the run to show: at this path, which may be the run's directory, or else of the
+/// only run that listens.
 pub(super) fn socket(path: Option<&Path>) -> anyhow::Result<PathBuf> {
     match path {
         Some(dir) if dir.is_dir() => Ok(dir.join(SOCKET)),
@@ -27,17 +27,17 @@ fn only(mut found: Vec<PathBuf>) -> anyhow::Result<PathBuf> {
     match (found.len(), found.pop()) {
         (1, Some(path)) => Ok(path),
         (_, None) => bail!(Usage(format!(
-            "no run listens in ./{SOCKET} or {RUNS}/*/{SOCKET}: begin one with \
+            "no run listens in ./{SOCKET} or {RUNS}/*/{SOCKET}: start one with \
              `pvticket run SPEC --listen`, or name its socket or directory"
         ))),
         (count, Some(one)) => bail!(Usage(format!(
-            "{count} runs listen: name the one that is meant, for example {}",
+            "{count} runs listen: name one of them, for example {}",
             one.display()
         ))),
     }
 }
 
-/// The sockets in a directory and in those of its runs on which somebody listens.
+/// The sockets in `here` and in the directories of its runs that accept connections.
 fn listening(here: &Path) -> Vec<PathBuf> {
     let runs = fs::read_dir(here.join(RUNS)).into_iter().flatten().flatten();
     let dirs = std::iter::once(here.to_owned()).chain(runs.map(|entry| entry.path()));

@@ -1,4 +1,4 @@
-//! `pvticket top`: a run that listens, live.
+//! `pvticket top`: live view of a run that listens.
 
 mod feed;
 mod find;
@@ -16,45 +16,43 @@ use clap::Args;
 
 use super::print;
 use crate::{
-    lab::run::{
-        control::{Answer, Wish},
-        status::{RunState, Status},
-    },
-    report::top::{Samples, Size, frame},
+    lab::run::control::{Answer, Wish},
     signals::{self, Interrupt},
 };
 use feed::{Feed, FeedError, wait};
+use report::top::{Samples, Size, frame};
 use screen::{Key, Screen};
+use study::status::{RunState, Status};
 
-/// Longest time between two frames: a terminal may have another size by then.
+/// Longest time between two frames: the terminal may have been resized.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// How long a run may take to answer at all: its socket is there before it has looked at its host.
+/// How long a run may take to answer at first: it listens before it has gathered the host's facts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a single frame waits for the second sample that rates need.
 const SECOND_SAMPLE: Duration = Duration::from_millis(700);
 
-/// A frame that is printed is cut nowhere.
+/// The size of a printed frame: unlimited.
 const PAPER: Size = Size { columns: usize::MAX, rows: usize::MAX };
 
 /// The last line of a frame.
 const KEYS: &str = "q quit   p pause, resume   s stop";
 
-/// Show a run that was begun with --listen, live: who has which slot, who waits for whom, and how
-/// fast. Its keys pause, resume and stop the run.
+/// Show a run that was started with --listen, live: which vCPU has which slot, which ones wait for
+/// which, and how fast. Keys pause, resume and stop the run.
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
     /// The run's socket or its directory [default: the one run that listens in ./ or runs/*/]
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
 
-    /// Print one frame and exit, as is done without a terminal
+    /// Print one frame and exit, as without a terminal
     #[arg(long)]
     once: bool,
 }
 
-/// Runs the subcommand; gives the exit status.
+/// Runs the subcommand and returns the exit status.
 pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     let path = find::socket(args.path.as_deref())?;
     let mut top = Top::connect(&path)?;
@@ -71,34 +69,34 @@ pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     Ok(if left == Left::Interrupted { signals::exit_status() } else { 0 })
 }
 
-/// Why somebody watches no more.
+/// Why `watch` returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// He does not want to, or there is nothing left to see.
+    /// The user quit, or the run has ended.
     Done,
-    /// By Ctrl-C or a signal.
+    /// Ctrl-C or a signal.
     Interrupted,
 }
 
-/// A run, as far as it is known.
+/// The run as known from its answers.
 #[derive(Debug)]
 struct Top {
     feed: Feed,
     status: Status,
     samples: Samples,
-    /// What the run said to the last order, if it did not obey.
+    /// The run's reason for rejecting the last order, if it did.
     refused: Option<String>,
 }
 
 impl Top {
-    /// Watches the run at this socket, and waits for its first word.
+    /// Connects to the run at this socket and waits for its first status.
     fn connect(path: &Path) -> anyhow::Result<Self> {
         let shown = || path.display().to_string();
         let mut feed = Feed::connect(path).with_context(shown)?;
         feed.ask(Wish::Watch).with_context(shown)?;
         let deadline = Instant::now() + PATIENCE;
         let first = loop {
-            // It may have come in pieces.
+            // An answer may arrive in several parts.
             if let Some(answer) = feed.hear(deadline).with_context(shown)?.into_iter().next() {
                 break answer;
             }
@@ -120,13 +118,13 @@ impl Top {
         }
     }
 
-    /// Until there is a second sample of each cell, or there has been time enough for one.
+    /// Waits for a second sample of each cell, at most `SECOND_SAMPLE`.
     fn wait_for_rates(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + SECOND_SAMPLE;
         while !self.samples.have_rates(&self.status) && self.status.state != RunState::Ended {
             match self.feed.hear(deadline) {
                 Ok(answers) => self.take(answers),
-                // It has said something before, which is shown.
+                // The status received before is shown.
                 Err(FeedError::Silent | FeedError::Closed) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -134,14 +132,14 @@ impl Top {
         Ok(())
     }
 
-    /// A frame on paper. A closed stdout is no matter.
+    /// Prints one frame. A closed stdout is ignored.
     fn print(&self) {
         let mut text = frame(&self.status, &self.samples, PAPER, "").join("\n");
         text.push('\n');
         print(&text);
     }
 
-    /// Shows it until it ends or the user leaves.
+    /// Shows the run until it ends or the user quits.
     fn watch(&mut self) -> anyhow::Result<Left> {
         let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
         let signals = interrupt.descriptor()?.context("cannot catch signals")?;

@@ -1,37 +1,37 @@
-//! The terminal while somebody watches: its other screen, in raw mode.
+//! The terminal of the live view: alternate screen, raw mode.
 
 use std::io;
 
 use rustix::termios::tcgetwinsize;
 
 use crate::{
-    report::top::Size,
     streams::{self, Stream},
     terminal::{Hold, RawTerminal},
 };
+use report::top::Size;
 
-/// To the first line (xterm's control sequences).
+/// Moves the cursor to the first line (xterm's control sequences).
 const HOME: &str = "\x1b[H";
 /// Clears the rest of the line.
 const CLEAR_LINE: &str = "\x1b[K";
-/// Clears what is below.
+/// Clears everything below.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Of a terminal that does not know.
+/// The size if the terminal does not report one.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
-/// What a key means.
+/// Commands by key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Leave.
+    /// Quit the view.
     Quit,
     /// Ctrl-C.
     Interrupt,
-    /// Pause or go on.
+    /// Pause or resume.
     Pause,
     /// Stop the run.
     Stop,
-    /// Nothing.
+    /// A key without a meaning.
     Other,
 }
 
@@ -39,7 +39,7 @@ impl Key {
     fn of(byte: u8) -> Self {
         match byte {
             b'q' | b'Q' => Self::Quit,
-            // In raw mode it is a key like others.
+            // In raw mode Ctrl-C is a byte, not a signal.
             0x03 => Self::Interrupt,
             b'p' | b'P' => Self::Pause,
             b's' | b'S' => Self::Stop,
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// The terminal; dropped, it is as it was.
+/// The terminal; restored when dropped.
 #[derive(Debug)]
 pub(super) struct Screen {
     _raw: Option<RawTerminal>,
@@ -73,7 +73,7 @@ impl Screen {
         write(&format!("{HOME}{}{CLEAR_BELOW}", lines.join("\r\n")))
     }
 
-    /// The keys that were pressed; a terminal that has gone is left.
+    /// The keys pressed since the last call; `Quit` if the terminal is gone.
     pub(super) fn keys(&self) -> io::Result<Vec<Key>> {
         let mut bytes = [0; 64];
         match rustix::io::read(io::stdin(), &mut bytes)? {

@@ -1,4 +1,4 @@
-//! The heartbeat.
+//! The agent's heartbeat.
 
 use std::{
     fs, io,
@@ -15,10 +15,10 @@ use super::{
     Line,
 };
 
-/// Between two beats.
+/// The time between two heartbeats.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What the heartbeat tells of.
+/// The figures that heartbeats report.
 #[derive(Debug, Default)]
 pub struct Pulse {
     muted: AtomicBool,
@@ -27,17 +27,17 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// No more beats.
+    /// Stops the heartbeat.
     pub fn mute(&self) {
         self.muted.store(true, Relaxed);
     }
 
-    /// This process is the errand.
+    /// Sets the process id of the errand.
     pub fn errand_is(&self, id: u32) {
         self.child.store(id, Relaxed);
     }
 
-    /// Bytes were moved on stream 0, 1 or 2.
+    /// Counts bytes moved on stream 0, 1 or 2.
     pub fn moved(&self, stream: usize, count: usize) {
         self.moved[stream].fetch_add(count as u64, Relaxed);
     }
@@ -59,14 +59,14 @@ impl Pulse {
     }
 }
 
-/// Starts to beat.
+/// Starts the thread that sends heartbeats.
 pub fn start(line: &Line) -> io::Result<Arc<Pulse>> {
     let pulse = Arc::new(Pulse::default());
     let (line, beating) = (line.clone(), pulse.clone());
     thread::Builder::new().name("heartbeat".into()).spawn(move || {
         for number in 1.. {
             if !beating.muted.load(Relaxed) {
-                // When the line is cut, the listening thread ends the machine.
+                // If the line is cut, the listening thread ends the machine.
                 let _ = line.send(&FromAgent::Beat(beating.beat(number)));
             }
             thread::sleep(PERIOD);
@@ -75,13 +75,14 @@ pub fn start(line: &Line) -> io::Result<Arc<Pulse>> {
     Ok(pulse)
 }
 
-/// Each CPU's local timer interrupts, of /proc/interrupts.
+/// Each CPU's local timer interrupts, from /proc/interrupts.
 fn ticks(interrupts: &str) -> Vec<u64> {
     let row = interrupts.lines().find_map(|line| line.trim_start().strip_prefix("LOC:"));
     row.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
-/// A process's and its ended children's CPU time, of /proc/PID/stat (proc(5), fields 14 to 17).
+/// The CPU time of a process and its ended children, from /proc/PID/stat (proc(5), fields 14 to
+/// 17).
 fn cpu_time(stat: &str) -> Option<u64> {
     let after_name = stat.rsplit_once(')')?.1;
     let fields = after_name.split_whitespace().skip(11).take(4);

@@ -1,4 +1,4 @@
-//! Runs the errand: a child process of this same binary, its streams carried over the ports.
+//! Runs the errand: a child process of this same binary, whose streams go over the ports.
 
 use std::{
     ffi::OsString,
@@ -26,15 +26,13 @@ use super::{
 /// The ports of the errand's streams.
 #[derive(Debug)]
 pub struct Ports {
-    /// To it.
+    /// The host's input for it.
     pub stdin: File,
-    /// From it.
     pub stdout: File,
-    /// From it.
     pub stderr: File,
 }
 
-/// Runs it to its end and hands back its result files and how it ended.
+/// Runs it to its end, hands back its result files, and returns how it ended.
 pub fn run(
     job: &Job,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
@@ -46,7 +44,7 @@ pub fn run(
     pulse.errand_is(child.id());
     let carriers = carry(&mut child, ports, pulse).map_err(when("streams"))?;
     let status = child.wait().map_err(when("cannot wait for the command"))?;
-    // What it left running would keep its output open for ever.
+    // Processes that it left running would keep its output open forever.
     if let Some(group) = Pid::from_raw(child.id() as i32) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -83,7 +81,7 @@ fn command(job: &Job) -> Command {
 
 type Carrier = JoinHandle<io::Result<()>>;
 
-/// Starts a thread a stream; the outputs' are to be joined.
+/// Starts one thread per stream; returns those of the outputs, to be joined.
 fn carry(child: &mut Child, ports: Ports, pulse: &Arc<Pulse>) -> io::Result<Vec<Carrier>> {
     if let Some(to) = child.stdin.take() {
         let pulse = pulse.clone();
@@ -114,7 +112,7 @@ fn carry_in(mut port: File, to: impl Write, pulse: &Pulse) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        // Input that the errand does not want is taken all the same and dropped.
+        // Input that the errand does not read is consumed and dropped.
         if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
             to = None;
         }
@@ -161,7 +159,7 @@ fn hand_back(index: u32, path: &[u8], line: &Line) -> io::Result<()> {
     }
 }
 
-/// How many processes this kernel has killed for want of memory.
+/// How many processes this kernel has killed for lack of memory.
 fn oom_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

@@ -1,6 +1,6 @@
 //! The agent: this binary as `/init` of the emulated host.
 
-// Its stderr is the console of a machine of its own, which is always there.
+// Stderr is this machine's console, which always exists.
 #![allow(clippy::print_stderr)]
 
 mod beat;
@@ -28,35 +28,36 @@ use spare::{Group, Share};
 use steady::Steady;
 
 use super::wire::{self, FromAgent, Injection, ToAgent, VERSION};
+use crate::chain::chain;
 
-/// Is this process the agent? Then [`run`] is its whole life.
+/// Is this process the agent? If so, call [`run`], which does not return.
 ///
-/// It is when it is the first process of a machine, and the kernel's command line has put the
-/// mark in its environment.
+/// It is if it is the first process of a machine, and the kernel's command line has put the mark in
+/// its environment.
 pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
 }
 
-/// Serves one errand, then waits for the machine's end.
+/// Runs one errand, then waits until the machine is killed.
 pub fn run() -> ! {
     if let Err(error) = serve() {
-        // The console: the supervisor looks for this mark when the machine ends.
+        // On the console: the supervisor looks for this mark when the machine ends.
         eprintln!("pvticket agent: {error}");
     }
     rustix::fs::sync();
     let _ = reboot(RebootCommand::Restart);
-    // Only without the right to do so, which the first process has.
+    // Reached only without the right to reboot, which the first process has.
     process::exit(1)
 }
 
 type Failure = String;
 
-/// Adds what was tried to what went wrong.
+/// Adds to an error what was tried.
 fn when<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Failure {
     move |error| format!("{what}: {error}")
 }
 
-/// The control port's sending side, for all threads.
+/// The sending side of the control port, shared by all threads.
 #[derive(Debug, Clone)]
 struct Line(Arc<Mutex<File>>);
 
@@ -110,27 +111,27 @@ fn serve() -> Result<(), Failure> {
     if let Err(error) = errand::run(&job, start, ports, &line, &pulse) {
         return tell(&line, error);
     }
-    // The supervisor kills the machine when it has all it wants.
+    // The supervisor kills the machine once it has everything.
     loop {
         thread::sleep(Duration::from_secs(3600));
     }
 }
 
-/// Tells the supervisor of a failure and gives it time to hear.
+/// Reports a failure to the supervisor and gives it time to read the message.
 fn tell(line: &Line, error: Failure) -> Result<(), Failure> {
     line.send(&FromAgent::Failed { error: error.clone() }).map_err(when("control port"))?;
     thread::sleep(Duration::from_secs(10));
     Err(error)
 }
 
-/// Hears the supervisor. When it is gone, so is the machine, at once.
+/// Reads the supervisor's messages. If the supervisor is gone, ends the machine at once.
 fn listen(mut control: File) -> mpsc::Receiver<ToAgent> {
     let (to, heard) = mpsc::channel();
     thread::spawn(move || {
         while let Ok(Some(body)) = wire::read_frame(&mut control) {
             match wire::decode_to_agent(&body) {
                 Ok(message) => drop(to.send(message)),
-                Err(error) => eprintln!("pvticket agent: {error}"),
+                Err(error) => eprintln!("pvticket agent: {}", chain(&error)),
             }
         }
         let _ = reboot(RebootCommand::Restart);

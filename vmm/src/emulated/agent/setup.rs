@@ -1,4 +1,4 @@
-//! Makes a bare machine fit for errands: mounts, modules, ports.
+//! Prepares a bare machine for errands: mounts, modules, ports.
 
 use std::{
     ffi::CString,
@@ -17,14 +17,14 @@ use rustix::{
 };
 
 use super::{
-    super::{image::MODULES, wire::PORTS},
+    super::{machine::image::MODULES, wire::PORTS},
     Failure, when,
 };
 
 /// How long the ports may take to appear after their driver is loaded.
 const PORTS_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Mounts what a program expects.
+/// Mounts the file systems that programs expect.
 pub fn mounts() -> Result<(), Failure> {
     let mounts = [
         ("devtmpfs", "/dev", "devtmpfs", "mode=0755"),
@@ -49,7 +49,7 @@ pub fn mounts() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The modules in the initramfs in the order of loading, which their names have.
+/// The modules in the initramfs, in the order of loading, by which they are named.
 pub fn modules() -> Result<Vec<PathBuf>, Failure> {
     let folder = Path::new("/").join(MODULES);
     let entries = fs::read_dir(&folder).map_err(when(folder.display()))?;
@@ -59,7 +59,8 @@ pub fn modules() -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Parts them into those of the ports and those of KVM: when the latter fail, the former can tell.
+/// Splits them into those of the ports and those of KVM: if the latter fail, the former can report
+/// it.
 pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let is_console = |path: &PathBuf| path.to_string_lossy().ends_with("console.ko");
     let ports = modules.iter().position(is_console).map_or(modules.len(), |place| place + 1);
@@ -75,14 +76,14 @@ pub fn load(modules: &[PathBuf]) -> Result<(), Failure> {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(format!("cannot load {}: {error}", path.display())),
         }
-        // It is memory, and is needed no more.
+        // It occupies memory and is no longer needed.
         let _ = fs::remove_file(path);
     }
     Ok(())
 }
 
-/// Brings up the CPUs that the kernel left alone. One that does not come up is no failure: the
-/// errand sees how many there are.
+/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand
+/// sees how many there are.
 pub fn all_cpus() {
     for cpu in 1.. {
         let switch = format!("/sys/devices/system/cpu/cpu{cpu}/online");
@@ -95,7 +96,7 @@ pub fn all_cpus() {
     }
 }
 
-/// Opens the ports in the order of [`PORTS`], each once the other end is connected.
+/// Opens the ports in the order of [`PORTS`], each one once its other end is connected.
 pub fn ports() -> Result<[File; PORTS.len()], Failure> {
     let deadline = Instant::now() + PORTS_PATIENCE;
     let mut files = Vec::with_capacity(PORTS.len());
@@ -110,7 +111,7 @@ fn port(name: &str, deadline: Instant) -> io::Result<File> {
         if let Some(path) = find_port(name) {
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Ok(file) => return connected(file, deadline),
-                // Its device node is made a moment after its name appears.
+                // The device node appears a moment after the name.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -126,7 +127,7 @@ fn find_port(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Until the host's end is known to be connected, the driver reads an end of the stream.
+/// Waits until the host's end is connected; before that, reads return the end of the stream.
 fn connected(file: File, deadline: Instant) -> io::Result<File> {
     loop {
         let mut fds = [PollFd::new(&file, PollFlags::OUT)];
@@ -146,7 +147,7 @@ fn wait(deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel panic, as a test wants.
+/// Makes the kernel panic, for a test.
 pub fn crash() -> io::Result<()> {
     fs::write("/proc/sysrq-trigger", "c")
 }

@@ -1,9 +1,10 @@
 //! Keeps commands, and with them every vCPU, off the machine's first CPU.
 //!
-//! QEMU's TCG lets any CPU that restores FPU state write to a word of the *first* CPU's state, in
-//! which that CPU keeps whether it is in a guest (`guest-kernel-config/host/QEMU-HFLAGS2.md`). A
-//! vCPU on the first CPU is so mixed up with its host now and then; one elsewhere never. So QEMU has
-//! one CPU more than commands get, and the first is left to the kernel, its interrupts and the agent.
+//! In QEMU's TCG a CPU that restores FPU state may write to a word of the *first* CPU's state,
+//! which records whether that CPU is in a guest (`guest-kernel-config/host/QEMU-HFLAGS2.md`). A
+//! vCPU on the first CPU is therefore sometimes confused with its host; a vCPU on another CPU never
+//! is. So QEMU emulates one CPU more than commands get, and the first is left to the kernel, its
+//! interrupts and the agent.
 
 use std::{
     fs, io,
@@ -18,21 +19,19 @@ use rustix::{
 };
 
 use super::{Failure, when};
-use crate::{
-    kvm::{cpus, signal, sys::fpu},
-    units::CpuList,
-};
+use crate::units::CpuList;
+use kvm::{cpus, signal, sys::fpu};
 
-/// Where the control groups are.
+/// The mount point of the control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// The group of commands: what is in it runs on its CPUs, whatever affinity it asks for.
+/// The control group of commands: they run on its CPUs, whatever affinity they ask for.
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes it, empty. To be called while one CPU is up alone: it switches static keys (see
-    /// `steady.rs`).
+    /// Creates it, empty. Must be called while only one CPU is up, because it switches static keys
+    /// (see `steady.rs`).
     pub fn make() -> Result<Self, Failure> {
         let failed = || "the control group of commands";
         mount("cgroup2", GROUPS, "cgroup2", MountFlags::empty(), None).map_err(when(failed()))?;
@@ -43,13 +42,13 @@ impl Group {
         Ok(Self(folder))
     }
 
-    /// Starts a command that may use `cpus` alone.
+    /// Starts a command that may use only `cpus`.
     pub fn spawn(&self, command: &mut Command, cpus: &Share) -> io::Result<Child> {
         let Share::Spared(cpus) = cpus else { return command.spawn() };
         fs::write(self.0.join("cpuset.cpus"), cpus.to_string())?;
         command.env(cpus::SPARED, "1");
-        // It inherits the CPUs of the thread that starts it, so that it has not been on another one
-        // when it joins the group.
+        // The child inherits the affinity of the thread that starts it, and so has not run on
+        // another CPU before it joins the group.
         let start = || {
             signal::pin_this_thread(cpus)?;
             let child = command.spawn()?;
@@ -61,8 +60,8 @@ impl Group {
     }
 }
 
-/// Restores FPU state on every CPU from now on, at the lowest usual priority, as a test wants: what
-/// any program does now and then, all the time.
+/// Restores FPU state on every CPU all the time, at the lowest normal priority, for a test: any
+/// program does so now and then.
 pub fn restore_on_every_cpu() -> io::Result<()> {
     for cpu in signal::allowed_cpus() {
         let work = move || restore_on(cpu).map_err(|error| eprintln!("pvticket agent: {error}"));
@@ -79,17 +78,17 @@ fn restore_on(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// What commands get of the machine's CPUs.
+/// The machine's CPUs that commands get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Share {
-    /// These: all but the first.
+    /// All but the first.
     Spared(CpuList),
-    /// All of so many: there is none to spare.
+    /// All of this many: none can be kept free.
     All(usize),
 }
 
 impl Share {
-    /// Of the CPUs that are up, for a command that shall have `wanted`.
+    /// The share of the CPUs that are up, for a command that is to have `wanted`.
     pub fn of_online(wanted: u32) -> Result<Self, Failure> {
         let file = "/sys/devices/system/cpu/online";
         let online = fs::read_to_string(file).map_err(when(file))?;
@@ -118,7 +117,7 @@ mod tests {
     fn the_first_cpu_is_spared_where_there_are_enough() {
         assert_eq!(share("0-2", 2), Share::Spared("1-2".parse().unwrap()));
         assert_eq!(share("0-1", 1), Share::Spared("1".parse().unwrap()));
-        // One did not come up.
+        // One of them did not come up.
         assert_eq!(share("0-1", 2), Share::All(2));
         assert_eq!(share("0,2", 2), Share::All(2));
         assert_eq!(share("0", 1), Share::All(1));

@@ -1,4 +1,4 @@
-//! Which very file it was: a program or a kernel, by its hash.
+//! Identifies a program or kernel file by its hash.
 
 use std::{
     fs::File,
@@ -7,60 +7,46 @@ use std::{
 };
 
 use memchr::memmem;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use study::host::FileFacts;
 
-/// Bytes of a hash that are kept: enough to tell files apart, few enough to read.
+/// Bytes of a hash that are kept: enough to tell files apart, short enough to read.
 const HASH_BYTES: usize = 8;
 
-/// How much of a file is looked at together.
+/// Bytes of a file that are read at a time.
 const CHUNK: usize = 1 << 20;
 
-/// What begins the banner of a Linux kernel that is not compressed, before its release.
+/// Start of the banner of an uncompressed Linux kernel, before its release.
 const BANNER: &[u8] = b"Linux version ";
 
-/// Longest release of a Linux kernel, as `uname` has it.
+/// Longest release of a Linux kernel, by the limit of `uname`.
 const RELEASE: usize = 64;
 
-/// A file that figures depend on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileFacts {
-    /// Where it was.
-    pub path: String,
-    /// The first 16 digits of its SHA-256.
-    pub sha256: String,
-    /// What it says of its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
+/// The facts of this program's file.
+pub fn of_binary() -> Option<FileFacts> {
+    let path = std::env::current_exe().ok()?;
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    Some(FileFacts { version, ..of_kernel(&path)? })
 }
 
-impl FileFacts {
-    /// Of this program.
-    pub fn of_binary() -> Option<Self> {
-        let path = std::env::current_exe().ok()?;
-        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
-        Some(Self { version, ..Self::of_kernel(&path)? })
+/// The facts of a kernel, ELF or bzImage. None if it cannot be read or is not a regular file.
+pub fn of_kernel(path: &Path) -> Option<FileFacts> {
+    let mut file = File::open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
     }
-
-    /// Of a kernel, ELF or bzImage. None when it cannot be read, or is no regular file.
-    pub fn of_kernel(path: &Path) -> Option<Self> {
-        let mut file = File::open(path).ok()?;
-        if !file.metadata().ok()?.is_file() {
-            return None;
-        }
-        let (sha256, version) = read(&mut file).ok()?;
-        Some(Self { path: path.display().to_string(), sha256, version })
-    }
+    let (sha256, version) = read(&mut file).ok()?;
+    Some(FileFacts { path: path.display().to_string(), sha256, version })
 }
 
-/// The hash of all there is, and the release of the kernel in it.
+/// The hash of the input, and the release of the kernel in it.
 fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
     let mut hash = Sha256::new();
     let mut version = None;
     let mut bytes = Vec::new();
     let mut is_start = true;
     loop {
-        // What a banner at the end of the last chunk needs to be seen whole.
+        // Kept so that a banner across two chunks is found.
         let kept = bytes.len().min(BANNER.len() + RELEASE);
         bytes.drain(..bytes.len() - kept);
         if from.by_ref().take(CHUNK as u64).read_to_end(&mut bytes)? == 0 {
@@ -77,8 +63,8 @@ fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
     Ok((digest.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect(), version))
 }
 
-/// The setup header points at a string (Documentation/arch/x86/boot.rst, `kernel_version`), which
-/// begins with the release.
+/// The release in the string that the setup header points to (Documentation/arch/x86/boot.rst,
+/// `kernel_version`).
 fn release_of_bzimage(start: &[u8]) -> Option<String> {
     if start.get(0x202..0x206)? != b"HdrS" {
         return None;
@@ -87,12 +73,12 @@ fn release_of_bzimage(start: &[u8]) -> Option<String> {
     release(start.get(0x200 + usize::from(pointer)..)?)
 }
 
-/// The banner of this kernel, not a format of one.
+/// The release in the kernel's banner; a format string of a banner does not count.
 fn release_in_banner(bytes: &[u8]) -> Option<String> {
     memmem::find_iter(bytes, BANNER).find_map(|at| release(&bytes[at + BANNER.len()..]))
 }
 
-/// A word that begins with a digit and ends soon.
+/// A release: a word that begins with a digit and is not too long.
 fn release(bytes: &[u8]) -> Option<String> {
     let word = bytes.split(|byte| !byte.is_ascii_graphic()).next()?;
     let is_whole = word.len() < bytes.len() && word.len() <= RELEASE;
@@ -106,10 +92,10 @@ mod tests {
 
     #[test]
     fn hashes_are_the_published_ones() {
-        // Of "abc", as FIPS 180-2 has it, and of nothing.
+        // The hashes of "abc", from FIPS 180-2, and of the empty input.
         assert_eq!(read(&mut &b"abc"[..]).unwrap(), ("ba7816bf8f01cfea".into(), None));
         assert_eq!(read(&mut &b""[..]).unwrap(), ("e3b0c44298fc1c14".into(), None));
-        // A million times "a", from the same, is in pieces here.
+        // A million times "a", from the same source, fills more than one chunk.
         let many = vec![b'a'; 1_000_000];
         let (hash, _) = read(&mut many.as_slice()).unwrap();
         assert_eq!(hash, "cdc76e5c9914fb92");
@@ -143,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_unknown() {
-        assert_eq!(FileFacts::of_kernel(Path::new("/nowhere/vmlinux")), None);
-        assert_eq!(FileFacts::of_kernel(Path::new("/dev/zero")), None);
+        assert_eq!(of_kernel(Path::new("/nowhere/vmlinux")), None);
+        assert_eq!(of_kernel(Path::new("/dev/zero")), None);
     }
 }

@@ -1,8 +1,10 @@
-//! How busy CPUs were, from the kernel's own times of them.
+//! Measures how busy CPUs are, from the kernel's CPU times.
 
-use crate::{doctor::files::Files, kvm::cpus, lab::store::record::Load, units::CpuList};
+use crate::{doctor::files::Files, units::CpuList};
+use kvm::cpus;
+use study::store::record::Load;
 
-/// Looks at what CPUs do while something runs on them.
+/// Measures the load of CPUs over an interval.
 #[derive(Debug)]
 pub struct LoadWatch {
     cpus: CpuList,
@@ -11,7 +13,7 @@ pub struct LoadWatch {
 }
 
 impl LoadWatch {
-    /// From now on.
+    /// Begins the interval.
     pub fn start(cpus: &CpuList) -> Self {
         let files = Files::host();
         Self {
@@ -21,8 +23,8 @@ impl LoadWatch {
         }
     }
 
-    /// Until now. What the kernel did not tell, and shares of less time than its ticks can tell
-    /// apart, are None.
+    /// Ends the interval. Values are None if the kernel does not provide them, or if the interval is
+    /// shorter than its ticks can resolve.
     pub fn end(self) -> Load {
         let after = Ticks::read(&Files::host(), &self.cpus);
         self.load(after)
@@ -47,7 +49,7 @@ fn load_average(loadavg: &str) -> Vec<f64> {
     loadavg.split_whitespace().take(3).filter_map(|figure| figure.parse().ok()).collect()
 }
 
-/// Time of some CPUs in the kernel's ticks.
+/// Times of some CPUs in the kernel's ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Ticks {
     idle: u64,
@@ -55,12 +57,12 @@ struct Ticks {
     all: u64,
 }
 
-/// Shares of the time between two moments.
+/// Shares of the CPUs' time in an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Shares {
-    /// Not idle, steal included.
+    /// Not idle, including steal.
     busy: f64,
-    /// Taken by the hypervisor above.
+    /// Steal, taken by the hypervisor above.
     steal: f64,
 }
 
@@ -69,8 +71,8 @@ impl Ticks {
         Some(Self::of(&files.text("/proc/stat")?, cpus))
     }
 
-    /// Adds up the lines of `chosen` in `/proc/stat` (proc(5): user, nice, system,
-    /// idle, iowait, irq, softirq, steal; guest time is in user time already).
+    /// Adds up the lines of the `chosen` CPUs in `/proc/stat` (proc(5): user, nice, system, idle,
+    /// iowait, irq, softirq, steal; guest time is included in user time).
     fn of(stat: &str, chosen: &CpuList) -> Self {
         let mut ticks = Self::default();
         for line in stat.lines() {

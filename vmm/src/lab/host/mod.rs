@@ -1,129 +1,78 @@
-//! The facts of the host that a figure depends on.
+//! The facts about the host that figures depend on.
 
 mod file;
 mod load;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::{path::Path, thread, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
-use super::plan;
 use crate::{
     doctor::{cpu::CpuFacts, files::Files, kvm::KvmFacts, system::SystemFacts},
-    kvm::{KvmKind, host::is_emulated},
     units::CpuList,
 };
-pub use file::FileFacts;
+use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
+use study::{
+    host::HostFacts,
+    plan::{PlanError, choose_cpus},
+};
 
-/// How long to look at what others do: twenty of the kernel's ticks.
+/// How long the load of other processes is sampled: twenty of the kernel's ticks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The host, as it was when asked. What it does not tell is empty or None.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HostFacts {
-    /// Model name of the first CPU.
-    pub cpu: String,
-    /// CPUs that are on line.
-    pub cpu_count: Option<usize>,
-    /// `hardware`, `emulated` (a genuine KVM on a CPU whose AMD-V QEMU emulates), `software`,
-    /// `absent` or `denied`.
-    pub kvm: String,
-    /// Release of the kernel.
-    pub kernel: String,
-    /// Its preemption model, for example `PREEMPT_DYNAMIC`.
-    pub preemption: Option<String>,
-    /// The hypervisor that this host runs under, by its own name.
-    pub hypervisor: Option<String>,
-    /// CPUs this process may use.
-    pub cpus_allowed: String,
-    /// Do hardware threads share cores?
-    pub smt: Option<bool>,
-    /// The frequency governors of the chosen CPUs, each once.
-    pub governors: BTreeSet<String>,
-    /// How long KVM polls for a wake-up before a halted vCPU sleeps, in nanoseconds.
-    pub halt_poll_ns: Option<u64>,
-    /// What KVM's vendor module takes for a spinning guest, by its own names: `ple_gap` and
-    /// `ple_window`, or `pause_filter_count` and `pause_filter_thresh`.
-    pub pause_loop: BTreeMap<String, u64>,
-    /// Transparent huge pages: `always`, `madvise` or `never`.
-    pub huge_pages: Option<String>,
-    /// Current clock source.
-    pub clocksource: Option<String>,
-    /// All its memory, in bytes.
-    pub memory: Option<u64>,
-    /// Load average over 1, 5 and 15 minutes, as the kernel prints them.
-    pub load_average: Vec<f64>,
-    /// Share of the chosen CPUs' time that was not idle just before, steal
-    /// included: what the vCPUs have to share with others.
-    pub busy: Option<f64>,
-    /// Share of it that the hypervisor above took.
-    pub steal: Option<f64>,
-    /// This program, if asked for by [`HostFacts::with_files`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub binary: Option<FileFacts>,
-    /// The guests' kernels, likewise.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kernels: Vec<FileFacts>,
+/// The CPUs to use: those requested, which this process must be allowed to use, or all that it may
+/// use.
+pub fn resolve_cpus(asked: Option<CpuList>) -> Result<CpuList, PlanError> {
+    choose_cpus(asked, CpuList::new(&signal::allowed_cpus()).map_err(|_| PlanError::Allowed)?)
 }
 
-impl HostFacts {
-    /// Looks at this host, for a fifth of a second at what runs on `cpus`.
-    pub fn gather(cpus: &CpuList) -> Self {
-        let watch = LoadWatch::start(cpus);
-        thread::sleep(LOOK);
-        let load = watch.end();
-        let allowed = plan::resolve_cpus(None).map(|cpus| cpus.to_string()).unwrap_or_default();
-        let kind = KvmKind::detect();
-        let facts = Self::read(&Files::host(), kind, cpus);
-        let kvm = kvm_name(kind, is_emulated()).to_owned();
-        Self { kvm, cpus_allowed: allowed, busy: load.busy, steal: load.steal, ..facts }
-    }
+/// Gathers the facts of this host; samples the load of `cpus` for a fifth of a second.
+pub fn gather_facts(cpus: &CpuList) -> HostFacts {
+    let watch = LoadWatch::start(cpus);
+    thread::sleep(LOOK);
+    let load = watch.end();
+    let allowed = resolve_cpus(None).map(|cpus| cpus.to_string()).unwrap_or_default();
+    let kind = KvmKind::detect();
+    let facts = read(&Files::host(), kind, cpus);
+    let kvm = kvm_name(kind, is_emulated()).to_owned();
+    HostFacts { kvm, cpus_allowed: allowed, busy: load.busy, steal: load.steal, ..facts }
+}
 
-    /// What files of the host say.
-    fn read(files: &Files, kind: KvmKind, cpus: &CpuList) -> Self {
-        let cpu = CpuFacts::read(files, cpus.cpus());
-        let kvm = KvmFacts::read(files, kind);
-        let system = SystemFacts::read(files);
-        Self {
-            cpu: cpu.model.unwrap_or_default(),
-            cpu_count: Some(cpu.online).filter(|count| *count > 0),
-            kvm: kvm.kind.to_owned(),
-            kernel: system.kernel.unwrap_or_default(),
-            preemption: system.preemption,
-            hypervisor: cpu.hypervisor.or(system.hypervisor_type),
-            smt: cpu.smt,
-            governors: cpu.governors,
-            halt_poll_ns: kvm.halt_poll_ns,
-            pause_loop: kvm.pause_loop,
-            huge_pages: system.transparent_huge_pages,
-            clocksource: system.clocksource,
-            memory: system.memory,
-            load_average: load::read_average(files),
-            ..Self::default()
-        }
-    }
-
-    /// With this program and these kernels of guests, read whole for their hashes. A kernel that
-    /// cannot be read is left out.
-    #[must_use]
-    pub fn with_files<'a>(self, kernels: impl IntoIterator<Item = &'a Path>) -> Self {
-        Self {
-            binary: FileFacts::of_binary(),
-            kernels: kernels.into_iter().filter_map(FileFacts::of_kernel).collect(),
-            ..self
-        }
+/// The facts found in files of the host.
+fn read(files: &Files, kind: KvmKind, cpus: &CpuList) -> HostFacts {
+    let cpu = CpuFacts::read(files, cpus.cpus());
+    let kvm = KvmFacts::read(files, kind);
+    let system = SystemFacts::read(files);
+    HostFacts {
+        cpu: cpu.model.unwrap_or_default(),
+        cpu_count: Some(cpu.online).filter(|count| *count > 0),
+        kvm: kvm.kind.to_owned(),
+        kernel: system.kernel.unwrap_or_default(),
+        preemption: system.preemption,
+        hypervisor: cpu.hypervisor.or(system.hypervisor_type),
+        smt: cpu.smt,
+        governors: cpu.governors,
+        halt_poll_ns: kvm.halt_poll_ns,
+        pause_loop: kvm.pause_loop,
+        huge_pages: system.transparent_huge_pages,
+        clocksource: system.clocksource,
+        memory: system.memory,
+        load_average: load::read_average(files),
+        ..HostFacts::default()
     }
 }
 
-/// As [`HostFacts::kvm`] has it. Seen: figures of the emulated host, where an exit costs twenty times
-/// what it costs elsewhere, stood under the heading "hardware KVM".
+/// Adds this program and these guest kernels to `facts`; they are read fully for their hashes. A
+/// kernel that cannot be read is left out.
+pub fn with_files<'a>(facts: HostFacts, kernels: impl IntoIterator<Item = &'a Path>) -> HostFacts {
+    HostFacts {
+        binary: file::of_binary(),
+        kernels: kernels.into_iter().filter_map(file::of_kernel).collect(),
+        ..facts
+    }
+}
+
+/// The value of [`HostFacts::kvm`]. Once, figures of the emulated host, where an exit costs twenty
+/// times what it costs elsewhere, were headed "hardware KVM".
 fn kvm_name(kind: KvmKind, is_emulated: bool) -> &'static str {
     match kind {
         KvmKind::Hardware if is_emulated => "emulated",
@@ -162,7 +111,7 @@ mod tests {
             ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
         ];
         let files = made_up::host("facts", &host);
-        let facts = HostFacts::read(&files, KvmKind::Denied, &CpuList::of(1));
+        let facts = read(&files, KvmKind::Denied, &CpuList::of(1));
         let windows = [("ple_gap", 128), ("ple_window", 4096)];
         let expected = HostFacts {
             cpu: "AMD EPYC".into(),
@@ -186,16 +135,16 @@ mod tests {
 
     #[test]
     fn what_the_host_does_not_say_is_unknown() {
-        let facts = HostFacts::read(&made_up::host("mute", &[]), KvmKind::Absent, &CpuList::of(0));
+        let facts = read(&made_up::host("mute", &[]), KvmKind::Absent, &CpuList::of(0));
         assert_eq!(facts, HostFacts { kvm: "absent".into(), ..HostFacts::default() });
     }
 
     #[test]
     fn they_come_back_from_a_store() {
-        let facts = HostFacts::gather(&CpuList::of(0)).with_files([Path::new("/nowhere")]);
+        let facts = with_files(gather_facts(&CpuList::of(0)), [Path::new("/nowhere")]);
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
-        // Lines of before there was more to say.
+        // A line from before more fields were added.
         let old = r#"{"cpu":"A","kvm":"absent","kernel":"6","cpus_allowed":"0","load_average":[],
             "busy":null}"#;
         assert_eq!(serde_json::from_str::<HostFacts>(old).unwrap().cpu, "A");

@@ -1,18 +1,20 @@
-//! How long cells may take.
+//! Estimates how long cells take.
 
 use std::time::Duration;
 
-use super::super::{
+use study::{
     point::{GuestKind, HostKind, Point},
     spec::Method,
 };
 
-/// Until an emulated host is up (measured: 5 to 10 s).
+/// Boot time of an emulated host (measured: 5 to 10 s).
 pub const EMULATED_HOST: Duration = Duration::from_secs(8);
 
-/// A guess at a cell's time, its machine's start and end included (measured on two CPUs).
+/// Estimates a cell's time, including its machine's start and end (measured on two CPUs).
 pub fn of_cell(point: &Point, method: &Method) -> Duration {
     let beside = match (point.guest, point.host) {
+        // Some microseconds for each of a million acquisitions in a simulated second.
+        (GuestKind::Sim, _) => (point.duration + method.warm_up) * 10,
         (GuestKind::Payload, HostKind::Direct) => method.warm_up + Duration::from_millis(80),
         (GuestKind::Payload, HostKind::Emulated) => method.warm_up + Duration::from_millis(400),
         (GuestKind::Linux, HostKind::Direct) => method.warm_up + Duration::from_millis(800),

@@ -1,78 +1,97 @@
-//! What a run says to its workers and they to it: a line of JSON each.
+//! The protocol between a run and its workers: one line of JSON per message.
 //!
-//! Cells are run by child processes, so that what kills one costs a cell and no run, and so that a
-//! child in the emulated host is spoken to like one here.
+//! Child processes run the cells, so that a crash costs one cell and not the run, and so that a
+//! worker in the emulated host is driven like a local one.
 
-use serde::{Deserialize, Serialize};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use super::super::{
-    live::View,
+use study::{
+    live::Live,
     point::Point,
     spec::Method,
     store::record::{Load, Outcome},
 };
 
-/// A cell to run.
+/// A cell for a worker to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// Its number.
+    /// The cell's number.
     pub cell: u32,
-    /// What to run.
+    /// The point to run.
     pub point: Point,
     /// How to measure it.
     pub method: Method,
-    /// CPUs of the worker's host, of which the first are the slots; None: all it may use.
+    /// CPUs of the worker's host, the first of which are the slots; None: all CPUs it may use.
     pub cpus: Option<Vec<usize>>,
-    /// Say what it does meanwhile.
+    /// Send [`WorkerMessage::Live`] while the cell runs.
     #[serde(default)]
     pub live: bool,
-    /// Keep everything that happens, and draw it.
+    /// What to send with the result.
     #[serde(default)]
-    pub trace: bool,
+    pub extras: Extras,
 }
 
-/// What a worker says.
+/// What a cell is asked for besides its figures.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extras {
+    /// A trace of every event.
+    pub trace: bool,
+    /// The decisions of its schedule.
+    pub recording: bool,
+}
+
+/// Bytes in a message, in base64.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64_STANDARD.decode(text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A message from a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case")]
 pub enum WorkerMessage {
-    /// A cell is run from now on.
+    /// A cell begins.
     Begun {
-        /// Which.
+        /// The cell's number.
         cell: u32,
     },
-    /// It has ended.
+    /// The cell has ended.
     Ended(Box<Ended>),
-    /// What a cell does now; only if the job asked for it.
+    /// The state of the running cell; sent only if the job asked for it.
     Live(Box<Live>),
 }
 
-/// A cell at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Live {
-    /// Which.
-    pub cell: u32,
-    /// Since it began, in seconds.
-    pub seconds: f64,
-    /// What was seen.
-    #[serde(flatten)]
-    pub view: View,
-}
-
-/// How a cell ended.
+/// The result of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Which.
+    /// The cell's number.
     pub cell: u32,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// How long it took in all, in seconds.
+    /// How long it took in total, in seconds.
     pub took: f64,
-    /// What else the CPUs did.
+    /// How busy the CPUs were besides.
     pub load: Load,
-    /// Its end.
+    /// Figures, a failure, or aborted.
     pub outcome: Outcome,
-    /// What happened in it, drawn, in base64, or why that is not there; if the job asked for it.
+    /// The Perfetto trace, or why there is none; only if the job asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<Result<String, String>>,
+    pub trace: Option<Result<Bytes, String>>,
+    /// The recording of its schedule, if the job asked for it and the schedule is one of ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Bytes>,
 }

@@ -1,4 +1,4 @@
-//! A worker's words on the cell that it runs.
+//! A worker's live reports on the cell that it runs.
 
 use std::{
     cell::{Cell, RefCell},
@@ -7,17 +7,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    super::live::{LiveObserver, View},
-    job::{Live, WorkerMessage},
-    worker::say,
-};
+use super::{job::WorkerMessage, worker::say};
+use crate::lab::cell::live::LiveObserver;
+use study::live::{Live, View};
 
-/// Between two words on a cell.
+/// Interval between two reports.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Says what a cell does where the worker says everything else, so that lines stay whole: by the
-/// same thread.
+/// Writes live reports to the worker's output. They are written by the thread that writes the
+/// worker's other messages, so that lines never interleave.
 pub(super) struct LiveReporter<'a> {
     cell: u32,
     began: Instant,
@@ -26,7 +24,7 @@ pub(super) struct LiveReporter<'a> {
 }
 
 impl<'a> LiveReporter<'a> {
-    /// On a cell that begins now.
+    /// A reporter for a cell that begins now.
     pub(super) fn new(cell: u32, output: &'a mut dyn Write) -> Self {
         Self { cell, began: Instant::now(), last: Cell::new(None), output: RefCell::new(output) }
     }
@@ -48,7 +46,7 @@ impl LiveObserver for LiveReporter<'_> {
         self.last.set(Some(now));
         let seconds = now.duration_since(self.began).as_secs_f64();
         let live = Live { cell: self.cell, seconds, view };
-        // A broken output is found out about when the cell has ended.
+        // A broken output is reported when the cell has ended.
         let _ = say(&mut **self.output.borrow_mut(), &WorkerMessage::Live(Box::new(live)));
     }
 }

@@ -1,19 +1,24 @@
 use std::{env, fs, path::PathBuf, process};
 
+use tokio::sync::mpsc;
+
 use super::*;
-use crate::lab::{
+use study::{
     spec::{Experiment, Setting},
-    store::record::{FORMAT, Figures, RunLine},
+    store::{
+        Store,
+        record::{FORMAT, Figures, Outcome, RunLine},
+    },
 };
 
-/// WorkerPool that are shell scripts.
+/// Workers that are shell scripts.
 struct Scripts {
     script: String,
     jobs: usize,
 }
 
-/// A script that takes jobs, does `before` with a cell's number as `$n`, says that it has begun, does
-/// `each`, and says that it is done.
+/// A script that takes jobs, runs `before` with the cell's number in `$n`, reports that the cell has
+/// begun, runs `each`, and reports that it is done.
 fn script(before: &str, each: &str) -> String {
     let figures = serde_json::to_string(&Figures::default()).unwrap();
     let outcome = format!(r#"{{"status":"done","figures":{figures}}}"#);
@@ -42,8 +47,12 @@ impl WorkerPool for Scripts {
         self.jobs
     }
 
-    fn traces(&self) -> Option<&File> {
-        None
+    fn extras(&self, _: &PlannedCell, _: &Point) -> Extras {
+        Extras::default()
+    }
+
+    fn keep_trace(&self, _: Bytes) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -85,7 +94,7 @@ struct Ran {
     stored: Vec<CellLine>,
 }
 
-/// Eight cells, less the `finished`.
+/// Runs eight cells except the `finished` ones.
 fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: &[Order]) -> Ran {
     let dir = env::temp_dir().join(format!("pvticket-run-{}-{name}", process::id()));
     let _ = fs::remove_dir_all(&dir);
@@ -112,7 +121,7 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
     let summary = runtime
         .block_on(run(&experiment, &finished, &mut store, workers, &mut log, receive))
         .unwrap();
-    let stored = crate::lab::store::read(&dir).unwrap().cells;
+    let stored = study::store::read(&dir).unwrap().cells;
     fs::remove_dir_all(dir).unwrap();
     Ran { summary, log, stored }
 }
@@ -152,10 +161,10 @@ fn what_is_no_word_of_ours_ends_a_worker() {
     let workers = one("[ $n = 1 ] && echo nonsense");
     let Ran { summary, log, .. } = ran("nonsense", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed), (7, 1));
-    assert!(log.ended.iter().any(|(_, how)| how.contains("no word of ours")), "{:?}", log.ended);
+    assert!(log.ended.iter().any(|(_, how)| how.contains("an invalid message")), "{:?}", log.ended);
 }
 
-/// A marker file tells a worker's second life from its first.
+/// A marker file tells the second worker from the first.
 #[test]
 fn who_dies_between_cells_costs_none() {
     let marker: PathBuf = env::temp_dir().join(format!("pvticket-between-{}", process::id()));
@@ -166,7 +175,7 @@ fn who_dies_between_cells_costs_none() {
     let Ran { summary, log, .. } = ran("between", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, log.died.len()), (8, 0, 1));
     fs::remove_file(marker).unwrap();
-    // A worker that never comes to work is not started for ever.
+    // A worker that always dies before its first cell is not restarted forever.
     let workers = Scripts { script: script("exit 1", ":"), jobs: 1 };
     let Ran { summary, log, .. } = ran("never", HostKind::Direct, &workers, &[], &[]);
     assert_eq!((summary.done, summary.failed, log.died.len()), (0, 8, 16));
@@ -187,7 +196,7 @@ fn what_costs_an_emulated_host_its_life_is_run_again_a_few_times() {
     assert_eq!((summary.done, summary.failed, log.died.len()), (7, 1, 2));
 }
 
-/// A worker that does not heed the end of its input is killed, at the second word at once.
+/// A worker that ignores the end of its input is killed; at the second order at once.
 #[test]
 fn stopped_it_aborts_what_is_under_way_and_leaves_the_rest() {
     let orders = [Order::Stop, Order::Stop];

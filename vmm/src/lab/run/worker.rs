@@ -1,6 +1,8 @@
-//! A worker: runs the cells that it is told to, one after the other.
+//! A worker process: runs the cells that it is given, one at a time.
 
 use std::{
+    error::Error,
+    fmt,
     io::{self, BufRead, Read, Write},
     sync::{
         Arc,
@@ -10,58 +12,59 @@ use std::{
     time::Instant,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::ValueEnum;
 use hypercalls::payload;
-use thiserror::Error;
 
 use super::{
     super::{
-        Cell, CellError, GuestWorkload, Interrupt, LinuxCell, PayloadCell, Sample,
-        cell::RunSpec,
-        host::LoadWatch,
-        live::LiveObserver,
-        plan::{self, PlanError},
-        point::GuestKind,
-        store::record::Outcome,
-        timeline::Timeline,
+        Cell, CellError, Interrupt, LinuxCell, Measurement, PayloadCell,
+        cell::{RunSpec, sim},
+        host::{LoadWatch, resolve_cpus},
     },
-    job::{Ended, Job, WorkerMessage},
+    job::{Bytes, Ended, Job, WorkerMessage},
     live_reporter::LiveReporter,
 };
 use crate::{
+    chain::chain,
     clock,
-    guest::kernels::Kernels,
-    sched::ScheduleSpec,
-    units::{ByteSize, CpuList},
+    lab::cell::live::LiveObserver,
+    units::{ByteSize, CpuList, UnitError, VcpuCount},
+};
+use sched::recording::Recording;
+use study::{
+    guest::{kernels::Kernels, workload::GuestWorkload},
+    plan::PlanError,
+    point::GuestKind,
+    store::record::Outcome,
+    timeline::Timeline,
 };
 
-/// Bytes of a cell's trace at most. The worker has it three times, at the worst in the memory of the
-/// emulated host; a million yields are three times as much.
+/// Largest trace of a cell. The worker holds three copies of it, at worst in the memory of the
+/// emulated host. (A million yields would take three times as much.)
 pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
 
-/// Bytes of a job at most, as a line.
+/// Longest line of a job, in bytes.
 const LONGEST_JOB: u64 = 1 << 20;
 
-/// Jobs that wait for the one under way. A run gives one at a time.
+/// Jobs that may be queued behind the one under way. A run sends one at a time.
 const JOBS_AHEAD: usize = 4;
 
-/// A worker that cannot go on.
-#[derive(Debug, Error)]
+/// Why a worker cannot continue.
+#[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// What it was told is no job.
-    #[error("cannot understand a job: {0}")]
+    /// A line cannot be parsed as a job.
+    #[error("cannot understand a job")]
     Job(#[from] serde_json::Error),
-    /// A line that was cut, of no use even if what there is of it makes sense.
+    /// The line was truncated; it is rejected even if the rest parses.
     #[error("a job is longer than {}", ByteSize(LONGEST_JOB))]
     LongJob,
-    /// Nobody listens.
-    #[error("cannot say what a cell gave: {0}")]
+    /// The output is closed.
+    #[error("cannot say what a cell gave")]
     Say(#[from] io::Error),
 }
 
 /// Why a cell cannot be begun.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 enum JobError {
     #[error(transparent)]
     Cpus(#[from] PlanError),
@@ -69,16 +72,34 @@ enum JobError {
     Slots { wanted: u32, there: usize, cpus: CpuList },
     #[error("the guest has no workload {0}")]
     Workload(String),
+    #[error(transparent)]
+    Vcpus(#[from] UnitError),
 }
 
-/// Draws what happened in a run, as a part of a trace's file: its number there, its title.
+/// Renders a timeline as part of a trace file, given its number in the file and its title.
 pub type Draw<'a> = &'a dyn Fn(u32, &str, &Timeline) -> io::Result<Vec<u8>>;
 
-/// Runs jobs from `input` until it ends, and says on `output` what each gave. An end of the input
-/// aborts the cell that is being run.
+/// What a worker runs its cells with.
+#[derive(Clone, Copy)]
+pub struct Tools<'a> {
+    /// The guest kernels.
+    pub kernels: &'a Kernels,
+    /// The recording that the policy `replay` follows.
+    pub recording: Option<&'a Arc<Recording>>,
+    /// Renders timelines.
+    pub draw: Draw<'a>,
+}
+
+impl fmt::Debug for Tools<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("kernels", &self.kernels).finish_non_exhaustive()
+    }
+}
+
+/// Runs jobs from `input` until it ends, and writes their results to `output`. The end of the input
+/// aborts the cell under way.
 pub fn work(
-    kernels: &Kernels,
-    draw: Draw<'_>,
+    tools: Tools<'_>,
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     interrupt: &Interrupt,
@@ -92,7 +113,7 @@ pub fn work(
         let teller = LiveReporter::new(job.cell, &mut output);
         let onlooker: &dyn LiveObserver = &teller;
         let onlooker = job.live.then_some(onlooker);
-        let ended = Task { job: &job, kernels, draw, interrupt, onlooker }.run();
+        let ended = Task { job: &job, tools, interrupt, onlooker }.run();
         say(&mut output, &WorkerMessage::Ended(Box::new(ended)))?;
     }
     Ok(())
@@ -105,8 +126,8 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
     Ok(output.flush()?)
 }
 
-/// The input's lines, read by a thread, so that its end is seen at once. A line that is longer than
-/// any job is cut, and then is none.
+/// The input's lines, read by a separate thread so that the end of the input is seen at once. A line
+/// longer than any job is truncated, and then rejected.
 fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::sync_channel(JOBS_AHEAD);
     thread::spawn(move || {
@@ -122,11 +143,10 @@ fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Rece
     receive
 }
 
-/// A job with what it takes.
+/// A job with what is needed to run it.
 struct Task<'a> {
     job: &'a Job,
-    kernels: &'a Kernels,
-    draw: Draw<'a>,
+    tools: Tools<'a>,
     interrupt: &'a Interrupt,
     onlooker: Option<&'a dyn LiveObserver>,
 }
@@ -135,10 +155,14 @@ impl Task<'_> {
     fn run(&self) -> Ended {
         let at_ms = clock::since_1970();
         let began = Instant::now();
-        let cpus = cpus(self.job);
+        let cpus = match self.job.point.guest {
+            // A simulation needs any one.
+            GuestKind::Sim => resolve_cpus(None).map_err(JobError::from),
+            _ => cpus(self.job),
+        };
         let watch = cpus.as_ref().ok().map(LoadWatch::start);
-        let (outcome, timeline) = match &cpus {
-            Err(error) => (failed(error), None),
+        let Measured { outcome, timeline, recording } = match &cpus {
+            Err(error) => failed(error).into(),
             Ok(cpus) => self.measure(cpus),
         };
         Ended {
@@ -148,61 +172,85 @@ impl Task<'_> {
             load: watch.map(LoadWatch::end).unwrap_or_default(),
             outcome,
             trace: timeline.map(|timeline| self.drawn(&timeline)),
+            recording,
         }
     }
 
-    /// In base64. A trace that cannot be drawn is a trace less.
-    fn drawn(&self, timeline: &Timeline) -> Result<String, String> {
+    /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.
+    fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
         let title = format!("cell {}: {}", self.job.cell, self.job.point);
-        let drawn = (self.draw)(self.job.cell, &title, timeline);
-        drawn.map(|bytes| BASE64_STANDARD.encode(bytes)).map_err(|error| error.to_string())
+        let drawn = (self.tools.draw)(self.job.cell, &title, timeline);
+        drawn.map(Bytes).map_err(|error| chain(&error))
     }
 
-    fn measure(&self, cpus: &CpuList) -> (Outcome, Option<Arc<Timeline>>) {
-        let cell = match cell(self.job, self.kernels) {
+    fn measure(&self, cpus: &CpuList) -> Measured {
+        let Job { cell: number, point, .. } = self.job;
+        if point.guest == GuestKind::Sim {
+            return match sim::simulate(&self.spec(cpus), *number, self.interrupt) {
+                Ok(measurement) => self.done(measurement),
+                Err(sim::SimCellError::Interrupted) => Outcome::Aborted.into(),
+                Err(error) => failed(&error).into(),
+            };
+        }
+        let cell = match cell(self.job, self.tools.kernels) {
             Ok(cell) => cell,
-            Err(error) => return (failed(&error), None),
+            Err(error) => return failed(&error).into(),
         };
-        let outcome = match self.sample(cpus, cell.as_ref()) {
-            Ok(mut sample) => {
-                let timeline = sample.timeline.take();
-                return (Outcome::Done { figures: Box::new(sample.into()) }, timeline);
-            }
-            Err(CellError::Interrupted) => Outcome::Aborted,
+        match cell.run(&self.spec(cpus), self.interrupt) {
+            Ok(measurement) => self.done(measurement),
+            Err(CellError::Interrupted) => Outcome::Aborted.into(),
             Err(CellError::Stuck(error, trace)) => {
                 let error = error.replace('\n', " ");
-                Outcome::Failed { error, trace: trace.0 }
+                Outcome::Failed { error, trace: trace.0 }.into()
             }
-            Err(error) => failed(&error),
-        };
-        (outcome, None)
+            Err(error) => failed(&error).into(),
+        }
     }
 
-    fn sample(&self, cpus: &CpuList, cell: &dyn Cell) -> Result<Sample, CellError> {
-        let Job { point, method, trace, .. } = self.job;
-        let schedule =
-            ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed);
-        let spec = RunSpec {
-            vcpus: point.vcpus,
-            vms: point.vms,
-            cpus,
-            system: Some(point.lock),
-            backend: point.backend,
-            handoff: point.handoff,
-            schedule,
-            faults: point.fault,
-            warm_up: method.warm_up,
-            duration: point.duration,
-            trace: *trace,
-            onlooker: self.onlooker,
-        };
-        cell.run(&spec, self.interrupt)
+    fn done(&self, measurement: Measurement) -> Measured {
+        let Measurement { figures, timeline, recording } = measurement;
+        let recording = recording.filter(|_| self.job.extras.recording);
+        let outcome = Outcome::Done { figures: Box::new(figures) };
+        Measured { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
     }
+
+    fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
+        let Job { point, method, extras, .. } = self.job;
+        RunSpec {
+            point,
+            method,
+            cpus,
+            replay: self.tools.recording.cloned(),
+            record: extras.recording,
+            trace: extras.trace,
+            onlooker: self.onlooker,
+        }
+    }
+}
+
+/// The results of a cell.
+struct Measured {
+    outcome: Outcome,
+    timeline: Option<Timeline>,
+    recording: Option<Bytes>,
+}
+
+impl From<Outcome> for Measured {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, timeline: None, recording: None }
+    }
+}
+
+fn bytes_of(recording: &Recording) -> Bytes {
+    let mut bytes = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = recording.write(&mut bytes);
+    Bytes(bytes)
 }
 
 fn cpus(job: &Job) -> Result<CpuList, JobError> {
     let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
-    let cpus = plan::resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
+    let cpus = resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
     let (wanted, there) = (job.point.slots, cpus.cpus().len());
     match wanted as usize <= there && wanted > 0 {
         true => Ok(cpus.first(wanted as usize)),
@@ -210,36 +258,27 @@ fn cpus(job: &Job) -> Result<CpuList, JobError> {
     }
 }
 
-fn failed(error: &dyn ToString) -> Outcome {
-    Outcome::Failed { error: error.to_string().replace('\n', " "), trace: String::new() }
+fn failed(error: &dyn Error) -> Outcome {
+    Outcome::Failed { error: chain(error).replace('\n', " "), trace: String::new() }
 }
 
 fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {
     let point = &job.point;
     let unknown = || JobError::Workload(point.workload.clone());
+    // Only a simulated machine may have more.
+    VcpuCount::try_from(point.vcpus.get())?;
     Ok(match point.guest {
         GuestKind::Payload => {
             let mut workloads = payload::Workload::OF_LOCKS.iter();
             let found = workloads.find(|(_, name, _)| *name == point.workload);
-            Box::new(PayloadCell {
-                workload: found.ok_or_else(unknown)?.0,
-                spin_threshold: point.spin_threshold,
-                critical: point.critical,
-                think: point.think,
-                sum_every: job.method.sum_every,
-                timed: job.method.timed,
-            })
+            Box::new(PayloadCell { workload: found.ok_or_else(unknown)?.0 })
         }
+        // It is simulated, without a cell.
+        GuestKind::Sim => return Err(unknown()),
         GuestKind::Linux => {
             let mut workloads = GuestWorkload::value_variants().iter();
             let found = workloads.find(|workload| workload.name() == point.workload);
-            Box::new(LinuxCell {
-                kernels: kernels.clone(),
-                workload: *found.ok_or_else(unknown)?,
-                spin_threshold: point.spin_threshold,
-                critical: point.critical,
-                think: point.think,
-            })
+            Box::new(LinuxCell { kernels: kernels.clone(), workload: *found.ok_or_else(unknown)? })
         }
     })
 }

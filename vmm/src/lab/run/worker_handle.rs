@@ -1,4 +1,4 @@
-//! One worker process, as the run sees it.
+//! The run's side of a worker process.
 
 use std::{io, process::Stdio};
 
@@ -15,39 +15,40 @@ use super::{
     worker::MOST_TRACE,
 };
 
-/// Lines of a worker's errors that are kept: its last words.
+/// How many of the last lines of a worker's stderr are kept.
 const LAST_WORDS: usize = 4;
 
-/// Bytes of one of them that are kept.
+/// How many bytes of each of them are kept.
 const LONGEST_ERROR: u64 = 4 << 10;
 
-/// Bytes of what a worker says in a line, at most: a cell with its trace.
+/// Longest message of a worker, in bytes: a cell with its trace.
 const LONGEST_WORD: u64 = 4 * MOST_TRACE.0.div_ceil(3) + (16 << 20);
 
-/// What a worker reports.
+/// An event of a worker.
 #[derive(Debug)]
 pub enum Report {
-    /// A word.
+    /// The worker sent a message.
     WorkerMessage(WorkerMessage),
-    /// It has ended, and so.
+    /// The worker has ended, and why.
     Gone(String),
 }
 
-/// A report, and of which hand. It has an end: a worker that says more than is heard waits.
+/// Reports with the number of the worker. The channel is bounded: a worker that sends faster than
+/// the run reads has to wait.
 pub type Reports = mpsc::Sender<(usize, Report)>;
 
-/// A worker that cannot be started.
+/// Why a worker cannot be started.
 #[derive(Debug, Error)]
 pub enum HandError {
-    /// The process.
-    #[error("cannot start a worker: {0}")]
-    Spawn(io::Error),
-    /// A pipe of it.
+    /// The process cannot be spawned.
+    #[error("cannot start a worker")]
+    Spawn(#[source] io::Error),
+    /// One of its pipes is missing.
     #[error("a worker has no {0}")]
     Pipe(&'static str),
 }
 
-/// A worker at work. Dropped, it is killed.
+/// A running worker. Dropping the handle kills it.
 #[derive(Debug)]
 pub struct WorkerHandle {
     stdin: Option<ChildStdin>,
@@ -55,9 +56,9 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts one; it reports as `number`.
+    /// Starts a worker; it reports under `number`.
     pub fn start(mut command: Command, number: usize, reports: Reports) -> Result<Self, HandError> {
-        // Ctrl-C at the terminal is for us, who tell the workers what to do about it.
+        // Ctrl-C at the terminal is for us; we then tell the workers to abort.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(HandError::Spawn)?;
@@ -71,7 +72,7 @@ impl WorkerHandle {
         Ok(Self { stdin: Some(stdin), _kill: kill })
     }
 
-    /// Gives it a cell. One that is gone says so in a report.
+    /// Gives it a cell. If the worker is gone, a report says so.
     pub async fn give(&mut self, job: &Job) -> serde_json::Result<()> {
         let mut text = serde_json::to_vec(job)?;
         text.push(b'\n');
@@ -82,13 +83,13 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// There is no more for it to do; what it does is aborted.
+    /// Closes its input: the cell under way is aborted, and the worker exits.
     pub fn dismiss(&mut self) {
         self.stdin = None;
     }
 }
 
-/// Passes on what the worker says until it ends; gives why it did.
+/// Passes on the worker's messages until it ends; returns why it did.
 async fn attend(
     mut child: Child,
     number: usize,
@@ -101,14 +102,14 @@ async fn attend(
     tokio::select! {
         unclear = listen(stdout, number, reports) => {
             if unclear.is_some() {
-                // It waits for a job that it will not get.
+                // It waits for a job that will never come.
                 kill(group);
             }
             let how = match child.wait().await {
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };
-            // Whoever it left behind would keep its errors open.
+            // Children that it left behind would keep its stderr open.
             kill(group);
             let said = last_words.await.unwrap_or_default();
             [Some(how), unclear, said].into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -121,16 +122,16 @@ async fn attend(
     }
 }
 
-/// Kills it and its own: an emulated host is a process of its own.
+/// Kills the worker and its children, such as the QEMU of an emulated host.
 fn kill(group: Option<u32>) {
     let group = group.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     if let Some(group) = group {
-        // It may be gone.
+        // The group may be gone already.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Until its output ends, or says what cannot be understood.
+/// Reads messages until the output ends or a message cannot be parsed.
 async fn listen(
     stdout: Option<tokio::process::ChildStdout>,
     number: usize,
@@ -143,7 +144,7 @@ async fn listen(
         }
         match serde_json::from_slice(&line) {
             Ok(word) => drop(reports.send((number, Report::WorkerMessage(word))).await),
-            Err(error) => return Some(format!("it said what is no word of ours: {error}")),
+            Err(error) => return Some(format!("it sent an invalid message: {error}")),
         }
     }
     None
@@ -162,8 +163,8 @@ async fn last_words(stderr: Option<tokio::process::ChildStderr>) -> Option<Strin
     (!last.is_empty()).then(|| last.join("; "))
 }
 
-/// The next line, or what there is of it up to `longest` bytes: then it is not whole, and what is
-/// left of it comes as the next. None at the end, or when it cannot be read.
+/// The next line, truncated at `longest` bytes; the rest of a truncated line is returned as the
+/// next one. None at the end, or on a read error.
 async fn next_line(
     from: &mut (impl AsyncBufRead + Unpin),
     longest: u64,

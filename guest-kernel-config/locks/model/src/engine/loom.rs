@@ -1,7 +1,7 @@
-//! loom: every schedule with so many preemptions at most, and every value a load may see.
+//! loom: every schedule with a bounded number of preemptions, and every value that a load may see.
 //!
-//! It takes `SeqCst` for acquire and release, which is weaker than the language, so what passes
-//! here does not lean on a total order.
+//! loom treats `SeqCst` as acquire and release, which is weaker than the language, so code that
+//! passes here does not rely on a total order.
 
 pub use loom::sync::{Condvar, Mutex};
 pub use loom::thread::spawn;
@@ -11,18 +11,19 @@ use crate::{Run, Scenario};
 
 atomics!(::loom::sync::atomic);
 
-/// Longest execution, in switches of threads.
+/// The longest execution, in thread switches.
 const BRANCHES: usize = 5_000;
 
-/// Most executions of a scenario. All but the search that finds by accident have fewer.
+/// The most executions of a scenario. Only the search with accidental matches needs more.
 const EXECUTIONS: usize = 100_000;
 
-/// All executions of `scenario` with `preemptions` at most, or the first [`EXECUTIONS`].
+/// Runs all executions of `scenario` with at most this many `preemptions`, or the first
+/// [`EXECUTIONS`].
 pub fn check(run: Run, scenario: &'static Scenario, preemptions: usize) {
     explore(move || run(scenario), preemptions);
 }
 
-/// The same of any `work`.
+/// As [`check`], for any `work`.
 pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -31,22 +32,23 @@ pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, preemptions: usiz
     builder.check(work);
 }
 
-/// A spin loop goes round.
+/// Called by spin loops: lets another thread run.
 pub fn pause() {
     loom::thread::yield_now();
 }
 
-/// What is before it in one thread and after it in another is so for all of them.
+/// A full fence: what precedes it in one thread and follows it in another is ordered for all
+/// threads.
 pub fn total_order() {
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// A number below `bound`: here always the same.
+/// A number below `bound`: here always the same one.
 pub fn draw(bound: u32) -> u32 {
     bound / 2
 }
 
-/// Interrupts before any step are shuttle's: loom would have too many schedules.
+/// Interrupts before arbitrary steps are left to shuttle: loom would have too many schedules.
 pub fn arm(_cpu: usize, _steps: u32, _handler: Box<dyn Fn()>) {}
 
 /// See [`arm`].
@@ -60,9 +62,8 @@ pub fn disarm() {}
 /// See [`arm`].
 pub fn before_step() {}
 
-/// A store. A sequentially consistent one is done by a swap, which is what x86 makes of it: loom
-/// keeps no total order of an atomic's values, and would let a swap read what such a store has
-/// overwritten.
+/// A store. A sequentially consistent one becomes a swap, as on x86: loom keeps no total order of
+/// an atomic's values, and would let a swap read a value that such a store has overwritten.
 fn store<T>(cell: &T, plain: impl FnOnce(&T), swap: impl FnOnce(&T), order: Ordering) {
     if order == Ordering::SeqCst { swap(cell) } else { plain(cell) }
 }

@@ -1,4 +1,4 @@
-//! shuttle: many schedules, drawn at random or by PCT. Every load sees the latest store.
+//! shuttle: many schedules, chosen at random or by PCT. Every load sees the latest store.
 
 use std::{cell::RefCell, mem::ManuallyDrop};
 
@@ -16,21 +16,22 @@ use crate::{Run, Scenario};
 
 atomics!(::shuttle::sync::atomic);
 
-/// Longest execution, in steps.
+/// The longest execution, in steps.
 const STEPS: usize = 50_000;
 
-/// Points at which PCT changes a priority, more one: three steps in a certain order need two.
+/// The depth of PCT: one more than the number of priority changes; an order of three steps needs
+/// two.
 const DEPTH: usize = 4;
 
-/// The same schedules each time; `SHUTTLE_RANDOM_SEED` overrides it.
+/// Gives the same schedules in each run; `SHUTTLE_RANDOM_SEED` overrides it.
 const SEED: u64 = 2012;
 
-/// `times` executions of `scenario` at random, and as many by PCT.
+/// Runs `times` executions of `scenario` at random, and as many by PCT.
 pub fn check(run: Run, scenario: &'static Scenario, times: usize) {
     explore(move || run(scenario), times);
 }
 
-/// The same of any `work`.
+/// As [`check`], for any `work`.
 pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, times: usize) {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
@@ -42,7 +43,7 @@ pub fn explore(work: impl Fn() + Copy + Send + Sync + 'static, times: usize) {
     Runner::new(pct, config).run(work);
 }
 
-/// Never dropped, for what that prints of a mutant that was caught: the seed is [`SEED`] anyway.
+/// Never dropped: its drop would print the seed for each caught mutant, and the seed is [`SEED`].
 struct Quiet(ManuallyDrop<RandomScheduler>);
 
 impl Scheduler for Quiet {
@@ -64,12 +65,12 @@ impl Scheduler for Quiet {
     }
 }
 
-/// A spin loop goes round.
+/// Called by spin loops: lets another thread run.
 pub fn pause() {
     shuttle::hint::spin_loop();
 }
 
-/// All is in one order anyway.
+/// Does nothing: all operations are in one order already.
 pub fn total_order() {}
 
 /// A number below `bound`.
@@ -77,7 +78,7 @@ pub fn draw(bound: u32) -> u32 {
     shuttle::rand::thread_rng().gen_range(0..bound)
 }
 
-/// An interrupt that is to come to a CPU.
+/// An interrupt that is due on a CPU.
 struct Armed {
     steps: u32,
     masked: bool,
@@ -88,14 +89,14 @@ thread_local! {
     static ARMED: RefCell<[Option<Armed>; MAX_CPUS]> = const { RefCell::new([const { None }; MAX_CPUS]) };
 }
 
-/// `handler` runs on `cpu` before its next atomic operation but `steps`.
+/// Runs `handler` on `cpu` after `steps` more atomic operations, before the next.
 pub fn arm(cpu: usize, steps: u32, handler: Box<dyn Fn()>) {
     ARMED.with_borrow_mut(|armed| {
         armed[cpu] = Some(Armed { steps, masked: false, handler: Some(handler) });
     });
 }
 
-/// Turns `cpu`'s interrupts off and on; they were off, or on, before.
+/// Disables or enables `cpu`'s interrupts; returns whether they were disabled.
 pub fn mask(cpu: usize, masked: bool) -> bool {
     ARMED.with_borrow_mut(|armed| match &mut armed[cpu] {
         Some(armed) => std::mem::replace(&mut armed.masked, masked),
@@ -103,12 +104,12 @@ pub fn mask(cpu: usize, masked: bool) -> bool {
     })
 }
 
-/// No interrupt comes any more.
+/// Cancels all interrupts that are due.
 pub fn disarm() {
     ARMED.with_borrow_mut(|armed| armed.fill_with(|| None));
 }
 
-/// An interrupt may come here: before every atomic operation, and where the machine says so.
+/// An interrupt may occur here: before every atomic operation, and where the machine says so.
 pub fn before_step() {
     if std::thread::panicking() {
         return;
@@ -117,7 +118,7 @@ pub fn before_step() {
         if all.iter().all(Option::is_none) {
             return None;
         }
-        // The machine's threads are begun in the order of its CPUs.
+        // The machine starts its threads in the order of its CPUs.
         let armed = all.get_mut(usize::from(shuttle::current::me()))?.as_mut()?;
         armed.steps = armed.steps.saturating_sub(1);
         if armed.steps == 0 && !armed.masked { armed.handler.take() } else { None }

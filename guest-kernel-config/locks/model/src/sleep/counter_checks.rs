@@ -1,4 +1,4 @@
-//! What the counters go through. Batches are of two, so that every second add of one is folded.
+//! Checks of the counters. The batch is two, so that every second add of one is folded.
 
 use crate::counter::{Counter, GatedCounter, LockedCounter, SequenceCounter};
 use crate::machine::{Setup, THREE, TWO, Vcpu, run};
@@ -7,17 +7,17 @@ use in_the_model::sleep::Check;
 
 const BATCH: i32 = 2;
 
-/// What one CPU may keep to itself.
+/// The most that a CPU keeps in its part.
 const KEPT: i64 = BATCH as i64 - 1;
 
-/// A counter, and how many adds of one are done that another CPU may know of.
+/// A counter, and the number of completed adds of one that other CPUs may know of.
 struct Counted<C> {
     counter: C,
     done: AtomicU32,
 }
 
 trait Subject: Counter + Send + Sync + 'static {
-    /// The sum may be so much too large for each CPU in the middle of an add.
+    /// How much too large the sum may be for each CPU in the middle of an add.
     const HOLE: i64;
 
     fn make(cpus: usize) -> Self;
@@ -55,8 +55,8 @@ fn add<C: Subject>(vcpu: &Vcpu<Counted<C>>, times: u32) {
     }
 }
 
-/// CPU 0 sums while the others add up to `most`: what was done before is in it, and nothing that is
-/// never done, but for the hole.
+/// CPU 0 sums while the others add up to `most`: the sum contains what was completed before, and
+/// apart from the hole nothing that is never added.
 fn sum_of<C: Subject>(vcpu: &Vcpu<Counted<C>>, most: i64, hole: i64) {
     let Counted { counter, done } = &vcpu.machine.subject;
     let least = i64::from(done.load(Ordering::Acquire));
@@ -83,7 +83,7 @@ fn all_add_and_sum<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
     add(vcpu, 1);
 }
 
-/// As [`one_adds`], but nothing may be counted twice.
+/// As [`one_adds`], and nothing may be counted twice.
 fn exact<C: Subject>(vcpu: &Vcpu<Counted<C>>) {
     if vcpu.id == 0 { sum_of(vcpu, 2, 0) } else { add(vcpu, 2) }
 }
@@ -143,8 +143,8 @@ macro_rules! checks {
     };
 }
 
-/// All of them. Three that spin for each other are too many for loom.
+/// All checks. Three CPUs that spin for each other are too many for loom.
 pub const CHECKS: &[Check] = checks!(LockedCounter: 1, SequenceCounter: 1, GatedCounter: 0);
 
-/// What the sequence does not pass, and the others do.
+/// A check that the sequence fails, and the others pass.
 pub const HOLE: &[Check] = &[checks!(SequenceCounter, hole, 2, 500)];

@@ -1,4 +1,4 @@
-//! What the lockrefs go through.
+//! Checks of the lockrefs.
 
 use crate::lockref::{Dead, Lockref, Put};
 use crate::machine::{Setup, THREE, TWO, Vcpu, run, run_with};
@@ -6,15 +6,15 @@ use crate::sync::{AtomicU32, Ordering};
 use in_the_model::{memory, sleep::Check};
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::SeqCst};
 
-/// A lockref, and what its references protect.
+/// A lockref, and data that its references protect.
 struct Subject<const TRIES: u32> {
     lockref: Lockref<TRIES>,
-    /// Another, for interrupt handlers.
+    /// Another lockref, for interrupt handlers.
     inner: Lockref<TRIES>,
-    /// Written once by each CPU before it puts its reference.
+    /// Written once by each CPU before it drops its reference.
     written: [AtomicU32; 4],
     deaths: Plain,
-    /// Uses until whoever comes last frees it.
+    /// Uses left until the last user frees it.
     left: Plain,
 }
 
@@ -30,7 +30,7 @@ fn subject<const TRIES: u32>(setup: Setup, count: i32) -> Subject<TRIES> {
     }
 }
 
-/// With the lock, nothing changes that others could change.
+/// While the lock is held, the count does not change.
 fn hold<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let lockref = &vcpu.machine.subject.lockref;
     vcpu.machine.inside.enter(vcpu.id);
@@ -46,7 +46,7 @@ fn get_and_put<const TRIES: u32>(vcpu: &Of<TRIES>) {
     assert!(matches!(lockref.put_or_lock(&cpu), Put::Done(_)), "the first reference is there");
 }
 
-/// CPU 0 locks, and the others get and put.
+/// CPU 0 locks; the others get and put.
 fn one_locks<const TRIES: u32>(vcpu: &Of<TRIES>) {
     if vcpu.id == 0 { lock(vcpu) } else { get_and_put(vcpu) }
 }
@@ -69,7 +69,8 @@ fn one_left<const TRIES: u32>(vcpu: &Of<TRIES>) {
     assert_eq!(count, 1, "a reference is lost");
 }
 
-/// Each has a reference and puts it; who puts the last sees all that the others did, and kills.
+/// Each drops its reference; the CPU that drops the last one sees all writes of the others, and
+/// marks the lockref dead.
 fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let subject = &vcpu.machine.subject;
     subject.written[vcpu.id].store(1, Ordering::Relaxed);
@@ -81,7 +82,7 @@ fn put_last<const TRIES: u32>(vcpu: &Of<TRIES>) {
     }
 }
 
-/// The caller holds the lock, and has the last reference.
+/// Marks it dead. The caller holds the lock and has the last reference.
 fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let subject = &vcpu.machine.subject;
     hold(vcpu);
@@ -92,7 +93,7 @@ fn kill<const TRIES: u32>(vcpu: &Of<TRIES>) {
     subject.lockref.unlock(&vcpu.cpu());
 }
 
-/// CPU 0 puts the first reference, the others look it up.
+/// CPU 0 drops the first reference; the others look it up.
 fn look_up<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
     let lockref = &subject.lockref;
@@ -114,7 +115,7 @@ fn is_dead<const TRIES: u32>(vcpu: &Of<TRIES>) {
     assert!(subject.lockref.is_dead() && subject.deaths.load(SeqCst) == 1, "it dies once");
 }
 
-/// Each locks once, and the last to do so frees it, though others may not be back from their
+/// Each locks once, and the last one frees it, though others may not have returned from their
 /// release.
 fn lock_and_free<const TRIES: u32>(vcpu: &Of<TRIES>) {
     let (subject, cpu) = (&vcpu.machine.subject, vcpu.cpu());
@@ -190,5 +191,5 @@ macro_rules! checks {
     };
 }
 
-/// All of them: unbounded, one try and then the lock, the lock alone.
+/// All checks: unbounded, one try and then the lock, only the lock.
 pub const CHECKS: &[Check] = checks!(4294967295, 1, 0);

@@ -1,8 +1,8 @@
-//! CPUs that share something, halt, and are kicked.
+//! The machine for systems that sleep: CPUs that halt and are kicked.
 //!
-//! No module of this crate but a part of each variant, as the other machine: `crate` is the
+//! Not a module of this crate but a part of each variant, as the other machine: `crate` is the
 //! variant, `in_the_model` is this crate. A kick is a sticky bit here; the VMM's latch, which makes
-//! it one, is checked with the ticketlock.
+//! it sticky, is checked with the ticketlock.
 
 use std::rc::Rc;
 use std::sync::{
@@ -15,67 +15,66 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::{Cpu, Handoff, Pv, PvTicketLock, RawLock, Unwatched, WaitTable, settle};
 use in_the_model::memory;
 
-/// Which CPUs are said to be off.
+/// The CPUs that [`Pv::is_off`] reports as off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Off {
     /// None.
     Never,
     /// All.
     Always,
-    /// Any, any time. (shuttle)
+    /// A random answer each time. (shuttle)
     Maybe,
 }
 
-/// What the machine is like.
+/// The parameters of a machine.
 #[derive(Clone, Copy)]
 pub struct Setup {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// Looks before a halt.
+    /// Looks before a halt (the spin threshold).
     pub spin: u32,
-    /// Who is off.
+    /// The CPUs that seem to be off.
     pub off: Off,
-    /// An interrupt comes to each CPU before one of the first so many steps; zero: none. (shuttle)
+    /// Each CPU gets an interrupt before one of its first N steps; zero: none. (shuttle)
     pub irq: u32,
-    /// How spinlocks hand over.
+    /// Do its spinlocks fuse kick and halt?
     pub fuse: bool,
 }
 
-/// Two CPUs, every wait a halt.
+/// Two CPUs; every wait is a halt.
 pub const TWO: Setup = Setup { cpus: 2, spin: 0, off: Off::Never, irq: 0, fuse: false };
-/// One more.
+/// Three CPUs; every wait is a halt.
 pub const THREE: Setup = Setup { cpus: 3, ..TWO };
 
-/// Sleeps until it is kicked.
+/// A CPU's halt: sleeps until it is kicked.
 struct Slot {
     is_kicked: Mutex<bool>,
     wake: Condvar,
 }
 
-/// What the CPUs share.
+/// State shared by the CPUs.
 pub struct Machine<T> {
     setup: Setup,
-    /// What is checked.
+    /// The system under check.
     pub subject: T,
-    /// Who is inside of what.
+    /// The critical section.
     pub inside: Inside,
     waiters: WaitTable,
     slots: Vec<Slot>,
     handler: fn(&Vcpu<T>),
-    /// For interrupt handlers.
+    /// The lock that interrupt handlers take.
     irq_lock: PvTicketLock,
     irq_count: AtomicU32,
 }
 
 /// One CPU.
 pub struct Vcpu<T> {
-    /// The machine.
     pub machine: Arc<Machine<T>>,
-    /// Its number.
+    /// Its index.
     pub id: usize,
 }
 
-/// Runs `work` on each CPU of a machine around `subject`, and `done` when all have ended.
+/// Runs `work` on each CPU of a machine around `subject`, and `done` after all have ended.
 pub fn run<T: Send + Sync + 'static>(
     setup: Setup,
     subject: T,
@@ -85,7 +84,7 @@ pub fn run<T: Send + Sync + 'static>(
     run_with(setup, subject, work, Vcpu::take_irq_lock, done);
 }
 
-/// The same, with a `handler` of its own for interrupts.
+/// As [`run`], with a custom `handler` for interrupts.
 pub fn run_with<T: Send + Sync + 'static>(
     setup: Setup,
     subject: T,
@@ -106,7 +105,7 @@ pub fn run_with<T: Send + Sync + 'static>(
         irq_lock: PvTicketLock::new(),
         irq_count: AtomicU32::new(0),
     });
-    // CPU 0 is the thread that is there already.
+    // CPU 0 is the calling thread.
     let others: Vec<_> = (1..setup.cpus)
         .map(|id| {
             let machine = Arc::clone(&machine);
@@ -135,7 +134,7 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
         vcpu
     }
 
-    /// As the locks know it.
+    /// The CPU as the locks see it.
     pub fn cpu(&self) -> Cpu<'_, Self> {
         let Setup { spin, fuse, .. } = self.machine.setup;
         let handoff = Handoff { fuse, ..Handoff::default() };
@@ -143,7 +142,7 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
         Cpu { id: self.id, spin_threshold: spin, pv: self, waiters, watch: Unwatched, handoff }
     }
 
-    /// Its handler has halts of its own, which may take any kick that comes meanwhile.
+    /// Its handler halts, too, and may consume any kick that comes meanwhile.
     fn interrupt(&self) {
         (self.machine.handler)(self);
         settle(&self.cpu());
@@ -157,7 +156,7 @@ impl<T: Send + Sync + 'static> Vcpu<T> {
         self.machine.irq_lock.unlock(&cpu);
     }
 
-    /// No interrupt comes to the guest while its VMM is at work.
+    /// The guest gets no interrupt while its VMM works.
     fn in_the_vmm(&self, work: impl FnOnce(&Slot), cpu: usize) {
         engine::before_step();
         let masked = engine::mask(self.id, true);
@@ -200,11 +199,11 @@ impl<T: Send + Sync + 'static> Pv for Vcpu<T> {
     }
 }
 
-/// A critical section that notices company.
+/// A critical section that detects a second CPU inside.
 pub struct Inside {
-    /// Written without atomicity by whoever is inside.
+    /// Written without atomicity by the CPU inside.
     count: AtomicU32,
-    /// Zero, or one more than the CPU inside. Not of the engine: no step of the machine.
+    /// Zero, or one more than the CPU inside. Not an atomic of the engine, so not a step.
     owner: Plain,
     entered: Plain,
 }
@@ -219,7 +218,7 @@ impl Inside {
         assert_eq!(count, self.entered.load(SeqCst), "an increment under the lock is lost");
     }
 
-    /// CPU `id` has the lock.
+    /// CPU `id` has taken the lock.
     pub fn enter(&self, id: usize) {
         assert_eq!(self.owner.swap(id + 1, SeqCst), 0, "two CPUs hold the lock");
         let count = self.count.load(Relaxed);
@@ -227,14 +226,14 @@ impl Inside {
         self.entered.fetch_add(1, SeqCst);
     }
 
-    /// CPU `id` is about to give it up.
+    /// CPU `id` is about to release it.
     pub fn leave(&self, id: usize) {
         assert_eq!(self.owner.swap(0, SeqCst), id + 1, "another CPU holds the lock");
     }
 }
 
 impl<T> Machine<T> {
-    /// How many CPUs it has.
+    /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.setup.cpus
     }

@@ -1,4 +1,4 @@
-//! What the mutexes go through.
+//! Checks of the mutexes.
 
 use crate::machine::{Off, Setup, THREE, TWO, Vcpu, run};
 use crate::mutex::{BaselineMutex, OneSpinnerMutex, QueuedMutex, RawMutex, ReadFirstMutex};
@@ -26,7 +26,7 @@ fn take_twice<M: Subject>(vcpu: &Vcpu<M>) {
     take(vcpu);
 }
 
-/// CPU 0 once more than the others.
+/// Each takes it; CPU 0 once more than the others.
 fn take_some<M: Subject>(vcpu: &Vcpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);
@@ -34,7 +34,7 @@ fn take_some<M: Subject>(vcpu: &Vcpu<M>) {
     take(vcpu);
 }
 
-/// Others try while CPU 0 waits.
+/// The others try while CPU 0 waits.
 fn try_or_take<M: Subject>(vcpu: &Vcpu<M>) {
     if vcpu.id == 0 {
         take(vcpu);
@@ -124,5 +124,4 @@ macro_rules! checks {
     };
 }
 
-/// All of them.
 pub const CHECKS: &[Check] = checks!(BaselineMutex, ReadFirstMutex, OneSpinnerMutex, QueuedMutex);

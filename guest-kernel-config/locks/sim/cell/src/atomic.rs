@@ -1,35 +1,36 @@
-//! Atomics of which each operation is a step of the vCPU that runs it.
+//! Atomics whose every operation is a step of the vCPU that executes it.
 //!
-//! They are the processor's own inside, so that their constructors are `const`, and outside of a
-//! [`Vcpu`](crate::Vcpu) they are nothing else. One vCPU acts at a time: every order is the
-//! strongest, whichever is asked for.
+//! They wrap the processor's atomics, so that their constructors are `const`, and behave as those
+//! outside of a [`Vcpu`](crate::Vcpu). One vCPU acts at a time, so every memory order is as strong
+//! as the strongest.
 
 pub use core::sync::atomic::Ordering;
 use core::sync::atomic::{self, Ordering::Relaxed};
 
-use crate::{Access, Request, request};
+use crate::Access;
+use crate::vcpu::access as step;
 
 macro_rules! atomic {
     ($($name:ident $value:ty;)*) => { $(
-        /// As the one of `core`, in steps.
+        /// As the type of the same name in `core`, in steps.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(atomic::$name);
 
         impl $name {
-            /// Holds `value`.
+            /// An atomic with this value.
             pub const fn new(value: $value) -> Self {
                 Self(atomic::$name::new(value))
             }
 
-            /// Asks for the step, and has it.
+            /// Requests the step and waits until it is granted.
             #[inline(always)]
             fn step(&self, access: Access) -> &atomic::$name {
-                request(Request::Access(access, core::ptr::from_ref(self).addr()));
+                step(access, core::ptr::from_ref(self).addr());
                 &self.0
             }
 
-            /// What it holds. Not a step: nobody else has it any longer.
+            /// The value. Not a step: nothing else can access it.
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
@@ -104,7 +105,7 @@ atomic! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Vcpu;
+    use crate::{Request, Vcpu};
     use std::rc::Rc;
 
     #[test]

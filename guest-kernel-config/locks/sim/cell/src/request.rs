@@ -1,26 +1,35 @@
-//! What a vCPU asks of its machine.
+//! A vCPU's requests to its machine.
 
-/// What a machine answers. What it means depends on the request; zero where it means nothing.
+/// A machine's answer. Its meaning depends on the request; zero where it has none.
 pub type Answer = u32;
 
-/// What the next step of a vCPU is. It takes effect when the vCPU is resumed.
+/// The next step of a vCPU. It takes effect when the vCPU is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Accesses the atomic at an address.
+    /// Accesses the atomic at this address.
     Access(Access, usize),
     /// The pause of a spin loop.
     Pause,
+    /// The pause of a spin loop that ends after at most this many more looks. Answer: the number of
+    /// looks that the pause stood for, from 1; a machine that skips none answers 1.
+    Spin(u32),
     /// Halts until a kick comes, or returns at once if one came before. The number is for diagnosis.
     Halt(u16),
-    /// Wakes that vCPU, or makes its next halt return at once.
+    /// Wakes this vCPU, or makes its next halt return at once.
     Kick(usize),
-    /// Answer: does that vCPU not run?
+    /// Answer: is this vCPU off its pCPU?
     IsOff(usize),
-    /// Answer: is the vCPU that the lock at an address serves before this ticket known not to run?
+    /// Answer: is the vCPU that the lock at this address serves before this ticket known to be off?
     IsPredecessorOff(usize, u16),
-    /// Instructions that touch nothing shared. The machine decides how many.
+    /// Gives up its pCPU and stays ready to run.
+    Yield,
+    /// Has looked at a lock as often as its machine allows before it wants to be told.
+    SpunOut,
+    /// Is at a place in the lock paths that its machine wants to be told of, with this number.
+    Point(u32),
+    /// Instructions that access nothing shared. The machine decides how many.
     Work(Work),
-    /// Says what the code is at. No step: the vCPU goes on at once.
+    /// Reports the position of the code. Not a step: the vCPU continues at once.
     Mark(Mark),
 }
 
@@ -31,7 +40,7 @@ pub enum Access {
     Load,
     /// A store.
     Store,
-    /// A read-modify-write, also one that fails.
+    /// A read-modify-write, including one that fails.
     ReadModifyWrite,
 }
 
@@ -44,23 +53,23 @@ pub enum Work {
     Critical,
 }
 
-/// Where the code is.
+/// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// At the end of a round. Answer: zero if there is to be no other.
+    /// At the end of a round. Answer: zero if it was the last.
     Round,
-    /// It calls `lock`: the next step is the first of the acquisition.
+    /// Calls `lock`: the next step is the first of the acquisition.
     Enter,
-    /// It is about to draw its ticket, if the lock has tickets: its next step.
+    /// About to draw its ticket, if the lock has tickets: this is its next step.
     Draw,
-    /// It has left word that it waits: before its last look, in line or outside of it.
+    /// Has published that it waits: before its last look, in line or outside of the queue.
     Published,
-    /// It waits in line, with this ticket if a watcher is told tickets.
+    /// Waits in line, with this ticket if the watcher is told tickets.
     InLine(Option<u16>),
     /// `lock` has returned.
     Taken,
-    /// It is about to call `unlock`.
+    /// About to call `unlock`.
     Release,
-    /// It left the lock path: an operation beside the one that is measured has ended.
+    /// Left the lock path: an operation other than the measured one has ended.
     Beside,
 }

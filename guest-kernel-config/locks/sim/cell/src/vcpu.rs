@@ -1,4 +1,4 @@
-//! The coroutine that a vCPU's code runs in.
+//! The coroutine that runs a vCPU's code.
 
 use std::cell::Cell;
 use std::{io, mem, ptr};
@@ -6,20 +6,29 @@ use std::{io, mem, ptr};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::{Answer, Request};
+use crate::{Access, Answer, Request};
 
 type Link = Yielder<Answer, Request>;
 
-/// Address space of a stack, of which touched pages alone cost. The deepest lock needs 1.1 KiB; a
-/// panic that prints a backtrace 64. What overflows hits a guard page.
+/// Address space of a stack, of which only touched pages cost memory. The deepest lock needs 1.1
+/// KiB; a panic that prints a backtrace 64. An overflow hits a guard page.
 const STACK: usize = 128 << 10;
 
 thread_local! {
-    /// The way out of the coroutine that runs on this thread right now; null: none does.
+    /// The way out of the coroutine that runs on this thread; null if none does.
     static LINK: Cell<*const Link> = const { Cell::new(ptr::null()) };
+
+    /// The cache line whose next load needs no request: see [`Vcpu::resume_with_line`].
+    static GRANTED: Cell<usize> = const { Cell::new(NO_LINE) };
 }
 
-/// Restores the link when it is dropped, by a panic too.
+/// Bytes of a cache line, as a power of two.
+const LINE: u32 = 6;
+
+/// Not the number of a line.
+const NO_LINE: usize = usize::MAX;
+
+/// Restores the link when it is dropped, also by a panic.
 struct Restore(*const Link);
 
 impl Drop for Restore {
@@ -28,8 +37,8 @@ impl Drop for Restore {
     }
 }
 
-/// Suspends the vCPU that runs this until its machine grants `what`, and gives the machine's answer.
-/// Outside of a vCPU it does nothing, and the answer is zero.
+/// Suspends the calling vCPU until its machine grants `what`; returns the machine's answer. Outside
+/// of a vCPU it does nothing and returns zero.
 #[inline(always)]
 pub fn request(what: Request) -> Answer {
     let link = LINK.get();
@@ -45,14 +54,24 @@ pub fn request(what: Request) -> Answer {
     answer
 }
 
-/// Code on a stack of its own that runs from one [`Request`] to the next.
+/// Requests the access to an atomic at `address`, unless it is the load that was granted in advance.
+#[inline(always)]
+pub(crate) fn access(access: Access, address: usize) {
+    if access == Access::Load && GRANTED.get() == address >> LINE {
+        GRANTED.set(NO_LINE);
+        return;
+    }
+    request(Request::Access(access, address));
+}
+
+/// Code on a separate stack that runs from one [`Request`] to the next.
 pub struct Vcpu {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     coroutine: Option<Coroutine<Answer, Request, (), DefaultStack>>,
 }
 
 impl Vcpu {
-    /// A vCPU that is to run `code`. It has not begun to.
+    /// A vCPU that will run `code`. It has not started.
     pub fn new(code: impl FnOnce() + 'static) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK)?;
         let coroutine = Coroutine::with_stack(stack, move |link: &Link, _| {
@@ -62,10 +81,10 @@ impl Vcpu {
         Ok(Self { coroutine: Some(coroutine) })
     }
 
-    /// Answers the request that the vCPU made last, which now takes effect, and lets it run to its
-    /// next. `None`: its code has returned, and it must not be resumed again.
+    /// Answers the vCPU's last request, which now takes effect, and runs it to its next one.
+    /// `None`: its code has returned, and it must not be resumed again.
     ///
-    /// The first call begins the code; its answer is for nobody.
+    /// The first call starts the code; its answer is ignored.
     #[inline(always)]
     pub fn resume(&mut self, answer: Answer) -> Option<Request> {
         let _restore = Restore(LINK.get());
@@ -76,11 +95,23 @@ impl Vcpu {
     }
 }
 
+impl Vcpu {
+    /// As [`Vcpu::resume`]. If the first access of the vCPU is a load from the cache line of 64
+    /// bytes at `line`, it takes effect at once and is not requested.
+    #[inline(always)]
+    pub fn resume_with_line(&mut self, answer: Answer, line: usize) -> Option<Request> {
+        GRANTED.set(line >> LINE);
+        let request = self.resume(answer);
+        GRANTED.set(NO_LINE);
+        request
+    }
+}
+
 impl Drop for Vcpu {
-    /// A coroutine that has not returned is unwound, so that what is on its stack is dropped. Where
-    /// a panic aborts there is no unwinding, and it is left in memory instead.
+    /// A coroutine that has not returned is unwound, so that the values on its stack are dropped.
+    /// Where a panic aborts there is no unwinding, and they are leaked instead.
     fn drop(&mut self) {
-        // What is dropped on the coroutine's stack is no longer a step of anything.
+        // Drops on the coroutine's stack are not steps.
         let _restore = Restore(LINK.replace(ptr::null()));
         if let Some(coroutine) = self.coroutine.take()
             && !cfg!(panic = "unwind")
@@ -154,6 +185,28 @@ mod tests {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| vcpu.resume(0)));
         assert!(panicked.is_err());
         assert_eq!(request(Request::IsOff(1)), 0);
+    }
+
+    #[test]
+    fn a_granted_load_is_not_requested_and_only_one() {
+        use crate::atomic::{AtomicU32, Ordering::Relaxed};
+        let words = Rc::new([AtomicU32::new(1), AtomicU32::new(2)]);
+        let address = ptr::from_ref(&words[0]).addr();
+        let of_vcpu = Rc::clone(&words);
+        let mut vcpu = vcpu(move || {
+            request(Request::Pause);
+            of_vcpu[0].load(Relaxed);
+            of_vcpu[0].load(Relaxed);
+            request(Request::Pause);
+            of_vcpu[0].store(3, Relaxed);
+        });
+        let load = Some(Request::Access(Access::Load, address));
+        vcpu.resume(0);
+        assert_eq!(vcpu.resume_with_line(0, address), load, "the second one");
+        assert_eq!(vcpu.resume(0), Some(Request::Pause));
+        let store = Some(Request::Access(Access::Store, address));
+        assert_eq!(vcpu.resume_with_line(0, address), store, "no load");
+        assert_eq!(vcpu.resume(0), None);
     }
 
     #[test]

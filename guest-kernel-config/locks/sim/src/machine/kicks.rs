@@ -1,4 +1,4 @@
-//! Kicks, from when they are sent to what they find.
+//! Kicks, from the sending to their effect.
 
 use std::cmp::Reverse;
 
@@ -20,14 +20,14 @@ impl Machine {
         }
     }
 
-    /// A kick of `target` is on its way.
+    /// Puts a kick of `target` on its way.
     pub(super) fn send(&mut self, target: usize, after: u32) {
         let (at, number) = (self.now + u64::from(after), self.counts.steps);
         self.kicks.push(Reverse((at, number, target)));
         self.due = self.due.min(at);
     }
 
-    /// Those that are due arrive.
+    /// Delivers the kicks that are due.
     #[cold]
     pub(super) fn deliver(&mut self, harness: &mut impl Harness) {
         while let Some(Reverse((at, _, target))) = self.kicks.peek().copied()
@@ -48,7 +48,7 @@ impl Machine {
                 cpu.state = State::Ready;
                 self.awake += 1;
                 harness.fate(target, Fate::Woken);
-                // A host may favour a vCPU that wakes, or not.
+                // A host may favour a vCPU that wakes up, or not.
                 if self.rng.bool() {
                     self.ready.push_front(target);
                 } else {

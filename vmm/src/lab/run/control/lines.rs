@@ -1,4 +1,4 @@
-//! Lines out of bytes as they come, none longer than a limit.
+//! Splits a byte stream into lines of bounded length.
 
 use std::mem;
 
@@ -6,33 +6,33 @@ use thiserror::Error;
 
 use crate::units::ByteSize;
 
-/// A line beyond the limit.
+/// A line exceeds the limit, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a line is longer than {}", ByteSize(*.0 as u64))]
 pub struct TooLong(pub usize);
 
-/// Keeps what has come of a line that has not ended.
+/// Buffers the bytes of an incomplete line.
 #[derive(Debug)]
 pub struct Lines {
     kept: Vec<u8>,
-    /// Where the search for the next end begins.
+    /// Bytes that have been searched for a line end.
     seen: usize,
     limit: usize,
 }
 
 impl Lines {
-    /// Of at most `limit` bytes each, their ends included.
+    /// A splitter for lines of at most `limit` bytes, including the newline.
     pub fn new(limit: usize) -> Self {
         Self { kept: Vec::new(), seen: 0, limit }
     }
 
-    /// Adds what has come. Take the lines out before more is added, so that no more is kept than a
-    /// line and what came with its end.
+    /// Adds received bytes. Call [`take`](Self::take) until it returns None before adding more: that
+    /// bounds the buffer to one line and what came with its end.
     pub fn add(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
     }
 
-    /// The next line, without its end. None: there is no whole one.
+    /// The next line, without its newline. None: there is no complete line.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = memchr::memchr(b'\n', &self.kept[self.seen..]).map(|at| self.seen + at);
         match end {

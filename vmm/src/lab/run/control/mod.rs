@@ -1,23 +1,23 @@
-//! The control socket of a run: what is said on it, and who answers.
+//! The control socket of a run: its protocol and its server.
 //!
-//! A client sends requests, a line of JSON each, and gets a line of JSON for each:
+//! A client sends requests, one line of JSON each, and gets one line of JSON in answer to each:
 //!
 //! | request | what it does |
 //! |---|---|
-//! | `{"do":"status"}` | nothing |
-//! | `{"do":"pause"}` | no further cell is begun; the one under way ends |
+//! | `{"do":"status"}` | only asks for the status |
+//! | `{"do":"pause"}` | no further cell is begun; those under way are finished |
 //! | `{"do":"resume"}` | cells are begun again |
-//! | `{"do":"stop"}` | as Ctrl-C: the cell under way is aborted, and the run ends |
-//! | `{"do":"watch"}` | from now on a line comes at each change too, at most four a second |
+//! | `{"do":"stop"}` | like Ctrl-C: the cells under way are aborted, and the run ends |
+//! | `{"do":"watch"}` | from now on each change is sent too, at most four per second |
 //!
-//! An answer is `{"ok":true,"status":{...}}`, with the [`Status`] after the request was obeyed, or
-//! `{"ok":false,"error":"..."}`. Integers have up to 64 bits. A `version` other than
-//! [`VERSION`](super::status::VERSION) is of another form. The run's end closes the connection; a
-//! watcher gets a last line of state `ended` before.
+//! An answer is `{"ok":true,"status":{...}}`, with the [`Status`] after the request took effect, or
+//! `{"ok":false,"error":"..."}`. Integers have up to 64 bits. A status whose `version` is not
+//! [`VERSION`](study::status::VERSION) has another layout. The run's end closes the connection;
+//! before that, a watcher gets a last line with state `ended`.
 //!
-//! Whoever can connect is the run's own user, but nothing a client does may harm the run: requests
-//! are at most [`LONGEST_REQUEST`] long and come at a bounded pace, who does not read its answers is
-//! dropped, and so is who says nothing for long and does not watch; there is a limit to connections.
+//! Only the run's own user can connect, but still no client may harm the run: requests are at most
+//! [`LONGEST_REQUEST`] bytes long and rate-limited, a client that does not read its answers is
+//! dropped, and so is one that stays silent without watching; the number of connections is limited.
 
 mod lines;
 mod serve;
@@ -28,85 +28,85 @@ use thiserror::Error;
 pub use lines::{Lines, TooLong};
 pub use serve::serve;
 
-use super::status::Status;
+use study::status::Status;
 
-/// Bytes of a request at most, its end included.
+/// Longest request, in bytes, including the newline.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 
-/// Bytes of an answer at most, as far as a client should care: a status of 64 cells side by side
-/// with 128 vCPUs each has below 2 MiB.
+/// Longest answer that a client should accept, in bytes: a status of 64 cells side by side with 128
+/// vCPUs each is below 2 MiB.
 pub const LONGEST_ANSWER: usize = 16 << 20;
 
-/// What a client can ask for.
+/// The kinds of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// How the run gets on.
+    /// Asks for the status.
     Status,
-    /// To begin no more cells.
+    /// Begin no more cells.
     Pause,
-    /// To go on.
+    /// Begin cells again after a pause.
     Resume,
-    /// To abort the cell under way, and to end.
+    /// Abort the cells under way, and end.
     Stop,
-    /// To be told of all that changes.
+    /// Subscribe to all changes.
     Watch,
 }
 
-/// A request.
+/// A request of a client: one line of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// What for.
+    /// What is asked for.
     #[serde(rename = "do")]
     pub wish: Wish,
 }
 
-/// What is no request.
+/// A line that cannot be parsed as a request.
 #[derive(Debug, Error)]
 #[error(
-    "this is no request: {0}; say {{\"do\":\"status\"}}, or pause, resume, stop or watch instead of \
+    "invalid request: {0}; send {{\"do\":\"status\"}}, or pause, resume, stop or watch instead of \
      status"
 )]
 pub struct NoRequest(#[from] serde_json::Error);
 
 impl Request {
-    /// Reads one from a line without its end.
+    /// Parses a line without its newline.
     pub fn parse(line: &[u8]) -> Result<Self, NoRequest> {
         Ok(serde_json::from_slice(line)?)
     }
 
-    /// The line for it.
+    /// Serializes it as a line, with its newline.
     pub fn line(self) -> serde_json::Result<Vec<u8>> {
         line(&self)
     }
 }
 
-/// An answer.
+/// The answer to a request: one line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The request was obeyed.
+    /// The request took effect.
     pub ok: bool,
-    /// Why it was not.
+    /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The run, after it was.
+    /// The status after it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Box<Status>>,
 }
 
 impl Answer {
-    /// Obeyed; this is the run now.
+    /// The request took effect; `status` is the run's status now.
     pub fn good(status: Status) -> Self {
         Self { ok: true, error: None, status: Some(Box::new(status)) }
     }
 
-    /// Not obeyed.
+    /// The request failed.
     pub fn bad(why: &dyn ToString) -> Self {
         Self { ok: false, error: Some(why.to_string()), status: None }
     }
 
-    /// The line for it.
+    /// Serializes it as a line, with its newline.
     pub fn line(&self) -> serde_json::Result<Vec<u8>> {
         line(self)
     }

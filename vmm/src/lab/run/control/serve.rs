@@ -1,4 +1,4 @@
-//! Answers on the control socket.
+//! The server of the control socket.
 
 use std::{
     io::{self, ErrorKind},
@@ -15,31 +15,29 @@ use tokio::{
 };
 
 use super::{Answer, LONGEST_REQUEST, Lines, Request, Wish};
-use crate::lab::run::{
-    Order,
-    status::{Dated, RunState},
-};
+use crate::lab::run::{Order, status::Dated};
+use study::status::RunState;
 
-/// Connections at a time.
+/// Most connections at a time.
 const CONNECTIONS: usize = 64;
 
-/// How long an answer may take to be read.
+/// How long a client may take to read an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a client that does not watch may say nothing.
+/// How long a client that does not watch may stay silent.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Between two answers to one client, and between two connections: what bounds the time that a
-/// flood of them takes from the run.
+/// Least interval between two answers to one client, and between two connections: bounds the time
+/// that a flood of requests takes from the run.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Between two lines to a watcher.
+/// Least interval between two lines to a watcher.
 const WATCH_PACE: Duration = Duration::from_millis(250);
 
 /// How long watchers have to take the last line.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Answers until the run whose status it is has ended.
+/// Serves clients until the run has ended.
 pub async fn serve(
     listener: Arc<UnixListener>,
     status: watch::Receiver<Dated>,
@@ -52,7 +50,7 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
             () = over(&mut end) => break,
         };
-        // Who has gone takes nobody's place.
+        // Clients that have gone no longer count.
         while clients.try_join_next().is_some() {}
         match accepted {
             Ok((stream, _)) if clients.len() < CONNECTIONS => {
@@ -60,12 +58,12 @@ pub async fn serve(
                 clients.spawn(client.serve());
             }
             Ok((stream, _)) => turn_away(&stream),
-            // Out of descriptors, most likely: some may come free.
+            // Most likely out of descriptors: some may be closed later.
             Err(_) => sleep(WATCH_PACE).await,
         }
         sleep(PACE).await;
     }
-    // Those that are still there after that are dropped.
+    // Clients still connected after that are dropped.
     let _ = timeout(FAREWELL, async { while clients.join_next().await.is_some() {} }).await;
 }
 
@@ -73,7 +71,7 @@ async fn over(status: &mut watch::Receiver<Dated>) {
     let _ = status.wait_for(|dated| dated.state() == RunState::Ended).await;
 }
 
-/// With one line, if it can be had at once.
+/// Refuses a connection with one line, if that can be written at once.
 fn turn_away(stream: &UnixStream) {
     let why = format!("there are {CONNECTIONS} connections already");
     if let Ok(line) = Answer::bad(&why).line() {
@@ -81,7 +79,7 @@ fn turn_away(stream: &UnixStream) {
     }
 }
 
-/// One connection.
+/// A connected client.
 struct Client {
     stream: UnixStream,
     status: watch::Receiver<Dated>,
@@ -98,7 +96,7 @@ impl Client {
         Self { stream, status, orders }
     }
 
-    /// Until it goes, misbehaves, or the run ends. Why is its own business.
+    /// Serves the client until it disconnects, misbehaves, or the run ends. Errors are ignored.
     async fn serve(self) {
         let _ = self.answer_all().await;
     }
@@ -107,7 +105,7 @@ impl Client {
         let Self { stream, mut status, orders } = self;
         let (mut input, mut output) = stream.into_split();
         let (mut lines, mut buffer) = (Lines::new(LONGEST_REQUEST), [0; 4096]);
-        // When the next line to a watcher is due; None: it does not watch.
+        // When the next line to a watcher is due; None: the client does not watch.
         let mut watch: Option<Instant> = None;
         let mut heard = Instant::now();
         loop {
@@ -154,8 +152,8 @@ impl Client {
     }
 }
 
-/// At the next change; not before `due`, if it is for a watcher. Dropped and asked again, it has
-/// missed none.
+/// Waits for the next change, which a watcher sees at `due` at the earliest. Cancel-safe: no change
+/// is missed if the future is dropped and created again.
 async fn changed(
     status: &mut watch::Receiver<Dated>,
     due: Option<Instant>,
@@ -170,7 +168,7 @@ fn good(status: &watch::Receiver<Dated>) -> Answer {
     Answer::good(status.borrow().at(Instant::now().into_std()))
 }
 
-/// Has the run do it, and waits until it does.
+/// Gives the order to the run, and waits until it has taken effect.
 async fn obey(
     wish: Wish,
     status: &mut watch::Receiver<Dated>,
@@ -187,7 +185,7 @@ async fn obey(
     if wish != Wish::Stop && matches!(state, Stopping | Ended) {
         return Answer::bad(&"the run is stopping");
     }
-    // What it does already is not said to it again: a second stop waits for nobody.
+    // An order already in effect is not repeated: a second stop would kill the workers at once.
     if !goal.contains(&state) && orders.send(order).is_err() {
         return Answer::bad(&"the run is over");
     }
@@ -199,7 +197,7 @@ async fn obey(
     }
 }
 
-/// Writes an answer, to whoever reads it in time.
+/// Writes an answer; fails if the client does not read it in time.
 async fn send(output: &mut OwnedWriteHalf, answer: &Answer) -> io::Result<()> {
     let line = answer.line()?;
     timeout(PATIENCE, output.write_all(&line)).await.map_err(|_| ErrorKind::TimedOut)?

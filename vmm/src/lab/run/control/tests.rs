@@ -7,10 +7,8 @@ use tokio::{
 };
 
 use super::*;
-use crate::lab::run::{
-    Order, Watcher,
-    status::{Board, RunState, tests::experiment},
-};
+use crate::lab::run::{Order, Watcher, status::Board};
+use study::{status::RunState, testing::experiment};
 
 proptest! {
     #[test]
@@ -87,7 +85,7 @@ fn requests_are_what_the_description_says() {
     }
 }
 
-/// A server of a run that does what it is told, and nothing else.
+/// A server for a fake run that only obeys orders.
 struct Served {
     folder: std::path::PathBuf,
     server: JoinHandle<()>,
@@ -158,7 +156,7 @@ fn orders_are_obeyed_before_they_are_answered() {
         assert_eq!(state(ask(&mut watcher, b"{\"do\":\"watch\"}\n").await), RunState::Paused);
         assert_eq!(state(ask(&mut client, b"{\"do\":\"resume\"}\n").await), RunState::Running);
         assert_eq!(state(hear(&mut watcher).await), RunState::Running);
-        // Two in one go, and a part of a third.
+        // Two requests in one write, and part of a third.
         let both = b"{\"do\":\"pause\"}\n{\"do\":\"resume\"}\n{\"do\":";
         assert_eq!(state(ask(&mut client, both).await), RunState::Paused);
         assert_eq!(state(hear(&mut client).await), RunState::Running);
@@ -184,7 +182,7 @@ fn what_is_no_request_is_said_and_harms_nobody() {
         }
         assert!(ask(&mut client, b"{\"do\":\"status\"}\n").await.unwrap().ok);
         let long = vec![b'x'; LONGEST_REQUEST + 1];
-        // It may have hung up before all was written, and its word be lost with that.
+        // The server may have hung up before all was written, and its answer be lost.
         if let Some(answer) = ask(&mut client, &long).await {
             assert!(answer.error.unwrap().contains("64 KiB"));
         }
@@ -205,7 +203,7 @@ fn hundreds_who_say_nothing_are_turned_away_and_leave_room() {
         }
         let mut away = 0;
         for client in silent.split_off(100) {
-            // Those that were turned away have an end.
+            // Refused connections are closed.
             let mut client = client;
             away += u32::from(hear(&mut client).await.is_some_and(|answer| !answer.ok));
         }
@@ -227,7 +225,7 @@ fn who_has_gone_takes_nobodys_place() {
         for _ in 0..200 {
             drop(served.connect().await);
         }
-        // It waits in line behind all of them, and none is there any more.
+        // It queues behind all of them, none of which is connected any more.
         for _ in 0..20 {
             let mut client = served.connect().await;
             let answer = ask(&mut client, b"{\"do\":\"status\"}\n").await.unwrap();

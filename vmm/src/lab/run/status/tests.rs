@@ -1,24 +1,11 @@
 use std::path::Path;
 
 use super::*;
-use crate::{
-    lab::{
-        point::HostKind,
-        run::job::WorkerMessage,
-        spec::Setting,
-        store::record::{Figures, Load},
-    },
-    sched::{LockActivity, LockId, core::State},
-    units::{Nanos, SlotId},
+use crate::lab::run::job::WorkerMessage;
+use study::{
+    store::record::{Figures, Load},
+    testing::{experiment, live},
 };
-
-/// Of four cells.
-pub(crate) fn experiment() -> Experiment {
-    let text = "locks = [\"ticket\", \"pv-ticket\"]\nvcpus = 2\nrepetitions = 2\nseconds = 0.5\n";
-    let cpus = "0-1".parse().unwrap();
-    let place = |_: &str, _, _| Ok(HostKind::Direct);
-    Experiment::parse(text, "four", &Setting { cpus: &cpus, place: &place }).unwrap()
-}
 
 fn line(experiment: &Experiment, cell: &PlannedCell, outcome: Outcome) -> CellLine {
     CellLine {
@@ -112,45 +99,6 @@ fn pace_corrects_the_estimate() {
     pace.ended(Duration::from_secs(10), 20.0);
     assert_eq!((pace.eta(1, 0.0), pace.eta(2, 10.0)), (40.0, 15.0));
     assert_eq!(pace.eta(1, 1e300), 0.0);
-}
-
-/// Cells in whatever shape.
-pub(crate) fn live(cell: u32) -> Live {
-    use crate::lab::live::{Phase, SlotView, VcpuView, View};
-    let vcpu = |vcpu, state, locks| VcpuView {
-        vm: 0,
-        vcpu,
-        state,
-        locks,
-        operations: Some(1000),
-        taken: None,
-        exits: 10,
-        halts: 5,
-        kicks: 4,
-    };
-    let lock = LockId(u64::MAX - 1);
-    let waits = |ticket, distance, halted| LockActivity::Waiting {
-        lock,
-        ticket,
-        distance,
-        since: Nanos(1),
-        halted,
-    };
-    let held = LockActivity::Holding { lock: Some(lock), depth: 1 };
-    let view = View {
-        phase: Phase::Measured,
-        at: Nanos(1_000_001),
-        vcpus: vec![
-            vcpu(0, Some(State::Running(SlotId(0))), held),
-            vcpu(1, Some(State::Ready), waits(12, Some(1), false)),
-            vcpu(2, Some(State::Held(Nanos(u64::MAX))), waits(14, None, false)),
-            vcpu(3, Some(State::Halted), waits(16, Some(3), true)),
-            vcpu(4, None, LockActivity::Unknown),
-        ],
-        slots: vec![SlotView { cpu: 3, vcpu: Some(0) }, SlotView { cpu: 4, vcpu: None }],
-        totals: Some(crate::sched::accounting::Totals { grants: 7, ..Default::default() }),
-    };
-    Live { cell, seconds: 1.5, view }
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! vCPUs that halt and are kicked, with futexes alone or behind a scheduler.
+//!
+//! This file is not a module of this crate but, like the other machines, a part of each variant:
+//! `crate` is the variant, `in_the_model` is this crate.
+
+use std::sync::{
+    Arc, Mutex as Plain, PoisonError,
+    atomic::{AtomicBool as Said, AtomicU32 as Count, Ordering::SeqCst},
+};
+
+use base::units::{Nanos, Ticket, VcpuCount, VcpuId};
+
+use crate::engine::{self, Condvar, Mutex};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::{Courier, DelayedKick, DelayedKicks, HaltScheduler, Halts, Host, KickPath, Kicked};
+use in_the_model::memory;
+
+/// Sleeps until a condition of its own.
+struct Sleeper<T> {
+    state: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T: Default> Sleeper<T> {
+    fn new() -> Self {
+        Self { state: Mutex::new(T::default()), changed: Condvar::new() }
+    }
+
+    /// Changes its state, and wakes the thread that sleeps on it.
+    fn change(&self, change: impl FnOnce(&mut T)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until `take` finds what it looks for.
+    fn wait(&self, mut take: impl FnMut(&mut T) -> bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !take(&mut state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What a scheduler knows of a vCPU.
+#[derive(Default)]
+struct Seat {
+    is_woken: bool,
+    is_stopped: bool,
+}
+
+/// A scheduler with a slot for each vCPU, which keeps its contract and not more: a wakeup may come
+/// before the halt, and no halt returns without one.
+pub struct Scheduler(Vec<Sleeper<Seat>>);
+
+impl HaltScheduler for Scheduler {
+    fn halt(&self, id: VcpuId) {
+        self.0[id.0 as usize].wait(|seat| seat.is_stopped || std::mem::take(&mut seat.is_woken));
+    }
+
+    fn hand_over(&self, target: VcpuId, id: VcpuId) {
+        self.wake(target, Some(id));
+        self.halt(id);
+    }
+
+    fn wake(&self, target: VcpuId, _: Option<VcpuId>) {
+        self.0[target.0 as usize].change(|seat| {
+            assert!(!seat.is_woken || seat.is_stopped, "two wakeups for one halt");
+            seat.is_woken = true;
+        });
+    }
+
+    fn kicked_in_hlt(&self, _: VcpuId, _: Option<VcpuId>) {}
+
+    fn stop(&self) {
+        self.0.iter().for_each(|seat| seat.change(|seat| seat.is_stopped = true));
+    }
+}
+
+/// Futexes, and a scheduler if there is one.
+pub struct ModelHost {
+    scheduler: Option<Scheduler>,
+    futexes: Vec<Sleeper<()>>,
+    /// By futex: the address of its word. Not of the engine: no step of the machine.
+    words: Plain<Vec<usize>>,
+}
+
+impl ModelHost {
+    /// The futex of this word.
+    fn futex(&self, word: &AtomicU32) -> &Sleeper<()> {
+        let word = std::ptr::from_ref(word).addr();
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = words.iter().position(|known| *known == word);
+        &self.futexes[known.unwrap_or_else(|| {
+            words.push(word);
+            words.len() - 1
+        })]
+    }
+}
+
+impl Host for ModelHost {
+    type Scheduler = Scheduler;
+
+    fn scheduler(&self) -> Option<&Scheduler> {
+        self.scheduler.as_ref()
+    }
+
+    /// Compares and goes to sleep in one step. Returns without a wakeup now and then. (shuttle)
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let futex = self.futex(word);
+        let state = futex.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if word.load(Relaxed) == expected && engine::draw(8) > 0 {
+            drop(futex.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.futex(word).change(|()| {});
+    }
+
+    fn send_kick_msi(&self, _: VcpuId) -> bool {
+        true
+    }
+}
+
+/// What the vCPUs share.
+pub struct Machine {
+    /// What is checked.
+    pub halts: Halts<ModelHost>,
+    /// Kicks on their way.
+    pub delayed: DelayedKicks,
+    /// What a vCPU waits for, by vCPU: how often others have written it.
+    pub mail: Vec<AtomicU32>,
+    courier: Sleeper<bool>,
+    kicks: Vec<Count>,
+    ended: Vec<Count>,
+    stopped: Said,
+}
+
+impl Machine {
+    /// The whole machine stops.
+    pub fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+        self.halts.stop();
+        self.courier.change(|is_unparked| *is_unparked = true);
+    }
+
+    /// The courier's thread.
+    fn deliver(&self) {
+        let mut courier = Courier::default();
+        while !self.halts.is_stopping() {
+            courier.round(&self.delayed, Nanos(1), |kick| self.kick(kick.target, None));
+            self.courier.wait(std::mem::take);
+        }
+    }
+
+    /// As the VMM's `deliver`.
+    fn kick(&self, target: VcpuId, by: Option<VcpuId>) {
+        self.kicks[target.0 as usize].fetch_add(1, SeqCst);
+        match self.halts.kick(target) {
+            Kicked::Parked(wakeup) => wakeup.deliver(by),
+            Kicked::LeftPending | Kicked::Coalesced => drop(self.halts.send_msi(target, by)),
+        }
+    }
+}
+
+/// One vCPU.
+pub struct Vcpu {
+    /// Its machine.
+    pub machine: Arc<Machine>,
+    /// Its number.
+    pub id: VcpuId,
+}
+
+impl Vcpu {
+    /// `unlock_kick`.
+    pub fn kick(&self, target: u32) {
+        self.machine.kick(VcpuId(target), Some(self.id));
+    }
+
+    /// A kick that the courier delivers; at once if it has no room.
+    pub fn kick_late(&self, target: u32) {
+        let target = VcpuId(target);
+        let kick = DelayedKick { due: Nanos(1), target, path: KickPath::Latch };
+        if self.machine.delayed.post(self.id, kick) {
+            self.machine.courier.change(|is_unparked| *is_unparked = true);
+        } else {
+            self.kick(target.0);
+        }
+    }
+
+    /// A kick by no vCPU, if the target is halted.
+    pub fn end_halt(&self, target: u32) {
+        if self.machine.halts.is_parked(VcpuId(target)) {
+            self.machine.kick(VcpuId(target), None);
+        }
+    }
+
+    /// `lock_spinning`.
+    pub fn halt(&self) {
+        if let Some(parked) = self.machine.halts.park(self.id, Ticket(0), None) {
+            parked.sleep();
+        }
+        self.note_end();
+    }
+
+    /// `unlock_kick` and `lock_spinning` in one.
+    pub fn kick_and_halt(&self, target: u32) {
+        let machine = &self.machine;
+        machine.kicks[target as usize].fetch_add(1, SeqCst);
+        let wakeup = match machine.halts.kick(VcpuId(target)) {
+            Kicked::Parked(wakeup) => Some(wakeup),
+            Kicked::LeftPending | Kicked::Coalesced => None,
+        };
+        if let Some(parked) = machine.halts.park(self.id, Ticket(0), wakeup) {
+            parked.sleep();
+        }
+        self.note_end();
+    }
+
+    /// Writes to another vCPU before it kicks it.
+    pub fn write_to(&self, target: u32) {
+        self.machine.mail[target as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Halts until `count` writes have come, each with a kick after it.
+    pub fn halt_for(&self, count: u32) {
+        while self.machine.mail[self.id.0 as usize].load(Relaxed) < count {
+            self.halt();
+        }
+    }
+
+    /// Does `round` until the machine stops, as a vCPU's thread does, but `most` times at most: an
+    /// engine may let the thread that stops it wait as long as others can run.
+    pub fn until_stopped(&self, most: u32, round: impl Fn()) {
+        for _ in 0..most {
+            if self.machine.halts.is_stopping() {
+                return;
+            }
+            round();
+        }
+    }
+
+    /// A halt has returned.
+    fn note_end(&self) {
+        let Machine { kicks, ended, stopped, .. } = &*self.machine;
+        let id = self.id.0 as usize;
+        let ended = ended[id].fetch_add(1, SeqCst) + 1;
+        let is_right = ended <= kicks[id].load(SeqCst) || stopped.load(SeqCst);
+        assert!(is_right, "a halt has ended without a kick");
+    }
+}
+
+/// Runs `works` on one vCPU each, with a scheduler and without. With `has_courier` there is a
+/// thread that delivers late kicks.
+fn run_on(works: &'static [fn(&Vcpu)], is_scheduled: bool, has_courier: bool) {
+    memory::reset();
+    engine::disarm();
+    let count = works.len() as u32;
+    let vcpus = VcpuCount::try_from(count).expect("a machine has vCPUs");
+    let seats = || Scheduler((0..count).map(|_| Sleeper::new()).collect());
+    let host = ModelHost {
+        scheduler: is_scheduled.then(seats),
+        futexes: (0..count).map(|_| Sleeper::new()).collect(),
+        words: Plain::new(Vec::new()),
+    };
+    let machine = Arc::new(Machine {
+        halts: Halts::new(host, vcpus),
+        delayed: DelayedKicks::new(vcpus),
+        mail: works.iter().map(|_| AtomicU32::new(0)).collect(),
+        courier: Sleeper::new(),
+        kicks: works.iter().map(|_| Count::new(0)).collect(),
+        ended: works.iter().map(|_| Count::new(0)).collect(),
+        stopped: Said::new(false),
+    });
+    let mut threads = Vec::new();
+    if has_courier {
+        let machine = machine.clone();
+        threads.push(engine::spawn(move || machine.deliver()));
+    }
+    for (id, work) in (0..).map(VcpuId).zip(works).skip(1) {
+        let vcpu = Vcpu { machine: machine.clone(), id };
+        threads.push(engine::spawn(move || work(&vcpu)));
+    }
+    // vCPU 0 is the thread that is there already.
+    works[0](&Vcpu { machine, id: VcpuId(0) });
+    for thread in threads {
+        thread.join().expect("a vCPU that failed has ended the execution");
+    }
+}
+
+/// vCPUs whose threads sleep on futexes.
+pub fn run(works: &'static [fn(&Vcpu)]) {
+    run_on(works, false, false);
+}
+
+/// vCPUs that a scheduler puts to sleep.
+pub fn run_scheduled(works: &'static [fn(&Vcpu)]) {
+    run_on(works, true, false);
+}
+
+/// vCPUs with a courier.
+pub fn run_with_courier(works: &'static [fn(&Vcpu)]) {
+    run_on(works, false, true);
+}

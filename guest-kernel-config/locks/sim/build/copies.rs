@@ -1,0 +1,78 @@
+//! Copies of the lock sources, each with the edits of a mutant, as modules of another crate.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use super::mutants::Mutant;
+
+/// A mutant's replacement for the library's `sync`.
+const SYNC: &str = "pub(crate) use sim_cell::atomic::*;\npub const MAX_CPUS: usize = 128;\n";
+
+/// The name of a mutant as that of a module.
+pub fn module_name(mutant: &str) -> String {
+    mutant.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
+}
+
+/// Copies the sources in `sources` to the folder `to`, with the edits of `mutant`. `root` replaces
+/// `crate::` in them: the path of the module that they will be, with `::` at its end.
+pub fn copy(sources: &Path, to: &Path, mutant: &Mutant, root: &str) -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed={}", sources.display());
+    copy_folder(sources, Path::new(""), to, mutant, root)
+}
+
+/// Copies `folder` of `sources`.
+fn copy_folder(
+    sources: &Path,
+    folder: &Path,
+    to: &Path,
+    mutant: &Mutant,
+    root: &str,
+) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(to.join(folder))?;
+    for entry in fs::read_dir(sources.join(folder))? {
+        let entry = entry?;
+        let inside = folder.join(entry.file_name());
+        let path = entry.path();
+        if path.is_dir() {
+            copy_folder(sources, &inside, to, mutant, root)?;
+            continue;
+        }
+        println!("cargo:rerun-if-changed={}", path.display());
+        let text = match inside.to_string_lossy().as_ref() {
+            "sync.rs" => SYNC.to_owned(),
+            file => module_of(&edited(file, &fs::read_to_string(&path)?, mutant)?, root),
+        };
+        fs::write(to.join(inside), text)?;
+    }
+    Ok(())
+}
+
+/// Applies the edits to one file. A text that does not occur exactly once is an error: the source
+/// has changed, and the mutant would have no effect.
+fn edited(file: &str, text: &str, mutant: &Mutant) -> Result<String, Box<dyn Error>> {
+    let mut text = text.to_owned();
+    for (_, from, to) in mutant.edits.iter().filter(|(name, ..)| *name == file) {
+        let times = text.matches(from).count();
+        if times != 1 {
+            let name = mutant.name;
+            return Err(
+                format!("mutant {name}: its text occurs {times} times in {file}:\n{from}").into()
+            );
+        }
+        text = text.replacen(from, to, 1);
+    }
+    Ok(text)
+}
+
+/// Turns a source of a crate's root into one of the module `root`.
+fn module_of(text: &str, root: &str) -> String {
+    // The tests end every source.
+    let product = text.find("#[cfg(test)]\nmod tests").map_or(text, |tests| &text[..tests]);
+    product
+        .lines()
+        .filter(|line| !line.starts_with("#![") && !line.starts_with("//!"))
+        .filter(|line| line.trim() != "#[macro_export]")
+        .map(|line| line.replace("crate::", root) + "\n")
+        .collect()
+}

@@ -1,0 +1,10 @@
+//! Makes the sources take their atomics from the simulator, and sets the number of CPUs.
+
+/// Of the largest machine that is simulated.
+const CPUS: usize = 1024;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cfg=simulated");
+    println!("cargo:rustc-env=SIMULATED_CPUS={CPUS}");
+}

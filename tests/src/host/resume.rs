@@ -1,0 +1,166 @@
+//! Runs that were killed and stores that were damaged: what `--resume` repairs, and what it refuses.
+
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::run::{TWENTY, check_twenty, lines, spec};
+use crate::{
+    facts::need_kvm,
+    files,
+    process::{Program, Running},
+    product::pvticket,
+    tests,
+};
+
+tests![
+    a_killed_run_is_resumed_without_loss,
+    a_torn_store_is_repaired_and_said,
+    a_tampered_store_is_refused_in_one_line,
+    a_killed_runs_trace_goes_on_where_it_is_whole,
+];
+
+/// Varying durations from a linear congruential generator, seeded by the caller.
+fn span(state: &mut u64, most: Duration) -> Duration {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    most.mul_f64((*state >> 40) as f64 / (1_u64 << 24) as f64)
+}
+
+/// Fifty times: killed at a random moment, then resumed. A run that is complete is followed by
+/// another.
+fn a_killed_run_is_resumed_without_loss() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let spec = spec(folder.path(), TWENTY)?;
+    let (mut state, mut kills, mut runs) = (20_121_117, 0, 0);
+    while kills < 50 {
+        let dir = folder.path().join(format!("run-{runs}"));
+        runs += 1;
+        let begun = || pvticket(["run", "--dir"]).args([&dir, &spec]).start();
+        let resumed = || pvticket(["run", "--resume"]).args([&dir]).start();
+        while kills < 50 {
+            let has_begun = lines(&dir).is_ok_and(|lines| !lines.is_empty());
+            let _ = (!has_begun).then(|| fs::remove_dir_all(&dir));
+            let running = if has_begun { resumed()? } else { begun()? };
+            if is_killed(running, span(&mut state, Duration::from_millis(1200)))? {
+                kills += 1;
+            } else {
+                break;
+            }
+        }
+        if lines(&dir).is_ok_and(|lines| !lines.is_empty()) {
+            resumed()?.wait()?.exits(0)?;
+        } else {
+            let _ = fs::remove_dir_all(&dir);
+            begun()?.wait()?.exits(0)?;
+        }
+        check_twenty(&dir)?;
+    }
+    Ok(())
+}
+
+/// False if it had ended before, successfully.
+fn is_killed(running: Running, after: Duration) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + after;
+    while Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // It may have ended already.
+    let _ = running.signal(Signal::KILL);
+    let ran = running.wait()?;
+    match ran.status() {
+        Ok(_) => ran.exits(0).map(|_| false),
+        Err(_) => Ok(true),
+    }
+}
+
+fn a_torn_store_is_repaired_and_said() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let dir = folder.path().join("run");
+    pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), TWENTY)?]).run()?.exits(0)?;
+    let store = dir.join("cells.jsonl");
+    let bytes = fs::read(&store)?;
+    fs::write(&store, &bytes[..bytes.len() - 100])?;
+    let ran = pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.errors().contains("torn"), "{}", ran.show());
+    check_twenty(&dir)?;
+    // A kill damages only the end of a store, so damage in the middle is refused.
+    let text = fs::read_to_string(&store)?.replacen("\"kind\":\"cell\"", "\"kind\":\"sell\"", 1);
+    fs::write(&store, text)?;
+    pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &["damaged in line 3"])?;
+    Ok(())
+}
+
+/// A store is checked before anything is written to it.
+fn a_tampered_store_is_refused_in_one_line() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let dir = folder.path().join("run");
+    let text = "vcpus = 1\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
+    pvticket(["run", "--dir"]).args([&dir, &spec(folder.path(), text)?]).run()?.exits(0)?;
+    let store = dir.join("cells.jsonl");
+    let whole = fs::read_to_string(&store)?;
+    // The second of the two cells is still to be run.
+    let (kept, _) = whole.trim_end().rsplit_once('\n').context("one line")?;
+    for (from, to, what) in [
+        ("\"jobs\":1", "\"jobs\":0", "0 jobs, expected 1 to"),
+        ("\"jobs\":1", "\"jobs\":3000", "3000 jobs, expected 1 to"),
+        ("\"cells\":2", "\"cells\":3", "gives other cells"),
+        ("\"host\":\"auto\"", "\"host\":\"moon\"", "unknown host 'moon'"),
+        ("\"seed\":1", "\"seed\":7", "gives other cells"),
+    ] {
+        ensure!(kept.contains(from), "no {from} in {kept}");
+        let tampered = format!("{}\n", kept.replacen(from, to, 1));
+        fs::write(&store, &tampered)?;
+        pvticket(["run", "--resume"]).args([&dir]).run()?.fails(1, &[what])?;
+        ensure!(fs::read_to_string(&store)? == tampered, "{to}: it was written to");
+    }
+    Ok(())
+}
+
+/// States after a kill: a trace cut off within a run, and a run whose cell did not reach the store.
+fn a_killed_runs_trace_goes_on_where_it_is_whole() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let [dir, trace, store] =
+        ["run", "trace", "run/cells.jsonl"].map(|name| folder.path().join(name));
+    let text = "vcpus = [2, 3, 4]\nlocks = \"pv-ticket\"\nrepetitions = 1\nseconds = 0.1\n";
+    let spec = spec(folder.path(), text)?;
+    let traced = |run: Program| run.args(["--trace".into(), trace.clone()]);
+    traced(pvticket(["run", "--dir"]).args([&dir, &spec])).run()?.exits(0)?;
+    let told = |status: &str| -> anyhow::Result<usize> {
+        let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
+        let digest: Value = serde_json::from_str(ran.text()?)?;
+        let is_cut = !digest["cut_off_at"].is_null();
+        ensure!(is_cut == (status == "cut off"), "{status}: {digest:#}");
+        Ok(digest["runs"].as_array().with_context(|| ran.show())?.len())
+    };
+    ensure!(told("whole")? == 3);
+    for cut in [0, 7] {
+        let lines = fs::read_to_string(&store)?;
+        let (kept, _) = lines.trim_end().rsplit_once('\n').context("one line")?;
+        fs::write(&store, format!("{kept}\n"))?;
+        let bytes = fs::read(&trace)?;
+        fs::write(&trace, &bytes[..bytes.len() - cut])?;
+        if cut > 0 {
+            ensure!(told("cut off")? == 2);
+            let ran = pvticket(["trace"]).args([&trace]).run()?.exits(0)?;
+            ensure!(ran.text()?.contains("ends too early"), "{}", ran.show());
+        }
+        traced(pvticket(["run", "--resume"]).args([&dir])).run()?.exits(0)?;
+        ensure!(told("whole")? == 3, "cut by {cut}");
+    }
+    // A file that is not a trace is left unchanged.
+    let before = fs::read(&store)?;
+    let other = files::put(&folder, "other", b"not a timeline")?;
+    let run = pvticket(["run", "--resume"]).args([&dir]).args(["--trace".into(), other.clone()]);
+    run.run()?.fails(1, &["--trace", "not a trace of pvticket"])?;
+    ensure!(fs::read(&other)? == b"not a timeline" && fs::read(&store)? == before);
+    Ok(())
+}

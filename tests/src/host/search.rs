@@ -1,0 +1,99 @@
+//! Searches of simulated schedules.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+
+use crate::{facts, files, process::Program, product::pvticket, tests};
+
+tests![
+    a_search_finds_nothing_and_goes_on_where_it_was,
+    a_finding_is_simulated_again,
+    what_cannot_be_searched_is_refused,
+];
+
+fn search() -> Program {
+    pvticket(["search", "--locks", "pv-ticket,queued", "--acquisitions"])
+}
+
+fn a_search_finds_nothing_and_goes_on_where_it_was() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    let ran = search().args(["200000", "--out"]).args([&whole]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("of 2 systems"), "{}", ran.show());
+    ensure!(ran.text()?.ends_with("nothing found\n"), "{}", ran.show());
+    search().args(["90000", "--out"]).args([&parts]).run()?.exits(0)?;
+    search().args(["9", "--out"]).args([&parts]).run()?.fails(2, &["parts", "--resume"])?;
+    let rest = ["search", "--resume", "--acquisitions", "200000", "--out"];
+    pvticket(rest).args([&parts]).run()?.exits(0)?;
+    let [whole, parts] = [whole, parts].map(|folder| fs::read(folder.join("state.json")));
+    ensure!(whole? == parts?, "a search in two parts is another one");
+    Ok(())
+}
+
+fn a_finding_is_simulated_again() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let machine = include_str!("../../../vmm/sim/machines/westmere-80.toml");
+    let replay = |faults: &str, cpus: u32| {
+        let finding = json!({
+            "format": 1,
+            "trouble": { "kind": "all-halt", "counted": 1, "most": 0 },
+            "scenario": {
+                "system": "pv-ticket", "handoff": "none", "cpus": cpus, "vcpus": 4,
+                "spin_threshold": 2, "think": 5, "critical": 50, "is_fixed": false,
+                "policy": "rr", "slice": 50_000, "faults": faults, "operations": 5_000, "seed": 3,
+            },
+            "digest": "0", "machine": machine,
+        });
+        let file = files::put(&folder, "finding.json", finding.to_string().as_bytes())?;
+        pvticket(["search", "--replay"]).args([&file]).run()
+    };
+    let ran = replay("kick-drop:0.05", 2)?.exits(1)?;
+    ensure!(ran.text()?.contains("a wakeup is lost; not as it was saved"), "{}", ran.show());
+    let recorded = folder.path().join("recording");
+    let ran = pvticket(["search", "--replay"])
+        .args([folder.path().join("finding.json")])
+        .args(["--record"])
+        .args([&recorded])
+        .run()?
+        .exits(1)?;
+    let (_, command) =
+        ran.text()?.split_once("on real vCPUs: pvticket ").with_context(|| ran.show())?;
+    if facts::need_kvm().is_ok() {
+        // Without the faults, which lose wakeups there, too.
+        let (command, faults) =
+            command.trim().split_once(" --fault ").with_context(|| ran.show())?;
+        ensure!(faults == "kick-drop:0.05", "{faults}");
+        let words = command.split(' ').chain(["--seconds", "0.1", "--host", "direct"]);
+        let ran = pvticket(words).run()?.exits(0)?;
+        ensure!(ran.text()?.contains("replayed "), "{}", ran.show());
+    }
+    let ran = replay("none", 2)?.exits(0)?;
+    ensure!(ran.text()?.contains("nothing is wrong any more"), "{}", ran.show());
+    replay("none", 81)?.fails(2, &["finding.json", "81 CPUs are more than the 80"])?;
+    Ok(())
+}
+
+fn what_cannot_be_searched_is_refused() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let out = folder.path().join("out");
+    for (options, parts) in [
+        (&["--cpus", "81"][..], &["--cpus 81", "1 to 80"][..]),
+        (&["--vcpus", "1"], &["--vcpus 1", "2 to 1024"]),
+        (&["--policy", "host"], &["host", "not simulated"]),
+        (&["--machine", "cray-1"], &["cray-1"]),
+        (&["--locks", "futex"], &["futex"]),
+        (&["--resume"], &["--resume", "state.json"]),
+        (&["--resume", "--seed", "2"], &["--resume", "--seed"]),
+        (&["--replay", "/nowhere"], &["--replay"]),
+    ] {
+        let ran = match options[0] {
+            "--replay" => pvticket(["search"]).args(options).run()?,
+            _ => pvticket(["search"]).args(options).args(["--out"]).args([&out]).run()?,
+        };
+        ran.fails(2, parts)?;
+        ensure!(!out.exists(), "{options:?} left something behind");
+    }
+    Ok(())
+}

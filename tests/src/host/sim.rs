@@ -1,0 +1,164 @@
+//! Simulated machines: the same seed gives the same figures, and what is simulated says so.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, ensure};
+
+use crate::{
+    expect_usually,
+    facts::need_kvm,
+    files,
+    process::Program,
+    product::{Results, pvticket},
+    tests,
+};
+
+tests![
+    a_seed_gives_the_same_figures_again,
+    what_is_simulated_says_so_in_the_report,
+    what_no_simulation_has_is_refused,
+    a_bad_machine_file_is_named_with_its_line,
+    the_machines_are_listed,
+    a_host_that_was_not_measured_is_no_machine,
+    this_host_is_measured_and_simulated,
+    recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
+];
+
+const MACHINE: [&str; 6] = ["compare", "--guest", "sim", "--machine", "westmere-80", "--cpus"];
+
+/// Two short cells on four of its CPUs.
+fn compare() -> Program {
+    pvticket(MACHINE).args(["4", "--vcpus", "2x", "--runs", "1", "--seconds", "0.01"])
+}
+
+/// The operations of every vCPU, cell by cell.
+fn operations(seed: &str) -> anyhow::Result<Vec<String>> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = compare().args(["--seed", seed, "--json"]).args([&file]).run()?.exits(0)?;
+    let results = Results::read(&file).with_context(|| ran.show())?;
+    let runs = results.runs()?;
+    ensure!(runs.len() == 2, "{runs:?}");
+    Ok(runs.iter().map(|run| run["operations"].to_string()).collect())
+}
+
+fn a_seed_gives_the_same_figures_again() -> anyhow::Result<()> {
+    let first = operations("1")?;
+    ensure!(first.iter().all(|of| of != "null" && of != "[]"), "{first:?}");
+    ensure!(operations("1")? == first, "the same seed gave other figures");
+    ensure!(operations("2")? != first, "another seed gave the same figures");
+    Ok(())
+}
+
+fn what_is_simulated_says_so_in_the_report() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let [dir, page] = ["run", "page.html"].map(|name| folder.path().join(name));
+    let ran = compare().args(["--dir"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("SIMULATED: machine file westmere-80"), "{}", ran.show());
+    let ran = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("imulated"), "{}", ran.show());
+    pvticket(["report"]).args([&dir]).args(["--html"]).args([&page]).run()?.exits(0)?;
+    ensure!(fs::read_to_string(page)?.contains("imulated"), "the page does not say it");
+    Ok(())
+}
+
+fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
+    for (options, parts) in [
+        (&["4", "--workload", "mixed"][..], &["--workload mixed"][..]),
+        (&["81"], &["--cpus 81", "1 to 80"]),
+        (&["80", "--vcpus", "20x"], &["1600", "1024"]),
+        (&["4", "--fault", "kick-drop:0.1"], &["fault"]),
+        (&["4", "--machine", "cray-1"], &["cray-1"]),
+    ] {
+        let mut words = MACHINE.to_vec();
+        if options.contains(&"--machine") {
+            words.truncate(3);
+            words.push("--cpus");
+        }
+        pvticket(words).args(options).run()?.fails(2, parts)?;
+    }
+    Ok(())
+}
+
+fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let text = "name = \"odd\"\nabout = \"odd\"\nmhz = 1000\n\n[costs]\nhit = { cycles = -4, \
+                source = \"assumed\" }\n";
+    let file = files::put(&folder, "odd.toml", text.as_bytes())?;
+    let compare = pvticket(["compare", "--guest", "sim", "--cpus", "2", "--machine"]).args([&file]);
+    compare.run()?.fails(2, &["odd.toml", "line 6", "hit"]).map(drop)
+}
+
+fn the_machines_are_listed() -> anyhow::Result<()> {
+    let ran = pvticket(["sim", "machines"]).run()?.exits(0)?;
+    for name in ["westmere-80", "opteron-48", "haswell-ex-32"] {
+        ensure!(ran.text()?.contains(name), "{}", ran.show());
+    }
+    Ok(())
+}
+
+/// Four vCPUs of a guest on two CPUs for half a second, with native locks, in which the guest ends no
+/// turn: so a replay can follow its recording turn by turn.
+fn scheduled(guest: &[&str], policy: &str, seconds: &str, of: &Path) -> Program {
+    let policy = policy.replace("FILE", &of.to_string_lossy());
+    pvticket(["compare", "--vcpus", "4", "--locks", "ticket", "--runs", "1", "--policy"])
+        .args([policy.as_str(), "--seconds", seconds])
+        .args(guest)
+}
+
+fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
+    let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
+    for (name, maker, follower) in [("real", &real, &simulated), ("sim", &simulated, &real)] {
+        let [file, json] =
+            ["recording", "json"].map(|of| folder.path().join(format!("{name}.{of}")));
+        let record = scheduled(&maker[..], "rr", "0.3", &file);
+        record.args(["--record"]).args([&file]).run()?.exits(0)?;
+        let replay = scheduled(&follower[..], "replay:FILE", "0.6", &file);
+        let ran = replay.args(["--json"]).args([&json]).run()?.exits(0)?;
+        ensure!(ran.text()?.contains(" turns, 0 vCPUs woken"), "{}", ran.show());
+        let runs = Results::read(&json)?.runs()?;
+        let found = &runs.first().with_context(|| ran.show())?["schedule"]["divergence"];
+        let count = |what: &str| found[what].as_u64().with_context(|| format!("{what}: {found}"));
+        // The replay lasts twice as long. Its vCPUs may begin in another order than those recorded.
+        let (recorded, replayed) = (count("recorded")?, count("replayed")?);
+        // Half of it is left to a host that is busy.
+        expect_usually!(recorded > 50 && replayed == recorded, "{name}: {found}");
+        ensure!(count("woken")? == 0 && count("skipped")? == 0, "{name}: {found}");
+    }
+    Ok(())
+}
+
+fn a_host_that_was_not_measured_is_no_machine() -> anyhow::Result<()> {
+    let empty = files::scratch()?;
+    let words = ["compare", "--guest", "sim", "--machine", "this"];
+    pvticket(words)
+        .env("PVTICKET_CACHE", empty.path())
+        .run()?
+        .fails(2, &["pvticket sim calibrate"])?;
+    Ok(())
+}
+
+/// The costs are those of a busy host here: that they are there, and that they are costs.
+fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
+    need_kvm()?;
+    let cache = files::scratch()?;
+    let in_cache = |words: &[&str]| pvticket(words.iter()).env("PVTICKET_CACHE", cache.path());
+    let ran = in_cache(&["sim", "calibrate"]).run()?.exits(0)?;
+    let text = ran.text()?;
+    // Stores between hyperthreads of one core cost nothing beside the instruction.
+    for cost in ["exit", "switch", "wakeup", "pause", "memory", "load-modified"] {
+        let start = format!("\n{cost} = {{ ns = ");
+        let (_, rest) = text.split_once(start.as_str()).with_context(|| ran.show())?;
+        let nanos = rest.split(',').next().and_then(|nanos| nanos.parse::<f64>().ok());
+        ensure!(nanos.is_some_and(|nanos| nanos > 0.0), "{cost}: {}", ran.show());
+    }
+    let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
+    ensure!(listed.text()?.contains("this "), "{}", listed.show());
+    let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
+    let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();
+    in_cache(&words).run()?.exits(0)?;
+    Ok(())
+}

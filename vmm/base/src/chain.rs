@@ -1,0 +1,43 @@
+//! Errors as one line of text.
+
+use std::{error::Error, fmt::Write as _};
+
+/// An error and its sources, outermost first, with ": " between them. Our error types do not repeat
+/// their source's text, so `to_string` alone would leave the cause out.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut link = error.source();
+    while let Some(source) = link {
+        // Writing to a String does not fail.
+        let _ = write!(text, ": {source}");
+        link = source.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Outer(io::Error);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("cannot read it")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn sources_follow_in_order() {
+        assert_eq!(chain(&Outer(io::Error::other("gone"))), "cannot read it: gone");
+    }
+}

@@ -1,0 +1,200 @@
+//! Faults to inject, as users write them: what happens to a kick or a halt, and how often or how
+//! long. `vmm/src/vcpu/fault.rs` throws the dice.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+use crate::{
+    rng::SplitMix64,
+    units::{Nanos, UnitError},
+};
+
+/// Why a `--fault` was rejected.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum FaultError {
+    /// Not `NAME:VALUE` with a known name.
+    #[error(
+        "unknown fault '{0}' (kick-drop:P, kick-delay:T, kick-dup:P, spurious:P or halt-delay:T)"
+    )]
+    Unknown(String),
+    /// Not a number from 0 to 1.
+    #[error("'{0}' is not a probability: write a number from 0 to 1, for example 0.01")]
+    Probability(String),
+    /// Not a time.
+    #[error(transparent)]
+    Span(#[from] UnitError),
+    /// The same fault again.
+    #[error("{0} is named twice")]
+    Twice(&'static str),
+}
+
+/// A probability: 0 to 1.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Probability(f64);
+
+impl FromStr for Probability {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        match text.parse() {
+            Ok(p) if (0.0..=1.0).contains(&p) => Ok(Self(p)),
+            _ => Err(FaultError::Probability(text.into())),
+        }
+    }
+}
+
+impl Probability {
+    /// True with this probability.
+    pub fn happens(self, rng: &mut SplitMix64) -> bool {
+        // 53 bits: each value is exactly representable.
+        let thrown = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        thrown < self.0
+    }
+}
+
+/// One fault, as on the command line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// A kick is not delivered.
+    KickDrop(Probability),
+    /// Every kick is delivered late, by a random time up to twice this.
+    KickDelay(Nanos),
+    /// A kick is delivered twice.
+    KickDup(Probability),
+    /// A halt returns at once, or a kick wakes another vCPU, too.
+    Spurious(Probability),
+    /// Every halt begins late, by a random time up to this.
+    HaltDelay(Nanos),
+}
+
+impl FromStr for Fault {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let unknown = || FaultError::Unknown(text.into());
+        let (name, value) = text.split_once(':').ok_or_else(unknown)?;
+        Ok(match name {
+            "kick-drop" => Fault::KickDrop(value.parse()?),
+            "kick-delay" => Fault::KickDelay(value.parse()?),
+            "kick-dup" => Fault::KickDup(value.parse()?),
+            "spurious" => Fault::Spurious(value.parse()?),
+            "halt-delay" => Fault::HaltDelay(value.parse()?),
+            _ => return Err(unknown()),
+        })
+    }
+}
+
+/// The faults to inject, and how often or how long.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct FaultSpec {
+    /// Share of the kicks that are not delivered.
+    pub drop: Option<Probability>,
+    /// Mean delay of kicks.
+    pub delay: Option<Nanos>,
+    /// Share of the kicks that are delivered twice.
+    pub dup: Option<Probability>,
+    /// Share of the halts that return at once, and of the kicks that wake another vCPU, too.
+    pub spurious: Option<Probability>,
+    /// Most that a halt begins late.
+    pub halt_delay: Option<Nanos>,
+}
+
+impl FaultSpec {
+    /// Collects a list of faults; None if it is empty.
+    pub fn collect(faults: &[Fault]) -> Result<Option<Self>, FaultError> {
+        let mut spec = Self::default();
+        for fault in faults {
+            let (name, was_there) = match *fault {
+                Fault::KickDrop(p) => ("kick-drop", spec.drop.replace(p).is_some()),
+                Fault::KickDelay(t) => ("kick-delay", spec.delay.replace(t).is_some()),
+                Fault::KickDup(p) => ("kick-dup", spec.dup.replace(p).is_some()),
+                Fault::Spurious(p) => ("spurious", spec.spurious.replace(p).is_some()),
+                Fault::HaltDelay(t) => ("halt-delay", spec.halt_delay.replace(t).is_some()),
+            };
+            if was_there {
+                return Err(FaultError::Twice(name));
+            }
+        }
+        Ok((!faults.is_empty()).then_some(spec))
+    }
+
+    /// Do halts begin late?
+    pub const fn delays_halts(&self) -> bool {
+        self.halt_delay.is_some()
+    }
+
+    /// The longest time by which these faults alone delay a kick or a halt.
+    pub const fn longest(&self) -> Nanos {
+        let kick = match self.delay {
+            Some(delay) => delay.after(delay),
+            None => Nanos::ZERO,
+        };
+        match self.halt_delay {
+            Some(halt) => kick.after(halt),
+            None => kick,
+        }
+    }
+}
+
+/// A list of faults as on the command line, separated by commas.
+/// Parses what `Display` prints.
+impl FromStr for FaultSpec {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let faults = text.split(',').map(str::parse).collect::<Result<Vec<Fault>, _>>()?;
+        Ok(Self::collect(&faults)?.unwrap_or_default())
+    }
+}
+
+impl fmt::Display for FaultSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chance = |name: &str, p: Option<Probability>| p.map(|p| format!("{name}:{}", p.0));
+        let time = |name: &str, t: Option<Nanos>| t.map(|t| format!("{name}:{t}"));
+        let parts = [
+            chance("kick-drop", self.drop),
+            time("kick-delay", self.delay),
+            chance("kick-dup", self.dup),
+            chance("spurious", self.spurious),
+            time("halt-delay", self.halt_delay),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> FaultSpec {
+        let faults: Vec<Fault> = text.split(',').map(|fault| fault.parse().unwrap()).collect();
+        FaultSpec::collect(&faults).unwrap().unwrap()
+    }
+
+    #[test]
+    fn specs_print_as_they_parse() {
+        let text = "kick-drop:0.25,kick-delay:50us,kick-dup:1,spurious:0,halt-delay:2ms";
+        assert_eq!(spec(text).to_string(), text);
+        assert_eq!(spec("halt-delay:2ms").to_string(), "halt-delay:2ms");
+        assert_eq!(FaultSpec::collect(&[]), Ok(None));
+        assert_eq!(spec(text).longest(), Nanos::micros(2100));
+    }
+
+    #[test]
+    fn what_is_no_fault_says_why() {
+        let error = |text: &str| text.parse::<Fault>().unwrap_err().to_string();
+        for bad in ["", "kick", "kick-drop", "drop:0.5", "kick-drop=0.5", ":"] {
+            assert!(error(bad).contains("kick-drop:P"), "{bad}");
+        }
+        for bad in ["kick-drop:1.1", "kick-dup:-0.1", "spurious:nan", "spurious:", "kick-drop:5us"]
+        {
+            assert!(error(bad).contains("is not a probability"), "{bad}");
+        }
+        for bad in ["kick-delay:0.5", "halt-delay:", "halt-delay:-1us", "kick-delay:9999s"] {
+            assert!(error(bad).contains("is not a span of time"), "{bad}");
+        }
+        let twice = ["spurious:0.1", "spurious:0.2"].map(|text| text.parse().unwrap());
+        assert_eq!(FaultSpec::collect(&twice), Err(FaultError::Twice("spurious")));
+    }
+}

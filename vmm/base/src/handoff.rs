@@ -1,0 +1,120 @@
+//! `--handoff`: ways in which a guest's PV locks make handoffs cheaper.
+
+use std::{fmt, str::FromStr};
+
+use hypercalls::payload::handoff;
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+/// The flags, with their bits in the payload's parameters.
+const SWITCHES: [(&str, u32); 5] = [
+    ("predecessor", handoff::PREDECESSOR),
+    ("adapt", handoff::ADAPT),
+    ("claim", handoff::CLAIM),
+    ("ahead", handoff::AHEAD),
+    ("fuse", handoff::FUSE),
+];
+
+/// Settings of `locks::Handoff`. Written as `none`, or as several of `adapt`, `claim`, `ahead`,
+/// `predecessor`, `fuse`, `far:N` and `queue:N` joined by `+`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HandoffSpec {
+    /// Flags of [`hypercalls::payload::handoff`].
+    pub bits: u32,
+    /// A waiter with this many waiters ahead halts at once; zero: none does.
+    pub far: u16,
+    /// Largest number of vCPUs in a lock's queue; zero: no limit.
+    pub queue: u16,
+}
+
+/// Settings that do not parse.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum HandoffError {
+    /// Unknown setting.
+    #[error(
+        "unknown handoff '{0}' (expected: none, or predecessor, adapt, claim, ahead, fuse, far:N and queue:N joined by '+')"
+    )]
+    Unknown(String),
+    /// A number out of range, or not a number.
+    #[error("{0}:N needs a number of vCPUs from 1 to {max}, not '{1}'", max = hypercalls::MAX_VCPUS)]
+    Number(&'static str, String),
+}
+
+impl HandoffSpec {
+    /// Plain halts and kicks.
+    pub const NONE: Self = Self { bits: 0, far: 0, queue: 0 };
+}
+
+impl FromStr for HandoffSpec {
+    type Err = HandoffError;
+
+    fn from_str(text: &str) -> Result<Self, HandoffError> {
+        let mut spec = Self::NONE;
+        if text == "none" {
+            return Ok(spec);
+        }
+        for word in text.split('+') {
+            let (name, number) = word.split_once(':').unzip();
+            match (name, number) {
+                (Some("far"), Some(text)) => spec.far = count("far", text)?,
+                (Some("queue"), Some(text)) => spec.queue = count("queue", text)?,
+                _ => spec.bits |= switch(word)?,
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn switch(word: &str) -> Result<u32, HandoffError> {
+    let found = SWITCHES.iter().find(|(name, _)| *name == word);
+    found.map(|(_, bit)| *bit).ok_or_else(|| HandoffError::Unknown(word.into()))
+}
+
+fn count(name: &'static str, text: &str) -> Result<u16, HandoffError> {
+    let number = text.parse().ok().filter(|n| (1..=hypercalls::MAX_VCPUS as u16).contains(n));
+    number.ok_or_else(|| HandoffError::Number(name, text.into()))
+}
+
+impl fmt::Display for HandoffSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words: Vec<String> = Vec::new();
+        if self.far != 0 {
+            words.push(format!("far:{}", self.far));
+        }
+        let on = SWITCHES.iter().filter(|(_, bit)| self.bits & bit != 0);
+        words.extend(on.map(|(name, _)| (*name).into()));
+        if self.queue != 0 {
+            words.push(format!("queue:{}", self.queue));
+        }
+        match words.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&words.join("+")),
+        }
+    }
+}
+
+impl Serialize for HandoffSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for text in ["none", "far:2", "predecessor+adapt+claim+ahead+fuse", "adapt+queue:128"] {
+            assert_eq!(text.parse::<HandoffSpec>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_setting_is_refused_with_a_word() {
+        for text in ["", "fast", "none+fuse", "far", "queue:", "queue:0", "far:129", "adapt+"] {
+            let error = text.parse::<HandoffSpec>().unwrap_err().to_string();
+            assert!(error.contains("far:N") || error.contains(":N needs"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Words of every floor: ids, units of time and size, what a guest is asked to do and what is
+//! counted of it, a seeded generator; and how files that users name are read. No clock, no threads.
+
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod chain;
+pub mod counters;
+pub mod events;
+pub mod faults;
+pub mod files;
+pub mod handoff;
+pub mod rng;
+pub mod shown;
+pub mod text;
+pub mod units;

@@ -1,0 +1,84 @@
+//! Makes text from elsewhere (guests, specs, stores, file names) safe for a terminal.
+//!
+//! A terminal executes control characters (C0, C1), and right-to-left or zero-width characters make
+//! text look different from what it is: each of these is replaced by a question mark.
+
+use std::borrow::Cow;
+
+/// Replaces a character that is not shown.
+const HIDDEN: char = '?';
+
+/// Could it change what a terminal does, or how it shows neighbouring characters?
+pub const fn is_hidden(c: char) -> bool {
+    matches!(c,
+        '\0'..='\x1f' | '\x7f'..='\u{9f}'
+        // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
+        | '\u{ad}' | '\u{61c}' | '\u{180e}'
+        // Zero width; left-to-right and right-to-left marks.
+        | '\u{200b}'..='\u{200f}'
+        // Line and paragraph separators; embeddings and overrides.
+        | '\u{2028}'..='\u{202e}'
+        // Word joiner, invisible operators, isolates, old shaping controls.
+        | '\u{2060}'..='\u{206f}'
+        // Byte order mark, interlinear annotations, tags.
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Text as a single line: line feeds are replaced, too.
+pub fn line(text: &str) -> Cow<'_, str> {
+    with(text, is_hidden)
+}
+
+/// Text that may have several lines: line feeds stay.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    with(text, |c| c != '\n' && is_hidden(c))
+}
+
+fn with(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_hidden) {
+        return text.into();
+    }
+    text.chars().map(|c| if is_hidden(c) { HIDDEN } else { c }).collect::<String>().into()
+}
+
+/// JSON with such characters escaped; they occur only in its strings. Line feeds between its tokens
+/// stay.
+pub fn json(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| !c.is_ascii() && is_hidden(c);
+    if !text.contains(is_escaped) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            true => c
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| escaped.push_str(&format!("\\u{unit:04x}"))),
+            false => escaped.push(c),
+        }
+    }
+    escaped.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        let text = "a\x1b]0;title\x07\r\u{9b}31m\u{202e}b\u{2066}c\u{200f}\u{2028}d\n\te";
+        assert_eq!(line(text), "a?]0;title???31m?b?c??d??e");
+        assert_eq!(lines(text), "a?]0;title???31m?b?c??d\n?e");
+        assert!(matches!(line("plain: ä λ → 漢"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let value = serde_json::json!({ "name": "a\u{202e}b\u{9b}\u{e0041}\x1bä" });
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let escaped = json(&text);
+        assert!(!escaped.contains(|c| c != '\n' && is_hidden(c)), "{escaped}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), value);
+    }
+}

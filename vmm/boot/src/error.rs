@@ -1,0 +1,94 @@
+//! Errors in a kernel, an initrd or a command line.
+
+use std::io;
+
+use thiserror::Error;
+use vm_memory::GuestMemoryError;
+
+use base::units::{ByteSize, Gpa};
+
+/// Why a guest could not be loaded into memory.
+#[derive(Debug, Error)]
+pub enum BootError {
+    /// The kernel file cannot be loaded.
+    #[error("kernel")]
+    Kernel(#[source] ImageError),
+    /// The payload image cannot be loaded.
+    #[error("payload")]
+    Payload(#[source] ImageError),
+    /// A part of the initrd cannot be read.
+    #[error("initrd: cannot read it")]
+    InitrdUnreadable(#[source] io::Error),
+    /// A part of the initrd is shorter than its headers say.
+    #[error("initrd: the file is truncated")]
+    InitrdTruncated,
+    /// Kernel and initrd together do not fit into memory.
+    #[error("initrd: {size} do not fit beside the kernel; give the machine more memory")]
+    InitrdTooLarge {
+        /// Size of all parts together.
+        size: ByteSize,
+    },
+    /// It is longer than the kernel accepts.
+    #[error("command line: {length} bytes are more than the {limit} this kernel takes")]
+    CmdlineTooLong {
+        /// Length in bytes.
+        length: usize,
+        /// Maximum length in bytes, without the NUL.
+        limit: usize,
+    },
+    /// A NUL would terminate it early.
+    #[error("command line: it contains a NUL byte")]
+    CmdlineNul,
+    /// Guest memory has no RAM where boot data belongs.
+    #[error("guest memory is too small for the boot data")]
+    Memory(#[from] GuestMemoryError),
+}
+
+/// Why a kernel or payload image was rejected.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// An error of the file itself.
+    #[error("cannot read the file")]
+    Unreadable(#[source] io::Error),
+    /// It has neither magic number.
+    #[error("not a Linux kernel: neither an ELF vmlinux nor a bzImage")]
+    Unrecognised,
+    /// An ELF file for another machine or class.
+    #[error("not an x86-64 kernel: an ELF file for another machine")]
+    ForeignElf,
+    /// An ELF file, but an object file, a shared library, a core or a user program.
+    #[error("an ELF file, but not a Linux kernel")]
+    NotAKernel,
+    /// The file ends before the end that its header states.
+    #[error("the file is truncated")]
+    Truncated,
+    /// The header contradicts itself.
+    #[error("malformed header: {0}")]
+    Malformed(&'static str),
+    /// A bzImage without a 64-bit entry point.
+    #[error("a 32-bit kernel: it has no 64-bit entry")]
+    Only32Bit,
+    /// A bzImage older than the 64-bit boot protocol.
+    #[error("boot protocol {}.{:02} is too old: 2.12 (Linux 3.8) is needed", .0 >> 8, .0 & 0xff)]
+    OldProtocol(u16),
+    /// It needs RAM where there is none.
+    #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
+    TooLarge {
+        /// First address after the image in use.
+        needs: ByteSize,
+        /// First address after the RAM (or the range reserved) for it.
+        has: ByteSize,
+    },
+    /// It wants addresses that are reserved for boot data.
+    #[error("it wants to be loaded below {0:#x}, where boot data lies")]
+    TooLow(u64),
+}
+
+impl ImageError {
+    /// An image that ends at `end`, with room up to `room_end`.
+    pub(super) fn too_large(end: u64, room_end: Gpa) -> Self {
+        // Whole MiB are easier to read; a value that cannot be rounded up is absurd anyway.
+        let needs = end.checked_next_multiple_of(1 << 20).unwrap_or(end);
+        Self::TooLarge { needs: ByteSize(needs), has: ByteSize(room_end.0) }
+    }
+}

@@ -1,0 +1,81 @@
+//! Reading an image file: bounds check first, then straight into guest memory.
+
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+
+use vm_memory::{
+    ByteValued, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, ReadVolatile,
+    VolatileMemoryError, VolatileSlice,
+};
+
+use super::error::ImageError;
+use base::units::Gpa;
+
+/// A seekable source of known length.
+pub(super) struct Image<'a, R> {
+    reader: &'a mut R,
+    len: u64,
+}
+
+impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
+    pub fn new(reader: &'a mut R) -> Result<Self, ImageError> {
+        let len = reader.seek(SeekFrom::End(0)).map_err(ImageError::Unreadable)?;
+        Ok(Self { reader, len })
+    }
+
+    /// Size of the image in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Fills `buffer` from `offset`.
+    pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), ImageError> {
+        self.seek(offset, buffer.len() as u64)?;
+        let mut slice = VolatileSlice::from(buffer);
+        self.reader.read_exact_volatile(&mut slice).map_err(|error| match error {
+            VolatileMemoryError::IOError(error) => read_error(error),
+            other => ImageError::Unreadable(io::Error::other(other)),
+        })
+    }
+
+    /// Reads a plain structure from `offset`.
+    pub fn read_struct<T: ByteValued>(&mut self, offset: u64) -> Result<T, ImageError> {
+        let mut value = T::zeroed();
+        self.read(offset, value.as_mut_slice())?;
+        Ok(value)
+    }
+
+    /// Copies `len` bytes from `offset` to guest memory at `to`, which the caller has checked to be
+    /// RAM. The bytes are not copied through memory of our own.
+    pub fn load(
+        &mut self,
+        offset: u64,
+        len: u64,
+        memory: &GuestMemoryMmap,
+        to: Gpa,
+    ) -> Result<(), ImageError> {
+        self.seek(offset, len)?;
+        let count = usize::try_from(len).map_err(|_| ImageError::Truncated)?;
+        memory.read_exact_volatile_from(GuestAddress(to.0), self.reader, count).map_err(|error| {
+            match error {
+                GuestMemoryError::IOError(error) => read_error(error),
+                GuestMemoryError::PartialBuffer { .. } => ImageError::Truncated,
+                other => ImageError::Unreadable(io::Error::other(other)),
+            }
+        })
+    }
+
+    fn seek(&mut self, offset: u64, len: u64) -> Result<(), ImageError> {
+        let end = offset.checked_add(len).ok_or(ImageError::Truncated)?;
+        if end > self.len {
+            return Err(ImageError::Truncated);
+        }
+        self.reader.seek(SeekFrom::Start(offset)).map(drop).map_err(ImageError::Unreadable)
+    }
+}
+
+fn read_error(error: io::Error) -> ImageError {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => ImageError::Truncated,
+        _ => ImageError::Unreadable(error),
+    }
+}

@@ -1,0 +1,37 @@
+//! Pure bytes: what a guest finds in its memory and registers when it starts.
+//!
+//! Nothing here calls KVM. The functions write into guest memory, or turn values that KVM returned
+//! into values that it is given. The order for callers: memory ([`memory::regions`]), guest
+//! ([`load_linux`] or [`load_payload`]), then for each vCPU CPUID before MSRs, registers, local
+//! APIC.
+
+#![forbid(unsafe_code)]
+
+mod acpi;
+mod bzimage;
+pub mod cpuid;
+mod elf;
+mod error;
+#[cfg(test)]
+mod fixtures;
+mod image;
+mod initrd;
+pub mod lapic;
+pub mod layout;
+mod linux;
+pub mod memory;
+pub mod msrs;
+mod newc;
+mod paging;
+mod payload;
+#[cfg(test)]
+mod property_tests;
+mod segments;
+mod topology;
+mod zero_page;
+
+pub use error::{BootError, ImageError};
+pub use initrd::InitrdPart;
+pub use linux::{KernelFormat, LinuxEntry, linux_registers, load_linux};
+pub use payload::{load_payload, payload_registers};
+pub use segments::Ring;

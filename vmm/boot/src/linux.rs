@@ -1,0 +1,119 @@
+//! Loading a Linux guest: its memory, and the boot CPU's registers.
+
+use std::io::Seek;
+use std::ops::Range;
+
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use vm_memory::{GuestMemoryMmap, ReadVolatile};
+
+use super::error::{BootError, ImageError};
+use super::image::Image;
+use super::initrd::{self, InitrdPart};
+use super::paging::{self, Access};
+use super::segments::Ring;
+use super::{acpi, bzimage, elf, layout, memory, zero_page};
+use base::units::{Gpa, VcpuCount};
+
+/// RFLAGS at entry: only the bit that is always set. Interrupts are off.
+const RFLAGS: u64 = 0x2;
+
+/// The format of a kernel file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelFormat {
+    /// Uncompressed ELF.
+    Vmlinux,
+    /// Compressed, with a setup header.
+    BzImage,
+}
+
+/// Where the parts of a loaded guest are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinuxEntry {
+    /// Format of the kernel file.
+    pub format: KernelFormat,
+    /// First instruction of the boot CPU. The other CPUs are started by INIT and SIPI.
+    pub entry: Gpa,
+    /// First address that the kernel does not need before it manages memory itself.
+    pub kernel_end: Gpa,
+    /// The initrd, if there is one.
+    pub initrd: Option<Range<Gpa>>,
+}
+
+/// Loads a kernel (ELF `vmlinux` or bzImage, recognized by their contents), initrd and command
+/// line, and writes the zero page, page tables, GDT and ACPI tables.
+///
+/// `memory` must be fresh: bytes that are zero in the guest are not written.
+pub fn load_linux(
+    memory: &GuestMemoryMmap,
+    kernel: &mut (impl ReadVolatile + Seek),
+    initrd: &mut [InitrdPart<'_>],
+    cmdline: &str,
+    vcpus: VcpuCount,
+) -> Result<LinuxEntry, BootError> {
+    let ram_end = memory::low_end(memory);
+    let kernel = load_kernel(memory, kernel, ram_end).map_err(BootError::Kernel)?;
+    zero_page::write_cmdline(memory, cmdline, &kernel.header)?;
+
+    // The last address that a bzImage allows for its initrd; an ELF file states none.
+    let initrd_end = match kernel.header.initrd_addr_max {
+        0 => ram_end,
+        max => ram_end.min(Gpa(u64::from(max) + 1)),
+    };
+    let initrd = initrd::load(initrd, memory, kernel.end..initrd_end)?;
+
+    zero_page::write(memory, kernel.header, initrd.clone())?;
+    paging::write(memory, kernel.end, Access::Kernel)?;
+    Ring::Kernel.write_gdt(memory)?;
+    acpi::write(memory, vcpus)?;
+    Ok(LinuxEntry { format: kernel.format, entry: kernel.entry, kernel_end: kernel.end, initrd })
+}
+
+/// Registers of the boot CPU at the kernel's 64-bit entry. `sregs` are those of the fresh vCPU and
+/// are modified; the general registers are returned.
+pub fn linux_registers(sregs: &mut kvm_sregs, entry: &LinuxEntry) -> kvm_regs {
+    Ring::Kernel.set(sregs);
+    paging::set_long_mode(sregs);
+    kvm_regs {
+        rip: entry.entry.0,
+        rsi: layout::BOOT_PARAMS.0,
+        rsp: layout::BOOT_STACK_TOP.0,
+        rflags: RFLAGS,
+        ..Default::default()
+    }
+}
+
+struct Kernel {
+    format: KernelFormat,
+    entry: Gpa,
+    end: Gpa,
+    header: linux_loader::bootparam::setup_header,
+}
+
+fn load_kernel(
+    memory: &GuestMemoryMmap,
+    file: &mut (impl ReadVolatile + Seek),
+    ram_end: Gpa,
+) -> Result<Kernel, ImageError> {
+    let mut image = Image::new(file)?;
+    let mut magic = [0; 4];
+    if image.len() >= magic.len() as u64 {
+        image.read(0, &mut magic)?;
+    }
+    if magic == elf::MAGIC {
+        let room = layout::HIGH_RAM..ram_end;
+        let loaded = elf::load(&mut image, memory, room, elf::Purpose::Kernel)?;
+        let format = KernelFormat::Vmlinux;
+        let header = zero_page::elf_header();
+        Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header })
+    } else if bzimage::recognise(&mut image)? {
+        let loaded = bzimage::load(&mut image, memory, ram_end)?;
+        let format = KernelFormat::BzImage;
+        Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header: loaded.header })
+    } else {
+        Err(ImageError::Unrecognised)
+    }
+}
+
+#[cfg(test)]
+#[path = "linux_tests.rs"]
+mod tests;

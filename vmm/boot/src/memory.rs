@@ -1,0 +1,117 @@
+//! Guest RAM: where it is, and how the kernel is told.
+
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+
+use super::layout;
+use base::units::{ByteSize, Gpa};
+
+/// The e820 type of a range (ACPI 15, table of address range types).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum RangeType {
+    /// Usable RAM.
+    Ram = 1,
+    /// Must not be touched.
+    Reserved = 2,
+    /// ACPI tables; usable as RAM after they have been read.
+    Acpi = 3,
+}
+
+/// One entry of the e820 map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First address.
+    pub start: Gpa,
+    /// First address after it.
+    pub end: Gpa,
+    /// What the guest may use the range for (the type of its e820 entry).
+    pub kind: RangeType,
+}
+
+/// The RAM regions of a machine with `size` bytes: one, or two around the hole from 3 to 4 GiB.
+/// Suitable for `GuestMemoryMmap::from_ranges`.
+pub fn regions(size: ByteSize) -> Vec<(GuestAddress, usize)> {
+    let low = size.0.min(layout::HOLE_START.0);
+    [(0, low), (layout::HOLE_END.0, size.0 - low)]
+        .into_iter()
+        .filter(|(_, len)| *len > 0)
+        // On x86-64 the size of an address is 64 bits.
+        .map(|(start, len)| (GuestAddress(start), len as usize))
+        .collect()
+}
+
+/// First address after the RAM that begins at 0.
+pub fn low_end(memory: &GuestMemoryMmap) -> Gpa {
+    let end = memory.find_region(GuestAddress(0)).map_or(0, GuestMemoryRegion::len);
+    Gpa(end.min(layout::HOLE_START.0))
+}
+
+/// The e820 map of `memory`, in ascending order.
+pub fn e820(memory: &GuestMemoryMmap) -> Vec<Range> {
+    let range = |start, end, kind| Range { start, end, kind };
+    let low_end = low_end(memory);
+    let mut map = vec![
+        range(Gpa(0), layout::LOW_RAM_END.min(low_end), RangeType::Ram),
+        range(layout::TELEMETRY, layout::TELEMETRY_END, RangeType::Reserved),
+        range(layout::ACPI, layout::ACPI_END, RangeType::Acpi),
+        range(layout::HIGH_RAM, low_end, RangeType::Ram),
+        range(layout::KVM_IDENTITY_MAP, layout::KVM_PAGES_END, RangeType::Reserved),
+    ];
+    let above = memory.iter().filter(|region| region.start_addr().0 >= layout::HOLE_END.0);
+    map.extend(above.map(|region| {
+        let start = region.start_addr().0;
+        range(Gpa(start), Gpa(start + region.len()), RangeType::Ram)
+    }));
+    map.retain(|range| range.start < range.end);
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map_of(size: ByteSize) -> Vec<Range> {
+        // None of it is touched, so the size costs nothing.
+        e820(&GuestMemoryMmap::from_ranges(&regions(size)).unwrap())
+    }
+
+    fn ram(map: &[Range]) -> u64 {
+        map.iter().filter(|r| r.kind == RangeType::Ram).map(|r| r.end.0 - r.start.0).sum()
+    }
+
+    #[test]
+    fn memory_goes_around_the_hole() {
+        let gib = 1 << 30;
+        let expected: [(u64, &[(u64, u64)]); 6] = [
+            (0, &[]),
+            (512 << 20, &[(0, 512 << 20)]),
+            (3 * gib, &[(0, 3 * gib)]),
+            (3 * gib + 4096, &[(0, 3 * gib), (4 * gib, 4096)]),
+            (4 * gib, &[(0, 3 * gib), (4 * gib, gib)]),
+            (64 * gib, &[(0, 3 * gib), (4 * gib, 61 * gib)]),
+        ];
+        for (size, ranges) in expected {
+            let got: Vec<_> =
+                regions(ByteSize(size)).iter().map(|(at, len)| (at.0, *len as u64)).collect();
+            assert_eq!(got, ranges, "{size:#x}");
+        }
+    }
+
+    #[test]
+    fn e820_is_sorted_disjoint_and_whole() {
+        for mib in [2, 512, 3071, 3072, 3073, 8192] {
+            let map = map_of(ByteSize::mib(mib));
+            assert!(map.windows(2).all(|w| w[0].end <= w[1].start), "{mib}: {map:x?}");
+            // Everything is RAM except the legacy area from 639 KiB to 1 MiB.
+            let legacy = layout::HIGH_RAM.0 - layout::LOW_RAM_END.0;
+            assert_eq!(ram(&map), (mib << 20) - legacy, "{mib}");
+        }
+    }
+
+    #[test]
+    fn no_ram_in_the_hole() {
+        for range in map_of(ByteSize::mib(6144)).iter().filter(|r| r.kind == RangeType::Ram) {
+            assert!(range.end <= layout::HOLE_START || range.start >= layout::HOLE_END);
+        }
+    }
+}

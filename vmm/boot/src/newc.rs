@@ -1,0 +1,131 @@
+//! Is a cpio archive complete? Checked in guest memory, where it has just been loaded.
+//!
+//! The kernel unpacks what it finds of a truncated initramfs and continues without the rest, so the
+//! error would show up as something else, far from its cause.
+
+use std::ops::Range;
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+/// "newc" with and without checksums (cpio(5)): the formats that Linux accepts.
+const MAGIC: [[u8; 6]; 2] = [*b"070701", *b"070702"];
+/// Magic and thirteen numbers of eight hexadecimal digits each.
+const HEADER: usize = 6 + 13 * 8;
+const FILE_SIZE: usize = 6 + 6 * 8;
+const NAME_SIZE: usize = 6 + 11 * 8;
+/// The name of the entry that ends an archive, including its NUL.
+const TRAILER: [u8; 11] = *b"TRAILER!!!\0";
+
+/// False if an uncompressed archive begins at `range`'s start and is truncated: it ends within an
+/// entry. True for anything else (compressed archives, zeros), which cannot be judged.
+pub(super) fn is_whole(memory: &GuestMemoryMmap, range: Range<u64>) -> bool {
+    let mut at = range.start;
+    while at < range.end {
+        match entry(memory, at..range.end) {
+            Entry::File { next } => at = next,
+            Entry::Trailer => return true,
+            Entry::Truncated => return false,
+            // Not an archive from the start, or data between two archives.
+            Entry::Foreign => return true,
+        }
+    }
+    // It ends with a complete file. Linux does not require the trailer.
+    at == range.end || range.is_empty()
+}
+
+enum Entry {
+    File { next: u64 },
+    Trailer,
+    Truncated,
+    Foreign,
+}
+
+fn entry(memory: &GuestMemoryMmap, room: Range<u64>) -> Entry {
+    let mut header = [0; HEADER];
+    let available = (room.end - room.start).min(HEADER as u64) as usize;
+    if memory.read_slice(&mut header[..available], GuestAddress(room.start)).is_err() {
+        return Entry::Truncated;
+    }
+    if available < MAGIC[0].len() || !MAGIC.iter().any(|magic| header.starts_with(magic)) {
+        return Entry::Foreign;
+    }
+    if available < HEADER {
+        return Entry::Truncated;
+    }
+    let (Some(name_size), Some(file_size)) =
+        (number(&header, NAME_SIZE), number(&header, FILE_SIZE))
+    else {
+        return Entry::Foreign;
+    };
+    let name_at = room.start + HEADER as u64;
+    let mut name = [0; TRAILER.len()];
+    if name_size == TRAILER.len() as u64
+        && name_at + name_size <= room.end
+        && memory.read_slice(&mut name, GuestAddress(name_at)).is_ok()
+        && name == TRAILER
+    {
+        return Entry::Trailer;
+    }
+    // Name and file each end at a multiple of four from the archive's start, which is aligned
+    // itself. The last padding may be missing in the file.
+    let file_at = (name_at + name_size).next_multiple_of(4);
+    match file_at + file_size {
+        end if end > room.end => Entry::Truncated,
+        end => Entry::File { next: end.next_multiple_of(4).min(room.end) },
+    }
+}
+
+/// Parses eight hexadecimal digits.
+fn number(header: &[u8; HEADER], at: usize) -> Option<u64> {
+    let digits = std::str::from_utf8(header.get(at..at + 8)?).ok()?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{guest, newc_file as file};
+    use super::*;
+
+    fn whole(archive: &[u8]) -> bool {
+        let memory = guest(1);
+        memory.write_slice(archive, GuestAddress(0x1000)).unwrap();
+        is_whole(&memory, 0x1000..0x1000 + archive.len() as u64)
+    }
+
+    #[test]
+    fn an_archive_is_whole_at_its_trailer_or_at_a_files_end() {
+        let files = [file("init", b"#!/bin/sh\n"), file("etc/a", &[1; 301])].concat();
+        let trailer = file("TRAILER!!!", b"");
+        assert!(whole(&files));
+        assert!(whole(&[&files[..], &trailer].concat()));
+        assert!(whole(&[&files[..], &trailer, &[0; 512], b"\x1f\x8b"].concat()));
+    }
+
+    #[test]
+    fn a_cut_anywhere_in_a_file_is_seen() {
+        let files = [file("init", b"#!/bin/sh\n"), file("etc/a", &[1; 301])].concat();
+        let first = file("init", b"#!/bin/sh\n").len();
+        for length in first + 6..files.len() - 3 {
+            assert!(!whole(&files[..length]), "{length}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_newc_is_not_judged() {
+        for other in [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", &[0; 64], b"07070"] {
+            assert!(whole(other), "{other:x?}");
+        }
+    }
+
+    #[test]
+    fn hostile_sizes_do_no_harm() {
+        let archive = file("init", &[0; 64]);
+        for at in (6..HEADER).step_by(8) {
+            for digits in [b"ffffffff", b"00000000", b"7fffffff", b"-1234567", b"zzzzzzzz"] {
+                let mut bad = archive.clone();
+                bad[at..at + 8].copy_from_slice(digits);
+                whole(&bad);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A payload: every vCPU enters it directly, at CPL 3 or, if it is to execute HLT, at CPL 0.
+
+use std::io::Cursor;
+
+use hypercalls::payload::{IMAGE_GPA, MEMORY, SHARED_GPA, STACK_SIZE, STACKS_GPA};
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+
+use super::elf::{self, Purpose};
+use super::error::BootError;
+use super::image::Image;
+use super::layout;
+use super::paging::{self, Access};
+use super::segments::Ring;
+use base::units::{Gpa, VcpuId};
+
+/// RFLAGS at entry: the bit that is always set, and IOPL 3. Ports are permitted twice, by IOPL and
+/// by the TSS's bitmap, because two hosts support only one of them: a software KVM clears IOPL at
+/// the first entry (measured), and the CPU that QEMU emulates ignores the bitmap of a TSS of type
+/// "busy", which is the only type that VM entry accepts (`check_io` of its seg_helper.c).
+const RFLAGS: u64 = 0x3002;
+
+/// Offset in a TSS of the bitmap's offset (SDM volume 3, figure 8-11).
+const TSS_BITMAP_OFFSET: u64 = 102;
+/// Offset of the bitmap: after the 64-bit TSS proper.
+const TSS_BITMAP: u16 = 104;
+/// One bit for each of the 65536 ports, and the byte of ones that must follow (SDM volume 1,
+/// 19.5.2).
+const TSS_LIMIT: u32 = TSS_BITMAP as u32 + 65536 / 8;
+
+const CR4_OSFXSR: u64 = 1 << 9;
+const CR4_OSXMMEXCPT: u64 = 1 << 10;
+
+/// Loads a payload's ELF image and writes page tables and GDT. Returns the entry point.
+///
+/// The image must lie between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's [`MEMORY`] is
+/// mapped, so that a stray access ends the machine.
+pub fn load_payload(
+    memory: &GuestMemoryMmap,
+    elf_bytes: &[u8],
+    ring: Ring,
+) -> Result<Gpa, BootError> {
+    let room = Gpa(IMAGE_GPA)..Gpa(STACKS_GPA);
+    let mut reader = Cursor::new(elf_bytes);
+    let loaded = Image::new(&mut reader)
+        .and_then(|mut image| elf::load(&mut image, memory, room, Purpose::Payload))
+        .map_err(BootError::Payload)?;
+    paging::write(memory, Gpa(MEMORY), Access::User)?;
+    ring.write_gdt(memory)?;
+    write_tss(memory)?;
+    Ok(loaded.entry)
+}
+
+/// A TSS that permits every port. The zeros of the bitmap are those of fresh memory.
+fn write_tss(memory: &GuestMemoryMmap) -> Result<(), GuestMemoryError> {
+    let at = |offset: u64| GuestAddress(layout::PAYLOAD_TSS.0 + offset);
+    memory.write_obj(TSS_BITMAP, at(TSS_BITMAP_OFFSET))?;
+    memory.write_obj(0xff_u8, at(TSS_LIMIT.into()))
+}
+
+/// Registers of one vCPU at the payload's entry, set up as for a C function called with the vCPU's
+/// index and the address of the shared block. `sregs` are those of the fresh vCPU and are modified.
+pub fn payload_registers(sregs: &mut kvm_sregs, vcpu: VcpuId, entry: Gpa, ring: Ring) -> kvm_regs {
+    ring.set(sregs);
+    paging::set_long_mode(sregs);
+    sregs.tr.base = layout::PAYLOAD_TSS.0;
+    sregs.tr.limit = TSS_LIMIT;
+    sregs.cr4 |= CR4_OSFXSR | CR4_OSXMMEXCPT;
+    let stack_top = STACKS_GPA + (u64::from(vcpu.0) + 1) * STACK_SIZE;
+    kvm_regs {
+        rip: entry.0,
+        rdi: u64::from(vcpu.0),
+        rsi: SHARED_GPA,
+        // At a function's entry RSP + 8 is a multiple of 16 (System V ABI, 3.2.2).
+        rsp: stack_top - 8,
+        rflags: RFLAGS,
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+#[path = "payload_tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+//! Kicks on their way: each vCPU posts to a queue of its own, and a thread of the machine, the
+//! courier, delivers them when they are due. No kicker waits.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use base::units::{Nanos, VcpuCount, VcpuId};
+
+/// Capacity of one vCPU's queue of kicks for the courier.
+const ROOM: u32 = 256;
+
+/// Maximum number of kicks that the courier holds, 1.5 MiB of them. Beyond that the queues fill up;
+/// a kick that finds its queue full is delivered at once and counted as such.
+const MOST: usize = 64 << 10;
+
+/// How a kick reaches its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KickPath {
+    /// Through its latch, whether it halts in the VMM or in KVM.
+    Latch,
+    /// By an MSI alone: the target halts in KVM.
+    Doorbell,
+}
+
+/// A kick to deliver at `due`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DelayedKick {
+    /// When, monotonic clock.
+    pub due: Nanos,
+    /// The vCPU to kick.
+    pub target: VcpuId,
+    /// How.
+    pub path: KickPath,
+}
+
+#[derive(Debug)]
+struct Place {
+    due: AtomicU64,
+    /// The target, shifted left by one; bit 0: [`KickPath::Doorbell`].
+    target: AtomicU32,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self { due: AtomicU64::new(0), target: AtomicU32::new(0) }
+    }
+}
+
+/// The kicks posted by one vCPU, which writes; the courier reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct DelayQueue {
+    places: [Place; ROOM as usize],
+    written: AtomicU32,
+    taken: Taken,
+}
+
+/// Written by the courier, and therefore in cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Taken(AtomicU32);
+
+impl DelayQueue {
+    fn new() -> Self {
+        Self {
+            places: [const { Place::new() }; ROOM as usize],
+            written: AtomicU32::new(0),
+            taken: Taken::default(),
+        }
+    }
+
+    /// Owner: appends a kick. False: the queue is full.
+    fn put(&self, kick: DelayedKick) -> bool {
+        let written = self.written.load(Relaxed);
+        if written.wrapping_sub(self.taken.0.load(Acquire)) >= ROOM {
+            return false;
+        }
+        let place = &self.places[(written % ROOM) as usize];
+        place.due.store(kick.due.0, Relaxed);
+        place
+            .target
+            .store(kick.target.0 << 1 | u32::from(kick.path == KickPath::Doorbell), Relaxed);
+        self.written.store(written.wrapping_add(1), Release);
+        true
+    }
+
+    /// Courier: removes the oldest kick.
+    fn take(&self) -> Option<DelayedKick> {
+        let taken = self.taken.0.load(Relaxed);
+        if taken == self.written.load(Acquire) {
+            return None;
+        }
+        let place = &self.places[(taken % ROOM) as usize];
+        let target = place.target.load(Relaxed);
+        let kick = DelayedKick {
+            due: Nanos(place.due.load(Relaxed)),
+            target: VcpuId(target >> 1),
+            path: if target & 1 == 0 { KickPath::Latch } else { KickPath::Doorbell },
+        };
+        self.taken.0.store(taken.wrapping_add(1), Release);
+        Some(kick)
+    }
+}
+
+/// The queues of one machine.
+#[derive(Debug)]
+pub struct DelayedKicks(Box<[DelayQueue]>);
+
+impl DelayedKicks {
+    /// Empty queues of `vcpus` vCPUs.
+    pub fn new(vcpus: VcpuCount) -> Self {
+        Self(vcpus.ids().map(|_| DelayQueue::new()).collect())
+    }
+
+    /// Called by the thread of vCPU `id`, which then unparks the courier's. False: the queue is
+    /// full.
+    #[must_use = "a kick that was not posted has to be delivered at once"]
+    pub fn post(&self, id: VcpuId, kick: DelayedKick) -> bool {
+        self.0[id.0 as usize].put(kick)
+    }
+}
+
+/// The kicks that the courier's thread has collected and not delivered yet.
+#[derive(Debug, Default)]
+pub struct Courier {
+    held: BinaryHeap<Reverse<DelayedKick>>,
+}
+
+impl Courier {
+    /// Takes what was posted and delivers what is due at `now`. Returns when the next kick is due;
+    /// `None`: when its thread is unparked.
+    pub fn round(
+        &mut self,
+        posted: &DelayedKicks,
+        now: Nanos,
+        deliver: impl Fn(DelayedKick),
+    ) -> Option<Nanos> {
+        self.collect(posted);
+        while let Some(Reverse(kick)) = self.held.peek().copied() {
+            if kick.due > now {
+                return Some(kick.due);
+            }
+            self.held.pop();
+            deliver(kick);
+        }
+        None
+    }
+
+    /// Takes what was posted, as far as there is room for it.
+    fn collect(&mut self, posted: &DelayedKicks) {
+        for queue in &posted.0 {
+            while self.held.len() < MOST
+                && let Some(kick) = queue.take()
+            {
+                self.held.push(Reverse(kick));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_keeps_order_and_has_an_end() {
+        let queue = DelayQueue::new();
+        let kick = |n: u32| DelayedKick {
+            due: Nanos(n.into()),
+            target: VcpuId(n % 128),
+            path: if n.is_multiple_of(2) { KickPath::Latch } else { KickPath::Doorbell },
+        };
+        for round in 0..3 {
+            for n in 0..ROOM {
+                assert!(queue.put(kick(round * ROOM + n)));
+            }
+            assert!(!queue.put(kick(0)));
+            for n in 0..ROOM {
+                assert_eq!(queue.take(), Some(kick(round * ROOM + n)));
+            }
+            assert_eq!(queue.take(), None);
+        }
+    }
+
+    #[test]
+    fn no_guest_makes_the_courier_hold_more_than_its_room() {
+        let posted = DelayedKicks::new(VcpuCount::ONE);
+        let mut courier = Courier::default();
+        let kick = |due| DelayedKick { due, target: VcpuId(0), path: KickPath::Latch };
+        let post = |due| posted.post(VcpuId(0), kick(due));
+        let mut count = 0;
+        while post(Nanos(7)) {
+            count += 1;
+            courier.collect(&posted);
+        }
+        assert_eq!((courier.held.len(), count), (MOST, MOST + ROOM as usize));
+        // Delivered kicks make room.
+        courier.held.pop();
+        courier.collect(&posted);
+        assert_eq!(courier.held.len(), MOST);
+        assert!(post(Nanos(7)) && !post(Nanos(7)));
+    }
+
+    #[test]
+    fn kicks_are_delivered_in_the_order_of_their_times_and_not_before() {
+        let posted = DelayedKicks::new(VcpuCount::try_from(2).unwrap());
+        let mut courier = Courier::default();
+        for (id, due) in [(0, 30), (1, 10), (0, 20)] {
+            let kick = DelayedKick { due: Nanos(due), target: VcpuId(1), path: KickPath::Latch };
+            assert!(posted.post(VcpuId(id), kick));
+        }
+        let delivered = std::cell::RefCell::new(Vec::new());
+        let mut round = |now| {
+            let next = courier.round(&posted, Nanos(now), |kick| {
+                delivered.borrow_mut().push(kick.due.0);
+            });
+            (delivered.take(), next)
+        };
+        assert_eq!(round(9), (vec![], Some(Nanos(10))));
+        assert_eq!(round(20), (vec![10, 20], Some(Nanos(30))));
+        assert_eq!(round(30), (vec![30], None));
+    }
+}

@@ -1,0 +1,168 @@
+//! Interrupting a vCPU thread without a race, and choosing its CPUs.
+//!
+//! The signal is blocked in the thread and unblocked only inside `KVM_RUN` (`KVM_SET_SIGNAL_MASK`,
+//! kvm/api.rst 4.10). One that arrives early stays pending and ends the next `KVM_RUN` at once: it
+//! cannot be lost.
+
+use std::{
+    io, mem,
+    os::unix::thread::JoinHandleExt,
+    ptr,
+    thread::{self, JoinHandle},
+};
+
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity},
+};
+
+use super::{KvmError, cpus};
+use base::units::CpuList;
+
+/// The signal that ends `KVM_RUN`.
+pub(super) fn number() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+fn kick_set() -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set that is passed; a zeroed sigset_t
+    // is a valid value to pass.
+    unsafe {
+        let mut set = mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, number());
+        set
+    }
+}
+
+/// Blocks the kick signal in the calling thread. Returns the 64-bit mask that was in force before,
+/// without the kick signal: the mask to use in `KVM_RUN`.
+pub fn block_in_this_thread() -> Result<u64, KvmError> {
+    let set = kick_set();
+    // SAFETY: both sets are valid and live; SIG_BLOCK changes only this thread.
+    let (result, old) = unsafe {
+        let mut old: libc::sigset_t = mem::zeroed();
+        let result = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old);
+        libc::sigdelset(&mut old, number());
+        (result, old)
+    };
+    if result != 0 {
+        return Err(KvmError::Signal(io::Error::from_raw_os_error(result)));
+    }
+    // SAFETY: on Linux/x86-64 the first 8 bytes of a sigset_t are the kernel's
+    // 64-bit signal mask (signal(7), sigset_t of the kernel ABI).
+    Ok(unsafe { ptr::read(ptr::from_ref(&old).cast::<u64>()) })
+}
+
+/// Consumes a pending kick, so that it does not end the next `KVM_RUN`, too.
+pub fn consume() {
+    let set = kick_set();
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set and the timeout live through the call; no siginfo wanted.
+    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
+}
+
+/// Waits for a kick like `KVM_RUN`, for up to `longest`; true if there was one. For tests of kick
+/// senders.
+pub fn wait_for(longest: std::time::Duration) -> bool {
+    let set = kick_set();
+    let longest = libc::timespec {
+        tv_sec: longest.as_secs() as libc::time_t,
+        tv_nsec: longest.subsec_nanos().into(),
+    };
+    // SAFETY: as for `consume`.
+    unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &longest) > 0 }
+}
+
+/// Sends the kick to a thread that has not been joined.
+pub fn kick<T>(thread: &JoinHandle<T>) {
+    // SAFETY: an unjoined JoinHandle's pthread_t is valid; a thread that has
+    // ended gives ESRCH, which is no matter.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), number()) };
+}
+
+/// Restricts the calling thread to these CPUs.
+pub fn pin_this_thread(cpus: &CpuList) -> io::Result<()> {
+    pin(None, cpus.cpus())
+}
+
+/// Restricts a thread (none: the calling one) to these CPUs. CPUs above [`CpuSet::MAX_CPU`] are left
+/// out; the kernel refuses an empty set.
+fn pin(thread: Option<Pid>, chosen: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    let chosen = chosen.iter().map(|cpu| cpus::kernels(*cpu));
+    chosen.filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+    sched_setaffinity(thread, &set).map_err(io::Error::from)
+}
+
+/// How a thread competes for its CPU (sched(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Normal scheduling (`SCHED_OTHER`).
+    Usual,
+    /// Does not preempt another thread when it is woken (`SCHED_BATCH`).
+    Patient,
+    /// Runs only on an otherwise idle CPU (`SCHED_IDLE`).
+    Background,
+}
+
+/// A thread of this process, by its thread id. The kernel may reuse the id after the thread has
+/// ended: it must not be kept beyond that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadId(libc::pid_t);
+
+impl ThreadId {
+    /// The calling thread.
+    pub fn current() -> Self {
+        Self(gettid().as_raw_nonzero().get())
+    }
+
+    /// Sends it the kick.
+    pub fn kick(self) {
+        // SAFETY: no pointers; a thread that has ended gives ESRCH, which is no matter.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, number()) };
+    }
+
+    /// Restricts it to one CPU. That this process may use the CPU has been checked before; if that
+    /// has changed, the thread stays where it is.
+    pub fn pin(self, cpu: usize) {
+        let _ = Pid::from_raw(self.0).map(|thread| pin(Some(thread), &[cpu]));
+    }
+
+    /// Changes its scheduling class. Threads that it starts inherit the class.
+    pub fn set_class(self, class: Class) {
+        let policy = match class {
+            Class::Usual => libc::SCHED_OTHER,
+            Class::Patient => libc::SCHED_BATCH,
+            Class::Background => libc::SCHED_IDLE,
+        };
+        let param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `param` is live through the call. All changes are allowed to every process
+        // (since Linux 2.6.39), and a refused one costs precision only.
+        unsafe { libc::sched_setscheduler(self.0, policy, &param) };
+    }
+
+    /// Does it have [`Class::Background`]?
+    pub fn is_background(self) -> bool {
+        // SAFETY: a query by number.
+        unsafe { libc::sched_getscheduler(self.0) == libc::SCHED_IDLE }
+    }
+
+    /// The number, to be stored in an atomic.
+    pub fn raw(self) -> i32 {
+        self.0
+    }
+
+    /// The thread with this id, as [`ThreadId::raw`] returns it.
+    pub fn from_raw(raw: i32) -> Self {
+        Self(raw)
+    }
+}
+
+/// The CPUs that the calling thread may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        return (0..thread::available_parallelism().map_or(1, |n| n.get())).collect();
+    };
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(cpus::ours).collect()
+}

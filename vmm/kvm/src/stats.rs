@@ -1,0 +1,100 @@
+//! KVM's own counters of a vCPU, from the binary statistics file
+//! (`KVM_GET_STATS_FD`, kvm/api.rst 4.133).
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::{fd::FromRawFd, unix::fs::FileExt},
+};
+
+use vmm_sys_util::{errno::Error as Errno, ioctl::ioctl};
+
+use super::{KvmError, Vcpu, requests::KVM_GET_STATS_FD};
+
+/// `struct kvm_stats_header` in 32-bit words.
+const HEADER_WORDS: usize = 6;
+/// `struct kvm_stats_desc` without its name: flags u32, exponent i16, size u16, offset u32,
+/// bucket_size u32.
+const DESC_FIXED: usize = 16;
+
+/// The statistics file of one vCPU. It outlives the vCPU's own descriptor.
+#[derive(Debug)]
+pub struct VcpuStats(File);
+
+impl VcpuStats {
+    /// Opens the statistics of this vCPU (Linux 5.14 and later).
+    pub fn open(vcpu: &Vcpu) -> Result<Self, KvmError> {
+        // SAFETY: the ioctl takes no argument and returns a new descriptor or -1.
+        let fd = unsafe { ioctl(vcpu.file(), KVM_GET_STATS_FD()) };
+        if fd < 0 {
+            return Err(KvmError::Ioctl("KVM_GET_STATS_FD", Errno::last()));
+        }
+        // SAFETY: the descriptor is new and has no other owner.
+        Ok(Self(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// Every scalar counter by KVM's name (`hypercalls`, `halt_exits`, ...).
+    pub fn read(&self) -> io::Result<BTreeMap<String, u64>> {
+        let mut counters = BTreeMap::new();
+        for (name, offset) in scalars(&self.0)? {
+            let mut value = [0_u8; 8];
+            self.0.read_exact_at(&mut value, offset)?;
+            counters.insert(name, u64::from_le_bytes(value));
+        }
+        Ok(counters)
+    }
+}
+
+/// Name and file offset of each counter that is a single number.
+fn scalars(file: &File) -> io::Result<Vec<(String, u64)>> {
+    let mut header = [0_u8; HEADER_WORDS * 4];
+    file.read_exact_at(&mut header, 0)?;
+    let word = |index: usize| u32_at(&header, index * 4);
+    let (name_size, count) = (word(1) as usize, word(2) as usize);
+    let (desc_offset, data_offset) = (u64::from(word(4)), u64::from(word(5)));
+
+    let mut descriptors = vec![0_u8; count * (DESC_FIXED + name_size)];
+    file.read_exact_at(&mut descriptors, desc_offset)?;
+    let named = descriptors.chunks_exact(DESC_FIXED + name_size).filter_map(|desc| {
+        let size = u16::from_le_bytes([desc[6], desc[7]]);
+        let name = desc[DESC_FIXED..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let offset = data_offset + u64::from(u32_at(desc, 8));
+        // The others are histograms.
+        (size == 1).then(|| (String::from_utf8_lossy(name).into_owned(), offset))
+    });
+    Ok(named.collect())
+}
+
+/// Tells whether one vCPU is in KVM's HLT; for frequent use.
+#[derive(Debug)]
+pub struct Blocking {
+    file: File,
+    offset: u64,
+}
+
+impl Blocking {
+    /// Opens it; None if this KVM does not report it (before Linux 5.16).
+    pub fn open(vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
+        let VcpuStats(file) = VcpuStats::open(vcpu)?;
+        let offset = scalars(&file).ok().and_then(|all| {
+            all.into_iter().find_map(|(name, offset)| (name == "blocking").then_some(offset))
+        });
+        Ok(offset.map(|offset| Self { file, offset }))
+    }
+
+    /// A function that tells whether the vCPU is blocked at this moment.
+    pub fn into_fn(self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        Box::new(move || self.now())
+    }
+
+    /// Is it blocked at this moment?
+    pub fn now(&self) -> bool {
+        let mut value = [0; 8];
+        self.file.read_exact_at(&mut value, self.offset).is_ok() && u64::from_le_bytes(value) != 0
+    }
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
+}

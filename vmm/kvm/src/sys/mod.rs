@@ -1,0 +1,11 @@
+//! System calls and instructions that have no safe wrapper and are not about KVM.
+
+pub mod advice;
+pub mod clock;
+pub mod disposition;
+pub mod fatal;
+pub mod fpu;
+pub mod program;
+pub mod spawn;
+pub mod timer;
+pub mod tsc;

@@ -1,0 +1,87 @@
+//! The pages of this program's own executable in this process's memory.
+
+use std::{ffi::c_void, ops::Range};
+
+/// The only base page size of x86-64.
+const PAGE: u64 = 4096;
+
+/// Unmaps the program's code and constants: pages of the executable that this process never writes.
+/// Each comes back from the page cache by a minor fault when it is next used, so that only what is
+/// used from now on stays resident: a running VMM is left without the pages of the command line,
+/// the loader and everything else that its guest no longer needs.
+///
+/// Writable pages are left alone, and so are those that were written before they were made
+/// read-only (relro): they belong to writable segments. A debugger's breakpoints and the kernel's
+/// uprobes in the program are in private copies of its pages; those set before the call are gone
+/// after it.
+pub fn release_unused_pages() {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    // SAFETY: the callback has the signature that dl_iterate_phdr(3) wants, and gets back the
+    // pointer that is passed here, to a Vec that outlives the call and that nothing else uses.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut ranges).cast()) };
+    for range in ranges {
+        // SAFETY: the range is inside a segment that is mapped from the program's file and not
+        // writable, so each of its pages has the file's contents before and after (madvise(2),
+        // MADV_DONTNEED: "from the up-to-date contents of the underlying mapped file").
+        // A refusal leaves the pages where they are.
+        unsafe { libc::madvise(range.start as *mut c_void, range.len(), libc::MADV_DONTNEED) };
+    }
+}
+
+/// Adds the read-only segments of the first object, which is the program itself.
+unsafe extern "C" fn collect(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    ranges: *mut c_void,
+) -> libc::c_int {
+    // SAFETY: dl_iterate_phdr passes a live, complete description, and what it was given.
+    let (info, ranges) = unsafe { (&*info, &mut *ranges.cast::<Vec<Range<usize>>>()) };
+    // SAFETY: `dlpi_phdr` points to this many headers of the object, which are mapped.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    ranges.extend(
+        headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0)
+            .filter_map(|header| whole_pages(info.dlpi_addr + header.p_vaddr, header.p_filesz)),
+    );
+    // Nonzero: no further objects, such as the vDSO, which has no file.
+    1
+}
+
+/// The pages that lie completely within the segment: its first and last page may be shared with
+/// another one.
+fn whole_pages(start: u64, size: u64) -> Option<Range<usize>> {
+    let first = start.checked_next_multiple_of(PAGE)?;
+    let end = start.checked_add(size)? / PAGE * PAGE;
+    (first < end).then_some(first as usize..end as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KiB of file pages that this process has resident.
+    fn of_files() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssFile:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_given_back_comes_back_when_it_is_used() {
+        let before = of_files();
+        release_unused_pages();
+        let after = of_files();
+        assert!(after < before, "{before} KiB, then {after}");
+        let words: Vec<String> = (0..1000).map(|number| format!("{number:>5}")).collect();
+        assert_eq!((words.len(), words[999].as_str()), (1000, "  999"));
+    }
+
+    #[test]
+    fn a_page_that_a_segment_shares_is_left_alone() {
+        assert_eq!(whole_pages(0x1000, 0x2000), Some(0x1000..0x3000));
+        assert_eq!(whole_pages(0x1940, 0x2000), Some(0x2000..0x3000));
+        assert_eq!(whole_pages(0x1940, 0x800), None);
+        assert_eq!(whole_pages(0x1000, 0xfff), None);
+    }
+}

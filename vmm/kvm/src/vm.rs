@@ -1,0 +1,217 @@
+//! A KVM virtual machine: memory, interrupt controllers, MSIs.
+
+use std::{io::ErrorKind, path::Path};
+
+use kvm_bindings::{
+    KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
+    KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting,
+    kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
+    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_msi, kvm_pit_config,
+    kvm_userspace_memory_region,
+};
+use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::{KvmError, Vcpu, host::DEV_KVM, ioctl};
+use base::units::{Gpa, VcpuCount, VcpuId};
+
+/// KVM's stable API version (kvm/api.rst, 4.1).
+const API_VERSION: i32 = 12;
+
+/// MSI address of the local APIC with id 0; destination in bits 19-12, physical mode (Intel SDM
+/// volume 3, 11.11.1).
+const MSI_ADDRESS: u32 = 0xfee0_0000;
+
+/// MSI data with delivery mode 3 ("remote read", bits 10-8). No CPU sends it as an MSI; KVM treats
+/// it as a PV kick (`apic_accept`'s `APIC_DM_REMRD`): the target leaves HLT even with interrupts
+/// off.
+const MSI_DATA_KICK: u32 = 0x300;
+
+/// Inputs of the I/O APIC, which are the first GSIs; the two 8259s share the first 16
+/// (`default_routing` of KVM's irq_comm.c).
+const IOAPIC_PINS: u32 = 24;
+const PIC_PINS: u32 = 8;
+
+/// The in-kernel devices of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wiring {
+    /// PIC, I/O APIC, local APICs and a PIT: what Linux needs.
+    Full,
+    /// None: enough for ring-3 payloads, whose vCPUs all start at once.
+    Bare,
+}
+
+impl Wiring {
+    /// Does HLT halt inside KVM, where an MSI can wake it? Without local APICs it exits.
+    pub const fn has_halt(self) -> bool {
+        matches!(self, Self::Full)
+    }
+}
+
+/// A machine in KVM. Owns the guest memory, which thus outlives every vCPU that may access it.
+#[derive(Debug)]
+pub struct KvmVm {
+    fd: VmFd,
+    kvm: Kvm,
+    memory: GuestMemoryMmap,
+    wiring: Wiring,
+    /// One per vCPU, once wired: a write to the guest's port signals it, and KVM then sends its
+    /// MSI.
+    doorbells: Vec<EventFd>,
+}
+
+impl KvmVm {
+    /// Opens KVM and creates a machine with this memory. `tss` and `identity_map` are
+    /// guest-physical addresses that Intel's KVM needs for real mode (kvm/api.rst, 4.34 and 4.63).
+    pub fn new(
+        memory: GuestMemoryMmap,
+        wiring: Wiring,
+        tss: Gpa,
+        identity_map: Gpa,
+    ) -> Result<Self, KvmError> {
+        let kvm = open()?;
+        let fd = kvm.create_vm().map_err(ioctl("KVM_CREATE_VM"))?;
+        for (slot, region) in (0..).zip(memory.iter()) {
+            let host = memory
+                .get_host_address(region.start_addr())
+                .map_err(|_| KvmError::Capability("mapped guest memory"))?;
+            let region = kvm_userspace_memory_region {
+                slot,
+                guest_phys_addr: region.start_addr().0,
+                memory_size: region.len(),
+                userspace_addr: host as u64,
+                flags: 0,
+            };
+            // SAFETY: the range is a live mapping owned by `memory`, which this
+            // struct keeps until after the VM's file is closed.
+            unsafe { fd.set_user_memory_region(region) }
+                .map_err(ioctl("KVM_SET_USER_MEMORY_REGION"))?;
+        }
+        if wiring == Wiring::Full {
+            fd.set_identity_map_address(identity_map.0)
+                .map_err(ioctl("KVM_SET_IDENTITY_MAP_ADDR"))?;
+            fd.set_tss_address(tss.0 as usize).map_err(ioctl("KVM_SET_TSS_ADDR"))?;
+            fd.create_irq_chip().map_err(ioctl("KVM_CREATE_IRQCHIP"))?;
+            let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
+            fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
+        }
+        Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
+    }
+
+    /// The guest's memory.
+    pub fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
+
+    /// The CPUID entries that this host's KVM supports for guests.
+    pub fn supported_cpuid(&self) -> Result<Vec<kvm_cpuid_entry2>, KvmError> {
+        let supported = self
+            .kvm
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(ioctl("KVM_GET_SUPPORTED_CPUID"))?;
+        Ok(supported.as_slice().to_vec())
+    }
+
+    /// Does KVM emulate the local APIC's TSC-deadline timer?
+    pub fn has_tsc_deadline(&self) -> bool {
+        self.kvm.check_extension(Cap::TscDeadlineTimer)
+    }
+
+    /// Creates one vCPU, with its registers at their reset values. It is to be run by one thread.
+    pub fn create_vcpu(&self, id: VcpuId) -> Result<Vcpu, KvmError> {
+        let fd = self.fd.create_vcpu(id.0.into()).map_err(ioctl("KVM_CREATE_VCPU"))?;
+        Ok(Vcpu::new(id, fd))
+    }
+
+    /// Makes a write to `event` raise this line of the interrupt controllers; does nothing if there
+    /// are none.
+    pub fn wire_irq(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        if self.wiring == Wiring::Bare {
+            return Ok(());
+        }
+        self.fd.register_irqfd(event, gsi).map_err(ioctl("KVM_IRQFD"))
+    }
+
+    /// Makes every 32-bit write of a vCPU's id to `port` kick that vCPU out of HLT, like
+    /// [`KvmVm::kick_halted`] but without an exit to user space. Writes of other values still exit.
+    /// Only for machines with local APICs.
+    pub fn wire_doorbells(&mut self, port: u16, vcpus: VcpuCount) -> Result<(), KvmError> {
+        let mut routes = irqchip_routes();
+        let gsi = |id: VcpuId| IOAPIC_PINS + id.0;
+        routes.extend(vcpus.ids().map(|id| kvm_irq_routing_entry {
+            gsi: gsi(id),
+            type_: KVM_IRQ_ROUTING_MSI,
+            u: kvm_irq_routing_entry__bindgen_ty_1 {
+                msi: kvm_irq_routing_msi {
+                    address_lo: kick_address(id),
+                    data: MSI_DATA_KICK,
+                    ..Default::default()
+                },
+            },
+            ..Default::default()
+        }));
+        let routes = KvmIrqRouting::from_entries(&routes)
+            .map_err(|_| KvmError::Capability("that many interrupt routes"))?;
+        self.fd.set_gsi_routing(&routes).map_err(ioctl("KVM_SET_GSI_ROUTING"))?;
+        for id in vcpus.ids() {
+            let bell = EventFd::new(EFD_NONBLOCK)
+                .map_err(|error| KvmError::Eventfd("a doorbell", error))?;
+            self.fd.register_irqfd(&bell, gsi(id)).map_err(ioctl("KVM_IRQFD"))?;
+            let port = IoEventAddress::Pio(port.into());
+            self.fd.register_ioevent(&bell, &port, id.0).map_err(ioctl("KVM_IOEVENTFD"))?;
+            self.doorbells.push(bell);
+        }
+        Ok(())
+    }
+
+    /// The in-kernel devices of this machine.
+    pub fn wiring(&self) -> Wiring {
+        self.wiring
+    }
+
+    /// Wakes a vCPU that halted in KVM, or makes its next HLT return at once. False if the machine
+    /// has no local APICs, so that HLT cannot halt in KVM.
+    pub fn kick_halted(&self, target: VcpuId) -> bool {
+        let msi =
+            kvm_msi { address_lo: kick_address(target), data: MSI_DATA_KICK, ..Default::default() };
+        self.wiring.has_halt() && self.fd.signal_msi(msi).is_ok()
+    }
+}
+
+const fn kick_address(target: VcpuId) -> u32 {
+    MSI_ADDRESS | (target.0 << 12)
+}
+
+/// The routes that KVM_CREATE_IRQCHIP sets up: KVM_SET_GSI_ROUTING replaces all of them.
+fn irqchip_routes() -> Vec<kvm_irq_routing_entry> {
+    let route = |gsi, irqchip, pin| kvm_irq_routing_entry {
+        gsi,
+        type_: KVM_IRQ_ROUTING_IRQCHIP,
+        u: kvm_irq_routing_entry__bindgen_ty_1 {
+            irqchip: kvm_irq_routing_irqchip { irqchip, pin },
+        },
+        ..Default::default()
+    };
+    let ioapic = (0..IOAPIC_PINS).map(|gsi| route(gsi, KVM_IRQCHIP_IOAPIC, gsi));
+    let master = (0..PIC_PINS).map(|pin| route(pin, KVM_IRQCHIP_PIC_MASTER, pin));
+    let slave = (0..PIC_PINS).map(|pin| route(PIC_PINS + pin, KVM_IRQCHIP_PIC_SLAVE, pin));
+    ioapic.chain(master).chain(slave).collect()
+}
+
+pub(super) fn open() -> Result<Kvm, KvmError> {
+    let path = Path::new(DEV_KVM);
+    let kvm = Kvm::new().map_err(|errno| {
+        match std::io::Error::from_raw_os_error(errno.errno()).kind() {
+            ErrorKind::PermissionDenied => KvmError::Denied(path.into()),
+            ErrorKind::NotFound => KvmError::Absent(path.into()),
+            _ => KvmError::Open(path.into(), errno),
+        }
+    })?;
+    match kvm.get_api_version() {
+        API_VERSION => Ok(kvm),
+        // The ioctl itself failed.
+        -1 => Err(KvmError::NotKvm(path.into())),
+        other => Err(KvmError::ApiVersion(other)),
+    }
+}

@@ -1,0 +1,375 @@
+//! The table of `pvticket compare`: a heading, a block for each number of vCPUs, and what the
+//! comparisons of the study show.
+
+use std::fmt::Write;
+
+use super::{
+    faults::in_a_line,
+    names, replay,
+    si::{percent, ratio, si},
+    work,
+};
+use crate::words::sentences::{self, p as probability};
+use base::units::{CpuList, VcpuCount};
+use study::{
+    findings::{Comparison, PointStudy, Study, compare::Outcome, point::Preempted},
+    host::HostFacts,
+    point::{GuestKind, HostKind, Point},
+    stats::{self, Estimate, Fairness},
+};
+
+/// A share of the CPUs' time taken by others above which the heading warns.
+const BUSY: f64 = 0.1;
+
+pub(super) fn dash() -> String {
+    "-".to_owned()
+}
+
+/// A comparison's study with what its table is laid out by.
+#[derive(Debug)]
+struct Table<'a> {
+    study: &'a Study,
+    /// A schedule of ours counts preemptions, at some points at least.
+    scheduled: bool,
+    /// Width of the column of names.
+    names: usize,
+}
+
+/// The whole table; empty if nothing has been measured.
+pub fn render(study: &Study) -> String {
+    let Some(first) = study.points.first() else { return String::new() };
+    let names = study.points.iter().map(|its| label(&its.point).chars().count()).max();
+    let table = Table {
+        study,
+        scheduled: study.points.iter().any(|its| !its.point.policy.is_host()),
+        // Two spaces before the name; the next column has spaces of its own.
+        names: names.unwrap_or_default().max(6) + 2,
+    };
+    let mut levels: Vec<VcpuCount> = Vec::new();
+    for its in &study.points {
+        if !levels.contains(&its.point.vcpus) {
+            levels.push(its.point.vcpus);
+        }
+    }
+    levels.sort_unstable();
+    let mut text = table.heading(&first.point);
+    for vcpus in levels {
+        text += &format!("{}\n", table.level(vcpus));
+    }
+    text + &conclusions(study)
+}
+
+/// A point as the table names it.
+fn label(point: &Point) -> String {
+    match point.policy.is_host() {
+        true => names::system(point),
+        false => format!("{} {}", point.policy, names::system(point)),
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// A Linux guest's telemetry covers spinlocks only.
+const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of spinlocks: holders of \
+    reader-writer locks, mutexes and RCU are not counted\n";
+
+impl Table<'_> {
+    /// Host, guest and method, a line each, and the names of the columns.
+    fn heading(&self, first: &Point) -> String {
+        // Of a simulation the host says nothing.
+        let mut text = match first.machine.as_str() {
+            "" => host_of(self.study),
+            machine => format!("host    SIMULATED: machine file {machine}; nothing was measured\n"),
+        };
+        text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
+        let (done, cells) = (self.study.done(), self.study.cells());
+        if done < cells {
+            text += &format!("note    partial: {done} of {cells} runs have figures\n");
+        }
+        if self.scheduled && first.guest == GuestKind::Linux {
+            text += OF_SPINLOCKS;
+        }
+        let tail = match self.scheduled {
+            false => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
+            true => format!("{:>8}{:>8}{:>8}{:>6}", "LHP/s", "LWP/s", "wasted", "Jain"),
+        };
+        let what = format!("{}/s", sentences::operations(self.study));
+        text + &format!(
+            "\n{blank:>w$}{what:^43}{median:^15}\n\
+             {lock:<w$}{n:>4}{min:>8}{max:>8}{med:>8}{avg:>8}{dev:>8}{interval:^16}\
+             {halts:>8}{kicks:>8}{tail}\n",
+            blank = "",
+            median = "median,",
+            w = self.names,
+            lock = "lock",
+            n = "N",
+            min = "Min",
+            max = "Max",
+            med = "Median",
+            avg = "Avg",
+            dev = "Stddev",
+            interval = "95 % interval",
+            halts = "halts/s",
+            kicks = "kicks/s",
+        )
+    }
+
+    fn method(&self, first: &Point) -> String {
+        let runs = self.study.runs.first();
+        let cells = runs.map_or(0, |run| run.run.cells as usize);
+        let points = self.study.points.len().max(1);
+        let cpus = runs.map(|run| run.run.cpus.as_slice()).unwrap_or_default();
+        let at = match first.host {
+            _ if !first.machine.is_empty() => {
+                format!("{} simulated CPUs of {}", first.slots, first.machine)
+            }
+            HostKind::Direct => {
+                let list = CpuList::new(cpus).map_or_else(|_| dash(), |list| list.to_string());
+                format!("CPU{} {list}", plural(cpus.len()))
+            }
+            HostKind::Emulated => format!("{} CPUs of the emulated host", first.slots),
+        };
+        let turns = match self.scheduled {
+            false => String::new(),
+            true => format!("; turns of {}, seed {}", first.slice, first.seed),
+        };
+        let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
+        let rounds = cells.div_ceil(points);
+        format!(
+            "{rounds} round{}, in each every lock once, forwards and backwards in turn, {} s each, on fresh \
+             machines; {at}{turns}{faults}",
+            plural(rounds),
+            first.duration.as_secs_f64(),
+        )
+    }
+
+    /// The points with one number of vCPUs: a title, a row for each, notes, ratios.
+    fn level(&self, vcpus: VcpuCount) -> String {
+        let here = || self.study.points.iter().filter(|its| its.point.vcpus == vcpus);
+        let mut text = String::new();
+        if let Some(first) = here().next() {
+            text += &format!("{}\n", self.title(&first.point));
+        }
+        for its in here() {
+            text += &format!("{}\n", self.row(its));
+        }
+        for its in here() {
+            for note in notes(its) {
+                text += &format!("  {}: {note}\n", label(&its.point));
+            }
+        }
+        for its in self.comparisons(vcpus) {
+            text += &format!("  {}\n", ratios(self.study, its));
+        }
+        let sum = |of: fn(&PointStudy) -> f64| here().map(of).sum::<f64>();
+        let (violations, disorder) = (sum(|its| its.violations), sum(|its| its.disorder));
+        if violations > 0.0 {
+            text += &format!(
+                "  BROKEN: mutual exclusion failed {} times; the figures mean nothing\n",
+                si(violations)
+            );
+        }
+        if disorder > 0.0 {
+            text += &format!("  BROKEN: {} tickets were served out of order\n", si(disorder));
+        }
+        text
+    }
+
+    fn title(&self, point: &Point) -> String {
+        let vcpus = point.vcpus.get();
+        let machines = match point.vms {
+            1 => String::new(),
+            vms => format!("{vms} machines of "),
+        };
+        let slots = point.slots as usize;
+        let place = if self.scheduled { "slot" } else { "CPU" };
+        format!(
+            "{machines}{vcpus} vCPU{} on {slots} {place}{}: {}",
+            plural(vcpus as usize),
+            plural(slots),
+            ratio(point.overcommit()),
+        )
+    }
+
+    fn row(&self, its: &PointStudy) -> String {
+        let name = format!("  {:<w$}", label(&its.point), w = self.names - 2);
+        let Some(rate) = its.rate else { return format!("{name}{:>4}", 0) };
+        let within = rate
+            .median
+            .interval
+            .map_or_else(dash, |within| format!("{:>6} .. {:<6}", si(within.low), si(within.high)));
+        format!(
+            "{name}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{within:^16}{:>8}{:>8}{}",
+            rate.count,
+            si(rate.min),
+            si(rate.max),
+            si(rate.median.value),
+            si(rate.mean),
+            rate.stddev.map_or_else(dash, si),
+            si(its.halts),
+            si(its.kicks),
+            self.tail(its),
+        )
+    }
+
+    fn tail(&self, its: &PointStudy) -> String {
+        let even = |pick: fn(&Fairness) -> f64, digits| {
+            its.fairness.map_or_else(dash, |fairness| format!("{:.*}", digits, pick(&fairness)))
+        };
+        let jain = even(|fairness| fairness.jain, 2);
+        if !self.scheduled {
+            return format!(
+                "{:>8}{:>9}{jain:>6}",
+                its.slow.map_or_else(dash, percent),
+                even(|fairness| fairness.min_over_max, 3),
+            );
+        }
+        let of = |text: fn(&Preempted) -> String| its.preempted.as_ref().map_or_else(dash, text);
+        format!(
+            "{:>8}{:>8}{:>8}{jain:>6}",
+            of(|its| si(its.lhp)),
+            of(|its| si(its.lwp)),
+            of(|its| percent(its.wasted_share)),
+        )
+    }
+
+    fn comparisons(&self, vcpus: VcpuCount) -> impl Iterator<Item = &Comparison> {
+        let all = self.study.comparisons.iter();
+        all.filter(move |its| self.study.points[its.of].point.vcpus == vcpus)
+    }
+}
+
+/// What all comparisons show, tested together; nothing if there are none.
+pub fn conclusions(study: &Study) -> String {
+    let count = study.comparisons.len();
+    let mut text = match count {
+        0 => return String::new(),
+        1 => "Does it differ? (rank-sum test, p below 0.05)\n".to_owned(),
+        _ => format!(
+            "What differs? ({count} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
+        ),
+    };
+    for its in &study.comparisons {
+        let vcpus = study.points[its.of].point.vcpus.get();
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(text, "  {vcpus} vCPU{}: {}", plural(vcpus as usize), conclusion(study, its));
+    }
+    text
+}
+
+/// Both sides of a comparison by name, and what they have in common.
+fn sides(study: &Study, its: &Comparison) -> (String, String, String) {
+    let (of, against) = names::sides(study, its);
+    let around = names::shared(study, its);
+    let around = if around.is_empty() { around } else { format!("{around}: ") };
+    (of, against, around)
+}
+
+fn conclusion(study: &Study, its: &Comparison) -> String {
+    let (of, against, around) = sides(study, its);
+    let times = its.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
+    let adjusted = its.verdict.adjusted;
+    let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
+    let text = match its.outcome(study) {
+        Outcome::More => format!("{of} beats {against}{times}{p}"),
+        Outcome::Less => format!("{against} beats {of}{p}"),
+        Outcome::Unclear => format!("no difference seen between {of} and {against}{p}"),
+        Outcome::TooFew => {
+            let least = stats::least_samples(study.comparisons.len());
+            format!("{of} and {against}: too few runs to tell: at least {least} of each are needed")
+        }
+    };
+    format!("{around}{text}")
+}
+
+/// The ratios behind a conclusion, with their intervals.
+fn ratios(study: &Study, its: &Comparison) -> String {
+    let (of, against, around) = sides(study, its);
+    let parts: Vec<String> = [("medians", its.ratio), ("pairs", its.paired)]
+        .into_iter()
+        .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
+        .collect();
+    match parts.is_empty() {
+        true => format!("{around}{of}/{against} has no ratio: {against} did nothing"),
+        false => format!("{around}{of}/{against} {}", parts.join(", ")),
+    }
+}
+
+/// The host that the study's last run began on, in a line.
+pub fn host_of(study: &Study) -> String {
+    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
+    sessions.last().map(|its| host(&its.host)).unwrap_or_default()
+}
+
+fn host(facts: &HostFacts) -> String {
+    let HostFacts { cpu, kvm, kernel, load_average, busy, .. } = facts;
+    let load = load_average.first().map(|load| format!(", load {load:.2}")).unwrap_or_default();
+    let busy = match *busy {
+        Some(busy) if busy >= BUSY => format!(
+            "note    other processes used {} of these CPUs just before: the vCPUs may get less than \
+             stated\n",
+            percent(busy)
+        ),
+        _ => String::new(),
+    };
+    format!("host    {cpu}, {kvm} KVM, Linux {kernel}{load}\n{busy}")
+}
+
+/// The guest and its work, in words.
+pub fn guest(point: &Point) -> String {
+    let Point { guest, workload, critical, think, spin_threshold, .. } = point;
+    let work = match (guest, workload.as_str()) {
+        (GuestKind::Payload, workload) => {
+            let what = match workload {
+                "hot-line" => ", the last vCPU only reads",
+                "mixed" => ", all families in turn",
+                _ => "",
+            };
+            format!("ring-3 payload{what}: {critical} increments under one lock, {think} beside it")
+        }
+        (GuestKind::Linux, "lock") => format!(
+            "Linux, one thread per vCPU: {critical} increments under one spin_lock, {think} beside it"
+        ),
+        (GuestKind::Linux, other) => format!("Linux: bench {other}"),
+        (GuestKind::Sim, _) => format!(
+            "the lock library's sources: work of {critical} increments under one lock, {think} beside it, \
+             on simulated machine {}",
+            point.machine
+        ),
+    };
+    format!("{work}; PV ticketlocks halt after {spin_threshold} looks")
+}
+
+/// What a row does not show: hits, bounds, long waits, faults, further work.
+fn notes(its: &PointStudy) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(hits) = its.preempted.and_then(|its| its.hits) {
+        let looks = hits.hits.saturating_add(hits.misses);
+        let hits = hits.hits;
+        notes.push(format!("{hits} preemptions, all on target; {looks} looks for a target"));
+    }
+    notes.extend(its.preempted.and_then(|its| its.divergence).as_ref().map(replay::in_a_line));
+    if let Some(most) = its.preempted.map(|its| its.entering).filter(|most| *most > 0.0) {
+        notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
+    }
+    if let Some(waits) = its.long_waits {
+        notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
+    }
+    notes.extend(its.faults.as_ref().map(in_a_line));
+    notes.extend(work::lines(its));
+    notes
+}
+
+fn with_interval(estimate: &Estimate) -> String {
+    let value = ratio(estimate.value);
+    match estimate.interval {
+        Some(interval) => format!("{value} ({} .. {})", ratio(interval.low), ratio(interval.high)),
+        None => value,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Tables of made-up comparisons.
+
+use super::*;
+use crate::words::{tables, text};
+use sched::policy::Hits;
+use study::{
+    store::record::Outcome as Ended,
+    testing::{Fixture, record},
+};
+
+fn study(fixture: &Fixture) -> Study {
+    Study::new(&[record(fixture)])
+}
+
+/// Under the host's scheduler.
+fn plain() -> Fixture {
+    Fixture { policies: vec!["host"], vcpus: vec![2, 4], ..Fixture::default() }
+}
+
+#[test]
+fn rows_line_up_under_the_columns_within_110_characters() {
+    for policy in ["host", "rr"] {
+        let text = render(&study(&Fixture { policies: vec![policy], ..plain() }));
+        let lines: Vec<&str> = text.lines().collect();
+        let columns = lines.iter().position(|line| line.starts_with("lock ")).unwrap();
+        let width = lines[columns].chars().count();
+        let is_row = |line: &&&str| line.contains("ticket ") && !line.contains([':', '/']);
+        let rows: Vec<&&str> = lines.iter().filter(is_row).collect();
+        assert_eq!(rows.len(), 4, "{text}");
+        assert!(rows.iter().all(|row| row.chars().count() == width), "{text}");
+        assert!(lines[columns + 1].starts_with("2 vCPUs on 2 "), "{text}");
+        assert!(lines[columns + 1].ends_with(": 1.00x"), "{text}");
+        let most = if policy == "host" { 110 } else { 120 };
+        assert!(width <= most, "{text}");
+    }
+}
+
+/// What the table concludes is what the report says of the same samples: of each comparison, with the
+/// same p.
+#[test]
+fn one_data_set_is_judged_once() {
+    for fixture in [plain(), Fixture::default(), Fixture { rounds: 5, ..plain() }] {
+        let study = study(&fixture);
+        let table = render(&study);
+        let all = tables::all(&study);
+        let report = all.iter().find(|table| table.id == "comparisons").unwrap();
+        let report = text::table(report, 120);
+        let judged = study.findings.iter().flat_map(|finding| &finding.comparisons);
+        let judged = judged.map(|ix| &study.comparisons[*ix]);
+        let rows = report.lines().filter(|line| line.trim_start().starts_with("at "));
+        assert_eq!(rows.clone().count(), study.comparisons.len(), "{report}");
+        for (its, row) in judged.zip(rows) {
+            let here = conclusion(&study, its);
+            assert!(table.contains(&here), "{here}: {table}");
+            let p = sentences::bare_p(its.verdict.adjusted);
+            let (word, part) = match its.outcome(&study) {
+                Outcome::More | Outcome::Less => ("beats", "more,less"),
+                Outcome::Unclear => ("no difference seen", "unclear"),
+                Outcome::TooFew => ("too few runs", "too few"),
+            };
+            assert!(here.contains(word), "{here}");
+            let said = row.trim_end();
+            assert!(part.split(',').any(|part| said.ends_with(part)), "{row}: {here}");
+            assert!(said.contains(&p) && (word == "too few runs" || here.contains(&p)), "{row}");
+        }
+    }
+}
+
+#[test]
+fn conclusions_say_what_the_test_bears_out() {
+    let text = render(&study(&plain()));
+    assert!(text.contains("What differs? (2 comparisons: rank-sum tests, p corrected"), "{text}");
+    assert!(text.contains("  2 vCPUs: no difference seen between pv-ticket and ticket"), "{text}");
+    assert!(text.contains("  4 vCPUs: pv-ticket beats ticket "), "{text}");
+    assert!(text.contains("  pv-ticket/ticket ") && text.contains(" by medians, "), "{text}");
+    let few = render(&study(&Fixture { rounds: 5, ..plain() }));
+    assert!(few.contains("too few runs to tell: at least 6 of each are needed"), "{few}");
+    let one = render(&study(&Fixture { locks: vec![("ticket", "off")], ..plain() }));
+    assert!(!one.contains("differ"), "{one}");
+    let mut nothing = record(&plain());
+    nothing.contents.cells.clear();
+    assert_eq!(render(&Study::new(&[nothing])), "");
+}
+
+#[test]
+fn a_baseline_that_did_nothing_has_no_ratio() {
+    let mut run = record(&plain());
+    for cell in &mut run.contents.cells {
+        if let Ended::Done { figures } = &mut cell.outcome
+            && cell.point.lock.name() == "ticket"
+        {
+            figures.operations = vec![0, 0];
+        }
+    }
+    let text = render(&Study::new(&[run]));
+    assert!(text.contains("pv-ticket/ticket has no ratio: ticket did nothing"), "{text}");
+    assert!(text.contains("pv-ticket beats ticket (p "), "{text}");
+}
+
+#[test]
+fn broken_exclusion_and_missing_runs_are_loud() {
+    let mut run = record(&plain());
+    if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
+        (figures.violations, figures.disorder) = (3, 1);
+    }
+    run.contents.cells.pop();
+    let text = render(&Study::new(&[run]));
+    assert!(text.contains("BROKEN: mutual exclusion failed 3"), "{text}");
+    assert!(text.contains("BROKEN: 1"), "{text}");
+    assert!(text.contains("note    partial: 31 of 32 runs have figures"), "{text}");
+}
+
+#[test]
+fn notes_stand_below_the_rows() {
+    let mut run = record(&Fixture { policies: vec!["rr"], ..plain() });
+    for cell in &mut run.contents.cells {
+        if let Ended::Done { figures } = &mut cell.outcome {
+            figures.long_waits = Some(1500);
+            figures.faults = Some(Default::default());
+            if let Some(schedule) = &mut figures.schedule {
+                schedule.hits = Some(Hits { hits: 9, misses: 91 });
+                schedule.totals.entering = 5;
+            }
+        }
+    }
+    let text = render(&Study::new(&[run]));
+    for part in [
+        "  rr pv-ticket: 72 preemptions, all on target; 800 looks for a target\n",
+        "waits/s for any lock used up the threshold\n",
+        "more in total\n",
+        "  rr ticket: faults: 0 kicks dropped",
+        "turns of ",
+    ] {
+        assert!(text.contains(part), "no '{part}': {text}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Which figures a study gets: throughput over the overcommit ratio first.
+
+use std::collections::HashMap;
+
+use super::{
+    Figure, Legend, Lines, Mark, Panel, Plot, Row, Rows, STYLES, Series, latency, preempted,
+    ratios,
+    scale::{Scale, Unit},
+};
+use crate::{
+    names,
+    si::si,
+    words::{command, sentences, titles},
+};
+use study::{
+    findings::{PointStudy, Study},
+    point::Point,
+    stats::Summary,
+};
+
+/// All figures that the study has data for.
+pub fn all(study: &Study) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    figures.extend(throughput(study));
+    figures.extend(ratios::all(study));
+    figures.extend(preempted::wasted(study));
+    figures.extend(preempted::kinds(study));
+    figures.extend(latency::all(study));
+    figures.iter_mut().for_each(|figure| figure.title = sentences::marked(study, &figure.title));
+    figures
+}
+
+/// What the study's operations are called, in the plural.
+pub(super) fn operations(study: &Study) -> &'static str {
+    sentences::operations(study)
+}
+
+fn throughput(study: &Study) -> Option<Figure> {
+    let legend = legend(study);
+    let marks = |point: &PointStudy| Some(mark(study, point, &point.rate?));
+    let panels = panels(study, &legend, marks);
+    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|its| &its.marks);
+    let values = values.flat_map(|mark| mark.samples.iter().map(|(rate, _)| *rate));
+    let label = format!("{} a second (log scale)", operations(study));
+    let y = Scale::log(&label, Unit::Count, values);
+    Some(Figure {
+        id: "throughput".to_owned(),
+        title: titles::throughput(study),
+        note: "Markers: medians. Bars: their exact 95 % intervals, from six repetitions on. Dots: \
+               single repetitions; rings are far from the others, and count all the same."
+            .to_owned(),
+        command: command::of(study, study.points.iter().map(|study| &study.point)),
+        panels: finish(study, panels, &y, None)?,
+        legend: named(legend),
+    })
+}
+
+fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
+    let interval = rate.median.interval.map(|its| (its.low, its.high));
+    let within = interval.map_or_else(
+        || format!("{} repetitions: too few for an interval", rate.count),
+        |(low, high)| format!("95 % {} .. {}, {} repetitions", si(low), si(high), rate.count),
+    );
+    Mark {
+        y: rate.median.value,
+        note: si(rate.median.value),
+        interval,
+        hollow: false,
+        samples: point.repetitions.iter().map(|its| (its.rate, its.outlier)).collect(),
+        says: format!(
+            "{}: {} {}/s ({within})",
+            names::whole(study, &point.point),
+            si(rate.median.value),
+            operations(study)
+        ),
+        ..Mark::of(study, &point.point)
+    }
+}
+
+impl Mark {
+    /// A mark at the place of a point, without a value.
+    pub(super) fn of(study: &Study, point: &Point) -> Self {
+        let x = study.layout.position(point).unwrap_or(0.0);
+        Self { x, at: names::x(study, point), ..Self::default() }
+    }
+}
+
+/// Each series of the study, in order. Locks of another family are drawn in another panel and may
+/// share these styles.
+pub(super) fn legend(study: &Study) -> Vec<Legend> {
+    let mut legend: Vec<Legend> = Vec::new();
+    let mut of_family: HashMap<&str, usize> = HashMap::new();
+    for point in &study.points {
+        let name = names::series(study, &point.point);
+        if legend.iter().all(|line| line.name != name) {
+            let count = of_family.entry(names::plural(point.point.lock.family())).or_default();
+            legend.push(Legend { style: *count % STYLES, name });
+            *count += 1;
+        }
+    }
+    legend
+}
+
+/// Facets with their series; `marks` turns each point into marks.
+pub(super) fn panels(
+    study: &Study,
+    legend: &[Legend],
+    marks: impl Fn(&PointStudy) -> Option<Mark>,
+) -> Vec<(String, Vec<Series>)> {
+    let mut panels: Vec<(String, Vec<Series>)> = Vec::new();
+    for point in &study.points {
+        let Some(mark) = marks(point) else { continue };
+        let facet = names::panel(study, &point.point, names::facet(study, &point.point));
+        let name = names::series(study, &point.point);
+        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
+        add(&mut panels, facet, name, style, mark);
+    }
+    panels
+}
+
+/// Adds a mark to its series in its panel.
+pub(super) fn add(
+    panels: &mut Vec<(String, Vec<Series>)>,
+    facet: String,
+    name: String,
+    style: usize,
+    mark: Mark,
+) {
+    let panel = panels.iter().position(|(title, _)| *title == facet).unwrap_or_else(|| {
+        panels.push((facet, Vec::new()));
+        panels.len() - 1
+    });
+    let all = &mut panels[panel].1;
+    match all.iter_mut().find(|series| series.name == name) {
+        Some(series) => series.marks.push(mark),
+        None => all.push(Series { name, style, marks: vec![mark] }),
+    }
+}
+
+/// A legend of series that have names: a single one without needs none.
+pub(super) fn named(legend: Vec<Legend>) -> Vec<Legend> {
+    legend.into_iter().filter(|line| !line.name.is_empty()).collect()
+}
+
+/// Panels with common axes, in which categories are rows; None without panels.
+pub(super) fn finish(
+    study: &Study,
+    panels: Vec<(String, Vec<Series>)>,
+    values: &Scale,
+    reference: Option<(f64, &'static str)>,
+) -> Option<Vec<Panel>> {
+    let places = || study.points.iter().filter_map(|its| study.layout.position(&its.point));
+    let x = Scale::steps(&titles::x(study), titles::x_unit(study), places());
+    // The legend names a single series.
+    let has_one = {
+        let mut names = panels.iter().flat_map(|(_, series)| series).map(|series| &series.name);
+        names.next().is_none_or(|first| names.all(|name| name == first))
+    };
+    let plot = |mut series: Vec<Series>| match places().next() {
+        Some(_) => {
+            for its in &mut series {
+                its.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+            }
+            Plot::Lines(Lines { x: x.clone(), y: values.clone(), series, reference })
+        }
+        None => {
+            if has_one {
+                series.iter_mut().for_each(|its| its.name.clear());
+            }
+            Plot::Rows(Rows {
+                x: values.clone(),
+                rows: by_category(series.iter().flat_map(of_series).collect()),
+                reference: reference.map(|(value, _)| value),
+            })
+        }
+    };
+    let panels: Vec<Panel> =
+        panels.into_iter().map(|(title, series)| Panel { title, plot: plot(series) }).collect();
+    (!panels.is_empty()).then_some(panels)
+}
+
+/// A row for each mark of a series.
+fn of_series(series: &Series) -> impl Iterator<Item = Row> {
+    series.marks.iter().map(|mark| Row {
+        group: mark.at.clone(),
+        label: series.name.clone(),
+        note: mark.note.clone(),
+        style: series.style,
+        span: mark.interval,
+        marks: vec![(series.style, mark.y)],
+        hollow: mark.hollow,
+        samples: mark.samples.clone(),
+        says: mark.says.clone(),
+        ..Row::default()
+    })
+}
+
+/// Brings the rows of each category together, in the order in which the categories appear.
+fn by_category(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    rows.sort_by_cached_key(|row| {
+        let next = places.len();
+        *places.entry(row.group.clone()).or_insert(next)
+    });
+    rows
+}
+
+/// The category of a point, and its name within that; on an axis of numbers both are in the name.
+pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
+    match study.layout.position(point) {
+        Some(_) => (String::new(), names::within(study, point)),
+        None => (names::x(study, point), names::series(study, point)),
+    }
+}
+
+/// Panels of rows on a common axis; each row comes with its panel's title.
+pub(super) fn rows(all: impl Iterator<Item = (String, Row)>, x: &Scale) -> Vec<Panel> {
+    let mut panels: Vec<(String, Vec<Row>)> = Vec::new();
+    for (facet, row) in all {
+        match panels.iter_mut().find(|(title, _)| *title == facet) {
+            Some((_, rows)) => rows.push(row),
+            None => panels.push((facet, vec![row])),
+        }
+    }
+    let plot = |rows| Plot::Rows(Rows { x: x.clone(), rows: by_category(rows), reference: None });
+    panels.into_iter().map(|(title, rows)| Panel { title, plot: plot(rows) }).collect()
+}

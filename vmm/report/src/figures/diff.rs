@@ -1,0 +1,58 @@
+//! The figure that compares two runs: one ratio per point.
+
+use super::{
+    Figure, Panel, Plot, Row, Rows,
+    scale::{Scale, Unit},
+};
+use crate::{
+    names,
+    si::{ratio, si},
+    words::{diff::title, sentences},
+};
+use study::findings::{Diff, diff::Both};
+
+/// None if the runs have no point in common.
+pub fn figure(diff: &Diff) -> Option<Figure> {
+    let ends = diff.both.iter().filter_map(|its| its.ratio).flat_map(|its| {
+        let within = its.interval.map(|its| [its.low, its.high]);
+        [its.value].into_iter().chain(within.into_iter().flatten())
+    });
+    let label = "second run over the first (log scale)";
+    let x = Scale::log(label, Unit::Ratio, ends.chain([1.0]));
+    let rows: Vec<Row> = diff.both.iter().filter_map(|its| row(diff, its)).collect();
+    (!rows.is_empty()).then(|| Figure {
+        id: "ratios".to_owned(),
+        title: title(diff),
+        note: "1x: as much as in the first run. Bars: bootstrapped 95 % intervals. Filled: the \
+               difference is significant after Holm's correction for all points. Hollow: it is not."
+            .to_owned(),
+        legend: Vec::new(),
+        panels: vec![Panel {
+            title: String::new(),
+            plot: Plot::Rows(Rows { x, rows, reference: Some(1.0) }),
+        }],
+        command: String::new(),
+    })
+}
+
+fn row(diff: &Diff, its: &Both) -> Option<Row> {
+    let estimate = its.ratio?;
+    let name = names::whole(&diff.before, &its.point);
+    let p = sentences::p(its.verdict.adjusted);
+    let style = if its.verdict.significant { usize::from(estimate.value < 1.0) } else { 6 };
+    Some(Row {
+        note: format!("{}, p {p}", ratio(estimate.value)),
+        says: format!(
+            "{name}: {} to {}, {} (p {p})",
+            si(its.before.median.value),
+            si(its.after.median.value),
+            sentences::estimate(&estimate)
+        ),
+        label: name,
+        style,
+        span: estimate.interval.map(|its| (its.low, its.high)),
+        marks: vec![(style, estimate.value)],
+        hollow: !its.verdict.significant,
+        ..Row::default()
+    })
+}

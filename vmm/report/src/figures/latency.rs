@@ -1,0 +1,79 @@
+//! Distributions of times, one row each.
+
+use super::{
+    Figure, Legend, Row, build,
+    scale::{Scale, Unit, time},
+};
+use crate::{
+    names,
+    words::{command, titles},
+};
+use study::findings::{PointStudy, Study, Timed, point::Times};
+
+/// Steps that a distribution is drawn in over the whole axis.
+const STEPS: usize = 90;
+
+/// Styles of the percentiles' markers.
+const PERCENTILES: [(usize, &str); 4] = [(0, "median"), (3, "p99"), (2, "p99.9"), (5, "longest")];
+
+/// One figure for each kind of times that the study has samples of.
+pub(super) fn all(study: &Study) -> Vec<Figure> {
+    Timed::ALL.into_iter().filter_map(|timed| figure(study, timed)).collect()
+}
+
+fn figure(study: &Study, timed: Timed) -> Option<Figure> {
+    let found = || study.points.iter().filter_map(move |point| Some((point, point.timed(timed)?)));
+    let ends = found().flat_map(|(_, times)| {
+        let nanos = times.timings.pairs().iter().filter(|(_, count)| *count > 0);
+        nanos.map(|(nanos, _)| (*nanos).max(1) as f64)
+    });
+    let x = Scale::log(titles::timed(timed).1, Unit::Time, ends);
+    let legend = build::legend(study);
+    let rows = found().map(|(point, times)| {
+        let name = names::series(study, &point.point);
+        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
+        (names::facet(study, &point.point), row(study, point, times, &x, style))
+    });
+    let panels = build::rows(rows, &x);
+    (!panels.is_empty()).then(|| Figure {
+        id: titles::timed(timed).0.to_owned(),
+        title: titles::times(study, timed),
+        note: "Each row: how the times are distributed, all repetitions together, its highest \
+               step full height; 1ns stands for no time at all. Written: median and p99."
+            .to_owned(),
+        legend: PERCENTILES.map(|(style, name)| Legend { style, name: name.to_owned() }).to_vec(),
+        command: command::of(study, found().map(|(point, _)| &point.point)),
+        panels,
+    })
+}
+
+fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize) -> Row {
+    let its = times.percentiles;
+    let values = [its.p50, its.p99, its.p999, its.max].map(|nanos| nanos.0 as f64);
+    let [p50, p99, p999, max] = values.map(time);
+    let (group, label) = build::row_names(study, &point.point);
+    Row {
+        group,
+        label,
+        note: format!("{p50}, p99 {p99}"),
+        style,
+        span: Some((values[0], values[3])),
+        marks: PERCENTILES.iter().map(|(kind, _)| *kind).zip(values).collect(),
+        ridge: ridge(times, x),
+        says: format!(
+            "{}: median {p50}, p99 {p99}, p99.9 {p999}, longest {max}",
+            names::whole(study, &point.point)
+        ),
+        ..Row::default()
+    }
+}
+
+fn ridge(times: &Times, x: &Scale) -> Vec<f64> {
+    let mut heights = vec![0.0; STEPS];
+    for (nanos, count) in times.timings.pairs() {
+        let step = (x.place((*nanos).max(1) as f64) * STEPS as f64) as usize;
+        heights[step.min(STEPS - 1)] += *count as f64;
+    }
+    let most = heights.iter().copied().fold(0.0, f64::max);
+    heights.iter().map(|height| if most > 0.0 { height / most } else { 0.0 }).collect()
+}

@@ -1,0 +1,170 @@
+//! The figures of a report: from a study to plots, and from a plot to SVG or to characters.
+//!
+//! A template writes the SVG, not a plotting crate: colours have to be classes, so that the page's
+//! style can switch to dark, every mark has its own title, and each figure is drawn for wide and
+//! for narrow pages with letters of the same size.
+
+mod build;
+pub mod characters;
+pub mod diff;
+mod latency;
+mod preempted;
+mod ratios;
+pub mod scale;
+pub mod svg;
+#[cfg(test)]
+mod tests;
+
+pub use build::all;
+use scale::Scale;
+
+/// Number of marker styles; each has its own colour.
+pub const STYLES: usize = 12;
+
+/// A figure: panels next to each other, with one legend.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Its anchor in the page.
+    pub id: String,
+    /// What it shows, in one sentence.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// What the markers stand for, in the order of the series.
+    pub legend: Vec<Legend>,
+    /// At least one.
+    pub panels: Vec<Panel>,
+    /// The command that measures what it shows; empty if unknown.
+    pub command: String,
+}
+
+/// An entry of a legend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Legend {
+    /// Index of the marker's style.
+    pub style: usize,
+    /// The name of the series.
+    pub name: String,
+}
+
+/// One plot of a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// What it shows; empty if the figure has only one panel.
+    pub title: String,
+    /// What is drawn between the axes.
+    pub plot: Plot,
+}
+
+/// Kinds of plots.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plot {
+    /// Series over common axes.
+    Lines(Lines),
+    /// One row per item.
+    Rows(Rows),
+}
+
+/// Series over common axes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lines {
+    /// The horizontal axis.
+    pub x: Scale,
+    /// The vertical axis.
+    pub y: Scale,
+    /// At least one.
+    pub series: Vec<Series>,
+    /// A height that is marked with a line, and its label.
+    pub reference: Option<(f64, &'static str)>,
+}
+
+/// One series of a plot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// The legend's text.
+    pub name: String,
+    /// Index of the marker's style.
+    pub style: usize,
+    /// In the order of the horizontal axis.
+    pub marks: Vec<Mark>,
+}
+
+/// A value of a series.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Mark {
+    /// Position on the horizontal axis; 0 among categories.
+    pub x: f64,
+    /// The category, or `x` as text.
+    pub at: String,
+    /// Position on the vertical axis.
+    pub y: f64,
+    /// `y` as text, written beside a category.
+    pub note: String,
+    /// Interval of `y`.
+    pub interval: Option<(f64, f64)>,
+    /// Drawn hollow: the difference is not significant.
+    pub hollow: bool,
+    /// Single samples; true if the sample is an outlier.
+    pub samples: Vec<(f64, bool)>,
+    /// Tooltip text.
+    pub says: String,
+}
+
+/// One row per item, over a common axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rows {
+    /// The horizontal axis.
+    pub x: Scale,
+    /// From top to bottom; at least one.
+    pub rows: Vec<Row>,
+    /// A value that is marked with a line.
+    pub reference: Option<f64>,
+}
+
+/// One row of a plot.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// The category that the row belongs to, written once for neighbouring rows of it; may be
+    /// empty.
+    pub group: String,
+    /// What the row shows, within its category; may be empty.
+    pub label: String,
+    /// Its figures, written at its end.
+    pub note: String,
+    /// Index of the colour of the interval and of the distribution.
+    pub style: usize,
+    /// An interval, drawn as a bar.
+    pub span: Option<(f64, f64)>,
+    /// Markers: style and value; the last are on top.
+    pub marks: Vec<(usize, f64)>,
+    /// The markers are hollow.
+    pub hollow: bool,
+    /// Single samples; true if the sample is an outlier.
+    pub samples: Vec<(f64, bool)>,
+    /// A distribution: heights from 0 to 1 in equal steps over the whole axis.
+    pub ridge: Vec<f64>,
+    /// Tooltip text.
+    pub says: String,
+}
+
+impl Rows {
+    /// Is this row the first of its category?
+    pub fn is_first(&self, row: usize) -> bool {
+        let group = |row: usize| self.rows.get(row).map(|row| &row.group);
+        row.checked_sub(1).is_none_or(|before| group(before) != group(row))
+    }
+}
+
+impl Figure {
+    /// Does it have plots of lines?
+    pub fn has_lines(&self) -> bool {
+        self.panels.iter().any(|panel| matches!(panel.plot, Plot::Lines(_)))
+    }
+    /// Does any of its series connect marks with a line?
+    pub fn connects_marks(&self) -> bool {
+        self.panels.iter().any(|panel| match &panel.plot {
+            Plot::Lines(lines) => lines.series.iter().any(|series| series.marks.len() > 1),
+            Plot::Rows(_) => false,
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! What a schedule's preemptions hit, and the spinning that they wasted.
+
+use super::{
+    Figure, Legend, Mark, Row, build,
+    scale::{Scale, Unit},
+};
+use crate::{
+    names,
+    si::{percent, si},
+    words::{command, titles},
+};
+use study::findings::{PointStudy, Study, point::Preempted};
+
+/// What a preemption can hit: style, name, how often a second.
+type Kind = (usize, &'static str, fn(&Preempted) -> f64);
+
+const KINDS: [Kind; 4] = [
+    (1, "lock holder (LHP)", |its| its.lhp),
+    (0, "next in line (LWP)", |its| its.lwp),
+    (4, "further back in line", |its| its.queued),
+    (6, "others", |its| its.other),
+];
+
+fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
+    study.points.iter().filter_map(|point| Some((point, point.preempted?)))
+}
+
+/// The share of the slots' time that was wasted.
+pub(super) fn wasted(study: &Study) -> Option<Figure> {
+    let legend = build::legend(study);
+    let mark = |point: &PointStudy| {
+        let preempted = point.preempted?;
+        Some(Mark {
+            y: preempted.wasted_share,
+            note: percent(preempted.wasted_share),
+            says: format!(
+                "{}: {} of the slots' time",
+                names::whole(study, &point.point),
+                percent(preempted.wasted_share)
+            ),
+            ..Mark::of(study, &point.point)
+        })
+    };
+    let panels = build::panels(study, &legend, mark);
+    let y = Scale::share("share of the slots' time wasted");
+    Some(Figure {
+        id: "wasted".to_owned(),
+        title: titles::wasted(study),
+        note:
+            "Wasted: spun while the lock's holder, or the next in line, was off its CPU. Computed \
+               from the guests' telemetry and the schedule; unknown under the host's scheduler."
+                .to_owned(),
+        command: command::of(study, scheduled(study).map(|(point, _)| &point.point)),
+        panels: build::finish(study, panels, &y, None)?,
+        legend: build::named(legend),
+    })
+}
+
+/// What preemptions hit.
+pub(super) fn kinds(study: &Study) -> Option<Figure> {
+    let counts = scheduled(study).flat_map(|(_, its)| KINDS.map(|(_, _, count)| count(&its)));
+    let x = Scale::log("preemptions a second (log scale)", Unit::Count, counts);
+    let rows = scheduled(study)
+        .map(|(point, its)| (names::facet(study, &point.point), row(study, point, its)));
+    let panels = build::rows(rows, &x);
+    (!panels.is_empty()).then(|| Figure {
+        id: "preemptions".to_owned(),
+        title: titles::preempted(study),
+        note: "Each preemption is classified from the guest's telemetry after its vCPU has \
+               stopped. Others: no lock held or awaited, or not known. What did not occur has no \
+               mark."
+            .to_owned(),
+        legend: KINDS.map(|(style, name, _)| Legend { style, name: name.to_owned() }).to_vec(),
+        command: command::of(study, scheduled(study).map(|(point, _)| &point.point)),
+        panels,
+    })
+}
+
+fn row(study: &Study, point: &PointStudy, its: Preempted) -> Row {
+    let note = format!("LHP {}/s  LWP {}/s", si(its.lhp), si(its.lwp));
+    let (group, label) = build::row_names(study, &point.point);
+    let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&its)));
+    Row {
+        group,
+        label,
+        says: format!(
+            "{}: {note}, {}/s further back in line, {}/s others",
+            names::whole(study, &point.point),
+            si(its.queued),
+            si(its.other)
+        ),
+        note,
+        // The first kinds last, on top of the others.
+        marks: counts.filter(|(_, count)| *count > 0.0).rev().collect(),
+        ..Row::default()
+    }
+}

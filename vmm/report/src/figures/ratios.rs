@@ -1,0 +1,104 @@
+//! Each series relative to its baseline.
+
+use std::collections::HashMap;
+
+use super::{
+    Figure, Legend, Mark, STYLES, build,
+    scale::{Scale, Unit},
+};
+use crate::{
+    names,
+    si::ratio,
+    words::{command, sentences, titles},
+};
+use study::findings::{Axis, Comparison, Study, compare::Outcome};
+
+/// One figure for each kind of comparison.
+pub(super) fn all(study: &Study) -> Vec<Figure> {
+    Axis::ALL.into_iter().filter_map(|axis| of_axis(study, axis)).collect()
+}
+
+fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
+    let all = || study.comparisons.iter().filter(move |its| its.axis == axis);
+    let mut legend: Vec<Legend> = Vec::new();
+    let mut panels = Vec::new();
+    let mut of_panel: HashMap<String, usize> = HashMap::new();
+    let own = build::legend(study);
+    for comparison in all() {
+        let Some(mark) = mark(study, comparison) else { continue };
+        let (panel, name) = place(study, comparison);
+        if legend.iter().all(|line| line.name != name) {
+            // Style 0 is the baseline's in the throughput figure.
+            let count = of_panel.entry(panel.clone()).or_insert(0);
+            *count += 1;
+            let its = own.iter().find(|line| line.name == name).map(|line| line.style);
+            legend.push(Legend { style: its.unwrap_or(*count % STYLES), name: name.clone() });
+        }
+        let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
+        build::add(&mut panels, panel, name, style, mark);
+    }
+    let ends = |mark: &Mark| {
+        [Some(mark.y), mark.interval.map(|its| its.0), mark.interval.map(|its| its.1)]
+    };
+    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|its| &its.marks);
+    let values = values.flat_map(|mark| ends(mark).into_iter().flatten()).chain([1.0]);
+    let y = Scale::log(&label(study, axis), Unit::Ratio, values);
+    let points = all().flat_map(|its| [its.of, its.against]).map(|ix| &study.points[ix].point);
+    Some(Figure {
+        id: format!("ratio-{}", axis.name().replace(' ', "-")),
+        title: titles::ratios(study, axis),
+        note: "1x: as much as the baseline. Bars: bootstrapped 95 % intervals. Filled: the \
+               difference is significant after Holm's correction for all comparisons of this \
+               report. Hollow: it is not."
+            .to_owned(),
+        command: command::of(study, points),
+        panels: build::finish(study, panels, &y, Some((1.0, "1x: no difference")))?,
+        legend: build::named(legend),
+    })
+}
+
+/// The panel of a comparison and its series.
+fn place(study: &Study, comparison: &Comparison) -> (String, String) {
+    let point = &study.points[comparison.of].point;
+    let (of, against) = names::sides(study, comparison);
+    let (around, name) = match names::is_along_x(study, comparison) {
+        // The axis of the charts tells what is compared, and the panel with what.
+        true if comparison.axis == Axis::Lock => {
+            let over = format!("over {against}");
+            let around = [names::facet(study, point), over].into_iter();
+            let around: Vec<String> = around.filter(|part| !part.is_empty()).collect();
+            (around.join(", "), names::series(study, point))
+        }
+        true => (names::facet(study, point), names::series(study, point)),
+        false => (names::surroundings(study, comparison), format!("{of} / {against}")),
+    };
+    (names::panel(study, point, around), name)
+}
+
+/// The axis of the ratios, with the baseline if all have the same, and neither series nor panels
+/// name it.
+fn label(study: &Study, axis: Axis) -> String {
+    let mut all = study.comparisons.iter().filter(|its| its.axis == axis);
+    let baseline =
+        |its: &Comparison| names::is_along_x(study, its).then(|| names::sides(study, its).1);
+    let first = all.next().and_then(baseline);
+    let over = match first.filter(|first| all.all(|its| baseline(its).as_ref() == Some(first))) {
+        Some(baseline) => format!(" to {baseline}"),
+        None => String::new(),
+    };
+    format!("ratio of the medians of {}/s{over} (log scale)", build::operations(study))
+}
+
+fn mark(study: &Study, comparison: &Comparison) -> Option<Mark> {
+    let estimate = comparison.ratio?;
+    let hollow = !matches!(comparison.outcome(study), Outcome::More | Outcome::Less);
+    let note = ratio(estimate.value);
+    Some(Mark {
+        y: estimate.value,
+        note: if hollow { format!("{note}, unclear") } else { note },
+        interval: estimate.interval.map(|its| (its.low, its.high)),
+        hollow,
+        says: sentences::comparison(study, comparison),
+        ..Mark::of(study, &study.points[comparison.of].point)
+    })
+}

@@ -1,0 +1,123 @@
+//! Draws series over common axes.
+
+use super::{Scene, Size, clipped, line, mark, width};
+use crate::figures::{Lines, Mark, Series};
+
+/// Margin above the plot.
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 44.0;
+/// Least distance between direct labels.
+const LABEL: f64 = 16.0;
+/// Distance between the markers of two series at the same position.
+const DODGE: f64 = 14.0;
+
+/// Where the axes are, in user units.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+pub(super) fn draw(plot: &Lines, size: Size, name: &str) -> Scene {
+    let (all, height) = size.extent();
+    let mut scene =
+        Scene { class: size.class(), width: all, height, name: name.to_owned(), items: Vec::new() };
+    let widest =
+        plot.y.ticks.iter().map(|tick| width(&plot.y.unit.show(*tick))).fold(0.0, f64::max);
+    let labels = plot.series.iter().map(|series| width(&series.name)).fold(0.0, f64::max) + 22.0;
+    let are_direct = plot.series.len() > 1 && labels <= all * 0.3;
+    let frame = Frame {
+        left: widest + 12.0,
+        right: all - if are_direct { labels } else { 10.0 },
+        top: TOP,
+        bottom: height - BOTTOM,
+    };
+    axes(&mut scene, plot, &frame);
+    let count = plot.series.len();
+    let mut ends = Vec::new();
+    for (ix, series) in plot.series.iter().enumerate() {
+        let dodge = (ix as f64 - (count - 1) as f64 / 2.0) * DODGE.min(all * 0.06 / count as f64);
+        let end = draw_series(&mut scene, plot, &frame, series, dodge);
+        ends.extend(end.map(|height| (height, series)));
+    }
+    if are_direct {
+        direct(&mut scene, &frame, ends);
+    }
+    scene
+}
+
+fn axes(scene: &mut Scene, plot: &Lines, frame: &Frame) {
+    for tick in plot.y.ticks.iter().filter(|tick| plot.y.holds(**tick)) {
+        let y = height(plot, frame, *tick);
+        scene.path("grid", line((frame.left, y), (frame.right, y)));
+        scene.text("tick", (frame.left - 7.0, y + 4.0), "end", &plot.y.unit.show(*tick));
+    }
+    scene.text("label", (0.0, 13.0), "start", &clipped(&plot.y.label, scene.width));
+    scene.ticks_below(&plot.x, frame.left, frame.right, frame.top, frame.bottom);
+    scene.path("axis", line((frame.left, frame.bottom), (frame.right, frame.bottom)));
+    if let Some((value, says)) = plot.reference {
+        let y = height(plot, frame, value);
+        scene.titled("reference", line((frame.left, y), (frame.right, y)), says.to_owned());
+    }
+}
+
+fn height(plot: &Lines, frame: &Frame, value: f64) -> f64 {
+    frame.bottom - plot.y.place(value) * (frame.bottom - frame.top)
+}
+
+/// Returns the height at which the series ends.
+fn draw_series(
+    scene: &mut Scene,
+    plot: &Lines,
+    frame: &Frame,
+    series: &Series,
+    dodge: f64,
+) -> Option<f64> {
+    let style = series.style;
+    let place = |its: &Mark| {
+        let x = frame.left + plot.x.place(its.x) * (frame.right - frame.left) + dodge;
+        (x, height(plot, frame, its.y))
+    };
+    let places: Vec<(f64, f64)> = series.marks.iter().map(place).collect();
+    for (mark_at, its) in places.iter().zip(&series.marks) {
+        let places = its.samples.iter().map(|(value, far)| (height(plot, frame, *value), *far));
+        let places: Vec<_> = places.collect();
+        scene.samples(&places, style, |place, beside| (mark_at.0 + 7.5 + beside, place));
+    }
+    if places.len() > 1 {
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+        scene.path(format!("line s{style}"), format!("M{}", path.join("L")));
+    }
+    for (at, its) in places.iter().zip(&series.marks) {
+        if let Some((low, high)) = its.interval {
+            let (low, high) = (height(plot, frame, low), height(plot, frame, high));
+            let caps = [low, high].map(|y| line((at.0 - 3.0, y), (at.0 + 3.0, y))).concat();
+            let bar = line((at.0, low), (at.0, high)) + &caps;
+            scene.titled(format!("interval s{style}"), bar, its.says.clone());
+        }
+        let hollow = if its.hollow { " hollow" } else { "" };
+        scene.titled(format!("mark s{style}{hollow}"), mark(style, *at, 4.8), its.says.clone());
+    }
+    places.last().map(|(_, y)| *y)
+}
+
+/// Names next to the ends of their lines, moved apart where these are close.
+fn direct(scene: &mut Scene, frame: &Frame, mut ends: Vec<(f64, &Series)>) {
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut free = frame.top;
+    for (at, _) in &mut ends {
+        *at = at.max(free);
+        free = *at + LABEL;
+    }
+    let mut free = frame.bottom;
+    for (at, _) in ends.iter_mut().rev() {
+        *at = at.min(free);
+        free = *at - LABEL;
+    }
+    for (at, series) in ends {
+        let style = series.style;
+        scene.path(format!("mark s{style}"), mark(style, (frame.right + 9.0, at), 3.8));
+        scene.text("direct", (frame.right + 18.0, at + 4.0), "start", &series.name);
+    }
+}

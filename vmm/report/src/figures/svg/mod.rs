@@ -1,0 +1,240 @@
+//! Plots as SVG: this module computes the geometry, the template escapes text, the page's style
+//! sets colours.
+
+mod lines;
+mod rows;
+
+use askama::Template;
+
+use super::{Figure, Plot, STYLES, scale::Scale};
+
+/// Width of an average letter at the plots' font size.
+const LETTER: f64 = 6.9;
+
+/// The page width that a plot is drawn for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// The full width of a wide page.
+    Wide,
+    /// Half the width of a wide page.
+    Half,
+    /// A narrow page.
+    Narrow,
+}
+
+impl Size {
+    const fn class(self) -> &'static str {
+        match self {
+            Self::Wide => "wide",
+            Self::Half => "wide half",
+            Self::Narrow => "narrow",
+        }
+    }
+
+    /// Width and height; rows compute their own height.
+    const fn extent(self) -> (f64, f64) {
+        match self {
+            Self::Wide => (1080.0, 420.0),
+            Self::Half => (540.0, 340.0),
+            Self::Narrow => (360.0, 300.0),
+        }
+    }
+}
+
+/// A shape to draw.
+#[derive(Debug, Clone, PartialEq)]
+enum Item {
+    Path { class: String, d: String, says: String },
+    Text { class: String, x: String, y: String, anchor: &'static str, text: String },
+}
+
+/// A plot under construction.
+#[derive(Debug, Template)]
+#[template(path = "figures/svg/scene.svg", escape = "html")]
+struct Scene {
+    class: &'static str,
+    width: f64,
+    height: f64,
+    name: String,
+    items: Vec<Item>,
+}
+
+impl Scene {
+    fn path(&mut self, class: impl Into<String>, d: String) {
+        self.titled(class, d, String::new());
+    }
+
+    fn titled(&mut self, class: impl Into<String>, d: String, says: String) {
+        self.items.push(Item::Path { class: class.into(), d, says });
+    }
+
+    fn text(&mut self, class: &str, at: (f64, f64), anchor: &'static str, text: &str) {
+        let [x, y] = [at.0, at.1].map(number);
+        self.items.push(Item::Text {
+            class: class.to_owned(),
+            x,
+            y,
+            anchor,
+            text: text.to_owned(),
+        });
+    }
+
+    /// Single samples at their places on the axis of values, spread beside it so that they can be
+    /// told apart; those far from the others are rings.
+    fn samples(
+        &mut self,
+        places: &[(f64, bool)],
+        style: usize,
+        at: impl Fn(f64, f64) -> (f64, f64),
+    ) {
+        for far in [false, true] {
+            let of = places.iter().enumerate().filter(|(_, (_, its))| *its == far);
+            let dots = of.map(|(ix, (place, _))| {
+                let beside = [-1.5, 1.5, -0.5, 0.5][ix % 4];
+                mark(0, at(*place, beside), if far { 2.8 } else { 1.5 })
+            });
+            let dots: String = dots.collect();
+            if !dots.is_empty() {
+                self.path(format!("{} s{style}", if far { "outlier" } else { "dots" }), dots);
+            }
+        }
+    }
+
+    /// Grid lines and the labels beneath them, as far as there is room.
+    fn ticks_below(&mut self, scale: &Scale, left: f64, right: f64, top: f64, bottom: f64) {
+        let mut free = f64::NEG_INFINITY;
+        for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
+            let x = left + scale.place(*tick) * (right - left);
+            self.path("grid", line((x, top), (x, bottom)));
+            let text = scale.unit.show(*tick);
+            let half = width(&text) / 2.0;
+            // Its letters may be wider than the average.
+            if x - half > free.max(0.0) && x + half + 4.0 <= self.width {
+                self.text("tick", (x, bottom + 16.0), "middle", &text);
+                free = x + half + 6.0;
+            }
+        }
+        self.text("label", (f64::midpoint(left, right), bottom + 34.0), "middle", &scale.label);
+    }
+}
+
+/// The plots of a figure, panel by panel, each once per page width.
+pub fn panels(figure: &Figure) -> Vec<Vec<String>> {
+    let wide = if figure.has_lines() && figure.panels.len() > 1 { Size::Half } else { Size::Wide };
+    let columns = rows::Columns::new(figure);
+    let draw = |plot: &Plot, name: &str| {
+        let draw = |size| match plot {
+            Plot::Lines(plot) => lines::draw(plot, size, name),
+            Plot::Rows(plot) => rows::draw(plot, &columns, size, name),
+        };
+        // Writing to a String cannot fail.
+        [wide, Size::Narrow].map(|size| draw(size).render().unwrap_or_default()).to_vec()
+    };
+    let name = |title: &str| match title.is_empty() {
+        true => figure.title.clone(),
+        false => format!("{}: {title}", figure.title),
+    };
+    figure.panels.iter().map(|panel| draw(&panel.plot, &name(&panel.title))).collect()
+}
+
+/// A single marker, for legends.
+pub fn marker(style: usize, class: &str) -> String {
+    let mut scene =
+        Scene { class: "key", width: 16.0, height: 16.0, name: String::new(), items: Vec::new() };
+    if class.contains("series") {
+        scene.path(format!("line s{style}"), line((0.0, 8.0), (16.0, 8.0)));
+    }
+    match class {
+        "plain" => scene.path("mark plain", mark(style, (8.0, 8.0), 4.5)),
+        _ => scene.path(format!("mark s{style}"), mark(style, (8.0, 8.0), 4.5)),
+    }
+    scene.render().unwrap_or_default()
+}
+
+/// A coordinate with one decimal.
+fn number(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// The approximate width of a text.
+fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER
+}
+
+/// A text shortened to `room`.
+fn clipped(text: &str, room: f64) -> String {
+    let most = (room / LETTER).max(4.0) as usize;
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['\u{2026}']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+fn line(from: (f64, f64), to: (f64, f64)) -> String {
+    format!("M{} {}L{} {}", number(from.0), number(from.1), number(to.0), number(to.1))
+}
+
+/// Corners of the markers, in units of the radius.
+const CORNERS: [&[(f64, f64)]; STYLES - 1] = [
+    &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    &[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)],
+    &[(0.0, -1.3), (1.1, 0.0), (0.0, 1.3), (-1.1, 0.0)],
+    &[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)],
+    &[(-0.35, -1.2), (0.35, -1.2), (0.35, 1.2), (-0.35, 1.2)],
+    &[(-1.2, -0.4), (1.2, -0.4), (1.2, 0.4), (-1.2, 0.4)],
+    &[(-0.6, -1.1), (0.6, -1.1), (1.2, 0.0), (0.6, 1.1), (-0.6, 1.1), (-1.2, 0.0)],
+    &[
+        (0.0, -1.3),
+        (0.35, -0.49),
+        (1.24, -0.4),
+        (0.57, 0.19),
+        (0.76, 1.05),
+        (0.0, 0.6),
+        (-0.76, 1.05),
+        (-0.57, 0.19),
+        (-1.24, -0.4),
+        (-0.35, -0.49),
+    ],
+    &[
+        (-0.4, -1.2),
+        (0.4, -1.2),
+        (0.4, -0.4),
+        (1.2, -0.4),
+        (1.2, 0.4),
+        (0.4, 0.4),
+        (0.4, 1.2),
+        (-0.4, 1.2),
+        (-0.4, 0.4),
+        (-1.2, 0.4),
+        (-1.2, -0.4),
+        (-0.4, -0.4),
+    ],
+    &[
+        (0.57, -1.13),
+        (1.13, -0.57),
+        (0.57, 0.0),
+        (1.13, 0.57),
+        (0.57, 1.13),
+        (0.0, 0.57),
+        (-0.57, 1.13),
+        (-1.13, 0.57),
+        (-0.57, 0.0),
+        (-1.13, -0.57),
+        (-0.57, -1.13),
+        (0.0, -0.57),
+    ],
+    &[(-0.8, -1.1), (1.2, 0.0), (-0.8, 1.1)],
+];
+
+/// The path of a marker; each style has its own shape.
+fn mark(style: usize, at: (f64, f64), radius: f64) -> String {
+    let Some(corners) = style.checked_sub(1).and_then(|ix| CORNERS.get(ix)) else {
+        let [x, y, r, d] = [at.0 - radius, at.1, radius, 2.0 * radius].map(number);
+        return format!("M{x} {y}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z");
+    };
+    let corner = |(x, y): &(f64, f64)| {
+        format!("{} {}", number(at.0 + x * radius), number(at.1 + y * radius))
+    };
+    format!("M{}z", corners.iter().map(corner).collect::<Vec<_>>().join("L"))
+}

@@ -1,0 +1,207 @@
+//! Draws one row per item.
+
+use super::{Scene, Size, clipped, line, mark, width};
+use crate::figures::{Figure, Plot, Row, Rows};
+
+/// Margin below the last row.
+const BOTTOM: f64 = 42.0;
+const TOP: f64 = 6.0;
+/// Space between the rows of two categories.
+const GAP: f64 = 9.0;
+/// Height of a category's name above its rows.
+const HEADING: f64 = 18.0;
+
+/// Where the parts of the rows are.
+struct Frame {
+    left: f64,
+    right: f64,
+    /// Where the names of rows end; those of categories begin at the left.
+    names: f64,
+    /// Height of a row.
+    row: f64,
+    /// Height of what is drawn in a row.
+    strip: f64,
+    /// Names and figures are above their row, not next to it.
+    is_stacked: bool,
+    /// Width of the categories' names.
+    groups: f64,
+    has_groups: bool,
+}
+
+/// The widest texts of a figure's rows, so that its panels line up.
+pub(super) struct Columns {
+    group: f64,
+    label: f64,
+    note: f64,
+}
+
+impl Columns {
+    pub(super) fn new(figure: &Figure) -> Self {
+        let rows = || {
+            let plots = figure.panels.iter().filter_map(|panel| match &panel.plot {
+                Plot::Rows(plot) => Some(plot),
+                Plot::Lines(_) => None,
+            });
+            plots.flat_map(|plot| &plot.rows)
+        };
+        let widest = |of: fn(&Row) -> &String| rows().map(|row| width(of(row))).fold(0.0, f64::max);
+        Self {
+            group: widest(|row| &row.group),
+            label: widest(|row| &row.label),
+            note: widest(|row| &row.note),
+        }
+    }
+}
+
+impl Frame {
+    fn new(plot: &Rows, columns: &Columns, size: Size) -> Self {
+        let (all, _) = size.extent();
+        let column = |widest: f64| match widest > 0.0 {
+            true => widest.min(all * 0.28) + 12.0,
+            false => 0.0,
+        };
+        let has_groups = plot.rows.iter().any(|row| !row.group.is_empty());
+        let strip = if plot.rows.iter().all(|row| row.ridge.is_empty()) { 16.0 } else { 24.0 };
+        let groups = column(columns.group);
+        let left = (groups + column(columns.label)).max(16.0);
+        match size {
+            Size::Narrow => Self {
+                left: 8.0,
+                right: all - 12.0,
+                names: 8.0,
+                row: strip + 18.0,
+                strip,
+                is_stacked: true,
+                groups,
+                has_groups,
+            },
+            _ => Self {
+                left,
+                right: all - column(columns.note).max(16.0),
+                names: left - 10.0,
+                row: strip + if has_groups { 4.0 } else { 8.0 },
+                strip,
+                is_stacked: false,
+                groups,
+                has_groups,
+            },
+        }
+    }
+
+    /// The top of each row, and the end of the last.
+    fn tops(&self, plot: &Rows) -> (Vec<f64>, f64) {
+        let mut at = TOP;
+        let mut tops = Vec::new();
+        for ix in 0..plot.rows.len() {
+            if self.has_groups && plot.is_first(ix) {
+                at += if ix > 0 { GAP } else { 0.0 };
+                at += if self.has_heading(plot, ix) { HEADING } else { 0.0 };
+            }
+            tops.push(at);
+            at += self.row;
+        }
+        (tops, at)
+    }
+
+    /// Has a row the name of its category above it? A row without a name of its own takes that.
+    fn has_heading(&self, plot: &Rows, row: usize) -> bool {
+        let has_name = plot.rows.get(row).is_some_and(|row| !row.label.is_empty());
+        self.is_stacked && self.has_groups && plot.is_first(row) && has_name
+    }
+}
+
+pub(super) fn draw(plot: &Rows, columns: &Columns, size: Size, name: &str) -> Scene {
+    let (all, _) = size.extent();
+    let frame = Frame::new(plot, columns, size);
+    let (tops, bottom) = frame.tops(plot);
+    let mut scene = Scene {
+        class: size.class(),
+        width: all,
+        height: bottom + BOTTOM,
+        name: name.to_owned(),
+        items: Vec::new(),
+    };
+    scene.ticks_below(&plot.x, frame.left, frame.right, TOP, bottom);
+    if let Some(value) = plot.reference {
+        let x = frame.left + plot.x.place(value) * (frame.right - frame.left);
+        scene.path("reference", line((x, TOP), (x, bottom)));
+    }
+    for (ix, (row, top)) in plot.rows.iter().zip(tops).enumerate() {
+        if frame.has_groups && ix > 0 && plot.is_first(ix) {
+            let y = top - GAP / 2.0 - if frame.has_heading(plot, ix) { HEADING } else { 0.0 };
+            scene.path("grid", line((0.0, y), (all, y)));
+        }
+        names(&mut scene, plot, &frame, ix, top);
+        draw_row(&mut scene, plot, &frame, row, top);
+    }
+    scene
+}
+
+/// The names and the figures of a row.
+fn names(scene: &mut Scene, plot: &Rows, frame: &Frame, ix: usize, top: f64) {
+    let Some(row) = plot.rows.get(ix) else { return };
+    let all = scene.width;
+    let is_first = frame.has_groups && plot.is_first(ix);
+    if frame.is_stacked {
+        let at = top + 13.0;
+        let room = all - width(&row.note) - 20.0;
+        if frame.has_heading(plot, ix) {
+            scene.text("group", (frame.left, at - HEADING), "start", &clipped(&row.group, all));
+        }
+        let (class, name) = match row.label.is_empty() {
+            true => ("group", &row.group),
+            false => ("name", &row.label),
+        };
+        scene.text(class, (frame.left, at), "start", &clipped(name, room));
+        scene.text("note", (frame.right, at), "end", &clipped(&row.note, all * 0.6));
+        return;
+    }
+    let at = top + frame.row - 4.0 - frame.strip / 2.0 + 4.0;
+    if is_first {
+        scene.text("group", (2.0, at), "start", &clipped(&row.group, frame.groups));
+    }
+    let (labels, notes) = (frame.left - frame.groups - 8.0, all - frame.right - 8.0);
+    if !row.label.is_empty() {
+        scene.text("name", (frame.names, at), "end", &clipped(&row.label, labels));
+    }
+    scene.text("note", (frame.right + 10.0, at), "start", &clipped(&row.note, notes));
+}
+
+fn draw_row(scene: &mut Scene, plot: &Rows, frame: &Frame, row: &Row, top: f64) {
+    let floor = top + frame.row - 4.0;
+    let x = |value: f64| frame.left + plot.x.place(value) * (frame.right - frame.left);
+    let style = row.style;
+    let middle = if row.ridge.is_empty() { floor - frame.strip / 2.0 } else { floor };
+    if !row.ridge.is_empty() {
+        let path = ridge(row, frame, floor, frame.strip - 4.0);
+        scene.titled(format!("ridge s{style}"), path, row.says.clone());
+    }
+    let places = row.samples.iter().map(|(value, far)| (x(*value), *far));
+    scene.samples(&places.collect::<Vec<_>>(), style, |place, beside| {
+        (place, middle + 5.0 + beside)
+    });
+    if let Some((low, high)) = row.span {
+        let ends = [low, high].map(|end| line((x(end), middle - 3.0), (x(end), middle + 3.0)));
+        let caps = if row.ridge.is_empty() { ends.concat() } else { String::new() };
+        let bar = line((x(low), middle), (x(high), middle)) + &caps;
+        scene.titled(format!("interval s{style}"), bar, row.says.clone());
+    }
+    for (kind, value) in &row.marks {
+        let class = match (row.ridge.is_empty(), row.hollow) {
+            (true, true) => format!("mark s{kind} hollow"),
+            (true, false) => format!("mark s{kind}"),
+            (false, _) => "mark plain".to_owned(),
+        };
+        scene.titled(class, mark(*kind, (x(*value), middle), 4.2), row.says.clone());
+    }
+}
+
+fn ridge(row: &Row, frame: &Frame, floor: f64, height: f64) -> String {
+    let step = (frame.right - frame.left) / row.ridge.len() as f64;
+    let mut path = format!("M{:.1} {floor:.1}", frame.left);
+    for (ix, share) in row.ridge.iter().enumerate() {
+        let (x, y) = (frame.left + step * ix as f64, floor - height * share);
+        path += &format!("L{x:.1} {y:.1}h{step:.1}");
+    }
+    path + &format!("L{:.1} {floor:.1}z", frame.right)
+}

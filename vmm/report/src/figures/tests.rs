@@ -1,0 +1,129 @@
+//! Categories, numbers and single points in charts.
+
+use super::{characters, *};
+use study::{
+    findings::Study,
+    testing::{Fixture, record},
+};
+
+fn study(fixture: &Fixture) -> Study {
+    Study::new(&[record(fixture)])
+}
+
+fn policies() -> Fixture {
+    Fixture {
+        policies: vec!["rr", "fair", "gang"],
+        vcpus: vec![4],
+        critical: vec![50, 5000],
+        ..Fixture::default()
+    }
+}
+
+fn figure(study: &Study, id: &str) -> Figure {
+    all(study).into_iter().find(|its| its.id == id).unwrap()
+}
+
+fn rows(figure: &Figure) -> Vec<&Rows> {
+    let plots = figure.panels.iter().map(|panel| match &panel.plot {
+        Plot::Rows(rows) => rows,
+        Plot::Lines(_) => panic!("lines in {}", panel.title),
+    });
+    plots.collect()
+}
+
+#[test]
+fn categories_are_rows_with_intervals() {
+    let study = study(&policies());
+    let figure = figure(&study, "throughput");
+    let titles: Vec<&str> = figure.panels.iter().map(|its| its.title.as_str()).collect();
+    assert_eq!(titles, ["critical section 50", "critical section 5000"]);
+    for plot in rows(&figure) {
+        let names: Vec<_> = plot.rows.iter().map(|its| (&*its.group, &*its.label)).collect();
+        let all = ["rr", "fair", "gang"].map(|group| [(group, "ticket"), (group, "pv-ticket")]);
+        assert_eq!(names, all.concat());
+        let firsts: Vec<bool> = (0..6).map(|row| plot.is_first(row)).collect();
+        assert_eq!(firsts, [true, false, true, false, true, false]);
+        assert!(plot.rows.iter().all(|row| row.span.is_some() && row.samples.len() == 8));
+    }
+    assert!(!figure.connects_marks() && !figure.has_lines());
+}
+
+#[test]
+fn every_figure_of_categories_has_one_panel_for_each_facet() {
+    let study = study(&policies());
+    let figures = all(&study);
+    assert!(figures.len() >= 6, "{}", figures.len());
+    for figure in figures {
+        assert_eq!(figure.panels.len(), 2, "{}", figure.id);
+        assert!(rows(&figure).iter().all(|plot| plot.rows.len() >= 2), "{}", figure.id);
+    }
+}
+
+/// The ratios to the baseline on the axis itself: it is no row, and the axis names it.
+#[test]
+fn ratios_along_the_axis_name_their_baseline_once() {
+    let study = study(&policies());
+    let figure = figure(&study, "ratio-policy");
+    for plot in rows(&figure) {
+        let groups: Vec<&str> = plot.rows.iter().map(|its| its.group.as_str()).collect();
+        assert_eq!(groups, ["fair", "fair", "gang", "gang"]);
+        assert_eq!(plot.x.label, "ratio of the medians of acquisitions/s to rr (log scale)");
+        assert_eq!(plot.reference, Some(1.0));
+    }
+    let names: Vec<&str> = figure.legend.iter().map(|its| its.name.as_str()).collect();
+    assert_eq!(names, ["ticket", "pv-ticket"]);
+    // The legend names a single series, and its rows do not.
+    let locks = super::tests::figure(&study, "ratio-lock");
+    assert_eq!(locks.legend.len(), 1);
+    assert!(rows(&locks).iter().flat_map(|plot| &plot.rows).all(|row| row.label.is_empty()));
+}
+
+#[test]
+fn numbers_are_lines_and_single_points_are_none() {
+    let study = study(&Fixture { critical: vec![5, 50, 500, 5000], ..policies() });
+    let mut figure = figure(&study, "throughput");
+    assert_eq!(figure.panels.len(), 3);
+    let has_line = |figure: &Figure| svg::panels(figure).concat().concat().contains("class=\"line");
+    assert!(figure.connects_marks() && has_line(&figure));
+    let text = characters::figure(&figure, 80);
+    assert!(text.contains("increments in a critical section"), "{text}");
+    for panel in &mut figure.panels {
+        if let Plot::Lines(lines) = &mut panel.plot {
+            lines.series.iter_mut().for_each(|series| series.marks.truncate(1));
+        }
+    }
+    assert!(!figure.connects_marks() && !has_line(&figure));
+    assert!(svg::panels(&figure).concat().concat().contains("class=\"mark"));
+}
+
+#[test]
+fn a_point_alone_is_a_row() {
+    let fixture = Fixture {
+        locks: vec![("ticket", "off")],
+        policies: vec!["rr"],
+        vcpus: vec![4],
+        ..Fixture::default()
+    };
+    let figure = figure(&study(&fixture), "throughput");
+    let plots = rows(&figure);
+    assert_eq!((plots.len(), plots[0].rows.len(), &*plots[0].rows[0].group), (1, 1, "ticket"));
+    assert!(figure.legend.is_empty());
+}
+
+#[test]
+fn a_terminal_shows_what_a_page_shows() {
+    let study = study(&policies());
+    let text = characters::figure(&figure(&study, "throughput"), 80);
+    let line = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    for part in ["rr", "ticket", "\u{25cf}", "\u{2500}"] {
+        assert!(line("rr").contains(part), "no {part:?} in {text}");
+    }
+    assert!(line("pv-ticket").contains('\u{25a0}'), "{text}");
+    // Clear differences are filled, others hollow, as in the page.
+    let text = characters::figure(&figure(&study, "ratio-lock"), 80);
+    assert!(text.contains('\u{25a0}') && !text.contains("unclear"), "{text}");
+    let text = characters::figure(&figure(&study, "ratio-policy"), 80);
+    assert!(text.contains('\u{25a1}') && text.contains("x, unclear"), "{text}");
+    let text = characters::figure(&figure(&study, "preemptions"), 80);
+    assert!(text.contains("\u{25cf} next in line (LWP)"), "{text}");
+}

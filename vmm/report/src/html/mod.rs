@@ -1,0 +1,191 @@
+//! A study as one page: no script, no fetched resource, and all text from the store is escaped.
+
+#[cfg(test)]
+mod tests;
+
+use askama::Template;
+
+use super::figures::{self, Figure, Plot, svg};
+use crate::words::{
+    self, answer, command, diff as diff_words,
+    published::{self, Section},
+    sentences::{self, Sentence, Tone},
+    tables::{self, Table, TableLine},
+};
+use study::findings::{Diff, RunFacts, Study};
+
+/// The page's style sheet.
+const STYLE: &str = include_str!("style.css");
+
+/// Tables with more lines than this are folded.
+const LONG: usize = 40;
+
+/// A figure with its plots drawn.
+struct Drawn {
+    id: String,
+    title: String,
+    note: String,
+    legend: Vec<(String, String)>,
+    is_paired: bool,
+    panels: Vec<(String, Vec<String>)>,
+    command: String,
+}
+
+#[derive(Template)]
+#[template(path = "html/page.html")]
+struct Page {
+    style: &'static str,
+    title: String,
+    questions: Vec<String>,
+    warnings: Vec<Said>,
+    answer: Vec<Said>,
+    findings: Vec<Said>,
+    facts: Vec<(&'static str, String)>,
+    figures: Vec<Drawn>,
+    tables: Vec<Table>,
+    sections: Vec<Section>,
+    method: Vec<String>,
+    commands: Vec<(String, String)>,
+    specs: Vec<(String, String)>,
+    hosts: Vec<Table>,
+    footer: String,
+}
+
+/// The page of a study.
+pub fn page(study: &Study) -> askama::Result<String> {
+    let names: Vec<&str> = study.runs.iter().map(words::name).collect();
+    let page = Page {
+        style: STYLE,
+        title: names.join(", "),
+        questions: questions(&study.runs),
+        warnings: said(sentences::warnings(study)),
+        answer: said(answer::answer(study)),
+        findings: said(sentences::findings(study)),
+        facts: facts(study),
+        figures: figures::all(study).iter().map(drawn).collect(),
+        tables: tables::all(study),
+        sections: published::sections(study),
+        method: words::method(study),
+        commands: commands(study),
+        specs: specs(&study.runs),
+        hosts: tables::hosts(study),
+        footer: footer(study.runs.iter()),
+    };
+    page.render()
+}
+
+/// The page that compares two runs.
+pub fn diff_page(diff: &Diff) -> askama::Result<String> {
+    let runs = || diff.before.runs.iter().chain(&diff.after.runs);
+    let name = |study: &Study| study.runs.first().map_or("", |run| &run.source).to_owned();
+    let mut hosts = tables::hosts(&diff.before);
+    hosts.extend(tables::hosts(&diff.after));
+    let all: Vec<RunFacts> = runs().cloned().collect();
+    let page = Page {
+        style: STYLE,
+        title: format!("{} against {}", name(&diff.after), name(&diff.before)),
+        questions: Vec::new(),
+        warnings: Vec::new(),
+        answer: Vec::new(),
+        findings: said(diff_words::verdict(diff)),
+        facts: vec![
+            ("points of both", diff.both.len().to_string()),
+            ("only in the first", diff.only_before.len().to_string()),
+            ("only in the second", diff.only_after.len().to_string()),
+        ],
+        figures: figures::diff::figure(diff).iter().map(drawn).collect(),
+        tables: diff_words::tables(diff),
+        sections: Vec::new(),
+        method: diff_words::method(diff),
+        commands: vec![("To reproduce this page".to_owned(), diff_words::command(diff))],
+        specs: specs(&all),
+        hosts,
+        footer: footer(runs()),
+    };
+    page.render()
+}
+
+fn questions(runs: &[RunFacts]) -> Vec<String> {
+    runs.iter().map(|run| run.run.question.clone()).filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// A sentence: the class of its tone, its figure, its text.
+type Said = (&'static str, String, String);
+
+fn said(all: Vec<Sentence>) -> Vec<Said> {
+    let class = |tone| match tone {
+        Tone::More => "more",
+        Tone::Less => "less",
+        Tone::Neutral => "neutral",
+        Tone::Bad => "bad",
+    };
+    all.into_iter().map(|its| (class(its.tone), its.figure, its.text)).collect()
+}
+
+fn facts(study: &Study) -> Vec<(&'static str, String)> {
+    let mut all = vec![
+        ("cells with figures", format!("{} of {}", study.done(), study.cells())),
+        ("points", study.points.len().to_string()),
+    ];
+    all.extend(words::overcommit(study).map(|ratio| ("vCPUs for each CPU", ratio)));
+    let outliers: usize = study.points.iter().map(|point| point.outliers()).sum();
+    all.push(("far from the others", format!("{outliers} repetitions")));
+    if let Some(run) = study.runs.first() {
+        all.push(("begun", words::when(run.run.at_ms)));
+        if let Some(session) = run.sessions.first() {
+            all.push(("CPU", session.host.cpu.clone()));
+            all.push(("KVM", session.host.kvm.clone()));
+            all.push(("host's Linux", session.host.kernel.clone()));
+        }
+    }
+    all.retain(|(_, value)| !value.is_empty());
+    all
+}
+
+fn drawn(figure: &Figure) -> Drawn {
+    let kind = match figure.panels.first().map(|panel| &panel.plot) {
+        Some(Plot::Rows(rows)) if rows.rows.iter().any(|row| !row.ridge.is_empty()) => "plain",
+        _ if figure.connects_marks() => "series",
+        _ => "mark",
+    };
+    let titles = figure.panels.iter().map(|panel| panel.title.clone());
+    Drawn {
+        id: figure.id.clone(),
+        title: figure.title.clone(),
+        note: figure.note.clone(),
+        legend: figure
+            .legend
+            .iter()
+            .map(|line| (svg::marker(line.style, kind), line.name.clone()))
+            .collect(),
+        is_paired: figure.has_lines() && figure.panels.len() > 1,
+        panels: titles.zip(svg::panels(figure)).collect(),
+        command: figure.command.clone(),
+    }
+}
+
+fn commands(study: &Study) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for run in &study.runs {
+        if let Some(started) = command::started(run) {
+            all.push((format!("{} was started with", run.source), started));
+        }
+    }
+    all.push(("To reproduce this page".to_owned(), words::report_command(study)));
+    all
+}
+
+fn specs(runs: &[RunFacts]) -> Vec<(String, String)> {
+    let spec = |run: &RunFacts| (format!("The spec of {}", run.source), run.run.spec.clone());
+    runs.iter().filter(|run| !run.run.spec.trim().is_empty()).map(spec).collect()
+}
+
+fn footer<'a>(runs: impl Iterator<Item = &'a RunFacts>) -> String {
+    let torn = runs.filter(|run| run.torn).count();
+    let torn =
+        if torn > 0 { " A store ends with an incomplete line, which is left out." } else { "" };
+    format!(
+        "Made by pvticket {}. No script, no external resources.{torn}",
+        env!("CARGO_PKG_VERSION")
+    )
+}

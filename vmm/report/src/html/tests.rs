@@ -1,0 +1,214 @@
+//! Pages and texts of made-up runs, some of which could not occur.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::words::{diff, text};
+use study::{
+    findings::RunRecord,
+    testing::{Fixture, parse, record},
+};
+
+fn small() -> Fixture {
+    Fixture { rounds: 2, vcpus: vec![2, 4], ..Fixture::default() }
+}
+
+/// The page and the text of runs. Neither may panic; checks what must hold for every report.
+fn shown(records: &[RunRecord]) -> (String, String) {
+    let study = Study::new(records);
+    let page = page(&study).unwrap();
+    let text = text::render(&study, 80);
+    for odd in ["NaN", "inf\"", "=\"-inf"] {
+        assert!(!page.contains(odd), "{odd} in a page");
+    }
+    (page, text)
+}
+
+#[test]
+fn a_page_fetches_nothing_and_runs_nothing() {
+    let (page, _) = shown(&[record(&Fixture::default())]);
+    for part in ["http:", "https:", "src=", "url(", "<script", "<link", "@import", "javascript:"] {
+        assert!(!page.contains(part), "{part}");
+    }
+    assert!(page.contains("default-src 'none'"));
+    for figure in ["throughput", "ratio-lock", "wasted", "preemptions", "waits", "kick-to-grant"] {
+        assert!(page.contains(&format!("<figure id=\"{figure}\">")), "{figure}");
+    }
+    assert!(page.contains("Fitzhardinge"), "the published figures");
+    let command = "pvticket run specs/collapse.toml --only policies=rr --dir again\n\
+                   pvticket report again --html again.html";
+    assert!(page.contains(command));
+}
+
+#[test]
+fn too_few_repetitions_are_said() {
+    let said = |fixture: &Fixture| {
+        let (page, _) = shown(&[record(fixture)]);
+        page.contains("No difference can be significant here")
+    };
+    assert!(said(&small()) && !said(&Fixture::default()));
+}
+
+#[test]
+fn what_a_store_says_is_text_and_no_markup() {
+    let mut run = record(&small());
+    let evil = "<script>alert(1)</script>\"'><img src=x>\u{1b}[31m";
+    run.source = evil.into();
+    run.contents.run.question = evil.into();
+    run.contents.run.name = evil.into();
+    run.contents.run.spec = evil.into();
+    run.contents.sessions[0].command = vec![evil.into()];
+    run.contents.sessions[0].host.cpu = evil.into();
+    for cell in &mut run.contents.cells {
+        cell.point.workload = evil.into();
+    }
+    run.contents.cells[0].point.label = evil.into();
+    let (page, text) = shown(&[run]);
+    assert!(!page.contains("<script") && !page.contains("<img"));
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn lines_of_a_text_keep_to_the_width() {
+    let study = Study::new(&[record(&Fixture::default())]);
+    for width in [80, 100, 120] {
+        let text = text::render(&study, width);
+        // Commands are for copying and are not wrapped.
+        let own = text.lines().filter(|line| !line.starts_with("  $ "));
+        let long: Vec<&str> = own.filter(|line| line.chars().count() > width).collect();
+        assert!(long.is_empty(), "{width}: {long:#?}");
+    }
+}
+
+#[test]
+fn the_findings_say_what_won_and_by_how_much() {
+    let study = Study::new(&[record(&Fixture::default())]);
+    let findings = sentences::findings(&study);
+    assert_eq!(findings[0].tone, Tone::More);
+    let text = &findings[0].text;
+    let begin = "pv-ticket gives more than ticket (under the host's scheduler) at 1.5x: ";
+    assert!(
+        text.starts_with(begin) && text.contains("95 %") && text.contains("(p = 0.00"),
+        "{text}"
+    );
+    assert!(text.contains("no significant difference at 1x"), "{text}");
+}
+
+#[test]
+fn the_answer_follows_the_question() {
+    let run = record(&Fixture::default());
+    let (page, text) = shown(std::slice::from_ref(&run));
+    let answers = answer::answer(&Study::new(std::slice::from_ref(&run)));
+    assert_eq!(answers.len(), 2);
+    // The text wraps its lines.
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (shown, later) in [(page.replace("&#39;", "'"), "<figure id"), (text, "Method")] {
+        let shown = words(&shown);
+        let at = |part: &str| shown.find(part).unwrap_or_else(|| panic!("no {part:?}: {shown}"));
+        let finding = "pv-ticket gives more than ticket";
+        let parts =
+            [&run.contents.run.question, &answers[0].text, &answers[1].text, finding, later];
+        let places = parts.map(|part| at(&words(part)));
+        assert!(places.is_sorted(), "{places:?}");
+    }
+}
+
+#[test]
+fn broken_exclusion_comes_first() {
+    let mut run = record(&small());
+    if let study::store::record::Outcome::Done { figures } = &mut run.contents.cells[0].outcome {
+        figures.violations = 3;
+    }
+    let (page, text) = shown(&[run]);
+    for shown in [page, text] {
+        assert!(shown.contains("BROKEN: mutual exclusion failed 3.00 times"));
+    }
+}
+
+#[test]
+fn two_runs_are_one_page() {
+    let before = Study::new(&[record(&small())]);
+    let after = Study::new(&[record(&Fixture { speed: 0.5, ..small() })]);
+    let diff = Diff::new(before, after);
+    assert!(diff_page(&diff).unwrap().contains("<figure id=\"ratios\">"));
+    assert!(diff::render(&diff, 80).contains("Points of both"));
+}
+
+/// A number that replaces one in a store.
+fn number() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!(0)),
+        Just(json!(1)),
+        Just(json!(u64::MAX)),
+        Just(json!(u32::MAX)),
+        Just(json!(1e308)),
+        Just(json!(1e-308)),
+        Just(json!(-1)),
+        Just(json!(null)),
+        Just(json!([])),
+        Just(json!("")),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+    ]
+}
+
+/// Replaces the `at`-th leaf of a value.
+fn mutate(value: &mut Value, at: &mut usize, with: &Value) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            items.iter_mut().for_each(|item| mutate(item, at, with));
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|item| mutate(item, at, with)),
+        leaf => {
+            if *at == 0 {
+                *leaf = with.clone();
+            }
+            *at = at.wrapping_sub(1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_figures_break_a_report(
+        changes in prop::collection::vec((0usize..10, 0usize..120, number()), 1..6),
+        rounds in 1u32..8,
+        all_alike: bool,
+    ) {
+        let fixture = Fixture { rounds, vcpus: vec![2, 4], policies: vec!["rr"], ..Fixture::default() };
+        let mut lines = fixture.lines();
+        for (line, leaf, with) in changes {
+            if all_alike {
+                for line in lines.iter_mut().skip(2) {
+                    mutate(line, &mut leaf.clone(), &with);
+                }
+            } else {
+                let count = lines.len();
+                mutate(&mut lines[line % count], &mut leaf.clone(), &with);
+            }
+        }
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        if let Ok(run) = parse(&text) {
+            shown(std::slice::from_ref(&run));
+            let other = Study::new(&[record(&small())]);
+            let diff = Diff::new(other, Study::new(&[run]));
+            diff_page(&diff).unwrap();
+            diff::render(&diff, 80);
+        }
+    }
+
+    #[test]
+    fn no_bytes_break_a_reader(cut in 0usize..4000, at in 0usize..4000, byte: u8) {
+        let mut text = small().text().into_bytes();
+        text.truncate(cut);
+        if let Some(there) = text.get_mut(at) {
+            *there = byte;
+        }
+        if let Ok(run) = parse(&String::from_utf8_lossy(&text)) {
+            shown(&[run]);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Output for people and programs: tables, charts, pages, timelines, JSON. From a study to text;
+//! nothing here prints, and nothing measures.
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod faults;
+pub mod figures;
+pub mod html;
+mod names;
+pub mod perfetto;
+pub mod replay;
+pub mod sched_bench;
+pub mod si;
+pub mod top;
+pub mod trace_bench;
+pub mod trace_text;
+pub mod words;
+mod work;

@@ -1,0 +1,211 @@
+//! What points are called in a report: only the axes in which they differ.
+
+use locks::Family;
+
+use super::si::ratio;
+use base::{backend::PvBackend, handoff::HandoffSpec};
+use study::{
+    findings::{
+        Axis, Comparison, Study,
+        layout::{OF_LOCKS, Role},
+    },
+    point::Point,
+};
+
+/// The lock with its options, and a label where two points are otherwise alike.
+pub fn system(point: &Point) -> String {
+    match point.label.is_empty() {
+        true => point.lock_name(),
+        false => format!("{} {}", point.lock_name(), point.label),
+    }
+}
+
+/// What tells a point's series from the others of its chart; may be empty.
+pub fn series(study: &Study, point: &Point) -> String {
+    words(study, point, Role::Series, &[])
+}
+
+/// The panel of a point within these surroundings: systems other than spinlocks have their own
+/// scale and their own baseline, hence their own panel.
+pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
+    let family = point.lock.family();
+    let has_others = study.points.iter().any(|its| its.point.lock.family() != family);
+    let family = if has_others { plural(family).to_owned() } else { String::new() };
+    joined([family, surroundings])
+}
+
+/// The name of a family's systems, in the plural.
+pub const fn plural(family: Family) -> &'static str {
+    match family {
+        Family::Spinlock => "spinlocks",
+        Family::Mutex => "mutexes",
+        Family::Counter => "counters",
+        Family::Lockref => "lockrefs",
+    }
+}
+
+/// The values that a point shares with its whole chart.
+pub fn facet(study: &Study, point: &Point) -> String {
+    words(study, point, Role::Facet, &[])
+}
+
+fn joined(parts: impl IntoIterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(", ")
+}
+
+/// The point's values on the axes of one role, except for some.
+fn words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
+    let its = |axis: &&Axis| study.layout.role(**axis) == role && !but.contains(*axis);
+    let others = study.varying.iter().filter(its).filter(|axis| !OF_LOCKS.contains(*axis));
+    let others = others.map(|axis| word(*axis, &axis.of(point)));
+    joined([lock_words(study, point, role, but)].into_iter().chain(others))
+}
+
+/// The parts of a lock's name that belong to a role.
+fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
+    let layout = &study.layout;
+    // A lock that does not vary is named with the series, and its options with the lock.
+    let of_lock = match layout.role(Axis::Lock) {
+        Role::None => Role::Series,
+        role => role,
+    };
+    let is_here = |axis: Axis| {
+        let its = match (axis, layout.role(axis)) {
+            (Axis::Lock, _) | (Axis::Backend | Axis::Handoff, Role::None) => of_lock,
+            (_, role) => role,
+        };
+        its == role && !but.contains(&axis)
+    };
+    let name = if is_here(Axis::Lock) {
+        let mut named = point.clone();
+        if !is_here(Axis::Backend) {
+            named.backend = PvBackend::Off;
+        }
+        if !is_here(Axis::Handoff) {
+            named.handoff = HandoffSpec::NONE;
+        }
+        named.lock_name()
+    } else {
+        let options = [Axis::Backend, Axis::Handoff].into_iter().filter(|axis| is_here(*axis));
+        options.map(|axis| axis.of(point)).collect::<Vec<_>>().join(" ")
+    };
+    let label = if is_here(Axis::Label) { point.label.as_str() } else { "" };
+    format!("{name} {label}").trim().to_owned()
+}
+
+/// A value of an axis other than a lock's, as a part of a name.
+fn word(axis: Axis, value: &str) -> String {
+    match axis {
+        Axis::Policy => format!("under {}", policy(value)),
+        Axis::Guest | Axis::Host => value.to_owned(),
+        Axis::Fault if value == "none" => "no faults".to_owned(),
+        _ => format!("{} {value}", axis.name()),
+    }
+}
+
+fn policy(value: &str) -> &str {
+    if value == "host" { "the host's scheduler" } else { value }
+}
+
+/// Everything that tells a point from the others of its study.
+pub fn whole(study: &Study, point: &Point) -> String {
+    joined([within(study, point), facet(study, point)])
+}
+
+/// What tells a point from the others of its facet.
+pub fn within(study: &Study, point: &Point) -> String {
+    let at = match study.layout.x {
+        // The lock is the whole name.
+        axis if OF_LOCKS.contains(&axis) => x(study, point),
+        _ => at(study, &[point]),
+    };
+    format!("{} {at}", series(study, point)).trim_start().to_owned()
+}
+
+/// A point's value on the axis of the charts.
+pub fn x(study: &Study, point: &Point) -> String {
+    match study.layout.x {
+        _ if study.layout.is_ratio => overcommit(point),
+        axis if OF_LOCKS.contains(&axis) => lock_words(study, point, Role::X, &[]),
+        axis => axis.of(point),
+    }
+}
+
+/// Where on the axis of the charts these points are, with a preposition.
+pub fn at(study: &Study, points: &[&Point]) -> String {
+    let mut values: Vec<String> = Vec::new();
+    for value in points.iter().map(|point| x(study, point)) {
+        let value = if study.layout.x == Axis::Policy { policy(&value).to_owned() } else { value };
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let values = listed(&values);
+    match study.layout.x {
+        _ if study.layout.is_ratio => format!("at {values}"),
+        Axis::Policy => format!("under {values}"),
+        axis if OF_LOCKS.contains(&axis) => format!("with {values}"),
+        Axis::Guest | Axis::Host => format!("on {values}"),
+        axis => format!("with {} {values}", axis.name()),
+    }
+}
+
+/// `a, b and c`.
+pub fn listed(all: &[String]) -> String {
+    match all.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => all.concat(),
+    }
+}
+
+/// The overcommit ratio as text.
+pub fn overcommit(point: &Point) -> String {
+    let text = ratio(point.overcommit());
+    let number = text.trim_end_matches('x');
+    match number.contains('.') {
+        true => format!("{}x", number.trim_end_matches('0').trim_end_matches('.')),
+        false => text,
+    }
+}
+
+/// The names of a comparison's two sides.
+pub fn sides(study: &Study, comparison: &Comparison) -> (String, String) {
+    let [of, against] = [comparison.of, comparison.against].map(|ix| &study.points[ix].point);
+    match comparison.axis {
+        axis if OF_LOCKS.contains(&axis) => (system(of), system(against)),
+        Axis::Policy => {
+            let name = |point| policy(&Axis::Policy.of(point)).to_owned();
+            (name(of), name(against))
+        }
+        axis => {
+            let name = |point| format!("{} {}", axis.name(), axis.of(point));
+            (name(of), name(against))
+        }
+    }
+}
+
+/// Are the two sides of a comparison points of one series?
+pub fn is_along_x(study: &Study, comparison: &Comparison) -> bool {
+    let [of, against] = [comparison.of, comparison.against].map(|ix| &study.points[ix].point);
+    study.layout.is_along_x(of, against)
+}
+
+/// The values that both sides of a comparison share, where the study has others; without that on
+/// the axis of the charts.
+pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
+    let point = &study.points[comparison.of].point;
+    let of_lock = OF_LOCKS.contains(&comparison.axis);
+    let but = if of_lock { &OF_LOCKS[..] } else { &[comparison.axis][..] };
+    joined([Role::Series, Role::Facet].map(|role| words(study, point, role, but)))
+}
+
+/// All values that both sides of a comparison share, where the study has others, except for the
+/// overcommit ratio.
+pub fn shared(study: &Study, comparison: &Comparison) -> String {
+    let at = match study.layout.is_ratio || is_along_x(study, comparison) {
+        true => String::new(),
+        false => at(study, &[&study.points[comparison.of].point]),
+    };
+    joined([surroundings(study, comparison), at])
+}

@@ -1,0 +1,339 @@
+//! Draws a timeline as trace packets.
+
+use std::io::{self, Write};
+
+use super::{
+    CATEGORY,
+    annotate::{ended, kind, locked, particulars, parts},
+    key, name,
+    proto::TrackEvent,
+    write::{Out, Track, named, number, text},
+};
+use base::{
+    events::{Event, Outcome},
+    units::{Nanos, SlotId},
+};
+use sched::{VcpuIndex, accounting::Preemption, log::TurnEnd};
+use study::timeline::{
+    Counted, Lost, Span, Timeline, Traced,
+    stretches::{Stretch, Stretches, What},
+};
+
+/// The remark on a run under the host's scheduler.
+const NO_SLOTS: &str = "run by the host's scheduler: there are no slots and no turns, only the vCPUs' \
+                        own events (halts, kicks, wakeups)";
+
+/// Writes one run. A file may hold several in a row, each with its own `number` (from zero).
+pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -> io::Result<()> {
+    let mut out = Out::new(out, run, title)?;
+    out.name(Track::Run, "run", None)?;
+    out.begin(timeline.span.from, Track::Run, whole(title, timeline))?;
+    if let Some(measured) = timeline.measured.and_then(|its| its.within(timeline.span)) {
+        out.slice(measured, Track::Run, named(name::MEASURED, Vec::new()))?;
+    }
+    let mut drawing = Drawing { out, timeline };
+    drawing.operations()?;
+    let vcpus = || (0..timeline.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
+    for vcpu in vcpus() {
+        drawing.out.name(Track::Vcpu(vcpu.0), &timeline.name(vcpu), None)?;
+    }
+    drawing.late()?;
+    // Kicks first: an arrow that ends when it begins must have begun earlier in the file.
+    match &timeline.schedule {
+        Some(traced) => drawing.handoffs(traced)?,
+        None => drawing.wakes()?,
+    }
+    let stretches = Stretches::of(timeline);
+    if let (Some(stretches), Some(traced)) = (&stretches, &timeline.schedule) {
+        drawing.waiters(stretches)?;
+        drawing.slots(stretches, traced)?;
+    }
+    for vcpu in vcpus() {
+        match &stretches {
+            Some(stretches) => drawing.stretches(vcpu, stretches)?,
+            None => drawing.halts(vcpu)?,
+        }
+    }
+    // Last, so that a reader can tell a file that was cut off.
+    drawing.out.end(timeline.span.to, Track::Run)
+}
+
+/// The slice of the whole run.
+fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
+    let Lost { turns, preemptions, sightings, handoffs, events } = timeline.lost;
+    let mut annotations = vec![
+        number(key::LENGTH, timeline.span.length().0),
+        number("vcpus", timeline.vcpus.len() as u64),
+        number("vms", timeline.vms().into()),
+    ];
+    match &timeline.schedule {
+        None => annotations.push(text(key::NOTE, NO_SLOTS)),
+        Some(traced) => {
+            let totals = traced.totals;
+            let figures = [
+                ("slots", traced.cpus.len() as u64),
+                ("grants", totals.grants),
+                ("preemptions", totals.preemptions),
+                ("lhp", totals.lhp),
+                ("lwp", totals.lwp),
+                ("injected", totals.injected),
+                ("wasted_spin_ns", totals.wasted_spin_ns),
+                ("holders_off_ns", totals.holders_off_ns),
+                ("next_off_ns", totals.next_off_ns),
+            ];
+            annotations.extend(figures.map(|(name, value)| number(name, value)));
+        }
+    }
+    annotations.push(number(key::LOST, timeline.lost.all()));
+    let lost = [
+        ("lost_turns", turns),
+        ("lost_preemptions", preemptions),
+        ("lost_sightings", sightings),
+        ("lost_handoffs", handoffs),
+        ("lost_events", events),
+    ];
+    annotations.extend(lost.map(|(name, value)| number(name, value)));
+    TrackEvent { categories: vec![CATEGORY.into()], ..named(title, annotations) }
+}
+
+struct Drawing<'a, W> {
+    out: Out<'a, W>,
+    timeline: &'a Timeline,
+}
+
+impl<W: Write> Drawing<'_, W> {
+    /// The name of a VM's track; numbered if there are several VMs.
+    fn of_vm(&self, what: &str, vm: u32) -> String {
+        match self.timeline.vms() {
+            0 | 1 => what.to_owned(),
+            _ => format!("VM {vm} {what}"),
+        }
+    }
+
+    fn operations(&mut self) -> io::Result<()> {
+        for vm in 0..self.timeline.vms() {
+            let its = self.timeline.progress.iter().filter(|its| its.vm == vm);
+            let its: Vec<_> = its.collect();
+            // A kernel without this counter reports zeros.
+            if its.len() < 2 || its.iter().all(|its| its.done == 0) {
+                continue;
+            }
+            let track = Track::Operations(vm);
+            let (what, unit) = match self.timeline.counted {
+                Counted::Operations => ("operations", "op/s"),
+                Counted::Locks => ("locks taken", "locks/s"),
+            };
+            self.out.name(track, &self.of_vm(what, vm), Some(unit))?;
+            for pair in its.windows(2) {
+                let [before, after] = pair else { continue };
+                let seconds = after.at.since(before.at).seconds();
+                if seconds > 0.0 {
+                    let done = after.done.saturating_sub(before.done) as f64;
+                    self.out.count(before.at, track, done / seconds)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn waiters(&mut self, stretches: &Stretches<'_>) -> io::Result<()> {
+        for vm in 0..self.timeline.vms() {
+            let track = Track::Waiters(vm);
+            self.out.name(track, &self.of_vm("waiters", vm), Some("vCPUs"))?;
+            for (at, count) in stretches.waiters(self.timeline, vm) {
+                self.out.count(at, track, count.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn slots(&mut self, stretches: &Stretches<'_>, traced: &Traced) -> io::Result<()> {
+        for (slot, cpu) in (0..).map(SlotId).zip(&traced.cpus) {
+            let track = Track::Slot(slot.0);
+            self.out.name(track, &format!("{slot} (CPU {cpu})"), None)?;
+            for (span, turn) in stretches.on_slot(slot) {
+                let event = named(&self.timeline.name(turn.vcpu), ended(turn.end));
+                self.out.slice(span, track, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stretches(&mut self, vcpu: VcpuIndex, stretches: &Stretches<'_>) -> io::Result<()> {
+        for stretch in stretches.of_vcpu(vcpu) {
+            self.stretch(Track::Vcpu(vcpu.0), &stretch)?;
+        }
+        let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
+        for (at, event) in events {
+            // The schedule's own records have these in more detail.
+            if !matches!(event, Event::Kicks(_, Outcome::Woke)) {
+                self.event(*at, vcpu, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stretch(&mut self, track: Track, stretch: &Stretch<'_>) -> io::Result<()> {
+        let span = stretch.span;
+        let simple = match &stretch.what {
+            What::Running { slot, end, kick, spinning } => {
+                let mut event = named(name::RUNNING, ended(*end));
+                event.annotations.push(number("slot", slot.0.into()));
+                event.terminating_flow_ids =
+                    kick.iter().map(|number| self.out.flow(*number)).collect();
+                self.out.begin(span.from, track, event)?;
+                for its in spinning {
+                    self.out.slice(*its, track, named(name::SPINNING, Vec::new()))?;
+                }
+                return self.out.end(span.to, track);
+            }
+            What::Preempted(end, preemption) => {
+                return self.preempted(track, span, *end, *preemption);
+            }
+            What::Yielded => name::YIELDED,
+            What::Halted => name::HALTED,
+            What::Idle => name::IDLE,
+            What::Woken(_) => name::WOKEN,
+        };
+        self.out.slice(span, track, named(simple, Vec::new()))
+    }
+
+    fn preempted(
+        &mut self,
+        track: Track,
+        span: Span,
+        end: TurnEnd,
+        preemption: Option<&Preemption>,
+    ) -> io::Result<()> {
+        let Some(preemption) = preemption else {
+            let event = named("preempted (not kept)", ended(end));
+            return self.out.slice(span, track, event);
+        };
+        let kind = kind(&preemption.look.activity);
+        let annotations = particulars(preemption, kind);
+        let instant = [name::LHP, name::LWP].into_iter().find(|name| *name == kind);
+        if let Some(instant) = instant {
+            self.out.instant(span.from, track, named(instant, annotations.clone()))?;
+        }
+        self.out.begin(span.from, track, named(&format!("preempted ({kind})"), annotations))?;
+        if preemption.look.activity.is_holder() {
+            let lock = preemption.look.activity.lock().map(locked).into_iter().collect();
+            self.out.slice(span, track, named(name::HOLDING, lock))?;
+        }
+        self.out.end(span.to, track)
+    }
+
+    /// A vCPU's events that are not part of a turn.
+    fn event(&mut self, at: Nanos, vcpu: VcpuIndex, event: &Event) -> io::Result<()> {
+        let event = match event {
+            Event::Kicks(target, outcome) | Event::Strays(target, outcome) => {
+                let to = self.timeline.neighbour(vcpu, *target);
+                let to = to.map_or_else(|| target.to_string(), |to| self.timeline.name(to));
+                let what = match event {
+                    Event::Strays(..) => "stray kick",
+                    _ => name::KICK,
+                };
+                named(&format!("{what}: {outcome}"), vec![text(key::TO, to)])
+            }
+            Event::FoundKick(ticket) => {
+                named("a kick was pending", vec![number("ticket", ticket.0.into())])
+            }
+            Event::Spurious(ticket) => {
+                named("halt: fault, returns at once", vec![number("ticket", ticket.0.into())])
+            }
+            Event::Done(status) => named("done", vec![number("status", (*status).into())]),
+            // Drawn as slices or gaps.
+            Event::Parks(_) | Event::GoesOn => return Ok(()),
+        };
+        self.out.instant(at, Track::Vcpu(vcpu.0), event)
+    }
+
+    /// Kicks, and what each one led to.
+    fn handoffs(&mut self, traced: &Traced) -> io::Result<()> {
+        for (ix, handoff) in traced.handoffs.iter().enumerate() {
+            let track = handoff.by.map_or(Track::Late, |by| Track::Vcpu(by.0));
+            let to = text(key::TO, self.timeline.name(handoff.to));
+            let mut event = named(name::KICK, vec![to]);
+            event.annotations.extend(parts(handoff));
+            event.flow_ids = handoff.granted.iter().map(|_| self.out.flow(ix)).collect();
+            self.out.instant(handoff.at, track, event)?;
+        }
+        Ok(())
+    }
+
+    /// Under the host's scheduler: halts and other events.
+    fn halts(&mut self, vcpu: VcpuIndex) -> io::Result<()> {
+        let events = self.timeline.events.get(vcpu.0 as usize).map_or(&[][..], Vec::as_slice);
+        let mut parked = None;
+        for (at, event) in events {
+            match event {
+                Event::Parks(ticket) => parked = Some((*at, *ticket)),
+                Event::GoesOn => {
+                    if let Some((from, ticket)) = parked.take() {
+                        self.halted(vcpu, Span { from, to: *at }, ticket.0)?;
+                    }
+                }
+                Event::Kicks(_, Outcome::Woke) => {}
+                other => self.event(*at, vcpu, other)?,
+            }
+        }
+        match parked {
+            Some((from, ticket)) => {
+                self.halted(vcpu, Span { from, to: self.timeline.span.to }, ticket.0)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn halted(&mut self, vcpu: VcpuIndex, span: Span, ticket: u32) -> io::Result<()> {
+        let annotations = vec![number("ticket", ticket.into())];
+        self.out.slice(span, Track::Vcpu(vcpu.0), named(name::HALTED, annotations))
+    }
+
+    /// Under the host's scheduler: each kick that ended a halt, and when its target resumed.
+    fn wakes(&mut self) -> io::Result<()> {
+        let mut flows = 0;
+        for by in (0..self.timeline.events.len()).map(|ix| VcpuIndex(ix as u32)) {
+            for (at, event) in &self.timeline.events[by.0 as usize] {
+                let Event::Kicks(id, Outcome::Woke) = event else { continue };
+                let Some(to) = self.timeline.neighbour(by, *id) else { continue };
+                let on = self.goes_on_after(to, *at);
+                let mut event = named(name::KICK, vec![text(key::TO, self.timeline.name(to))]);
+                let flow = self.out.flow(flows);
+                flows += 1;
+                if let Some(on) = on {
+                    event.flow_ids.push(flow);
+                    event.annotations.push(number(key::KICK_TO_RUN, on.since(*at).0));
+                }
+                self.out.instant(*at, Track::Vcpu(by.0), event)?;
+                if let Some(on) = on {
+                    let mut end = named(name::GOES_ON, Vec::new());
+                    end.terminating_flow_ids.push(flow);
+                    self.out.instant(on, Track::Vcpu(to.0), end)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn goes_on_after(&self, vcpu: VcpuIndex, at: Nanos) -> Option<Nanos> {
+        let events = self.timeline.events.get(vcpu.0 as usize)?;
+        let later = &events[events.partition_point(|(its, _)| *its < at)..];
+        later.iter().find(|(_, event)| *event == Event::GoesOn).map(|(at, _)| *at)
+    }
+
+    fn late(&mut self) -> io::Result<()> {
+        let handoffs = self.timeline.schedule.iter().flat_map(|traced| &traced.handoffs);
+        if self.timeline.late.is_empty() && handoffs.clone().all(|its| its.by.is_some()) {
+            return Ok(());
+        }
+        self.out.name(Track::Late, "late kicks", None)?;
+        for (at, event) in &self.timeline.late {
+            let is_known = matches!(event, Event::Kicks(_, Outcome::Woke));
+            if !is_known || self.timeline.schedule.is_none() {
+                self.out.instant(*at, Track::Late, named(&event.to_string(), Vec::new()))?;
+            }
+        }
+        Ok(())
+    }
+}

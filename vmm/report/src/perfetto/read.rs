@@ -1,0 +1,87 @@
+//! Reads packets from an untrusted file.
+
+use std::io::{self, BufRead, Read};
+
+use prost::Message;
+use thiserror::Error;
+
+use super::{proto::TracePacket, write::PACKET};
+
+/// The longest packet that is accepted; ours have a few hundred bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Why a file cannot be read as a trace of pvticket.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// An I/O error.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// Another program wrote it.
+    #[error("it is not a trace of pvticket (make one with --trace)")]
+    NotOurs,
+    /// Its contents contradict themselves.
+    #[error("it is damaged at byte {0}")]
+    Damaged(u64),
+    /// It ends within a packet.
+    #[error("it ends too early, at byte {0}: it was cut off")]
+    Short(u64),
+}
+
+/// The packets of a trace, one by one.
+pub(super) struct Packets<R> {
+    input: R,
+    /// Offset of the next packet in the file.
+    pub(super) at: u64,
+    bytes: Vec<u8>,
+}
+
+impl<R: BufRead> Packets<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { input, at: 0, bytes: Vec::new() }
+    }
+
+    /// The next packet; None at the end.
+    pub(super) fn next(&mut self) -> Result<Option<TracePacket>, TraceError> {
+        let damaged =
+            || if self.at == 0 { TraceError::NotOurs } else { TraceError::Damaged(self.at) };
+        let Some(tag) = byte(&mut self.input)? else { return Ok(None) };
+        if tag != PACKET {
+            return Err(damaged());
+        }
+        let (mut length, mut read) = (0u64, 1);
+        loop {
+            let Some(next) = byte(&mut self.input)? else {
+                return Err(TraceError::Short(self.at + read));
+            };
+            length |= u64::from(next & 0x7f) << (7 * (read - 1));
+            read += 1;
+            if next & 0x80 == 0 {
+                break;
+            }
+            // Five groups of seven bits exceed the longest packet.
+            if read > 4 {
+                return Err(damaged());
+            }
+        }
+        if length > LONGEST {
+            return Err(damaged());
+        }
+        self.bytes.clear();
+        let found = self.input.by_ref().take(length).read_to_end(&mut self.bytes)? as u64;
+        if found < length {
+            return Err(TraceError::Short(self.at + read + found));
+        }
+        let packet = TracePacket::decode(self.bytes.as_slice()).map_err(|_| damaged())?;
+        self.at += read + length;
+        Ok(Some(packet))
+    }
+}
+
+/// None at the end of the input.
+fn byte(input: &mut impl BufRead) -> io::Result<Option<u8>> {
+    let next = input.fill_buf()?.first().copied();
+    if next.is_some() {
+        input.consume(1);
+    }
+    Ok(next)
+}

@@ -1,0 +1,41 @@
+//! Where to resume a trace file that a killed program was writing.
+
+use std::io::BufRead;
+
+use super::{
+    proto::Kind,
+    read::{Packets, TraceError},
+    write::{is_run_track, run_of},
+};
+
+/// The length in bytes of the leading runs in a file that are whole and `are_wanted`, by their
+/// numbers. Runs are written one after the other, so the first run that is neither is the one that
+/// was being written, or whose figures did not reach the store: it and all that follows is dropped.
+pub fn length_of_wanted(
+    input: impl BufRead,
+    are_wanted: impl Fn(u32) -> bool,
+) -> Result<u64, TraceError> {
+    let mut packets = Packets::new(input);
+    // `length`: the end of the last whole run; `open`: open slices of the run that follows.
+    let (mut length, mut open) = (0, 0u32);
+    loop {
+        let packet = match packets.next() {
+            Ok(Some(packet)) => packet,
+            Ok(None) | Err(TraceError::Short(_)) => return Ok(length),
+            Err(error) => return Err(error),
+        };
+        let run = run_of(packet.sequence).ok_or(TraceError::NotOurs)?;
+        if !are_wanted(run) {
+            return Ok(length);
+        }
+        let Some(event) = packet.event.filter(|event| is_run_track(event.track_uuid)) else {
+            continue;
+        };
+        match event.kind() {
+            Kind::SliceBegin => open += 1,
+            Kind::SliceEnd if open == 1 => (length, open) = (packets.at, 0),
+            Kind::SliceEnd => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+}

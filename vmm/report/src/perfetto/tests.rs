@@ -1,0 +1,350 @@
+//! Traces that are written and read again, and bytes that are not traces.
+
+use proptest::prelude::*;
+use prost::Message;
+
+use super::{
+    digest::{Digest, digest},
+    draw::write,
+    proto::{Kind, TracePacket},
+    read::Packets,
+    resume::length_of_wanted,
+};
+use base::{
+    events::{Event, Outcome},
+    units::{Nanos, SlotId, Ticket, VcpuId},
+};
+use sched::{
+    LockActivity, LockId, Mode, Observation, VcpuIndex,
+    accounting::{Preemption, Totals},
+    log::{Handoff, Progress, Sighting, Turn, TurnEnd},
+};
+use study::timeline::{
+    Counted, Lost, Span, Timeline, Traced,
+    stretches::{Stretch, Stretches, What},
+};
+
+const LOCK: LockId = LockId(0x3000);
+const WAITING: LockActivity = LockActivity::Waiting {
+    lock: LOCK,
+    ticket: 4,
+    distance: Some(1),
+    since: Nanos(1_050),
+    halted: false,
+};
+
+fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
+    let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
+    Turn { at, ran, vcpu, slot, end, point: None }
+}
+
+fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> Preemption {
+    Preemption {
+        at: Nanos(at),
+        vcpu: VcpuIndex(vcpu),
+        slot: SlotId(0),
+        end: TurnEnd::Injected,
+        look: Observation { mode: Mode::User, activity },
+        off: off.map(Nanos),
+        spun: Nanos(7),
+    }
+}
+
+/// One slot. vCPU 0 holds the lock and is off from 1,100 to 1,300; vCPU 1 arrives, spins from 1,150
+/// and halts at 1,200; vCPU 0 returns, kicks it at 1,400, and both continue.
+fn timeline() -> Timeline {
+    let activity = LockActivity::Holding { lock: Some(LOCK), depth: 1 };
+    let since = LockActivity::Waiting {
+        lock: LOCK,
+        ticket: 4,
+        distance: Some(1),
+        since: Nanos(1_150),
+        halted: false,
+    };
+    let seen = |at, vcpu, activity| Sighting { at: Nanos(at), vcpu: VcpuIndex(vcpu), activity };
+    let traced = Traced {
+        cpus: vec![3],
+        turns: vec![
+            turn(1_000, 100, 0, TurnEnd::Injected),
+            turn(1_100, 100, 1, TurnEnd::Halted),
+            turn(1_300, 200, 0, TurnEnd::Slice),
+            turn(1_500, 0, 1, TurnEnd::Open),
+        ],
+        preemptions: vec![
+            preemption(1_100, 0, activity, Some(200)),
+            preemption(1_500, 0, WAITING, None),
+        ],
+        sightings: vec![seen(1_100, 0, activity), seen(1_200, 1, since)],
+        handoffs: vec![Handoff {
+            at: Nanos(1_400),
+            by: Some(VcpuIndex(0)),
+            to: VcpuIndex(1),
+            released: Some(Nanos(1_390)),
+            granted: Some(Nanos(1_500)),
+            resumed: Some(Nanos(1_505)),
+        }],
+        totals: Totals {
+            lhp: 1,
+            lwp: 1,
+            injected: 2,
+            grants: 4,
+            preemptions: 2,
+            ..Totals::default()
+        },
+    };
+    Timeline {
+        vcpus: vec![(0, VcpuId(0)), (0, VcpuId(1))],
+        span: Span { from: Nanos(900), to: Nanos(2_000) },
+        measured: Some(Span { from: Nanos(1_000), to: Nanos(1_900) }),
+        schedule: Some(traced),
+        events: vec![
+            vec![(Nanos(1_395), Event::Kicks(VcpuId(1), Outcome::LeftPending))],
+            vec![(Nanos(1_200), Event::Parks(Ticket(4))), (Nanos(1_505), Event::GoesOn)],
+        ],
+        late: Vec::new(),
+        progress: [(1_000, 0), (1_900, 9)]
+            .map(|(at, done)| Progress { at: Nanos(at), vm: 0, done })
+            .into(),
+        counted: Counted::Operations,
+        lost: Lost { events: 5, ..Lost::default() },
+    }
+}
+
+fn unscheduled() -> Timeline {
+    let events = vec![
+        vec![(Nanos(1_300), Event::Kicks(VcpuId(1), Outcome::Woke))],
+        vec![(Nanos(1_200), Event::Parks(Ticket(4))), (Nanos(1_350), Event::GoesOn)],
+    ];
+    Timeline { schedule: None, events, ..timeline() }
+}
+
+fn first() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, 0, "first", &timeline()).unwrap();
+    bytes
+}
+
+fn bytes() -> Vec<u8> {
+    let mut bytes = first();
+    write(&mut bytes, 1, "second", &unscheduled()).unwrap();
+    bytes
+}
+
+fn packets(bytes: &[u8]) -> Vec<TracePacket> {
+    let mut packets = Packets::new(bytes);
+    std::iter::from_fn(|| packets.next().unwrap()).collect()
+}
+
+#[test]
+fn what_a_vcpu_was_at_follows_from_its_turns() {
+    let timeline = timeline();
+    let stretches = Stretches::of(&timeline).unwrap();
+    let told = |vcpu| -> Vec<String> {
+        let tell = |Stretch { span, what }: Stretch<'_>| {
+            let what = match what {
+                What::Running { spinning, kick, .. } => {
+                    let spinning: Vec<_> =
+                        spinning.iter().map(|its| (its.from.0, its.to.0)).collect();
+                    format!("runs {spinning:?} {kick:?}")
+                }
+                What::Preempted(_, Some(its)) => format!("off {:?}", its.off.map(|off| off.0)),
+                What::Woken(_) => "woken".into(),
+                other => format!("{other:?}"),
+            };
+            format!("{}-{} {what}", span.from.0, span.to.0)
+        };
+        stretches.of_vcpu(VcpuIndex(vcpu)).into_iter().map(tell).collect()
+    };
+    assert_eq!(
+        told(0),
+        [
+            "1000-1100 runs [] None",
+            "1100-1300 off Some(200)",
+            "1300-1500 runs [] None",
+            "1500-2000 off None"
+        ]
+    );
+    assert_eq!(
+        told(1),
+        [
+            "1100-1200 runs [(1150, 1200)] None",
+            "1200-1400 Halted",
+            "1400-1500 woken",
+            "1500-2000 runs [] Some(0)"
+        ]
+    );
+    // It counts as a waiter while it halts, until it has a slot again.
+    assert_eq!(stretches.waiters(&timeline, 0), [(Nanos(1_150), 1), (Nanos(1_500), 0)]);
+}
+
+#[test]
+fn a_trace_is_read_as_it_was_written() {
+    let Digest { runs, .. } = digest(bytes().as_slice(), 10).unwrap();
+    let [first, second] = runs.as_slice() else { panic!("{runs:?}") };
+    assert_eq!((first.title.as_str(), second.title.as_str()), ("first", "second"));
+    assert_eq!((first.figure("lhp"), first.figure("lost_events")), (Some(1), Some(5)));
+    assert_eq!((first.handoffs, first.unanswered), (1, 0));
+    let worst = &first.worst_handoffs[0];
+    assert_eq!((worst.by.as_str(), worst.to.as_str(), worst.at_ns.0), ("vCPU 0", "vCPU 1", 500));
+    assert_eq!(worst.total_ns.0, 10 + 100 + 5);
+    let off: Vec<_> =
+        first.worst_preemptions.iter().map(|its| (its.kind.as_str(), its.off_ns.0)).collect();
+    assert_eq!(off, [("LWP", 500), ("LHP", 200)], "the longest first");
+    assert_eq!(first.worst_preemptions[1].lock.as_deref(), Some("0x3000"));
+    assert!(first.note.is_none() && second.note.as_deref().unwrap().contains("no slots"));
+    assert_eq!(second.worst_handoffs[0].kick_to_run_ns, Some(Nanos(50)));
+
+    let one = digest(bytes().as_slice(), 1).unwrap();
+    assert_eq!(one.runs[0].worst_preemptions.len(), 1);
+    assert!(digest(bytes().as_slice(), 0).unwrap().runs[0].worst_handoffs.is_empty());
+}
+
+#[test]
+fn a_track_says_what_its_guest_counts() {
+    let tracks = |timeline: Timeline| -> Vec<String> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, 0, "run", &timeline).unwrap();
+        packets(&bytes).into_iter().filter_map(|packet| Some(packet.track?.name)).collect()
+    };
+    let has = |timeline, name: &str| tracks(timeline).iter().any(|its| its == name);
+    assert!(has(timeline(), "operations"));
+    assert!(has(timeline().of_locks(), "locks taken"));
+    let mut uncounted = timeline().of_locks();
+    uncounted.progress.iter_mut().for_each(|its| its.done = 0);
+    assert!(!has(uncounted, "locks taken"), "a kernel that keeps no count");
+}
+
+#[test]
+fn runs_in_a_file_share_nothing() {
+    let packets = packets(&bytes());
+    let of = |sequence: u32| packets.iter().filter(move |packet| packet.sequence == sequence);
+    let tracks = |sequence| of(sequence).filter_map(|its| Some(its.track.as_ref()?.uuid));
+    let mut all: Vec<u64> = tracks(1).chain(tracks(2)).collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "each track once");
+    for sequence in [1, 2] {
+        let own: Vec<u64> = tracks(sequence).collect();
+        let events = || of(sequence).filter_map(|its| its.event.as_deref());
+        assert!(events().count() > 5 && events().all(|its| own.contains(&its.track_uuid)));
+        let mut begun = Vec::new();
+        for event in events() {
+            begun.extend(&event.flow_ids);
+            // Perfetto drops an arrow that ends before it begins.
+            assert!(event.terminating_flow_ids.iter().all(|flow| begun.contains(flow)));
+        }
+        assert_eq!(begun.len(), 1);
+        let depth = events().fold(0, |depth, event| match event.kind() {
+            Kind::SliceBegin => depth + 1,
+            Kind::SliceEnd => depth - 1,
+            _ => depth,
+        });
+        assert_eq!(depth, 0, "every slice ends");
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_told_so() {
+    let error = |bytes: &[u8]| digest(bytes, 10).unwrap_err().to_string();
+    let whole = first();
+    for foreign in [&b""[..], b"PVTSCHED", b"{\"traceEvents\":[]}", &[0x0a, 2, 0x40, 1]] {
+        assert!(error(foreign).starts_with("it is not a trace of pvticket"), "{foreign:?}");
+    }
+    assert!(error(&whole[..whole.len() - 1]).starts_with("it ends too early, at byte"));
+    let last = packets(&whole).pop().unwrap().encoded_len() + 2;
+    assert!(
+        error(&whole[..whole.len() - last]).starts_with("it ends too early"),
+        "between packets"
+    );
+    let mut twice = whole.clone();
+    twice.extend_from_slice(&whole);
+    assert!(error(&twice).starts_with("it is damaged at byte"), "tracks that are there already");
+    let mut long = whole;
+    long.extend([0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert!(error(&long).starts_with("it is damaged at byte"), "a packet of 4 GiB");
+}
+
+#[test]
+fn a_file_goes_on_behind_its_last_whole_run_that_is_wanted() {
+    let (both, first) = (bytes(), first().len());
+    let length = |bytes: &[u8], wanted: &[u32]| {
+        length_of_wanted(bytes, |run| wanted.contains(&run)).unwrap() as usize
+    };
+    assert_eq!(length(&both, &[0, 1]), both.len());
+    assert_eq!(length(&both, &[0]), first, "its figures did not reach the store");
+    assert_eq!(length(&both, &[1]), 0);
+    assert_eq!(length(b"", &[0]), 0);
+    for cut in 0..both.len() {
+        let expected = if cut < first { 0 } else { first };
+        assert_eq!(length(&both[..cut], &[0, 1]), expected, "cut at {cut}");
+        match digest(&both[..cut], 3) {
+            Ok(read) if cut == first => assert_eq!((read.runs.len(), read.cut_off_at), (1, None)),
+            Ok(read) => {
+                assert!(cut > first && read.cut_off_at.is_some(), "cut at {cut}");
+                assert_eq!(read.runs.len(), 1, "cut at {cut}");
+            }
+            Err(_) => assert!(cut < first, "cut at {cut}"),
+        }
+    }
+    for foreign in [&b"PVTSCHED"[..], b"{\"traceEvents\":[]}", &[0x0a, 2, 0x40, 1]] {
+        let error = length_of_wanted(foreign, |_| true).unwrap_err().to_string();
+        assert!(error.starts_with("it is not a trace of pvticket"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        prop_assert!(digest(bytes.as_slice(), 3).is_err());
+        prop_assert_eq!(length_of_wanted(bytes.as_slice(), |_| true).unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn nor_does_a_trace_with_bytes_changed(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = bytes();
+        for (place, byte) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Ok(read) = digest(bytes.as_slice(), 3) {
+            crate::trace_text::in_words(&read);
+        }
+        if let Ok(length) = length_of_wanted(bytes.as_slice(), |_| true) {
+            prop_assert!(length <= bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn any_packets_are_read_or_refused(
+        events in prop::collection::vec((0..6i32, 0..8u64, any::<u64>(), "kick|running|.*"), 0..40),
+    ) {
+        let mut bytes = Vec::new();
+        write(&mut bytes, 0, "first", &timeline()).unwrap();
+        for (kind, track, at, name) in events {
+            let event = super::proto::TrackEvent {
+                kind,
+                track_uuid: 1 << 32 | 5 << 24 | track,
+                name,
+                annotations: vec![super::write::text(super::key::KIND, "LHP")],
+                ..Default::default()
+            };
+            let packet = TracePacket {
+                timestamp: Some(at),
+                event: Some(Box::new(event)),
+                ..TracePacket::default()
+            };
+            bytes.push(super::write::PACKET);
+            packet.encode_length_delimited(&mut bytes).unwrap();
+        }
+        if let Ok(read) = digest(bytes.as_slice(), 3) {
+            prop_assert!(read.runs[0].worst_preemptions.len() <= 3);
+        }
+    }
+}

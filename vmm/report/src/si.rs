@@ -1,0 +1,99 @@
+//! Figures as short text.
+
+/// Three significant digits and a suffix: `18.2M`, `7.81k`, `812`, `0.250`. At most six characters
+/// for values from 0 to 10^15.
+pub fn si(value: f64) -> String {
+    if !value.is_finite() {
+        return "inf".into();
+    }
+    if value == 0.0 {
+        return "0".into();
+    }
+    if value >= 1e15 {
+        return format!("{value:.1e}");
+    }
+    for (unit, suffix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")] {
+        // 999.5 would round to four digits.
+        if value >= unit * 0.9995 {
+            return format!("{}{suffix}", three_digits(value / unit));
+        }
+    }
+    format!("{value:.3}")
+}
+
+fn three_digits(value: f64) -> String {
+    let decimals = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A ratio in three significant digits, two below 0.1: `0.014x`, `0.98x`, `12.3x`, `24800x`.
+pub fn ratio(value: f64) -> String {
+    if !value.is_finite() {
+        return "inf".into();
+    }
+    if value >= 1e9 {
+        return format!("{value:.1e}x");
+    }
+    if value >= 999.5 {
+        let unit = 10f64.powf(value.log10().floor() - 2.0);
+        return format!("{:.0}x", (value / unit).round() * unit);
+    }
+    let decimals = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v < 1e-4 => return format!("{value:.1e}x").replace("0.0e0x", "0x"),
+        // Two significant digits of small values.
+        v if v < 0.0995 => (1.0 - v.log10().floor()) as usize,
+        _ => 2,
+    };
+    format!("{value:.decimals$}x")
+}
+
+/// A share in per cent: `0 %`, `0.03 %`, `65.3 %`.
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".into(),
+        p if p < 0.01 => "<.01 %".into(),
+        p if p < 9.995 => format!("{p:.2} %"),
+        p if p >= 1e9 => format!("{p:.1e} %"),
+        p => format!("{p:.1} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.25, "0.250"),
+            (1.0, "1.00"),
+            (81.25, "81.2"),
+            (812.0, "812"),
+            (999.6, "1.00k"),
+            (7_813.0, "7.81k"),
+            (99_960.0, "100k"),
+            (18_210_000.0, "18.2M"),
+            (2.5e9, "2.50G"),
+            (f64::INFINITY, "inf"),
+            (1e200, "1.0e200"),
+        ] {
+            assert_eq!(si(value), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn ratios_and_shares() {
+        let ratios = [0.0, 2.5e-7, 0.00234, 0.0141, 0.984, 12.34, 148.2].map(ratio);
+        assert_eq!(ratios, ["0x", "2.5e-7x", "0.0023x", "0.014x", "0.98x", "12.3x", "148x"]);
+        assert_eq!([24_763.0, 1e300, f64::INFINITY].map(ratio), ["24800x", "1.0e300x", "inf"]);
+        let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
+        assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
+    }
+}

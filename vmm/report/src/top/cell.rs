@@ -1,0 +1,154 @@
+//! One running cell.
+
+use super::{
+    super::si::{percent, si},
+    locks,
+    samples::Sample,
+};
+use sched::{accounting::Totals, core::State};
+use study::{
+    live::{Live, Phase, SlotView, VcpuView, View},
+    status::AtWork,
+};
+
+/// The most slots that get a line; the table of vCPUs shows the others, too.
+const SLOTS: usize = 8;
+
+/// A cell's lines: the ones that are always shown, and the table of vCPUs.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub(super) above: Vec<String>,
+    vcpus: Vec<String>,
+}
+
+impl Section {
+    /// All lines, with at most `room` for the vCPUs.
+    pub(super) fn lines(mut self, room: usize) -> Vec<String> {
+        let all = self.vcpus.len();
+        if all > room {
+            let kept = room.saturating_sub(1);
+            self.vcpus.truncate(kept);
+            self.above.extend(self.vcpus);
+            self.above.push(format!("  ... {} more vCPUs", all - kept));
+        } else {
+            self.above.extend(self.vcpus);
+        }
+        self.above
+    }
+}
+
+pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
+    let mut above = vec![format!("cell {}: {}", cell.cell, cell.point)];
+    let Some(sample) = sample else {
+        above.push(format!("  for {:.1} s, nothing seen of it yet", cell.seconds));
+        return Section { above, vcpus: Vec::new() };
+    };
+    let view = &sample.now.view;
+    let several = view.vcpus.iter().any(|vcpu| vcpu.vm > 0);
+    let name = |vm: u32, id: u32| if several { format!("{vm}/{id}") } else { id.to_string() };
+    let total = sample.rate(|live| {
+        let counts = live.view.vcpus.iter().filter_map(VcpuView::done);
+        counts.reduce(u64::saturating_add)
+    });
+    let (what, heading) = counted(view);
+    above.push(format!(
+        "  {}, {:.1} s; {} {what}/s",
+        phase(view.phase),
+        sample.now.seconds,
+        figure(total)
+    ));
+    above.push(match &view.totals {
+        Some(_) => schedule(&sample),
+        None => "  under the host's scheduler, whose decisions are not visible".to_owned(),
+    });
+    above.extend(slots(view, name));
+    above.extend(locks::lines(view, name));
+    above.push(format!(
+        "  {:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
+        "vCPU", "STATE", heading, "EXITS/s", "HALTS/s", "KICKS/s", "LOCKS"
+    ));
+    let rows = view.vcpus.iter().enumerate();
+    let vcpus = rows.map(|(ix, vcpu)| row(ix, vcpu, &sample, &name(vcpu.vm, vcpu.vcpu))).collect();
+    Section { above, vcpus }
+}
+
+/// What the guests do and the heading of that column. The operations of a Linux guest are not
+/// visible from outside, but its kernel counts the locks that it takes.
+fn counted(view: &View) -> (&'static str, &'static str) {
+    let is_of_locks =
+        view.vcpus.iter().any(|vcpu| vcpu.operations.is_none() && vcpu.taken.is_some());
+    if is_of_locks { ("locks taken", "TAKEN/s") } else { ("operations", "OPS/s") }
+}
+
+const fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Boot => "boots",
+        Phase::WarmUp => "warms up",
+        Phase::Measured => "is measured",
+        Phase::Running => "runs",
+    }
+}
+
+fn figure(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), si)
+}
+
+fn row(ix: usize, vcpu: &VcpuView, sample: &Sample<'_>, name: &str) -> String {
+    let its = |count: fn(&VcpuView) -> Option<u64>| {
+        figure(sample.rate(|live: &Live| live.view.vcpus.get(ix).and_then(count)))
+    };
+    format!(
+        "  {name:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
+        state(vcpu.state),
+        its(VcpuView::done),
+        its(|vcpu| Some(vcpu.exits)),
+        its(|vcpu| Some(vcpu.halts)),
+        its(|vcpu| Some(vcpu.kicks)),
+        locks::words(&vcpu.locks, sample.now.view.at),
+    )
+}
+
+fn state(state: Option<State>) -> String {
+    match state {
+        None => "unknown".to_owned(),
+        Some(State::New) => "new".to_owned(),
+        Some(State::Ready) => "queued".to_owned(),
+        Some(State::Running(slot)) => slot.to_string(),
+        Some(State::Held(_)) => "held".to_owned(),
+        Some(State::Halted) => "halted".to_owned(),
+        Some(State::Idle) => "idle".to_owned(),
+        Some(State::Gone) => "gone".to_owned(),
+    }
+}
+
+fn schedule(sample: &Sample<'_>) -> String {
+    let rate = |count: fn(&Totals) -> u64| sample.rate(|live| live.view.totals.as_ref().map(count));
+    let slots = sample.now.view.slots.len().max(1) as f64;
+    let wasted = rate(|totals| totals.wasted_spin_ns).map(|nanos| nanos / 1e9 / slots);
+    format!(
+        "  LHP/s {}  LWP/s {}  preemptions/s {}  turns/s {}  wasted {}",
+        figure(rate(|totals| totals.lhp)),
+        figure(rate(|totals| totals.lwp)),
+        figure(rate(|totals| totals.preemptions)),
+        figure(rate(|totals| totals.grants)),
+        wasted.map_or_else(|| "-".to_owned(), percent),
+    )
+}
+
+fn slots(view: &View, name: impl Fn(u32, u32) -> String) -> Vec<String> {
+    let who = |ix: Option<u32>| ix.and_then(|ix| view.vcpus.get(ix as usize));
+    let line = |(slot, seen): (usize, &SlotView)| match who(seen.vcpu) {
+        None => format!("  slot {slot} (CPU {}): idle", seen.cpu),
+        Some(vcpu) => format!(
+            "  slot {slot} (CPU {}): vCPU {} {}",
+            seen.cpu,
+            name(vcpu.vm, vcpu.vcpu),
+            locks::words(&vcpu.locks, view.at),
+        ),
+    };
+    let mut lines: Vec<String> = view.slots.iter().enumerate().take(SLOTS).map(line).collect();
+    if let Some(more @ 1..) = view.slots.len().checked_sub(SLOTS) {
+        lines.push(format!("  and {more} more slots"));
+    }
+    lines
+}

@@ -1,0 +1,67 @@
+//! The last two samples of each running cell, for rates.
+
+use study::{live::Live, status::Status};
+
+/// A cell's latest sample and the one before.
+#[derive(Debug, Clone, PartialEq)]
+struct Pair {
+    before: Option<Live>,
+    now: Live,
+}
+
+/// Samples of all running cells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples(Vec<Pair>);
+
+impl Samples {
+    /// Takes what is new in a status. Cells that have ended are dropped.
+    pub fn add(&mut self, status: &Status) {
+        self.0.retain(|pair| status.at_work.iter().any(|cell| cell.cell == pair.now.cell));
+        for live in status.at_work.iter().filter_map(|cell| cell.live.as_ref()) {
+            let found = self.0.iter_mut().find(|pair| pair.now.cell == live.cell);
+            match found {
+                None => self.0.push(Pair { before: None, now: live.clone() }),
+                // The cell was run again: its counters started over.
+                Some(pair) if live.seconds < pair.now.seconds => {
+                    *pair = Pair { before: None, now: live.clone() };
+                }
+                Some(pair) if live.seconds > pair.now.seconds => {
+                    pair.before = Some(std::mem::replace(&mut pair.now, live.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Do all running cells have a rate?
+    pub fn have_rates(&self, status: &Status) -> bool {
+        let has = |cell| self.0.iter().any(|pair| pair.now.cell == cell && pair.before.is_some());
+        status.at_work.iter().all(|cell| has(cell.cell))
+    }
+
+    pub(super) fn of(&self, cell: u32) -> Option<Sample<'_>> {
+        let pair = self.0.iter().find(|pair| pair.now.cell == cell)?;
+        Some(Sample { before: pair.before.as_ref(), now: &pair.now })
+    }
+}
+
+/// The two samples of a cell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample<'a> {
+    before: Option<&'a Live>,
+    pub(super) now: &'a Live,
+}
+
+impl Sample<'_> {
+    /// Seconds between the samples; None if there is only one.
+    pub(super) fn span(&self) -> Option<f64> {
+        let span = self.now.seconds - self.before?.seconds;
+        (span > 0.0).then_some(span)
+    }
+
+    /// Growth of a counter per second; None if unknown.
+    pub(super) fn rate(&self, count: impl Fn(&Live) -> Option<u64>) -> Option<f64> {
+        let grown = count(self.now)?.saturating_sub(count(self.before?)?);
+        Some(grown as f64 / self.span()?)
+    }
+}

@@ -1,0 +1,102 @@
+//! The commands that reproduce a figure.
+
+use study::{
+    findings::{RunFacts, Study},
+    point::Point,
+};
+
+/// The commands that measure exactly these points again and report them: two lines per run. Empty
+/// if the store does not say how it was started.
+pub fn of<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
+    let points: Vec<&Point> = points.collect();
+    let only = only(study, &points);
+    let mut lines = Vec::new();
+    let mut folders = Vec::new();
+    for (ix, run) in study.runs.iter().enumerate() {
+        let Some(session) = run.sessions.first() else { continue };
+        let words: Vec<String> = elsewhere(&session.command).map(|word| quoted(word)).collect();
+        if words.is_empty() {
+            continue;
+        }
+        // A comparison has no part of its own to choose.
+        let only =
+            if session.command.get(1).is_some_and(|word| word == "compare") { "" } else { &only };
+        let folder = if ix == 0 { "again".to_owned() } else { format!("again-{}", ix + 1) };
+        lines.push(format!("{}{only} --dir {folder}", words.join(" ")));
+        folders.push(folder);
+    }
+    if !lines.is_empty() {
+        lines.push(format!("pvticket report {} --html again.html", folders.join(" ")));
+    }
+    lines.join("\n")
+}
+
+/// A command without its `--dir`, which names a store that exists already.
+fn elsewhere(command: &[String]) -> impl Iterator<Item = &String> {
+    let mut is_value = false;
+    command.iter().filter(move |word| {
+        let is_left_out = is_value || *word == "--dir" || word.starts_with("--dir=");
+        is_value = *word == "--dir";
+        !is_left_out
+    })
+}
+
+/// The command line of a run's first start, quoted for a shell.
+pub fn started(run: &RunFacts) -> Option<String> {
+    let words = &run.sessions.first()?.command;
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+/// `--only` for each axis of which `points` lack some value.
+fn only(study: &Study, points: &[&Point]) -> String {
+    let mut text = String::new();
+    for axis in &study.varying {
+        let Some(key) = axis.key() else { continue };
+        let all = unique(study.points.iter().map(|study| axis.of(&study.point)));
+        let ours = unique(points.iter().map(|point| axis.of(point)));
+        if ours.len() < all.len() && !ours.is_empty() {
+            text += &format!(" --only {}", quoted(&format!("{key}={}", ours.join(","))));
+        }
+    }
+    text
+}
+
+fn unique(values: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// A word quoted for a shell.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_through_a_shell_as_they_are() {
+        for (word, text) in [("a/b:1,2ms", "a/b:1,2ms"), ("", "''"), ("it's $x", "'it'\\''s $x'")] {
+            assert_eq!(quoted(word), text);
+        }
+    }
+
+    #[test]
+    fn a_run_again_leaves_the_first_one_alone() {
+        let command = ["pvticket", "run", "s", "--dir", "d", "--jobs", "2", "--dir=e"];
+        let command = command.map(str::to_owned);
+        let left: Vec<&String> = elsewhere(&command).collect();
+        assert_eq!(left, ["pvticket", "run", "s", "--jobs", "2"]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Two runs compared, in words and tables.
+
+use super::{
+    super::{
+        figures::{self, characters::wrapped},
+        names,
+        si::{ratio, si},
+    },
+    command::quoted,
+    tables::{Table, within},
+    text::{NARROWEST, bullet, figures_of, printable, table},
+};
+use crate::words::sentences::{self, Sentence, Tone};
+use study::{
+    findings::{Diff, Study, diff::Both},
+    point::Point,
+};
+
+fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
+    let clear = diff.both.iter().filter(|its| its.verdict.significant);
+    clear.partition(|its| its.after.median.value > its.before.median.value)
+}
+
+fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
+    let size = |its: &Both| its.ratio.map_or(f64::MAX, |its| its.value.ln().abs());
+    all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+}
+
+/// The findings of the comparison.
+pub fn verdict(diff: &Diff) -> Vec<Sentence> {
+    let (more, less) = significant(diff);
+    let mut all = Vec::new();
+    for (them, tone, word) in [(&less, Tone::Less, "less"), (&more, Tone::More, "more")] {
+        let Some(its) = farthest(them) else { continue };
+        let times = its.ratio.map_or_else(
+            || "the first did nothing".to_owned(),
+            |ratio| sentences::estimate(&ratio),
+        );
+        all.push(Sentence {
+            tone,
+            figure: its.ratio.map_or_else(String::new, |its| ratio(its.value)),
+            text: format!(
+                "The second run gives {word} at {} of {} points, most with {}: {times} (p {}).",
+                them.len(),
+                diff.both.len(),
+                names::whole(&diff.before, &its.point),
+                sentences::p(its.verdict.adjusted)
+            ),
+        });
+    }
+    let text = match (diff.both.len(), diff.both.len() - more.len() - less.len()) {
+        (0, _) => "The two runs have no point in common.".to_owned(),
+        (_, 0) => return with_host(diff, all),
+        (points, alike) => format!("No significant difference at {alike} of {points} points."),
+    };
+    all.push(Sentence::plain(Tone::Neutral, text));
+    with_host(diff, all)
+}
+
+fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
+    if !diff.differs.is_empty() {
+        let what: Vec<&str> = diff.differs.iter().map(|its| its.what.as_str()).collect();
+        let what = what.join(", ");
+        let text = format!(
+            "Not the same in both runs: {what}. How much of a difference is due to these is unknown."
+        );
+        all.push(Sentence::plain(Tone::Bad, text));
+    }
+    all
+}
+
+/// The title of the figure.
+pub fn title(diff: &Diff) -> String {
+    let (more, less) = significant(diff);
+    match (more.len(), less.len()) {
+        (0, 0) => format!("No significant difference at any of {} points", diff.both.len()),
+        (more, less) => {
+            format!("Of {} points {more} give more and {less} less than before", diff.both.len())
+        }
+    }
+}
+
+/// How the runs were compared.
+pub fn method(diff: &Diff) -> Vec<String> {
+    vec![
+        "Points are the same if they differ only in their seed. Ratios are of medians, with \
+         bootstrapped 95 % intervals; the runs were at different times, so there are no pairs."
+            .to_owned(),
+        format!(
+            "p is of a permutation test, corrected by Holm's method for all {} points.",
+            diff.both.len()
+        ),
+    ]
+}
+
+/// The command that makes this page again.
+pub fn command(diff: &Diff) -> String {
+    let source =
+        |study: &Study| study.runs.first().map_or_else(String::new, |run| quoted(&run.source));
+    format!(
+        "pvticket report --diff {} {} --html diff.html",
+        source(&diff.before),
+        source(&diff.after)
+    )
+}
+
+/// All tables that have lines.
+pub fn tables(diff: &Diff) -> Vec<Table> {
+    let note = "Medians; p is Holm's.";
+    let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
+    let mut both = Table::new("both", "Points of both", note, &head);
+    for its in &diff.both {
+        let dash = || "-".to_owned();
+        let outcome =
+            match (its.verdict.significant, its.after.median.value > its.before.median.value) {
+                (false, _) => "unclear",
+                (true, true) => "more",
+                (true, false) => "less",
+            };
+        both.cells([
+            names::whole(&diff.before, &its.point),
+            si(its.before.median.value),
+            si(its.after.median.value),
+            its.ratio.map_or_else(dash, |its| ratio(its.value)),
+            its.ratio.map_or_else(dash, |its| within(&its, ratio)),
+            sentences::bare_p(its.verdict.adjusted),
+            outcome.to_owned(),
+        ]);
+    }
+    let mut differs =
+        Table::new("differs", "Not the same in both", "", &["what", "first", "second"]);
+    differs.figures_from = usize::MAX;
+    for its in &diff.differs {
+        differs.cells([its.what.clone(), its.before.clone(), its.after.clone()]);
+    }
+    let only = [("first", &diff.only_before), ("second", &diff.only_after)];
+    let only = only.map(|(which, points)| lonely(which, points));
+    [both, differs].into_iter().chain(only).filter_map(Table::filled).collect()
+}
+
+fn lonely(which: &str, points: &[Point]) -> Table {
+    let title = format!("Only in the {which} run");
+    let mut table = Table::new("only", &title, "", &["point"]);
+    for point in points {
+        table.cells([point.to_string()]);
+    }
+    table
+}
+
+/// The whole comparison for a terminal.
+pub fn render(diff: &Diff, width: usize) -> String {
+    let width = width.clamp(NARROWEST, 120);
+    let source =
+        |study: &Study| study.runs.first().map_or_else(String::new, |run| run.source.clone());
+    let mut text = format!("{} against {}\n\n", source(&diff.after), source(&diff.before));
+    for sentence in verdict(diff) {
+        text += &bullet(&sentence.text, width);
+    }
+    let figure: Vec<_> = figures::diff::figure(diff).into_iter().collect();
+    text += &figures_of(&figure, width);
+    for one in tables(diff) {
+        text += &format!("\n{}", table(&one, width));
+    }
+    text += "\nMethod\n";
+    for sentence in method(diff) {
+        text += &wrapped(&sentence, width, "  ");
+    }
+    printable(&text)
+}

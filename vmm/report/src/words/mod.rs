@@ -1,0 +1,89 @@
+//! A study in words and tables: its answer, its findings, its tables, the commands that reproduce
+//! it, and its layout for a terminal.
+
+pub mod answer;
+#[cfg(test)]
+mod answer_tests;
+pub mod command;
+pub mod diff;
+pub mod published;
+pub mod sentences;
+pub mod tables;
+pub mod text;
+pub mod titles;
+
+use super::names;
+use study::findings::{RunFacts, Study};
+
+/// How the figures were made, one sentence each.
+pub fn method(study: &Study) -> Vec<String> {
+    let mut all = vec![
+        "Each cell is one point of the matrix on fresh machines. A round has each point once; points \
+         that are compared are neighbours in it, in alternating order, so that slow \
+         changes of the host affect all of them."
+            .to_owned(),
+        "The centre is the median, with an exact interval (order statistics) from six \
+         repetitions on. The interval of a ratio is a percentile bootstrap of 4000 \
+         resamples; the table also has one for each median."
+            .to_owned(),
+        format!(
+            "A difference is significant if its permutation test's p, corrected by Holm's method \
+             for all {} comparisons of this report, is below 0.05. Seeds are pooled; outliers are \
+             flagged and never dropped.",
+            study.comparisons.len()
+        ),
+        format!("Bootstrap and permutations are seeded with {}: the same store gives the same report.", study.seed),
+    ];
+    if study.points.iter().any(|its| its.point.host == study::point::HostKind::Emulated) {
+        all.push(
+            "Cells of the emulated host run on emulated CPUs: they show an order, not speeds."
+                .to_owned(),
+        );
+    }
+    all
+}
+
+/// The command that makes this report again.
+pub fn report_command(study: &Study) -> String {
+    let sources: Vec<String> = study.runs.iter().map(|run| command::quoted(&run.source)).collect();
+    format!("pvticket report {} --html report.html", sources.join(" "))
+}
+
+/// The display name of a run.
+pub fn name(run: &RunFacts) -> &str {
+    if run.run.name.is_empty() { &run.source } else { &run.run.name }
+}
+
+/// The overcommit ratio, if it is the same at every point.
+pub fn overcommit(study: &Study) -> Option<String> {
+    let mut all = study.points.iter().map(|its| names::overcommit(&its.point));
+    let first = all.next()?;
+    all.all(|its| its == first).then_some(first)
+}
+
+/// A time in UTC, to the minute (Gregorian calendar by Hinnant's method).
+pub fn when(at_ms: u64) -> String {
+    let minutes = at_ms / 60_000;
+    let days = minutes / 1440 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (of_month, month) =
+        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{of_month:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        assert_eq!(when(0), "1970-01-01 00:00 UTC");
+        assert_eq!(when(951_827_696_000), "2000-02-29 12:34 UTC");
+        assert_eq!(when(1_760_000_000_000), "2025-10-09 08:53 UTC");
+        assert!(!when(u64::MAX).is_empty());
+    }
+}

@@ -1,0 +1,388 @@
+//! The findings of a study in sentences, each backed by its figures.
+
+use locks::Family;
+
+use super::super::{
+    names,
+    si::{ratio, si},
+};
+use study::{
+    findings::{Comparison, Finding, Study, compare::Outcome, diff},
+    point::{GuestKind, Point},
+    stats::{self, Estimate},
+};
+
+/// `simulated NAME`, with the machines of all simulated points; `None` if all were measured. The mark of
+/// every figure and table.
+pub fn simulated(study: &Study) -> Option<String> {
+    let mut machines: Vec<&str> = Vec::new();
+    for point in study.points.iter().map(|study| study.point.machine.as_str()) {
+        if !point.is_empty() && !machines.contains(&point) {
+            machines.push(point);
+        }
+    }
+    (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
+}
+
+/// A title with the mark of what was simulated.
+pub fn marked(study: &Study, title: &str) -> String {
+    match simulated(study) {
+        Some(mark) => format!("{title} ({mark})"),
+        None => title.to_owned(),
+    }
+}
+
+/// What the study's operations are called, in the plural.
+pub fn operations(study: &Study) -> &'static str {
+    let of = |point: &Point| match (point.guest, point.lock.family()) {
+        (GuestKind::Linux, _) if point.workload != "lock" => "operations",
+        (_, Family::Spinlock | Family::Mutex) => "acquisitions",
+        (_, Family::Counter) => "adds",
+        (_, Family::Lockref) => "gets and puts",
+    };
+    let mut all = study.points.iter().map(|study| of(&study.point));
+    match all.next() {
+        Some(first) if all.all(|other| other == first) => first,
+        _ => "operations",
+    }
+}
+
+/// The direction of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// More than a baseline.
+    More,
+    /// Less than a baseline.
+    Less,
+    /// No difference.
+    Neutral,
+    /// A failure, or a broken invariant.
+    Bad,
+}
+
+/// A sentence of a verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sentence {
+    /// What the sentence reports, which decides its colour.
+    pub tone: Tone,
+    /// Its figure; empty if it has none.
+    pub figure: String,
+    /// The sentence, without markup.
+    pub text: String,
+}
+
+impl Sentence {
+    /// A sentence without a figure.
+    pub fn plain(tone: Tone, text: String) -> Self {
+        Self { tone, figure: String::new(), text }
+    }
+}
+
+/// Capitalizes the first letter.
+pub(super) fn first_large(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn bad(text: String) -> Sentence {
+    Sentence::plain(Tone::Bad, text)
+}
+
+/// The most findings in sentences; the table has them all.
+const MOST_FINDINGS: usize = 6;
+
+/// The clearest findings.
+pub fn findings(study: &Study) -> Vec<Sentence> {
+    let mut findings: Vec<&Finding> = study.findings.iter().collect();
+    let weight = |finding: &Finding| {
+        let clear = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
+        let clear = clear.filter(|its| its.outcome(study) != Outcome::Unclear);
+        clear.map(|its| its.ratio.map_or(f64::MAX, |its| its.value.ln().abs())).fold(0.0, f64::max)
+    };
+    findings.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    let mut all: Vec<Sentence> =
+        findings.iter().take(MOST_FINDINGS).map(|finding| sentence(study, finding)).collect();
+    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    if more > 0 {
+        let are = if more == 1 { "is" } else { "are" };
+        let text = format!("{more} more series {are} in the table of comparisons.");
+        all.push(Sentence::plain(Tone::Neutral, text));
+    }
+    if study.findings.is_empty() {
+        let text = "Nothing here has a baseline to be compared with.".to_owned();
+        all.push(Sentence::plain(Tone::Neutral, text));
+    }
+    all
+}
+
+/// Says so if the repetitions are too few for any difference to be significant.
+pub(super) fn too_few(study: &Study) -> Option<String> {
+    let known = study.comparisons.iter().filter(|its| its.verdict.p.is_some());
+    let sizes = known.map(|its| [its.of, its.against].map(|ix| study.points[ix].repetitions.len()));
+    let sizes: Vec<[usize; 2]> = sizes.collect();
+    let lowest = sizes.iter().map(|[of, against]| stats::lowest_p(*of, *against));
+    let lowest = lowest.fold(f64::INFINITY, f64::min);
+    let most = sizes.iter().flatten().max()?;
+    (lowest * sizes.len() as f64 >= stats::LEVEL).then(|| {
+        format!(
+            "No difference can be significant here, however large: {most} repetitions are too few \
+             among {} comparisons; {} of each are enough.",
+            sizes.len(),
+            stats::samples_for(sizes.len())
+        )
+    })
+}
+
+/// What makes the figures worth less, or worthless.
+pub fn warnings(study: &Study) -> Vec<Sentence> {
+    let mut all = Vec::new();
+    all.extend(simulated(study).map(|machines| {
+        bad(format!(
+            "Figures marked as {machines} were not measured. How far the simulator may be believed is \
+             in vmm/sim/README.md; only rungs 1 and 3 of `pvticket sim validate` have been passed."
+        ))
+    }));
+    let (violations, disorder) = study.broken();
+    if violations > 0.0 {
+        all.push(bad(format!(
+            "BROKEN: mutual exclusion failed {} times; the figures mean nothing.",
+            si(violations)
+        )));
+    }
+    if disorder > 0.0 {
+        all.push(bad(format!("BROKEN: {} tickets were served out of order.", si(disorder))));
+    }
+    if study.done() < study.cells() {
+        all.push(bad(format!(
+            "Partial: {} of {} cells have figures.",
+            study.done(),
+            study.cells()
+        )));
+    }
+    let hosts = strangers(study);
+    if !hosts.is_empty() {
+        all.push(bad(format!(
+            "Not all figures are of one host and program; these differ: {}.",
+            hosts.join(", ")
+        )));
+    }
+    let failed = study.lost.iter().filter(|lost| lost.error.is_some()).count();
+    if failed > 0 {
+        let cells = if failed == 1 { "cell" } else { "cells" };
+        all.push(bad(format!("{failed} {cells} failed; they are listed below.")));
+    }
+    all
+}
+
+/// Facts that should be the same for all starts of the runs and are not.
+fn strangers(study: &Study) -> Vec<String> {
+    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
+    let all: Vec<_> = sessions.map(|session| diff::lasting(&session.host)).collect();
+    let mut names: Vec<String> = Vec::new();
+    for fact in all.iter().flatten().filter(|fact| !all.iter().all(|host| host.contains(fact))) {
+        if !names.contains(&fact.0) {
+            names.push(fact.0.clone());
+        }
+    }
+    names
+}
+
+/// The comparisons of a finding by their outcome.
+struct Sorted<'a> {
+    more: Vec<&'a Comparison>,
+    less: Vec<&'a Comparison>,
+    unclear: Vec<&'a Comparison>,
+    few: Vec<&'a Comparison>,
+}
+
+impl<'a> Sorted<'a> {
+    fn new(study: &Study, all: &[&'a Comparison]) -> Self {
+        let with =
+            |outcome| all.iter().copied().filter(|its| its.outcome(study) == outcome).collect();
+        let [more, less] = [Outcome::More, Outcome::Less].map(with);
+        let [unclear, few] = [Outcome::Unclear, Outcome::TooFew].map(with);
+        Self { more, less, unclear, few }
+    }
+}
+
+/// A finding about two series, at each of their places, or about the places of one series.
+fn sentence(study: &Study, finding: &Finding) -> Sentence {
+    let all: Vec<&Comparison> =
+        finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
+    let sorted = Sorted::new(study, &all);
+    let parts = match names::is_along_x(study, all[0]) {
+        true => along_x(study, &sorted, all[0]),
+        false => beside(study, &sorted, all[0]),
+    };
+    let tone = match (sorted.more.is_empty(), sorted.less.is_empty()) {
+        (false, true) => Tone::More,
+        (true, false) => Tone::Less,
+        _ => Tone::Neutral,
+    };
+    let clear = match tone {
+        Tone::More => clearest(&sorted.more),
+        Tone::Less => clearest(&sorted.less),
+        _ => None,
+    };
+    let figure = clear.and_then(|its| its.ratio).map(|its| ratio(its.value));
+    Sentence { tone, figure: figure.unwrap_or_default(), text: format!("{}.", parts.join("; ")) }
+}
+
+/// `pv-ticket gives more than ticket at 2x: ..., and at 3x too`.
+fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String> {
+    let (of, against) = names::sides(study, first);
+    let around = bracketed(names::surroundings(study, first));
+    let mut parts = Vec::new();
+    for (them, verb) in [(&sorted.more, "gives more than"), (&sorted.less, "gives less than")] {
+        let Some((clearest, rest)) = with_rest(them) else { continue };
+        let too = match rest.is_empty() {
+            true => String::new(),
+            false => format!(", and {} too", at(study, &rest)),
+        };
+        let whom = if parts.is_empty() {
+            format!("{of} {verb} {against}{around}")
+        } else {
+            verb.replace(" than", "")
+        };
+        parts.push(format!("{whom} {}: {}{too}", at(study, &[clearest]), evidence(clearest)));
+    }
+    if !sorted.unclear.is_empty() {
+        let subject = match parts.is_empty() {
+            true => format!("No significant difference between {of} and {against}{around}"),
+            false => "no significant difference".to_owned(),
+        };
+        parts.push(format!("{subject} {}: {}", at(study, &sorted.unclear), some(&sorted.unclear)));
+    }
+    if !sorted.few.is_empty() {
+        parts.push(format!(
+            "too few repetitions of {of} and {against} {} to tell: at least {} of each are needed",
+            at(study, &sorted.few),
+            stats::least_samples(study.comparisons.len())
+        ));
+    }
+    parts
+}
+
+/// `gang gives more than rr: ..., and fair too; lhp gives less: ...`.
+fn along_x(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String> {
+    let against = names::sides(study, first).1;
+    let around = bracketed(names::surroundings(study, first));
+    let names = |all: &[&Comparison]| {
+        let all: Vec<String> = all.iter().map(|its| names::sides(study, its).0).collect();
+        names::listed(&all)
+    };
+    let mut parts = Vec::new();
+    for (them, verb) in [(&sorted.more, "gives more"), (&sorted.less, "gives less")] {
+        let Some((clearest, rest)) = with_rest(them) else { continue };
+        let too = match rest.is_empty() {
+            true => String::new(),
+            false => format!(", and {} too", names(&rest)),
+        };
+        let than =
+            if parts.is_empty() { format!(" than {against}{around}") } else { String::new() };
+        parts.push(format!("{} {verb}{than}: {}{too}", names(&[clearest]), evidence(clearest)));
+    }
+    if !sorted.unclear.is_empty() {
+        let subject = match parts.is_empty() {
+            true => format!("No significant difference to {against}{around}"),
+            false => "no significant difference".to_owned(),
+        };
+        parts.push(format!("{subject} with {}: {}", names(&sorted.unclear), some(&sorted.unclear)));
+    }
+    if !sorted.few.is_empty() {
+        parts.push(format!(
+            "too few repetitions of {} to tell a difference to {against}: at least {} of each are needed",
+            names(&sorted.few),
+            stats::least_samples(study.comparisons.len())
+        ));
+    }
+    parts
+}
+
+fn bracketed(text: String) -> String {
+    if text.is_empty() { text } else { format!(" ({text})") }
+}
+
+/// The clearest of some comparisons and the others; None of none.
+fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comparison>)> {
+    let first = clearest(all)?;
+    Some((first, all.iter().copied().filter(|its| !std::ptr::eq(*its, first)).collect()))
+}
+
+pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
+    let size = |its: &Comparison| its.ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs());
+    all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
+}
+
+/// Where on the axis of the charts comparisons are.
+fn at(study: &Study, all: &[&Comparison]) -> String {
+    let points: Vec<&Point> = all.iter().map(|its| &study.points[its.of].point).collect();
+    names::at(study, &points)
+}
+
+/// Where a comparison is: its place on the axis of the charts, unless the names of its sides say
+/// that, and what surrounds it in brackets.
+pub(super) fn place(study: &Study, comparison: &Comparison) -> String {
+    let around = bracketed(names::surroundings(study, comparison));
+    match names::is_along_x(study, comparison) {
+        true => around,
+        false => format!(" {}{around}", at(study, &[comparison])),
+    }
+}
+
+fn some(all: &[&Comparison]) -> String {
+    match all {
+        [one] => evidence(one),
+        all => range(all),
+    }
+}
+
+/// Ratio, interval and p of a comparison.
+fn evidence(comparison: &Comparison) -> String {
+    let p = p(comparison.verdict.adjusted);
+    match comparison.ratio {
+        Some(ratio) => format!("{} (p {p})", estimate(&ratio)),
+        None => format!("its baseline did nothing (p {p})"),
+    }
+}
+
+pub(super) fn range(all: &[&Comparison]) -> String {
+    let ratios = || all.iter().filter_map(|its| Some(its.ratio?.value));
+    let low = ratios().fold(f64::INFINITY, f64::min);
+    let high = ratios().fold(0.0, f64::max);
+    let p = all.iter().filter_map(|its| its.verdict.adjusted).fold(1.0, f64::min);
+    match low.is_finite() {
+        true => format!("{} to {} (p at least {})", ratio(low), ratio(high), bare_p(Some(p))),
+        false => "no ratios".to_owned(),
+    }
+}
+
+/// A ratio with its interval.
+pub fn estimate(estimate: &Estimate) -> String {
+    let value = ratio(estimate.value);
+    match estimate.interval {
+        Some(its) => format!("{value}, 95 % {} .. {}", ratio(its.low), ratio(its.high)),
+        None => value,
+    }
+}
+
+/// A probability with its sign: `= 0.01` or `< 0.001`.
+pub fn p(p: Option<f64>) -> String {
+    match p.unwrap_or(1.0) {
+        p if p < 0.0001 => "< 0.0001".to_owned(),
+        p if p < 0.01 => format!("= {p:.4}"),
+        p if p < 0.9995 => format!("= {p:.3}"),
+        _ => "= 1".to_owned(),
+    }
+}
+
+/// A probability without an equals sign.
+pub fn bare_p(p: Option<f64>) -> String {
+    self::p(p).trim_start_matches("= ").to_owned()
+}
+
+/// One comparison as a phrase.
+pub fn comparison(study: &Study, comparison: &Comparison) -> String {
+    let (of, against) = names::sides(study, comparison);
+    format!("{of} / {against}{}: {}", place(study, comparison), evidence(comparison))
+}

@@ -1,0 +1,283 @@
+//! The tables of a report.
+
+use super::{
+    super::{
+        figures::scale::time,
+        names,
+        si::{percent, ratio, si},
+    },
+    titles,
+};
+use crate::words::sentences;
+use study::{
+    findings::{PointStudy, Study, compare::Outcome, diff},
+    stats::{self, Estimate},
+};
+
+/// A table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its anchor in a page.
+    pub id: &'static str,
+    /// The heading.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// Names of the columns; the first one names the rows.
+    pub head: Vec<String>,
+    /// Index of the first column of figures, which are aligned to the right.
+    pub figures_from: usize,
+    /// Rows and headings, from top to bottom.
+    pub lines: Vec<TableLine>,
+}
+
+/// A line of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableLine {
+    /// A heading over all columns.
+    Heading(String),
+    /// One text per column.
+    Cells(Vec<String>),
+}
+
+impl Table {
+    pub(super) fn new(id: &'static str, title: &str, note: &str, head: &[&str]) -> Self {
+        Self {
+            id,
+            title: title.to_owned(),
+            note: note.to_owned(),
+            head: head.iter().map(|&name| name.to_owned()).collect(),
+            figures_from: 1,
+            lines: Vec::new(),
+        }
+    }
+
+    pub(super) fn cells(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.lines.push(TableLine::Cells(cells.into_iter().collect()));
+    }
+
+    pub(super) fn filled(self) -> Option<Self> {
+        (!self.lines.is_empty()).then_some(self)
+    }
+
+    /// One line per point, below the heading of its facet.
+    pub(super) fn by_facet(
+        mut self,
+        study: &Study,
+        line: impl Fn(&PointStudy) -> Option<Vec<String>>,
+    ) -> Option<Self> {
+        let mut last = String::new();
+        for point in &study.points {
+            let Some(line) = line(point) else { continue };
+            let facet = names::facet(study, &point.point);
+            if facet != last {
+                self.lines.push(TableLine::Heading(facet.clone()));
+                last = facet;
+            }
+            self.cells([names::within(study, &point.point)].into_iter().chain(line));
+        }
+        self.filled()
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+pub(super) fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
+    let its = estimate.interval;
+    its.map_or_else(dash, |its| format!("{} .. {}", show(its.low), show(its.high)))
+}
+
+/// All tables that have lines.
+pub fn all(study: &Study) -> Vec<Table> {
+    let all = [
+        throughput(study),
+        comparisons(study),
+        behaviour(study),
+        latencies(study),
+        outliers(study),
+        lost(study),
+    ];
+    let mut all: Vec<Table> = all.into_iter().flatten().collect();
+    all.iter_mut().for_each(|table| table.title = sentences::marked(study, &table.title));
+    all
+}
+
+/// Throughput, as the documents that this project starts from tabulate it.
+pub fn throughput(study: &Study) -> Option<Table> {
+    let title = format!("Throughput, {}/s", sentences::operations(study));
+    let note = "Both intervals are of the median, 95 %, from six repetitions on: the exact one (order \
+                statistics), which the figures show, and a percentile bootstrap, which of few \
+                repetitions is too narrow.";
+    let exact_and_bootstrap = ["95 % exact", "95 % bootstrap"];
+    let head = ["point", "N", "Min", "Max", "Median", "Avg", "Stddev"];
+    let head = [&head[..], &exact_and_bootstrap].concat();
+    Table::new("throughput-table", &title, note, &head).by_facet(study, |point| {
+        let rate = point.rate?;
+        let (min, max, median) = (si(rate.min), si(rate.max), si(rate.median.value));
+        let stddev = rate.stddev.map_or_else(dash, si);
+        let interval = stats::median_bootstrap(&point.rates(), study.seed);
+        let bootstrap = Estimate { interval, ..rate.median };
+        let [exact, bootstrap] = [rate.median, bootstrap].map(|its| within(&its, si));
+        let count = rate.count.to_string();
+        Some(vec![count, min, max, median, si(rate.mean), stddev, exact, bootstrap])
+    })
+}
+
+fn comparisons(study: &Study) -> Option<Table> {
+    let note = format!(
+        "By medians: ratio of the medians, bootstrapped. By pairs: median of the ratios of \
+         repetitions that were neighbours in time. p: permutation test of the rank sums; Holm's correction is over \
+         all {} comparisons of this report.",
+        study.comparisons.len()
+    );
+    let head =
+        ["compared", "by medians", "95 % interval", "by pairs", "95 % interval", "p", "Holm", ""];
+    let mut table = Table::new("comparisons", "Comparisons", &note, &head);
+    for finding in &study.findings {
+        let all = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
+        for (ix, its) in all.enumerate() {
+            let (of, against) = names::sides(study, its);
+            let is_along_x = names::is_along_x(study, its);
+            if ix == 0 {
+                let of = if is_along_x { its.axis.name() } else { &of };
+                let around = names::surroundings(study, its);
+                let around = if around.is_empty() { around } else { format!(", {around}") };
+                table.lines.push(TableLine::Heading(format!("{of} / {against}{around}")));
+            }
+            let at = || names::at(study, &[&study.points[its.of].point]);
+            let show = |its: &Option<Estimate>| {
+                let value = its.map_or_else(dash, |its| ratio(its.value));
+                [value, its.map_or_else(dash, |its| within(&its, ratio))]
+            };
+            let [by_medians, medians_within] = show(&its.ratio);
+            let [by_pairs, pairs_within] = show(&its.paired);
+            let p = sentences::bare_p;
+            let outcome = match its.outcome(study) {
+                Outcome::More => "more",
+                Outcome::Less => "less",
+                Outcome::Unclear => "unclear",
+                Outcome::TooFew => "too few",
+            };
+            table.cells([
+                if is_along_x { of } else { at() },
+                by_medians,
+                medians_within,
+                by_pairs,
+                pairs_within,
+                p(its.verdict.p),
+                p(its.verdict.adjusted),
+                outcome.to_owned(),
+            ]);
+        }
+    }
+    table.filled()
+}
+
+fn behaviour(study: &Study) -> Option<Table> {
+    let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
+                a lock holder, of the next in line. wasted: share of the slots' time spun while these \
+                were preempted. All three are lower bounds: in Linux guests they cover only spinlocks. \
+                Jain: fairness between vCPUs, 1 is even.";
+    let head =
+        ["point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "wasted", "spun s/s"];
+    let title = "Waiting, preemption and fairness";
+    Table::new("behaviour", title, note, &head).by_facet(study, |point| {
+        point.rate?;
+        let its = point.preempted;
+        Some(vec![
+            si(point.halts),
+            si(point.kicks),
+            point.slow.map_or_else(dash, percent),
+            point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
+            its.map_or_else(dash, |its| si(its.lhp)),
+            its.map_or_else(dash, |its| si(its.lwp)),
+            its.map_or_else(dash, |its| percent(its.wasted_share)),
+            its.map_or_else(dash, |its| si(its.wasted)),
+        ])
+    })
+}
+
+fn latencies(study: &Study) -> Option<Table> {
+    let head = ["point", "what", "median", "p99", "p99.9", "longest", "by time: p50", "p99"];
+    let note = "All repetitions together; the histograms tell times apart by about 6 %. By time: at \
+                most half, and one hundredth, of the total time is spent in longer ones.";
+    let mut table = Table::new("latencies", "Latencies", note, &head);
+    table.figures_from = 2;
+    for point in &study.points {
+        for times in &point.times {
+            let its = times.percentiles;
+            let name = names::whole(study, &point.point);
+            let what = titles::timed(times.timed).0.replace('-', " ");
+            let figures = [its.p50, its.p99, its.p999, its.max, its.by_time.p50, its.by_time.p99]
+                .map(|nanos| time(nanos.0 as f64));
+            table.cells([name, what].into_iter().chain(figures));
+        }
+    }
+    table.filled()
+}
+
+fn outliers(study: &Study) -> Option<Table> {
+    let note = "With a modified z-score (Iglewicz and Hoaglin) of the logarithm beyond 3.5. They count \
+                in every figure and table above.";
+    let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load"];
+    let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
+    for point in &study.points {
+        let Some(rate) = point.rate else { continue };
+        for its in point.repetitions.iter().filter(|its| its.outlier) {
+            let share = its.rate / rate.median.value;
+            table.cells([
+                names::whole(study, &point.point),
+                its.cell.to_string(),
+                si(its.rate),
+                if share.is_finite() { ratio(share) } else { dash() },
+                its.load.busy.map_or_else(dash, percent),
+                its.load.steal.map_or_else(dash, percent),
+                its.load.average.map_or_else(dash, |load| format!("{load:.2}")),
+            ]);
+        }
+    }
+    table.filled()
+}
+
+fn lost(study: &Study) -> Option<Table> {
+    let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
+                is resumed.";
+    let head = ["point", "run", "cell", "why"];
+    let mut table = Table::new("lost", "Cells without figures", note, &head);
+    table.figures_from = usize::MAX;
+    for lost in &study.lost {
+        let why = lost.error.clone().unwrap_or_else(|| "ended by the user".to_owned());
+        let (run, cell) = (lost.source.clone(), lost.cell.to_string());
+        table.cells([names::whole(study, &lost.point), run, cell, why]);
+    }
+    table.filled()
+}
+
+/// One table per start of each run.
+pub fn hosts(study: &Study) -> Vec<Table> {
+    let head = ["fact", "value"];
+    let mut tables = Vec::new();
+    for run in &study.runs {
+        let mut last = None;
+        for session in &run.sessions {
+            let lasting = diff::lasting(&session.host);
+            // The same host after a resume is described once.
+            if last.as_ref() == Some(&lasting) {
+                continue;
+            }
+            let title = format!("{}: {}", run.source, super::when(session.at_ms));
+            let mut table = Table::new("host", &title, "", &head);
+            table.figures_from = usize::MAX;
+            for (name, value) in diff::facts(&session.host) {
+                table.cells([name, value]);
+            }
+            let cpus: Vec<String> = run.run.cpus.iter().map(usize::to_string).collect();
+            table.cells(["CPUs of the vCPUs".to_owned(), cpus.join(", ")]);
+            tables.extend(table.filled());
+            last = Some(lasting);
+        }
+    }
+    tables
+}

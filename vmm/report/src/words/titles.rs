@@ -1,0 +1,210 @@
+//! The titles of figures: what each one shows, in one line.
+
+use super::{
+    super::{
+        figures::scale::{Unit, time},
+        names,
+        si::{percent, ratio, si},
+    },
+    sentences::{clearest, first_large, operations, place},
+};
+use study::{
+    findings::{Axis, Comparison, PointStudy, Study, Timed, compare::Outcome, point::Preempted},
+    latencies::Percentiles,
+    point::Point,
+};
+
+/// A point's facet as the end of a title.
+fn under(study: &Study, point: &Point) -> String {
+    let facet = names::facet(study, point);
+    if facet.is_empty() { facet } else { format!(" ({facet})") }
+}
+
+/// A point with its facet.
+pub(super) fn placed(study: &Study, point: &PointStudy) -> String {
+    let name = names::within(study, &point.point);
+    format!("{name}{}", under(study, &point.point))
+}
+
+/// The axis of the charts, if it is one of numbers.
+pub fn x(study: &Study) -> String {
+    let what = match study.layout.x {
+        _ if study.layout.is_ratio => "vCPUs for each CPU (overcommit ratio, log scale)",
+        Axis::Critical => "increments in a critical section (log scale)",
+        Axis::Think => "increments between two critical sections (log scale)",
+        Axis::SpinThreshold => "looks before a waiter halts (log scale)",
+        Axis::Slice => "time slice (log scale)",
+        Axis::Seconds => "seconds measured (log scale)",
+        axis => return format!("{} (log scale)", axis.name()),
+    };
+    what.to_owned()
+}
+
+/// How the values on the axis of the charts are written.
+pub const fn x_unit(study: &Study) -> Unit {
+    match study.layout.x {
+        _ if study.layout.is_ratio => Unit::Ratio,
+        Axis::Slice => Unit::Time,
+        _ => Unit::Count,
+    }
+}
+
+fn median(its: &PointStudy) -> Option<f64> {
+    Some(its.rate?.median.value)
+}
+
+/// The two points of a series with the greatest ratio of medians, and that ratio: a fall towards
+/// more overcommit, or the best and the worst of an axis that charts have instead. Points whose
+/// medians have intervals count only if these do not overlap.
+pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
+    let mut widest: Option<(f64, &PointStudy, &PointStudy)> = None;
+    for from in &study.points {
+        let is_after = |to: &&PointStudy| {
+            let is_deeper = to.point.overcommit() > from.point.overcommit();
+            (is_deeper || !study.layout.is_ratio)
+                && to.point != from.point
+                && to.point.lock.family() == from.point.lock.family()
+                && study.layout.is_along_x(&to.point, &from.point)
+        };
+        for to in study.points.iter().filter(is_after) {
+            let (Some(a), Some(b)) = (median(from), median(to)) else { continue };
+            let within = [from, to].map(|its| its.rate.and_then(|rate| rate.median.interval));
+            if let [Some(high), Some(low)] = within
+                && high.low <= low.high
+            {
+                continue;
+            }
+            let fall = a / b.max(f64::MIN_POSITIVE);
+            if widest.is_none_or(|(widest, ..)| fall > widest) {
+                widest = Some((fall, from, to));
+            }
+        }
+    }
+    widest
+}
+
+/// The throughput figure: the deepest fall.
+pub fn throughput(study: &Study) -> String {
+    let operations = operations(study);
+    let rate = |its: &PointStudy| si(median(its).unwrap_or(0.0));
+    match widest(study) {
+        Some((fall, from, to)) if fall >= 2.0 => {
+            let at = |its: &PointStudy| names::at(study, &[&its.point]);
+            let (high, low) = (rate(from), rate(to));
+            let series = names::series(study, &to.point);
+            let of = format!("{series}{}", under(study, &to.point));
+            match study.layout.is_ratio {
+                true => format!(
+                    "{of} falls from {high} {operations}/s {} to {low} {}",
+                    at(from),
+                    at(to)
+                ),
+                false => {
+                    let of = if of.is_empty() { of } else { format!("{}: ", of.trim_start()) };
+                    format!("{of}{high} {operations}/s {}, {low} {}", at(from), at(to))
+                }
+            }
+        }
+        Some((fall, ..)) if study.layout.is_ratio => format!(
+            "No lock loses more than {} of its throughput by overcommit",
+            percent((1.0 - 1.0 / fall).max(0.0))
+        ),
+        _ => format!("Throughput in {operations} a second"),
+    }
+}
+
+/// A figure of ratios: the clearest one.
+pub fn ratios(study: &Study, axis: Axis) -> String {
+    let all = study.comparisons.iter().filter(|its| its.axis == axis);
+    let clear: Vec<&Comparison> = all
+        .filter(|its| matches!(its.outcome(study), Outcome::More | Outcome::Less))
+        .filter(|its| its.ratio.is_some())
+        .collect();
+    let Some(found) = clearest(&clear) else {
+        return format!("No difference by {} is significant", axis.name());
+    };
+    let (of, against) = names::sides(study, found);
+    let times = ratio(found.ratio.map_or(1.0, |ratio| ratio.value));
+    format!("{of} has {times} the throughput of {against}{}", place(study, found))
+}
+
+pub(super) fn most(
+    study: &Study,
+    of: impl Fn(&PointStudy) -> Option<f64>,
+) -> Option<(&PointStudy, f64)> {
+    let all = study.points.iter().filter_map(|point| Some((point, of(point)?)));
+    all.max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The figure of wasted time.
+pub fn wasted(study: &Study) -> String {
+    let share = |point: &PointStudy| point.preempted.map(|its| its.wasted_share);
+    match most(study, share) {
+        Some((point, share)) if share > 0.0 => format!(
+            "{} wastes {} of the CPUs' time by spinning",
+            placed(study, point),
+            percent(share)
+        ),
+        _ => "No time is wasted by spinning".to_owned(),
+    }
+}
+
+/// The figure of preemptions.
+pub fn preempted(study: &Study) -> String {
+    let of =
+        |pick: fn(&Preempted) -> f64| most(study, |point| point.preempted.map(|its| pick(&its)));
+    let (lhp, lwp) = (of(|its| its.lhp), of(|its| its.lwp));
+    let worst = [(lhp, "a lock's holder"), (lwp, "the next in line")]
+        .into_iter()
+        .filter_map(|(found, who)| found.map(|(point, count)| (point, count, who)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    match worst {
+        Some((point, count, who)) if count > 0.0 => format!(
+            "{} is preempted up to {} times a second: {}",
+            first_large(who),
+            si(count),
+            placed(study, point)
+        ),
+        _ => "No preemption hits a holder or the next in line".to_owned(),
+    }
+}
+
+/// A kind of times: its anchor in a page, its axis, its name in a sentence.
+pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
+    match timed {
+        Timed::Operation => ("waits", "time of a wait or an operation (log scale)", "An operation"),
+        Timed::ReleaseToKick => {
+            ("release-to-kick", "release to kick (log scale)", "Handoff, release to kick")
+        }
+        Timed::KickToGrant => {
+            ("kick-to-grant", "kick to grant of a CPU (log scale)", "Handoff, kick to CPU")
+        }
+        Timed::GrantToGuest => (
+            "grant-to-guest",
+            "grant of a CPU to guest's code (log scale)",
+            "Handoff, CPU to guest's code",
+        ),
+        Timed::Lateness => {
+            ("lateness", "lateness of a turn's end (log scale)", "Late end of a turn")
+        }
+        Timed::Handover => ("handover", "grant to entry (log scale)", "Switch of vCPUs"),
+    }
+}
+
+/// A figure of times.
+pub fn times(study: &Study, kind: Timed) -> String {
+    let of = |pick: fn(&Percentiles) -> u64| {
+        let all = study.points.iter().filter_map(move |point| point.timed(kind));
+        all.map(move |times| pick(&times.percentiles) as f64)
+    };
+    let low = of(|its| its.p50.0).fold(f64::INFINITY, f64::min);
+    let high = of(|its| its.p50.0).fold(0.0, f64::max);
+    let worst = of(|its| its.p99.0).fold(0.0, f64::max);
+    let name = match kind {
+        Timed::Operation if operations(study) == "acquisitions" => "Waiting for the lock",
+        _ => timed(kind).2,
+    };
+    let (low, high) = (time(low), time(high));
+    let median = if low == high { low } else { format!("{low} to {high}") };
+    format!("{name}: median {median}, p99 up to {}", time(worst))
+}

@@ -1,0 +1,75 @@
+//! What a lock did beside its operations, and how long they took, in words.
+
+use locks::Family;
+
+use super::{
+    compare::dash,
+    si::{percent, si},
+};
+use base::units::Nanos;
+use study::{
+    findings::{PointStudy, Timed},
+    latencies::Percentiles,
+    sync_counters::WorkRow,
+};
+
+/// Lines beneath a point's row.
+pub(super) fn lines(its: &PointStudy) -> Vec<String> {
+    let work = its.work.and_then(|work| work_line(its, &work));
+    let reader = its.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
+    let waits = its.timed(Timed::Operation);
+    let waits = waits
+        .map(|times| latency_line(its.point.lock.family(), &times.percentiles, its.open_waits));
+    [work, reader, waits].into_iter().flatten().collect()
+}
+
+fn work_line(its: &PointStudy, work: &WorkRow) -> Option<String> {
+    match its.point.lock.family() {
+        Family::Spinlock => None,
+        Family::Mutex => Some(format!(
+            "{:.2} read-modify-writes of its word per acquisition, {} more per wait; {:.2} \
+             of other words; {} looks of spinners",
+            work.rmw,
+            si(work.rmw_each_wait),
+            work.beside,
+            si(work.spins)
+        )),
+        Family::Counter => Some(format!(
+            "{} of the adds folded; {} sums/s, the farthest off by {}",
+            its.slow.map_or_else(dash, percent),
+            si(work.sums),
+            work.deviation
+        )),
+        Family::Lockref => Some(format!(
+            "{:.3} retries per success; {} of operations took the lock",
+            work.retries,
+            its.slow.map_or_else(dash, percent)
+        )),
+    }
+}
+
+fn reader_line(work: &WorkRow) -> String {
+    format!("the last vCPU looked {} times a second", si(work.looks))
+}
+
+/// `open` operations had not ended when the window did.
+fn latency_line(family: Family, found: &Percentiles, open: f64) -> String {
+    let what = match family {
+        Family::Spinlock | Family::Mutex => "waits",
+        Family::Counter => "adds",
+        Family::Lockref => "gets and puts",
+    };
+    let Percentiles { p50, p99, p999, max, by_time } = *found;
+    let micros = |nanos: Nanos| si(nanos.0 as f64 / 1000.0);
+    let open = if open > 0.0 { format!("; {open} had not ended") } else { String::new() };
+    format!(
+        "latencies of {what}: p50 {}, p99 {}, p99.9 {}, at most {} us; by time: p50 {}, p99 {}, p99.9 {}{open}",
+        micros(p50),
+        micros(p99),
+        micros(p999),
+        micros(max),
+        micros(by_time.p50),
+        micros(by_time.p99),
+        micros(by_time.p999),
+    )
+}

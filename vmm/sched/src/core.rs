@@ -1,0 +1,460 @@
+//! The core: which vCPU runs on which slot. A policy decides; the rules that no policy may break
+//! are enforced here.
+//!
+//! More than 400 lines, because all state transitions are in one file: each keeps the invariants of
+//! the same four fields (a slot and its vCPU, the state, the number of waiting vCPUs), which are
+//! private to it, and its contract is read beside it. What does not change the state is elsewhere:
+//! the table, the accounting, the log and the policies.
+
+use super::{
+    accounting::{Accounting, Preemption},
+    event::{Action, Event, Kicker, LockActivity, Observation, VcpuIndex},
+    log::{Entry, Log, TurnEnd},
+    policy::{Pick, Policy, Ready, Verdict, Why},
+    table::{Vcpu, View},
+};
+use base::units::{Nanos, SlotId};
+
+pub use super::table::{Member, State};
+
+/// The scheduler as a state machine: events and the time in, actions out.
+///
+/// It does no I/O, keeps no clock and starts no thread. The caller (the driver in `vmm/src/driver`,
+/// a simulation or a test) supplies all three and keeps this contract:
+///
+/// * **Calls.** All calls on one core are serialized: the driver makes them under one mutex. Any
+///   thread may call [`Core::handle`], for its own vCPU or for another one. A vCPU's own thread
+///   reports [`Event::Started`], [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`],
+///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::Point`],
+///   [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
+///   [`Event::Kicked`], [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and
+///   [`Event::Sampled`] come from any thread, the kicker's for instance. Indices must be below the number of members; others panic.
+/// * **Time.** `now` is monotonic over all calls, so it has to be read under the same mutex.
+///   Nothing happens between calls: a caller that sleeps must call again at [`Core::deadline`],
+///   with [`Event::Stopped`] for a running vCPU and [`Event::HoldOver`] for a held one.
+/// * **Order.** A vCPU's first own event is [`Event::Started`], its last [`Event::Exited`]; after
+///   that it stays [`State::Gone`] and every event of it is ignored. Events of different vCPUs may
+///   come in any order: a kick may precede the halt it is meant for, and an observation may be out
+///   of date.
+/// * **Input.** Events and the time are all that a core reads: a recorded history of calls, made
+///   again on a new core, gives the same actions, log and accounting.
+/// * **Ignored.** An event that does not fit the state is stale, not an error. [`Event::Started`]
+///   counts only in [`State::New`]; [`Event::Idle`], [`Event::Sampled`] and the own events from
+///   [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and [`Event::KickedInHlt`] only
+///   in [`State::Idle`]; [`Event::HoldOver`] only in [`State::Held`] and not before its time.
+///   [`Event::Kicked`] makes a halted or idle vCPU ready; in any other state but [`State::Gone`] it
+///   is kept and cancels the next halt (one kick, however many come). [`Event::HandedOver`]
+///   delivers its kick even if the vCPU has lost its slot and its halt is ignored.
+/// * **Actions.** They are valid until the next call and have to be carried out in order. The core
+///   takes them as done: a granted vCPU counts as running from `now`. Everything that lets a thread
+///   into its guest or keeps it out (the grant, the deadline, a request to yield) must be in force
+///   before the mutex is released, or a later decision could overtake it. Waking or signalling
+///   threads comes after that, since a woken thread may preempt its waker on the same CPU and want
+///   the mutex. [`Action::Sample`] is answered by [`Event::Sampled`] at the same `now`, before any
+///   other event; only the accounting uses it. A thread whose own event has cost its vCPU the slot must not enter the guest before
+///   the next grant.
+/// * **KVM's HLT.** A vCPU that halts inside KVM keeps its slot until the caller reports
+///   [`Event::Idle`], which it does only if [`Core::is_wanted`] and not
+///   [`Core::keeps_slot_in_hlt`]. [`Event::Idle`] and [`Event::StoppedInHlt`] may take the slot
+///   while the thread stays in `KVM_RUN`; the caller has to notice when it wakes, report
+///   [`Event::Woken`] and get it out of the guest unless it is granted a slot.
+///
+/// In return, a slot never has two vCPUs, a vCPU never has two slots, whatever the policy does; and
+/// no call allocates.
+#[derive(Debug)]
+pub struct Core {
+    vcpus: Box<[Vcpu]>,
+    slots: Box<[Option<VcpuIndex>]>,
+    /// Number of vCPUs in [`State::Ready`].
+    waiting: u32,
+    policy: Box<dyn Policy>,
+    points: u32,
+    accounting: Accounting,
+    log: Log,
+    actions: Vec<Action>,
+    /// The slot that was freed last: its CPU is the least likely to be in a deep idle state.
+    warm: usize,
+}
+
+impl Core {
+    /// A schedule of `members` on `slots` slots. All vCPUs are [`State::New`], all slots free.
+    pub fn new(members: &[Member], slots: usize, policy: Box<dyn Policy>, log: Log) -> Self {
+        let vcpu = |member: &Member| Vcpu {
+            member: *member,
+            state: State::New,
+            look: Observation::default(),
+            since: Nanos::ZERO,
+            deadline: Nanos::NEVER,
+            kick: false,
+            turn: Entry::default(),
+        };
+        Self {
+            vcpus: members.iter().map(vcpu).collect(),
+            slots: vec![None; slots].into(),
+            waiting: 0,
+            policy,
+            points: 0,
+            accounting: Accounting::new(members.len()),
+            log,
+            // A step grants each slot, asks its vCPU, samples and recalls it at most once, and adds
+            // little else.
+            actions: Vec::with_capacity(4 * slots + 4),
+            warm: 0,
+        }
+    }
+
+    /// The state of `vcpu`.
+    pub fn state(&self, vcpu: VcpuIndex) -> State {
+        self.vcpus[vcpu.ix()].state
+    }
+
+    /// End of the turn of a running vCPU, or of the hold of a held one. None in other states.
+    pub fn deadline(&self, vcpu: VcpuIndex) -> Option<Nanos> {
+        let this = &self.vcpus[vcpu.ix()];
+        match this.state {
+            State::Running(_) => Some(this.deadline),
+            State::Held(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// The earliest deadline of all vCPUs: [`Core::handle`] has to be called by then.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let all = (0..self.vcpus.len()).map(|ix| VcpuIndex(ix as u32));
+        all.filter_map(|vcpu| self.deadline(vcpu)).min()
+    }
+
+    /// Which vCPU has each slot.
+    pub fn slots(&self) -> &[Option<VcpuIndex>] {
+        &self.slots
+    }
+
+    /// The policy that decides.
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// What preemptions have cost so far. An [`Event::Sampled`] of each running vCPU brings it up to
+    /// date.
+    pub fn accounting(&self) -> &Accounting {
+        &self.accounting
+    }
+
+    /// Is any vCPU waiting for a slot?
+    pub fn is_wanted(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Does a vCPU in KVM's HLT keep its slot although another vCPU wants it? To be asked before
+    /// [`Event::Idle`], which takes the slot away.
+    pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, now: Nanos) -> bool {
+        let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
+        self.runs(vcpu) && self.policy.keeps_slot_in_hlt(vcpu, look, &view)
+    }
+
+    /// The decisions so far.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Takes an event of `vcpu` at `now` and returns what is to be done. The contract is at
+    /// [`Core`].
+    pub fn handle(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) -> &[Action] {
+        self.actions.clear();
+        if let Event::Sampled(activity) = event {
+            self.account_spinning(vcpu, &activity, now);
+            return &self.actions;
+        }
+        self.take(vcpu, event, now);
+        self.wake_some(now);
+        self.fill_slots(now);
+        self.recall_some(now);
+        let points = self.policy.points(now);
+        if points != self.points {
+            self.points = points;
+            self.actions.push(Action::Points(points));
+        }
+        &self.actions
+    }
+
+    fn take(&mut self, vcpu: VcpuIndex, event: Event, now: Nanos) {
+        let running = self.runs(vcpu);
+        match event {
+            Event::Exited => self.exit(vcpu, now),
+            Event::Started if self.state(vcpu) == State::New => {
+                self.make_ready(vcpu, Ready::Started, now);
+            }
+            Event::Kicked(by) => self.kick(vcpu, by, now),
+            Event::KickedInHlt(by) if self.state(vcpu) == State::Idle => {
+                self.kick(vcpu, by, now);
+            }
+            Event::Woken(look) if self.state(vcpu) == State::Idle => {
+                self.vcpus[vcpu.ix()].look = look;
+                let is_kicked = look.activity.is_served();
+                self.make_ready(
+                    vcpu,
+                    if is_kicked { Ready::Kicked(None) } else { Ready::Woken },
+                    now,
+                );
+            }
+            Event::HoldOver => {
+                if matches!(self.state(vcpu), State::Held(until) if until <= now) {
+                    self.make_ready(vcpu, Ready::Released, now);
+                }
+            }
+            Event::Stopped(look) if running => {
+                self.saw(vcpu, look, now);
+                let verdict = self.ask(now, |policy, view| policy.stopped(vcpu, &look, view));
+                self.carry_out(vcpu, verdict, now);
+            }
+            Event::StoppedInHlt(look) if running => self.stop_in_hlt(vcpu, look, now),
+            Event::Halted(look) if running => self.halt(vcpu, look, now),
+            Event::HandedOver(to, look) => {
+                if running {
+                    self.halt(vcpu, look, now);
+                }
+                self.kick(to, Some(Kicker { vcpu, activity: look.activity }), now);
+            }
+            Event::Yielded if running => {
+                let verdict = self.ask(now, |policy, view| policy.yielded(vcpu, view));
+                self.vcpus[vcpu.ix()].look =
+                    Observation { activity: LockActivity::Free, ..Observation::default() };
+                self.carry_out(vcpu, verdict, now);
+            }
+            Event::SpunOut(look) if running => {
+                self.saw(vcpu, look, now);
+                if let Some(verdict) =
+                    self.ask(now, |policy, view| policy.spun_out(vcpu, &look, view))
+                {
+                    self.carry_out(vcpu, verdict, now);
+                }
+            }
+            Event::Point(point, look) if running => {
+                self.saw(vcpu, look, now);
+                if let Some(verdict) =
+                    self.ask(now, |policy, view| policy.point(vcpu, point, &look, view))
+                {
+                    if matches!(verdict, Verdict::Preempt(_) | Verdict::Hold(_)) {
+                        self.log.at_point(self.vcpus[vcpu.ix()].turn, point);
+                    }
+                    self.carry_out(vcpu, verdict, now);
+                }
+            }
+            Event::Idle(look) if running => self.idle(vcpu, look, now),
+            // Stale event: the vCPU lost its slot or exited in the meantime.
+            _ => {}
+        }
+    }
+
+    fn ask<T>(&mut self, now: Nanos, question: impl FnOnce(&mut dyn Policy, &View<'_>) -> T) -> T {
+        let view = View { now, vcpus: &self.vcpus, slots: &self.slots };
+        question(self.policy.as_mut(), &view)
+    }
+
+    fn make_ready(&mut self, vcpu: VcpuIndex, why: Ready, now: Nanos) {
+        self.vcpus[vcpu.ix()].state = State::Ready;
+        self.waiting += 1;
+        self.ask(now, |policy, view| policy.ready(vcpu, why, view));
+    }
+
+    fn kick(&mut self, vcpu: VcpuIndex, by: Option<Kicker>, now: Nanos) {
+        match self.state(vcpu) {
+            State::Halted | State::Idle => {
+                self.make_ready(vcpu, Ready::Kicked(by.map(|kicker| kicker.vcpu)), now);
+                if let Some(kicker) = by.filter(|kicker| self.runs(kicker.vcpu)) {
+                    self.make_way(kicker, now);
+                }
+            }
+            State::Gone => {}
+            _ => self.vcpus[vcpu.ix()].kick = true,
+        }
+    }
+
+    /// A running vCPU has kicked another one.
+    fn make_way(&mut self, kicker: Kicker, now: Nanos) {
+        let by = kicker.vcpu;
+        let activity = match kicker.activity {
+            // This is the kick it announced: no waiter depends on it any longer.
+            LockActivity::Kicking { .. } => LockActivity::Free,
+            activity => activity,
+        };
+        if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &activity, view)) {
+            self.vcpus[by.ix()].look = Observation { activity, ..Observation::default() };
+            self.carry_out(by, verdict, now);
+        }
+    }
+
+    fn runs(&self, vcpu: VcpuIndex) -> bool {
+        matches!(self.state(vcpu), State::Running(_))
+    }
+
+    fn halt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
+        self.saw(vcpu, look, now);
+        if std::mem::take(&mut self.vcpus[vcpu.ix()].kick) {
+            return;
+        }
+        self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
+        self.end_turn(vcpu, TurnEnd::Halted, now);
+        self.vcpus[vcpu.ix()].state = State::Halted;
+    }
+
+    /// The turn may end, but this is not a preemption: the vCPU waits without needing a CPU. If the
+    /// policy wants the slot for another vCPU, this one becomes idle.
+    fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
+        let at_nothing = Observation { activity: LockActivity::Free, ..look };
+        match self.ask(now, |policy, view| policy.stopped(vcpu, &at_nothing, view)) {
+            Verdict::Stay(until) | Verdict::Ask(until) => self.vcpus[vcpu.ix()].deadline = until,
+            Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
+        }
+    }
+
+    fn idle(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
+        self.vcpus[vcpu.ix()].look = look;
+        if matches!(look.activity, LockActivity::Waiting { .. }) {
+            self.ask(now, |policy, view| policy.halted(vcpu, &look, view));
+        }
+        self.end_turn(vcpu, TurnEnd::Idle, now);
+        self.vcpus[vcpu.ix()].state = State::Idle;
+    }
+
+    fn exit(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        match self.state(vcpu) {
+            State::Running(_) => self.end_turn(vcpu, TurnEnd::Exited, now),
+            State::Ready => {
+                self.waiting -= 1;
+                self.policy.gone(vcpu);
+            }
+            _ => {}
+        }
+        self.vcpus[vcpu.ix()].state = State::Gone;
+    }
+
+    /// Records what a running vCPU is doing at `now`.
+    fn saw(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
+        self.vcpus[vcpu.ix()].look = look;
+        self.account_spinning(vcpu, &look.activity, now);
+    }
+
+    fn carry_out(&mut self, vcpu: VcpuIndex, verdict: Verdict, now: Nanos) {
+        match verdict {
+            Verdict::Stay(until) => self.vcpus[vcpu.ix()].deadline = until,
+            Verdict::Ask(until) => {
+                self.vcpus[vcpu.ix()].deadline = until;
+                self.actions.push(Action::Ask(vcpu));
+            }
+            Verdict::Preempt(Why::Yield) => {
+                self.accounting.yielded();
+                self.end_turn(vcpu, TurnEnd::Yield, now);
+                self.make_ready(vcpu, Ready::Yielded, now);
+            }
+            Verdict::Preempt(why) => {
+                let end = match why {
+                    Why::Slice | Why::Yield => TurnEnd::Slice,
+                    Why::Grace => TurnEnd::Grace,
+                    Why::Spun => TurnEnd::Spun,
+                    Why::Injected => TurnEnd::Injected,
+                    Why::MadeWay => TurnEnd::MadeWay,
+                };
+                self.preempt(vcpu, end, now);
+                self.make_ready(vcpu, Ready::Preempted, now);
+            }
+            Verdict::Hold(until) => {
+                self.preempt(vcpu, TurnEnd::Injected, now);
+                self.vcpus[vcpu.ix()].state = State::Held(until);
+            }
+        }
+    }
+
+    fn preempt(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
+        let &Vcpu { look, member, state, .. } = &self.vcpus[vcpu.ix()];
+        if let State::Running(slot) = state {
+            let (off, spun) = (None, Nanos::ZERO);
+            let preemption = Preemption { at: now, vcpu, slot, end, look, off, spun };
+            self.accounting.preempted(preemption, member.vm);
+        }
+        self.end_turn(vcpu, end, now);
+    }
+
+    /// Ends the turn and frees the slot. The caller sets the new state.
+    fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
+        let this = &mut self.vcpus[vcpu.ix()];
+        let ran = now.since(this.since);
+        self.log.end(this.turn, end, ran);
+        if let State::Running(slot) = this.state {
+            self.slots[slot.0 as usize] = None;
+            self.warm = slot.0 as usize;
+        }
+        self.policy.turn_over(vcpu, end, ran);
+    }
+
+    fn wake_some(&mut self, now: Nanos) {
+        while let Some(vcpu) = self.ask(now, |policy, view| policy.wakes(view)) {
+            if !matches!(self.state(vcpu), State::Halted | State::Idle) {
+                return;
+            }
+            self.make_ready(vcpu, Ready::Woken, now);
+        }
+    }
+
+    fn recall_some(&mut self, now: Nanos) {
+        while let Some(vcpu) = self.ask(now, |policy, view| policy.recalls(view)) {
+            if self.runs(vcpu) {
+                self.vcpus[vcpu.ix()].deadline = now;
+                self.actions.push(Action::Recall(vcpu));
+            }
+        }
+    }
+
+    fn fill_slots(&mut self, now: Nanos) {
+        let mut has_unblocked = false;
+        let (warm, all) = (self.warm, self.slots.len());
+        for ix in (warm..all).chain(0..warm) {
+            let slot = SlotId(ix as u32);
+            if self.slots[ix].is_some() {
+                continue;
+            }
+            let Some(pick) = self.ask(now, |policy, view| policy.pick(slot, view)) else {
+                continue;
+            };
+            let vcpu = pick.vcpu;
+            // Picking a vCPU that is not ready is a bug in the policy. It must not put one vCPU on
+            // two slots: the slot stays idle instead.
+            debug_assert_eq!(self.state(vcpu), State::Ready, "{:?} picked {vcpu:?}", self.policy);
+            if self.state(vcpu) == State::Ready {
+                has_unblocked |= self.accounting.blocks(vcpu);
+                self.grant(slot, pick, now);
+            }
+        }
+        if has_unblocked {
+            // Those that spun for its lock have done so for nothing until now.
+            let all = self.slots.iter().flatten();
+            let ran = all.filter(|vcpu| self.vcpus[vcpu.ix()].since < now);
+            self.actions.extend(ran.map(|vcpu| Action::Sample(*vcpu)));
+        }
+    }
+
+    fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos) {
+        let Pick { vcpu, until, asked } = pick;
+        self.accounting.back(vcpu, now);
+        self.accounting.granted();
+        self.slots[slot.0 as usize] = Some(vcpu);
+        self.waiting -= 1;
+        let this = &mut self.vcpus[vcpu.ix()];
+        (this.state, this.since, this.deadline) = (State::Running(slot), now, until);
+        this.turn = self.log.begin(vcpu, slot, now);
+        self.actions.push(Action::Grant(vcpu, slot));
+        if asked {
+            self.actions.push(Action::Ask(vcpu));
+        }
+    }
+
+    /// Accounts what a running vCPU was doing with locks until `now`.
+    fn account_spinning(&mut self, vcpu: VcpuIndex, activity: &LockActivity, now: Nanos) {
+        let &Vcpu { member, since: began, .. } = &self.vcpus[vcpu.ix()];
+        if let LockActivity::Waiting { since, halted: false, .. } = *activity
+            && self.runs(vcpu)
+        {
+            self.accounting.spun(vcpu, member.vm, activity, since.max(began), now);
+        }
+    }
+}

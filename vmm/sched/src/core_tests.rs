@@ -1,0 +1,272 @@
+//! The rules that no policy may break, on random histories.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    core::State,
+    log::{Turn, TurnEnd},
+    policy::POLICIES,
+    testing::{by, core_of, free, holding, new_core, recording_of, tell, waiting},
+    world::{Step, World, make_core, step},
+    *,
+};
+use base::units::{Nanos, SlotId};
+
+/// Every policy of ours, with each set of arguments that is to be tested.
+fn all() -> impl Iterator<Item = &'static str> {
+    POLICIES.iter().flat_map(|policy| policy.tested).copied()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Never two vCPUs on one slot nor one vCPU on two; work-conserving where promised; halted
+    /// vCPUs never granted; no kick lost: all checked at every step.
+    #[test]
+    fn no_history_breaks_the_rules(
+        steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
+    ) {
+        for policy in all() {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+        }
+    }
+
+    /// All input is in the events: given the same events at the same times, a core acts the same.
+    #[test]
+    fn the_events_alone_make_the_schedule(
+        steps in vec(step(), 1..400), vcpus in 1..12_usize, slots in 1..5_usize,
+    ) {
+        for policy in all() {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+            let (mut again, _) = make_core(policy, vcpus, slots, None);
+            for (vcpu, event, now, actions) in &world.history {
+                prop_assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{}", policy);
+            }
+            prop_assert_eq!(again.log().turns(), world.core.log().turns(), "{}", policy);
+            prop_assert_eq!(again.accounting().totals(), world.core.accounting().totals());
+            prop_assert_eq!(again.accounting().records(), world.core.accounting().records());
+        }
+    }
+
+    /// Each waiting vCPU runs within a bounded number of turns, under policies that promise it.
+    #[test]
+    fn nobody_starves(steps in vec(step(), 1..200), vcpus in 1..12_usize, slots in 1..5_usize) {
+        for policy in ["rr", "fair"] {
+            let mut world = World::new(policy, vcpus, slots, None);
+            steps.iter().for_each(|s| world.step(*s));
+            let waiting: Vec<usize> =
+                (0..vcpus).filter(|v| world.states()[*v] == State::Ready).collect();
+            let mut ran = vec![false; vcpus];
+            // `fair` prefers vCPUs that have had less: at most one slice of credit each, at weights
+            // of 1 to 3.
+            for _ in 0..vcpus * 40 + 400 {
+                world.due(1);
+                (0..vcpus).filter(|v| world.runs(*v)).for_each(|v| ran[v] = true);
+            }
+            for v in waiting {
+                prop_assert!(ran[v], "{policy}: vCPU {v} starves");
+            }
+        }
+    }
+
+    /// A replay takes exactly the same turns, whatever the guests do in it.
+    #[test]
+    fn replays_hold_against_any_history(
+        steps in vec(step(), 1..300), others in vec(step(), 1..300), vcpus in 1..8_usize, slots in 1..4_usize,
+    ) {
+        let stays = |steps: &[Step]| -> Vec<Step> {
+            steps.iter().copied().filter(|step| !matches!(step, Step::Exit(_))).collect()
+        };
+        let mut first = World::new("random", vcpus, slots, None);
+        stays(&steps).into_iter().for_each(|step| first.step(step));
+        let turns = first.core.log().turns().to_vec();
+        let recording = recording_of(vcpus, slots, &turns);
+        let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
+        stays(&others).into_iter().for_each(|step| again.step(step));
+        // Whatever happened, it continues to the end of the recording.
+        for _ in 0..turns.len() * 3 {
+            again.due(1);
+        }
+        let replayed = again.core.log().turns();
+        let whole: Vec<&Turn> = turns.iter().take_while(|t| t.end != TurnEnd::Open).collect();
+        prop_assert!(replayed.len() >= whole.len(), "{} of {}", replayed.len(), whole.len());
+        for (recorded, replayed) in whole.into_iter().zip(replayed) {
+            prop_assert_eq!((recorded.vcpu, recorded.slot), (replayed.vcpu, replayed.slot));
+        }
+    }
+
+    /// A replay of a history without halts takes exactly the same turns.
+    #[test]
+    fn replays_take_the_same_turns(dues in vec(0..64_usize, 1..300), vcpus in 1..8_usize, slots in 1..4_usize) {
+        let mut first = World::new("random", vcpus, slots, None);
+        dues.iter().for_each(|which| first.due(*which));
+        let turns = first.core.log().turns().to_vec();
+        let recording = recording_of(vcpus, slots, &turns);
+        let mut again = World::new("replay:it", vcpus, slots, Some(&recording));
+        dues.iter().for_each(|which| again.due(*which));
+        let who = |turns: &[Turn]| -> Vec<_> { turns.iter().map(|t| (t.vcpu, t.slot)).collect() };
+        let replayed = again.core.log().turns();
+        let common = turns.iter().take_while(|t| t.end != TurnEnd::Open).count();
+        prop_assert!(replayed.len() >= common);
+        prop_assert_eq!(who(&turns[..common]), who(&replayed[..common]));
+        let divergence = again.core.policy().divergence().unwrap();
+        prop_assert_eq!((divergence.skipped, divergence.early, divergence.late), (0, 0, 0));
+    }
+}
+
+#[test]
+fn lhp_waits_for_a_holder_and_keeps_it_off() {
+    let mut core = core_of("lhp:100000,500ns", &[0, 0], 2);
+    // The first is due 10 us after the start.
+    tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 20_000);
+    tell(&mut core, 1, Event::Stopped(free()), 20_100);
+    assert_eq!(core.policy().hits().unwrap().misses, 2);
+    tell(&mut core, 1, Event::Stopped(holding()), 20_200);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)));
+    // A waiter spins from 20_000 until the holder is back at 20_700; all but 200 ns of that is
+    // wasted.
+    tell(&mut core, 0, Event::Stopped(waiting(2, 1, 20_000)), 20_600);
+    tell(&mut core, 1, Event::HoldOver, 20_699);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(20_700)), "too early");
+    tell(&mut core, 1, Event::HoldOver, 20_700);
+    let totals = core.accounting().totals();
+    assert_eq!((totals.lhp, totals.lwp, totals.injected), (1, 0, 1));
+    assert_eq!(totals.wasted_spin_ns, 400, "counted at its stop; the rest was not witnessed");
+    assert_eq!(totals.holders_off_ns, 500);
+    assert_eq!(core.accounting().records()[0].off, Some(Nanos(500)));
+}
+
+#[test]
+fn a_lock_that_serves_a_preempted_vcpu_wastes_what_others_spin() {
+    let mut core = core_of("rr", &[0; 3], 2);
+    // Far back in the queue when its slice ends, and served 300 ns later.
+    tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
+    assert_eq!(core.accounting().totals().lwp, 0);
+    tell(&mut core, 1, Event::Stopped(waiting(10, 1, 1_400)), 2_000);
+    assert_eq!(
+        core.accounting().totals().wasted_spin_ns,
+        600,
+        "from when it waits until it is seen"
+    );
+    let mut core = core_of("rr", &[0; 3], 2);
+    tell(&mut core, 0, Event::Stopped(waiting(8, 3, 0)), 1_100);
+    tell(&mut core, 1, Event::Stopped(waiting(10, 2, 1_400)), 2_000);
+    assert_eq!(core.accounting().totals().wasted_spin_ns, 0, "another vCPU is served, and it runs");
+}
+
+/// A wait that began before a measurement and ends after it: the measurement includes its part of
+/// the wait, and no more than its own length.
+#[test]
+fn what_is_measured_between_two_moments_is_what_was_spun_between_them() {
+    let mut core = core_of("lhp:100000,50us", &[0, 0], 2);
+    tell(&mut core, 1, Event::Stopped(holding()), 20_000);
+    assert_eq!(core.state(VcpuIndex(1)), State::Held(Nanos(70_000)));
+    let spins = waiting(2, 1, 20_000);
+    let at = |core: &mut Core, now| {
+        core.handle(VcpuIndex(0), Event::Sampled(spins.activity), now);
+        core.accounting().totals_at(now)
+    };
+    let (before, after) = (at(&mut core, Nanos(30_000)), at(&mut core, Nanos(40_000)));
+    assert_eq!((after - before).wasted_spin_ns, 10_000);
+    assert_eq!((after - before).holders_off_ns, 10_000, "it is not back, and off all the same");
+    // The rest of the wait belongs to the time after, and no part of it counts twice.
+    tell(&mut core, 0, Event::Stopped(spins), 45_000);
+    let later = core.accounting().totals_at(Nanos(45_000)) - after;
+    assert_eq!((later.wasted_spin_ns, later.holders_off_ns), (5_000, 5_000));
+}
+
+#[test]
+fn deferred_asks_once_and_forces_after_the_grace() {
+    let mut core = core_of("deferred:ask,300ns", &[0, 0], 1);
+    assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_001), [Action::Ask(VcpuIndex(0))]);
+    assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(1_301)));
+    let granted = tell(&mut core, 0, Event::Yielded, 1_100);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))]);
+    assert_eq!((core.accounting().totals().yields, core.accounting().totals().preemptions), (1, 0));
+    tell(&mut core, 1, Event::Stopped(holding()), 2_100);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_400);
+    assert_eq!((core.accounting().totals().forced, core.accounting().totals().lhp), (1, 1));
+    // Out of its locks, it loses the slot at once.
+    tell(&mut core, 0, Event::Stopped(free()), 3_400);
+    assert_eq!(core.accounting().totals().preemptions, 2);
+}
+
+#[test]
+fn kick_boost_runs_the_kicked_on_the_kickers_slot() {
+    let mut core = core_of("kick-boost:later", &[0; 4], 2);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
+    tell(&mut core, 1, Event::Kicked(None), 20);
+    tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30);
+    // Slot 0 becomes free first, but vCPU 0 belongs on its kicker's slot. No other vCPU is boosted,
+    // so it goes there.
+    assert_eq!(
+        tell(&mut core, 2, Event::Halted(waiting(4, 2, 0)), 40),
+        [Action::Grant(VcpuIndex(0), SlotId(0))]
+    );
+}
+
+#[test]
+fn a_kick_of_a_vcpu_that_has_not_come_is_kept_for_its_first_halt() {
+    let mut core = new_core("rr", &[0, 0], 1);
+    tell(&mut core, 1, Event::Started, 1);
+    tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 2);
+    assert_eq!(core.state(VcpuIndex(0)), State::New, "a kick starts no vCPU");
+    tell(&mut core, 1, Event::Exited, 3);
+    tell(&mut core, 0, Event::Started, 4);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 5);
+    assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)), "the kick was for this halt");
+}
+
+#[test]
+fn who_is_handed_over_to_runs_on_the_slot_that_was_left() {
+    let mut core = core_of("rr", &[0; 3], 2);
+    tell(&mut core, 2, Event::Exited, 5);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // and leaves slot 0 idle
+    assert_eq!(
+        tell(&mut core, 1, Event::HandedOver(VcpuIndex(0), waiting(4, 1, 0)), 30),
+        [Action::Grant(VcpuIndex(0), SlotId(1))],
+        "slot 0 is free too, but its CPU sleeps"
+    );
+    assert_eq!(core.state(VcpuIndex(1)), State::Halted);
+}
+
+#[test]
+fn a_kicker_makes_way_on_its_own_slot() {
+    let mut core = core_of("kick-boost", &[0; 4], 2);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 10); // 2 gets slot 0
+    assert_eq!(
+        tell(&mut core, 0, Event::Kicked(by(VcpuIndex(1))), 30),
+        [Action::Grant(VcpuIndex(0), SlotId(1))]
+    );
+    assert_eq!(core.state(VcpuIndex(1)), State::Ready);
+}
+
+#[test]
+fn directed_yield_prefers_the_holder() {
+    let mut core = core_of("directed-yield", &[0; 4], 1);
+    tell(&mut core, 0, Event::Stopped(free()), 1_001);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_001);
+    tell(&mut core, 2, Event::Stopped(waiting(6, 2, 0)), 3_001);
+    assert_eq!(
+        tell(&mut core, 3, Event::SpunOut(waiting(8, 3, 3_100)), 3_200),
+        [Action::Grant(VcpuIndex(1), SlotId(0))],
+        "though 0 has waited longer"
+    );
+    assert_eq!(
+        tell(&mut core, 1, Event::Stopped(free()), 4_300),
+        [Action::Grant(VcpuIndex(0), SlotId(0))]
+    );
+}
+
+#[test]
+fn gangs_change_together() {
+    let mut core = core_of("gang", &[0, 0, 1, 1], 2);
+    let on_slots = |core: &Core| core.slots().iter().map(|v| v.unwrap().0).collect::<Vec<_>>();
+    let first = on_slots(&core);
+    assert!(first == [0, 1], "{first:?}");
+    tell(&mut core, 0, Event::Stopped(holding()), 1_001);
+    tell(&mut core, 1, Event::Stopped(free()), 1_002);
+    assert_eq!(on_slots(&core), [2, 3]);
+}

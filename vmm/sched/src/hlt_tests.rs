@@ -1,0 +1,127 @@
+//! vCPUs that wait for a lock in KVM's own HLT: a policy sees them halt and be kicked like those
+//! that halt in the VMM.
+
+use super::{
+    core::State,
+    log::TurnEnd,
+    testing::{by, core_of, free, holding, tell, waiting},
+    *,
+};
+use base::units::{Nanos, SlotId};
+
+fn in_hlt(distance: u16) -> Observation {
+    let activity = LockActivity::Waiting {
+        lock: LockId(9),
+        ticket: 4,
+        distance: Some(distance),
+        since: Nanos(1),
+        halted: true,
+    };
+    Observation { mode: Mode::Kernel, activity }
+}
+
+fn state(core: &Core, vcpu: u32) -> State {
+    core.state(VcpuIndex(vcpu))
+}
+
+fn last_end(core: &Core) -> TurnEnd {
+    core.log().turns().iter().rev().find(|turn| turn.end != TurnEnd::Open).unwrap().end
+}
+
+/// vCPU 0 is in HLT, with this observation and without a slot; vCPU 1 has the only slot, 2 waits
+/// for it.
+fn asleep(policy: &str, look: Observation) -> Core {
+    let mut core = core_of(policy, &[0; 3], 1);
+    tell(&mut core, 0, Event::Idle(look), 100);
+    assert_eq!((state(&core, 0), state(&core, 1)), (State::Idle, State::Running(SlotId(0))));
+    core
+}
+
+fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
+    tell(core, 0, Event::KickedInHlt(Some(Kicker { vcpu: VcpuIndex(1), activity })), 130)
+}
+
+#[test]
+fn who_sits_in_hlt_when_its_turn_ends_is_not_preempted() {
+    for policy in ["rr", "fair", "deferred", "kick-boost", "random", "lwp:100000,5us"] {
+        for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
+            let mut core = core_of(policy, &[0, 0], 1);
+            let next = tell(&mut core, 0, Event::StoppedInHlt(look), 20_001);
+            assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}: {look:?}");
+            assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, TurnEnd::Idle));
+            let totals = core.accounting().totals();
+            let counts = (totals.preemptions, totals.lwp, totals.queued, totals.injected);
+            assert_eq!(counts, (0, 0, 0, 0), "{policy}: {look:?}");
+        }
+    }
+}
+
+#[test]
+fn who_sits_in_hlt_keeps_a_slot_that_no_other_wants() {
+    let mut core = core_of("rr", &[0, 0], 2);
+    assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(in_hlt(1)), 1_001), []);
+    assert_eq!(state(&core, 0), State::Running(SlotId(0)));
+    assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(2_001)), "or, awake, it would have no end");
+}
+
+#[test]
+fn a_kick_into_hlt_has_the_kicker_make_way() {
+    for policy in ["kick-boost", "deferred", "deferred:look"] {
+        let mut core = asleep(policy, in_hlt(1));
+        let granted = kick_by_1(&mut core, LockActivity::Free);
+        assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))], "{policy}");
+        assert_eq!(last_end(&core), TurnEnd::MadeWay, "{policy}");
+    }
+}
+
+#[test]
+fn a_kicker_in_a_lock_keeps_its_slot_when_it_kicks_into_hlt() {
+    let mut core = asleep("deferred", in_hlt(1));
+    assert_eq!(kick_by_1(&mut core, holding().activity), [Action::Ask(VcpuIndex(1))]);
+    let yielded = tell(&mut core, 1, Event::Yielded, 200);
+    assert_eq!(yielded, [Action::Grant(VcpuIndex(0), SlotId(0))], "before 2, which waits longer");
+}
+
+#[test]
+fn a_waiter_that_kvm_kicked_by_itself_is_known_by_its_ticket() {
+    for (policy, look, next) in [
+        ("kick-boost:later", in_hlt(0), 0),
+        ("kick-boost:later", in_hlt(1), 2),
+        ("deferred", in_hlt(0), 0),
+        ("deferred", in_hlt(1), 2),
+        ("deferred", free(), 2),
+        // It took the lock before it was called out.
+        ("deferred", holding(), 0),
+    ] {
+        let mut core = asleep(policy, in_hlt(1));
+        tell(&mut core, 0, Event::Woken(look), 120);
+        let granted = tell(&mut core, 1, Event::Stopped(free()), 1_101);
+        assert_eq!(granted, [Action::Grant(VcpuIndex(next), SlotId(0))], "{policy}: {look:?}");
+    }
+}
+
+#[test]
+fn a_policy_hears_of_a_halt_in_hlt() {
+    // 1 holds the lock and waits for the slot behind 2.
+    let mut core = core_of("directed-yield", &[0; 3], 1);
+    tell(&mut core, 0, Event::Stopped(free()), 1_001);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_001);
+    tell(&mut core, 2, Event::Stopped(free()), 3_001);
+    let granted = tell(&mut core, 0, Event::Idle(in_hlt(1)), 3_100);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SlotId(0))], "the vCPU it waits for");
+    let mut core = core_of("directed-yield", &[0; 3], 1);
+    tell(&mut core, 0, Event::Stopped(free()), 1_001);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_001);
+    tell(&mut core, 2, Event::Stopped(free()), 3_001);
+    tell(&mut core, 0, Event::Stopped(free()), 4_001);
+    let granted = tell(&mut core, 1, Event::StoppedInHlt(free()), 5_001);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(2), SlotId(0))], "it waits for nothing");
+}
+
+#[test]
+fn a_kick_that_kvm_has_delivered_is_owed_to_no_later_halt() {
+    let mut core = core_of("rr", &[0, 0], 1);
+    tell(&mut core, 0, Event::KickedInHlt(by(VcpuIndex(0))), 50);
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 100);
+    assert_eq!(state(&core, 0), State::Halted);
+}

@@ -1,0 +1,39 @@
+//! The overcommit scheduler: M slots carry N vCPUs, and which vCPU runs when is an input.
+//!
+//! [`Core`] only decides: [`Event`]s and the time go in, [`Action`]s come out. The same core
+//! therefore drives real threads and simulations, and replays recorded runs. Each [`policy`] is one
+//! file; [`accounting`] sums up what preemptions cost; [`log`] keeps the decisions, which
+//! [`recording`] reads and writes. Threads, clocks and signals belong to the driver, in
+//! `vmm/src/driver`.
+
+#![forbid(unsafe_code)]
+
+pub mod accounting;
+pub mod core;
+#[cfg(test)]
+mod core_tests;
+#[cfg(test)]
+mod deferred_tests;
+pub mod event;
+#[cfg(test)]
+mod hlt_tests;
+pub mod log;
+#[cfg(test)]
+mod outer_lock_tests;
+pub mod policy;
+pub mod recording;
+#[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
+mod stranded_tests;
+pub mod table;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod waiting_tests;
+#[cfg(test)]
+mod world;
+
+pub use core::{Core, Member};
+pub use event::{Action, Event, Kicker, LockActivity, LockId, Mode, Observation, VcpuIndex};
+pub use policy::{Policy, PolicySpec};

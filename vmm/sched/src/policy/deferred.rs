@@ -1,0 +1,302 @@
+//! `deferred[:ask|look[,GRACE]]`: a vCPU whose slice is over keeps its slot until it neither holds
+//! nor awaits a lock, but for GRACE at most (default: one slice), counted from when another vCPU is
+//! first found waiting for the slot. `ask` asks the guest to yield, `look` stops it repeatedly and
+//! reads its telemetry. A turn continues as long as no other vCPU is waiting. A vCPU that kicks a
+//! waiter makes way for it if it holds and awaits no other lock. If it does (it released the inner
+//! of two locks, or an interrupt handler's), it is asked to yield, or looked at. Lock-aware
+//! preemption after Uhlig et al. (VM 2004), who delay it to "safe points". Right whenever guests
+//! publish telemetry: a vCPU that is never preempted in a lock keeps no other waiting.
+//!
+//! A host that takes CPUs away can still make a grace run out. The vCPU is then *stranded*: off its
+//! slot in a lock. One stranded waiter of a FIFO lock strands those behind it, one after the other,
+//! each for a slice and a grace. Stranded vCPUs therefore go ahead of their turn, first those that
+//! others wait for, and leave as soon as they are out of the lock. A vCPU that spins for a stranded
+//! one makes way at the next look.
+//!
+//! A waiter in KVM's HLT keeps its slot until its turn ends: the vCPU it waits for has a slot, too,
+//! and another vCPU on this one would only queue for the lock behind the sleeper.
+//!
+//! Waiting: no vCPU goes ahead of one that has waited for one slice per vCPU of the schedule, and a
+//! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
+//! per vCPU. A stranded vCPU that is forced off again takes its turn in the round.
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
+use crate::{
+    event::{LockActivity, Observation, VcpuIndex},
+    log::TurnEnd,
+};
+use base::units::{Nanos, SlotId};
+
+/// Time between two looks at a guest that is not asked to yield: this fraction of its slice,
+const LOOKS_A_SLICE: u64 = 20;
+/// but at least this, far more than an entry into the guest takes: otherwise it would make no
+/// progress (measured).
+const LOOK_AGAIN: Nanos = Nanos::micros(100);
+
+/// How the end of a critical section is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The guest is asked to yield.
+    Ask,
+    /// The guest is stopped repeatedly and its telemetry read.
+    Observation,
+}
+
+#[derive(Debug)]
+pub(super) struct Deferred {
+    rr: Rr,
+    kicked: Queue,
+    /// Off their slots in a lock; those that others wait for come first.
+    stranded: Queue,
+    /// The first stranded vCPU has only just lost its slot: one turn of the round comes before it.
+    round_first: bool,
+    way: Way,
+    grace: Nanos,
+    slice: Nanos,
+    turns: Box<[Turn]>,
+}
+
+/// What is known of a vCPU's current turn.
+#[derive(Debug, Default, Clone, Copy)]
+struct Turn {
+    /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
+    /// The grace counts from then: the turn itself may have been extended long before.
+    due: Option<Nanos>,
+    /// It makes way once it is out of its lock: it has kicked a vCPU from within it, or a stranded
+    /// vCPU waits for a slot.
+    makes_way: bool,
+    /// It was stranded when the turn began.
+    ahead: bool,
+    /// Its last turn was ahead of its place in the round and was forced to end: the next one is not
+    /// ahead.
+    spent: bool,
+}
+
+impl Deferred {
+    pub(super) fn new(setup: &Setup<'_>, way: Way, grace: Option<Nanos>) -> Self {
+        Self {
+            rr: Rr::new(setup),
+            kicked: Queue::with_room(setup.vms.len()),
+            stranded: Queue::with_room(setup.vms.len()),
+            round_first: false,
+            way,
+            grace: grace.unwrap_or(setup.slice),
+            slice: setup.slice,
+            turns: vec![Turn::default(); setup.vms.len()].into(),
+        }
+    }
+
+    fn is_contended(&self) -> bool {
+        self.rr.is_contended() || !self.kicked.is_empty() || !self.stranded.is_empty()
+    }
+
+    /// `vcpu` is needed where a lock goes next: it is served before the round.
+    fn boost(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+        self.rr.waits(vcpu, view);
+        self.kicked.push(vcpu);
+    }
+
+    /// `vcpu` has lost its slot in a lock.
+    fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
+        self.round_first |= self.stranded.is_empty();
+        self.rr.waits(vcpu, view);
+        self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, view.last_seen(vcpu), other, view));
+    }
+
+    /// Does a vCPU with this activity wait for a stranded one?
+    fn waits_for_stranded(
+        &self,
+        vcpu: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> bool {
+        let keeps = |other: VcpuIndex| {
+            view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(other).goes_before(activity)
+        };
+        self.stranded.iter().any(keeps)
+    }
+
+    /// Takes the vCPU that has waited longest, if it is overdue: no other may go ahead of it then.
+    fn pop_overdue(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
+        let stranded = self.stranded.iter().min_by_key(|vcpu| self.rr.since(*vcpu));
+        let firsts = [
+            (self.rr.first(), Lane::Round),
+            (self.kicked.first(), Lane::Kicked),
+            (stranded, Lane::Stranded),
+        ];
+        let firsts = firsts.into_iter().filter_map(|(vcpu, lane)| Some((vcpu?, lane)));
+        let (vcpu, lane) = firsts.min_by_key(|(vcpu, _)| self.rr.since(*vcpu))?;
+        if !self.rr.is_overdue(vcpu, view) {
+            return None;
+        }
+        match lane {
+            Lane::Round => self.rr.gone(vcpu),
+            Lane::Kicked => self.kicked.remove(vcpu),
+            Lane::Stranded => self.stranded.remove(vcpu),
+        }
+        Some((vcpu, lane))
+    }
+
+    /// Takes the next vCPU, and tells from which queue.
+    fn pop(&mut self, view: &View<'_>) -> Option<(VcpuIndex, Lane)> {
+        if let Some(overdue) = self.pop_overdue(view) {
+            return Some(overdue);
+        }
+        if let Some(vcpu) = self.kicked.pop() {
+            return Some((vcpu, Lane::Kicked));
+        }
+        let round_first = std::mem::take(&mut self.round_first) && self.rr.is_contended();
+        if !round_first && let Some(vcpu) = self.stranded.pop() {
+            return Some((vcpu, Lane::Stranded));
+        }
+        self.rr.queue().pop().map(|vcpu| (vcpu, Lane::Round))
+    }
+
+    /// When to look again: soon, but not after `end`.
+    fn look_again(&self, end: Nanos, now: Nanos) -> Nanos {
+        end.min(now.after(Nanos(self.slice.0 / LOOKS_A_SLICE).max(LOOK_AGAIN)))
+    }
+
+    /// The deadline of a vCPU in a lock whose turn lasts until `end` at the longest.
+    fn next_look(&self, end: Nanos, now: Nanos) -> Nanos {
+        match self.way {
+            Way::Ask => end,
+            Way::Observation => self.look_again(end, now),
+        }
+    }
+
+    /// A vCPU in a lock continues until `end` at the longest, and makes way once it is out of the
+    /// lock.
+    fn leaves_soon(&self, end: Nanos, now: Nanos) -> Verdict {
+        match self.way {
+            Way::Ask => Verdict::Ask(end),
+            Way::Observation => Verdict::Stay(self.look_again(end, now)),
+        }
+    }
+}
+
+/// The queue that a vCPU was taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Kicked,
+    Stranded,
+    Round,
+}
+
+/// Does `other`, as last observed, wait for `vcpu`, which has this activity?
+fn keeps_waiting(
+    vcpu: VcpuIndex,
+    activity: &LockActivity,
+    other: VcpuIndex,
+    view: &View<'_>,
+) -> bool {
+    view.vm_of(other) == view.vm_of(vcpu) && activity.goes_before(view.last_seen(other))
+}
+
+impl Policy for Deferred {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        match why {
+            Ready::Kicked(_) => self.boost(vcpu, view),
+            // It took a lock before it could be called out of the guest.
+            Ready::Woken if view.last_seen(vcpu).is_holder() => self.boost(vcpu, view),
+            Ready::Preempted
+                if view.last_seen(vcpu).is_involved() && !self.turns[vcpu.ix()].spent =>
+            {
+                self.strand(vcpu, view);
+            }
+            _ => self.rr.ready(vcpu, why, view),
+        }
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.kicked.remove(vcpu);
+        self.stranded.remove(vcpu);
+        self.rr.gone(vcpu);
+    }
+
+    fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
+        let (vcpu, lane) = self.pop(view)?;
+        let ahead = lane == Lane::Stranded;
+        self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
+        let end = self.rr.turn(view);
+        if !ahead && self.stranded.is_empty() {
+            return Some(Pick::new(vcpu, end));
+        }
+        // It soon runs into the lock that a stranded vCPU holds up, or is out of its own.
+        let asked = ahead && self.way == Way::Ask && self.is_contended();
+        let until = if asked { end } else { self.look_again(end, view.now) };
+        self.turns[vcpu.ix()].makes_way = ahead && self.is_contended();
+        Some(Pick { vcpu, until, asked })
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        let left = self.rr.left(vcpu, view);
+        if !self.is_contended() {
+            let Turn { ahead, .. } = self.turns[vcpu.ix()];
+            self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
+            return self.rr.stopped(vcpu, look, view);
+        }
+        if self.waits_for_stranded(vcpu, &look.activity, view) {
+            return Verdict::Preempt(Why::Slice);
+        }
+        let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
+        match (left > Nanos::ZERO, look.activity.is_involved()) {
+            (true, false) if !self.stranded.is_empty() => Verdict::Preempt(Why::Slice),
+            (true, true) if !self.stranded.is_empty() => {
+                turn.makes_way = true;
+                self.leaves_soon(end, view.now)
+            }
+            (true, _) if !turn.makes_way => Verdict::Stay(end),
+            // (At a time that the schedule chose, so that a replay can do the same.)
+            (true, false) => Verdict::Preempt(Why::Slice),
+            (true, true) => Verdict::Stay(self.next_look(end, view.now)),
+            (false, false) => Verdict::Preempt(Why::Slice),
+            (false, true) => {
+                let forced = turn.due.get_or_insert(view.now).after(self.grace);
+                match self.way {
+                    _ if forced <= view.now => Verdict::Preempt(Why::Grace),
+                    Way::Ask => Verdict::Ask(forced),
+                    Way::Observation => Verdict::Stay(self.next_look(forced, view.now)),
+                }
+            }
+        }
+    }
+
+    /// As long as no kicked or stranded vCPU wants the slot and the slice is not over; after that
+    /// [`Policy::stopped`] takes it.
+    fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
+        matches!(look.activity, LockActivity::Waiting { .. })
+            && self.kicked.is_empty()
+            && self.stranded.is_empty()
+            && self.rr.left(vcpu, view) > Nanos::ZERO
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
+        let turn = &mut self.turns[vcpu.ix()];
+        let spent = turn.ahead && end == TurnEnd::Grace;
+        *turn = Turn { spent, ..Turn::default() };
+    }
+
+    fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
+        match self.is_contended() {
+            true => Verdict::Preempt(Why::Yield),
+            false => Verdict::Stay(self.rr.turn(view)),
+        }
+    }
+
+    fn makes_way(
+        &mut self,
+        by: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        if view.free_slot().is_some() {
+            return None;
+        }
+        if !activity.is_involved() {
+            return Some(Verdict::Preempt(Why::MadeWay));
+        }
+        self.turns[by.ix()].makes_way = true;
+        Some(self.leaves_soon(view.until(by), view.now))
+    }
+}

@@ -1,0 +1,112 @@
+//! `directed-yield[:LOOKS]`: a vCPU that has looked LOOKS times at a lock without getting it gives
+//! its slot to the lock's holder if that is preempted, else to the next in line, else to the vCPU
+//! that has waited longest for a slot. After KVM's pause-loop exits and yield_to, with telemetry
+//! where KVM guesses. Right with native locks on CPUs without a better remedy: it shortens waits
+//! but prevents none. Waiting: slots are given in order again when the first of the round has
+//! waited for one slice per vCPU; so each waits at most two slices per vCPU of the schedule.
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, rr::Rr};
+use crate::event::{LockActivity, LockId, Observation, VcpuIndex};
+use base::units::SlotId;
+
+#[derive(Debug)]
+pub(super) struct DirectedYield {
+    rr: Rr,
+    looks: u32,
+    /// By slot: the vCPU that gets it next.
+    next: Box<[Option<VcpuIndex>]>,
+}
+
+impl DirectedYield {
+    /// The number of looks that a PV waiter takes before it halts.
+    pub(super) const LOOKS: u32 = 2048;
+
+    pub(super) fn new(setup: &Setup<'_>, looks: u32) -> Self {
+        Self { rr: Rr::new(setup), looks, next: vec![None; setup.slots].into() }
+    }
+
+    /// The ready vCPU that `spinner` most needs to run.
+    fn beneficiary(
+        &mut self,
+        spinner: VcpuIndex,
+        activity: &LockActivity,
+        view: &View<'_>,
+    ) -> Option<VcpuIndex> {
+        if let Some(overdue) = self.rr.pop_overdue(view) {
+            return Some(overdue);
+        }
+        let &LockActivity::Waiting { lock, .. } = activity else {
+            return self.rr.queue().pop();
+        };
+        let vm = view.vm_of(spinner);
+        let of_lock = |vcpu: VcpuIndex, fits: &dyn Fn(&LockActivity, LockId) -> bool| {
+            view.vm_of(vcpu) == vm && fits(view.last_seen(vcpu), lock)
+        };
+        let holds = |seen: &LockActivity, lock| seen.is_holder() && seen.lock() == Some(lock);
+        let head = activity.head();
+        let is_next = |seen: &LockActivity, lock| match *seen {
+            LockActivity::Waiting { lock: its, ticket: its_ticket, .. } => {
+                its == lock && head.is_some_and(|head| its_ticket.wrapping_sub(head) <= 2)
+            }
+            _ => false,
+        };
+        let queue = self.rr.queue();
+        queue
+            .take(|vcpu| of_lock(vcpu, &holds))
+            .or_else(|| queue.take(|vcpu| of_lock(vcpu, &is_next)))
+            .or_else(|| queue.pop())
+    }
+
+    fn give(&mut self, spinner: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
+        let Some(slot) = view.slot_of(spinner) else { return false };
+        let next = self.beneficiary(spinner, &look.activity, view);
+        if let Some(next) = next {
+            // At most one vCPU is set aside per slot; it is picked in the same step.
+            if let Some(other) = self.next[slot.0 as usize].replace(next) {
+                self.rr.queue().push_front(other);
+            }
+        }
+        next.is_some()
+    }
+}
+
+impl Policy for DirectedYield {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, why, view);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.rr.gone(vcpu);
+        for next in self.next.iter_mut().filter(|next| **next == Some(vcpu)) {
+            *next = None;
+        }
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        match self.next[slot.0 as usize].take() {
+            Some(vcpu) => Some(Pick::new(vcpu, self.rr.turn(view))),
+            None => self.rr.pick(slot, view),
+        }
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        self.rr.stopped(vcpu, look, view)
+    }
+
+    fn halted(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) {
+        self.give(vcpu, look, view);
+    }
+
+    fn spun_out(
+        &mut self,
+        vcpu: VcpuIndex,
+        look: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        self.give(vcpu, look, view).then_some(Verdict::Preempt(Why::Spun))
+    }
+
+    fn spin_looks(&self) -> u32 {
+        self.looks
+    }
+}

@@ -1,0 +1,77 @@
+//! `fair[:WEIGHT,...]`: the vCPU that has had the least CPU time, divided by its VM's weight, runs
+//! next; one that comes back from a sleep gets a bounded credit. After Linux's CFS (Molnar 2007),
+//! without its wake-up preemption. Right for a host with VMs of different shares; as blind to locks
+//! as `rr`.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why};
+use crate::{
+    event::{Observation, VcpuIndex},
+    log::TurnEnd,
+};
+use base::units::{Nanos, SlotId};
+
+/// The weight at which time counts as it is.
+const USUAL_WEIGHT: u64 = 1024;
+
+#[derive(Debug)]
+pub(super) struct Fair {
+    slice: Nanos,
+    /// What each waiting vCPU has had, and its index: the least first. It gets nothing while it
+    /// waits, so that its entry stays right.
+    waiting: BinaryHeap<Reverse<(u64, u32)>>,
+    /// CPU time so far, divided by weight.
+    had: Box<[u64]>,
+    weights: Box<[u32]>,
+    /// What the last picked vCPU had: a vCPU that wakes up is at most one slice behind that.
+    floor: u64,
+}
+
+impl Fair {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        let vcpus = setup.vms.len();
+        Self {
+            slice: setup.slice,
+            waiting: BinaryHeap::with_capacity(vcpus),
+            had: vec![0; vcpus].into(),
+            weights: vec![USUAL_WEIGHT as u32; vcpus].into(),
+            floor: 0,
+        }
+    }
+}
+
+impl Policy for Fair {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        let ix = vcpu.ix();
+        self.weights[ix] = view.weight_of(vcpu).max(1);
+        if !matches!(why, Ready::Preempted | Ready::Yielded) {
+            self.had[ix] = self.had[ix].max(self.floor.saturating_sub(self.slice.0));
+        }
+        self.waiting.push(Reverse((self.had[ix], vcpu.0)));
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.waiting.retain(|Reverse((_, other))| *other != vcpu.0);
+    }
+
+    fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
+        let Reverse((had, vcpu)) = self.waiting.pop()?;
+        self.floor = self.floor.max(had);
+        Some(Pick::new(VcpuIndex(vcpu), view.now.after(self.slice)))
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
+        match self.slice.since(view.ran(vcpu)) {
+            Nanos::ZERO if !self.waiting.is_empty() => Verdict::Preempt(Why::Slice),
+            Nanos::ZERO => Verdict::Stay(view.now.after(self.slice)),
+            left => Verdict::Stay(view.now.after(left)),
+        }
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, ran: Nanos) {
+        let ix = vcpu.ix();
+        let had = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);
+        self.had[ix] = self.had[ix].saturating_add(had.min(u128::from(u64::MAX)) as u64);
+    }
+}

@@ -1,0 +1,94 @@
+//! `gang`: all slots serve one VM at a time and switch to the next VM at the same moment; a slot
+//! that the VM cannot use stays idle. After Ousterhout's coscheduling (ICDCS 1982). Right for VMs
+//! as wide as the host whose vCPUs contend for the same locks; wasteful for others.
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue};
+use crate::event::{Observation, VcpuIndex};
+use base::units::{Nanos, SlotId};
+
+#[derive(Debug)]
+pub(super) struct Gang {
+    queue: Queue,
+    /// VM of each vCPU.
+    vms: Box<[u32]>,
+    vm_count: u32,
+    slice: Nanos,
+    /// The VM whose turn it is.
+    current: u32,
+    ends: Nanos,
+}
+
+impl Gang {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        Self {
+            queue: Queue::with_room(setup.vms.len()),
+            vms: setup.vms.into(),
+            vm_count: setup.vms.iter().max().map_or(1, |vm| vm + 1),
+            slice: setup.slice,
+            current: 0,
+            ends: Nanos::ZERO,
+        }
+    }
+
+    fn take(&mut self, vm: u32) -> Option<VcpuIndex> {
+        let vms = &self.vms;
+        self.queue.take(|vcpu| vms[vcpu.ix()] == vm)
+    }
+
+    fn runs(&self, vm: u32, view: &View<'_>) -> bool {
+        view.slots.iter().flatten().any(|vcpu| self.vms[vcpu.ix()] == vm)
+    }
+
+    /// Begins the turn of the next VM that has a waiting vCPU, and takes the first of them.
+    fn advance(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
+        self.ends = view.now.after(self.slice);
+        for step in 1..=self.vm_count {
+            let vm = (self.current + step) % self.vm_count;
+            if let Some(vcpu) = self.take(vm) {
+                self.current = vm;
+                return Some(vcpu);
+            }
+        }
+        None
+    }
+}
+
+impl Policy for Gang {
+    fn ready(&mut self, vcpu: VcpuIndex, _: Ready, _: &View<'_>) {
+        self.queue.push(vcpu);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.queue.remove(vcpu);
+    }
+
+    fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
+        let over = view.now >= self.ends;
+        let vcpu = match if over { None } else { self.take(self.current) } {
+            Some(vcpu) => vcpu,
+            // Other vCPUs of the current VM still run: the slot stays idle until its turn is over.
+            None if !over && self.runs(self.current, view) => return None,
+            None => self.advance(view)?,
+        };
+        Some(Pick::new(vcpu, self.ends))
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
+        let its_turn = self.vms[vcpu.ix()] == self.current && view.now < self.ends;
+        match (its_turn, self.queue.is_empty()) {
+            (true, _) => Verdict::Stay(self.ends),
+            (false, false) => Verdict::Preempt(Why::Slice),
+            (false, true) => {
+                if view.now >= self.ends {
+                    self.ends = view.now.after(self.slice);
+                }
+                self.current = self.vms[vcpu.ix()];
+                Verdict::Stay(self.ends)
+            }
+        }
+    }
+
+    fn is_work_conserving(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,148 @@
+//! The Completely Fair Scheduler, as in Linux 6.1 (`kernel/sched/fair.c`, `features.h`), the last
+//! long-term version that has it.
+
+use super::{
+    Arrival, Law, by_cpus,
+    queue::{Place, Queues},
+};
+use crate::event::VcpuIndex;
+use base::units::Nanos;
+
+/// CFS: the least virtual runtime runs.
+///
+/// * A slice is the vCPU's share, by weight, of a period in which each runs once: `sched_latency`,
+///   or `min_granularity` for each if there are more than fit (`sched_slice`). The tick ends a turn
+///   after its slice, or earlier if another vCPU is behind by more than a slice
+///   (`check_preempt_tick`).
+/// * A vCPU that wakes is placed half a latency behind the others at most (`place_entity` with
+///   `GENTLE_FAIR_SLEEPERS`). It preempts the current one if that is ahead of it by more than
+///   `wakeup_granularity` (`check_preempt_wakeup`), and is its CPU's next buddy then. A new one is
+///   placed a slice ahead (`START_DEBIT`).
+/// * Buddies (`pick_next_entity`): the one that has yielded is skipped, and the next one or, with 8
+///   or more on the CPU, the one preempted last goes first, unless it is ahead of the least virtual
+///   runtime by more than `wakeup_granularity`.
+#[derive(Debug)]
+pub(in super::super) struct Cfs {
+    latency: Nanos,
+    min_granularity: Nanos,
+    wakeup_granularity: Nanos,
+}
+
+impl Cfs {
+    /// With the kernel's settings for `cpus` CPUs: 6, 0.75 and 1 ms, by [`by_cpus`].
+    pub(in super::super) fn usual(cpus: usize) -> Self {
+        Self::new(
+            by_cpus(Nanos::micros(6_000), cpus),
+            by_cpus(Nanos::micros(750), cpus),
+            by_cpus(Nanos::micros(1_000), cpus),
+        )
+    }
+
+    pub(in super::super) fn new(
+        latency: Nanos,
+        min_granularity: Nanos,
+        wakeup_granularity: Nanos,
+    ) -> Self {
+        Self { latency, min_granularity, wakeup_granularity }
+    }
+
+    /// vCPUs that fit into a period of `sched_latency`.
+    fn fit(&self) -> u64 {
+        self.latency.0.div_ceil(self.min_granularity.0)
+    }
+
+    fn slice(&self, queues: &Queues, cpu: usize, vcpu: VcpuIndex) -> Nanos {
+        let place = queues.of(vcpu).place;
+        let is_other = !matches!(place, Place::Queued | Place::Current);
+        let count = queues.runnable(cpu).count() as u64 + u64::from(is_other);
+        let weight = queues.of(vcpu).weight;
+        let load = queues.load(cpu) + if is_other { weight } else { 0 };
+        let period = match count > self.fit() {
+            true => count * self.min_granularity.0,
+            false => self.latency.0,
+        };
+        Nanos(period * weight / load).max(self.min_granularity)
+    }
+
+    /// Would it be unfair to run `vcpu` instead of `least`?
+    fn is_unfair(&self, queues: &Queues, vcpu: VcpuIndex, least: VcpuIndex) -> bool {
+        let granularity = queues.virtual_time(least, self.wakeup_granularity);
+        queues.of(vcpu).vruntime - queues.of(least).vruntime > granularity
+    }
+
+    /// The order of the tree: by virtual runtime, and among equals the one queued first.
+    fn key(queues: &Queues, vcpu: VcpuIndex) -> (i64, Nanos, VcpuIndex) {
+        let entity = queues.of(vcpu);
+        (entity.vruntime, entity.since, vcpu)
+    }
+}
+
+impl Law for Cfs {
+    fn place(&self, queues: &mut Queues, vcpu: VcpuIndex, arrival: Arrival) {
+        let entity = queues.of(vcpu);
+        let (cpu, own) = (entity.cpu, entity.vruntime);
+        let zero = queues.cpus[cpu].zero;
+        let vruntime = match arrival {
+            Arrival::New => zero + queues.virtual_time(vcpu, self.slice(queues, cpu, vcpu)),
+            Arrival::Woken => own.max(zero - self.latency.0 as i64 / 2),
+            Arrival::Moved => own,
+        };
+        queues.of_mut(vcpu).vruntime = vruntime;
+    }
+
+    fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize) {
+        let from = queues.of(vcpu).cpu;
+        let shift = queues.cpus[to].zero - queues.cpus[from].zero;
+        let entity = queues.of_mut(vcpu);
+        entity.cpu = to;
+        entity.vruntime += shift;
+    }
+
+    fn ticks(&self, queues: &mut Queues, cpu: usize) {
+        let Some(current) = queues.cpus[cpu].current else { return };
+        let waiting = queues.waiting(cpu).map(|vcpu| queues.of(vcpu).vruntime);
+        let Some(least) = waiting.min() else { return };
+        let slice = self.slice(queues, cpu, current);
+        let ran = queues.of(current).charged;
+        if ran > slice {
+            queues.cpus[cpu].is_due = true;
+            queues.forget(current);
+        } else if ran >= self.min_granularity {
+            // Virtual and real time compared, as the kernel does.
+            let is_ahead = queues.of(current).vruntime - least > slice.0 as i64;
+            queues.cpus[cpu].is_due |= is_ahead;
+        }
+    }
+
+    fn wakes(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex) {
+        let Some(current) = queues.cpus[cpu].current else { return };
+        let is_full = queues.runnable(cpu).count() as u64 >= self.fit();
+        if !queues.cpus[cpu].is_due && self.is_unfair(queues, current, woken) {
+            let queue = &mut queues.cpus[cpu];
+            (queue.is_due, queue.next) = (true, Some(woken));
+            if is_full {
+                queue.last = Some(current);
+            }
+        }
+    }
+
+    fn pick(&self, queues: &mut Queues, cpu: usize) -> Option<VcpuIndex> {
+        let queues = &*queues;
+        let least = queues.runnable(cpu).min_by_key(|vcpu| Self::key(queues, *vcpu))?;
+        let queue = &queues.cpus[cpu];
+        let is_fair = |vcpu: &VcpuIndex| !self.is_unfair(queues, *vcpu, least);
+        let others = || queues.runnable(cpu).filter(|vcpu| *vcpu != least);
+        let instead = || {
+            let second = others().min_by_key(|vcpu| Self::key(queues, *vcpu));
+            second.filter(|_| queue.skip == Some(least)).filter(is_fair)
+        };
+        let buddy = queue.next.filter(is_fair).or_else(|| queue.last.filter(is_fair));
+        Some(buddy.or_else(instead).unwrap_or(least))
+    }
+
+    fn yields(&self, queues: &mut Queues, cpu: usize) {
+        let Some(current) = queues.cpus[cpu].current else { return };
+        queues.forget(current);
+        queues.cpus[cpu].skip = Some(current);
+    }
+}

@@ -1,0 +1,176 @@
+//! Earliest Eligible Virtual Deadline First (Stoica and Abdel-Wahab 1995), as in Linux 6.12
+//! (`kernel/sched/fair.c`, `features.h`), with `PICK_BUDDY`, which 6.14 and 6.12's stable versions
+//! have.
+
+use super::{
+    Arrival, Law, by_cpus,
+    queue::{Place, Queues},
+};
+use crate::event::VcpuIndex;
+use base::units::Nanos;
+
+/// EEVDF: of the eligible vCPUs the one with the earliest virtual deadline runs.
+///
+/// * A vCPU's lag is what it is owed: the queue's average virtual runtime, by weight, minus its own.
+///   It is eligible if that is not negative (`entity_eligible`). Each asks for a base slice, and its
+///   deadline is the end of that in virtual time (`update_deadline`).
+/// * Once picked it keeps the CPU until its slice is over, or until it is not eligible any more and
+///   another one wakes (`RUN_TO_PARITY`). The tick finds out that a slice is over.
+/// * A vCPU that wakes has the lag with which it went to sleep (`PLACE_LAG`), at most two slices or
+///   a tick (`update_entity_lag`), and preempts if it would be picked. One that goes to sleep with a
+///   negative lag stays in the average until that has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).
+/// * The next buddy, which only `yield_to` sets, is picked if it is eligible (`PICK_BUDDY`). Who
+///   yields has its deadline put off by a slice (`yield_task_fair`). There is nothing to skip it.
+#[derive(Debug)]
+pub(in super::super) struct Eevdf {
+    slice: Nanos,
+    tick: Nanos,
+}
+
+impl Eevdf {
+    /// With the kernel's base slice for `cpus` CPUs: 0.75 ms, by [`by_cpus`].
+    pub(in super::super) fn usual(cpus: usize, tick: Nanos) -> Self {
+        Self::new(by_cpus(Nanos::micros(750), cpus), tick)
+    }
+
+    pub(in super::super) fn new(slice: Nanos, tick: Nanos) -> Self {
+        Self { slice, tick }
+    }
+
+    fn members(queues: &Queues, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
+        let queue = &queues.cpus[cpu];
+        queue.queued.iter().copied().chain(queue.current)
+    }
+
+    /// The weight in the queue, and the sum of all weighted virtual runtimes from its zero.
+    fn sums(queues: &Queues, cpu: usize) -> (i128, i128) {
+        let zero = queues.cpus[cpu].zero;
+        Self::members(queues, cpu).map(|vcpu| queues.of(vcpu)).fold((0, 0), |(load, sum), its| {
+            let weight = i128::from(its.weight);
+            (load + weight, sum + weight * i128::from(its.vruntime - zero))
+        })
+    }
+
+    fn average(queues: &Queues, cpu: usize) -> i64 {
+        let (load, sum) = Self::sums(queues, cpu);
+        queues.cpus[cpu].zero + sum.checked_div_euclid(load).unwrap_or_default() as i64
+    }
+
+    fn is_eligible(queues: &Queues, vcpu: VcpuIndex, (load, sum): (i128, i128)) -> bool {
+        let entity = queues.of(vcpu);
+        // Without the rounding of the average.
+        sum >= load * i128::from(entity.vruntime - queues.cpus[entity.cpu].zero)
+    }
+
+    /// The lag of a vCPU in its queue.
+    fn lag(&self, queues: &Queues, vcpu: VcpuIndex) -> i64 {
+        let entity = queues.of(vcpu);
+        let limit = Nanos(2 * self.slice.0).max(self.tick);
+        let limit = queues.virtual_time(vcpu, limit);
+        (Self::average(queues, entity.cpu) - entity.vruntime).clamp(-limit, limit)
+    }
+
+    /// What would be picked without buddies.
+    fn best(queues: &Queues, cpu: usize) -> Option<VcpuIndex> {
+        let sums = Self::sums(queues, cpu);
+        let queue = &queues.cpus[cpu];
+        let is_eligible = |vcpu: &VcpuIndex| Self::is_eligible(queues, *vcpu, sums);
+        let current = queue.current.filter(is_eligible);
+        if let Some(current) = current.filter(|vcpu| queues.of(*vcpu).has_slice) {
+            return Some(current);
+        }
+        let key = |vcpu: VcpuIndex| {
+            let entity = queues.of(vcpu);
+            (entity.deadline, entity.place != Place::Current, entity.since, vcpu)
+        };
+        let queued = queue.queued.iter().copied().filter(is_eligible);
+        queued.chain(current).min_by_key(|vcpu| key(*vcpu))
+    }
+}
+
+impl Law for Eevdf {
+    fn place(&self, queues: &mut Queues, vcpu: VcpuIndex, arrival: Arrival) {
+        let slice = queues.virtual_time(vcpu, self.slice);
+        let entity = queues.of(vcpu);
+        let (cpu, weight) = (entity.cpu, i128::from(entity.weight));
+        let (load, _) = Self::sums(queues, cpu);
+        // It pulls the average towards itself: this much leaves it the lag that it had.
+        let lag = (i128::from(entity.lag) * (load + weight)).checked_div(load).unwrap_or_default();
+        let vruntime = Self::average(queues, cpu) - lag as i64;
+        let until = match arrival {
+            // PLACE_DEADLINE_INITIAL
+            Arrival::New => slice / 2,
+            Arrival::Woken => slice,
+            // PLACE_REL_DEADLINE
+            Arrival::Moved => entity.deadline - entity.vruntime,
+        };
+        let entity = queues.of_mut(vcpu);
+        (entity.vruntime, entity.deadline) = (vruntime, vruntime + until);
+    }
+
+    fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize) {
+        // It has its lag from when it left.
+        queues.of_mut(vcpu).cpu = to;
+    }
+
+    fn leaves(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+        queues.of_mut(vcpu).lag = self.lag(queues, vcpu);
+    }
+
+    fn keeps(&self, queues: &Queues, vcpu: VcpuIndex) -> bool {
+        !Self::is_eligible(queues, vcpu, Self::sums(queues, queues.of(vcpu).cpu))
+    }
+
+    fn comes_back(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+        if self.lag(queues, vcpu) > 0 {
+            queues.remove(vcpu);
+            queues.of_mut(vcpu).lag = 0;
+            self.place(queues, vcpu, Arrival::Woken);
+            queues.insert(vcpu, Place::Queued);
+        }
+    }
+
+    fn charged(&self, queues: &mut Queues, vcpu: VcpuIndex) {
+        let slice = queues.virtual_time(vcpu, self.slice);
+        let entity = queues.of_mut(vcpu);
+        if entity.vruntime >= entity.deadline {
+            entity.deadline = entity.vruntime + slice;
+            entity.has_slice = false;
+            let cpu = entity.cpu;
+            if !queues.cpus[cpu].queued.is_empty() {
+                queues.cpus[cpu].is_due = true;
+                queues.forget(vcpu);
+            }
+        }
+    }
+
+    fn wakes(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex) {
+        queues.cpus[cpu].is_due |= Self::best(queues, cpu) == Some(woken);
+    }
+
+    fn pick(&self, queues: &mut Queues, cpu: usize) -> Option<VcpuIndex> {
+        loop {
+            let sums = Self::sums(queues, cpu);
+            let next = queues.cpus[cpu].next;
+            if let Some(next) = next.filter(|vcpu| Self::is_eligible(queues, *vcpu, sums)) {
+                return Some(next);
+            }
+            let best = Self::best(queues, cpu)?;
+            if queues.of(best).place != Place::Leaving {
+                return Some(best);
+            }
+            // It has what it was owed to others.
+            queues.remove(best);
+            queues.of_mut(best).lag = 0;
+        }
+    }
+
+    fn yields(&self, queues: &mut Queues, cpu: usize) {
+        let Some(current) = queues.cpus[cpu].current else { return };
+        let slice = queues.virtual_time(current, self.slice);
+        queues.forget(current);
+        let entity = queues.of_mut(current);
+        entity.deadline += slice;
+        entity.has_slice = false;
+    }
+}

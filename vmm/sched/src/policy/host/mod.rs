@@ -1,0 +1,392 @@
+//! `host-cfs` and `host-eevdf`: models of the host's own scheduler, for simulations. What Linux does
+//! with vCPUs that are threads: a run queue for each CPU, whose order is [`Cfs`] or [`Eevdf`], timer
+//! ticks, wakeups, load balancing and `yield_to`. Blind to locks, as the host is.
+//!
+//! What both have in common (kernel/sched/core.c and fair.c of Linux 6.1 and 6.12, with the default
+//! features of features.h):
+//!
+//! * **The tick** checks the current vCPU, on all CPUs at the same moments. It is the schedule's
+//!   slice: 4 ms is `CONFIG_HZ=250`. Nothing else ends a slice (no `HRTICK`), so that slices are
+//!   rounded up to ticks.
+//! * **A wakeup** goes to the CPU that the vCPU had last, if that is idle, else to any idle one, else
+//!   to the less loaded of that CPU and the waker's (`select_task_rq_fair`, `wake_affine`). There it
+//!   may preempt the current vCPU: at once if that is the waker, else by an interrupt.
+//! * **Balancing.** An idle CPU takes the vCPU that has waited longest from the CPU with the most
+//!   load (`newidle_balance`). A busy one does so every 16 ms for each CPU, of 10 at most, if that
+//!   makes their loads more equal (`load_balance` with a busy factor of 16).
+//! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the next vCPU of the
+//!   machine, in turn, that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). One that itself
+//!   waits because it yielded is passed over every other time.
+//!
+//! Not modelled: groups (cgroups, autogroup), nice levels other than as weights, other classes,
+//! distances between CPUs (all share one cache, as in one scheduling domain), load averages over
+//! time (loads are sums of weights now), cache-hot vCPUs, NUMA balancing, idle states.
+//!
+//! Waiting: on one CPU no vCPU waits forever, since each of the others runs only as long as its
+//! virtual runtime (CFS) or deadline (EEVDF) is not ahead of the waiting one by more than a constant
+//! number of slices. With the settings for 8 or more CPUs and a tick of 4 ms, a vCPU waits at most 16
+//! ticks for each vCPU of the schedule, if no weight is more than three times another
+//! (`waiting_tests`, with wakeups and claims at random, on one to three CPUs). Virtual time is the
+//! queue's own: a vCPU that changes queues keeps what it is ahead or behind, and nothing bounds that
+//! over many changes.
+
+mod cfs;
+mod eevdf;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why};
+use crate::event::{LockActivity, Observation, VcpuIndex};
+use crate::log::TurnEnd;
+use base::units::{Nanos, SlotId};
+pub(super) use cfs::Cfs;
+pub(super) use eevdf::Eevdf;
+use queue::{Place, Queues};
+
+/// A setting for one CPU as the kernel has it for `cpus` (`get_update_sysctl_factor` with its
+/// default, logarithmic scaling): times one plus the logarithm to base two of the CPUs, of at most 8.
+fn by_cpus(setting: Nanos, cpus: usize) -> Nanos {
+    Nanos(setting.0 * u64::from(1 + cpus.clamp(1, 8).ilog2()))
+}
+
+/// Why a vCPU comes into a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    New,
+    Woken,
+    /// From another CPU's queue.
+    Moved,
+}
+
+/// The order of a run queue. It keeps nothing itself.
+trait Law: Debug + Send {
+    /// `vcpu`, in no queue, is about to be put into that of its CPU.
+    fn place(&self, queues: &mut Queues, vcpu: VcpuIndex, arrival: Arrival);
+
+    /// `vcpu`, in no queue, is about to be placed in another queue than its last.
+    fn change_queue(&self, queues: &mut Queues, vcpu: VcpuIndex, to: usize);
+
+    /// `vcpu`, still in its queue, is about to leave it.
+    fn leaves(&self, _: &mut Queues, _: VcpuIndex) {}
+
+    /// Does the current `vcpu`, which goes to sleep, stay in the queue for a while?
+    fn keeps(&self, _: &Queues, _: VcpuIndex) -> bool {
+        false
+    }
+
+    /// `vcpu` wakes and is still in the queue.
+    fn comes_back(&self, _: &mut Queues, _: VcpuIndex) {}
+
+    /// The virtual runtime of the current `vcpu` has grown.
+    fn charged(&self, _: &mut Queues, _: VcpuIndex) {}
+
+    /// The tick: is the current vCPU due?
+    fn ticks(&self, _: &mut Queues, _cpu: usize) {}
+
+    /// `woken` is in this CPU's queue: does it make the current vCPU due?
+    fn wakes(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex);
+
+    /// Which of the current vCPU and those that wait is to run.
+    fn pick(&self, queues: &mut Queues, cpu: usize) -> Option<VcpuIndex>;
+
+    /// The current vCPU yields.
+    fn yields(&self, queues: &mut Queues, cpu: usize);
+}
+
+/// The host's scheduler, with a queue order.
+#[derive(Debug)]
+pub(super) struct Host {
+    law: Box<dyn Law>,
+    queues: Queues,
+    tick: Nanos,
+    /// Time between two comparisons of a busy CPU's load with others'.
+    interval: Nanos,
+    /// vCPUs that are interrupted because another one preempts them.
+    recalled: Vec<VcpuIndex>,
+    /// The vCPU that each machine's vCPUs yielded to last.
+    boosted: Box<[u32]>,
+}
+
+/// A busy CPU balances once in this many ticks of 4 ms for each CPU.
+const BALANCE_TICKS: u64 = 4;
+/// CPUs whose number lengthens that.
+const BALANCE_CPUS: u64 = 10;
+
+impl Host {
+    pub(super) fn cfs(setup: &Setup<'_>, cfs: Cfs) -> Self {
+        Self::new(setup, Box::new(cfs))
+    }
+
+    pub(super) fn eevdf(setup: &Setup<'_>, eevdf: Eevdf) -> Self {
+        Self::new(setup, Box::new(eevdf))
+    }
+
+    fn new(setup: &Setup<'_>, law: Box<dyn Law>) -> Self {
+        let (vcpus, cpus) = (setup.vms.len(), setup.slots);
+        let vms = setup.vms.iter().max().map_or(0, |vm| *vm as usize + 1);
+        let ticks = BALANCE_TICKS * BALANCE_CPUS.min(cpus as u64);
+        Self {
+            law,
+            queues: Queues::new(vcpus, cpus),
+            tick: setup.slice,
+            interval: Nanos(setup.slice.0.saturating_mul(ticks)),
+            recalled: Vec::with_capacity(cpus),
+            boosted: vec![0; vms].into(),
+        }
+    }
+
+    fn next_tick(&self, now: Nanos) -> Nanos {
+        Nanos((now.0 / self.tick.0 + 1).saturating_mul(self.tick.0))
+    }
+
+    /// Brings the virtual runtime of a CPU's current vCPU up to date.
+    fn charge(&mut self, cpu: usize, view: &View<'_>) {
+        if let Some(current) = self.queues.cpus[cpu].current {
+            self.charge_turn(current, view.ran(current));
+        }
+    }
+
+    fn charge_turn(&mut self, vcpu: VcpuIndex, ran: Nanos) {
+        let entity = self.queues.of(vcpu);
+        let (cpu, more) = (entity.cpu, ran.since(entity.charged));
+        let more = self.queues.virtual_time(vcpu, more);
+        let entity = self.queues.of_mut(vcpu);
+        (entity.charged, entity.vruntime) = (ran, entity.vruntime + more);
+        self.law.charged(&mut self.queues, vcpu);
+        self.queues.advance(cpu);
+    }
+
+    /// Puts a vCPU that wakes or starts into a queue, and interrupts whom it preempts.
+    fn wake(&mut self, vcpu: VcpuIndex, waker: Option<VcpuIndex>, view: &View<'_>) {
+        if self.queues.of(vcpu).place == Place::Leaving {
+            self.queues.of_mut(vcpu).place = Place::Queued;
+            self.law.comes_back(&mut self.queues, vcpu);
+        } else {
+            let is_new = std::mem::take(&mut self.queues.of_mut(vcpu).is_new);
+            let to = match is_new {
+                true => self.least_loaded(),
+                false => self.cpu_to_wake_on(vcpu, waker, view),
+            };
+            self.charge(to, view);
+            if to != self.queues.of(vcpu).cpu {
+                self.law.change_queue(&mut self.queues, vcpu, to);
+            }
+            let arrival = if is_new { Arrival::New } else { Arrival::Woken };
+            self.law.place(&mut self.queues, vcpu, arrival);
+            self.queues.insert(vcpu, Place::Queued);
+            self.queues.advance(to);
+        }
+        let cpu = self.queues.of(vcpu).cpu;
+        self.charge(cpu, view);
+        self.law.wakes(&mut self.queues, cpu, vcpu);
+        self.recall(cpu, waker);
+    }
+
+    /// Interrupts a CPU's current vCPU if it is due, unless it is `waker`, which makes way itself.
+    fn recall(&mut self, cpu: usize, waker: Option<VcpuIndex>) {
+        let queue = &self.queues.cpus[cpu];
+        if let Some(current) = queue.current.filter(|current| Some(*current) != waker)
+            && queue.is_due
+            && !self.recalled.contains(&current)
+        {
+            self.recalled.push(current);
+        }
+    }
+
+    fn least_loaded(&self) -> usize {
+        (0..self.queues.cpus.len()).min_by_key(|cpu| self.queues.load(*cpu)).unwrap_or_default()
+    }
+
+    fn cpu_to_wake_on(&self, vcpu: VcpuIndex, waker: Option<VcpuIndex>, view: &View<'_>) -> usize {
+        let entity = self.queues.of(vcpu);
+        let last = entity.cpu;
+        if self.queues.is_idle(last) {
+            return last;
+        }
+        let here = waker.and_then(|waker| view.slot_of(waker)).map(|slot| slot.0 as usize);
+        let is_less =
+            |here: &usize| self.queues.load(*here) + entity.weight < self.queues.load(last);
+        let target = here.filter(is_less).unwrap_or(last);
+        let count = self.queues.cpus.len();
+        let mut around = (target..count).chain(0..target);
+        around.find(|cpu| self.queues.is_idle(*cpu)).unwrap_or(target)
+    }
+
+    /// Moves a waiting vCPU into the queue of another CPU.
+    fn migrate(&mut self, vcpu: VcpuIndex, to: usize, view: &View<'_>) {
+        let from = self.queues.of(vcpu).cpu;
+        self.charge(from, view);
+        self.recall(from, None);
+        self.law.leaves(&mut self.queues, vcpu);
+        self.queues.remove(vcpu);
+        self.law.change_queue(&mut self.queues, vcpu, to);
+        self.law.place(&mut self.queues, vcpu, Arrival::Moved);
+        self.queues.insert(vcpu, Place::Queued);
+        self.queues.advance(to);
+    }
+
+    /// An idle CPU takes a vCPU that waits elsewhere.
+    fn pull(&mut self, cpu: usize, view: &View<'_>) -> Option<VcpuIndex> {
+        let queues = &self.queues;
+        // The only vCPU of a CPU that is about to pick it stays there.
+        let can_give = |from: &usize| queues.runnable(*from).nth(1).is_some();
+        let from = (0..queues.cpus.len()).filter(can_give);
+        let from = from.max_by_key(|from| (queues.load(*from), usize::MAX - from))?;
+        let vcpu = queues.longest_waiting(from)?;
+        self.migrate(vcpu, cpu, view);
+        self.law.pick(&mut self.queues, cpu)
+    }
+
+    /// A busy CPU takes a vCPU from the most loaded one if the two are more alike then.
+    fn balance(&mut self, cpu: usize, view: &View<'_>) {
+        if view.now < self.queues.cpus[cpu].balance {
+            return;
+        }
+        self.queues.cpus[cpu].balance = view.now.after(self.interval);
+        let queues = &self.queues;
+        let all = 0..queues.cpus.len();
+        let Some(from) = all.max_by_key(|from| (queues.load(*from), usize::MAX - from)) else {
+            return;
+        };
+        if let Some(vcpu) = queues.longest_waiting(from)
+            && queues.load(from) >= queues.load(cpu) + 2 * queues.of(vcpu).weight
+        {
+            self.migrate(vcpu, cpu, view);
+            self.law.wakes(&mut self.queues, cpu, vcpu);
+        }
+    }
+
+    /// The current vCPU of a CPU goes on, or makes way for another one.
+    fn decide(&mut self, cpu: usize, why: Why) -> Verdict {
+        self.queues.cpus[cpu].is_due = false;
+        let picked = self.law.pick(&mut self.queues, cpu);
+        let queue = &mut self.queues.cpus[cpu];
+        if picked.is_none() || picked == queue.current {
+            return Verdict::Stay(queue.tick);
+        }
+        queue.chosen = picked;
+        Verdict::Preempt(why)
+    }
+
+    /// The vCPU that KVM yields to for one in a pause loop.
+    fn beneficiary(&mut self, spinner: VcpuIndex, view: &View<'_>) -> Option<VcpuIndex> {
+        let vm = view.vm_of(spinner);
+        let last = self.boosted[vm as usize];
+        let count = self.queues.all.len() as u32;
+        let around = (last + 1..count).chain(0..=last.min(count - 1)).map(VcpuIndex);
+        for vcpu in around.filter(|vcpu| view.vm_of(*vcpu) == vm && *vcpu != spinner) {
+            let entity = self.queues.of_mut(vcpu);
+            if entity.place != Place::Queued {
+                continue;
+            }
+            let takes = !entity.yielded || entity.takes_yields;
+            entity.takes_yields ^= entity.yielded;
+            if takes {
+                self.boosted[vm as usize] = vcpu.0;
+                return Some(vcpu);
+            }
+        }
+        None
+    }
+}
+
+impl Policy for Host {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        let entity = self.queues.of_mut(vcpu);
+        entity.weight = view.weight_of(vcpu).max(1).into();
+        entity.since = view.now;
+        match why {
+            Ready::Preempted | Ready::Yielded => self.queues.insert(vcpu, Place::Queued),
+            Ready::Kicked(by) => self.wake(vcpu, by, view),
+            Ready::Started | Ready::Woken | Ready::Released => self.wake(vcpu, None, view),
+        }
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.queues.remove(vcpu);
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        let cpu = slot.0 as usize;
+        let is_here = |vcpu: &VcpuIndex| {
+            let entity = self.queues.of(*vcpu);
+            entity.place == Place::Queued && entity.cpu == cpu
+        };
+        let chosen = self.queues.cpus[cpu].chosen.filter(is_here);
+        self.queues.cpus[cpu].chosen = None;
+        let vcpu = chosen.or_else(|| self.law.pick(&mut self.queues, cpu));
+        let vcpu = vcpu.or_else(|| self.pull(cpu, view))?;
+        self.queues.remove(vcpu);
+        let entity = self.queues.of_mut(vcpu);
+        (entity.place, entity.charged, entity.has_slice) = (Place::Current, Nanos::ZERO, true);
+        (entity.yielded, entity.takes_yields) = (false, false);
+        let tick = self.next_tick(view.now);
+        let queue = &mut self.queues.cpus[cpu];
+        (queue.current, queue.is_due, queue.tick) = (Some(vcpu), false, tick);
+        Some(Pick::new(vcpu, tick))
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
+        let cpu = self.queues.of(vcpu).cpu;
+        self.charge(cpu, view);
+        if view.now >= self.queues.cpus[cpu].tick {
+            self.queues.cpus[cpu].tick = self.next_tick(view.now);
+            self.law.ticks(&mut self.queues, cpu);
+            self.balance(cpu, view);
+        }
+        match self.queues.cpus[cpu].is_due {
+            true => self.decide(cpu, Why::Slice),
+            false => Verdict::Stay(self.queues.cpus[cpu].tick),
+        }
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos) {
+        self.charge_turn(vcpu, ran);
+        let cpu = self.queues.of(vcpu).cpu;
+        let sleeps = matches!(end, TurnEnd::Halted | TurnEnd::Idle | TurnEnd::Injected);
+        let stays = sleeps && self.law.keeps(&self.queues, vcpu);
+        if sleeps && !stays {
+            self.law.leaves(&mut self.queues, vcpu);
+        }
+        if sleeps || end == TurnEnd::Exited {
+            self.queues.forget(vcpu);
+        }
+        let queue = &mut self.queues.cpus[cpu];
+        (queue.current, queue.is_due) = (None, false);
+        self.queues.of_mut(vcpu).place = Place::Away;
+        if stays {
+            self.queues.insert(vcpu, Place::Leaving);
+        }
+    }
+
+    fn makes_way(&mut self, vcpu: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
+        let cpu = self.queues.of(vcpu).cpu;
+        let verdict = self.queues.cpus[cpu].is_due.then(|| self.decide(cpu, Why::MadeWay));
+        verdict.filter(|verdict| matches!(verdict, Verdict::Preempt(_)))
+    }
+
+    fn spun_out(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Option<Verdict> {
+        let to = self.beneficiary(vcpu, view)?;
+        let (cpu, its) = (self.queues.of(vcpu).cpu, self.queues.of(to).cpu);
+        self.charge(cpu, view);
+        self.queues.cpus[its].next = Some(to);
+        if self.queues.waiting(cpu).next().is_some() {
+            self.law.yields(&mut self.queues, cpu);
+        }
+        if its != cpu {
+            self.charge(its, view);
+            self.queues.cpus[its].is_due = true;
+            self.recall(its, None);
+        }
+        let verdict = self.decide(cpu, Why::Spun);
+        self.queues.of_mut(vcpu).yielded = matches!(verdict, Verdict::Preempt(_));
+        Some(verdict)
+    }
+
+    fn recalls(&mut self, _: &View<'_>) -> Option<VcpuIndex> {
+        self.recalled.pop()
+    }
+}

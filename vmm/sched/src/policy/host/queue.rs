@@ -1,0 +1,185 @@
+//! Run queues, one for each CPU, and what they keep of each vCPU.
+
+use base::units::Nanos;
+
+use crate::event::VcpuIndex;
+
+/// The weight at which virtual time passes like time (nice 0).
+const USUAL_WEIGHT: u64 = 1024;
+
+/// Where a vCPU is, as its host sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In no queue: it sleeps, or has not started.
+    Away,
+    /// Waits for its CPU.
+    Queued,
+    /// Has its CPU.
+    Current,
+    /// Sleeps, and still counts in its queue's average until it would be picked (EEVDF's delayed
+    /// dequeue).
+    Leaving,
+}
+
+/// What the host's scheduler keeps of a vCPU (`sched_entity`). Virtual times are nanoseconds on the
+/// clock of its queue.
+#[derive(Debug, Clone)]
+pub(super) struct Entity {
+    pub(super) weight: u64,
+    pub(super) vruntime: i64,
+    /// EEVDF: the virtual deadline of its request.
+    pub(super) deadline: i64,
+    /// EEVDF: what it is owed, while it is in no queue.
+    pub(super) lag: i64,
+    /// EEVDF: it was picked for its request, which is not served yet.
+    pub(super) has_slice: bool,
+    pub(super) place: Place,
+    /// The CPU in whose queue it is or was last.
+    pub(super) cpu: usize,
+    /// The part of its turn that its virtual runtime contains.
+    pub(super) charged: Nanos,
+    /// When it was queued.
+    pub(super) since: Nanos,
+    /// It has never been in a queue.
+    pub(super) is_new: bool,
+    /// It waits because it yielded in a pause loop.
+    pub(super) yielded: bool,
+    /// It may be yielded to although it waits in a pause loop; changes with each look.
+    pub(super) takes_yields: bool,
+}
+
+/// The queue of one CPU (`cfs_rq`).
+#[derive(Debug)]
+pub(super) struct RunQueue {
+    pub(super) current: Option<VcpuIndex>,
+    pub(super) queued: Vec<VcpuIndex>,
+    /// The least virtual runtime in it; never goes back (`min_vruntime`).
+    pub(super) zero: i64,
+    /// The buddies: the vCPU that is to run next, the one that was preempted last, and the one that
+    /// has yielded.
+    pub(super) next: Option<VcpuIndex>,
+    pub(super) last: Option<VcpuIndex>,
+    pub(super) skip: Option<VcpuIndex>,
+    /// The current vCPU is to make way if another one is to be picked (`need_resched`).
+    pub(super) is_due: bool,
+    /// The vCPU for which the current one makes way.
+    pub(super) chosen: Option<VcpuIndex>,
+    /// The next timer tick.
+    pub(super) tick: Nanos,
+    /// When it next compares its load with others'.
+    pub(super) balance: Nanos,
+}
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) cpus: Box<[RunQueue]>,
+    pub(super) all: Box<[Entity]>,
+}
+
+impl Queues {
+    pub(super) fn new(vcpus: usize, cpus: usize) -> Self {
+        let entity = Entity {
+            weight: USUAL_WEIGHT,
+            vruntime: 0,
+            deadline: 0,
+            lag: 0,
+            has_slice: false,
+            place: Place::Away,
+            cpu: 0,
+            charged: Nanos::ZERO,
+            since: Nanos::ZERO,
+            is_new: true,
+            yielded: false,
+            takes_yields: false,
+        };
+        let queue = |_| RunQueue {
+            current: None,
+            queued: Vec::with_capacity(vcpus),
+            zero: 0,
+            next: None,
+            last: None,
+            skip: None,
+            is_due: false,
+            chosen: None,
+            tick: Nanos::ZERO,
+            balance: Nanos::ZERO,
+        };
+        Self { cpus: (0..cpus).map(queue).collect(), all: vec![entity; vcpus].into() }
+    }
+
+    pub(super) fn of(&self, vcpu: VcpuIndex) -> &Entity {
+        &self.all[vcpu.ix()]
+    }
+
+    pub(super) fn of_mut(&mut self, vcpu: VcpuIndex) -> &mut Entity {
+        &mut self.all[vcpu.ix()]
+    }
+
+    /// The virtual time in which `vcpu` runs for `span`.
+    pub(super) fn virtual_time(&self, vcpu: VcpuIndex, span: Nanos) -> i64 {
+        let time = u128::from(span.0) * u128::from(USUAL_WEIGHT);
+        (time / u128::from(self.of(vcpu).weight)) as i64
+    }
+
+    /// The vCPUs that wait for this CPU.
+    pub(super) fn waiting(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
+        let queued = self.cpus[cpu].queued.iter().copied();
+        queued.filter(|vcpu| self.of(*vcpu).place == Place::Queued)
+    }
+
+    /// The vCPUs that run or wait on this CPU.
+    pub(super) fn runnable(&self, cpu: usize) -> impl Iterator<Item = VcpuIndex> {
+        self.waiting(cpu).chain(self.cpus[cpu].current)
+    }
+
+    /// The weight of those that run or wait on this CPU.
+    pub(super) fn load(&self, cpu: usize) -> u64 {
+        self.runnable(cpu).map(|vcpu| self.of(vcpu).weight).sum()
+    }
+
+    pub(super) fn is_idle(&self, cpu: usize) -> bool {
+        self.runnable(cpu).next().is_none()
+    }
+
+    /// The vCPU that has waited longest for this CPU.
+    pub(super) fn longest_waiting(&self, cpu: usize) -> Option<VcpuIndex> {
+        self.waiting(cpu).min_by_key(|vcpu| (self.of(*vcpu).since, *vcpu))
+    }
+
+    pub(super) fn insert(&mut self, vcpu: VcpuIndex, place: Place) {
+        let entity = &mut self.all[vcpu.ix()];
+        let queue = &mut self.cpus[entity.cpu];
+        debug_assert!(!queue.queued.contains(&vcpu), "{vcpu:?} is queued twice");
+        entity.place = place;
+        queue.queued.push(vcpu);
+    }
+
+    /// Takes `vcpu` out of its queue.
+    pub(super) fn remove(&mut self, vcpu: VcpuIndex) {
+        let entity = &mut self.all[vcpu.ix()];
+        entity.place = Place::Away;
+        let cpu = entity.cpu;
+        self.cpus[cpu].queued.retain(|other| *other != vcpu);
+        self.forget(vcpu);
+        self.advance(cpu);
+    }
+
+    /// `vcpu` is no buddy any more.
+    pub(super) fn forget(&mut self, vcpu: VcpuIndex) {
+        let RunQueue { next, last, skip, .. } = &mut self.cpus[self.all[vcpu.ix()].cpu];
+        for buddy in [next, last, skip] {
+            *buddy = buddy.filter(|buddy| *buddy != vcpu);
+        }
+    }
+
+    /// Brings the queue's zero up to its least virtual runtime.
+    pub(super) fn advance(&mut self, cpu: usize) {
+        let queue = &self.cpus[cpu];
+        let all = queue.queued.iter().copied().chain(queue.current);
+        if let Some(least) = all.map(|vcpu| self.of(vcpu).vruntime).min() {
+            let queue = &mut self.cpus[cpu];
+            queue.zero = queue.zero.max(least);
+        }
+    }
+}

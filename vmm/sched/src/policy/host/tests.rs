@@ -1,0 +1,273 @@
+//! What the models promise. That they break no rule, that events alone make their schedule, and how
+//! long a vCPU waits at most is tested for all policies (`core_tests`, `waiting_tests`).
+
+use super::super::{PolicySpec, Setup};
+use crate::core::{Core, Member, State};
+use crate::log::{Log, TurnEnd};
+use crate::testing::{SLICE, by, free, tell, waiting};
+use crate::{Action, Event, VcpuIndex};
+use base::units::{Nanos, SlotId};
+
+const TICK: u64 = SLICE.0;
+/// The settings for 8 or more CPUs, in ticks of 4 ms: slices of 6 for all, or of 0.75 for each.
+const CFS: &str = "host-cfs:6us,750ns,1us";
+const EEVDF: &str = "host-eevdf:750ns";
+
+fn core(policy: &str, members: &[Member], slots: usize) -> Core {
+    let vms: Vec<u32> = members.iter().map(|member| member.vm).collect();
+    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 1, recording: None };
+    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+    let mut core = Core::new(members, slots, policy, Log::new());
+    (0..vms.len() as u32).for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
+    core
+}
+
+fn alike(count: usize) -> Vec<Member> {
+    vec![Member { vm: 0, weight: 1024 }; count]
+}
+
+/// Ends turns as they come, until `until`.
+fn run(core: &mut Core, until: u64) {
+    while let Some(at) = core.next_deadline().filter(|at| at.0 <= until) {
+        let due = core.slots().iter().flatten().find(|vcpu| core.deadline(**vcpu) == Some(at));
+        let due = due.copied().unwrap();
+        tell(core, due.0, Event::Stopped(free()), at.0);
+    }
+}
+
+/// The time that each vCPU has had, in turns that are over.
+fn times(core: &Core, vcpus: usize) -> Vec<u64> {
+    let mut times = vec![0; vcpus];
+    core.log().turns().iter().for_each(|turn| times[turn.vcpu.ix()] += turn.ran.0);
+    times
+}
+
+fn runs(core: &Core, vcpu: u32) -> bool {
+    matches!(core.state(VcpuIndex(vcpu)), State::Running(_))
+}
+
+#[test]
+fn equal_weights_are_served_alike_at_any_time() {
+    // CFS ends a turn at the tick after its slice of two ticks, EEVDF at the one after its own.
+    for (policy, turn) in [(CFS, 3 * TICK), (EEVDF, TICK)] {
+        let mut core = core(policy, &alike(3), 1);
+        for until in (10..400).map(|ticks| ticks * TICK) {
+            run(&mut core, until);
+            let times = times(&core, 3);
+            let spread = times.iter().max().unwrap() - times.iter().min().unwrap();
+            // One turn apart, and one turn that is not over.
+            assert!(spread <= 2 * turn, "{policy}: {times:?} at {until}");
+            assert!(core.log().turns().iter().all(|turns| turns.ran.0 <= turn), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn weights_are_shares_in_the_long_run() {
+    for policy in [CFS, EEVDF] {
+        let members = [512, 1024, 2560].map(|weight| Member { vm: 0, weight });
+        let mut core = core(policy, &members, 1);
+        run(&mut core, 8_000 * TICK);
+        let times = times(&core, 3);
+        let all: u64 = times.iter().sum();
+        for (time, share) in times.iter().zip([0.125, 0.25, 0.625]) {
+            let got = *time as f64 / all as f64;
+            assert!((got - share).abs() < 0.01, "{policy}: {times:?}");
+        }
+    }
+}
+
+/// vCPU 1 waited while vCPU 0 ran, then ran for a tenth of a tick and sleeps.
+fn with_a_sleeper(policy: &str) -> (Core, u64) {
+    let mut core = core(policy, &alike(2), 1);
+    let mut now = TICK;
+    while !runs(&core, 1) {
+        run(&mut core, now);
+        now += TICK;
+    }
+    let now = now - TICK + TICK / 10;
+    tell(&mut core, 1, Event::Halted(waiting(2, 1, 0)), now);
+    assert!(runs(&core, 0), "{policy}");
+    (core, now)
+}
+
+#[test]
+fn a_vcpu_that_is_owed_time_preempts_when_it_wakes() {
+    for policy in [CFS, EEVDF] {
+        let (mut core, now) = with_a_sleeper(policy);
+        let wakes = now + 20 * TICK + TICK / 3;
+        run(&mut core, wakes);
+        // Woken by an interrupt, it interrupts the other one.
+        let actions = tell(&mut core, 1, Event::Kicked(None), wakes);
+        assert_eq!(actions, [Action::Recall(VcpuIndex(0))], "{policy}");
+        assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(wakes)));
+        let actions = tell(&mut core, 0, Event::Stopped(free()), wakes + 1);
+        assert_eq!(actions, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}");
+    }
+}
+
+#[test]
+fn a_waker_on_the_same_cpu_makes_way_at_once() {
+    for policy in [CFS, EEVDF] {
+        let (mut core, now) = with_a_sleeper(policy);
+        let wakes = now + 20 * TICK + TICK / 3;
+        run(&mut core, wakes);
+        let actions = tell(&mut core, 1, Event::Kicked(by(VcpuIndex(0))), wakes);
+        assert_eq!(actions, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}");
+        let ends = core.log().turns().iter().map(|turn| turn.end);
+        assert_eq!(ends.filter(|end| *end == TurnEnd::MadeWay).count(), 1, "{policy}");
+    }
+}
+
+#[test]
+fn a_vcpu_that_is_owed_nothing_waits_when_it_wakes() {
+    for policy in [CFS, EEVDF] {
+        let mut undisturbed = core(policy, &alike(2), 1);
+        run(&mut undisturbed, 60 * TICK);
+        let start = undisturbed.log().start().0;
+        let turn = undisturbed.log().turns().iter().find(|turn| turn.at.0 > 40 * TICK).unwrap();
+        // It sleeps just before its turn ends, when it is ahead of the other one.
+        let (vcpu, now) = (turn.vcpu.0, start + turn.at.0 + turn.ran.0 - 1);
+        let mut core = core(policy, &alike(2), 1);
+        run(&mut core, now);
+        tell(&mut core, vcpu, Event::Halted(waiting(2, 1, 0)), now);
+        assert_eq!(tell(&mut core, vcpu, Event::Kicked(None), now + 1), [], "{policy}");
+        assert_eq!(core.state(VcpuIndex(vcpu)), State::Ready);
+    }
+}
+
+/// Short sleeps gain nothing: neither CFS's credit nor EEVDF's lag is got by leaving the queue.
+#[test]
+fn a_vcpu_that_naps_gets_no_more_than_its_share() {
+    for policy in [CFS, EEVDF] {
+        let mut core = core(policy, &alike(2), 1);
+        for step in 1..4_000 {
+            let now = step * TICK / 4 + 7;
+            run(&mut core, now);
+            if runs(&core, 1) {
+                tell(&mut core, 1, Event::Halted(waiting(2, 1, 0)), now);
+                tell(&mut core, 1, Event::Kicked(None), now + 1);
+            }
+        }
+        let times = times(&core, 2);
+        let share = times[1] as f64 / (times[0] + times[1]) as f64;
+        assert!(share < 0.52, "{policy}: {times:?}");
+    }
+}
+
+#[test]
+fn eevdf_keeps_a_sleeper_with_a_debt_until_it_is_paid() {
+    let mut core = core(EEVDF, &alike(2), 1);
+    run(&mut core, 10 * TICK);
+    let is = (0..2).find(|vcpu| runs(&core, *vcpu)).unwrap();
+    let other = 1 - is;
+    // It sleeps near the end of its turn: ahead of the other by almost a tick.
+    tell(&mut core, is, Event::Halted(waiting(2, 1, 0)), 11 * TICK - 10);
+    // Woken soon, it still has to wait; woken later, it has lag zero and a later deadline.
+    let actions = tell(&mut core, is, Event::Kicked(None), 11 * TICK - 5);
+    assert_eq!(actions, []);
+    run(&mut core, 11 * TICK + 1);
+    assert!(runs(&core, other), "the debt is not forgotten by a nap");
+}
+
+#[test]
+fn a_vcpu_wakes_on_an_idle_cpu() {
+    for policy in [CFS, EEVDF] {
+        let mut core = core(policy, &alike(3), 3);
+        tell(&mut core, 2, Event::Halted(waiting(2, 1, 0)), 10);
+        tell(&mut core, 1, Event::Halted(waiting(2, 1, 0)), 20);
+        let actions = tell(&mut core, 2, Event::Kicked(by(VcpuIndex(0))), 30);
+        assert_eq!(actions, [Action::Grant(VcpuIndex(2), SlotId(2))], "{policy}: its own");
+    }
+}
+
+#[test]
+fn an_idle_cpu_takes_a_vcpu_that_waits_elsewhere() {
+    for policy in [CFS, EEVDF] {
+        let mut core = core(policy, &alike(3), 2);
+        assert_eq!(core.state(VcpuIndex(2)), State::Ready);
+        let actions = tell(&mut core, 1, Event::Halted(waiting(2, 1, 0)), 20);
+        assert_eq!(actions, [Action::Grant(VcpuIndex(2), SlotId(1))], "{policy}");
+    }
+}
+
+#[test]
+fn busy_cpus_balance_their_loads() {
+    for policy in [CFS, EEVDF] {
+        // The lower half of them starts on two CPUs, and those of the other one leave.
+        let mut core = core(policy, &alike(8), 2);
+        run(&mut core, 5 * TICK);
+        for vcpu in [1, 3, 5] {
+            while !runs(&core, vcpu) {
+                let next = core.next_deadline().unwrap().0;
+                run(&mut core, next);
+            }
+            let now = core.next_deadline().unwrap().0 - 1;
+            tell(&mut core, vcpu, Event::Exited, now);
+        }
+        let begin = times(&core, 8);
+        let end = core.next_deadline().unwrap().0 + 2_000 * TICK;
+        run(&mut core, end);
+        let end = times(&core, 8);
+        let got: Vec<u64> = [0, 2, 4, 6, 7].map(|v| end[v] - begin[v]).to_vec();
+        let all: u64 = got.iter().sum();
+        // Two of five CPUs' worth each would be even; three on one CPU and two on the other is as
+        // near as whole vCPUs come, and they change places.
+        assert!(got.iter().all(|time| *time * 100 / all >= 15), "{policy}: {got:?}");
+    }
+}
+
+#[test]
+fn a_pause_loop_yields_to_the_machines_vcpus_in_turn() {
+    // With a granularity that calls nothing unfair, so that each is followed.
+    for policy in ["host-cfs:6us,750ns,1ms", EEVDF] {
+        let members = [0, 1, 0, 0].map(|vm| Member { vm, weight: 1024 });
+        let mut core = core(policy, &members, 1);
+        let spin =
+            |core: &mut Core, vcpu, now| tell(core, vcpu, Event::SpunOut(waiting(2, 1, 0)), now);
+        // Not the other machine's vCPU 1, which has waited as long.
+        let actions = spin(&mut core, 0, 2);
+        assert_eq!(actions, [Action::Grant(VcpuIndex(2), SlotId(0))], "{policy}");
+        // The next in turn.
+        assert_eq!(spin(&mut core, 2, 3), [Action::Grant(VcpuIndex(3), SlotId(0))], "{policy}");
+    }
+}
+
+#[test]
+fn a_yield_across_cpus_interrupts_the_other_cpu() {
+    for policy in [CFS, EEVDF] {
+        let mut core = core(policy, &alike(3), 2);
+        assert_eq!(core.state(VcpuIndex(2)), State::Ready, "it waits behind vCPU 0");
+        let actions = tell(&mut core, 1, Event::SpunOut(waiting(2, 1, 0)), 5);
+        assert_eq!(actions, [Action::Recall(VcpuIndex(0))], "{policy}");
+    }
+}
+
+#[test]
+fn a_yield_to_a_vcpu_that_had_more_than_its_share_is_ignored() {
+    for policy in [CFS, EEVDF] {
+        let mut core = core(policy, &alike(2), 1);
+        // vCPU 0 yields whenever it runs, and gets its share all the same.
+        let (mut followed, mut ignored) = (0, 0);
+        for now in (0..2_000).map(|step| 40 * TICK + step * TICK / 5 + 1) {
+            run(&mut core, now);
+            if runs(&core, 0) {
+                match tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), now).is_empty() {
+                    true => ignored += 1,
+                    false => followed += 1,
+                }
+            }
+        }
+        assert!(followed > 20 && ignored > 20, "{policy}: {followed} followed, {ignored} not");
+        let times = times(&core, 2);
+        let share = times[0] as f64 / (times[0] + times[1]) as f64;
+        assert!((0.45..0.51).contains(&share), "{policy}: {times:?}");
+    }
+}
+
+#[test]
+fn settings_grow_with_the_number_of_cpus_up_to_eight() {
+    let base = Nanos::micros(750);
+    let of = |cpus| super::by_cpus(base, cpus).0 / 1_000;
+    assert_eq!([1, 2, 4, 7, 8, 80].map(of), [750, 1_500, 2_250, 2_250, 3_000, 3_000]);
+}

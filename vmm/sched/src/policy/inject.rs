@@ -1,0 +1,144 @@
+//! `lhp[:RATE,HOLD]` and `lwp[:RATE,HOLD]`: RATE times a second (default: 10) vCPUs are stopped
+//! until one is found that holds a lock (lhp) or is next in line for one (lwp); that one is held
+//! off for HOLD (default: 20ms). Verified after the stop, from telemetry; `rr` in between. Right to
+//! measure what one such preemption costs.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Pick, Policy, Ready, Setup, Verdict, View, rr::Rr};
+use crate::event::{LockActivity, Observation, VcpuIndex};
+use base::{
+    rng::SplitMix64,
+    units::{Nanos, SlotId},
+};
+
+/// Nanoseconds between two attempts: far more than an entry into the guest takes, or it would make
+/// no progress; random, so that no periodic behaviour of the guest evades them.
+const RETRY: std::ops::Range<u64> = 60_000..200_000;
+
+/// Which vCPUs to preempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Holder,
+    Next,
+}
+
+impl Target {
+    fn is(self, activity: &LockActivity) -> bool {
+        match self {
+            // Without telemetry this guess is the best there is; it is not counted as LHP.
+            Target::Holder => activity.is_holder() || *activity == LockActivity::Guarded,
+            Target::Next => activity.is_next(),
+        }
+    }
+}
+
+/// Outcome of the attempts of a policy that aims at certain preemptions.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hits {
+    /// Attempts that preempted a vCPU of the kind aimed at.
+    pub hits: u64,
+    /// Stops that found something else: the vCPU continued at once.
+    pub misses: u64,
+}
+
+impl std::ops::Sub for Hits {
+    type Output = Hits;
+
+    /// What came after `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self { hits: self.hits - earlier.hits, misses: self.misses - earlier.misses }
+    }
+}
+
+/// When the next preemption is due: at random times, with a given average rate.
+#[derive(Debug)]
+pub(super) struct Due {
+    at: Nanos,
+    mean: f64,
+    rng: SplitMix64,
+}
+
+impl Due {
+    pub(super) fn new(rate: f64, seed: u64) -> Self {
+        Self { at: Nanos::ZERO, mean: 1e9 / rate, rng: SplitMix64::new(seed) }
+    }
+
+    /// Is one due? The first is due one mean interval after the first call.
+    pub(super) fn now(&mut self, now: Nanos) -> bool {
+        if self.at == Nanos::ZERO {
+            self.at = now.after(Nanos(self.mean as u64));
+        }
+        now >= self.at
+    }
+
+    /// Schedules the next one, from `start`: exponentially distributed, like independent accidents.
+    pub(super) fn reset(&mut self, start: Nanos) {
+        let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        self.at = start.after(Nanos((-(1.0 - uniform).ln() * self.mean) as u64));
+    }
+
+    fn retry(&mut self) -> Nanos {
+        let span = (RETRY.end - RETRY.start) as usize;
+        Nanos(RETRY.start + self.rng.below(span) as u64)
+    }
+
+    /// `until`, but not later than the next preemption is due or the next attempt is made.
+    fn bound(&mut self, until: Nanos, now: Nanos) -> Nanos {
+        if self.now(now) { until.min(now.after(self.retry())) } else { until.min(self.at) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Inject {
+    rr: Rr,
+    target: Target,
+    hold: Nanos,
+    due: Due,
+    hits: Hits,
+}
+
+impl Inject {
+    pub(super) const RATE: f64 = 10.0;
+    pub(super) const HOLD: Nanos = Nanos::millis(20);
+
+    pub(super) fn new(setup: &Setup<'_>, target: Target, rate: f64, hold: Nanos) -> Self {
+        let due = Due::new(rate, setup.seed);
+        Self { rr: Rr::new(setup), target, hold, due, hits: Hits::default() }
+    }
+}
+
+impl Policy for Inject {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, why, view);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.rr.gone(vcpu);
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        let Pick { vcpu, until, .. } = self.rr.pick(slot, view)?;
+        Some(Pick::new(vcpu, self.due.bound(until, view.now)))
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        if self.due.now(view.now) {
+            if self.target.is(&look.activity) {
+                self.hits.hits += 1;
+                let until = view.now.after(self.hold);
+                self.due.reset(until);
+                return Verdict::Hold(until);
+            }
+            self.hits.misses += 1;
+        }
+        match self.rr.stopped(vcpu, look, view) {
+            Verdict::Stay(until) => Verdict::Stay(self.due.bound(until, view.now)),
+            verdict => verdict,
+        }
+    }
+
+    fn hits(&self) -> Option<Hits> {
+        Some(self.hits)
+    }
+}

@@ -1,0 +1,82 @@
+//! `point:NAME[,RATE,HOLD]`: RATE times a second (default: 10) guests are told to report the named
+//! point (before-flag, flag-to-halt, release-to-kick, critical, interrupt), and the first vCPU that
+//! reaches it is held off for HOLD (default: 20ms). `rr` in between. Right to hit one window of a
+//! protocol, every time.
+
+use hypercalls::telemetry::Point;
+
+use super::{Hits, Pick, Policy, Ready, Setup, Verdict, View, inject::Due, rr::Rr};
+use crate::event::{Observation, VcpuIndex};
+use base::units::{Nanos, SlotId};
+
+/// The points by their names on the command line.
+pub(super) const NAMES: [(&str, Point); 5] = [
+    ("before-flag", Point::BeforeFlag),
+    ("flag-to-halt", Point::FlagToHalt),
+    ("release-to-kick", Point::ReleaseToKick),
+    ("critical", Point::Critical),
+    ("interrupt", Point::Interrupt),
+];
+
+#[derive(Debug)]
+pub(super) struct AtPoint {
+    rr: Rr,
+    point: Point,
+    hold: Nanos,
+    due: Due,
+    wanted: bool,
+    hits: Hits,
+}
+
+impl AtPoint {
+    pub(super) fn new(setup: &Setup<'_>, point: Point, rate: f64, hold: Nanos) -> Self {
+        let due = Due::new(rate, setup.seed);
+        Self { rr: Rr::new(setup), point, hold, due, wanted: false, hits: Hits::default() }
+    }
+}
+
+impl Policy for AtPoint {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        self.rr.ready(vcpu, why, view);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.rr.gone(vcpu);
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        self.wanted |= self.due.now(view.now);
+        self.rr.pick(slot, view)
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        self.wanted |= self.due.now(view.now);
+        self.rr.stopped(vcpu, look, view)
+    }
+
+    fn point(
+        &mut self,
+        _: VcpuIndex,
+        at: Point,
+        _: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        if at != self.point || !self.wanted {
+            self.hits.misses += 1;
+            return None;
+        }
+        self.hits.hits += 1;
+        self.wanted = false;
+        let until = view.now.after(self.hold);
+        self.due.reset(until);
+        Some(Verdict::Hold(until))
+    }
+
+    fn points(&self, _: Nanos) -> u32 {
+        if self.wanted { self.point.bit() } else { 0 }
+    }
+
+    fn hits(&self) -> Option<Hits> {
+        Some(self.hits)
+    }
+}

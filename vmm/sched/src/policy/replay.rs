@@ -1,0 +1,297 @@
+//! `replay:FILE`: repeats the turns of a recording, each on its slot, in their order, for as long.
+//! A turn that the guest ended (it yielded, spun out, made way for a vCPU it kicked, or was at a
+//! named point) is ended by the guest again: from the recorded time on it is asked to yield, or its
+//! event is waited for, for one slice at most. A turn that ends in another way than recorded is a
+//! divergence. If the vCPU whose turn comes next is halted, the turn waits for it as long as any
+//! vCPU runs; then the vCPU is woken, which its guest must expect, and that is a divergence, too.
+//! Only turns of vCPUs that have left are skipped. After deterministic replay (ReVirt, Dunlap et
+//! al., OSDI 2002), of the schedule alone.
+
+use hypercalls::telemetry::Point;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Pick, Policy, Ready, Setup, Verdict, View, Why, directed_yield::DirectedYield, rr::Rr,
+};
+use crate::{
+    event::{LockActivity, Observation, VcpuIndex},
+    log::{Turn, TurnEnd},
+};
+use base::units::{Nanos, SlotId};
+
+/// Upper bound on the time a vCPU is held off, whatever the recording says.
+const LONGEST_HOLD: Nanos = Nanos::millis(60_000);
+
+/// How closely a replay followed its recording.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Divergence {
+    /// Turns of the recording, up to the first one that the end of the recording cut off.
+    pub recorded: u64,
+    /// Turns of these that were repeated.
+    pub replayed: u64,
+    /// Turns of these that were skipped because the vCPU had left.
+    pub skipped: u64,
+    /// vCPUs that were halted when their turn came, with no vCPU running to kick them, and were
+    /// woken.
+    pub woken: u64,
+    /// Turns that the vCPU itself ended (halt, idle, exit), recorded to end otherwise.
+    pub early: u64,
+    /// Turns recorded to end by the vCPU itself that did not.
+    pub late: u64,
+    /// Turns that ended in another way than recorded, not counted above.
+    pub otherwise: u64,
+}
+
+impl std::ops::Add for Divergence {
+    type Output = Divergence;
+
+    /// That of both replays. Saturating: a store's counts may be anything.
+    fn add(self, other: Self) -> Self {
+        Self {
+            recorded: self.recorded.saturating_add(other.recorded),
+            replayed: self.replayed.saturating_add(other.replayed),
+            skipped: self.skipped.saturating_add(other.skipped),
+            woken: self.woken.saturating_add(other.woken),
+            early: self.early.saturating_add(other.early),
+            late: self.late.saturating_add(other.late),
+            otherwise: self.otherwise.saturating_add(other.otherwise),
+        }
+    }
+}
+
+/// Did the guest end it, other than by halting?
+fn is_by_event(turn: &Turn) -> bool {
+    matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
+}
+
+/// The turn that a vCPU is repeating.
+#[derive(Debug, Clone, Copy)]
+struct Current {
+    /// Index of the turn.
+    ix: usize,
+    /// It has been told to report the point at which the turn ended.
+    reports: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Replay {
+    turns: Box<[Turn]>,
+    next: usize,
+    /// By vCPU: its current turn.
+    current: Box<[Option<Current>]>,
+    /// By [`Point`]: number of vCPUs that are to report it.
+    reporters: [u32; Point::ALL.len()],
+    /// Looks after which guests report that they spun out.
+    spin_looks: u32,
+    ready: Box<[bool]>,
+    /// Schedules once the recording is used up.
+    after: Rr,
+    slice: Nanos,
+    divergence: Divergence,
+}
+
+impl Replay {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        let recorded = setup.recording.map_or(&[][..], |recording| recording.turns.as_slice());
+        // How long an unfinished turn would have lasted is not known, nor what came after it. (And
+        // a recording of another schedule does not fit this one.)
+        let fits = |turn: &&Turn| {
+            turn.end != TurnEnd::Open
+                && turn.vcpu.ix() < setup.vms.len()
+                && (turn.slot.0 as usize) < setup.slots
+        };
+        let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
+        let vcpus = setup.vms.len();
+        let recorded = turns.len() as u64;
+        let spin_looks = match setup.recording.map_or(0, |recording| recording.spin_looks) {
+            // Version 1 recordings do not say.
+            0 if turns.iter().any(|turn| turn.end == TurnEnd::Spun) => DirectedYield::LOOKS,
+            looks => looks,
+        };
+        Self {
+            turns,
+            next: 0,
+            current: vec![None; vcpus].into(),
+            reporters: Default::default(),
+            spin_looks,
+            ready: vec![false; vcpus].into(),
+            after: Rr::new(setup),
+            slice: setup.slice,
+            divergence: Divergence { recorded, ..Divergence::default() },
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.next == self.turns.len()
+    }
+
+    /// How long the vCPU of this turn was held off afterwards.
+    fn off_after(&self, ix: usize) -> Nanos {
+        let turn = &self.turns[ix];
+        let again = self.turns[ix + 1..].iter().find(|later| later.vcpu == turn.vcpu);
+        let off = again.map_or(Nanos::ZERO, |again| again.at.since(turn.at.after(turn.ran)));
+        off.min(LONGEST_HOLD)
+    }
+
+    /// How long a turn may last at most.
+    fn limit(&self, turn: &Turn) -> Nanos {
+        match turn.end {
+            end if end.is_voluntary() => self.slice.after(turn.ran).after(turn.ran),
+            _ if is_by_event(turn) => self.slice.after(turn.ran),
+            _ => turn.ran,
+        }
+    }
+
+    /// The vCPU's turn, if it is time for the guest to end it by an event.
+    fn awaits(&self, vcpu: VcpuIndex, view: &View<'_>) -> Option<(usize, Turn)> {
+        let ix = self.current[vcpu.ix()]?.ix;
+        let turn = self.turns[ix];
+        (is_by_event(&turn) && view.ran(vcpu) >= turn.ran).then_some((ix, turn))
+    }
+
+    /// Waits until `until` for the event that ended the turn.
+    fn wait(&mut self, vcpu: VcpuIndex, turn: &Turn, until: Nanos) -> Verdict {
+        if let (Some(point), Some(current)) = (turn.point, &mut self.current[vcpu.ix()])
+            && !std::mem::replace(&mut current.reports, true)
+        {
+            self.reporters[point as usize] += 1;
+        }
+        match turn.end {
+            TurnEnd::Yield => Verdict::Ask(until),
+            _ => Verdict::Stay(until),
+        }
+    }
+
+    /// The index of the turn to begin now, if its vCPU is ready. Skips turns of vCPUs that have
+    /// left.
+    fn due(&mut self, view: &View<'_>) -> Option<usize> {
+        while self.turns.get(self.next).is_some_and(|turn| view.is_gone(turn.vcpu)) {
+            self.divergence.skipped += 1;
+            self.next += 1;
+        }
+        let turn = self.turns.get(self.next)?;
+        self.ready[turn.vcpu.ix()].then_some(self.next)
+    }
+}
+
+impl Policy for Replay {
+    fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        self.ready[vcpu.ix()] = true;
+        self.after.ready(vcpu, why, view);
+    }
+
+    fn gone(&mut self, vcpu: VcpuIndex) {
+        self.ready[vcpu.ix()] = false;
+        self.after.gone(vcpu);
+    }
+
+    fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick> {
+        let pick = match self.due(view) {
+            Some(ix) if self.turns[ix].slot == slot => {
+                self.next += 1;
+                self.divergence.replayed += 1;
+                let turn = self.turns[ix];
+                let vcpu = turn.vcpu;
+                self.current[vcpu.ix()] = Some(Current { ix, reports: false });
+                self.after.gone(vcpu);
+                let until = if is_by_event(&turn) { turn.ran } else { self.limit(&turn) };
+                Some(Pick::new(vcpu, view.now.after(until)))
+            }
+            None if self.is_over() => self.after.pick(slot, view),
+            _ => None,
+        }?;
+        self.ready[pick.vcpu.ix()] = false;
+        Some(pick)
+    }
+
+    fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        let Some(Current { ix, .. }) = self.current[vcpu.ix()] else {
+            return self.after.stopped(vcpu, look, view);
+        };
+        let (turn, ran) = (self.turns[ix], view.ran(vcpu));
+        let end_at = |span: Nanos| view.now.after(span.since(ran));
+        let limit = self.limit(&turn);
+        match turn.end {
+            _ if is_by_event(&turn) && ran < turn.ran => Verdict::Stay(end_at(turn.ran)),
+            _ if is_by_event(&turn) && ran < limit => self.wait(vcpu, &turn, end_at(limit)),
+            _ if ran < limit => Verdict::Stay(end_at(limit)),
+            TurnEnd::Injected => {
+                // The guest should have reached the point by now.
+                self.divergence.otherwise += u64::from(turn.point.is_some());
+                Verdict::Hold(view.now.after(self.off_after(ix)))
+            }
+            TurnEnd::Grace => Verdict::Preempt(Why::Grace),
+            // The event that ended the turn has not come.
+            _ => Verdict::Preempt(Why::Slice),
+        }
+    }
+
+    fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {
+        match (self.awaits(vcpu, view), self.current[vcpu.ix()]) {
+            (Some((_, turn)), _) if turn.end == TurnEnd::Yield => Verdict::Preempt(Why::Yield),
+            (_, Some(_)) => Verdict::Stay(view.until(vcpu)),
+            (_, None) => self.after.yielded(vcpu, view),
+        }
+    }
+
+    fn spun_out(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Option<Verdict> {
+        let (_, turn) = self.awaits(vcpu, view)?;
+        (turn.end == TurnEnd::Spun).then_some(Verdict::Preempt(Why::Spun))
+    }
+
+    fn makes_way(&mut self, by: VcpuIndex, _: &LockActivity, view: &View<'_>) -> Option<Verdict> {
+        let (_, turn) = self.awaits(by, view)?;
+        (turn.end == TurnEnd::MadeWay).then_some(Verdict::Preempt(Why::MadeWay))
+    }
+
+    fn point(
+        &mut self,
+        vcpu: VcpuIndex,
+        at: Point,
+        _: &Observation,
+        view: &View<'_>,
+    ) -> Option<Verdict> {
+        let (ix, turn) = self.awaits(vcpu, view)?;
+        (turn.point == Some(at)).then(|| Verdict::Hold(view.now.after(self.off_after(ix))))
+    }
+
+    fn points(&self, _: Nanos) -> u32 {
+        let wanted = Point::ALL.iter().filter(|point| self.reporters[**point as usize] > 0);
+        wanted.fold(0, |mask, point| mask | point.bit())
+    }
+
+    fn spin_looks(&self) -> u32 {
+        self.spin_looks
+    }
+
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
+        let Some(Current { ix, reports }) = self.current[vcpu.ix()].take() else { return };
+        let recorded = self.turns[ix];
+        if let Some(point) = recorded.point.filter(|_| reports) {
+            self.reporters[point as usize] -= 1;
+        }
+        match (recorded.end.is_voluntary(), end.is_voluntary()) {
+            (false, true) => self.divergence.early += 1,
+            (true, false) => self.divergence.late += 1,
+            _ if recorded.end != end => self.divergence.otherwise += 1,
+            _ => {}
+        }
+    }
+
+    fn wakes(&mut self, view: &View<'_>) -> Option<VcpuIndex> {
+        if view.anybody_runs() || self.due(view).is_some() {
+            return None;
+        }
+        let turn = self.turns.get(self.next).filter(|turn| view.is_halted(turn.vcpu))?;
+        self.divergence.woken += 1;
+        Some(turn.vcpu)
+    }
+
+    fn is_work_conserving(&self) -> bool {
+        false
+    }
+
+    fn divergence(&self) -> Option<Divergence> {
+        Some(self.divergence)
+    }
+}

@@ -1,0 +1,360 @@
+//! Policies by name, with their arguments.
+
+use std::{fmt, str::FromStr};
+
+use super::{
+    Policy, Setup,
+    deferred::{Deferred, Way},
+    directed_yield::DirectedYield,
+    fair::Fair,
+    gang::Gang,
+    host::{Cfs, Eevdf, Host},
+    inject::{Inject, Target},
+    kick_boost::KickBoost,
+    point::{self, AtPoint},
+    random::Random,
+    replay::Replay,
+    rr::Rr,
+};
+use base::units::Nanos;
+
+/// The default weight of a vCPU.
+const USUAL_WEIGHT: u32 = 1024;
+
+/// A policy that can be named on the command line.
+pub struct Registered {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Name and arguments, as written on the command line.
+    pub usage: &'static str,
+    /// One line that says what it does.
+    pub about: &'static str,
+    /// The longest time that a vCPU waits for a slot, in slices for each vCPU of the schedule. `None`:
+    /// it depends on more, or has no bound.
+    pub slices: Option<u64>,
+    /// With each set of arguments that is to be tested.
+    pub tested: &'static [&'static str],
+    make: fn(&Setup<'_>, &Args) -> Made,
+}
+
+/// A policy, `None` for the host's own scheduling, or what is wrong with the arguments.
+type Made = Result<Option<Box<dyn Policy>>, String>;
+
+fn boxed(policy: impl Policy + 'static) -> Made {
+    Ok(Some(Box::new(policy)))
+}
+
+/// All policies that `--policy` knows, in the order of its help.
+pub const POLICIES: &[Registered] = &[
+    Registered {
+        name: "host",
+        usage: "host",
+        about: "leave it to the host's scheduler",
+        slices: None,
+        tested: &[],
+        make: |_, _| Ok(None),
+    },
+    Registered {
+        name: "rr",
+        usage: "rr",
+        about: "each vCPU in turn, blind to locks",
+        slices: Some(1),
+        tested: &["rr"],
+        make: |s, _| boxed(Rr::new(s)),
+    },
+    Registered {
+        name: "fair",
+        usage: "fair[:WEIGHT,...]",
+        about: "least CPU time first, by weight",
+        slices: None,
+        tested: &["fair"],
+        make: |s, args| {
+            (0..args.0.len()).try_for_each(|ix| args.weight(ix).map(drop))?;
+            boxed(Fair::new(s))
+        },
+    },
+    Registered {
+        name: "gang",
+        usage: "gang",
+        about: "all slots to one VM at a time",
+        slices: None,
+        tested: &["gang"],
+        make: |s, _| boxed(Gang::new(s)),
+    },
+    Registered {
+        name: "kick-boost",
+        usage: "kick-boost[:later]",
+        about: "a kicked vCPU runs next, on its kicker's CPU",
+        slices: Some(2),
+        tested: &["kick-boost", "kick-boost:later"],
+        make: |s, args| match args.word(0) {
+            None => boxed(KickBoost::new(s, false)),
+            Some("later") => boxed(KickBoost::new(s, true)),
+            Some(other) => Err(format!("unknown option '{other}' (expected: later)")),
+        },
+    },
+    Registered {
+        name: "directed-yield",
+        usage: "directed-yield[:LOOKS]",
+        about: "a spinner gives its slot to the vCPU it waits for",
+        slices: Some(2),
+        tested: &["directed-yield"],
+        make: |s, args| boxed(DirectedYield::new(s, args.get(0, DirectedYield::LOOKS)?)),
+    },
+    Registered {
+        name: "deferred",
+        usage: "deferred[:ask|look[,GRACE]]",
+        about: "a slice ends at the next moment out of any lock",
+        // Two, and a grace, which is a slice unless it is given.
+        slices: Some(3),
+        tested: &["deferred", "deferred:look"],
+        make: |s, args| {
+            let way = match args.word(0) {
+                None | Some("ask") => Way::Ask,
+                Some("look") => Way::Observation,
+                Some(other) => {
+                    return Err(format!("unknown option '{other}' (expected: ask or look)"));
+                }
+            };
+            let grace = args.word(1).map(|_| args.get(1, Nanos::ZERO)).transpose()?;
+            boxed(Deferred::new(s, way, grace))
+        },
+    },
+    Registered {
+        name: "lhp",
+        usage: "lhp[:RATE,HOLD]",
+        about: "preempt lock holders",
+        slices: None,
+        tested: &["lhp:100000,5us"],
+        make: |s, args| inject(s, args, Target::Holder),
+    },
+    Registered {
+        name: "lwp",
+        usage: "lwp[:RATE,HOLD]",
+        about: "preempt the next in line",
+        slices: None,
+        tested: &["lwp:100000,5us"],
+        make: |s, args| inject(s, args, Target::Next),
+    },
+    Registered {
+        name: "point",
+        usage: "point:NAME[,RATE,HOLD]",
+        about: "preempt at a named point",
+        slices: None,
+        tested: &["point:critical,100000,5us"],
+        make: |s, args| {
+            let names = point::NAMES.map(|(name, _)| name);
+            let wanted =
+                args.word(0).ok_or_else(|| format!("the point is missing: one of {names:?}"))?;
+            let found = point::NAMES.iter().find(|(name, _)| *name == wanted);
+            let (_, point) =
+                found.ok_or_else(|| format!("unknown point '{wanted}': one of {names:?}"))?;
+            boxed(AtPoint::new(s, *point, args.rate(1)?, args.get(2, Inject::HOLD)?))
+        },
+    },
+    Registered {
+        name: "random",
+        usage: "random",
+        about: "a random vCPU for a random time, by the seed",
+        slices: None,
+        tested: &["random"],
+        make: |s, _| boxed(Random::new(s)),
+    },
+    Registered {
+        name: "host-cfs",
+        usage: "host-cfs[:LATENCY,MIN,WAKEUP]",
+        about: "for simulations: Linux's scheduler up to 6.5",
+        slices: Some(16),
+        // The settings for 8 or more CPUs at a tick of 4 ms, for one of a microsecond.
+        tested: &["host-cfs:6us,750ns,1us"],
+        make: |s, args| {
+            let cfs = match args.0.len() {
+                0 => Cfs::usual(s.slots),
+                3 => Cfs::new(args.span(0)?, args.span(1)?, args.span(2)?),
+                _ => return Err("all three times, or none".to_owned()),
+            };
+            boxed(Host::cfs(s, cfs))
+        },
+    },
+    Registered {
+        name: "host-eevdf",
+        usage: "host-eevdf[:BASE]",
+        about: "for simulations: Linux's scheduler from 6.6",
+        slices: Some(16),
+        tested: &["host-eevdf:750ns"],
+        make: |s, args| {
+            let eevdf = match args.0.len() {
+                0 => Eevdf::usual(s.slots, s.slice),
+                _ => Eevdf::new(args.span(0)?, s.slice),
+            };
+            boxed(Host::eevdf(s, eevdf))
+        },
+    },
+    Registered {
+        name: "replay",
+        usage: "replay:FILE",
+        about: "repeat the decisions of a recording",
+        slices: None,
+        tested: &["replay:none"],
+        make: |s, args| {
+            args.word(0).ok_or("the recording's file is missing")?;
+            boxed(Replay::new(s))
+        },
+    },
+];
+
+fn inject(setup: &Setup<'_>, args: &Args, target: Target) -> Made {
+    boxed(Inject::new(setup, target, args.rate(0)?, args.get(1, Inject::HOLD)?))
+}
+
+/// The arguments of a policy, as written after its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Args(Vec<String>);
+
+impl Args {
+    fn word(&self, ix: usize) -> Option<&str> {
+        self.0.get(ix).map(String::as_str)
+    }
+
+    fn get<T>(&self, ix: usize, default: T) -> Result<T, String>
+    where
+        T: FromStr,
+        T::Err: fmt::Display,
+    {
+        self.word(ix).map_or(Ok(default), |word| {
+            word.parse().map_err(|error: T::Err| format!("'{word}': {error}"))
+        })
+    }
+
+    /// A time that must be given.
+    fn span(&self, ix: usize) -> Result<Nanos, String> {
+        self.get(ix, Nanos::ZERO)
+    }
+
+    fn weight(&self, ix: usize) -> Result<u32, String> {
+        match self.get(ix, 1)? {
+            weight @ 1..=1000 => Ok(weight),
+            weight => Err(format!("weight {weight} is out of range: 1 to 1000")),
+        }
+    }
+
+    fn rate(&self, ix: usize) -> Result<f64, String> {
+        let rate = self.get(ix, Inject::RATE)?;
+        match (0.001..=100_000.0).contains(&rate) {
+            true => Ok(rate),
+            false => Err(format!("rate {rate} is out of range: 0.001 to 100000 per second")),
+        }
+    }
+}
+
+/// A policy and its arguments as the user gave them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySpec {
+    name: &'static str,
+    args: Args,
+}
+
+impl PolicySpec {
+    /// The host's own scheduling.
+    pub const fn host() -> Self {
+        Self { name: "host", args: Args(Vec::new()) }
+    }
+
+    /// The name without arguments.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Is scheduling left to the host?
+    pub fn is_host(&self) -> bool {
+        self.name == "host"
+    }
+
+    /// What `host` means in a simulation: the model of the host's scheduler in today's kernels.
+    pub const fn simulated_host() -> Self {
+        Self { name: "host-eevdf", args: Args(Vec::new()) }
+    }
+
+    /// Is it a model of the host's scheduler, for simulations only?
+    pub fn is_host_model(&self) -> bool {
+        self.name.starts_with("host-")
+    }
+
+    /// The weight of the vCPUs of VM `vm`: `fair:1,3` gives those of the second VM three times the
+    /// weight. With more VMs than weights, the list is repeated. 1024 is the default.
+    pub fn weight_of(&self, vm: u32) -> u32 {
+        match self.args.0.len() {
+            0 => USUAL_WEIGHT,
+            _ if self.name != "fair" => USUAL_WEIGHT,
+            count => self.args.weight(vm as usize % count).unwrap_or(1) * USUAL_WEIGHT,
+        }
+    }
+
+    /// The recording it replays.
+    pub fn replays(&self) -> Option<&str> {
+        if self.name == "replay" { self.args.word(0) } else { None }
+    }
+
+    /// The policy; `None` if scheduling is left to the host.
+    pub fn make(&self, setup: &Setup<'_>) -> Option<Box<dyn Policy>> {
+        // The arguments were checked when the specification was parsed.
+        registered(self.name).and_then(|policy| (policy.make)(setup, &self.args).ok().flatten())
+    }
+
+    /// A list as on the command line: `rr,lhp:10,20ms,deferred`. A part that is not the name of a
+    /// policy is an argument of the policy before it.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+        let mut specs: Vec<String> = Vec::new();
+        for part in text.split(',') {
+            let name = part.split(':').next().unwrap_or_default();
+            match specs.last_mut() {
+                Some(last) if registered(name).is_none() && last.contains(':') => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => specs.push(part.to_owned()),
+            }
+        }
+        specs.iter().map(|spec| spec.parse()).collect()
+    }
+}
+
+fn registered(name: &str) -> Option<&'static Registered> {
+    POLICIES.iter().find(|policy| policy.name == name)
+}
+
+impl FromStr for PolicySpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, args) = text.split_once(':').map_or((text, None), |(n, a)| (n, Some(a)));
+        let policy = registered(name).ok_or_else(|| {
+            let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
+            let names = names.join(", ");
+            format!("unknown policy '{name}' (known: {names})")
+        })?;
+        let split = |args: &str| args.split(',').map(str::to_owned).collect();
+        let args = Args(args.map_or(Vec::new(), split));
+        let most = match policy.usage.ends_with("...]") {
+            true => usize::MAX,
+            false => policy.usage.split([':', ',']).count() - 1,
+        };
+        if args.0.len() > most || args.0.iter().any(String::is_empty) {
+            return Err(format!("'{text}': write {}", policy.usage));
+        }
+        let probe = Setup { vms: &[0], slots: 1, slice: Nanos(1), seed: 0, recording: None };
+        (policy.make)(&probe, &args)
+            .map_err(|error| format!("{error} (write {})", policy.usage))?;
+        Ok(Self { name: policy.name, args })
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        match self.args.0.is_empty() {
+            true => Ok(()),
+            false => write!(f, ":{}", self.args.0.join(",")),
+        }
+    }
+}

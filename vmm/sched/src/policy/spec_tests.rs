@@ -1,0 +1,75 @@
+//! Policies by name.
+
+use super::{POLICIES, PolicySpec, Setup};
+use base::units::Nanos;
+
+/// The default weight of a vCPU.
+const USUAL_WEIGHT: u32 = 1024;
+
+#[test]
+fn names_and_arguments_parse_and_print_alike() {
+    assert_eq!("fair:1,3".parse::<PolicySpec>().unwrap().weight_of(3), 3 * USUAL_WEIGHT);
+    assert!("fair:0".parse::<PolicySpec>().is_err());
+    for text in [
+        "fair:2,1,7",
+        "host",
+        "rr",
+        "lhp:0.5,20ms",
+        "deferred:look,1ms",
+        "replay:/a/b",
+        "point:critical",
+        "host-cfs:6ms,750us,1ms",
+        "host-eevdf:3ms",
+    ] {
+        assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
+    }
+    for text in [
+        "",
+        "rrr",
+        "rr:1",
+        "lhp:x",
+        "lhp:1,2",
+        "lhp:1,2ms,3",
+        "lhp:",
+        "deferred:now",
+        "point:home",
+        "point",
+        "replay",
+        "lhp:0",
+        "host-cfs:6ms",
+        "host-cfs:6ms,1ms,x",
+        "host-eevdf:0",
+    ] {
+        assert!(text.parse::<PolicySpec>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn lists_know_whose_an_argument_is() {
+    let list = PolicySpec::parse_list("rr,lhp:10,20ms,deferred,lwp:3").unwrap();
+    let names: Vec<String> = list.iter().map(PolicySpec::to_string).collect();
+    assert_eq!(names, ["rr", "lhp:10,20ms", "deferred", "lwp:3"]);
+    assert!(PolicySpec::parse_list("rr,nonsense").is_err());
+}
+
+#[test]
+fn every_policy_but_host_is_one() {
+    let setup = Setup { vms: &[0, 0], slots: 1, slice: Nanos(1), seed: 0, recording: None };
+    for policy in POLICIES {
+        for text in policy.tested {
+            let spec: PolicySpec = text.parse().unwrap();
+            assert_eq!(spec.name(), policy.name, "it is tested in its own row");
+            assert!(spec.make(&setup).is_some(), "{text}");
+        }
+        assert_eq!(policy.tested.is_empty(), policy.name == "host", "{} tests", policy.name);
+    }
+    assert!(PolicySpec::host().make(&setup).is_none());
+}
+
+#[test]
+fn the_guide_names_every_policy_with_its_arguments() {
+    let guide = include_str!("../../README.md").replace("\\|", "|");
+    for policy in POLICIES {
+        assert!(guide.contains(&format!("`{}`", policy.usage)), "{}", policy.usage);
+    }
+}

@@ -1,0 +1,374 @@
+//! The file format of a recorded schedule.
+//!
+//! All numbers are little-endian. The header has 40 bytes: `PVTSCHED`, the version (u32), the
+//! numbers of vCPUs and of slots (u32 each), the number of looks after which guests reported that
+//! they spun out (u32; version 1: zero), the number of turns lost and the number of turns that
+//! follow (u64 each). A turn of version 2 has 24 bytes: its start and its duration (u64 each,
+//! nanoseconds), its vCPU (u32), its slot (u16), a [`TurnEnd`] and a [`Point`] (u8 each; 255:
+//! none). A turn of version 1 has 16 bytes: u64, u32 (at most 4.29 s), u16, u8, and the end.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read, Write},
+};
+
+use hypercalls::telemetry::Point;
+use thiserror::Error;
+
+use super::{
+    core::Core,
+    event::VcpuIndex,
+    log::{ROOM, Turn, TurnEnd},
+};
+use base::units::{Nanos, SlotId};
+
+/// First bytes of a recording.
+const MAGIC: [u8; 8] = *b"PVTSCHED";
+/// The version that is written.
+const VERSION: u32 = 2;
+/// Bytes per turn, in version 1 and now.
+const TURN_BYTES_1: usize = 16;
+const TURN_BYTES: usize = 24;
+/// The recorded point of a turn that did not end at a [`Point`].
+const NO_POINT: u8 = 0xff;
+/// Maximum duration of a recording.
+const LONGEST: Nanos = Nanos(24 * 3_600 * 1_000_000_000);
+
+/// Why a file cannot be read as a recording.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// An I/O error.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// It does not begin with the magic bytes.
+    #[error("it is not a recording of a schedule (make one with --record)")]
+    Magic,
+    /// An unknown version.
+    #[error("it has version {0}; this pvticket reads versions 1 to {VERSION}")]
+    Version(u32),
+    /// It is truncated, or contains an unknown code.
+    #[error("it is damaged at turn {0}")]
+    Damaged(usize),
+    /// A turn of a vCPU that does not exist.
+    #[error("it is damaged: turn {turn} is of vCPU {}, and there are {vcpus}", vcpu.0)]
+    NoVcpu {
+        /// Index of the turn.
+        turn: usize,
+        /// The vCPU it names.
+        vcpu: VcpuIndex,
+        /// Number of vCPUs by the header.
+        vcpus: u32,
+    },
+    /// More turns than a run can record.
+    #[error("it has {0} turns, and no recording has more than {ROOM}")]
+    TooLong(u64),
+    /// A turn on a slot that does not exist.
+    #[error("it is damaged: turn {turn} is on slot {}, and there are {slots}", slot.0)]
+    NoSlot {
+        /// Index of the turn.
+        turn: usize,
+        /// The slot it names.
+        slot: SlotId,
+        /// Number of slots by the header.
+        slots: u32,
+    },
+    /// A turn that begins before the preceding one, or before its vCPU or slot is free.
+    #[error("it is damaged: turn {0} begins too early")]
+    Early(usize),
+    /// A turn that ends later than [`LONGEST`] allows.
+    #[error("it is damaged: turn {0} ends more than a day after the first one began")]
+    Late(usize),
+}
+
+/// A schedule that can be replayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// Number of vCPUs of all its VMs.
+    pub vcpus: u32,
+    /// Number of slots.
+    pub slots: u32,
+    /// Looks at a lock after which its guests reported that they spun out; zero: never, or not
+    /// known.
+    pub spin_looks: u32,
+    /// Number of turns that were not recorded for lack of room.
+    pub lost: u64,
+    /// The turns, in the order in which they began.
+    pub turns: Vec<Turn>,
+}
+
+impl Recording {
+    /// What `core` has decided so far for `vcpus` vCPUs.
+    pub fn of(core: &Core, vcpus: u32) -> Self {
+        Self {
+            vcpus,
+            slots: core.slots().len() as u32,
+            spin_looks: core.policy().spin_looks(),
+            lost: core.log().lost(),
+            turns: core.log().turns().to_vec(),
+        }
+    }
+
+    /// Writes it in the current version.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&MAGIC)?;
+        for word in [VERSION, self.vcpus, self.slots, self.spin_looks] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        out.write_all(&self.lost.to_le_bytes())?;
+        out.write_all(&(self.turns.len() as u64).to_le_bytes())?;
+        self.turns.iter().try_for_each(|turn| out.write_all(&bytes(turn)?))
+    }
+
+    /// What is missing from it, as a sentence.
+    pub fn shortfall(&self) -> Option<String> {
+        let lost = Some(self.lost).filter(|lost| *lost > 0)?;
+        Some(format!("{lost} turns are not in it, for lack of room: record for a shorter time"))
+    }
+
+    /// Reads a recording.
+    pub fn read(input: &mut impl Read) -> Result<Self, RecordingError> {
+        let magic = array(input).map_err(short(RecordingError::Magic))?;
+        if magic != MAGIC {
+            return Err(RecordingError::Magic);
+        }
+        let version = word(input)?;
+        let parse: fn(&mut _) -> _ = match version {
+            1 => |input| Ok(parse_1(&array(input)?)),
+            VERSION => |input| Ok(parse(&array(input)?)),
+            other => return Err(RecordingError::Version(other)),
+        };
+        let (vcpus, slots, spin_looks) = (word(input)?, word(input)?, word(input)?);
+        let (lost, count) = (double(input)?, double(input)?);
+        if count > ROOM as u64 {
+            return Err(RecordingError::TooLong(count));
+        }
+        let mut turns = Vec::new();
+        let mut check = Check::default();
+        for ix in 0..usize::try_from(count).unwrap_or(usize::MAX) {
+            let turn: Option<Turn> = parse(input).map_err(short(RecordingError::Damaged(ix)))?;
+            let turn = turn.ok_or(RecordingError::Damaged(ix))?;
+            if turn.vcpu.0 >= vcpus {
+                return Err(RecordingError::NoVcpu { turn: ix, vcpu: turn.vcpu, vcpus });
+            }
+            if turn.slot.0 >= slots {
+                return Err(RecordingError::NoSlot { turn: ix, slot: turn.slot, slots });
+            }
+            check.next(ix, &turn)?;
+            turns.push(turn);
+        }
+        Ok(Self { vcpus, slots, spin_looks, lost, turns })
+    }
+}
+
+/// Checks that turns can have followed each other like this: it bounds how long a replay may act as
+/// its recording says.
+#[derive(Debug, Default)]
+struct Check {
+    last: Nanos,
+    /// When each vCPU and each slot is free again.
+    vcpus: HashMap<u32, Nanos>,
+    slots: HashMap<u32, Nanos>,
+}
+
+impl Check {
+    fn next(&mut self, ix: usize, turn: &Turn) -> Result<(), RecordingError> {
+        let end = turn.at.after(turn.ran);
+        let vcpu_is_free = self.vcpus.insert(turn.vcpu.0, end).unwrap_or_default();
+        let slot_is_free = self.slots.insert(turn.slot.0, end).unwrap_or_default();
+        if turn.at < self.last.max(vcpu_is_free).max(slot_is_free) {
+            return Err(RecordingError::Early(ix));
+        }
+        if end > LONGEST {
+            return Err(RecordingError::Late(ix));
+        }
+        self.last = turn.at;
+        Ok(())
+    }
+}
+
+fn bytes(turn: &Turn) -> io::Result<[u8; TURN_BYTES]> {
+    let slot = u16::try_from(turn.slot.0).map_err(|_| {
+        let what = format!("slot {}: a recording has 65536 at most", turn.slot.0);
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    })?;
+    let mut bytes = [0; TURN_BYTES];
+    bytes[..8].copy_from_slice(&turn.at.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&turn.ran.0.to_le_bytes());
+    bytes[16..20].copy_from_slice(&turn.vcpu.0.to_le_bytes());
+    bytes[20..22].copy_from_slice(&slot.to_le_bytes());
+    bytes[22] = turn.end as u8;
+    bytes[23] = turn.point.map_or(NO_POINT, |point| point as u8);
+    Ok(bytes)
+}
+
+fn parse(bytes: &[u8; TURN_BYTES]) -> Option<Turn> {
+    let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
+    let [i, j, k, l, m, n, o, p, rest @ ..] = rest;
+    let [q, r, s, t, u, v, end, point] = rest;
+    let point = match point {
+        NO_POINT => None,
+        raw => Some(Point::from_raw(raw.into())?),
+    };
+    Some(Turn {
+        at: Nanos(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+        ran: Nanos(u64::from_le_bytes([i, j, k, l, m, n, o, p])),
+        vcpu: VcpuIndex(u32::from_le_bytes([q, r, s, t])),
+        slot: SlotId(u16::from_le_bytes([u, v]).into()),
+        end: *TurnEnd::ALL.get(usize::from(end))?,
+        point,
+    })
+}
+
+fn parse_1(bytes: &[u8; TURN_BYTES_1]) -> Option<Turn> {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, slot, end] = *bytes;
+    Some(Turn {
+        at: Nanos(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+        ran: Nanos(u32::from_le_bytes([i, j, k, l]).into()),
+        vcpu: VcpuIndex(u16::from_le_bytes([m, n]).into()),
+        slot: SlotId(slot.into()),
+        end: *TurnEnd::ALL.get(usize::from(end))?,
+        point: None,
+    })
+}
+
+fn array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn word(input: &mut impl Read) -> Result<u32, RecordingError> {
+    array(input).map(u32::from_le_bytes).map_err(short(RecordingError::Damaged(0)))
+}
+
+fn double(input: &mut impl Read) -> Result<u64, RecordingError> {
+    array(input).map(u64::from_le_bytes).map_err(short(RecordingError::Damaged(0)))
+}
+
+/// Maps an unexpected end of file to `otherwise`; other errors stay as they are.
+fn short(otherwise: RecordingError) -> impl FnOnce(io::Error) -> RecordingError {
+    move |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => otherwise,
+        _ => RecordingError::Read(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn turn(at: u64, ran: u64, vcpu: u32, slot: u32, end: TurnEnd) -> Turn {
+        let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(slot));
+        Turn { at, ran, vcpu, slot, end, point: None }
+    }
+
+    #[test]
+    fn a_recording_has_no_more_turns_than_are_kept() {
+        let mut bytes = Vec::new();
+        recording(1, 1, Vec::new()).write(&mut bytes).unwrap();
+        bytes[32..40].copy_from_slice(&(ROOM as u64 + 1).to_le_bytes());
+        let error = Recording::read(&mut bytes.as_slice()).unwrap_err();
+        assert!(error.to_string().starts_with("it has 4194305 turns"), "{error}");
+        bytes[32..40].copy_from_slice(&(ROOM as u64).to_le_bytes());
+        let error = Recording::read(&mut bytes.as_slice()).unwrap_err();
+        assert!(matches!(error, RecordingError::Damaged(0)), "{error}");
+    }
+
+    fn recording(vcpus: u32, slots: u32, turns: Vec<Turn>) -> Recording {
+        Recording { vcpus, slots, spin_looks: 0, lost: 0, turns }
+    }
+
+    fn written(recording: &Recording) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        recording.write(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Recording, String> {
+        Recording::read(&mut &*bytes).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn recordings_survive_a_file_and_say_what_is_wrong_with_others() {
+        let ends = TurnEnd::ALL.iter().zip(1..);
+        let mut turns: Vec<_> = ends.map(|(end, ix)| turn(ix * 10, 7, 3, 1, *end)).collect();
+        turns[5].point = Some(Point::Critical);
+        let recording = Recording { spin_looks: 2048, lost: 7, ..recording(4, 2, turns) };
+        assert!(recording.shortfall().unwrap().starts_with("7 turns are not in it"));
+        let bytes = written(&recording);
+        assert_eq!(bytes.len(), 40 + 10 * TURN_BYTES);
+        assert_eq!(read(&bytes), Ok(recording));
+
+        let error = |bytes: &[u8]| read(bytes).unwrap_err();
+        assert!(error(b"PK").contains("not a recording"));
+        assert_eq!(error(&bytes[..bytes.len() - 1]), "it is damaged at turn 9");
+        let changed = |at: usize, to: u8| {
+            let mut other = bytes.clone();
+            other[at] = to;
+            error(&other)
+        };
+        assert!(changed(8, 9).contains("version 9"));
+        assert!(changed(40 + 20, 2).contains("turn 0 is on slot 2, and there are 2"));
+        assert!(changed(40 + 16, 4).contains("turn 0 is of vCPU 4, and there are 4"));
+        assert_eq!(changed(40 + 22, 10), "it is damaged at turn 0", "no such end");
+        assert_eq!(changed(40 + 23, 5), "it is damaged at turn 0", "no such point");
+    }
+
+    #[test]
+    fn a_long_turn_on_a_far_slot_reads_back_as_it_was() {
+        let long = turn(1, 9_000_000_000, 70_000, 300, TurnEnd::Slice);
+        let of_many = recording(70_001, 301, vec![long]);
+        assert_eq!(read(&written(&of_many)), Ok(of_many));
+    }
+
+    #[test]
+    fn a_slot_that_no_recording_can_name_is_refused_when_it_is_written() {
+        let far = recording(1, 70_000, vec![turn(1, 1, 0, 65_536, TurnEnd::Slice)]);
+        let error = far.write(&mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("slot 65536"), "{error}");
+    }
+
+    /// A file as pvticket wrote it before version 2: two turns of `rr`.
+    #[test]
+    fn files_of_version_1_are_read() {
+        let header =
+            b"PVTSCHED\x01\0\0\0\x03\0\0\0\x02\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
+        let first = b"\0\0\0\0\0\0\0\0\x09\x3d\x3d\0\0\0\0\x01";
+        let second = b"\x98\x3e\x3d\0\0\0\0\0\xff\xff\xff\xff\x02\0\0\x06";
+        let bytes = [&header[..], first, second].concat();
+        let turns = vec![
+            turn(0, 4_013_321, 0, 0, TurnEnd::Slice),
+            turn(4_013_720, u32::MAX.into(), 2, 0, TurnEnd::Halted),
+        ];
+        assert_eq!(read(&bytes), Ok(Recording { lost: 5, ..recording(3, 2, turns) }));
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_named() {
+        let error = |turns| read(&written(&recording(2, 2, turns))).unwrap_err();
+        let held = turn(0, 10, 0, 0, TurnEnd::Injected);
+        let gap = turn(1 << 63, 10, 0, 0, TurnEnd::Slice);
+        assert!(error(vec![held, gap]).contains("turn 1 ends more than a day after"));
+        assert!(error(vec![turn(0, u64::MAX, 0, 0, TurnEnd::Slice)]).contains("turn 0 ends"));
+        for early in [turn(9, 1, 1, 0, TurnEnd::Slice), turn(9, 1, 0, 1, TurnEnd::Slice)] {
+            assert!(error(vec![held, early]).contains("turn 1 begins too early"), "{early:?}");
+        }
+        let apart = [turn(5, 1, 0, 0, TurnEnd::Slice), turn(4, 1, 1, 1, TurnEnd::Slice)];
+        assert!(error(apart.to_vec()).contains("turn 1 begins too early"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200), version in 0..4_u8,
+        ) {
+            if version > 0 && bytes.len() >= 12 {
+                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[8..12].copy_from_slice(&u32::from(version).to_le_bytes());
+            }
+            let _ = Recording::read(&mut bytes.as_slice());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `deferred` when a grace has run out: a waiter that is off its slot strands those behind it only
+//! until it has had a turn, and a vCPU that halts for a lock keeps its slot.
+
+use super::{
+    core::State,
+    testing::{core_of, free, holding, tell, waiting},
+    *,
+};
+use base::units::{Nanos, SlotId};
+
+const SLOT: SlotId = SlotId(0);
+
+/// Three vCPUs on one slot. vCPU 0 has been forced off it while waiting with ticket 2; vCPU 1,
+/// which was next in the round, has had it since 2000.
+fn stranded(policy: &str) -> Core {
+    let mut core = core_of(policy, &[0; 3], 1);
+    tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 1_001);
+    for now in (1_001..2_001).step_by(100) {
+        tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), now);
+    }
+    let granted = tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 2_001);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SLOT)], "a turn of the round comes first");
+    assert_eq!(core.accounting().totals().forced, 1);
+    core
+}
+
+/// Regression: the vCPU behind it spun for a slice and a grace, and was then stranded as well.
+#[test]
+fn a_spinner_makes_way_for_a_stranded_waiter_ahead_of_it() {
+    for (policy, actions) in [
+        ("deferred", &[Action::Grant(VcpuIndex(0), SLOT), Action::Ask(VcpuIndex(0))][..]),
+        ("deferred:look", &[Action::Grant(VcpuIndex(0), SLOT)]),
+    ] {
+        let mut core = stranded(policy);
+        let made_way = tell(&mut core, 1, Event::Stopped(waiting(4, 2, 2_010)), 2_100);
+        assert_eq!(made_way, actions, "{policy}");
+        assert_eq!(core.accounting().totals().forced, 1, "{policy}: no grace was waited for");
+        // Out of the lock it leaves, and the one that made way is next: it is in the queue.
+        let next = tell(&mut core, 0, Event::Yielded, 2_150);
+        assert_eq!(next.first(), Some(&Action::Grant(VcpuIndex(1), SLOT)), "{policy}");
+    }
+}
+
+#[test]
+fn a_vcpu_in_no_lock_makes_way_for_a_stranded_one() {
+    let mut core = stranded("deferred");
+    let made_way = tell(&mut core, 1, Event::Stopped(free()), 2_100);
+    assert_eq!(made_way, [Action::Grant(VcpuIndex(0), SLOT), Action::Ask(VcpuIndex(0))]);
+}
+
+#[test]
+fn a_waiter_ahead_of_the_stranded_one_or_of_another_lock_goes_on() {
+    for ticket in [0, 0xfffe] {
+        let mut core = stranded("deferred");
+        let asked = tell(&mut core, 1, Event::Stopped(waiting(ticket, 1, 2_010)), 2_100);
+        assert_eq!(asked, [Action::Ask(VcpuIndex(1))], "{ticket}: it leaves when it is served");
+        assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
+    }
+    let mut core = stranded("deferred");
+    let mut other = waiting(4, 2, 2_010);
+    if let LockActivity::Waiting { lock, .. } = &mut other.activity {
+        *lock = LockId(77);
+    }
+    tell(&mut core, 1, Event::Stopped(other), 2_100);
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
+}
+
+#[test]
+fn the_holder_comes_before_its_waiters_and_those_by_their_tickets() {
+    let mut core = core_of("deferred", &[0; 6], 2);
+    // In the round: 2, 3, 4, 5. The running vCPUs are forced off, in the wrong order.
+    for (vcpu, look) in [(0, waiting(6, 3, 0)), (1, waiting(4, 2, 0))] {
+        tell(&mut core, vcpu, Event::Stopped(look), 1_001);
+        tell(&mut core, vcpu, Event::Stopped(look), 2_001);
+    }
+    assert_eq!(core.state(VcpuIndex(2)), State::Running(SlotId(0)), "one turn of the round");
+    assert_eq!(
+        core.state(VcpuIndex(1)),
+        State::Running(SlotId(1)),
+        "the one with the lower ticket"
+    );
+    tell(&mut core, 2, Event::Stopped(waiting(8, 4, 2_001)), 2_100);
+    assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)), "before the one behind it");
+}
+
+/// A guest that always claims to be in a lock gains one turn per round.
+#[test]
+fn who_is_forced_off_again_takes_its_turn_in_the_round() {
+    let mut core = stranded("deferred");
+    tell(&mut core, 1, Event::Stopped(free()), 2_100);
+    for now in [3_100, 4_100] {
+        tell(&mut core, 0, Event::Stopped(holding()), now);
+    }
+    assert_eq!(core.accounting().totals().forced, 2);
+    assert_eq!(core.state(VcpuIndex(2)), State::Running(SLOT));
+    // In the round it is behind vCPU 1, which came before it.
+    tell(&mut core, 2, Event::Stopped(free()), 5_100);
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
+}
+
+fn halted_in_kvm() -> Observation {
+    let mut look = waiting(2, 1, 0);
+    if let LockActivity::Waiting { halted, .. } = &mut look.activity {
+        *halted = true;
+    }
+    look
+}
+
+/// The vCPU it waits for has a slot, too, and another one on this slot would queue behind it.
+#[test]
+fn a_waiter_in_hlt_keeps_its_slot_until_its_turn_ends() {
+    let mut core = core_of("deferred", &[0; 2], 1);
+    let one = VcpuIndex(0);
+    assert!(core.keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(500)));
+    assert!(!core.keeps_slot_in_hlt(one, &free(), Nanos(500)), "it has nothing to do");
+    assert!(!core.keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(1_001)), "the turn is over");
+    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &halted_in_kvm(), Nanos(500)), "it has no slot");
+    let granted = tell(&mut core, 0, Event::StoppedInHlt(halted_in_kvm()), 1_001);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(1), SLOT)]);
+    assert!(!core_of("rr", &[0; 2], 1).keeps_slot_in_hlt(one, &halted_in_kvm(), Nanos(500)));
+}
+
+#[test]
+fn a_waiter_in_hlt_keeps_no_slot_that_a_stranded_vcpu_wants() {
+    let core = stranded("deferred");
+    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &halted_in_kvm(), Nanos(2_100)));
+}

@@ -1,0 +1,127 @@
+//! The longest time a vCPU waits for a slot: the bound that each policy documents, against
+//! adversarial guests.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    core::State,
+    policy::POLICIES,
+    testing::{SLICE, core_of, tell, waiting},
+    world::{Step, World, step},
+    *,
+};
+use base::units::{Nanos, SlotId};
+
+/// The policies with a bound, with each set of arguments, and their bounds in slices per vCPU.
+fn bounds() -> impl Iterator<Item = (&'static str, u64)> {
+    let bounded = POLICIES.iter().filter_map(|policy| Some((policy.tested, policy.slices?)));
+    bounded.flat_map(|(tested, slices)| tested.iter().map(move |text| (*text, slices)))
+}
+
+/// How long each vCPU has waited for a slot.
+struct Waits {
+    since: Vec<Option<Nanos>>,
+    longest: Nanos,
+}
+
+impl Waits {
+    fn note(&mut self, world: &World) {
+        for (vcpu, since) in (0..).map(VcpuIndex).zip(&mut self.since) {
+            let waits = world.core.state(vcpu) == State::Ready;
+            *since = waits.then(|| since.unwrap_or(world.now));
+            let waited = since.map_or(Nanos::ZERO, |since| world.now.since(since));
+            self.longest = self.longest.max(waited);
+        }
+    }
+
+    /// Lets time pass. Each vCPU leaves the guest at its deadline, as the driver ensures.
+    fn pass(&mut self, world: &mut World, span: u64) {
+        let until = world.now.after(Nanos(span));
+        while world.core.next_deadline().is_some_and(|at| at <= until) {
+            world.due(span as usize);
+            self.note(world);
+        }
+        world.now = world.now.max(until);
+    }
+}
+
+/// The longest that any vCPU has waited for a slot, at any step.
+fn longest_wait(policy: &str, vcpus: usize, slots: usize, steps: &[Step]) -> Nanos {
+    let mut world = World::new(policy, vcpus, slots, None);
+    let mut waits = Waits { since: vec![None; vcpus], longest: Nanos::ZERO };
+    // Repeated, so that starvation would last.
+    for step in std::iter::repeat_n(steps, 8).flatten() {
+        match *step {
+            Step::Pass(span) => waits.pass(&mut world, span),
+            // A vCPU that leaves keeps no other waiting.
+            Step::Exit(_) => {}
+            step => world.step(step),
+        }
+        waits.note(&world);
+    }
+    waits.longest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Whatever guests do, and whatever they claim about locks.
+    #[test]
+    fn each_gets_a_slot_within_the_bound_of_its_policy(
+        steps in vec(step(), 1..200), vcpus in 1..10_usize, slots in 1..4_usize,
+    ) {
+        for (policy, slices) in bounds() {
+            let bound = Nanos(slices * SLICE.0 * vcpus as u64);
+            let longest = longest_wait(policy, vcpus, slots, &steps);
+            prop_assert!(longest <= bound, "{policy}: {longest} of {bound}");
+        }
+    }
+}
+
+/// When vCPU 2 of three first gets the only slot, while the other two pass it to each other by
+/// `pass`; None: never.
+fn first_turn(
+    policy: &str,
+    mut core: Core,
+    pass: impl Fn(&mut Core, u32, u32, u64),
+) -> Option<u64> {
+    let mut now = 10;
+    for _ in 0..1_000 {
+        match core.slots()[0] {
+            Some(VcpuIndex(2)) => return Some(now),
+            Some(VcpuIndex(from)) => pass(&mut core, from, 1 - from, now),
+            None => panic!("{policy}: the slot is idle"),
+        }
+        now += 100;
+    }
+    None
+}
+
+/// Regression: the slot went back and forth with the kicks as long as they went on.
+#[test]
+fn two_that_hand_over_to_each_other_do_not_starve_a_third() {
+    for (policy, slices) in bounds().filter(|(policy, _)| *policy != "rr") {
+        let mut core = core_of(policy, &[0; 3], 1);
+        tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 2);
+        let hand_over = |core: &mut Core, from, to, now| {
+            tell(core, from, Event::HandedOver(VcpuIndex(to), waiting(2, 1, 0)), now);
+        };
+        let turn = first_turn(policy, core, hand_over);
+        let bound = slices * SLICE.0 * 3;
+        assert!(turn.is_some_and(|turn| turn <= bound), "{policy}: {turn:?} of {bound}");
+    }
+}
+
+/// Regression: each was next in line for the other's lock, and went ahead of the third.
+#[test]
+fn two_that_spin_for_each_other_do_not_starve_a_third() {
+    let mut core = core_of("directed-yield", &[0; 3], 1);
+    // The third waits for a slot behind both of them.
+    assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)));
+    tell(&mut core, 0, Event::SpunOut(waiting(2, 1, 0)), 2);
+    let spin = |core: &mut Core, from, _, now| {
+        tell(core, from, Event::SpunOut(waiting(2, 1, 0)), now);
+    };
+    let turn = first_turn("directed-yield", core, spin);
+    assert!(turn.is_some_and(|turn| turn <= 2 * SLICE.0 * 3), "{turn:?}");
+}

@@ -1,0 +1,283 @@
+//! A schedule under a random history, such as the threads around it would produce; every rule of
+//! the core is checked at each step.
+
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+
+use super::{core::State, log::Log, policy::Setup, recording::Recording, testing::SLICE, *};
+use base::units::{Nanos, SlotId};
+
+/// Something that may happen next; whether it is possible is checked when it is taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
+    Due(usize),
+    /// A vCPU leaves the guest spuriously.
+    Spurious(usize),
+    /// A running vCPU's latch is parked; its `Halted` may come later.
+    Park(usize),
+    /// The delayed `Halted` event of a vCPU that parked.
+    Halted(usize),
+    Kick(usize, usize),
+    /// The first halts and kicks the second.
+    HandOver(usize, usize),
+    Yield(usize),
+    Spin(usize, usize),
+    Point(usize),
+    Idle(usize),
+    StopInHlt(usize),
+    KickInHlt(usize, usize),
+    Woken(usize),
+    Exit(usize),
+    Pass(u64),
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let who = || 0..64_usize;
+    prop_oneof![
+        20 => who().prop_map(Step::Due),
+        4 => who().prop_map(Step::Spurious),
+        8 => who().prop_map(Step::Park),
+        8 => who().prop_map(Step::Halted),
+        8 => (who(), who()).prop_map(|(a, b)| Step::Kick(a, b)),
+        4 => (who(), who()).prop_map(|(a, b)| Step::HandOver(a, b)),
+        4 => who().prop_map(Step::Yield),
+        4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
+        2 => who().prop_map(Step::Point),
+        3 => who().prop_map(Step::Idle),
+        3 => who().prop_map(Step::StopInHlt),
+        3 => (who(), who()).prop_map(|(a, b)| Step::KickInHlt(a, b)),
+        3 => who().prop_map(Step::Woken),
+        1 => who().prop_map(Step::Exit),
+        4 => (0..3_000_u64).prop_map(Step::Pass),
+    ]
+}
+
+const LOOKS: [LockActivity; 5] = [
+    LockActivity::Unknown,
+    LockActivity::Free,
+    LockActivity::Entering,
+    LockActivity::Holding { lock: Some(LockId(1)), depth: 1 },
+    LockActivity::Waiting {
+        lock: LockId(1),
+        ticket: 4,
+        distance: Some(1),
+        since: Nanos(0),
+        halted: false,
+    },
+];
+
+fn look(which: usize) -> Observation {
+    Observation { mode: Mode::Unknown, activity: LOOKS[which % LOOKS.len()] }
+}
+
+/// A schedule, and what the threads around it would know.
+pub(super) struct World {
+    pub(super) core: Core,
+    pub(super) now: Nanos,
+    parked: Vec<bool>,
+    /// A kick was taken from the latch; the wakeup is still owed.
+    owed: Vec<bool>,
+    conserving: bool,
+    replays: bool,
+    points: RefCell<u32>,
+    /// Everything that the core was told, and what it answered.
+    pub(super) history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
+}
+
+/// A core whose vCPUs belong to three machines with different shares, and whether its policy
+/// promises to leave no slot idle.
+pub(super) fn make_core(
+    policy: &str,
+    vcpus: usize,
+    slots: usize,
+    recording: Option<&Recording>,
+) -> (Core, bool) {
+    let vms: Vec<u32> = (0..vcpus).map(|ix| (ix % 3) as u32).collect();
+    let setup = Setup { vms: &vms, slots, slice: SLICE, seed: 7, recording };
+    let policy = policy.parse::<PolicySpec>().unwrap().make(&setup).unwrap();
+    let members: Vec<Member> =
+        vms.iter().map(|vm| Member { vm: *vm, weight: 512 * (vm + 1) }).collect();
+    let conserving = policy.is_work_conserving();
+    (Core::new(&members, slots, policy, Log::new()), conserving)
+}
+
+impl World {
+    pub(super) fn new(
+        policy: &str,
+        vcpus: usize,
+        slots: usize,
+        recording: Option<&Recording>,
+    ) -> Self {
+        let (core, conserving) = make_core(policy, vcpus, slots, recording);
+        let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
+        let (now, points) = (Nanos(1), RefCell::default());
+        let replays = recording.is_some();
+        let history = Vec::new();
+        let mut world = Self { core, now, parked, owed, conserving, replays, points, history };
+        (0..vcpus).for_each(|ix| world.tell(ix, Event::Started));
+        world
+    }
+
+    fn handle(&mut self, vcpu: VcpuIndex, event: Event) -> Vec<Action> {
+        let actions = self.core.handle(vcpu, event, self.now).to_vec();
+        self.history.push((vcpu, event, self.now, actions.clone()));
+        actions
+    }
+
+    pub(super) fn tell(&mut self, ix: usize, event: Event) {
+        let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
+        let before: Vec<State> = self.states();
+        let actions = self.handle(VcpuIndex(ix as u32), event);
+        for action in actions {
+            match action {
+                Action::Grant(vcpu, slot) => {
+                    let was = before[vcpu.ix()];
+                    // It was free before, or freed by the event's vCPU or by the kicker.
+                    let kicker = match event {
+                        Event::Kicked(Some(by)) | Event::KickedInHlt(Some(by)) => {
+                            before[by.vcpu.ix()]
+                        }
+                        _ => State::New,
+                    };
+                    let freed = [before[ix], kicker].contains(&State::Running(slot));
+                    assert!(free[slot.0 as usize] || freed);
+                    assert_eq!(self.core.state(vcpu), State::Running(slot));
+                    assert!(!matches!(was, State::Gone), "{vcpu:?} has left");
+                    if was == State::Halted {
+                        let kicked = match event {
+                            Event::Kicked(_) => vcpu.ix() == ix,
+                            Event::HandedOver(to, _) => vcpu == to,
+                            _ => false,
+                        };
+                        assert!(kicked || self.replays, "{vcpu:?} was not kicked");
+                        // Woken spuriously, its thread is not parked any more.
+                        self.parked[vcpu.ix()] = false;
+                    }
+                }
+                Action::Points(mask) => *self.points.borrow_mut() = mask,
+                Action::Ask(vcpu) => {
+                    assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                }
+                Action::Recall(vcpu) => {
+                    assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                    assert_eq!(self.core.deadline(vcpu), Some(self.now));
+                }
+                Action::Sample(vcpu) => {
+                    assert!(matches!(self.core.state(vcpu), State::Running(_)));
+                    let sampled = Event::Sampled(look(vcpu.ix() + ix).activity);
+                    assert_eq!(self.handle(vcpu, sampled), [], "an account decides nothing");
+                }
+            }
+        }
+        self.check();
+    }
+
+    pub(super) fn states(&self) -> Vec<State> {
+        (0..self.parked.len()).map(|ix| self.core.state(VcpuIndex(ix as u32))).collect()
+    }
+
+    pub(super) fn check(&self) {
+        let states = self.states();
+        for (ix, occupant) in self.core.slots().iter().enumerate() {
+            let slot = SlotId(ix as u32);
+            let here: Vec<usize> =
+                (0..states.len()).filter(|vcpu| states[*vcpu] == State::Running(slot)).collect();
+            assert!(here.len() <= 1, "{here:?} share {slot}");
+            assert_eq!(here.first().copied(), occupant.map(VcpuIndex::ix));
+        }
+        let waits = states.contains(&State::Ready);
+        assert_eq!(self.core.is_wanted(), waits);
+        let idle = self.core.slots().iter().any(Option::is_none);
+        assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
+    }
+
+    pub(super) fn runs(&self, ix: usize) -> bool {
+        matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
+    }
+
+    /// A vCPU that can kick, in some lock or none.
+    fn kicker(&self, by: usize) -> Option<Kicker> {
+        let ix = by % self.parked.len();
+        let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: look(by).activity };
+        self.acts(ix).then_some(kicker)
+    }
+
+    /// A vCPU that is running and not on its way into a halt can act.
+    pub(super) fn acts(&self, ix: usize) -> bool {
+        self.runs(ix) && !self.parked[ix] && !self.owed[ix]
+    }
+
+    pub(super) fn due(&mut self, which: usize) {
+        let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
+        let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
+        let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
+        self.now = self.now.max(at);
+        if self.parked[vcpu.ix()] || self.owed[vcpu.ix()] {
+            // Its thread is on its way into the halt, and reports that first.
+            return self.step(Step::Halted(vcpu.ix()));
+        }
+        match self.core.state(vcpu) {
+            State::Held(_) => self.tell(vcpu.ix(), Event::HoldOver),
+            _ => self.tell(vcpu.ix(), Event::Stopped(look(which))),
+        }
+    }
+
+    pub(super) fn step(&mut self, step: Step) {
+        let n = self.parked.len();
+        match step {
+            Step::Due(which) => self.due(which),
+            Step::Pass(span) => self.now = self.now.after(Nanos(span)),
+            Step::Spurious(v) if self.acts(v % n) => self.tell(v % n, Event::Stopped(look(v))),
+            Step::Park(v) if self.acts(v % n) => self.parked[v % n] = true,
+            Step::Halted(v) => {
+                let v = v % n;
+                if self.runs(v) && (self.parked[v] || self.owed[v]) {
+                    let owed = self.owed[v];
+                    self.tell(v, Event::Halted(look(4)));
+                    let woken = self.replays && !owed;
+                    assert!(woken || self.runs(v) == owed, "an early kick ends a halt at once");
+                    if owed {
+                        self.owed[v] = false;
+                    }
+                }
+            }
+            Step::Kick(v, by) if self.parked[v % n] => {
+                self.parked[v % n] = false;
+                self.owed[v % n] = self.runs(v % n);
+                // A vCPU on its way into a halt kicks no other.
+                let by = self.kicker(by);
+                self.tell(v % n, Event::Kicked(by));
+                assert_ne!(self.states()[v % n], State::Halted, "a kicked vCPU stays halted");
+            }
+            Step::HandOver(v, to) if self.acts(v % n) && self.parked[to % n] => {
+                let (v, to) = (v % n, to % n);
+                self.parked[to] = false;
+                self.owed[to] = self.runs(to);
+                self.parked[v] = true;
+                self.tell(v, Event::HandedOver(VcpuIndex(to as u32), look(4)));
+                assert!(self.replays || !self.runs(v), "a vCPU that hands over halts");
+                assert_ne!(self.states()[to], State::Halted, "a kicked vCPU stays halted");
+            }
+            Step::Yield(v) if self.acts(v % n) => self.tell(v % n, Event::Yielded),
+            Step::Spin(v, l) if self.acts(v % n) => self.tell(v % n, Event::SpunOut(look(l))),
+            Step::Point(v) if self.acts(v % n) && *self.points.borrow() != 0 => {
+                let point = hypercalls::telemetry::Point::Critical;
+                self.tell(v % n, Event::Point(point, look(3)));
+            }
+            Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
+            Step::StopInHlt(v) if self.acts(v % n) => {
+                self.tell(v % n, Event::StoppedInHlt(look(v)));
+            }
+            Step::KickInHlt(v, by) => {
+                let by = self.kicker(by);
+                self.tell(v % n, Event::KickedInHlt(by));
+                assert_ne!(self.states()[v % n], State::Idle, "a kicked vCPU stays in HLT");
+            }
+            Step::Woken(v) => self.tell(v % n, Event::Woken(look(v))),
+            Step::Exit(v) if self.acts(v % n) => self.tell(v % n, Event::Exited),
+            _ => {}
+        }
+    }
+}

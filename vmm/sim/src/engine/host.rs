@@ -1,0 +1,246 @@
+//! The host: carries out what the scheduler core decides.
+//!
+//! The core is the one that drives real vCPUs. It is told what happens at the moment at which a vCPU
+//! leaves its guest; what the exit and the switch take is added to the entries that follow.
+
+use sched::core::State as Turn;
+use sched::event::{LockActivity, Mode, Observation};
+use sim_cell::Access;
+
+use super::*;
+
+impl Sim {
+    /// A turn or a hold ends.
+    #[cold]
+    pub(super) fn timer(&mut self) -> Result<(), Stuck> {
+        let (_, leaf) = self.timers.earliest();
+        self.set_timer(leaf, Picos::NEVER);
+        match leaf.checked_sub(self.pcpus.len()) {
+            Some(past) if past > self.vcpus.len() => self.steal(past - self.vcpus.len() - 1),
+            Some(v) if v == self.vcpus.len() => self.deliver(),
+            Some(v) => self.tell(v, Event::HoldOver, Picos::ZERO),
+            None if self.pcpus[leaf].stolen > self.now => {
+                self.set_timer(leaf, self.pcpus[leaf].stolen);
+            }
+            None => match self.vcpus[self.pcpus[leaf].vcpu as usize].state {
+                state if state.is_transfer() => self.pcpus[leaf].is_due = true,
+                _ => self.stop(leaf),
+            },
+        }
+        self.check_progress()
+    }
+
+    pub(super) fn set_timer(&mut self, leaf: usize, at: Picos) {
+        self.timers.set(leaf, at);
+        let (first, _) = self.timers.earliest();
+        self.events.set(self.pcpus.len(), first);
+    }
+
+    fn check_progress(&mut self) -> Result<(), Stuck> {
+        let (before, since) = self.progress;
+        let done = self.operations() + (self.vcpus.len() - self.unfinished) as u64;
+        if done != before {
+            self.progress = (done, self.now);
+        } else if self.now.since(since) > self.patience {
+            return Err(Stuck::NoProgress(self.patience));
+        }
+        Ok(())
+    }
+
+    /// The turn on this CPU is over, by its deadline.
+    pub(super) fn stop(&mut self, pcpu: usize) {
+        let vcpu = self.pcpus[pcpu].vcpu;
+        if vcpu == NOBODY {
+            return;
+        }
+        let v = vcpu as usize;
+        let look = self.observe(v);
+        self.tell(v, Event::Stopped(look), self.costs.exit);
+        if usize::from(self.vcpus[v].pcpu) != pcpu {
+            return;
+        }
+        // It stays, but was out of its guest.
+        self.restart_loop(v, self.now + self.costs.exit);
+        let at = self.events.time(pcpu);
+        if self.vcpus[v].state != State::Parked && at != Picos::NEVER {
+            let entered = self.pcpus[pcpu].entered.max(self.now);
+            self.pcpus[pcpu].entered = entered + self.costs.exit;
+            self.events.set(pcpu, at + self.costs.exit);
+        }
+    }
+
+    /// A hypercall.
+    pub(super) fn call(&mut self, v: usize, pcpu: usize, request: Request) {
+        if matches!(request, Request::Halt(_)) && self.halts_late(v, pcpu) {
+            return;
+        }
+        let exit = self.costs.exit;
+        let vcpu = &mut self.vcpus[v];
+        vcpu.round.other();
+        (vcpu.state, vcpu.answer) = (State::Done, 0);
+        self.events.set(pcpu, self.now + exit);
+        match request {
+            Request::Halt(_) if self.faults.ends_halt() => {}
+            Request::Halt(_) => self.halt(v, pcpu, self.now + exit),
+            Request::Kick(target) => self.kick(v, target),
+            Request::Yield => self.tell(v, Event::Yielded, exit),
+            Request::SpunOut => {
+                let look = self.observe(v);
+                self.tell(v, Event::SpunOut(look), exit);
+            }
+            Request::Point(number) => {
+                let look = self.observe(v);
+                if let Some(point) = Point::ALL.get(number as usize) {
+                    self.tell(v, Event::Point(*point, look), exit);
+                }
+            }
+            _ => debug_assert!(false, "{request:?} is no hypercall"),
+        }
+    }
+
+    pub(super) fn activity(&self, v: usize) -> LockActivity {
+        // The first access after it entered draws its ticket.
+        let draws = |access| matches!(access, Access::ReadModifyWrite);
+        let is_drawn = match self.vcpus[v].request {
+            Request::Access(access, _) => !draws(access),
+            _ => true,
+        };
+        self.shared.activity(v, is_drawn)
+    }
+
+    pub(super) fn observe(&self, v: usize) -> Observation {
+        Observation { mode: Mode::Unknown, activity: self.activity(v) }
+    }
+
+    /// Brings the account up to date.
+    pub(super) fn sample_all(&mut self) {
+        for pcpu in 0..self.pcpus.len() {
+            let vcpu = self.pcpus[pcpu].vcpu;
+            if vcpu != NOBODY {
+                let sampled = Event::Sampled(self.activity(vcpu as usize));
+                self.core.handle(VcpuIndex(vcpu), sampled, self.now.to_clock());
+            }
+        }
+    }
+
+    pub(super) fn is_off(&self, v: usize) -> bool {
+        self.vcpus[v].pcpu == NOWHERE
+    }
+
+    /// Tells the core an event of `v`, and carries out what it decides. `exit` is how long it takes
+    /// from the guest to the decision.
+    pub(super) fn tell(&mut self, v: usize, event: Event, exit: Picos) {
+        let now = self.now.to_clock();
+        let mut actions = std::mem::take(&mut self.actions);
+        actions.clear();
+        actions.extend_from_slice(self.core.handle(VcpuIndex(v as u32), event, now));
+        let kicker = match event {
+            Event::Kicked(by) => by.map(|by| by.vcpu.ix()),
+            _ => None,
+        };
+        for concerned in [Some(v), kicker].into_iter().flatten() {
+            self.lose_turn(concerned, &actions);
+        }
+        for action in &actions {
+            match *action {
+                Action::Grant(who, slot) => self.enter(who.ix(), slot, exit),
+                Action::Recall(who) => self.set_deadline(who.ix()),
+                Action::Ask(who) => self.shared.doing(who.ix()).yields.set(true),
+                Action::Sample(who) => {
+                    let sampled = Event::Sampled(self.activity(who.ix()));
+                    self.core.handle(who, sampled, now);
+                }
+                Action::Points(mask) => self.shared.points.set(mask),
+            }
+        }
+        self.actions = actions;
+        for concerned in [Some(v), kicker].into_iter().flatten() {
+            self.set_deadline(concerned);
+        }
+        if self.polling > 0 {
+            self.yield_polls();
+        }
+    }
+
+    /// Takes the CPU of `v` away, if it has one and the core has ended that turn.
+    fn lose_turn(&mut self, v: usize, actions: &[Action]) {
+        let pcpu = self.vcpus[v].pcpu;
+        if pcpu == NOWHERE {
+            return;
+        }
+        let index = VcpuIndex(v as u32);
+        let is_new =
+            actions.iter().any(|act| matches!(act, Action::Grant(who, _) if *who == index));
+        let state = self.core.state(index);
+        if state == Turn::Running(SlotId(pcpu.into())) && !is_new {
+            return;
+        }
+        self.shared.waits.leaves(v, state == Turn::Halted);
+        self.leave(v, pcpu.into());
+        if state == Turn::Halted {
+            self.vcpus[v].left = Picos::ZERO;
+        }
+    }
+
+    fn leave(&mut self, v: usize, pcpu: usize) {
+        if self.vcpus[v].state == State::Parked {
+            self.interrupt_pause(v, pcpu);
+            self.vcpus[v].left = Picos::ZERO;
+        } else {
+            debug_assert!(!self.vcpus[v].state.is_transfer(), "it cannot be interrupted");
+            self.vcpus[v].left = match self.events.time(pcpu) {
+                Picos::NEVER => Picos::ZERO,
+                // What it has not paid of its way into the guest, it will pay the next time.
+                at => at.since(self.now.max(self.pcpus[pcpu].entered)),
+            };
+        }
+        self.vcpus[v].pcpu = NOWHERE;
+        self.pcpus[pcpu] = Pcpu {
+            vcpu: NOBODY,
+            is_due: false,
+            left: self.now,
+            entered: self.now,
+            ..self.pcpus[pcpu]
+        };
+        self.events.set(pcpu, Picos::NEVER);
+        self.set_timer(pcpu, Picos::NEVER);
+        self.change_turn(v);
+    }
+
+    /// `v` gets a CPU.
+    fn enter(&mut self, v: usize, slot: SlotId, exit: Picos) {
+        let pcpu = slot.0 as usize;
+        let is_switch = self.pcpus[pcpu].left == self.now;
+        let entry = if is_switch { self.costs.switch } else { self.costs.wakeup };
+        let vcpu = &mut self.vcpus[v];
+        vcpu.pcpu = pcpu as u16;
+        let entered = self.now.max(self.pcpus[pcpu].stolen) + exit + entry;
+        self.stolen += self.pcpus[pcpu].stolen.since(self.now);
+        let at = entered + vcpu.left;
+        self.reset_pauses(v);
+        self.learn_poll(v);
+        (self.pcpus[pcpu].vcpu, self.pcpus[pcpu].entered) = (v as u32, entered);
+        self.events.set(pcpu, at);
+        self.set_deadline(v);
+        self.change_turn(v);
+    }
+
+    fn set_deadline(&mut self, v: usize) {
+        let deadline = self.core.deadline(VcpuIndex(v as u32));
+        let at = deadline.map_or(Picos::NEVER, Picos::of_clock).max(self.now);
+        let held = self.pcpus.len() + v;
+        match self.vcpus[v].pcpu {
+            NOWHERE => self.set_timer(held, at),
+            pcpu if !self.pcpus[usize::from(pcpu)].is_due => self.set_timer(pcpu.into(), at),
+            _ => {}
+        }
+    }
+
+    /// A turn begins or ends: those who look whether `v` has a CPU see it, and a request to yield is
+    /// withdrawn.
+    fn change_turn(&mut self, v: usize) {
+        self.shared.doing(v).yields.set(false);
+        self.lines.store_by_host(self.marks + v, &mut self.woken);
+        self.wake_all();
+    }
+}

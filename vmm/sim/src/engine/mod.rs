@@ -1,0 +1,369 @@
+//! The engine: takes the earliest event, lets its vCPU act, and queues what comes of it.
+
+mod decisions;
+mod faults;
+mod host;
+mod noise;
+mod pauses;
+mod poll;
+mod spin;
+mod step;
+
+pub use decisions::Decisions;
+
+use std::rc::Rc;
+
+use base::rng::SplitMix64;
+use base::units::{Nanos, SlotId};
+use hypercalls::telemetry::Point;
+use sched::core::{Core, Member};
+use sched::event::{Action, Event, Kicker, VcpuIndex};
+use sched::policy::{Divergence, Hits, Setup};
+use sched::recording::Recording;
+use sim_cell::Request;
+
+use crate::figures::Figures;
+use crate::guest::{self, Guest, Shared, Subject, Waits};
+use crate::host::{HaltPoll, Halts, Noise, Pauses};
+use crate::lines::{LineLaw, Lines};
+use crate::machine::Costs;
+use crate::queue::Queue;
+use crate::random::Span;
+use crate::spec::{Load, Spec, SpecError};
+use crate::time::Picos;
+use crate::vcpu::{NOWHERE, Park, Round, State, Vcpu};
+
+use self::faults::Faults;
+
+/// Bytes of a cache line, as a power of two.
+const LINE: u32 = 6;
+
+/// Why a simulation cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stuck {
+    /// No vCPU has completed an operation for this long.
+    #[error("no operation was completed for {0} of simulated time: a lost wakeup, or starvation")]
+    NoProgress(Picos),
+    /// All vCPUs that have not ended halt, and no kick is on its way.
+    #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
+    AllHalt,
+}
+
+/// One CPU of the machine.
+#[derive(Debug, Clone, Copy)]
+struct Pcpu {
+    /// The vCPU that has it.
+    vcpu: u32,
+    /// The vCPU's turn has ended during an access, and it stops when that is over.
+    is_due: bool,
+    /// When a vCPU last left it.
+    left: Picos,
+    /// When its vCPU is in its guest: until then it pays for the way there.
+    entered: Picos,
+    /// Until when a thread of the host runs on it.
+    stolen: Picos,
+}
+
+/// No vCPU.
+const NOBODY: u32 = u32::MAX;
+
+/// The crowd's law: see [`Load::crowd`].
+#[derive(Debug, Default)]
+struct Crowd {
+    /// vCPUs that wait for the lock.
+    waiting: u64,
+    /// The vCPU whose critical time runs.
+    inside: Option<usize>,
+}
+
+/// A simulation under way.
+///
+/// It is a pure function of its [`Spec`]: it reads no clock and no file, and starts no thread. It
+/// stays on the thread that made it. One that is dropped before [`Sim::finish`] leaks the stacks of
+/// its vCPUs where a panic aborts.
+pub struct Sim {
+    /// The event of each CPU's vCPU, and as the last leaf the earliest of `timers`.
+    events: Queue,
+    /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, and
+    /// as the last leaves each CPU's next thread of the host.
+    timers: Queue,
+    pcpus: Box<[Pcpu]>,
+    vcpus: Box<[Vcpu]>,
+    lines: Lines,
+    core: Core,
+    shared: Rc<Shared>,
+    subject: Rc<dyn Subject>,
+    /// Address of the guest's memory.
+    base: usize,
+    /// Number of its lines. Those from here on are the marks of whether a vCPU has a CPU.
+    marks: usize,
+    costs: Costs,
+    law: LineLaw,
+    load: Load,
+    parks: bool,
+    /// Pause-loop exits.
+    pauses: Option<Pauses>,
+    pause_exits: u64,
+    /// Halt polling, how many vCPUs poll, and how many kicks found them polling.
+    polls: Option<HaltPoll>,
+    polling: usize,
+    polled: u64,
+    noise: Option<Noise>,
+    noise_rng: SplitMix64,
+    stolen: Picos,
+    crowd: Crowd,
+    now: Picos,
+    /// The end of what is simulated now.
+    end: Picos,
+    /// Operations and finished vCPUs when last seen to grow, and since when they have not.
+    progress: (u64, Picos),
+    looks: u64,
+    counted: u64,
+    unfinished: usize,
+    faults: Faults,
+    actions: Vec<Action>,
+    woken: Vec<usize>,
+    /// Time without progress after which it is stuck: the longest wait for a slot, many times.
+    patience: Picos,
+}
+
+impl Sim {
+    /// A simulation at its start: all vCPUs begin to think.
+    pub fn new(spec: &Spec) -> Result<Self, SpecError> {
+        Self::scheduled(spec, Decisions::default())
+    }
+
+    /// As [`Sim::new`], with decisions that are recorded or replayed.
+    pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SpecError> {
+        let make = || guest::subject(spec.system, spec.vcpus);
+        Self::with(spec, decisions, make, guest::rounds)
+    }
+
+    /// As [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns.
+    pub(crate) fn with(
+        spec: &Spec,
+        decisions: Decisions<'_>,
+        make: impl FnOnce() -> Rc<dyn Subject>,
+        code: fn(&dyn Subject, &Guest),
+    ) -> Result<Self, SpecError> {
+        spec.check()?;
+        decisions.check(spec)?;
+        let subject = make();
+        let &Spec { cpus, vcpus, slice, seed, .. } = spec;
+        let mut seeds = SplitMix64::new(seed);
+        let vms = vec![0; vcpus];
+        let setup = Setup {
+            vms: &vms,
+            slots: cpus,
+            slice,
+            seed: seeds.next_u64(),
+            recording: decisions.replayed,
+        };
+        let policy = spec.policy.make(&setup).ok_or(SpecError::Host)?;
+        let spin_looks = policy.spin_looks();
+        let member = Member { vm: 0, weight: spec.policy.weight_of(0) };
+        let core = Core::new(&vec![member; vcpus], cpus, policy, decisions.log());
+
+        let (base, size) = subject.memory();
+        let marks = size.div_ceil(1 << LINE);
+        let lines = Lines::new(&spec.machine, cpus, marks + vcpus, seeds.next_u64());
+        let shared = Rc::new(Shared::new(vcpus, base, spin_looks));
+        let runs = |id| {
+            let shared = Rc::clone(&shared);
+            let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
+            let (has_data, marks) = (spec.load.has_data, spec.load.crowd != Picos::ZERO);
+            let guest = Guest { id, spin_threshold, handoff, has_data, marks, shared };
+            let subject = Rc::clone(&subject);
+            sim_cell::Vcpu::new(move || code(&*subject, &guest))
+        };
+        let pauses = spec.host.ple.map(|ple| Pauses::new(ple, spec.machine.mhz));
+        let vcpu = |id| {
+            Ok(Vcpu {
+                code: runs(id)?,
+                request: Request::Pause,
+                state: State::Done,
+                answer: 0,
+                pcpu: NOWHERE,
+                round: Round::default(),
+                park: Park::default(),
+                halts: Halts::default(),
+                pauses: pauses.map(|pauses| pauses.fresh()),
+                left: Picos::ZERO,
+                rng: SplitMix64::new(seeds.next_u64()),
+            })
+        };
+        let all: Result<_, _> = (0..vcpus).map(vcpu).collect();
+        let vcpus_made = all.map_err(SpecError::Stack)?;
+        let faults = Faults::new(spec.faults, vcpus, seeds.next_u64());
+        let noise_seed = seeds.next_u64();
+        let mut sim = Self {
+            events: Queue::new(cpus + 1),
+            timers: Queue::new(cpus + vcpus + 1 + cpus),
+            vcpus: vcpus_made,
+            faults,
+            pcpus: vec![
+                Pcpu {
+                    vcpu: NOBODY,
+                    is_due: false,
+                    left: Picos::NEVER,
+                    entered: Picos::ZERO,
+                    stolen: Picos::ZERO
+                };
+                cpus
+            ]
+            .into(),
+            lines,
+            core,
+            shared,
+            subject,
+            base,
+            marks,
+            costs: spec.machine.costs,
+            law: spec.law,
+            load: spec.load,
+            parks: spec.parks,
+            pauses,
+            pause_exits: 0,
+            polls: spec.host.halt_poll,
+            polling: 0,
+            polled: 0,
+            noise: spec.host.noise,
+            noise_rng: SplitMix64::new(0),
+            stolen: Picos::ZERO,
+            crowd: Crowd::default(),
+            now: Picos::ZERO,
+            end: Picos::ZERO,
+            progress: (0, Picos::ZERO),
+            looks: 0,
+            counted: 0,
+            unfinished: vcpus,
+            actions: Vec::new(),
+            woken: Vec::new(),
+            patience: Picos::from(Nanos::millis(1_000))
+                + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
+        };
+        if spec.host.noise.is_some() {
+            sim.start_noise(noise_seed);
+        }
+        (0..vcpus).for_each(|v| sim.tell(v, Event::Started, Picos::ZERO));
+        Ok(sim)
+    }
+
+    /// Simulates until `end`, at most [`Picos::LAST`].
+    pub fn run_until(&mut self, end: Picos) -> Result<(), Stuck> {
+        let timers = self.pcpus.len();
+        let end = end.min(Picos::LAST);
+        self.end = end;
+        loop {
+            let (time, leaf) = self.events.earliest();
+            if time == Picos::NEVER && self.unfinished > 0 {
+                return Err(Stuck::AllHalt);
+            }
+            if time > end || self.unfinished == 0 {
+                self.now = end.max(self.now);
+                return Ok(());
+            }
+            self.now = time;
+            if leaf == timers {
+                self.timer()?;
+            } else {
+                self.step(leaf);
+            }
+        }
+    }
+
+    /// Simulates until at least `operations` have been completed in all.
+    pub fn run_for(&mut self, operations: u64) -> Result<(), Stuck> {
+        self.run_for_at_most(operations, u64::MAX)
+    }
+
+    /// As [`Sim::run_for`], but ends a while after so many events.
+    pub fn run_for_at_most(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
+        // The mean time of an operation is not known: in pieces that grow with what is left.
+        let mut piece = Picos(1_000_000);
+        while self.operations() < operations && self.counted < events && self.now < Picos::LAST {
+            let before = self.operations();
+            self.run_until(self.now + piece)?;
+            let done = self.operations() - before;
+            let left = operations.saturating_sub(self.operations());
+            let fits = if done == 0 { 2.0 } else { (left as f64 / done as f64).clamp(0.001, 2.0) };
+            piece = Picos((piece.0 as f64 * fits) as u64 + 1_000);
+        }
+        Ok(())
+    }
+
+    /// Lets every vCPU finish its operation and end, which frees their stacks.
+    pub fn finish(mut self) -> Result<Figures, Stuck> {
+        let figures = self.figures();
+        self.run_out()?;
+        Ok(figures)
+    }
+
+    /// Lets every vCPU finish its operation and end.
+    pub(crate) fn run_out(&mut self) -> Result<(), Stuck> {
+        self.shared.end();
+        self.run_until(Picos::LAST)
+    }
+
+    /// The longest waits so far, of those that have ended.
+    pub fn waits(&self) -> Waits {
+        self.shared.waits.most()
+    }
+
+    /// The time up to which it is simulated.
+    pub fn now(&self) -> Picos {
+        self.now
+    }
+
+    fn operations(&self) -> u64 {
+        self.shared.operations.get()
+    }
+
+    /// What was counted so far.
+    pub fn figures(&mut self) -> Figures {
+        self.sample_all();
+        let all = self.shared.all();
+        let sum = |of: fn(&guest::Doing) -> u64| all.iter().map(of).sum();
+        Figures {
+            time: self.now,
+            operations: all.iter().map(|doing| doing.operations.get()).collect(),
+            slow: sum(|doing| doing.slow.get()),
+            halts: sum(|doing| doing.halts.get()),
+            kicks: sum(|doing| doing.kicks.get()),
+            retries: sum(|doing| doing.retries.get()),
+            stolen: self.stolen,
+            polled: self.polled,
+            pause_exits: self.pause_exits,
+            violations: sum(|doing| doing.violations.get()),
+            disorder: sum(|doing| doing.disorder.get()),
+            looks: self.looks,
+            transfers: self.lines.transfers(),
+            events: self.counted,
+            schedule: self.core.accounting().totals_at(self.now.to_clock()),
+        }
+    }
+
+    /// How a replay differs from its recording so far; `None` for all other policies.
+    pub fn divergence(&self) -> Option<Divergence> {
+        self.core.policy().divergence()
+    }
+
+    /// Hits and misses so far of a policy that aims at certain preemptions.
+    pub fn hits(&self) -> Option<Hits> {
+        self.core.policy().hits()
+    }
+
+    /// The decisions so far; without turns if they are not recorded.
+    pub fn recording(&self) -> Recording {
+        Recording::of(&self.core, self.vcpus.len() as u32)
+    }
+
+    /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
+    /// its part of the guest's memory and of the lines, without its stack.
+    pub fn bytes_per_vcpu(&self) -> usize {
+        let (_, guest) = self.subject.memory();
+        let all =
+            guest + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
+        all / self.vcpus.len()
+    }
+}

@@ -1,0 +1,62 @@
+//! Threads of the host that take CPUs away from vCPUs.
+
+use super::*;
+
+/// A thread that is to run during an access looks so much later whether that is over.
+const AGAIN: Picos = Picos(100_000);
+
+impl Sim {
+    /// Each CPU's thread sleeps.
+    pub(super) fn start_noise(&mut self, seed: u64) {
+        self.noise_rng = SplitMix64::new(seed);
+        (0..self.pcpus.len()).for_each(|pcpu| self.sleep_noise(pcpu, Picos::ZERO));
+    }
+
+    /// The leaf of this CPU's thread among the timers.
+    fn noise_leaf(&self, pcpu: usize) -> usize {
+        self.late_leaf() + 1 + pcpu
+    }
+
+    fn sleep_noise(&mut self, pcpu: usize, from: Picos) {
+        if let Some(noise) = self.noise {
+            let idle = Span::Exponential(noise.idle).draw(&mut self.noise_rng);
+            self.set_timer(self.noise_leaf(pcpu), from + idle);
+        }
+    }
+
+    /// The thread of this CPU runs.
+    #[cold]
+    pub(super) fn steal(&mut self, pcpu: usize) {
+        let Some(noise) = self.noise else { return };
+        let v = self.pcpus[pcpu].vcpu as usize;
+        if let Some(vcpu) = self.vcpus.get(v)
+            && vcpu.state.is_transfer()
+        {
+            return self.set_timer(self.noise_leaf(pcpu), self.now + AGAIN);
+        }
+        let busy = Span::Exponential(noise.busy).draw(&mut self.noise_rng) + self.costs.switch;
+        let until = self.now + busy;
+        self.pcpus[pcpu].stolen = until;
+        self.sleep_noise(pcpu, until);
+        if v < self.vcpus.len() {
+            self.stand_still(v, pcpu, busy);
+        }
+    }
+
+    /// `v` has its CPU, and does nothing for `span`.
+    fn stand_still(&mut self, v: usize, pcpu: usize, span: Picos) {
+        self.stolen += span;
+        let until = self.now + span;
+        let next = match self.vcpus[v].state {
+            State::Parked => {
+                self.interrupt_pause(v, pcpu);
+                until
+            }
+            _ => self.events.time(pcpu) + span,
+        };
+        self.events.set(pcpu, next);
+        self.restart_loop(v, until);
+        let entered = &mut self.pcpus[pcpu].entered;
+        *entered = (*entered).max(self.now) + span;
+    }
+}

@@ -1,0 +1,125 @@
+//! Spin loops: what would only see the same again is not simulated look by look.
+
+use sim_cell::Access;
+
+use super::step::Go;
+use super::*;
+
+impl Sim {
+    /// `v` pauses at `at`, for up to `most` looks.
+    ///
+    /// If it has done nothing but load since its last pause, and still has copies of all it read, its
+    /// next looks will see the same: they are skipped until a store takes a copy away, or there are
+    /// no looks left.
+    #[inline]
+    pub(super) fn pause(&mut self, v: usize, pcpu: usize, mut most: u32, at: Picos) {
+        let after = at + self.costs.pause;
+        if self.pauses.is_some() {
+            match self.looks_without_exit(v, most, at) {
+                Some(looks) => most = looks,
+                None if at > self.now => return self.expect(v, pcpu, State::Due, at),
+                None => return self.pause_exit(v, pcpu),
+            }
+        }
+        let vcpu = &mut self.vcpus[v];
+        let round = std::mem::take(&mut vcpu.round);
+        if let Some(loads) = round.loads()
+            && self.parks
+            && most > 1
+            && round.lines().all(|line| self.lines.is_shared_by(line, pcpu))
+        {
+            let period = self.look_period(loads);
+            let vcpu = &mut self.vcpus[v];
+            vcpu.park = Park { first: after, period, most };
+            vcpu.round = round;
+            vcpu.state = State::Parked;
+            round.lines().for_each(|line| self.lines.sleep(line, pcpu));
+            self.events.set(pcpu, vcpu.park.last());
+            return;
+        }
+        vcpu.answer = 1;
+        self.looks += 1;
+        vcpu.state = State::Done;
+        self.events.set(pcpu, after);
+    }
+
+    /// From one look to the next, of a loop with this many loads.
+    #[inline(always)]
+    pub(super) fn look_period(&self, loads: u16) -> Picos {
+        Picos(self.costs.hit.0 * u64::from(loads)) + self.costs.pause
+    }
+
+    /// The pause of `v` has stood for as many looks as it may.
+    pub(super) fn last_look(&mut self, v: usize, pcpu: usize) -> Go {
+        self.unpark(v, pcpu);
+        let looks = self.vcpus[v].park.most;
+        self.has_paused(v, looks);
+        self.looks += u64::from(looks);
+        Go::on(looks)
+    }
+
+    /// `v` no longer sleeps at the lines that it looked at.
+    #[inline]
+    pub(super) fn unpark(&mut self, v: usize, pcpu: usize) {
+        let round = std::mem::take(&mut self.vcpus[v].round);
+        round.lines().for_each(|line| self.lines.rouse(line, pcpu));
+    }
+
+    /// Those whose copies were taken away go on with their next look.
+    #[inline]
+    pub(super) fn wake_all(&mut self) {
+        while let Some(pcpu) = self.woken.pop() {
+            let v = self.pcpus[pcpu].vcpu as usize;
+            let round = self.vcpus[v].round;
+            self.unpark(v, pcpu);
+            let vcpu = &mut self.vcpus[v];
+            debug_assert_eq!(vcpu.state, State::Parked);
+            let (looks, at) = vcpu.park.next(self.now);
+            self.looks += u64::from(looks);
+            self.has_paused(v, looks);
+            let vcpu = &mut self.vcpus[v];
+            vcpu.answer = looks;
+            // After the last look of its loop it may do something else.
+            vcpu.state = match round.only_line() {
+                Some(line) if looks < vcpu.park.most => {
+                    vcpu.round.load(line);
+                    State::Looks
+                }
+                _ => State::Done,
+            };
+            self.events.set(pcpu, at);
+        }
+    }
+
+    /// The pause of `v` is over, and it looks at its one line, which it has to get first. Its code
+    /// goes on when it has it: until then it could do nothing else.
+    #[inline(always)]
+    pub(super) fn look_again(&mut self, v: usize, pcpu: usize) -> Option<Go> {
+        let vcpu = &self.vcpus[v];
+        let line = vcpu.round.only_line()?;
+        let go = Go { answer: vcpu.answer, line: (line << LINE) + self.base };
+        self.counted += 1;
+        if !self.lines.is_shared_by(line, pcpu) {
+            self.ask_for(v, pcpu, line, Access::Load, State::LookTransfer)?;
+        }
+        Some(go)
+    }
+
+    /// The line that `v` looks at has come.
+    #[inline(always)]
+    pub(super) fn look_served(&mut self, v: usize) -> Go {
+        let answer = self.vcpus[v].answer;
+        let Some(line) = self.vcpus[v].round.only_line() else { return Go::on(answer) };
+        self.complete(line);
+        Go { answer, line: (line << LINE) + self.base }
+    }
+
+    /// `v` is preempted in its pause, and goes on with a look when it has a CPU again.
+    pub(super) fn interrupt_pause(&mut self, v: usize, pcpu: usize) {
+        self.unpark(v, pcpu);
+        let vcpu = &mut self.vcpus[v];
+        let (looks, _) = vcpu.park.next(self.now);
+        self.looks += u64::from(looks);
+        (vcpu.state, vcpu.answer) = (State::Done, looks);
+    }
+}

@@ -1,0 +1,308 @@
+//! What a vCPU does at its event.
+
+use sim_cell::{Access, Answer, Mark, Work};
+
+use super::*;
+
+/// How the code of a vCPU goes on.
+#[derive(Clone, Copy)]
+pub(super) struct Go {
+    /// The answer to its request.
+    pub(super) answer: Answer,
+    /// It may load from the cache line at this address without a request.
+    pub(super) line: usize,
+}
+
+impl Go {
+    /// Without a line.
+    #[inline(always)]
+    pub(super) const fn on(answer: Answer) -> Self {
+        Self { answer, line: usize::MAX }
+    }
+}
+
+impl Sim {
+    /// The event of the vCPU on this CPU: its code goes on, from request to request, up to one that
+    /// takes time, or that others could see or sees what others do, before which their events come.
+    ///
+    /// The only place that switches to a vCPU. Nothing returns from a call between two switches, as
+    /// far as that can be had: a switch is paired with the processor's prediction of returns.
+    #[inline(always)]
+    pub(super) fn step(&mut self, pcpu: usize) {
+        let v = self.pcpus[pcpu].vcpu as usize;
+        let mut at = self.now;
+        let mut go = match self.vcpus[v].state {
+            State::Due => None,
+            State::Done => Some(Go::on(self.vcpus[v].answer)),
+            State::Transfer => Some(self.served(v)),
+            State::Looks => match self.look_again(v, pcpu) {
+                None => return,
+                go => go,
+            },
+            State::LookTransfer => Some(self.look_served(v)),
+            State::Parked => Some(self.last_look(v, pcpu)),
+            State::Polling => return self.end_poll(v),
+            State::Finished => return debug_assert!(false, "a finished vCPU has no CPU"),
+        };
+        loop {
+            if let Some(Go { answer, line }) = go {
+                self.counted += 1;
+                self.shared.set_now(at);
+                let vcpu = &mut self.vcpus[v];
+                vcpu.state = State::Due;
+                match vcpu.code.resume_with_line(answer, line) {
+                    Some(request) => vcpu.request = request,
+                    None => return self.finished(v),
+                }
+            }
+            go = match self.vcpus[v].request {
+                Request::Access(access, address) => {
+                    if at > self.now && !self.goes_on(pcpu, at) {
+                        self.expect(v, pcpu, State::Due, at);
+                        break;
+                    }
+                    let line = address.wrapping_sub(self.base) >> LINE;
+                    let Some(cost) = self.access(v, pcpu, line, access) else { break };
+                    at += cost;
+                    Some(Go::on(0))
+                }
+                Request::Spin(most) => {
+                    self.pause(v, pcpu, most, at);
+                    break;
+                }
+                Request::Work(work) => {
+                    let span = self.span_of(v, work);
+                    self.vcpus[v].round.other();
+                    self.vcpus[v].answer = 0;
+                    self.expect(v, pcpu, State::Done, at + span);
+                    break;
+                }
+                _ if at > self.now => {
+                    self.expect(v, pcpu, State::Due, at);
+                    break;
+                }
+                request => match self.rare(v, pcpu, request) {
+                    Some((answer, cost)) => {
+                        at += cost;
+                        Some(Go::on(answer))
+                    }
+                    None => break,
+                },
+            };
+        }
+        if self.pcpus[pcpu].is_due {
+            self.stop_if_due(v, pcpu);
+        }
+    }
+
+    /// Requests that are made seldom. Returns the answer and the cost of one that takes place at once.
+    #[cold]
+    #[inline(never)]
+    fn rare(&mut self, v: usize, pcpu: usize, request: Request) -> Option<(Answer, Picos)> {
+        match request {
+            Request::IsOff(other) => {
+                let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
+                Some((self.is_off(other).into(), cost))
+            }
+            Request::IsPredecessorOff(lock, ticket) => {
+                self.vcpus[v].round.other();
+                let before =
+                    (0..self.vcpus.len()).find(|v| self.shared.is_before(*v, lock, ticket));
+                let is_off = before.is_some_and(|before| self.is_off(before));
+                // It reads the lines of the others, and finds most of them in its cache.
+                let cost = Picos(self.costs.hit.0 * self.vcpus.len() as u64);
+                Some((is_off.into(), cost))
+            }
+            Request::Mark(mark) => {
+                self.mark(mark);
+                Some((0, Picos::ZERO))
+            }
+            Request::Pause => {
+                self.pause(v, pcpu, u32::MAX, self.now);
+                None
+            }
+            _ => {
+                self.call(v, pcpu, request);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finished(&mut self, v: usize) {
+        self.vcpus[v].state = State::Finished;
+        self.unfinished -= 1;
+        self.tell(v, Event::Exited, Picos::ZERO);
+    }
+
+    /// The event of `v` will come at `at`, and means `state`.
+    #[inline(always)]
+    pub(super) fn expect(&mut self, v: usize, pcpu: usize, state: State, at: Picos) {
+        self.vcpus[v].state = state;
+        self.events.set(pcpu, at);
+    }
+
+    /// The next event is that of this CPU's vCPU, at `at`: it goes on without the queue.
+    #[inline(always)]
+    fn goes_on(&mut self, pcpu: usize, at: Picos) -> bool {
+        let is_next = at <= self.end && self.events.is_before_others(pcpu, at);
+        if is_next {
+            self.now = at;
+        }
+        is_next
+    }
+
+    /// `v` accesses a line. Returns the cost if it has a copy that will do: then the access takes
+    /// place now. Otherwise it waits for a transfer.
+    #[inline(always)]
+    fn access(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
+        let round = &mut self.vcpus[v].round;
+        match access {
+            Access::Load => round.load(line),
+            Access::Store | Access::ReadModifyWrite => round.other(),
+        }
+        if let Some(cost) = self.lines.hit(line, pcpu, access) {
+            return Some(cost);
+        }
+        self.miss(v, pcpu, line, access)
+    }
+
+    #[inline(never)]
+    fn miss(&mut self, v: usize, pcpu: usize, line: usize, access: Access) -> Option<Picos> {
+        if self.law == LineLaw::FreeWrites && self.is_free(v, access) {
+            if access != Access::Load {
+                self.store_freely(line, pcpu);
+            }
+            return Some(Picos::ZERO);
+        }
+        self.ask_for(v, pcpu, line, access, State::Transfer)
+    }
+
+    /// `v` asks for a line. Returns the cost if that is nothing: then it has the line at once.
+    /// Otherwise its event, at the end of the transfer, means `state`.
+    #[inline(always)]
+    pub(super) fn ask_for(
+        &mut self,
+        v: usize,
+        pcpu: usize,
+        line: usize,
+        access: Access,
+        state: State,
+    ) -> Option<Picos> {
+        let Some(cost) = self.lines.request(line, pcpu, access) else {
+            // The line's home will get to it.
+            self.expect(v, pcpu, state, Picos::NEVER);
+            return None;
+        };
+        if cost == Picos::ZERO {
+            // Value and line change in one event, also here.
+            let next = self.lines.complete(line, &mut self.woken);
+            debug_assert!(next.is_none(), "nobody waits for a line that is free of cost");
+            self.wake_all();
+            return Some(cost);
+        }
+        self.expect(v, pcpu, state, self.now + cost);
+        None
+    }
+
+    /// [`LineLaw::FreeWrites`].
+    fn is_free(&self, v: usize, access: Access) -> bool {
+        access != Access::Load || self.shared.doing(v).releases.get()
+    }
+
+    fn store_freely(&mut self, line: usize, pcpu: usize) {
+        let mut stopped = Vec::new();
+        self.lines.store_freely(line, pcpu, &mut self.woken, &mut stopped);
+        self.wake_all();
+        for pcpu in stopped {
+            let v = self.pcpus[pcpu].vcpu as usize;
+            // With those just woken, which go on within a pause: so any of them may be the first.
+            let within = self.vcpus[v].rng.below(self.costs.pause.0 as usize);
+            let state = match self.vcpus[v].state {
+                State::LookTransfer => State::Looks,
+                _ => State::Due,
+            };
+            self.expect(v, pcpu, state, self.now + Picos(within as u64));
+        }
+    }
+
+    /// The transfer of `line` has ended. The next one begins, and sleepers wake.
+    #[inline(always)]
+    pub(super) fn complete(&mut self, line: usize) {
+        self.counted += 1;
+        if let Some((next, cost)) = self.lines.complete(line, &mut self.woken) {
+            self.events.set(next, self.now + cost);
+        }
+        self.wake_all();
+    }
+
+    /// The transfer for `v` has ended: its access takes place.
+    #[inline(always)]
+    fn served(&mut self, v: usize) -> Go {
+        match self.vcpus[v].request {
+            Request::Access(_, address) => {
+                self.complete(address.wrapping_sub(self.base) >> LINE);
+                Go::on(0)
+            }
+            Request::IsOff(other) => {
+                self.complete(self.marks + other);
+                Go::on(self.is_off(other).into())
+            }
+            _ => {
+                debug_assert!(false, "only these take transfers");
+                Go::on(0)
+            }
+        }
+    }
+
+    /// If the turn of `v` has ended during its access, it stops now.
+    #[cold]
+    fn stop_if_due(&mut self, v: usize, pcpu: usize) {
+        if !self.vcpus[v].state.is_transfer() {
+            self.pcpus[pcpu].is_due = false;
+            self.stop(pcpu);
+        }
+    }
+
+    fn span_of(&mut self, v: usize, work: Work) -> Picos {
+        let vcpu = &mut self.vcpus[v];
+        match work {
+            Work::Think => self.load.think.draw(&mut vcpu.rng),
+            Work::Critical if self.load.crowd == Picos::ZERO => {
+                self.load.critical.draw(&mut vcpu.rng)
+            }
+            Work::Critical => {
+                self.crowd.inside = Some(v);
+                self.crowded(v)
+            }
+        }
+    }
+
+    /// A critical time by the crowd's law.
+    fn crowded(&mut self, v: usize) -> Picos {
+        let mean = self.load.critical.mean().0 + self.load.crowd.0 * self.crowd.waiting / 2;
+        Span::Exponential(Picos(mean)).draw(&mut self.vcpus[v].rng)
+    }
+
+    /// The crowd's law: a vCPU comes to wait, or waits no more.
+    #[cold]
+    fn mark(&mut self, mark: Mark) {
+        match mark {
+            Mark::Enter => {
+                self.crowd.waiting += 1;
+                if let Some(inside) = self.crowd.inside {
+                    // Memoryless: what is left may be drawn again, by the mean that holds from now.
+                    let left = self.crowded(inside);
+                    match self.vcpus[inside].pcpu {
+                        NOWHERE => self.vcpus[inside].left = left,
+                        pcpu => self.events.set(pcpu.into(), self.now + left),
+                    }
+                }
+            }
+            Mark::Taken => self.crowd.waiting -= 1,
+            Mark::Release => self.crowd.inside = None,
+            _ => {}
+        }
+    }
+}

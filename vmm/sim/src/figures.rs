@@ -1,0 +1,84 @@
+//! What a simulation counts.
+
+use std::ops::Sub;
+
+use sched::accounting::Totals;
+
+use crate::time::Picos;
+
+/// Sums since the start of a simulation; the difference of two is that of a window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// The time of the reading, or the length of the window.
+    pub time: Picos,
+    /// Operations of each vCPU.
+    pub operations: Vec<u64>,
+    /// Operations whose lock was not free at the first look.
+    pub slow: u64,
+    /// Calls of `lock_spinning`.
+    pub halts: u64,
+    /// Calls of `unlock_kick`.
+    pub kicks: u64,
+    /// Failed compare-exchanges of a lockref.
+    pub retries: u64,
+    /// Time that vCPUs had a CPU and a thread of the host ran on it.
+    pub stolen: Picos,
+    /// Halts that a kick ended while the vCPU polled.
+    pub polled: u64,
+    /// Exits of pause loops.
+    pub pause_exits: u64,
+    /// Violations of mutual exclusion that the guest has seen.
+    pub violations: u64,
+    /// Tickets that were served out of turn.
+    pub disorder: u64,
+    /// Looks of spin loops, those included that were skipped.
+    pub looks: u64,
+    /// Transfers of cache lines.
+    pub transfers: u64,
+    /// Events: requests of vCPUs that took effect, and transfers that ended.
+    pub events: u64,
+    /// The schedule's account.
+    pub schedule: Totals,
+}
+
+impl Figures {
+    /// Operations of all vCPUs.
+    pub fn all(&self) -> u64 {
+        self.operations.iter().sum()
+    }
+
+    /// Operations per second of simulated time.
+    pub fn rate(&self) -> f64 {
+        self.all() as f64 / self.time.seconds()
+    }
+
+    /// `count` per operation; zero without operations.
+    pub fn per_operation(&self, count: u64) -> f64 {
+        count as f64 / self.all().max(1) as f64
+    }
+}
+
+impl Sub<&Figures> for Figures {
+    type Output = Figures;
+
+    fn sub(self, before: &Figures) -> Figures {
+        let pairs = self.operations.iter().zip(&before.operations);
+        Figures {
+            time: self.time - before.time,
+            operations: pairs.map(|(now, before)| now - before).collect(),
+            slow: self.slow - before.slow,
+            halts: self.halts - before.halts,
+            kicks: self.kicks - before.kicks,
+            retries: self.retries - before.retries,
+            stolen: self.stolen - before.stolen,
+            polled: self.polled - before.polled,
+            pause_exits: self.pause_exits - before.pause_exits,
+            violations: self.violations - before.violations,
+            disorder: self.disorder - before.disorder,
+            looks: self.looks - before.looks,
+            transfers: self.transfers - before.transfers,
+            events: self.events - before.events,
+            schedule: self.schedule - before.schedule,
+        }
+    }
+}

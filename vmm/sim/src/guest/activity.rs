@@ -1,0 +1,204 @@
+//! What vCPUs do with locks, as the lock code itself reports it.
+
+use std::cell::Cell;
+
+use base::units::Nanos;
+use sched::event::{LockActivity, LockId};
+
+use super::waits::WaitCounts;
+use crate::time::Picos;
+
+/// Marks the id of a lock that serves no tickets, as a guest's telemetry does.
+const NO_HEAD: u64 = 1;
+/// Distance between two tickets.
+const INC: u16 = 2;
+/// Words of four bytes that a lock's head may be in.
+const HEADS: usize = 1 << 10;
+
+/// What a vCPU waits for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    #[default]
+    Nothing,
+    /// It draws a ticket, or looks whether the lock is free.
+    Entering,
+    Spinning,
+    Halted,
+    Outside,
+    Kicking,
+}
+
+/// What one vCPU does, and how often it has done it.
+#[derive(Debug, Default)]
+pub(crate) struct Doing {
+    pub(crate) wait: Cell<Wait>,
+    lock: Cell<u64>,
+    ticket: Cell<u16>,
+    since: Cell<Nanos>,
+    holds: Cell<bool>,
+    held_lock: Cell<u64>,
+    held_ticket: Cell<Option<u16>>,
+    /// It is in the release of its lock.
+    pub(crate) releases: Cell<bool>,
+    /// The schedule has asked it to yield.
+    pub(crate) yields: Cell<bool>,
+    pub(crate) operations: Cell<u64>,
+    pub(crate) slow: Cell<u64>,
+    pub(crate) halts: Cell<u64>,
+    pub(crate) kicks: Cell<u64>,
+    pub(crate) retries: Cell<u64>,
+    pub(crate) violations: Cell<u64>,
+    pub(crate) disorder: Cell<u64>,
+}
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &Cell<u64>, more: u64) {
+    counter.set(counter.get() + more);
+}
+
+/// What the vCPUs and their machine share, beside the memory that is simulated.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The time of the vCPU that runs.
+    now: Cell<Picos>,
+    is_over: Cell<bool>,
+    /// Operations of all vCPUs.
+    pub(crate) operations: Cell<u64>,
+    pub(crate) waits: WaitCounts,
+    /// The points that vCPUs report, as a mask.
+    pub(crate) points: Cell<u32>,
+    /// The policy's `spin_looks`.
+    pub(crate) spin_looks: u32,
+    base: usize,
+    vcpus: Box<[Doing]>,
+    /// By the offset of a lock's word: the ticket that it serves.
+    heads: Box<[Cell<u16>]>,
+}
+
+impl Shared {
+    /// For `vcpus` vCPUs whose locks begin at address `base`.
+    pub(crate) fn new(vcpus: usize, base: usize, spin_looks: u32) -> Self {
+        Self {
+            now: Cell::default(),
+            is_over: Cell::default(),
+            operations: Cell::default(),
+            waits: WaitCounts::new(vcpus),
+            points: Cell::default(),
+            spin_looks,
+            base,
+            vcpus: (0..vcpus).map(|_| Doing::default()).collect(),
+            heads: (0..HEADS).map(|_| Cell::default()).collect(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn doing(&self, vcpu: usize) -> &Doing {
+        &self.vcpus[vcpu]
+    }
+
+    pub(crate) fn all(&self) -> &[Doing] {
+        &self.vcpus
+    }
+
+    /// A vCPU runs on at this time.
+    #[inline(always)]
+    pub(crate) fn set_now(&self, now: Picos) {
+        self.now.set(now);
+    }
+
+    /// The time of the vCPU that runs.
+    #[inline(always)]
+    pub(crate) fn now(&self) -> Picos {
+        self.now.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    /// Every vCPU ends after its operation.
+    pub(crate) fn end(&self) {
+        self.is_over.set(true);
+    }
+
+    /// The lock at an address, by its offset: addresses differ between runs.
+    fn id(&self, lock: usize, has_tickets: bool) -> u64 {
+        // Not zero: that is no lock.
+        let offset = (lock - self.base) as u64 + 64;
+        if has_tickets { offset } else { offset | NO_HEAD }
+    }
+
+    fn head(&self, lock: u64) -> Option<&Cell<u16>> {
+        (lock & NO_HEAD == 0).then(|| self.heads.get(lock as usize / 4))?
+    }
+
+    pub(crate) fn enters(&self, vcpu: usize) {
+        self.vcpus[vcpu].wait.set(Wait::Entering);
+    }
+
+    /// It begins to wait.
+    pub(crate) fn waits(&self, vcpu: usize, wait: Wait, lock: usize, ticket: Option<u16>) {
+        let doing = &self.vcpus[vcpu];
+        doing.lock.set(self.id(lock, ticket.is_some()));
+        doing.ticket.set(ticket.unwrap_or(0));
+        doing.since.set(self.now.get().to_clock());
+        doing.wait.set(wait);
+    }
+
+    pub(crate) fn takes(&self, vcpu: usize, lock: usize, ticket: Option<u16>) {
+        let doing = &self.vcpus[vcpu];
+        let id = self.id(lock, ticket.is_some());
+        if let (Some(ticket), Some(head)) = (ticket, self.head(id)) {
+            head.set(ticket);
+        }
+        doing.held_lock.set(id);
+        doing.held_ticket.set(ticket);
+        doing.holds.set(true);
+        doing.wait.set(Wait::Nothing);
+    }
+
+    pub(crate) fn releases(&self, vcpu: usize) {
+        let doing = &self.vcpus[vcpu];
+        doing.holds.set(false);
+        let head = self.head(doing.held_lock.get());
+        if let (Some(ticket), Some(head)) = (doing.held_ticket.get(), head) {
+            head.set(ticket.wrapping_add(INC));
+        }
+    }
+
+    /// Does `vcpu` have the ticket before `ticket` of the lock at `lock`?
+    pub(crate) fn is_before(&self, vcpu: usize, lock: usize, ticket: u16) -> bool {
+        let (id, before) = (self.id(lock, true), ticket.wrapping_sub(INC));
+        let doing = &self.vcpus[vcpu];
+        match doing.wait.get() {
+            Wait::Spinning | Wait::Halted => doing.lock.get() == id && doing.ticket.get() == before,
+            _ => {
+                let held = (doing.held_lock.get(), doing.held_ticket.get());
+                doing.holds.get() && held == (id, Some(before))
+            }
+        }
+    }
+
+    /// What `vcpu` does with locks. `is_drawn`: it has made at least one step since it entered.
+    pub(crate) fn activity(&self, vcpu: usize, is_drawn: bool) -> LockActivity {
+        let doing = &self.vcpus[vcpu];
+        if doing.holds.get() {
+            return LockActivity::Holding { lock: Some(LockId(doing.held_lock.get())), depth: 1 };
+        }
+        let (lock, ticket, since) = (doing.lock.get(), doing.ticket.get(), doing.since.get());
+        match doing.wait.get() {
+            Wait::Nothing => LockActivity::Free,
+            Wait::Entering if !is_drawn => LockActivity::Free,
+            Wait::Entering => LockActivity::Entering,
+            wait @ (Wait::Spinning | Wait::Halted) => {
+                let distance = |head: &Cell<u16>| ticket.wrapping_sub(head.get()) / INC;
+                let distance = self.head(lock).map(distance);
+                let (lock, halted) = (LockId(lock), wait == Wait::Halted);
+                LockActivity::Waiting { lock, ticket, distance, since, halted }
+            }
+            Wait::Outside => LockActivity::Outside { lock: LockId(lock), queued: None, since },
+            Wait::Kicking => LockActivity::Kicking { lock: LockId(lock), ticket },
+        }
+    }
+}

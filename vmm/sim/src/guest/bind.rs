@@ -1,0 +1,337 @@
+// Binds one compilation of the lock sources, `locks`, to the simulator. Included once for each.
+
+use std::rc::Rc;
+
+use hypercalls::telemetry::Point;
+use sim_cell::{Mark, Request, Work, request};
+
+use self::locks::counter::{Counter, usual_batch};
+use self::locks::lockref::Lockref;
+use self::locks::mutex::RawMutex;
+use self::locks::{Cpu, Handoff, MAX_CPUS, Place, Pv, RawLock, Section, WaitTable, Watch, settle};
+use crate::guest::activity::{Doing, Shared, Wait, count};
+use crate::guest::{Guest, Subject};
+
+/// The vCPU that executes the calling code.
+#[derive(Clone, Copy)]
+struct Me<'a> {
+    id: usize,
+    shared: &'a Shared,
+}
+
+impl Me<'_> {
+    #[inline(always)]
+    fn point(&self, point: Point) {
+        if self.shared.points.get() & point.bit() != 0 {
+            request(Request::Point(point as u32));
+        }
+    }
+}
+
+impl Pv for Me<'_> {
+    #[inline(always)]
+    fn spin_hint(&self) {
+        request(Request::Spin(u32::MAX));
+    }
+
+    #[inline(always)]
+    fn spin(&self, most: u32) -> u32 {
+        request(Request::Spin(most))
+    }
+
+    #[inline(always)]
+    fn lock_spinning(&self, ticket: u16) {
+        request(Request::Halt(ticket));
+    }
+
+    #[inline(always)]
+    fn unlock_kick(&self, cpu: usize) {
+        request(Request::Kick(cpu));
+    }
+
+    #[inline(always)]
+    fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
+        request(Request::IsPredecessorOff(lock, ticket)) != 0
+    }
+
+    #[inline(always)]
+    fn is_off(&self, cpu: usize) -> bool {
+        request(Request::IsOff(cpu)) != 0
+    }
+}
+
+impl Watch for Me<'_> {
+    #[inline(always)]
+    fn entering(&self, _: Option<usize>) {
+        self.shared.enters(self.id);
+    }
+
+    #[inline(always)]
+    fn spinning(&self, lock: usize, ticket: u16) {
+        self.shared.waits.in_line(self.id);
+        self.shared.waits(self.id, Wait::Spinning, lock, Some(ticket));
+    }
+
+    #[inline(always)]
+    fn outside(&self, lock: usize, has_head: bool) {
+        self.shared.waits(self.id, Wait::Outside, lock, has_head.then_some(0));
+    }
+
+    #[inline(always)]
+    fn queued(&self, lock: usize) {
+        self.shared.waits.in_line(self.id);
+        self.shared.waits(self.id, Wait::Spinning, lock, None);
+    }
+
+    #[inline(always)]
+    fn spin_looks(&self) -> u32 {
+        self.shared.spin_looks
+    }
+
+    #[inline(always)]
+    fn spun_out(&self, _: Option<u16>) {
+        request(Request::SpunOut);
+    }
+
+    #[inline(always)]
+    fn halting(&self, _: Option<u16>) {
+        self.shared.doing(self.id).wait.set(Wait::Halted);
+    }
+
+    #[inline(always)]
+    fn resumed(&self, _: Option<u16>) {
+        self.shared.doing(self.id).wait.set(Wait::Spinning);
+    }
+
+    #[inline(always)]
+    fn gave_up(&self) {
+        self.shared.doing(self.id).wait.set(Wait::Nothing);
+    }
+
+    #[inline(always)]
+    fn taken(&self, lock: usize, ticket: Option<u16>) {
+        self.shared.takes(self.id, lock, ticket);
+    }
+
+    #[inline(always)]
+    fn released(&self) {
+        self.shared.releases(self.id);
+    }
+
+    #[inline(always)]
+    fn before_kick(&self, lock: usize, ticket: Option<u16>) {
+        self.shared.waits.kicks(self.id);
+        self.shared.waits(self.id, Wait::Kicking, lock, ticket);
+    }
+
+    #[inline(always)]
+    fn kicked(&self) {
+        self.shared.waits.has_kicked(self.id);
+        self.shared.doing(self.id).wait.set(Wait::Nothing);
+    }
+
+    #[inline(always)]
+    fn reached(&self, place: Place) {
+        if place == Place::BeforeFlag {
+            self.shared.waits.published(self.id);
+        }
+        self.point(match place {
+            Place::BeforeFlag => Point::BeforeFlag,
+            Place::FlagToHalt => Point::FlagToHalt,
+            Place::ReleaseToKick => Point::ReleaseToKick,
+        });
+    }
+}
+
+fn me(guest: &Guest) -> Me<'_> {
+    Me { id: guest.id, shared: &guest.shared }
+}
+
+fn cpu<'a>(guest: &Guest, me: &'a Me<'a>, waiters: &'a WaitTable) -> Cpu<'a, Me<'a>, Me<'a>> {
+    // By name, so that a new option is not forgotten here.
+    let simulated_locks::Handoff { far, predecessor, adapt, claim, ahead, fuse, queue } =
+        guest.handoff;
+    let handoff = Handoff { far, predecessor, adapt, claim, ahead, fuse, queue };
+    Cpu { id: guest.id, spin_threshold: guest.spin_threshold, pv: me, waiters, watch: *me, handoff }
+}
+
+/// In its own pair of cache lines.
+#[repr(align(128))]
+struct Own<T>(T);
+
+/// A system, the data it protects and the table of its vCPUs, in one piece of memory, so that a
+/// line has the same number in every run.
+#[repr(C)]
+struct Memory<L> {
+    lock: Own<L>,
+    section: Section,
+    waiters: Own<WaitTable>,
+}
+
+impl<L> Memory<L> {
+    fn with(lock: L) -> Rc<Self> {
+        Rc::new(Self { lock: Own(lock), section: Section::new(), waiters: Own(WaitTable::new()) })
+    }
+
+    /// The critical section: shared data, if the guest has any, then private work.
+    #[inline(always)]
+    fn critical(&self, guest: &Guest, me: &Me<'_>, is_in_order: bool) {
+        let doing = guest.shared.doing(guest.id);
+        me.point(Point::Critical);
+        if guest.has_data {
+            count(&doing.disorder, u64::from(!is_in_order));
+            count(&doing.violations, u64::from(self.section.run(guest.id, 1).is_err()));
+        }
+        request(Request::Work(Work::Critical));
+    }
+}
+
+/// One use of a system, by its family.
+trait Operate: Sized {
+    fn operate(memory: &Memory<Self>, guest: &Guest);
+}
+
+impl<F: Operate> Subject for Memory<F> {
+    fn operate(&self, guest: &Guest) {
+        F::operate(self, guest);
+    }
+
+    fn settle(&self, guest: &Guest) {
+        let me = me(guest);
+        settle(&cpu(guest, &me, &self.waiters.0));
+    }
+
+    fn memory(&self) -> (usize, usize) {
+        (core::ptr::from_ref(self).addr(), size_of::<Self>())
+    }
+}
+
+/// Counts what an operation cost.
+#[inline(always)]
+fn counted(doing: &Doing, slow: bool, halts: impl Into<u64>, kicks: impl Into<u64>) {
+    count(&doing.slow, slow.into());
+    count(&doing.halts, halts.into());
+    count(&doing.kicks, kicks.into());
+}
+
+/// Calls `work` between two marks of the lock, if the machine wants them.
+#[inline(always)]
+fn marked(guest: &Guest, before: Mark, work: impl FnOnce(), after: Mark) {
+    if guest.marks {
+        request(Request::Mark(before));
+    }
+    work();
+    if guest.marks {
+        request(Request::Mark(after));
+    }
+}
+
+#[repr(transparent)]
+struct Spinlock<L>(L);
+
+impl<L: RawLock> Operate for Spinlock<L> {
+    #[inline(always)]
+    fn operate(memory: &Memory<Self>, guest: &Guest) {
+        let me = me(guest);
+        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let doing = guest.shared.doing(guest.id);
+        let mut taken = locks::Taken::default();
+        guest.shared.waits.calls(guest.id, guest.shared.now());
+        marked(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
+        guest.shared.waits.acquires(guest.id, guest.shared.now());
+        let in_order = !guest.has_data || memory.section.follows::<L>(&taken).is_ok();
+        memory.critical(guest, &me, in_order);
+        doing.releases.set(true);
+        let mut released = locks::Released::default();
+        marked(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::Beside);
+        doing.releases.set(false);
+        counted(doing, taken.slow, taken.halts, released.kicks);
+    }
+}
+
+#[repr(transparent)]
+struct Mutex<M>(M);
+
+impl<M: RawMutex> Operate for Mutex<M> {
+    #[inline(always)]
+    fn operate(memory: &Memory<Self>, guest: &Guest) {
+        let me = me(guest);
+        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let doing = guest.shared.doing(guest.id);
+        guest.shared.waits.calls(guest.id, guest.shared.now());
+        let taken = memory.lock.0.0.lock(&cpu);
+        guest.shared.waits.acquires(guest.id, guest.shared.now());
+        memory.critical(guest, &me, true);
+        let released = memory.lock.0.0.unlock(&cpu);
+        counted(doing, taken.slow, taken.halts, released.kicks);
+    }
+}
+
+#[repr(transparent)]
+struct Adds<C>(C);
+
+impl<C: Counter> Operate for Adds<C> {
+    #[inline(always)]
+    fn operate(memory: &Memory<Self>, guest: &Guest) {
+        let me = me(guest);
+        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let doing = guest.shared.doing(guest.id);
+        let added = memory.lock.0.0.add(&cpu, 1);
+        counted(doing, added.shared, added.halts, added.kicks);
+    }
+}
+
+#[repr(transparent)]
+struct References<R>(R);
+
+impl<const TRIES: u32> Operate for References<Lockref<TRIES>> {
+    #[inline(always)]
+    fn operate(memory: &Memory<Self>, guest: &Guest) {
+        let me = me(guest);
+        let cpu = cpu(guest, &me, &memory.waiters.0);
+        let doing = guest.shared.doing(guest.id);
+        let lockref = &memory.lock.0.0;
+        let got = lockref.get(&cpu);
+        let is_wrong = lockref.count() <= FIRST;
+        let put = lockref.put(&cpu);
+        for half in [got, put] {
+            counted(doing, half.locked, half.halts, half.kicks);
+            count(&doing.retries, half.retries.into());
+        }
+        count(&doing.violations, is_wrong.into());
+    }
+}
+
+/// References that a lockref has from the beginning.
+const FIRST: i32 = 1;
+/// Linux's batch for up to 16 CPUs, as in the payload.
+const BATCH: i32 = usual_batch(16);
+
+macro_rules! bound {
+    (Spinlock $lock:ty) => {
+        Memory::with(Spinlock(<$lock>::new()))
+    };
+    (Mutex $lock:ty) => {
+        Memory::with(Mutex(<$lock>::new()))
+    };
+    (Lockref $lock:ty) => {
+        Memory::with(References(<$lock>::new(FIRST)))
+    };
+    (Counter $lock:ty) => {
+        Memory::with(Adds(<$lock>::new(MAX_CPUS, BATCH)))
+    };
+}
+
+macro_rules! subjects {
+    ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
+        /// The system with this number, ready for use.
+        pub(crate) fn subject(number: u32) -> Rc<dyn Subject> {
+            match number {
+                $(number if number == locks::System::$system as u32 => bound!($family $lock),)*
+                _ => unreachable!("both compilations have the same systems"),
+            }
+        }
+    };
+}
+
+locks::systems!(subjects);

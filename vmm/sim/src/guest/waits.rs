@@ -1,0 +1,220 @@
+//! How long vCPUs wait for a lock, and how often others come before them.
+//!
+//! What is counted is what the lock library promises a bound for ([`simulated_locks::Bypass`]), at
+//! the places at which the stepper (`guest-kernel-config/locks/sim`) counts it. One count begins
+//! later: the stepper sees a ticket drawn, this only that its owner spins; but that tickets are
+//! served in turn is checked by the critical section.
+
+use std::cell::Cell;
+
+use crate::time::Picos;
+
+/// The longest waits of a simulation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// The most acquisitions by others while a vCPU was in line.
+    pub in_line: u64,
+    /// The same while a vCPU was outside of a queue that is limited by `queue:N`. Without those for
+    /// which the schedule is to blame: from the release whose kick lets it in, and while it is
+    /// preempted.
+    pub outside: u64,
+    /// From the call to the acquisition.
+    pub longest: Picos,
+}
+
+/// Why acquisitions by others do not count at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Excuse {
+    /// It has been kicked, so it will go on.
+    Kicked,
+    /// It has no CPU, although it wants one.
+    Preempted,
+}
+
+/// The wait of one vCPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wait {
+    is_waiting: bool,
+    since: Picos,
+    /// Acquisitions of all vCPUs when it was in line.
+    in_line: Option<u64>,
+    /// When it was outside of the queue.
+    outside: Option<u64>,
+    /// When others ceased to count.
+    excuse: Option<(Excuse, u64)>,
+    /// Acquisitions that do not count.
+    excused: u64,
+    /// When others counted again.
+    excused_until: u64,
+}
+
+impl Wait {
+    /// It waits outside, and not in line.
+    fn is_outside(&self) -> bool {
+        self.outside.is_some() && self.in_line.is_none()
+    }
+
+    fn end_excuse(&mut self, taken: u64) {
+        if let Some((_, since)) = self.excuse.take() {
+            self.excused += taken - since;
+            self.excused_until = taken;
+        }
+    }
+}
+
+/// Counts waits.
+#[derive(Debug)]
+pub(crate) struct WaitCounts {
+    vcpus: Box<[Cell<Wait>]>,
+    /// Acquisitions when each vCPU made the release after which it kicks at present.
+    released: Box<[Cell<Option<u64>>]>,
+    taken: Cell<u64>,
+    most: Cell<Waits>,
+}
+
+impl WaitCounts {
+    pub(crate) fn new(vcpus: usize) -> Self {
+        let released = (0..vcpus).map(|_| Cell::default()).collect();
+        let vcpus = (0..vcpus).map(|_| Cell::default()).collect();
+        Self { vcpus, released, taken: Cell::default(), most: Cell::default() }
+    }
+
+    /// The longest so far, of waits that have ended.
+    pub(crate) fn most(&self) -> Waits {
+        self.most.get()
+    }
+
+    fn change(&self, vcpu: usize, change: impl FnOnce(&mut Wait, u64)) {
+        let mut wait = self.vcpus[vcpu].get();
+        change(&mut wait, self.taken.get());
+        self.vcpus[vcpu].set(wait);
+    }
+
+    /// It calls `lock`.
+    pub(crate) fn calls(&self, vcpu: usize, now: Picos) {
+        self.vcpus[vcpu].set(Wait { is_waiting: true, since: now, ..Wait::default() });
+    }
+
+    /// It is in line. A mutex also reports waits for its list's lock, possibly in a release.
+    pub(crate) fn in_line(&self, vcpu: usize) {
+        self.change(vcpu, |wait, taken| {
+            if wait.is_waiting && wait.in_line.is_none() {
+                wait.end_excuse(taken);
+                wait.in_line = Some(taken);
+            }
+        });
+    }
+
+    /// It has published that it waits: outside, if it is not in line.
+    pub(crate) fn published(&self, vcpu: usize) {
+        self.change(vcpu, |wait, taken| {
+            if wait.is_waiting && wait.in_line.is_none() {
+                wait.outside.get_or_insert(taken);
+            }
+        });
+    }
+
+    /// It has released a lock, and will kick those that this lets go on.
+    pub(crate) fn kicks(&self, vcpu: usize) {
+        self.released[vcpu].set(Some(self.taken.get()));
+    }
+
+    /// It will kick nobody else.
+    pub(crate) fn has_kicked(&self, vcpu: usize) {
+        self.released[vcpu].set(None);
+    }
+
+    /// A kick of `by` is on its way to `vcpu`. If `by` was preempted after its release, which may
+    /// have let `vcpu` in, that is part of the time which the wakeup takes.
+    pub(crate) fn kicked(&self, vcpu: usize, by: usize) {
+        self.change(vcpu, |wait, taken| {
+            if let (Some(outside), None) = (wait.outside, wait.in_line) {
+                let since = self.released[by].get().unwrap_or(taken).max(outside);
+                let since = wait.excuse.map_or(since, |(_, earlier)| earlier.min(since));
+                // What was excused before is not excused twice.
+                let since = since.max(wait.excused_until);
+                wait.excuse = Some((Excuse::Kicked, since));
+            }
+        });
+    }
+
+    /// It loses its CPU: because it halts, or against its will.
+    pub(crate) fn leaves(&self, vcpu: usize, halts: bool) {
+        self.change(vcpu, |wait, taken| match wait.excuse {
+            _ if !wait.is_outside() => {}
+            None if !halts => wait.excuse = Some((Excuse::Preempted, taken)),
+            // Nobody has let it in meanwhile.
+            Some((Excuse::Preempted, _)) if halts => wait.end_excuse(taken),
+            _ => {}
+        });
+    }
+
+    /// It has the lock.
+    pub(crate) fn acquires(&self, vcpu: usize, now: Picos) {
+        let taken = self.taken.get();
+        let mut wait = self.vcpus[vcpu].take();
+        wait.end_excuse(taken);
+        let mut most = self.most.get();
+        let since = |from: Option<u64>| from.map_or(0, |from| taken - from);
+        most.in_line = most.in_line.max(since(wait.in_line));
+        most.outside = most.outside.max(since(wait.outside).saturating_sub(wait.excused));
+        most.longest = most.longest.max(now.since(wait.since));
+        self.most.set(most);
+        self.taken.set(taken + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn others(waits: &WaitCounts, times: u64) {
+        for _ in 0..times {
+            waits.calls(1, Picos(5));
+            waits.acquires(1, Picos(7));
+        }
+    }
+
+    #[test]
+    fn acquisitions_count_from_the_line_and_the_time_from_the_call() {
+        let waits = WaitCounts::new(2);
+        waits.calls(0, Picos(10));
+        others(&waits, 3);
+        waits.in_line(0);
+        others(&waits, 2);
+        waits.in_line(0);
+        waits.acquires(0, Picos(100));
+        assert_eq!(waits.most(), Waits { in_line: 2, outside: 0, longest: Picos(90) });
+        others(&waits, 9);
+        waits.in_line(0);
+        waits.calls(0, Picos(200));
+        waits.acquires(0, Picos(201));
+        assert_eq!(waits.most().in_line, 2, "it did not wait");
+    }
+
+    #[test]
+    fn the_schedule_is_excused_outside() {
+        let waits = WaitCounts::new(2);
+        waits.calls(0, Picos(10));
+        waits.published(0);
+        others(&waits, 3);
+        waits.leaves(0, false);
+        others(&waits, 50);
+        waits.leaves(0, true);
+        others(&waits, 4);
+        waits.kicks(1);
+        others(&waits, 30);
+        waits.kicked(0, 1);
+        waits.has_kicked(1);
+        waits.leaves(0, true);
+        others(&waits, 50);
+        waits.in_line(0);
+        others(&waits, 1);
+        waits.kicked(0, 1);
+        waits.leaves(0, false);
+        others(&waits, 1);
+        waits.acquires(0, Picos(100));
+        let Waits { in_line, outside, .. } = waits.most();
+        assert_eq!((in_line, outside), (2, 3 + 4 + 2));
+    }
+}

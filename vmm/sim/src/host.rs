@@ -1,0 +1,256 @@
+//! What a simulated host does to its guests beside the schedule.
+
+use crate::time::Picos;
+
+/// What a host does beside the schedule. By default nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Host {
+    /// It stops guests that spin.
+    pub ple: Option<Ple>,
+    /// Its vCPUs poll before they give up a CPU in a halt.
+    pub halt_poll: Option<HaltPoll>,
+    /// It runs other threads.
+    pub noise: Option<Noise>,
+}
+
+/// A thread of the host on each CPU that goes before all vCPUs, as an interrupt or a thread of a
+/// higher class does, and of which the schedule does not know: steal time.
+///
+/// It takes its CPU again and again, for exponential times with these means, plus a switch. The vCPU
+/// that has the CPU stands still meanwhile, and the end of its turn waits, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noise {
+    /// How long it runs. Not zero.
+    pub busy: Picos,
+    /// How long it sleeps. Not zero.
+    pub idle: Picos,
+}
+
+/// Pause-loop exiting, with KVM's settings, in cycles (`ple_gap` and so on in
+/// `arch/x86/kvm/vmx/vmx.c` and the defaults in `arch/x86/kvm/x86.h` of Linux 6.1).
+///
+/// A PAUSE at most `gap` after the last one belongs to the same loop, and one more than the window
+/// after the first of its loop ends in an exit, which the scheduler's core is told as
+/// [`SpunOut`](sched::Event::SpunOut). A vCPU's window is `window` at first. It grows with each of
+/// its exits (`grow_ple_window`) and shrinks when it gets a CPU (`shrink_ple_window`).
+///
+/// The guest counts as ring 0 throughout: elsewhere there are no such exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ple {
+    /// The longest time between two PAUSEs of a loop.
+    pub gap: u32,
+    /// The longest time in a loop.
+    pub window: u32,
+    /// What a window is multiplied by if that is less than `window`, and what is added to it
+    /// otherwise; 0: it becomes `window`.
+    pub grow: u32,
+    /// What a window is divided by, or what is subtracted, in the same way; 0: it becomes `window`.
+    pub shrink: u32,
+    /// The longest window.
+    pub max: u32,
+}
+
+impl Default for Ple {
+    fn default() -> Self {
+        Self { gap: 128, window: 4_096, grow: 2, shrink: 0, max: u32::MAX }
+    }
+}
+
+impl Ple {
+    fn grown(&self, window: u32) -> u32 {
+        let grown = match self.grow {
+            0 => self.window,
+            by if by < self.window => window.saturating_mul(by),
+            more => window.saturating_add(more),
+        };
+        grown.min(self.max)
+    }
+
+    fn shrunk(&self, window: u32) -> u32 {
+        let shrunk = match self.shrink {
+            0 => self.window,
+            by if by < self.window => window / by,
+            less => window.saturating_sub(less),
+        };
+        shrunk.max(self.window)
+    }
+}
+
+/// Halt polling, with KVM's settings (`halt_poll_ns` and so on in `virt/kvm/kvm_main.c` of Linux 6.1,
+/// `KVM_HALT_POLL_NS_DEFAULT` of x86).
+///
+/// A vCPU that halts keeps its CPU for its window and polls for a kick, unless another vCPU waits for
+/// a CPU, now or later (`kvm_vcpu_can_poll`; there for this CPU, here for any). Its window is zero at
+/// first; it grows after a halt that was longer than the window and shorter than `max`, and shrinks
+/// after one that was longer than `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HaltPoll {
+    /// The longest window.
+    pub max: Picos,
+    /// What a window is multiplied by; 0: it does not grow.
+    pub grow: u64,
+    /// The least window that is not zero.
+    pub grow_start: Picos,
+    /// What a window is divided by; 0: it becomes zero.
+    pub shrink: u64,
+}
+
+impl Default for HaltPoll {
+    fn default() -> Self {
+        let (max, grow_start) = (Picos(200_000_000), Picos(10_000_000));
+        Self { max, grow: 2, grow_start, shrink: 0 }
+    }
+}
+
+impl HaltPoll {
+    /// The window after a halt that took `halted` and gave up its CPU.
+    pub(crate) fn after(&self, window: Picos, halted: Picos) -> Picos {
+        let next = if halted <= window {
+            window
+        } else if window > Picos::ZERO && halted > self.max {
+            let shrunk = Picos(window.0.checked_div(self.shrink).unwrap_or_default());
+            if shrunk < self.grow_start { Picos::ZERO } else { shrunk }
+        } else if window < self.max && halted < self.max && self.grow > 0 {
+            Picos(window.0.saturating_mul(self.grow)).max(self.grow_start)
+        } else {
+            window
+        };
+        next.min(self.max)
+    }
+}
+
+/// A vCPU's halts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Halts {
+    /// How long it polls.
+    pub(crate) window: Picos,
+    /// When its halt began.
+    pub(crate) since: Picos,
+    /// It has given up its CPU in that halt.
+    pub(crate) blocks: bool,
+    /// A kick came before the halt it is meant for.
+    pub(crate) is_kicked: bool,
+}
+
+/// A vCPU's pauses as its CPU sees them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PauseLoop {
+    /// The first and the last pause of the loop; none since it entered its guest.
+    since: Option<(Picos, Picos)>,
+    window: u32,
+}
+
+impl PauseLoop {
+    /// A loop begins at `at`, and what was before does not count.
+    pub(crate) fn begin(&mut self, at: Picos) {
+        self.since = Some((at, at));
+    }
+}
+
+/// The settings in simulated time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pauses {
+    ple: Ple,
+    mhz: f64,
+}
+
+impl Pauses {
+    pub(crate) fn new(ple: Ple, mhz: f64) -> Self {
+        Self { ple, mhz }
+    }
+
+    fn span(&self, cycles: u32) -> Picos {
+        Picos::from_nanos(f64::from(cycles) * 1e3 / self.mhz)
+    }
+
+    /// A vCPU that has not run.
+    pub(crate) fn fresh(&self) -> PauseLoop {
+        PauseLoop { since: None, window: self.ple.window }
+    }
+
+    /// `its` pauses at `at`, and would again each `period`. Returns the number of pauses, this one
+    /// included, before the one that ends in an exit; `None`: this one does.
+    pub(crate) fn pause(&self, its: &mut PauseLoop, at: Picos, period: Picos) -> Option<u32> {
+        let (gap, window) = (self.span(self.ple.gap), self.span(its.window));
+        let first = match its.since {
+            Some((first, last)) if at.since(last) <= gap => first,
+            _ => at,
+        };
+        if at.since(first) > window {
+            return None;
+        }
+        its.since = Some((first, at));
+        match period > gap {
+            // Each is the first of a loop.
+            true => Some(u32::MAX),
+            false => {
+                let left = (first + window).since(at).0 / period.0.max(1) + 1;
+                Some(left.min(u64::from(u32::MAX)) as u32)
+            }
+        }
+    }
+
+    /// It has paused again, for the last time at `at`.
+    pub(crate) fn paused(its: &mut PauseLoop, at: Picos) {
+        if let Some((_, last)) = &mut its.since {
+            *last = at;
+        }
+    }
+
+    /// It has left its guest because of its pauses.
+    pub(crate) fn exits(&self, its: &mut PauseLoop) {
+        *its = PauseLoop { since: None, window: self.ple.grown(its.window) };
+    }
+
+    /// It gets a CPU.
+    pub(crate) fn enters(&self, its: &mut PauseLoop) {
+        *its = PauseLoop { since: None, window: self.ple.shrunk(its.window) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_grow_and_shrink_as_kvms() {
+        let usual = Ple::default();
+        assert_eq!((usual.grown(4_096), usual.grown(1 << 31)), (8_192, u32::MAX));
+        assert_eq!(usual.shrunk(1 << 20), 4_096, "it starts again");
+        let other = Ple { grow: 5_000, shrink: 2, max: 20_000, ..usual };
+        assert_eq!((other.grown(4_096), other.grown(18_000)), (9_096, 20_000));
+        assert_eq!((other.shrunk(16_384), other.shrunk(5_000)), (8_192, 4_096));
+        assert_eq!(Ple { grow: 0, ..usual }.grown(9_999), 4_096);
+    }
+
+    #[test]
+    fn polls_grow_after_short_halts_and_end_after_long_ones() {
+        let usual = HaltPoll::default();
+        let us = |us: u64| Picos(us * 1_000_000);
+        let after = |window, halted| usual.after(us(window), us(halted));
+        assert_eq!([after(0, 5), after(10, 50), after(160, 190)], [us(10), us(20), us(200)]);
+        assert_eq!([after(20, 15), after(20, 200), after(0, 300)], [us(20), us(20), us(0)]);
+        assert_eq!(after(80, 300), Picos::ZERO);
+        let slow = HaltPoll { shrink: 2, ..usual };
+        assert_eq!([slow.after(us(80), us(300)), slow.after(us(15), us(300))], [us(40), us(0)]);
+    }
+
+    #[test]
+    fn a_loop_of_pauses_ends_in_an_exit_and_a_gap_begins_another() {
+        // One cycle is a nanosecond.
+        let pauses = Pauses::new(Ple { window: 1_000, ..Ple::default() }, 1_000.0);
+        let at = |nanos: u64| Picos(nanos * 1_000);
+        let mut its = pauses.fresh();
+        // Pauses at 0, 100, ... 1000 are within the window, the one at 1100 is not.
+        assert_eq!(pauses.pause(&mut its, at(0), at(100)), Some(11));
+        Pauses::paused(&mut its, at(1_000));
+        assert_eq!(pauses.pause(&mut its, at(1_100), at(100)), None);
+        pauses.exits(&mut its);
+        assert_eq!(pauses.pause(&mut its, at(1_200), at(100)), Some(21), "twice the window");
+        assert_eq!(pauses.pause(&mut its, at(1_329), at(100)), Some(21), "another loop");
+        assert_eq!(pauses.pause(&mut its, at(1_457), at(100)), Some(19), "the same");
+        pauses.enters(&mut its);
+        assert_eq!(pauses.pause(&mut its, at(1_500), at(100)), Some(11));
+        assert_eq!(pauses.pause(&mut its, at(1_600), at(129)), Some(u32::MAX), "too slow a loop");
+    }
+}

@@ -1,0 +1,45 @@
+//! A simulator of machines with many CPUs.
+//!
+//! What decides is the product's own: the scheduler's core and its policies ([`sched`]) hand out the
+//! CPUs, and the sources of the lock library run as the code of the vCPUs. What is modelled is the
+//! machine between them: cache lines and their transfers, exits, switches and wakeups, with costs
+//! from a [`machine`] file. A ticketlock collapses here because a release invalidates the copies of
+//! all who wait, and for no other reason.
+//!
+//! A [`Sim`] is a pure function of its [`Spec`], which has a seed: no clock, no file, no thread, and
+//! no random choice from anywhere else. [`validate`] says how far it may be believed; the guide is
+//! `vmm/sim/README.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+mod bits;
+mod engine;
+mod figures;
+mod guest;
+mod host;
+mod lines;
+pub mod machine;
+pub mod published;
+mod queue;
+mod random;
+#[cfg(test)]
+mod replay_tests;
+pub mod search;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod time;
+pub mod validate;
+mod vcpu;
+
+pub use engine::{Decisions, Sim, Stuck};
+pub use figures::Figures;
+pub use guest::Waits;
+pub use host::{HaltPoll, Host, Noise, Ple};
+pub use lines::LineLaw;
+pub use machine::Machine;
+pub use random::Span;
+pub use simulated_locks::{Family, Handoff, System};
+pub use spec::{Load, Spec, SpecError, handoff};
+pub use time::Picos;

@@ -1,0 +1,256 @@
+//! Cache lines: who has a copy, who waits for one, and what it costs.
+//!
+//! A MESI protocol. A load hits if the CPU has a copy, a store if it has the only one. Everything
+//! else is a *transfer*, which makes the line busy from its start to its end; the line's home serves
+//! one at a time, and draws the next at random from those that wait. A transfer changes the line,
+//! and its access takes effect, at its end. CPUs that would only see the same value again *sleep*
+//! at a line until a store takes their copies away.
+
+use base::rng::SplitMix64;
+use sim_cell::Access;
+
+use crate::bits;
+use crate::machine::{Level, LineCosts, Machine};
+use crate::time::Picos;
+
+/// How lines behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineLaw {
+    /// As described above, with the machine's costs: the only law of a machine that exists.
+    Physical,
+    /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all
+    /// loads, and make the loads of the line start again, in a new order. The loads of a vCPU that
+    /// releases its lock are free, too.
+    FreeWrites,
+}
+
+/// No CPU.
+const NONE: u16 = u16::MAX;
+
+#[derive(Debug, Clone)]
+struct Line {
+    /// The CPU with the only copy.
+    owner: u16,
+    /// The CPU whose access is under way.
+    served: u16,
+    access: Access,
+    /// Those that wait.
+    queue: Vec<(u16, Access)>,
+}
+
+/// An access that begins: the CPU, and how long it takes.
+pub(crate) type Start = (usize, Picos);
+
+/// All lines.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    levels: Box<[LineCosts]>,
+    /// By pair of CPUs: the level of their distance.
+    distances: Box<[u8]>,
+    cpus: usize,
+    hit: Picos,
+    atomic: Picos,
+    memory: Picos,
+    invalidate: Picos,
+    words: usize,
+    lines: Box<[Line]>,
+    sharers: Box<[u64]>,
+    sleepers: Box<[u64]>,
+    rng: SplitMix64,
+    transfers: u64,
+}
+
+impl Lines {
+    /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
+    pub(crate) fn new(machine: &Machine, cpus: usize, lines: usize, seed: u64) -> Self {
+        let words = bits::words(cpus);
+        let line = Line { owner: NONE, served: NONE, access: Access::Load, queue: Vec::new() };
+        let distance = |one: usize, other: usize| {
+            let is_near = |level: &Level| one / level.cpus == other / level.cpus;
+            machine.levels.iter().position(is_near).unwrap_or(machine.levels.len() - 1) as u8
+        };
+        let from = |one| (0..cpus).map(move |other| distance(one, other));
+        let costs = &machine.costs;
+        Self {
+            levels: machine.levels.iter().map(|level| level.lines).collect(),
+            distances: (0..cpus).flat_map(from).collect(),
+            cpus,
+            hit: costs.hit,
+            atomic: costs.atomic,
+            memory: costs.memory,
+            invalidate: costs.invalidate,
+            words,
+            lines: vec![line; lines].into(),
+            sharers: vec![0; lines * words].into(),
+            sleepers: vec![0; lines * words].into(),
+            rng: SplitMix64::new(seed),
+            transfers: 0,
+        }
+    }
+
+    /// Transfers so far.
+    pub(crate) fn transfers(&self) -> u64 {
+        self.transfers
+    }
+
+    /// Bytes of memory for all lines.
+    pub(crate) fn bytes(&self) -> usize {
+        let sets = size_of_val(&*self.distances)
+            + size_of_val(&*self.sharers)
+            + size_of_val(&*self.sleepers);
+        let queued: usize = self.lines.iter().map(|line| line.queue.capacity()).sum();
+        size_of_val(&*self.lines) + sets + queued * size_of::<(u16, Access)>()
+    }
+
+    #[inline(always)]
+    fn set(&self, line: usize) -> &[u64] {
+        &self.sharers[line * self.words..][..self.words]
+    }
+
+    #[inline(always)]
+    fn set_mut(&mut self, line: usize) -> &mut [u64] {
+        &mut self.sharers[line * self.words..][..self.words]
+    }
+
+    /// Does `cpu` have a copy?
+    #[inline(always)]
+    pub(crate) fn is_shared_by(&self, line: usize, cpu: usize) -> bool {
+        bits::has(self.set(line), cpu)
+    }
+
+    /// The cost of an access that hits; `None`: it takes a transfer.
+    #[inline(always)]
+    pub(crate) fn hit(&self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
+        match access {
+            Access::Load => self.is_shared_by(line, cpu).then_some(self.hit),
+            Access::Store => (self.lines[line].owner == cpu as u16).then_some(self.hit),
+            Access::ReadModifyWrite => {
+                (self.lines[line].owner == cpu as u16).then_some(self.hit + self.atomic)
+            }
+        }
+    }
+
+    /// `cpu` needs a transfer. Returns its cost if it begins at once; otherwise it waits.
+    pub(crate) fn request(&mut self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
+        if self.lines[line].served != NONE {
+            self.lines[line].queue.push((cpu as u16, access));
+            return None;
+        }
+        Some(self.start(line, cpu as u16, access))
+    }
+
+    fn start(&mut self, line: usize, cpu: u16, access: Access) -> Picos {
+        self.transfers += 1;
+        let cost = self.cost(line, cpu.into(), access);
+        let this = &mut self.lines[line];
+        (this.served, this.access) = (cpu, access);
+        cost
+    }
+
+    /// The transfer under way ends, and changes the line. Moves the sleepers that a store wakes to
+    /// `woken`, and starts the next transfer.
+    pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
+        let this = &mut self.lines[line];
+        let (cpu, access) = (this.served, this.access);
+        this.served = NONE;
+        match access {
+            Access::Load => {
+                let is_alone = bits::is_empty(self.set(line));
+                self.lines[line].owner = if is_alone { cpu } else { NONE };
+                bits::add(self.set_mut(line), cpu.into());
+            }
+            Access::Store | Access::ReadModifyWrite => self.take(line, cpu.into(), woken),
+        }
+        self.next(line)
+    }
+
+    /// The line becomes that of `cpu` alone.
+    fn take(&mut self, line: usize, cpu: usize, woken: &mut Vec<usize>) {
+        self.lines[line].owner = cpu as u16;
+        let set = self.set_mut(line);
+        set.fill(0);
+        bits::add(set, cpu);
+        self.wake(line, woken);
+    }
+
+    fn wake(&mut self, line: usize, woken: &mut Vec<usize>) {
+        let sleepers = &mut self.sleepers[line * self.words..][..self.words];
+        if !bits::is_empty(sleepers) {
+            woken.extend(bits::members(sleepers));
+            sleepers.fill(0);
+        }
+    }
+
+    fn next(&mut self, line: usize) -> Option<Start> {
+        let waiting = self.lines[line].queue.len();
+        if waiting == 0 {
+            return None;
+        }
+        let drawn = if waiting == 1 { 0 } else { self.rng.below(waiting) };
+        let (cpu, access) = self.lines[line].queue.swap_remove(drawn);
+        Some((cpu.into(), self.start(line, cpu, access)))
+    }
+
+    /// [`LineLaw::FreeWrites`]: `cpu` stores now. Moves the CPUs that wait for the line to `stopped`:
+    /// they have to ask for it again.
+    pub(crate) fn store_freely(
+        &mut self,
+        line: usize,
+        cpu: usize,
+        woken: &mut Vec<usize>,
+        stopped: &mut Vec<usize>,
+    ) {
+        self.take(line, cpu, woken);
+        let this = &mut self.lines[line];
+        if this.served != NONE {
+            stopped.push(std::mem::replace(&mut this.served, NONE).into());
+        }
+        stopped.extend(this.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
+    }
+
+    /// The host stores, by DMA or a CPU that is not simulated: no CPU has a copy any more.
+    pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
+        self.lines[line].owner = NONE;
+        self.set_mut(line).fill(0);
+        self.wake(line, woken);
+    }
+
+    /// `cpu` sleeps until its copy is taken away.
+    pub(crate) fn sleep(&mut self, line: usize, cpu: usize) {
+        bits::add(&mut self.sleepers[line * self.words..][..self.words], cpu);
+    }
+
+    /// `cpu` no longer sleeps there.
+    pub(crate) fn rouse(&mut self, line: usize, cpu: usize) {
+        bits::remove(&mut self.sleepers[line * self.words..][..self.words], cpu);
+    }
+
+    fn distance(&self, one: usize, other: usize) -> usize {
+        self.distances[one * self.cpus + other].into()
+    }
+
+    fn cost(&self, line: usize, cpu: usize, access: Access) -> Picos {
+        let owner = self.lines[line].owner;
+        let is_load = access == Access::Load;
+        let locked = if access == Access::ReadModifyWrite { self.atomic } else { Picos::ZERO };
+        if owner != NONE {
+            let costs = &self.levels[self.distance(cpu, owner.into())];
+            return if is_load { costs.load_modified } else { costs.store_modified + locked };
+        }
+        let set = self.set(line);
+        if is_load {
+            let (below, above) = bits::neighbours(set, cpu);
+            let near = [below, above].into_iter().flatten().map(|at| self.distance(cpu, at)).min();
+            return near.map_or(self.memory, |level| self.levels[level].load_shared);
+        }
+        let Some((low, high)) = bits::ends(set) else { return self.memory + locked };
+        let far = self.distance(cpu, low).max(self.distance(cpu, high));
+        let others = bits::count(set) - usize::from(bits::has(set, cpu));
+        let more = Picos(self.invalidate.0 * others.saturating_sub(1) as u64);
+        self.levels[far].store_shared + more + locked
+    }
+}
+
+#[cfg(test)]
+#[path = "lines_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+use super::*;
+
+/// Cores of 2 CPUs, sockets of 4, 8 in all. Costs tell the kind and the distance apart.
+fn lines() -> Lines {
+    let level = |name: &str, cpus, cost: u64| crate::machine::Level {
+        name: name.into(),
+        cpus,
+        lines: LineCosts {
+            load_modified: Picos(cost + 1),
+            load_shared: Picos(cost + 2),
+            store_modified: Picos(cost + 3),
+            store_shared: Picos(cost + 4),
+        },
+    };
+    let mut machine = Machine::ideal(8);
+    machine.levels = vec![level("core", 2, 10), level("socket", 4, 20), level("machine", 8, 40)];
+    machine.costs.hit = Picos(1);
+    machine.costs.atomic = Picos(100);
+    machine.costs.memory = Picos(1_000);
+    machine.costs.invalidate = Picos(7);
+    Lines::new(&machine, 8, 2, 1)
+}
+
+const LOAD: Access = Access::Load;
+const STORE: Access = Access::Store;
+const RMW: Access = Access::ReadModifyWrite;
+
+/// The cost of an access that nothing else delays.
+fn access(lines: &mut Lines, cpu: usize, access: Access) -> u64 {
+    if let Some(cost) = lines.hit(0, cpu, access) {
+        return cost.0;
+    }
+    let cost = lines.request(0, cpu, access).expect("the line is idle");
+    assert_eq!(lines.complete(0, &mut Vec::new()), None);
+    cost.0
+}
+
+#[test]
+fn costs_follow_state_and_distance() {
+    let mut lines = lines();
+    assert_eq!(access(&mut lines, 0, LOAD), 1_000, "from memory");
+    assert_eq!(access(&mut lines, 0, STORE), 1, "it has it alone");
+    assert_eq!(access(&mut lines, 0, RMW), 101);
+    assert_eq!(access(&mut lines, 1, LOAD), 11, "from the same core, modified");
+    assert_eq!(access(&mut lines, 2, LOAD), 22, "the nearest sharer is in the socket");
+    assert_eq!(access(&mut lines, 7, LOAD), 42, "and now on another");
+    assert_eq!(access(&mut lines, 6, LOAD), 12, "of two sharers the nearer");
+    assert_eq!(access(&mut lines, 2, STORE), 44 + 3 * 7, "the farthest of 4 others counts");
+    assert_eq!(access(&mut lines, 0, LOAD), 21);
+    assert_eq!(access(&mut lines, 0, STORE), 24, "one other, in the socket");
+    assert_eq!(access(&mut lines, 4, RMW), 143);
+    assert_eq!(access(&mut lines, 4, LOAD), 1);
+}
+
+#[test]
+fn a_line_serves_one_after_the_other_and_all_of_them() {
+    let mut lines = lines();
+    assert!(lines.request(0, 0, STORE).is_some());
+    for cpu in 1..8 {
+        assert_eq!(lines.request(0, cpu, LOAD), None, "it is busy");
+    }
+    let mut served = Vec::new();
+    while let Some((cpu, _)) = lines.complete(0, &mut Vec::new()) {
+        assert!(!lines.is_shared_by(0, cpu), "only at the end");
+        served.push(cpu);
+    }
+    assert_ne!(served, (1..8).collect::<Vec<_>>(), "in random order");
+    served.sort_unstable();
+    assert_eq!(served, (1..8).collect::<Vec<_>>());
+    assert!((0..8).all(|cpu| lines.is_shared_by(0, cpu)));
+    assert_eq!(lines.transfers(), 8);
+}
+
+#[test]
+fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
+    let mut lines = lines();
+    for cpu in [3, 5, 6] {
+        access(&mut lines, cpu, LOAD);
+        lines.sleep(0, cpu);
+    }
+    lines.rouse(0, 5);
+    let mut woken = Vec::new();
+    lines.request(0, 1, STORE).expect("the line is idle");
+    assert!(lines.is_shared_by(0, 3), "until the store takes effect");
+    lines.complete(0, &mut woken);
+    assert_eq!(woken, [3, 6]);
+    assert!(!lines.is_shared_by(0, 3) && lines.hit(0, 1, STORE).is_some());
+    woken.clear();
+    lines.sleep(0, 1);
+    lines.store_by_host(0, &mut woken);
+    assert_eq!(woken, [1]);
+    assert_eq!(access(&mut lines, 1, LOAD), 1_000);
+}
+
+#[test]
+fn a_free_store_stops_all_loads_of_the_line() {
+    let mut lines = lines();
+    access(&mut lines, 0, STORE);
+    lines.request(0, 1, LOAD).expect("the line is idle");
+    lines.request(0, 3, LOAD);
+    let mut stopped = Vec::new();
+    lines.store_freely(0, 2, &mut Vec::new(), &mut stopped);
+    assert_eq!(stopped, [1, 3]);
+    assert!(!lines.is_shared_by(0, 0) && lines.is_shared_by(0, 2));
+    assert_eq!(lines.request(0, 1, LOAD), Some(Picos(21)), "it is idle again");
+}

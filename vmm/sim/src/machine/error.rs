@@ -1,0 +1,59 @@
+//! Errors in a machine file, with their line.
+
+use thiserror::Error;
+
+/// Why a machine file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {fault}")]
+pub struct MachineError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub fault: MachineFault,
+}
+
+/// The kinds of errors in a machine file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MachineFault {
+    /// It is not valid TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// A key is unknown.
+    #[error("unknown key '{key}'; there are {}", .known.join(", "))]
+    Unknown {
+        /// The key, as written.
+        key: String,
+        /// The keys that are valid there.
+        known: Vec<&'static str>,
+    },
+    /// A key is missing.
+    #[error("'{key}' is missing")]
+    Missing {
+        /// The key, with its table.
+        key: String,
+    },
+    /// A value has the wrong type.
+    #[error("{key} wants {wanted}, not {found}")]
+    Kind {
+        /// The key.
+        key: String,
+        /// What it wants.
+        wanted: &'static str,
+        /// What was found, as TOML names it.
+        found: &'static str,
+    },
+    /// A value is invalid.
+    #[error("{key}: {why}")]
+    Value {
+        /// The key.
+        key: String,
+        /// What is wrong with the value.
+        why: String,
+    },
+}
+
+impl MachineFault {
+    pub(super) const fn at(self, line: usize) -> MachineError {
+        MachineError { line, fault: self }
+    }
+}

@@ -1,0 +1,68 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const FILE: &str = include_str!("../../machines/westmere-80.toml");
+
+#[test]
+fn costs_are_in_cycles_or_nanoseconds() {
+    let text = FILE.replace("hit = { cycles = 4,", "hit = { ns = 0.5,");
+    assert_ne!(text, FILE);
+    let machine = parse(&text).expect("it can be read");
+    assert_eq!(machine.costs.hit, Picos(500));
+    assert_eq!((machine.cpus(), machine.levels.len()), (80, 3));
+    // 109 cycles of 2130 MHz.
+    assert_eq!(machine.levels[0].lines.load_modified, Picos(51_174));
+    let stated = machine.stated.iter().find(|cost| cost.key == "socket.load-modified");
+    assert_eq!(stated.map(|cost| cost.cost), Some(Picos(51_174)));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line_with_its_key() {
+    let line_of = |piece: &str| {
+        let at = FILE.find(piece).unwrap_or_else(|| panic!("{piece} is not in the file"));
+        FILE[..at].matches('\n').count() + 1
+    };
+    for (from, to, what) in [
+        ("mhz = 2130", "mhz = -1", "mhz: -1 is not from 1 to 100000"),
+        ("mhz = 2130", "mhz = \"fast\"", "mhz wants a decimal number, not string"),
+        ("mhz = 2130", "ghz = 2.13", "unknown key 'ghz'; there are name, about, mhz"),
+        ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
+        ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
+        ("pause = { cycles = 10,", "pause = { cycles = 0,", "costs.pause: a spin loop cannot"),
+        ("cpus = 20", "cpus = 25", "cpus: 25 is not a multiple of the 10 of 'socket'"),
+        ("cpus = 20", "cpus = 20.5", "cpus: 20.5 is not a whole number"),
+        (
+            "hit = { cycles = 4, source = \"assumed\"",
+            "hit = { cycles = 4, source = \"guess\"",
+            "costs.hit.source: 'guess' is not one of paper, measured, assumed",
+        ),
+        ("[costs]", "[costs", "unclosed table"),
+    ] {
+        let text = FILE.replacen(from, to, 1);
+        assert_ne!(text, FILE, "{from} is not in the file");
+        let error = parse(&text).expect_err(to);
+        let said = error.to_string();
+        assert!(said.contains(what) && !said.contains('\n'), "{to}: {said}");
+        assert_eq!(error.line, line_of(from), "{to}: {said}");
+    }
+    let error = parse(&FILE.replacen("atomic = ", "# atomic = ", 1)).expect_err("missing");
+    assert_eq!(error.fault, MachineFault::Missing { key: "costs.atomic".into() });
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_change_of_a_line_does_either(line in 0..60_usize, with in "[a-z0-9=\\[\\]{}\", .-]{0,30}") {
+        let changed: Vec<&str> = FILE
+            .lines()
+            .enumerate()
+            .map(|(ix, text)| if ix == line { with.as_str() } else { text })
+            .collect();
+        let _ = parse(&changed.join("\n"));
+    }
+}

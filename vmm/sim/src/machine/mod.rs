@@ -1,0 +1,153 @@
+//! Machines: how far apart their CPUs are, and what things cost on them.
+
+mod error;
+pub(crate) mod file;
+mod shipped;
+mod write;
+
+pub use error::{MachineError, MachineFault};
+pub use shipped::SHIPPED;
+
+use crate::time::Picos;
+
+/// The most CPUs of a machine.
+pub const MOST_CPUS: usize = 1024;
+
+/// The origin of a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Published.
+    Paper,
+    /// Measured on the machine itself.
+    Measured,
+    /// Neither: an estimate, whose effect should be tried out.
+    Assumed,
+}
+
+impl Source {
+    /// As written in a machine file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Measured => "measured",
+            Self::Assumed => "assumed",
+        }
+    }
+}
+
+/// A cost as its file states it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stated {
+    /// Its key, with the level it belongs to: `costs.pause`, `socket.load-shared`.
+    pub key: String,
+    /// The cost.
+    pub cost: Picos,
+    /// Its origin.
+    pub source: Source,
+    /// The name of the publication or a remark; may be empty.
+    pub note: String,
+}
+
+/// What it costs to get a cache line from a given distance, from the request to the instruction's
+/// end. The line is busy all that time, and other requests for it wait.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct LineCosts {
+    /// A load of a line that another cache has modified.
+    pub load_modified: Picos,
+    /// A load of a line that other caches share.
+    pub load_shared: Picos,
+    /// A store to a line that another cache has modified, or has alone.
+    pub store_modified: Picos,
+    /// A store to a line that other caches share, the farthest of them at this distance.
+    pub store_shared: Picos,
+}
+
+/// A distance between CPUs. CPUs are numbered so that those of a group follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    /// Its name: `core`, `socket`, ...
+    pub name: String,
+    /// Number of CPUs in a group: CPUs of one group, but of no smaller one, are this far apart.
+    pub cpus: usize,
+    /// The costs at this distance.
+    pub lines: LineCosts,
+}
+
+/// Costs that do not depend on a distance.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// A load or store that hits the CPU's own cache.
+    pub hit: Picos,
+    /// An atomic read-modify-write, in addition to the access.
+    pub atomic: Picos,
+    /// The pause of a spin loop and the rest of the loop. Not zero.
+    pub pause: Picos,
+    /// A line that no cache has.
+    pub memory: Picos,
+    /// Each cache but the first that a store invalidates, in addition to the store.
+    pub invalidate: Picos,
+    /// One increment of the payload's work.
+    pub increment: Picos,
+    /// A hypercall or the timer interrupt, from the guest into the VMM and back.
+    pub exit: Picos,
+    /// From one vCPU's exit to another vCPU's entry on the same CPU, without the exit.
+    pub switch: Picos,
+    /// From a decision to a vCPU's entry on a CPU that was idle.
+    pub wakeup: Picos,
+}
+
+/// A machine. Its file format is explained in the guide, `vmm/sim/README.md`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// Its name, which every figure of it carries.
+    pub name: String,
+    /// A description, in one line.
+    pub about: String,
+    /// Cycles per microsecond.
+    pub mhz: f64,
+    /// Distances, from the smallest to that of all CPUs.
+    pub levels: Vec<Level>,
+    /// The other costs.
+    pub costs: Costs,
+    /// All costs, with their origins.
+    pub stated: Vec<Stated>,
+}
+
+impl Machine {
+    /// The machine that a file describes.
+    pub fn parse(text: &str) -> Result<Self, MachineError> {
+        file::parse(text)
+    }
+
+    /// A machine that comes with pvticket; `None` if there is none of this name.
+    pub fn shipped(name: &str) -> Option<Self> {
+        let (_, text) = SHIPPED.iter().find(|(its, _)| *its == name)?;
+        Self::parse(text).ok()
+    }
+
+    /// Number of CPUs.
+    pub fn cpus(&self) -> usize {
+        self.levels.last().map_or(1, |level| level.cpus)
+    }
+
+    /// A machine of `cpus` CPUs at one distance, at which everything but a pause is free. The base
+    /// of machines whose laws are known by mathematics.
+    pub fn ideal(cpus: usize) -> Self {
+        let level = Level { name: "machine".into(), cpus, lines: LineCosts::default() };
+        let costs = Costs { pause: Picos(1_000), ..Costs::default() };
+        Self {
+            name: "ideal".into(),
+            about: "everything but a pause is free".into(),
+            mhz: 1_000.0,
+            levels: vec![level],
+            costs,
+            stated: Vec::new(),
+        }
+    }
+
+    /// The share of its costs that are neither published nor measured, as a count of all.
+    pub fn assumed(&self) -> (usize, usize) {
+        let assumed = self.stated.iter().filter(|cost| cost.source == Source::Assumed);
+        (assumed.count(), self.stated.len())
+    }
+}

@@ -1,0 +1,48 @@
+//! The machine files that come with pvticket.
+
+/// Their names and texts.
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("westmere-80", include_str!("../../machines/westmere-80.toml")),
+    ("opteron-48", include_str!("../../machines/opteron-48.toml")),
+    ("haswell-ex-32", include_str!("../../machines/haswell-ex-32.toml")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Machine, Source};
+
+    #[test]
+    fn all_can_be_read_and_have_their_own_name_and_size() {
+        for (name, text) in SHIPPED {
+            let machine = Machine::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(machine.name, *name);
+            assert!(name.ends_with(&format!("-{}", machine.cpus())), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_published_cost_names_its_publication() {
+        for (name, text) in SHIPPED {
+            let machine = Machine::parse(text).expect("it can be read");
+            for cost in machine.stated {
+                assert!(cost.source != Source::Paper || !cost.note.is_empty(), "{name}: {cost:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_farther_costs_no_less() {
+        for (name, text) in SHIPPED {
+            let machine = Machine::parse(text).expect("it can be read");
+            for pair in machine.levels.windows(2) {
+                let [near, far] = [&pair[0].lines, &pair[1].lines];
+                let rises = near.load_modified <= far.load_modified
+                    && near.load_shared <= far.load_shared
+                    && near.store_modified <= far.store_modified
+                    && near.store_shared <= far.store_shared;
+                assert!(rises, "{name}: {} and {}", pair[0].name, pair[1].name);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Writes a machine file.
+
+use std::fmt::Write;
+
+use super::{Machine, Stated};
+
+/// The keys of a level, after its name.
+const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
+
+impl Machine {
+    /// Its file. What it is read to is this machine again, but for the clock rate: all costs are in
+    /// nanoseconds.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!(
+            "name = {}\nabout = {}\nmhz = {}\n\n[costs]\n",
+            quoted(&self.name),
+            quoted(&self.about),
+            self.mhz
+        );
+        for cost in &self.stated {
+            if let Some(key) = cost.key.strip_prefix("costs.") {
+                line(&mut text, key, cost);
+            }
+        }
+        for level in &self.levels {
+            // Writing to a String cannot fail.
+            let _ = write!(
+                text,
+                "\n[[levels]]\nname = {}\ncpus = {}\n",
+                quoted(&level.name),
+                level.cpus
+            );
+            for key in LINES {
+                let name = format!("{}.{key}", level.name);
+                if let Some(cost) = self.stated.iter().find(|cost| cost.key == name) {
+                    line(&mut text, key, cost);
+                }
+            }
+        }
+        text
+    }
+}
+
+fn line(text: &mut String, key: &str, cost: &Stated) {
+    let nanos = cost.cost.0 as f64 / 1e3;
+    let note = match cost.note.as_str() {
+        "" => String::new(),
+        note => format!(", note = {}", quoted(note)),
+    };
+    let source = cost.source.name();
+    let _ = writeln!(text, "{key} = {{ ns = {nanos}, source = \"{source}\"{note} }}");
+}
+
+/// A basic string of TOML, in which Rust's escapes of quotes and backslashes are TOML's, too.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::SHIPPED;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for (name, text) in SHIPPED {
+            let machine = Machine::parse(text).expect("it can be read");
+            let about = "a \"quoted\" \\ text".to_owned();
+            let machine = Machine { about, ..machine };
+            let again = Machine::parse(&machine.to_toml()).expect("what was written can be read");
+            assert_eq!(again, machine, "{name}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads a published table.
+
+use sched::PolicySpec;
+
+use super::{Cell, Claim, Row, Setup, Table};
+use crate::guest::WIDE;
+use crate::machine::MOST_CPUS;
+use crate::machine::file::{Result, Table as Keys, read};
+use base::units::Nanos;
+
+const KEYS: &[&str] = &[
+    "name",
+    "source",
+    "table",
+    "read",
+    "where",
+    "unit",
+    "better",
+    "noise",
+    "machine",
+    "profile",
+    "notes",
+    "spin-threshold",
+    "policy",
+    "slice-us",
+    "cells",
+    "rows",
+];
+const CELL: &[&str] = &[
+    "id",
+    "system",
+    "policy",
+    "slice-us",
+    "cpus",
+    "guests",
+    "vcpus",
+    "figure",
+    "fitted",
+    "not-simulated",
+];
+const ROW: &[&str] =
+    &["id", "base", "changed", "change-percent", "count", "group", "not-simulated"];
+
+pub(super) fn parse(text: &str) -> Result<Table> {
+    read(text, KEYS, |file| {
+        let is_more_better = match file.text("better")?.as_str() {
+            "more" => true,
+            "less" => false,
+            other => {
+                return Err(file.wrong("better", format!("'{other}' is neither more nor less")));
+            }
+        };
+        let usual = Usual {
+            policy: policy(file)?,
+            slice: slice(file)?,
+            spin_threshold: file.whole("spin-threshold", 1, u32::MAX)?,
+        };
+        let mut cells: Vec<Cell> = Vec::new();
+        for keys in file.tables("cells", CELL)? {
+            let cell = cell(&keys, &usual)?;
+            if cells.iter().any(|its| its.id == cell.id) {
+                return Err(keys.wrong("id", format!("there is another '{}'", cell.id)));
+            }
+            cells.push(cell);
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        for keys in file.tables("rows", ROW)? {
+            let row = row(&keys, &cells, is_more_better)?;
+            if rows.iter().any(|its| its.id == row.id) {
+                return Err(keys.wrong("id", format!("there is another '{}'", row.id)));
+            }
+            rows.push(row);
+        }
+        Ok(Table {
+            name: file.text("name")?,
+            source: file.text("source")?,
+            table: file.text("table")?,
+            read: file.text("read")?,
+            place: file.text("where")?,
+            unit: file.text("unit")?,
+            noise: file.number("noise", 0.0, 100.0)? / 100.0,
+            machine: file.text("machine")?,
+            profile: file.text("profile")?,
+            notes: file.texts("notes")?,
+            cells,
+            rows,
+        })
+    })
+}
+
+/// What a table states once for all cells.
+struct Usual {
+    policy: Option<PolicySpec>,
+    slice: Option<Nanos>,
+    spin_threshold: u32,
+}
+
+fn policy(keys: &Keys<'_>) -> Result<Option<PolicySpec>> {
+    let Some(text) = keys.text_if_any("policy")? else { return Ok(None) };
+    match text.parse() {
+        Ok(policy) => Ok(Some(policy)),
+        Err(error) => Err(keys.wrong("policy", error.to_string())),
+    }
+}
+
+fn slice(keys: &Keys<'_>) -> Result<Option<Nanos>> {
+    let micros = keys.number_if_any("slice-us", 1.0, 1e6)?;
+    Ok(micros.map(|micros| Nanos((micros * 1e3) as u64)))
+}
+
+fn cell(keys: &Keys<'_>, usual: &Usual) -> Result<Cell> {
+    let setup = match keys.text_if_any("not-simulated")? {
+        Some(why) => Err(why),
+        None => Ok(setup(keys, usual)?),
+    };
+    Ok(Cell {
+        id: keys.text("id")?,
+        figure: keys.number_if_any("figure", 1e-9, 1e15)?,
+        is_fitted: keys.is_set("fitted")?,
+        setup,
+    })
+}
+
+fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<Setup> {
+    let name = keys.text("system")?;
+    let Ok(system) = name.parse() else {
+        return Err(keys.wrong("system", format!("'{name}' is not in the lock library")));
+    };
+    let policy = match policy(keys)?.or_else(|| usual.policy.clone()) {
+        Some(policy) => policy,
+        None => return Err(keys.wrong("policy", "neither the cell nor its table has one".into())),
+    };
+    let slice = match slice(keys)?.or(usual.slice) {
+        Some(slice) => slice,
+        None => return Err(keys.wrong("slice-us", "neither the cell nor its table has one".into())),
+    };
+    let guests = match keys.get("guests") {
+        Some(_) => keys.whole("guests", 1, 64)?,
+        None => 1,
+    };
+    let vcpus = keys.whole("vcpus", 1, WIDE as u32)?;
+    if (guests * vcpus) as usize > WIDE {
+        return Err(keys.wrong("vcpus", format!("{guests} x {vcpus} are more than {WIDE}")));
+    }
+    Ok(Setup {
+        system,
+        cpus: keys.whole("cpus", 1, MOST_CPUS as u32)? as usize,
+        guests: guests as usize,
+        vcpus: vcpus as usize,
+        policy,
+        slice,
+        spin_threshold: usual.spin_threshold,
+    })
+}
+
+fn row(keys: &Keys<'_>, cells: &[Cell], is_more_better: bool) -> Result<Row> {
+    let find = |key: &str| -> Result<Option<usize>> {
+        let Some(id) = keys.text_if_any(key)? else { return Ok(None) };
+        let found = cells.iter().position(|cell| cell.id == id);
+        found.map(Some).ok_or_else(|| keys.wrong(key, format!("there is no cell '{id}'")))
+    };
+    let (base, changed) = (find("base")?, find("changed")?);
+    let cells_of_row = base.map(|base| (base, changed.unwrap_or(base)));
+    let figures = cells_of_row
+        .and_then(|(base, changed)| Some((cells.get(base)?.figure?, cells.get(changed)?.figure?)));
+    let percent = keys.number_if_any("change-percent", -99.9, 1e6)?;
+    let count = keys.number_if_any("count", 0.0, 1e9)?;
+    let claim = match (count, percent, figures) {
+        (Some(count), None, None) => Claim::Retries(count),
+        (None, Some(percent), None) => Claim::Ratio(1.0 + percent / 100.0),
+        (None, None, Some((base, changed))) if is_more_better => Claim::Ratio(changed / base),
+        (None, None, Some((base, changed))) => Claim::Ratio(base / changed),
+        _ => {
+            let why = "a row has either count, change-percent, or cells with figures";
+            return Err(keys.wrong("id", why.into()));
+        }
+    };
+    let of_cells =
+        cells_of_row.iter().flat_map(|(base, changed)| [&cells[*base], &cells[*changed]]);
+    let why_not = of_cells.clone().find_map(|cell| cell.setup.as_ref().err().cloned());
+    let not_simulated = keys.text_if_any("not-simulated")?.or(why_not);
+    if cells_of_row.is_none() && not_simulated.is_none() {
+        return Err(keys.wrong("id", "a row without cells has not-simulated = \"why\"".into()));
+    }
+    let is_fitted = cells_of_row.is_some() && of_cells.clone().all(|cell| cell.is_fitted);
+    let (id, group) = (keys.text("id")?, keys.text_if_any("group")?);
+    Ok(Row { id, claim, cells: cells_of_row, group, not_simulated, is_fitted })
+}

@@ -1,0 +1,212 @@
+//! Published figures that a simulation is to predict, as data with their sources.
+//!
+//! One file is one table, `vmm/sim/published/*.toml`. A table has cells, each a published figure with
+//! the machine, the guests and the lock that it was measured with, and rows, each of which compares
+//! two cells. All ratios are such that more is better, whatever the unit.
+
+mod file;
+
+use sched::PolicySpec;
+use simulated_locks::System;
+use thiserror::Error;
+
+use crate::machine::MachineError;
+use base::units::Nanos;
+
+/// The tables that come with pvticket, by file name.
+const FILES: &[(&str, &str)] = &[
+    ("dbench.toml", include_str!("../../published/dbench.toml")),
+    ("build.toml", include_str!("../../published/build.toml")),
+    ("build-haswell.toml", include_str!("../../published/build-haswell.toml")),
+    ("ebizzy.toml", include_str!("../../published/ebizzy.toml")),
+    ("aim7-many.toml", include_str!("../../published/aim7-many.toml")),
+    ("aim7-few.toml", include_str!("../../published/aim7-few.toml")),
+    ("aim7-others.toml", include_str!("../../published/aim7-others.toml")),
+    ("aim7-spinner.toml", include_str!("../../published/aim7-spinner.toml")),
+    ("lockref.toml", include_str!("../../published/lockref.toml")),
+    ("counter.toml", include_str!("../../published/counter.toml")),
+    ("pgbench.toml", include_str!("../../published/pgbench.toml")),
+    ("others.toml", include_str!("../../published/others.toml")),
+];
+
+/// A table cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{file}, {fault}")]
+pub struct PublishedError {
+    /// The file's name.
+    pub file: String,
+    /// What is wrong in it, with its line.
+    pub fault: MachineError,
+}
+
+/// A published table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// Its name here, unique.
+    pub name: String,
+    /// The document.
+    pub source: String,
+    /// The table in it.
+    pub table: String,
+    /// How much of the document could be read: `whole`, `excerpt`, ...
+    pub read: String,
+    /// What it was measured on.
+    pub place: String,
+    /// Unit of its figures.
+    pub unit: String,
+    /// Changes of less than this share are none.
+    pub noise: f64,
+    /// The machine file that stands for the machine.
+    pub machine: String,
+    /// The profile of its workload.
+    pub profile: String,
+    /// In what its simulation differs from what was measured.
+    pub notes: Vec<String>,
+    /// The figures.
+    pub cells: Vec<Cell>,
+    /// What is compared.
+    pub rows: Vec<Row>,
+}
+
+/// A published figure and what it was measured with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Its name, unique in the table.
+    pub id: String,
+    /// As published; none if only the change is.
+    pub figure: Option<f64>,
+    /// It belongs to the column that profiles are fitted to.
+    pub is_fitted: bool,
+    /// What is simulated, or why that is not possible.
+    pub setup: Result<Setup, String>,
+}
+
+/// What is simulated for a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setup {
+    /// The lock.
+    pub system: System,
+    /// CPUs of the machine.
+    pub cpus: usize,
+    /// Guests that run the same at the same time.
+    pub guests: usize,
+    /// vCPUs of each.
+    pub vcpus: usize,
+    /// The host's schedule.
+    pub policy: PolicySpec,
+    /// Its slice.
+    pub slice: Nanos,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+}
+
+/// A published statement about one or two cells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its name, unique in the table.
+    pub id: String,
+    /// What is stated.
+    pub claim: Claim,
+    /// Its cells, as indices into the table's; the base is the first.
+    pub cells: Option<(usize, usize)>,
+    /// Rows of one group have an order.
+    pub group: Option<String>,
+    /// Why there is no simulation, if there is none.
+    pub not_simulated: Option<String>,
+    /// Both cells belong to the fitted column: nothing is predicted.
+    pub is_fitted: bool,
+}
+
+/// What a row states.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Claim {
+    /// The changed figure is this multiple of the base.
+    Ratio(f64),
+    /// The base has this many retries per operation.
+    Retries(f64),
+}
+
+impl Claim {
+    /// Its number.
+    pub const fn value(self) -> f64 {
+        match self {
+            Self::Ratio(value) | Self::Retries(value) => value,
+        }
+    }
+}
+
+impl Table {
+    /// Reads the table in `text`; errors name `file`.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PublishedError> {
+        file::parse(text).map_err(|fault| PublishedError { file: file.to_owned(), fault })
+    }
+
+    /// All tables that come with pvticket.
+    pub fn all() -> Result<Vec<Self>, PublishedError> {
+        FILES.iter().map(|(file, text)| Self::parse(file, text)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::Machine;
+
+    #[test]
+    fn all_tables_can_be_read_and_name_what_exists() {
+        let tables = Table::all().unwrap_or_else(|error| panic!("{error}"));
+        let names: HashSet<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+        assert_eq!(names.len(), tables.len());
+        for (table, (file, _)) in tables.iter().zip(FILES) {
+            assert_eq!(format!("{}.toml", table.name), *file);
+            assert!(Machine::shipped(&table.machine).is_some(), "{}", table.machine);
+        }
+    }
+
+    #[test]
+    fn ratios_are_as_the_documents_state_them() {
+        let tables = Table::all().expect("they can be read");
+        for (table, row, percent) in [
+            ("dbench", "PV at 2x", 16.6),
+            ("dbench", "PV at 4x", 5.0),
+            ("ebizzy", "boost, 2 guests", 70.0),
+            ("aim7-many", "read-first, 8 nodes, HT off", 238.8),
+            // As its own rates have it; the document says +51.1.
+            ("aim7-many", "read-first, 4 nodes, HT on", 93.2),
+            ("aim7-few", "read-first, 8 nodes, HT on", 194.6),
+            ("pgbench", "PV on, scale 1, 4 clients", 6.63),
+            ("aim7-spinner", "short, 10-100 users", -7.7),
+        ] {
+            let of = tables.iter().find(|its| its.name == table).expect(table);
+            let claim = of.rows.iter().find(|its| its.id == row).expect(row).claim;
+            assert!((claim.value() * 100.0 - 100.0 - percent).abs() < 0.1, "{row}: {claim:?}");
+        }
+        // Less time is better: a ratio above 1.
+        let build = tables.iter().find(|its| its.name == "build").expect("build");
+        let fall = build.rows.iter().find(|row| row.id == "pv-ticket, 1.5x by 1x").expect("fall");
+        assert!((fall.claim.value() - 302.0 / 807.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_file_line_and_key() {
+        let (_, text) = FILES[0];
+        for (from, to, what) in [
+            ("noise = 4.3", "noise = \"big\"", "noise wants a decimal number, not string"),
+            ("system = \"ticket\"", "system = \"tickets\"", "cells.system: "),
+            ("base = \"base 1x\"", "base = \"base 9x\"", "rows.base: there is no cell 'base 9x'"),
+            ("better = \"more\"", "better = \"most\"", "better: 'most' is neither more nor less"),
+            ("cpus = 32", "cores = 32", "unknown key 'cells.cores'"),
+            ("policy = \"fair\"", "policy = \"fairly\"", "policy: "),
+            ("id = \"pv 1x\"", "id = \"base 1x\"", "cells.id: there is another 'base 1x'"),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{from} is not in the file");
+            let line = text[..text.find(from).unwrap_or_default()].matches('\n').count() + 1;
+            let error = Table::parse("dbench.toml", &changed).expect_err(to).to_string();
+            let begins = format!("dbench.toml, line {line}: {what}");
+            assert!(error.starts_with(&begins) && !error.contains('\n'), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The event queue: one pending event per leaf.
+
+use crate::time::Picos;
+
+/// Bits of a key that name the leaf.
+const LEAF: u32 = 12;
+/// The most leaves of one queue.
+pub(crate) const MOST: usize = 1 << LEAF;
+/// A leaf without an event.
+const NONE: u64 = u64::MAX;
+
+/// A winner tree: each node has the earlier of its two children's keys, so the root has the
+/// earliest event of all. Setting a leaf replaces its event, which makes cancelling free; no
+/// operation depends on how many events are pending. Of events at one time, that of the lower leaf
+/// comes first.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.
+    keys: Box<[u64]>,
+    /// Index of the first leaf.
+    first: usize,
+}
+
+impl Queue {
+    /// A queue of `leaves` leaves, at most [`MOST`], without events.
+    pub(crate) fn new(leaves: usize) -> Self {
+        assert!(leaves <= MOST, "{leaves} are more leaves than a key can name");
+        let first = leaves.next_power_of_two().max(2);
+        Self { keys: vec![NONE; 2 * first].into(), first }
+    }
+
+    /// Sets the time of a leaf's event, at most [`Picos::LAST`]; [`Picos::NEVER`]: it has none.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, leaf: usize, time: Picos) {
+        let time_key = time.min(Picos::LAST).0 << LEAF | leaf as u64;
+        let mut key = if time == Picos::NEVER { NONE } else { time_key };
+        let mut at = self.first + leaf;
+        self.keys[at] = key;
+        while at > 1 {
+            key = key.min(self.keys[at ^ 1]);
+            at >>= 1;
+            self.keys[at] = key;
+        }
+    }
+
+    /// The earliest event: its time and leaf. [`Picos::NEVER`]: there is none.
+    #[inline(always)]
+    pub(crate) fn earliest(&self) -> (Picos, usize) {
+        Self::parse(self.keys[1])
+    }
+
+    /// Does `time` come before the events of all leaves but `leaf`?
+    #[inline(always)]
+    pub(crate) fn is_before_others(&self, leaf: usize, time: Picos) -> bool {
+        let key = time.0 << LEAF | (MOST - 1) as u64;
+        let at = self.first + leaf;
+        // From the top: the larger half is the likelier to have an earlier one.
+        (0..self.first.trailing_zeros()).rev().all(|level| key < self.keys[at >> level ^ 1])
+    }
+
+    /// The time of a leaf's event.
+    pub(crate) fn time(&self, leaf: usize) -> Picos {
+        Self::parse(self.keys[self.first + leaf]).0
+    }
+
+    #[inline(always)]
+    fn parse(key: u64) -> (Picos, usize) {
+        let time = if key == NONE { Picos::NEVER } else { Picos(key >> LEAF) };
+        (time, key as usize & (MOST - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_earliest_of_the_events_set_last_comes_first(
+            leaves in 1..70_usize,
+            sets in prop::collection::vec((0..70_usize, prop::option::of(0..50_u64)), 0..200),
+        ) {
+            let mut queue = Queue::new(leaves);
+            let mut model = vec![None; leaves];
+            for (leaf, time) in sets {
+                let leaf = leaf % leaves;
+                model[leaf] = time;
+                queue.set(leaf, time.map_or(Picos::NEVER, Picos));
+                let first = (0..leaves).filter_map(|leaf| Some((model[leaf]?, leaf))).min();
+                let expected = first.map_or(Picos::NEVER, |(time, _)| Picos(time));
+                prop_assert_eq!(queue.earliest().0, expected);
+                if let Some((_, leaf)) = first {
+                    prop_assert_eq!(queue.earliest().1, leaf);
+                }
+                let others = (0..leaves).filter(|other| *other != leaf);
+                let others = others.filter_map(|other| model[other]).min();
+                let at = time.unwrap_or(7);
+                let is_before = others.is_none_or(|other| at < other);
+                prop_assert_eq!(queue.is_before_others(leaf, Picos(at)), is_before);
+                prop_assert_eq!(queue.time(leaf), time.map_or(Picos::NEVER, Picos));
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_time_is_before_never() {
+        let mut queue = Queue::new(2);
+        queue.set(1, Picos::LAST);
+        assert_eq!(queue.earliest(), (Picos::LAST, 1));
+    }
+}

@@ -1,0 +1,73 @@
+//! Recordings of simulated schedules, and their replays.
+
+use super::tests::{MILLI, spec};
+use crate::*;
+use sched::recording::Recording;
+
+const END: Picos = Picos(5 * MILLI.0);
+
+fn run(spec: &Spec, decisions: Decisions<'_>) -> (Sim, Figures) {
+    let mut sim = Sim::scheduled(spec, decisions).expect("it can be simulated");
+    sim.run_until(END).expect("it goes on");
+    let figures = sim.figures();
+    (sim, figures)
+}
+
+fn recorded(spec: &Spec) -> (Recording, Figures) {
+    let (sim, figures) = run(spec, Decisions { are_kept: true, ..Decisions::default() });
+    let recording = sim.recording();
+    sim.finish().expect("it ends");
+    (recording, figures)
+}
+
+/// The replay of a simulation by the same guest: how it differs, and its own decisions.
+fn replayed(spec: &Spec, recording: &Recording) -> (sched::policy::Divergence, Figures) {
+    let policy = "replay:of-a-test".parse().expect("it is a policy");
+    let spec = Spec { policy, ..spec.clone() };
+    let (sim, figures) = run(&spec, Decisions { replayed: Some(recording), are_kept: false });
+    let divergence = sim.divergence().expect("it is a replay");
+    sim.finish().expect("it ends");
+    (divergence, figures)
+}
+
+#[test]
+fn a_recording_is_repeated_turn_by_turn() {
+    for (system, policy) in
+        [(System::NativeTicket, "rr"), (System::TestAndSet, "random"), (System::Queued, "fair")]
+    {
+        let spec = spec(system, 8, policy);
+        let (recording, first) = recorded(&spec);
+        assert!(recording.turns.len() > 40, "{system} {policy}: {}", recording.turns.len());
+        let (divergence, again) = replayed(&spec, &recording);
+        let sched::policy::Divergence { recorded, replayed, skipped, woken, .. } = divergence;
+        assert_eq!((skipped, woken), (0, 0), "{system} {policy}: {divergence:?}");
+        // The turns under way at the end are not repeated whole.
+        assert!(replayed >= recorded - 8, "{system} {policy}: {divergence:?}");
+        let (first, again) = (first.schedule.preemptions, again.schedule.preemptions);
+        assert!(first.abs_diff(again) <= first / 20 + 8, "{system} {policy}: {first} {again}");
+    }
+}
+
+/// Halts and kicks are the guest's: their turns may come out differently, which is reported.
+#[test]
+fn a_replay_of_halts_says_how_it_differs() {
+    let spec = spec(System::PvTicket, 8, "rr");
+    let (recording, _) = recorded(&spec);
+    let (divergence, figures) = replayed(&spec, &recording);
+    let all = divergence.replayed + divergence.skipped;
+    assert!(all > 40 && all <= divergence.recorded, "{divergence:?}");
+    assert!(figures.operations.iter().sum::<u64>() > 0 && figures.violations == 0);
+}
+
+#[test]
+fn only_a_recording_of_the_same_size_is_replayed() {
+    let spec_of = |vcpus| spec(System::NativeTicket, vcpus, "rr");
+    let (recording, _) = recorded(&spec_of(8));
+    let policy: sched::PolicySpec = "replay:of-a-test".parse().expect("it is a policy");
+    let other = Spec { policy: policy.clone(), ..spec_of(7) };
+    let decisions = Decisions { replayed: Some(&recording), are_kept: false };
+    let refused = Sim::scheduled(&other, decisions).map(|_| ());
+    assert!(matches!(refused, Err(SpecError::OtherSize { vcpus: 8, slots: 4 })), "{refused:?}");
+    let refused = Sim::new(&Spec { policy, ..spec_of(8) }).map(|_| ());
+    assert!(matches!(refused, Err(SpecError::NoRecording)), "{refused:?}");
+}

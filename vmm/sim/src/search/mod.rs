@@ -1,0 +1,184 @@
+//! Looks for schedules that break a lock or starve one of its waiters.
+//!
+//! A [`Search`] makes one simulation after the other, of [`Scenario`]s that it draws: a lock with its
+//! options, a load, a schedule and faults of kicks and halts. Each is checked ([`Outcome::trouble`])
+//! for mutual exclusion, for the order of service, for lost wakeups and standstills, and for the
+//! bound on bypasses that the lock promises. At first all are random; later half of them are
+//! variants of those in which a waiter was passed most often, waited longest, or that did what none
+//! had done before. [`shrink()`] makes what was found small, and a [`Finding`] repeats it to the bit.
+//!
+//! Pure as the simulator is: no clock and no file. Who calls [`Search::step`] decides when it ends.
+
+mod bound;
+#[cfg(test)]
+mod mutants;
+mod pool;
+mod saved;
+mod scenario;
+mod shrink;
+mod space;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+use std::rc::Rc;
+
+use base::rng::SplitMix64;
+use serde::{Deserialize, Serialize};
+use simulated_locks::System;
+
+use crate::guest::{Subject, subject};
+use crate::machine::Machine;
+use crate::spec::SpecError;
+
+pub use pool::Pool;
+pub use saved::{Finding, Replay, ReplayError};
+pub use scenario::{Scenario, ScenarioError};
+pub use shrink::{Shrunk, shrink};
+pub use space::{Space, shortest_slice, usual_policies};
+pub use trial::{Kind, Outcome, Trouble};
+
+/// Makes the lock of a scenario, for so many vCPUs. Tests give locks that are broken.
+pub(crate) type Make = fn(System, usize) -> Rc<dyn Subject>;
+
+/// What was done with one system.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The system.
+    #[serde(with = "base::text")]
+    pub system: System,
+    /// Simulations.
+    pub trials: u64,
+    /// Those that found something.
+    pub failed: u64,
+    /// Operations in all simulations.
+    pub operations: u64,
+    /// The kinds of trouble found.
+    pub found: Vec<Kind>,
+    /// What to vary.
+    pub pool: Pool,
+}
+
+/// A search between two simulations: all that it needs to go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Of its generator.
+    rng: u64,
+    /// One for each system of its [`Space`], in that order.
+    pub tallies: Vec<Tally>,
+}
+
+impl State {
+    /// A search's start.
+    pub fn new(space: &Space, seed: u64) -> Self {
+        let tally = |system: &System| Tally {
+            system: *system,
+            trials: 0,
+            failed: 0,
+            operations: 0,
+            found: Vec::new(),
+            pool: Pool::default(),
+        };
+        Self { rng: seed, tallies: space.systems.iter().map(tally).collect() }
+    }
+
+    /// Simulations of all systems.
+    pub fn trials(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.trials).sum()
+    }
+
+    /// Operations in all of them.
+    pub fn operations(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.operations).sum()
+    }
+
+    /// Can what it would go on with be simulated on `machine`? To be asked of what a file says.
+    pub fn check(&self, machine: &Machine) -> Result<(), ScenarioError> {
+        let all = self.tallies.iter().flat_map(|tally| tally.pool.scenarios());
+        all.into_iter().try_for_each(|scenario| scenario.check(machine))
+    }
+}
+
+/// What a simulation of a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// What was simulated.
+    pub scenario: Scenario,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The first trouble of its kind with its system.
+    pub is_new: bool,
+}
+
+/// A search.
+pub struct Search<'a> {
+    space: &'a Space,
+    machine: &'a Machine,
+    make: Make,
+    state: State,
+}
+
+/// Random simulations of a system before any variants.
+const RANDOM_FIRST: u64 = 24;
+/// Failed simulations of a system after which it is left alone. Each keeps the stacks of its vCPUs
+/// (see [`crate::Sim`]).
+const MOST_FAILED: u64 = 24;
+
+impl<'a> Search<'a> {
+    /// Goes on from `state`, on `machine`.
+    pub fn new(space: &'a Space, machine: &'a Machine, state: State) -> Self {
+        Self::on(space, machine, state, subject)
+    }
+
+    pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {
+        Self { space, machine, make, state }
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The system with the fewest simulations. None: there is something wrong with all.
+    fn next(&self) -> Option<usize> {
+        let of = |ix: &usize| &self.state.tallies[*ix];
+        let sound = (0..self.state.tallies.len()).filter(|ix| of(ix).failed < MOST_FAILED);
+        sound.min_by_key(|ix| of(ix).operations)
+    }
+
+    /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left
+    /// to do.
+    pub fn step(&mut self) -> Result<Option<Step>, SpecError> {
+        let Some(ix) = self.next() else { return Ok(None) };
+        let mut rng = SplitMix64::new(self.state.rng);
+        let tally = &mut self.state.tallies[ix];
+        let seen = match tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
+            true => None,
+            false => tally.pool.next(self.space, &mut rng),
+        };
+        let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
+        self.state.rng = rng.next_u64();
+        let outcome = scenario.run_on(self.machine, self.make)?;
+        tally.trials += 1;
+        tally.operations += outcome.figures.all();
+        let mut is_new = false;
+        match outcome.trouble {
+            None => tally.pool.consider(&scenario, &outcome),
+            Some(Trouble { kind, .. }) => {
+                tally.failed += 1;
+                is_new = !tally.found.contains(&kind);
+                if is_new {
+                    tally.found.push(kind);
+                }
+            }
+        }
+        Ok(Some(Step { scenario, outcome, is_new }))
+    }
+
+    /// Makes what a step found small.
+    pub fn shrink(&self, step: &Step) -> Option<Shrunk> {
+        let trouble = step.outcome.trouble?;
+        let run = |scenario: &Scenario| scenario.run_on(self.machine, self.make).ok();
+        Some(shrink(&step.scenario, trouble.kind, run))
+    }
+}

@@ -1,0 +1,66 @@
+//! Locks that are broken on purpose, which a search must find: those of the stepper's tests. The build
+//! script copies and edits their sources.
+
+use std::rc::Rc;
+
+use simulated_locks::System;
+
+use super::{Kind, Make};
+use crate::guest::Subject;
+
+/// A broken lock.
+pub(super) struct Mutant {
+    pub(super) name: &'static str,
+    /// The system whose lock is broken.
+    pub(super) system: System,
+    /// How the stepper catches it.
+    caught: &'static str,
+    /// Makes the lock of a scenario with the broken sources.
+    pub(super) make: Make,
+}
+
+impl Mutant {
+    /// Is this the kind of trouble that it makes?
+    pub(super) fn shows_as(&self, kind: Kind) -> bool {
+        match self.caught {
+            "Bypass" => [Kind::PassedInLine, Kind::PassedOutside, Kind::OutOfTurn].contains(&kind),
+            "Stuck" => [Kind::AllHalt, Kind::NoProgress].contains(&kind),
+            "NotExclusive" => kind == Kind::NotExclusive,
+            other => panic!("no kind of trouble is {other}"),
+        }
+    }
+}
+
+/// A module with the sources of a mutant, in `$root`, as a simulated guest runs them by way of
+/// `$bind`: its one system.
+macro_rules! mutant {
+    ($name:ident $root:literal $bind:literal $system:ident $lock:ident) => {
+        #[allow(warnings, clippy::all)]
+        mod $name {
+            #[path = $root]
+            pub mod locks;
+
+            mod bind {
+                mod locks {
+                    pub use super::super::locks::*;
+
+                    macro_rules! only {
+                        ($then:ident) => {
+                            $then! {
+                                Spinlock $system "" super::locks::$lock: Nothing, "", PvTicketlocks;
+                            }
+                        };
+                    }
+                    pub(crate) use only as systems;
+                }
+                include!($bind);
+            }
+
+            pub(super) fn make(system: super::System, _: usize) -> super::Rc<dyn super::Subject> {
+                bind::subject(system as u32)
+            }
+        }
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/mutants.rs"));

@@ -1,0 +1,111 @@
+//! Scenarios that are worth varying.
+
+use std::mem;
+
+use base::rng::SplitMix64;
+use serde::{Deserialize, Serialize};
+
+use super::bound::Bounds;
+use super::{Outcome, Scenario, Space};
+
+/// A scenario and how bad it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    /// The share of all operations that came before one waiter, in thousandths.
+    passed: u64,
+    /// By which it is kept.
+    score: u64,
+    scenario: Scenario,
+}
+
+/// How many are kept for each reason.
+const ROOM: usize = 6;
+/// If so many thousandths of all operations came before one waiter, it may never be served.
+const STARVED: u64 = 250;
+/// The most operations of a simulation.
+const LONGEST: u64 = 250_000;
+/// Words of the set of what was seen.
+const WORDS: usize = 16;
+
+/// The scenarios of one system in which others came before a waiter most often, those in which one
+/// waited longest, and the last that did something new. Of bounded size.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    passed: Vec<Kept>,
+    longest: Vec<Kept>,
+    new: Vec<Kept>,
+    /// A set of hashes of rough figures, one bit each.
+    seen: [u64; WORDS],
+}
+
+impl Pool {
+    fn all(&self) -> impl Iterator<Item = &Kept> {
+        [&self.passed, &self.longest, &self.new].into_iter().flatten()
+    }
+
+    pub(super) fn scenarios(&self) -> impl Iterator<Item = &Scenario> {
+        self.all().map(|kept| &kept.scenario)
+    }
+
+    /// What to try after one of them.
+    pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
+        let drawn = rng.below(self.all().count().max(1));
+        let Kept { passed, scenario, .. } = self.all().nth(drawn)?;
+        let is_longest = scenario.operations >= LONGEST;
+        if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
+            // The same, and what comes after.
+            let operations = (scenario.operations * 4).min(LONGEST);
+            return Some(Scenario { operations, ..scenario.clone() });
+        }
+        Some(space.vary(scenario, rng))
+    }
+
+    /// Keeps a scenario that ended well, if it is among the worst or did something new.
+    pub(super) fn consider(&mut self, scenario: &Scenario, outcome: &Outcome) {
+        let (figures, waits) = (&outcome.figures, outcome.waits);
+        let n = scenario.vcpus.max(1) as u64;
+        // In thousandths of all operations. In a queue with a bound all but the last may come first,
+        // and soon do: that says nothing.
+        let passed = match Bounds::of(scenario) {
+            Some(Bounds { outside, .. }) => outside.map_or(0, |_| waits.outside),
+            None => waits.in_line,
+        };
+        let passed = passed * 1_000 / figures.all().max(1);
+        // Operations in the time of the longest wait, in rounds.
+        let share = waits.longest.0 as f64 / figures.time.0.max(1) as f64;
+        let longest = (share * figures.all() as f64 * 1_000.0 / n as f64) as u64;
+        let kept = |score| Kept { passed, score, scenario: scenario.clone() };
+        keep_worst(&mut self.passed, kept(passed));
+        keep_worst(&mut self.longest, kept(longest));
+        let rough = [
+            figures.per_operation(figures.halts),
+            figures.per_operation(figures.kicks),
+            figures.per_operation(figures.slow),
+            passed as f64 / 100.0,
+            longest as f64 / 100.0,
+        ];
+        if self.is_new(&rough.map(|figure| (figure * 8.0 + 1.0).log2() as u64)) {
+            self.new.push(kept(0));
+            if self.new.len() > ROOM {
+                self.new.remove(0);
+            }
+        }
+    }
+
+    /// Was nothing like it seen before? It is now.
+    fn is_new(&mut self, rough: &[u64]) -> bool {
+        let hash = rough.iter().fold(0, |hash, one| SplitMix64::new(hash ^ one).next_u64());
+        let bit = hash as usize % (WORDS * 64);
+        let word = &mut self.seen[bit / 64];
+        let before = mem::replace(word, *word | 1 << (bit % 64));
+        before != *word
+    }
+}
+
+fn keep_worst(all: &mut Vec<Kept>, kept: Kept) {
+    let place = all.partition_point(|other| other.score >= kept.score);
+    if place < ROOM {
+        all.insert(place, kept);
+        all.truncate(ROOM);
+    }
+}

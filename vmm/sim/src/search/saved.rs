@@ -1,0 +1,75 @@
+//! A finding as it is saved, and its replay.
+
+use sched::recording::Recording;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Outcome, Scenario, ScenarioError, Trouble};
+use crate::machine::{Machine, MachineError};
+use crate::spec::SpecError;
+
+/// The version of the format.
+const FORMAT: u32 = 1;
+
+/// A scenario with trouble, complete with its machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    format: u32,
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// What was simulated.
+    pub scenario: Scenario,
+    /// [`Outcome::digest`], in hexadecimal digits.
+    pub digest: String,
+    /// The text of the machine file.
+    machine: String,
+}
+
+/// What comes of a finding when it is simulated again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    /// What is wrong now.
+    pub trouble: Option<Trouble>,
+    /// It was the same, event by event, as far as the digest tells.
+    pub is_same: bool,
+    /// The schedule's decisions, which other guests can replay.
+    pub recording: Recording,
+}
+
+/// Why a finding cannot be simulated again.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// Of a later version, or none.
+    #[error("format {0} is not known (expected: {FORMAT})")]
+    Format(u32),
+    /// Its machine cannot be read.
+    #[error("its machine")]
+    Machine(#[source] MachineError),
+    /// Its scenario is impossible.
+    #[error("its scenario")]
+    Scenario(#[source] ScenarioError),
+    /// It cannot be simulated.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+impl Finding {
+    /// `machine`: the text of its file. None: there is no trouble.
+    pub fn new(scenario: Scenario, outcome: &Outcome, machine: String) -> Option<Self> {
+        let digest = format!("{:016x}", outcome.digest());
+        Some(Self { format: FORMAT, trouble: outcome.trouble?, scenario, digest, machine })
+    }
+
+    /// Simulates it again.
+    pub fn replay(&self) -> Result<Replay, ReplayError> {
+        if self.format != FORMAT {
+            return Err(ReplayError::Format(self.format));
+        }
+        let machine = Machine::parse(&self.machine).map_err(ReplayError::Machine)?;
+        self.scenario.check(&machine).map_err(ReplayError::Scenario)?;
+        let (outcome, recording) = self.scenario.run_recorded(&machine)?;
+        let is_same = self.digest == format!("{:016x}", outcome.digest());
+        Ok(Replay { trouble: outcome.trouble, is_same, recording })
+    }
+}

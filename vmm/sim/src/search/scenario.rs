@@ -1,0 +1,157 @@
+//! What is simulated, in a form to vary, shrink and save.
+
+use base::faults::FaultSpec;
+use base::handoff::HandoffSpec;
+use base::text;
+use base::units::Nanos;
+use sched::PolicySpec;
+use serde::{Deserialize, Serialize};
+use simulated_locks::{Handoff, System};
+use thiserror::Error;
+
+use crate::Host;
+use crate::lines::LineLaw;
+use crate::machine::Machine;
+use crate::random::Span;
+use crate::spec::{Load, Spec, SpecError, handoff};
+use crate::time::Picos;
+
+/// All of a simulation but its machine: with one, it determines every event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The system.
+    #[serde(with = "text")]
+    pub system: System,
+    /// Its options, if it is a PV ticketlock.
+    #[serde(with = "text")]
+    pub handoff: HandoffSpec,
+    /// CPUs.
+    pub cpus: usize,
+    /// vCPUs.
+    pub vcpus: usize,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+    /// Mean think time in increments of the machine.
+    pub think: u32,
+    /// Mean critical time, likewise.
+    pub critical: u32,
+    /// Both are always that long; else they are uniform from zero to twice that.
+    pub is_fixed: bool,
+    /// The schedule's policy.
+    #[serde(with = "text")]
+    pub policy: PolicySpec,
+    /// Its slice in nanoseconds.
+    pub slice: u64,
+    /// Faults of kicks and halts.
+    #[serde(with = "faults")]
+    pub faults: FaultSpec,
+    /// Operations after which it ends.
+    pub operations: u64,
+    /// The seed of all that is random.
+    pub seed: u64,
+}
+
+/// What makes a scenario that was read from a file impossible.
+#[derive(Debug, Error)]
+pub enum ScenarioError {
+    /// A number that is too small or too large.
+    #[error("{key}: {value} is not from {least} to {most}")]
+    Range {
+        /// Its key.
+        key: &'static str,
+        /// As in the file.
+        value: u64,
+        /// The least possible.
+        least: u64,
+        /// The most possible.
+        most: u64,
+    },
+    /// As any specification.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+}
+
+/// The longest times that a scenario may have: in increments.
+const MOST_WORK: u64 = 1_000_000;
+/// The most operations.
+const MOST_OPERATIONS: u64 = 1_000_000_000;
+
+impl Scenario {
+    /// Its options as the locks have them.
+    pub(super) fn handoff(&self) -> Handoff {
+        handoff(self.handoff)
+    }
+
+    /// As a specification.
+    pub fn spec(&self, machine: &Machine) -> Spec {
+        let time = |increments: u32| {
+            let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
+            if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
+        };
+        let load = Load {
+            think: time(self.think),
+            critical: time(self.critical),
+            has_data: true,
+            crowd: Picos::ZERO,
+        };
+        Spec {
+            machine: machine.clone(),
+            law: LineLaw::Physical,
+            cpus: self.cpus,
+            vcpus: self.vcpus,
+            system: self.system,
+            handoff: self.handoff(),
+            spin_threshold: self.spin_threshold,
+            load,
+            policy: self.policy.clone(),
+            slice: Nanos(self.slice),
+            faults: self.faults,
+            host: Host::default(),
+            seed: self.seed,
+            parks: true,
+        }
+    }
+
+    /// Can it be simulated on `machine`?
+    pub fn check(&self, machine: &Machine) -> Result<(), ScenarioError> {
+        let ranges = [
+            ("think", self.think.into(), 0, MOST_WORK),
+            ("critical", self.critical.into(), 0, MOST_WORK),
+            ("slice", self.slice, 1_000, 1_000_000_000),
+            ("operations", self.operations, 1, MOST_OPERATIONS),
+        ];
+        for (key, value, least, most) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(ScenarioError::Range { key, value, least, most });
+            }
+        }
+        Ok(self.spec(machine).check()?)
+    }
+}
+
+/// As [`text`]; none are the word `none`.
+mod faults {
+    use base::faults::FaultSpec;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(
+        faults: &FaultSpec,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match *faults == FaultSpec::default() {
+            true => serializer.serialize_str("none"),
+            false => serializer.collect_str(faults),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<FaultSpec, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "none" => Ok(FaultSpec::default()),
+            list => list.parse().map_err(D::Error::custom),
+        }
+    }
+}

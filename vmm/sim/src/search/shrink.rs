@@ -1,0 +1,102 @@
+//! Makes a finding small.
+
+use base::faults::FaultSpec;
+use base::handoff::HandoffSpec;
+
+use super::{Kind, Outcome, Scenario};
+
+/// A scenario that shows the same kind of trouble and is as small as was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shrunk {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// What comes of it.
+    pub outcome: Option<Outcome>,
+    /// Simulations that it took.
+    pub trials: u32,
+}
+
+/// The most simulations for one finding.
+const MOST_TRIALS: u32 = 400;
+/// The most operations in them.
+const MOST_OPERATIONS: u64 = 4_000_000;
+/// Seeds that a simpler scenario is tried with, its own included.
+const SEEDS: u64 = 4;
+/// Operations from which one seed has to do.
+const LONG: u64 = 20_000;
+
+/// Looks for a simpler scenario with trouble of `kind`: fewer vCPUs and CPUs, fewer operations, no
+/// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be.
+///
+/// Every step is simpler in one property, so it ends; the result has the kind of trouble that the
+/// first scenario had.
+pub fn shrink(
+    first: &Scenario,
+    kind: Kind,
+    mut run: impl FnMut(&Scenario) -> Option<Outcome>,
+) -> Shrunk {
+    let mut best = Shrunk { scenario: first.clone(), outcome: None, trials: 0 };
+    let mut operations = 0;
+    let shows = |outcome: &Outcome| outcome.trouble.is_some_and(|its| its.kind == kind);
+    'simpler: loop {
+        for candidate in simpler(&best.scenario, best.outcome.as_ref()) {
+            // What starves for long does so with any seed.
+            let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
+            for more in 0..seeds {
+                if best.trials >= MOST_TRIALS || operations >= MOST_OPERATIONS {
+                    return best;
+                }
+                best.trials += 1;
+                let seed = if more == 0 { candidate.seed } else { more };
+                let candidate = Scenario { seed, ..candidate.clone() };
+                let outcome = run(&candidate);
+                operations += outcome.as_ref().map_or(0, |outcome| outcome.figures.all());
+                if let Some(outcome) = outcome.filter(shows) {
+                    (best.scenario, best.outcome) = (candidate, Some(outcome));
+                    continue 'simpler;
+                }
+            }
+        }
+        return best;
+    }
+}
+
+/// Each is simpler than `scenario` in one property; those that save most come first.
+fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut Scenario)| {
+        let mut changed = scenario.clone();
+        change(&mut changed);
+        if changed != *scenario {
+            all.push(changed);
+        }
+    };
+    let Scenario { cpus, vcpus, operations, .. } = *scenario;
+    for fewer in [2, vcpus / 2, vcpus - 1] {
+        with(&|its| its.vcpus = fewer.clamp(2.min(vcpus), vcpus));
+    }
+    for fewer in [1, cpus / 2, cpus - 1] {
+        with(&|its| its.cpus = fewer.clamp(1, cpus));
+    }
+    with(&|its| its.faults = FaultSpec::default());
+    with(&|its| its.faults.delay = None);
+    with(&|its| its.faults.dup = None);
+    with(&|its| its.faults.spurious = None);
+    with(&|its| its.faults.halt_delay = None);
+    with(&|its| its.handoff = HandoffSpec::NONE);
+    for bit in (0..u32::BITS).map(|bit| 1 << bit) {
+        with(&|its| its.handoff.bits &= !bit);
+    }
+    with(&|its| its.handoff.far = 0);
+    with(&|its| its.handoff.queue = 0);
+    if let Ok(rr) = "rr".parse() {
+        with(&|its| its.policy = Clone::clone(&rr));
+    }
+    // Those that were done before it showed are enough, and fewer may be.
+    let done = outcome.map_or(operations, |outcome| outcome.figures.all());
+    for fewer in [done / 2, done, operations / 2] {
+        with(&|its| its.operations = fewer.clamp(1, operations));
+    }
+    with(&|its| its.is_fixed = true);
+    all
+}

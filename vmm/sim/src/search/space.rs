@@ -1,0 +1,196 @@
+//! The scenarios of a search, and how they are drawn.
+
+use base::faults::FaultSpec;
+use base::handoff::HandoffSpec;
+use base::rng::SplitMix64;
+use base::units::Nanos;
+use hypercalls::payload::handoff;
+use sched::PolicySpec;
+use sched::policy::POLICIES;
+use simulated_locks::System;
+
+use super::Scenario;
+use crate::machine::{Costs, Machine};
+
+/// What a search may draw from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Space {
+    /// Systems; not empty.
+    pub systems: Vec<System>,
+    /// The most CPUs, at least one.
+    pub cpus: usize,
+    /// The most vCPUs, at least two.
+    pub vcpus: usize,
+    /// Policies; not empty, and each one that can be simulated.
+    pub policies: Vec<PolicySpec>,
+    /// The shortest slice: see [`shortest_slice`].
+    pub slice: Nanos,
+}
+
+/// The shortest slice on `machine` that a search tries: in one that is hardly longer than an exit and
+/// an entry, vCPUs do nothing but come and go, which is no fault of a lock.
+pub fn shortest_slice(machine: &Machine) -> Nanos {
+    let Costs { exit, switch, wakeup, .. } = machine.costs;
+    Nanos((exit + switch + wakeup).0 / 400).max(Nanos::micros(20))
+}
+
+/// All policies that can be simulated, with the arguments that their own tests use, and those that
+/// preempt where it hurts.
+pub fn usual_policies() -> Vec<PolicySpec> {
+    const MORE: [&str; 5] = [
+        "point:before-flag,100000,20us",
+        "point:flag-to-halt,100000,20us",
+        "point:release-to-kick,100000,20us",
+        "lhp:10000,500us",
+        "lwp:10000,500us",
+    ];
+    let own = POLICIES.iter().filter(|policy| !["host", "replay"].contains(&policy.name));
+    let tested = own.flat_map(|policy| policy.tested.iter().copied());
+    tested.chain(MORE).filter_map(|text| text.parse().ok()).collect()
+}
+
+const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
+/// In increments.
+const WORK: [u32; 7] = [0, 1, 5, 20, 100, 400, 2_000];
+/// In the shortest.
+const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
+const OPERATIONS: [u64; 4] = [300, 1_000, 3_000, 10_000];
+const DELAYS: [&str; 5] = ["1us", "5us", "20us", "100us", "1ms"];
+const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
+const SWITCHES: [u32; 5] =
+    [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD, handoff::FUSE];
+
+type Gene = fn(&Space, &mut Scenario, &mut SplitMix64);
+
+/// Each draws one property of a scenario anew.
+const GENES: [Gene; 9] = [
+    |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
+    |space, scenario, rng| {
+        // Few are as good as many, and quicker.
+        let most = space.vcpus.min(scenario.system.most_cpus() as usize);
+        scenario.vcpus = 2 + rng.below(most - 1).min(rng.below(most - 1));
+    },
+    |_, scenario, rng| scenario.handoff = handoffs(scenario.system, rng),
+    |_, scenario, rng| scenario.spin_threshold = pick(&LOOKS, rng),
+    |_, scenario, rng| {
+        (scenario.think, scenario.critical) = (pick(&WORK, rng), pick(&WORK, rng));
+        scenario.is_fixed = is_one_in(3, rng);
+    },
+    |space, scenario, rng| {
+        scenario.policy = space.policies[rng.below(space.policies.len())].clone()
+    },
+    |space, scenario, rng| scenario.slice = space.slice.0 * pick(&SLICES, rng),
+    |_, scenario, rng| scenario.faults = faults(rng),
+    |_, scenario, rng| scenario.operations = pick(&OPERATIONS, rng),
+];
+
+fn pick<T: Copy>(values: &[T], rng: &mut SplitMix64) -> T {
+    values[rng.below(values.len())]
+}
+
+fn is_one_in(n: usize, rng: &mut SplitMix64) -> bool {
+    rng.below(n) == 0
+}
+
+/// Options of a PV ticketlock; other locks have none.
+fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
+    let has_options = matches!(system, System::PvTicket | System::SmallPvTicket);
+    if !has_options || is_one_in(3, rng) {
+        return HandoffSpec::NONE;
+    }
+    let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
+    let (far, queue) = (number(4), number(2));
+    let bits = SWITCHES.into_iter().filter(|_| is_one_in(4, rng)).sum();
+    HandoffSpec { bits, far, queue }
+}
+
+/// None in half of all cases: a fault that wakes vCPUs hides lost wakeups. No kick is lost.
+fn faults(rng: &mut SplitMix64) -> FaultSpec {
+    let mut list = Vec::new();
+    if is_one_in(2, rng) {
+        for (name, values) in [
+            ("kick-delay", &DELAYS[..]),
+            ("kick-dup", &CHANCES),
+            ("spurious", &CHANCES),
+            ("halt-delay", &DELAYS),
+        ] {
+            if is_one_in(2, rng) {
+                list.push(format!("{name}:{}", pick(values, rng)));
+            }
+        }
+    }
+    // Empty text is no list; all others parse.
+    list.join(",").parse().unwrap_or_default()
+}
+
+impl Space {
+    /// A random scenario of `system`.
+    pub(super) fn draw(&self, system: System, rng: &mut SplitMix64) -> Scenario {
+        let mut scenario = Scenario {
+            system,
+            handoff: HandoffSpec::NONE,
+            cpus: 1,
+            vcpus: 2,
+            spin_threshold: 0,
+            think: 0,
+            critical: 0,
+            is_fixed: false,
+            policy: self.policies[0].clone(),
+            slice: 0,
+            faults: FaultSpec::default(),
+            operations: 0,
+            seed: rng.next_u64(),
+        };
+        GENES.iter().for_each(|gene| gene(self, &mut scenario, rng));
+        scenario
+    }
+
+    /// Like `seen`, but for its seed and up to two properties.
+    pub(super) fn vary(&self, seen: &Scenario, rng: &mut SplitMix64) -> Scenario {
+        let mut scenario = Scenario { seed: rng.next_u64(), ..seen.clone() };
+        for _ in 0..rng.below(3) {
+            GENES[rng.below(GENES.len())](self, &mut scenario, rng);
+        }
+        scenario
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_drawn_can_be_simulated_and_survives_a_file() {
+        let machine = Machine::shipped("westmere-80").expect("it is shipped");
+        let space = Space {
+            systems: System::ALL.to_vec(),
+            cpus: 8,
+            vcpus: 200,
+            policies: usual_policies(),
+            slice: shortest_slice(&machine),
+        };
+        let mut rng = SplitMix64::new(3);
+        let mut faulty = 0;
+        for system in System::ALL.iter().cycle().take(600) {
+            let drawn = space.draw(*system, &mut rng);
+            let varied = space.vary(&drawn, &mut rng);
+            assert_ne!(drawn.seed, varied.seed);
+            faulty += u32::from(drawn.faults != FaultSpec::default());
+            for scenario in [drawn, varied] {
+                scenario.check(&machine).unwrap_or_else(|error| panic!("{scenario}: {error}"));
+                let text = serde_json::to_string(&scenario).expect("it can be written");
+                assert_eq!(serde_json::from_str::<Scenario>(&text).expect(&text), scenario);
+            }
+        }
+        assert!((200..350).contains(&faulty), "{faulty}");
+    }
+
+    #[test]
+    fn all_policies_but_those_that_cannot_be_simulated_are_tried() {
+        let names: Vec<_> = usual_policies().iter().map(|policy| policy.name()).collect();
+        for policy in POLICIES {
+            let is_tried = names.contains(&policy.name);
+            assert_eq!(is_tried, !["host", "replay"].contains(&policy.name), "{}", policy.name);
+        }
+    }
+}

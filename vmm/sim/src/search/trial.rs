@@ -1,0 +1,180 @@
+//! One simulation, and what is wrong with it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::bound::Bounds;
+use super::{Make, Scenario};
+use sched::recording::Recording;
+
+use crate::Decisions;
+use crate::engine::{Sim, Stuck};
+use crate::figures::Figures;
+use crate::guest::{self, Waits};
+use crate::machine::Machine;
+use crate::spec::SpecError;
+
+/// Kinds of trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Two vCPUs had the lock at once.
+    NotExclusive,
+    /// All vCPUs halt, and no kick is on its way.
+    AllHalt,
+    /// vCPUs run, and none completes an operation.
+    NoProgress,
+    /// Tickets were not served in turn.
+    OutOfTurn,
+    /// A waiter in line was passed more often than the lock promises.
+    PassedInLine,
+    /// The same, outside of a limited queue.
+    PassedOutside,
+}
+
+/// Something that must not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trouble {
+    /// Its kind.
+    pub kind: Kind,
+    /// How often it happened, or how often a waiter was passed.
+    pub counted: u64,
+    /// How often a waiter may be passed.
+    pub most: u64,
+}
+
+/// What came of a scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What is wrong.
+    pub trouble: Option<Trouble>,
+    /// All figures, up to the end or the standstill.
+    pub figures: Figures,
+    /// The longest waits.
+    pub waits: Waits,
+}
+
+/// Events after which a simulation ends although operations are missing: a second or so. With many
+/// vCPUs on few CPUs some locks hardly get on.
+const MOST_EVENTS: u64 = 10_000_000;
+
+impl Scenario {
+    /// Simulates it.
+    pub fn run(&self, machine: &Machine) -> Result<Outcome, SpecError> {
+        self.run_on(machine, crate::guest::subject)
+    }
+
+    /// Simulates it, and keeps the schedule's decisions.
+    pub(super) fn run_recorded(
+        &self,
+        machine: &Machine,
+    ) -> Result<(Outcome, Recording), SpecError> {
+        self.simulate(machine, true, crate::guest::subject)
+    }
+
+    pub(super) fn run_on(&self, machine: &Machine, make: Make) -> Result<Outcome, SpecError> {
+        self.simulate(machine, false, make).map(|(outcome, _)| outcome)
+    }
+
+    fn simulate(
+        &self,
+        machine: &Machine,
+        are_kept: bool,
+        make: Make,
+    ) -> Result<(Outcome, Recording), SpecError> {
+        let spec = self.spec(machine);
+        let decisions = Decisions { are_kept, ..Decisions::default() };
+        let make = || make(self.system, self.vcpus);
+        let mut sim = Sim::with(&spec, decisions, make, guest::rounds)?;
+        // To the end of each vCPU: one that will never be woken shows there.
+        let end = sim.run_for_at_most(self.operations, MOST_EVENTS).and_then(|()| sim.run_out());
+        let (figures, waits) = (sim.figures(), sim.waits());
+        let trouble = self.trouble(&figures, waits, end.err());
+        Ok((Outcome { trouble, figures, waits }, sim.recording()))
+    }
+
+    fn trouble(&self, figures: &Figures, waits: Waits, stuck: Option<Stuck>) -> Option<Trouble> {
+        let of = |kind, counted| Some(Trouble { kind, counted, most: 0 });
+        match stuck {
+            _ if figures.violations > 0 => return of(Kind::NotExclusive, figures.violations),
+            Some(Stuck::AllHalt) => return of(Kind::AllHalt, 1),
+            Some(Stuck::NoProgress(_)) => return of(Kind::NoProgress, 1),
+            None => {}
+        }
+        if self.system.is_fifo() && figures.disorder > 0 {
+            return of(Kind::OutOfTurn, figures.disorder);
+        }
+        let bounds = Bounds::of(self)?;
+        let passed =
+            |kind, counted, most| (counted > most).then_some(Trouble { kind, counted, most });
+        passed(Kind::PassedInLine, waits.in_line, bounds.in_line).or_else(|| {
+            passed(Kind::PassedOutside, waits.outside, bounds.outside.unwrap_or(u64::MAX))
+        })
+    }
+}
+
+impl Outcome {
+    /// A digest of all figures: two simulations that differ in an event hardly have the same.
+    pub fn digest(&self) -> u64 {
+        let Figures { time, operations, slow, halts, kicks, retries, .. } = &self.figures;
+        let Figures { violations, disorder, looks, transfers, events, .. } = &self.figures;
+        let counts =
+            [time.0, *slow, *halts, *kicks, *retries, *violations, *disorder, *looks, *transfers];
+        let waits = [self.waits.in_line, self.waits.outside, self.waits.longest.0];
+        let all = counts.iter().chain(operations).chain([events]).chain(&waits);
+        // FNV-1a, by words.
+        all.fold(0xcbf2_9ce4_8422_2325, |digest, word| {
+            (digest ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17)
+        })
+    }
+}
+
+impl Kind {
+    /// The name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotExclusive => "not-exclusive",
+            Self::AllHalt => "all-halt",
+            Self::NoProgress => "no-progress",
+            Self::OutOfTurn => "out-of-turn",
+            Self::PassedInLine => "passed-in-line",
+            Self::PassedOutside => "passed-outside",
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, counted, most } = self;
+        match kind {
+            Kind::NotExclusive => write!(f, "two vCPUs had the lock at once, {counted} times"),
+            Kind::AllHalt => f.write_str("all vCPUs halt, a wakeup is lost"),
+            Kind::NoProgress => f.write_str("vCPUs run and none gets the lock"),
+            Kind::OutOfTurn => write!(f, "tickets were served out of turn, {counted} times"),
+            Kind::PassedInLine => {
+                write!(f, "{counted} others came before a waiter in line, promised are {most}")
+            }
+            Kind::PassedOutside => {
+                write!(f, "{counted} others came before a waiter outside, promised are {most}")
+            }
+        }
+    }
+}
+
+/// In a line: the system, the machine's share of it, the schedule.
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { system, handoff, cpus, vcpus, policy, .. } = self;
+        write!(f, "{system}")?;
+        if *handoff != Default::default() {
+            write!(f, " {handoff}")?;
+        }
+        write!(f, ", {vcpus} vCPUs on {cpus} CPUs, {policy}")?;
+        match self.faults == Default::default() {
+            true => Ok(()),
+            false => write!(f, ", {}", self.faults),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is simulated.
+
+use base::faults::FaultSpec;
+use base::handoff::HandoffSpec;
+use base::units::Nanos;
+use hypercalls::payload;
+use sched::PolicySpec;
+use simulated_locks::{Handoff, System};
+use thiserror::Error;
+
+use crate::guest::WIDE;
+use crate::host::{Host, Noise};
+use crate::lines::LineLaw;
+use crate::machine::Machine;
+use crate::random::Span;
+use crate::time::Picos;
+
+/// What a vCPU does, again and again: it thinks, takes the lock, works and releases it. Systems
+/// that are not acquired are used once after each thought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// Between two operations.
+    pub think: Span,
+    /// With the lock held.
+    pub critical: Span,
+    /// Touch shared data with the lock held, as the payload's critical section does, and check it.
+    pub has_data: bool,
+    /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
+    /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012). Zero: it is not.
+    pub crowd: Picos,
+}
+
+/// A simulation. Together with its seed it determines every event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// The machine.
+    pub machine: Machine,
+    /// How its cache lines behave.
+    pub law: LineLaw,
+    /// How many of its CPUs run vCPUs: the schedule's slots, on the first CPUs.
+    pub cpus: usize,
+    /// vCPUs of the guest, the only one.
+    pub vcpus: usize,
+    /// The system that they use.
+    pub system: System,
+    /// Options of a PV ticketlock.
+    pub handoff: Handoff,
+    /// Looks before a halt.
+    pub spin_threshold: u32,
+    /// What they do.
+    pub load: Load,
+    /// Which vCPU has which CPU when.
+    pub policy: PolicySpec,
+    /// The schedule's slice.
+    pub slice: Nanos,
+    /// What goes wrong with kicks and halts, drawn from the seed.
+    pub faults: FaultSpec,
+    /// What the host does beside it.
+    pub host: Host,
+    /// The seed of all random choices.
+    pub seed: u64,
+    /// Skip looks that would see what the last one saw. Results do not depend on it beyond chance,
+    /// only the time that a simulation takes.
+    pub parks: bool,
+}
+
+/// Why a simulation cannot begin.
+#[derive(Debug, Error)]
+pub enum SpecError {
+    /// More CPUs than the machine has.
+    #[error("{cpus} CPUs are more than the {has} of {machine}")]
+    Cpus {
+        /// As asked for.
+        cpus: usize,
+        /// As the machine has.
+        has: usize,
+        /// Its name.
+        machine: String,
+    },
+    /// More vCPUs than the library's table has room for.
+    #[error("{0} vCPUs: a simulated guest has 1 to {WIDE}")]
+    Vcpus(usize),
+    /// More vCPUs than the lock counts.
+    #[error("{vcpus} vCPUs are more than the {most} that {system} can count")]
+    Lock {
+        /// As asked for.
+        vcpus: usize,
+        /// As the lock can count.
+        most: u32,
+        /// The lock.
+        system: System,
+    },
+    /// There is no host whose scheduler could decide.
+    #[error("policy 'host': a simulation has models of it, host-cfs and host-eevdf")]
+    Host,
+    /// The policy has no recording to replay.
+    #[error("policy 'replay': no recording was given")]
+    NoRecording,
+    /// The recording is of a schedule of another size.
+    #[error("policy 'replay': the recording is of {vcpus} vCPUs on {slots} slots")]
+    OtherSize {
+        /// Its vCPUs.
+        vcpus: u32,
+        /// Its slots.
+        slots: u32,
+    },
+    /// A thread that takes no time.
+    #[error("background noise: it must be busy and idle for some time")]
+    Noise,
+    /// No memory for a stack.
+    #[error("cannot allocate the stack of a simulated vCPU")]
+    Stack(#[source] std::io::Error),
+}
+
+impl Spec {
+    /// Can it be simulated?
+    pub fn check(&self) -> Result<(), SpecError> {
+        let has = self.machine.cpus();
+        if self.cpus == 0 || self.cpus > has {
+            let machine = self.machine.name.clone();
+            return Err(SpecError::Cpus { cpus: self.cpus, has, machine });
+        }
+        if self.vcpus == 0 || self.vcpus > WIDE {
+            return Err(SpecError::Vcpus(self.vcpus));
+        }
+        // A lock with 8-bit tickets has a limit of its own; the others have that of the table.
+        let (vcpus, most, system) = (self.vcpus, self.system.most_cpus(), self.system);
+        if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
+            return Err(SpecError::Lock { vcpus, most, system });
+        }
+        if let Some(Noise { busy, idle }) = self.host.noise
+            && (busy == Picos::ZERO || idle == Picos::ZERO)
+        {
+            return Err(SpecError::Noise);
+        }
+        match self.policy.name() {
+            "host" => Err(SpecError::Host),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Options of a PV ticketlock as the simulator's locks have them.
+pub fn handoff(spec: HandoffSpec) -> Handoff {
+    let HandoffSpec { bits, far, queue } = spec;
+    let has = |bit| bits & bit != 0;
+    Handoff {
+        far,
+        predecessor: has(payload::handoff::PREDECESSOR),
+        adapt: has(payload::handoff::ADAPT),
+        claim: has(payload::handoff::CLAIM),
+        ahead: has(payload::handoff::AHEAD),
+        fuse: has(payload::handoff::FUSE),
+        queue,
+    }
+}

@@ -1,0 +1,330 @@
+//! Whole simulations.
+
+use base::faults::FaultSpec;
+use base::units::Nanos;
+
+use crate::validate::{Effort, rung1};
+use crate::*;
+
+#[test]
+fn rung_1_holds() {
+    let rows = rung1(Effort::Short, |_| ()).expect("it can be simulated");
+    let failed: Vec<String> =
+        rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
+pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
+    let machine = Machine::shipped("westmere-80").expect("it is shipped");
+    let increment = machine.costs.increment;
+    let span = |increments| Span::Uniform(Picos(increment.0 * increments));
+    Spec {
+        machine,
+        law: LineLaw::Physical,
+        cpus: 4,
+        vcpus,
+        system,
+        handoff: Handoff::default(),
+        spin_threshold: 512,
+        load: Load { think: span(400), critical: span(50), has_data: true, crowd: Picos::ZERO },
+        policy: policy.parse().expect("it is a policy"),
+        slice: Nanos::micros(200),
+        faults: FaultSpec::default(),
+        host: Host::default(),
+        seed: 11,
+        parks: true,
+    }
+}
+
+fn run(spec: &Spec, end: Picos) -> Figures {
+    let mut sim = Sim::new(spec).expect("it can be simulated");
+    sim.run_until(end).unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy));
+    sim.finish().unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy))
+}
+
+pub(super) const MILLI: Picos = Picos(1_000_000_000);
+
+#[test]
+fn the_same_seed_is_the_same_run_and_another_is_another() {
+    for system in [System::PvTicket, System::Queued, System::TestAndSet] {
+        let spec = spec(system, 8, "rr");
+        let first = run(&spec, MILLI);
+        assert_eq!(first, run(&spec, MILLI), "{system}");
+        assert_ne!(first.events, run(&Spec { seed: 12, ..spec }, MILLI).events, "{system}");
+    }
+}
+
+#[test]
+fn every_system_works_under_every_policy() {
+    for system in System::ALL {
+        for policy in [
+            "rr",
+            "fair",
+            "kick-boost",
+            "directed-yield",
+            "deferred",
+            "gang",
+            "random",
+            "host-cfs:1200us,150us,200us",
+            "host-eevdf:150us",
+            "lhp:1000,50us",
+            "point:critical,1000,50us",
+        ] {
+            let spec = spec(*system, 7, policy);
+            // The host's slices are longer: a waiter's turn comes later.
+            let millis = if policy.starts_with("host") { 8 } else { 2 };
+            let figures = run(&spec, Picos(millis * MILLI.0));
+            let name = format!("{system} {policy}");
+            // The others may starve a vCPU for as long as this lasts.
+            let least = if system.is_fifo() { 1 } else { 0 };
+            assert!(figures.operations.iter().all(|done| *done >= least), "{name}: {figures:?}");
+            assert!(figures.all() > 20, "{name}: {figures:?}");
+            assert_eq!((figures.violations, figures.disorder), (0, 0), "{name}");
+        }
+    }
+}
+
+/// The mean over some seeds, and its standard error.
+fn mean(spec: &Spec, of: fn(&Figures) -> f64) -> (f64, f64) {
+    const SEEDS: u64 = 6;
+    let figure = |seed| of(&run(&Spec { seed, ..spec.clone() }, Picos(10 * MILLI.0)));
+    let all: Vec<f64> = (1..=SEEDS).map(figure).collect();
+    let n = SEEDS as f64;
+    let mean = all.iter().sum::<f64>() / n;
+    let squares: f64 = all.iter().map(|one| (one - mean).powi(2)).sum();
+    (mean, (squares / (n * (n - 1.0))).sqrt())
+}
+
+#[test]
+fn skipped_looks_change_nothing_but_the_time_it_takes() {
+    for (system, policy, vcpus) in [
+        (System::NativeTicket, "rr", 4),
+        (System::PvTicket, "rr", 8),
+        (System::PvQueued, "rr", 8),
+        (System::Queued, "directed-yield", 6),
+        (System::Preemptable, "rr", 6),
+        (System::QueuedMutex, "rr", 6),
+        (System::BoundedLockref, "rr", 6),
+    ] {
+        let parked = spec(system, vcpus, policy);
+        let spun = Spec { parks: false, ..parked.clone() };
+        let figures: [fn(&Figures) -> f64; 3] =
+            [Figures::rate, |figures| figures.looks as f64, |figures| figures.transfers as f64];
+        for (which, of) in figures.into_iter().enumerate() {
+            let ((with, its), (without, other)) = (mean(&parked, of), mean(&spun, of));
+            let chance = 4.0 * (its * its + other * other).sqrt();
+            let off = (with - without).abs();
+            assert!(off <= chance.max(without * 0.002), "{system} {which}: {with} {without}");
+        }
+    }
+}
+
+/// A host that knows nothing of locks preempts ticketlocks in the middle, as `rr` does; it has to
+/// leave those alone that fit.
+#[test]
+fn the_hosts_schedulers_are_blind_to_locks() {
+    for policy in ["host-cfs", "host-eevdf"] {
+        let of = |vcpus| {
+            let slice = Nanos::millis(4);
+            run(&Spec { slice, ..spec(System::NativeTicket, vcpus, policy) }, Picos(40 * MILLI.0))
+        };
+        let (fits, over) = (of(4), of(6));
+        assert_eq!(fits.schedule.preemptions, 0, "{policy}");
+        assert!(over.schedule.preemptions > 4, "{policy}: {:?}", over.schedule);
+        // Of 160 ms: whoever waits behind a preempted vCPU spins for its slice.
+        let wasted = Nanos(over.schedule.wasted_spin_ns);
+        assert!(wasted > Nanos::millis(20), "{policy}: {wasted}");
+        assert!(over.rate() < fits.rate() * 0.8, "{policy}: {} {}", over.rate(), fits.rate());
+    }
+}
+
+#[test]
+fn a_machine_of_a_thousand_vcpus_works() {
+    let wide = Spec { cpus: 64, vcpus: 1_000, ..spec(System::PvQueued, 8, "rr") };
+    let figures = run(&wide, MILLI);
+    assert!(figures.all() > 100 && figures.halts > 20, "{figures:?}");
+    assert_eq!(figures.violations, 0);
+}
+
+#[test]
+fn a_standstill_is_noticed() {
+    let mut spec = spec(System::NativeTicket, 4, "rr");
+    spec.load.critical = Span::Fixed(Picos(60_000 * MILLI.0));
+    let mut sim = Sim::new(&spec).expect("it can be simulated");
+    let end = sim.run_until(Picos::LAST);
+    assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
+}
+
+/// A run of a PV lock whose vCPUs halt often, under faults.
+fn faulty(faults: &str) -> Result<Figures, Stuck> {
+    let faults = faults.parse().expect("they are faults");
+    let spec = Spec { faults, spin_threshold: 4, ..spec(System::PvTicket, 8, "rr") };
+    let mut sim = Sim::new(&spec).expect("it can be simulated");
+    sim.run_until(Picos(5 * MILLI.0))?;
+    sim.finish()
+}
+
+#[test]
+fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
+    assert_eq!(faulty("kick-drop:0.01").err(), Some(Stuck::AllHalt));
+    let figures = |faults| faulty(faults).expect("it comes to its end");
+    let usual = figures("kick-drop:0");
+    assert_eq!(usual, figures("spurious:0"), "what does not happen draws nothing else");
+    for faults in ["kick-delay:20us", "kick-dup:0.5", "spurious:0.2", "halt-delay:20us"] {
+        let figures = figures(faults);
+        assert!(figures.halts > 100 && figures != usual, "{faults}");
+        assert_eq!((figures.violations, figures.disorder), (0, 0), "{faults}");
+    }
+    assert!(figures("kick-delay:20us").rate() < usual.rate());
+}
+
+#[test]
+fn waits_are_measured_and_tickets_let_nobody_pass() {
+    let most = |system| {
+        let spec = spec(system, 8, "rr");
+        let mut sim = Sim::new(&spec).expect("it can be simulated");
+        sim.run_until(Picos(20 * MILLI.0)).expect("it goes on");
+        sim.run_out().expect("it ends");
+        sim.waits()
+    };
+    let [ticket, free] = [System::PvTicket, System::TestAndSet].map(most);
+    assert_eq!((ticket.in_line, ticket.outside), (7, 0));
+    // A waiter sleeps for a slice while others pass.
+    assert!(free.in_line > 7 && free.longest >= Picos(MILLI.0 / 5), "{free:?}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    let good = spec(System::SmallPvTicket, 8, "rr");
+    for (spec, what) in [
+        (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
+        (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
+        (Spec { vcpus: 128, ..good.clone() }, "128 vCPUs are more than the 127 that small-pv"),
+        (Spec { policy: sched::PolicySpec::host(), ..good.clone() }, "policy 'host'"),
+    ] {
+        let error = Sim::new(&spec).err().expect(what).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+/// Spec with pause-loop exits.
+fn with_ple(spec: Spec) -> Spec {
+    let host = Host { ple: Some(Ple::default()), ..spec.host };
+    Spec { host, ..spec }
+}
+
+#[test]
+fn pause_loops_exit_whether_looks_are_skipped_or_not() {
+    let parked = with_ple(spec(System::NativeTicket, 6, "rr"));
+    let spun = Spec { parks: false, ..parked.clone() };
+    let figures: [fn(&Figures) -> f64; 3] =
+        [Figures::rate, |figures| figures.looks as f64, |figures| figures.pause_exits as f64];
+    for (which, of) in figures.into_iter().enumerate() {
+        let ((with, its), (without, other)) = (mean(&parked, of), mean(&spun, of));
+        let chance = 4.0 * (its * its + other * other).sqrt();
+        let off = (with - without).abs();
+        assert!(without > 0.0 && off <= chance.max(without * 0.002), "{which}: {with} {without}");
+    }
+}
+
+#[test]
+fn a_lone_vcpu_and_one_that_looks_but_seldom_do_not_exit() {
+    let alone = run(&with_ple(spec(System::NativeTicket, 1, "rr")), Picos(4 * MILLI.0));
+    assert_eq!(alone.pause_exits, 0);
+    let mut slow = with_ple(spec(System::NativeTicket, 6, "rr"));
+    // A PAUSE of 140 cycles, as from Skylake on: longer than the gap.
+    slow.machine.costs.pause = Picos::from_nanos(140.0 * 1e3 / slow.machine.mhz);
+    assert_eq!(run(&slow, Picos(4 * MILLI.0)).pause_exits, 0);
+}
+
+/// What PLE is for: a spinner gives its CPU to a vCPU that waits for one.
+#[test]
+fn the_hosts_yields_end_waits_for_preempted_vcpus_early() {
+    for policy in ["host-cfs", "host-eevdf"] {
+        let slice = Nanos::millis(4);
+        let without = Spec { slice, ..spec(System::NativeTicket, 8, policy) };
+        let with = with_ple(without.clone());
+        let [without, with] = [without, with].map(|spec| run(&spec, Picos(100 * MILLI.0)));
+        assert!(with.pause_exits > 100, "{policy}: {with:?}");
+        assert!(with.schedule.wasted_spin_ns < without.schedule.wasted_spin_ns, "{policy}");
+        assert!(with.rate() > without.rate(), "{policy}: {} {}", with.rate(), without.rate());
+    }
+}
+
+/// With a thread on each CPU that is busy for a third of the time, and a switch.
+fn with_noise(spec: Spec) -> Spec {
+    let noise = Noise { busy: Picos::from_nanos(5e4), idle: Picos::from_nanos(1e5) };
+    Spec { host: Host { noise: Some(noise), ..Host::default() }, ..spec }
+}
+
+#[test]
+fn noise_takes_its_share_of_every_cpu() {
+    let quiet = spec(System::PvQueued, 1, "rr");
+    let noisy = with_noise(quiet.clone());
+    let switch = noisy.machine.costs.switch;
+    let busy = 5e4 + switch.0 as f64 / 1e3;
+    let share = busy / (busy + 1e5);
+    let [quiet, noisy] = [quiet, noisy].map(|spec| run(&spec, Picos(200 * MILLI.0)));
+    assert_eq!(quiet.stolen, Picos::ZERO);
+    // Of 1300 thefts: 0.03 is three standard errors.
+    let stolen = noisy.stolen.seconds() / noisy.time.seconds();
+    assert!((stolen - share).abs() < 0.03, "{stolen} of {share}");
+    let rate = noisy.rate() / quiet.rate();
+    assert!((rate + stolen - 1.0).abs() < 0.01, "{rate} with {stolen} stolen");
+}
+
+#[test]
+fn noise_of_the_same_seed_is_the_same_and_breaks_no_lock() {
+    for system in System::ALL {
+        for policy in ["rr", "host-eevdf:150us", "kick-boost", "lhp:1000,50us"] {
+            let spec = with_noise(spec(*system, 6, policy));
+            let figures = run(&spec, Picos(3 * MILLI.0));
+            assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
+            assert!(figures.all() > 20 && figures.stolen > Picos::ZERO, "{system} {policy}");
+        }
+    }
+    let spec = with_noise(spec(System::PvTicket, 8, "host-cfs:1200us,150us,200us"));
+    assert_eq!(run(&spec, MILLI), run(&spec, MILLI));
+    assert_ne!(run(&spec, MILLI), run(&Spec { seed: 12, ..spec }, MILLI));
+}
+
+/// With halt polling. Kicks of waiters that poll need no wakeup.
+#[test]
+fn halts_that_are_short_end_in_a_poll() {
+    let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
+    blocks.load.critical = Span::Fixed(Picos::from_nanos(1e4));
+    let host = Host { halt_poll: Some(HaltPoll::default()), ..Host::default() };
+    let polls = Spec { host, ..blocks.clone() };
+    let mut long = polls.clone();
+    // Longer than any poll.
+    long.load.critical = Span::Fixed(Picos::from_nanos(3e5));
+    let [blocks, polls, long] = [blocks, polls, long].map(|spec| run(&spec, Picos(20 * MILLI.0)));
+    assert_eq!(blocks.polled, 0);
+    assert!(polls.halts > 100 && polls.polled * 10 > polls.halts * 9, "{polls:?}");
+    assert!(polls.rate() > blocks.rate(), "{} {}", polls.rate(), blocks.rate());
+    assert!(long.halts > 30 && long.polled * 10 < long.halts, "{long:?}");
+}
+
+/// A vCPU that polls takes no CPU from one that wants it, and no kick is lost.
+#[test]
+fn polls_end_where_others_want_the_cpu() {
+    let host = Host { halt_poll: Some(HaltPoll::default()), ..with_noise_and_ple() };
+    let mut polled = 0;
+    for system in System::ALL {
+        for policy in ["rr", "host-eevdf:150us", "kick-boost", "gang", "random", "lhp:1000,50us"] {
+            for vcpus in [3, 6] {
+                let spec = Spec { host, spin_threshold: 8, ..spec(*system, vcpus, policy) };
+                let figures = run(&spec, Picos(3 * MILLI.0));
+                polled += figures.polled;
+                assert_eq!((figures.violations, figures.disorder), (0, 0), "{system} {policy}");
+                assert!(figures.all() > 20, "{system} {policy}: {figures:?}");
+            }
+        }
+    }
+    assert!(polled > 1_000, "{polled}");
+}
+
+fn with_noise_and_ple() -> Host {
+    with_ple(with_noise(spec(System::PvTicket, 1, "rr"))).host
+}

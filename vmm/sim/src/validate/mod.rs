@@ -1,0 +1,128 @@
+//! How far the simulator may be believed: comparisons with what is known otherwise.
+//!
+//! Rung 1 compares it with mathematics, rung 3 its costs with those of the machine files, rung 4 its
+//! figures with published ones. What fails is a row like any other, with its verdict.
+
+pub mod markov;
+mod rung1;
+mod rung3;
+mod rung4;
+
+use std::fmt;
+
+pub use rung1::rung1;
+pub use rung3::rung3;
+pub use rung4::{Fit, Rung4, rung4};
+
+use crate::published::PublishedError;
+use crate::{SpecError, Stuck};
+
+/// How much is simulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// A few seconds: some cells of each table.
+    Short,
+    /// A few minutes: all of them, with more operations.
+    Full,
+}
+
+/// How close a figure has to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// Within this share of what is expected.
+    Within(f64),
+    /// Not less.
+    AtLeast,
+    /// Not more.
+    AtMost,
+    /// On the same side of 1, and at most so many times more or less. Of ratios: 1 is no change, and
+    /// within this share of it there is none.
+    Factor(f64, f64),
+}
+
+/// A simulated figure beside what is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The table it belongs to, and what is simulated.
+    pub table: &'static str,
+    /// The cell: lock, CPUs, parameters.
+    pub cell: String,
+    /// What it should be.
+    pub expected: f64,
+    /// How close.
+    pub bound: Bound,
+    /// What it is.
+    pub simulated: f64,
+}
+
+impl Row {
+    /// Does it hold?
+    pub fn holds(&self) -> bool {
+        match self.bound {
+            Bound::Within(share) => self.error().abs() <= share,
+            Bound::AtLeast => self.simulated >= self.expected,
+            Bound::AtMost => self.simulated <= self.expected,
+            Bound::Factor(most, noise) => {
+                let side = |ratio: f64| match ratio.ln() {
+                    log if log.abs() <= (1.0 + noise).ln() => 0,
+                    log if log > 0.0 => 1,
+                    _ => -1,
+                };
+                let off = (self.simulated / self.expected).ln().abs();
+                side(self.simulated) == side(self.expected) && off <= most.ln()
+            }
+        }
+    }
+
+    /// The deviation, as a share of what is expected.
+    pub fn error(&self) -> f64 {
+        self.simulated / self.expected - 1.0
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cell, expected, simulated, .. } = self;
+        let verdict = if self.holds() { "holds" } else { "FAILS" };
+        let (wanted, off) = match self.bound {
+            Bound::Within(share) => {
+                (format!("{:.1} %", share * 1e2), format!("{:+.2} %", self.error() * 1e2))
+            }
+            Bound::AtLeast => (">=".to_owned(), String::new()),
+            Bound::AtMost => ("<=".to_owned(), String::new()),
+            Bound::Factor(most, _) => {
+                (format!("{most:.0}x"), format!("{:.2}x", self.simulated / self.expected))
+            }
+        };
+        write!(f, "{cell:<38} {expected:>9.3} {simulated:>9.3} {off:>9} {wanted:>6}  {verdict}")
+    }
+}
+
+/// Why a validation could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidateError {
+    /// A cell cannot be simulated.
+    #[error("{cell} cannot be simulated")]
+    Spec {
+        /// The cell.
+        cell: String,
+        /// Why.
+        #[source]
+        source: SpecError,
+    },
+    /// A published table cannot be read.
+    #[error("a published table cannot be read")]
+    Published(#[from] PublishedError),
+    /// A published table names a machine that is not shipped.
+    #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
+    Machine(String),
+    /// A cell came to a standstill.
+    #[error("{cell} came to a standstill")]
+    Stuck {
+        /// The cell.
+        cell: String,
+        /// How.
+        #[source]
+        source: Stuck,
+    },
+}

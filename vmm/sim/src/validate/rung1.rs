@@ -1,0 +1,233 @@
+//! Rung 1: against mathematics.
+
+use base::faults::FaultSpec;
+use base::units::Nanos;
+use sched::PolicySpec;
+
+use super::markov::Closed;
+use super::{Bound, Effort, Row, ValidateError};
+use crate::machine::Machine;
+use crate::{Handoff, LineLaw, Load, Picos, Sim, Span, Spec, System};
+
+/// Largest deviation from an exact figure.
+const EXACT: f64 = 0.01;
+
+/// A lock, the number of its users, and what they do; in cycles.
+#[derive(Clone, Copy)]
+struct Cell {
+    system: System,
+    cpus: usize,
+    section: u64,
+    think: u64,
+    operations: u64,
+}
+
+impl Cell {
+    /// `permille`: the part of a CPU's own time that it spends in the section.
+    const fn new(system: System, cpus: usize, section: u64, permille: u64) -> Self {
+        let think = section * 1_000 / permille - section;
+        Self { system, cpus, section, think, operations: 0 }
+    }
+
+    fn closed(self) -> Closed {
+        let (think, section) = (self.think as f64, self.section as f64);
+        Closed { cpus: self.cpus, think, section }
+    }
+
+    /// Enough operations for a deviation far below [`EXACT`] by chance, which takes most where the
+    /// lock is about to collapse.
+    fn with(self, effort: Effort) -> Self {
+        let is_knee = (26..=36).contains(&self.cpus);
+        let operations = match (effort, is_knee) {
+            (Effort::Short, false) if self.cpus > 40 => 100_000,
+            (Effort::Short, _) => 500_000,
+            (Effort::Full, false) => 400_000,
+            (Effort::Full, true) => 2_000_000,
+        };
+        Self { operations, ..self }
+    }
+
+    fn name(self) -> String {
+        let Self { system, cpus, section, think, .. } = self;
+        format!("{system}, {cpus} CPUs, {section} of {}", section + think)
+    }
+
+    /// The mean number of CPUs that think.
+    fn speedup(self, on: &Machine, law: LineLaw, crowd: u64) -> Result<f64, ValidateError> {
+        let cycles = |n: u64| Picos((n as f64 * 1e6 / on.mhz) as u64);
+        let think = cycles(self.think);
+        let spec = Spec {
+            machine: on.clone(),
+            law,
+            cpus: self.cpus,
+            vcpus: self.cpus,
+            system: self.system,
+            handoff: Handoff::default(),
+            spin_threshold: u32::MAX,
+            load: Load {
+                think: Span::Exponential(think),
+                critical: Span::Exponential(cycles(self.section)),
+                has_data: false,
+                crowd: cycles(crowd),
+            },
+            policy: round_robin(),
+            slice: Nanos::millis(4),
+            faults: FaultSpec::default(),
+            host: crate::Host::default(),
+            seed: 1,
+            parks: true,
+        };
+        let rate = rate(&spec, self.operations).map_err(|error| error.of(self.name()))?;
+        Ok(rate * think.seconds())
+    }
+}
+
+/// Without overcommitment it has nothing to decide.
+fn round_robin() -> PolicySpec {
+    "rr".parse().unwrap_or_else(|_| PolicySpec::host())
+}
+
+enum Failed {
+    Spec(crate::SpecError),
+    Stuck(crate::Stuck),
+}
+
+impl Failed {
+    fn of(self, cell: String) -> ValidateError {
+        match self {
+            Self::Spec(source) => ValidateError::Spec { cell, source },
+            Self::Stuck(source) => ValidateError::Stuck { cell, source },
+        }
+    }
+}
+
+/// Operations per second, after a tenth that is not counted.
+fn rate(spec: &Spec, operations: u64) -> Result<f64, Failed> {
+    let mut sim = Sim::new(spec).map_err(Failed::Spec)?;
+    sim.run_for(operations / 10).map_err(Failed::Stuck)?;
+    let before = sim.figures();
+    sim.run_for(operations * 11 / 10).map_err(Failed::Stuck)?;
+    let window = sim.figures() - &before;
+    sim.finish().map_err(Failed::Stuck)?;
+    Ok(window.rate())
+}
+
+/// A machine on which nothing but loads costs time, each `read` cycles.
+fn reading(cpus: usize, read: u64) -> Machine {
+    let mut machine = Machine::ideal(cpus);
+    for level in &mut machine.levels {
+        level.lines.load_modified = Picos(read * 1_000);
+        level.lines.load_shared = Picos(read * 1_000);
+    }
+    machine.costs.memory = Picos(read * 1_000);
+    // Prime to the time of a read: those that wait for their next look would all ask for the line at
+    // the same moment otherwise, and not in a random order with those that ask again.
+    machine.costs.pause = Picos(997);
+    machine
+}
+
+/// All tables of rung 1; `each` is told every row as soon as it is known.
+pub fn rung1(effort: Effort, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
+    let mut rows = Vec::new();
+    let mut add = |row: Row| {
+        each(&row);
+        rows.push(row);
+    };
+    queues(effort, &mut add)?;
+    paper(effort, &mut add)?;
+    lines(effort, &mut add)?;
+    shipped(effort, &mut add)?;
+    Ok(rows)
+}
+
+/// Some of the sizes, or all.
+fn sizes(effort: Effort, short: &'static [usize], all: &'static [usize]) -> &'static [usize] {
+    match effort {
+        Effort::Short => short,
+        Effort::Full => all,
+    }
+}
+
+const CURVE: &[usize] = &[8, 16, 24, 28, 32, 40, 48, 80];
+
+/// (a) Nothing but the sections takes time: M/M/1//n.
+fn queues(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+    for system in [System::NativeTicket, System::Queued] {
+        for &cpus in sizes(effort, &[8, 32, 80], CURVE) {
+            let cell = Cell::new(system, cpus, 400, 20).with(effort);
+            add(Row {
+                table: "1a: nothing costs anything; M/M/1//n",
+                cell: cell.name(),
+                expected: cell.closed().speedup(0.0),
+                bound: Bound::Within(EXACT),
+                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, 0)?,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// (b) The law of Boyd-Wickizer et al.: a section is longer by 50 cycles for each that waits.
+fn paper(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+    const READ: u64 = 100;
+    for (section, permille, read) in
+        [(400, 20, READ), (400, 20, 0), (50, 10, READ), (10_000, 20, READ)]
+    {
+        for &cpus in sizes(effort, &[16, 28, 80], CURVE) {
+            let cell = Cell::new(System::NativeTicket, cpus, section, permille).with(effort);
+            add(Row {
+                table: "1b: the paper's law, with its 100 cycles for a read, or none",
+                cell: format!("{}, read {read}", cell.name()),
+                expected: cell.closed().speedup(read as f64),
+                bound: Bound::Within(EXACT),
+                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, read)?,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// (c) Lines whose reads take 100 cycles and whose writes are free.
+fn lines(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+    const READ: u64 = 100;
+    for &cpus in sizes(effort, &[8, 28, 48], &[8, 16, 24, 28, 32, 34, 40, 48, 80]) {
+        let cell = Cell::new(System::NativeTicket, cpus, 400, 20).with(effort);
+        add(Row {
+            table: "1c: lines with free writes; the exact chain for that law",
+            cell: format!("{}, read {READ}", cell.name()),
+            expected: cell.closed().speedup_with_reads(READ as f64),
+            bound: Bound::Within(EXACT),
+            simulated: cell.speedup(&reading(cpus, READ), LineLaw::FreeWrites, 0)?,
+        });
+    }
+    Ok(())
+}
+
+/// (d) A machine as shipped: only shapes are known.
+fn shipped(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+    const TABLE: &str = "1d: westmere-80 as shipped; shapes only";
+    let Some(machine) = Machine::shipped("westmere-80") else { return Ok(()) };
+    let operations = if effort == Effort::Short { 20_000 } else { 100_000 };
+    let of = |system, cpus| {
+        let cell = Cell { operations, ..Cell::new(system, cpus, 400, 20) };
+        cell.speedup(&machine, LineLaw::Physical, 0)
+    };
+    let curve = |system| -> Result<Vec<f64>, ValidateError> {
+        [10, 20, 40, 80].into_iter().map(|cpus| of(system, cpus)).collect()
+    };
+    let (ticket, queued) = (curve(System::NativeTicket)?, curve(System::Queued)?);
+    let best = ticket.iter().copied().fold(0.0, f64::max);
+    let row = |cell: &str, expected, bound, simulated| Row {
+        table: TABLE,
+        cell: cell.into(),
+        expected,
+        bound,
+        simulated,
+    };
+    add(row("ticket at 80 CPUs, half of its best", best / 2.0, Bound::AtMost, ticket[3]));
+    // The farther sockets make a handoff somewhat dearer; the number that waits does not.
+    add(row("queued at 80 CPUs, 0.8 of 40 CPUs", queued[2] * 0.8, Bound::AtLeast, queued[3]));
+    add(row("queued at 80 CPUs, twice ticket", ticket[3] * 2.0, Bound::AtLeast, queued[3]));
+    add(row("ticket at 10 CPUs, 0.95 of queued", queued[0] * 0.95, Bound::AtLeast, ticket[0]));
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Rung 3: micro-benchmarks on the simulated machine give back the costs that its file states.
+//!
+//! The vCPUs of a benchmark time themselves; nothing here reads a cost but what is expected.
+
+use std::rc::Rc;
+
+use sim_cell::Access;
+
+use super::{Bound, Row, ValidateError};
+use crate::Decisions;
+use crate::guest::probe::{Act, Probe, Program, Step};
+use crate::machine::{Level, Machine, SHIPPED};
+use crate::{Load, Picos, Sim, Span, Spec, System, bench};
+
+/// Largest deviation from a cost.
+const EXACT: f64 = 0.001;
+
+const TABLE: &str = "3: simulated micro-benchmarks and the machine files, in ns";
+
+/// The rows of all machines that come with pvticket; `each` is told every row as soon as it is known.
+pub fn rung3(mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
+    let mut rows = Vec::new();
+    for machine in SHIPPED.iter().filter_map(|(name, _)| Machine::shipped(name)) {
+        let its = of_machine(&machine)?;
+        its.iter().for_each(&mut each);
+        rows.extend(its);
+    }
+    Ok(rows)
+}
+
+/// The rows of one machine.
+fn of_machine(machine: &Machine) -> Result<Vec<Row>, ValidateError> {
+    let mut bench = Bench { machine, rows: Vec::new() };
+    bench.own()?;
+    let mut inner = 1;
+    for level in &machine.levels {
+        bench.level(level, inner)?;
+        inner = level.cpus;
+    }
+    bench.shared_by_all()?;
+    bench.calls()?;
+    Ok(bench.rows)
+}
+
+const LOAD: Act = Act::Access(Access::Load);
+const STORE: Act = Act::Access(Access::Store);
+const ADD: Act = Act::Access(Access::ReadModifyWrite);
+
+/// A step that prepares.
+const fn by(vcpu: usize, act: Act) -> Step {
+    Step { vcpu, act, is_timed: false }
+}
+
+/// A step of vCPU 0 that is timed.
+const fn timed(act: Act) -> Step {
+    Step { vcpu: 0, act, is_timed: true }
+}
+
+/// The benchmarks of a machine. The CPU that measures is the first.
+struct Bench<'a> {
+    machine: &'a Machine,
+    rows: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// A row, unless the cost is zero: then there is no deviation to speak of.
+    fn row(
+        &mut self,
+        cell: &str,
+        expected: Picos,
+        cpus: usize,
+        program: Program,
+    ) -> Result<(), ValidateError> {
+        if expected == Picos::ZERO {
+            return Ok(());
+        }
+        let cell = format!("{} {cell}", self.machine.name);
+        let simulated = run(self.machine, cpus, program).map_err(|failed| failed.of(&cell))?;
+        let nanos = |span: Picos| span.0 as f64 / 1e3;
+        let simulated = simulated.map_or(f64::NAN, nanos);
+        let expected = nanos(expected);
+        self.rows.push(Row {
+            table: TABLE,
+            cell,
+            expected,
+            bound: Bound::Within(EXACT),
+            simulated,
+        });
+        Ok(())
+    }
+
+    fn turns(
+        &mut self,
+        cell: &str,
+        expected: Picos,
+        steps: impl Into<Vec<Step>>,
+    ) -> Result<(), ValidateError> {
+        let steps = steps.into();
+        let cpus = steps.iter().map(|step| step.vcpu + 1).max().unwrap_or(1);
+        self.row(cell, expected, cpus, Program::Turns(steps))
+    }
+
+    /// One CPU alone.
+    fn own(&mut self) -> Result<(), ValidateError> {
+        const LOOKS: u32 = 100;
+        let costs = self.machine.costs;
+        let look = Picos((costs.hit + costs.pause).0 * u64::from(LOOKS));
+        self.turns("load, hit", costs.hit, [by(0, STORE), timed(LOAD)])?;
+        self.turns("store, hit", costs.hit, [by(0, STORE), timed(STORE)])?;
+        self.turns("add, hit", costs.hit + costs.atomic, [by(0, STORE), timed(ADD)])?;
+        self.turns("pause", costs.pause, [by(0, STORE), timed(Act::Pause)])?;
+        self.turns("100 looks", look, [by(0, STORE), timed(Act::Looks(LOOKS))])?;
+        self.turns("load, memory", costs.memory, [timed(LOAD)])?;
+        self.turns("add, memory", costs.memory + costs.atomic, [timed(ADD)])
+    }
+
+    /// Another CPU at the distance of `level`. `inner`: CPUs of a group of the level within.
+    fn level(&mut self, level: &Level, inner: usize) -> Result<(), ValidateError> {
+        if level.cpus <= inner {
+            return Ok(());
+        }
+        let (far, lines, atomic) = (inner, level.lines, self.machine.costs.atomic);
+        let named = |what: &str| format!("{} {what}", level.name);
+        let modified = by(far, STORE);
+        self.turns(&named("load modified"), lines.load_modified, [modified, timed(LOAD)])?;
+        // A line is shared by two, both other than the one that measures.
+        let farther = if far + 1 < level.cpus { far + 1 } else { level.cpus };
+        if farther < self.machine.cpus() {
+            let steps = [modified, by(farther, LOAD), timed(LOAD)];
+            self.turns(&named("load shared"), lines.load_shared, steps)?;
+        }
+        self.turns(&named("store modified"), lines.store_modified, [modified, timed(STORE)])?;
+        let shared = [by(0, STORE), by(far, LOAD), timed(STORE)];
+        self.turns(&named("store shared"), lines.store_shared, shared)?;
+        let add = lines.store_modified + atomic;
+        self.turns(&named("add modified"), add, [modified, timed(ADD)])
+    }
+
+    /// A store to a line that all CPUs share.
+    fn shared_by_all(&mut self) -> Result<(), ValidateError> {
+        let others = self.machine.cpus() - 1;
+        let Some(level) = self.machine.levels.last().filter(|_| others > 0) else { return Ok(()) };
+        let more = self.machine.costs.invalidate.0 * (others as u64 - 1);
+        let expected = level.lines.store_shared + Picos(more);
+        let mut steps = vec![by(0, STORE)];
+        steps.extend((1..=others).map(|vcpu| by(vcpu, LOAD)));
+        steps.push(timed(STORE));
+        self.turns("store, shared by all", expected, steps)
+    }
+
+    /// What the host does.
+    fn calls(&mut self) -> Result<(), ValidateError> {
+        let costs = self.machine.costs;
+        self.turns("exit", costs.exit, [timed(Act::Exit)])?;
+        self.row("halt, switch", costs.exit + costs.switch, 1, Program::Handoffs)?;
+        if self.machine.cpus() > 1 {
+            let expected = costs.exit + costs.wakeup;
+            self.row("kick, wakeup", expected, 2, Program::Wakeups)?;
+        }
+        Ok(())
+    }
+}
+
+/// The mean of the samples; `None` if the program came to no end.
+fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>, Failed> {
+    let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
+    // Longer than anything takes that is timed.
+    let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
+    let spec = Spec {
+        machine: machine.clone(),
+        cpus,
+        load: Load {
+            think: Span::Fixed(rest),
+            critical: Span::Fixed(rest),
+            has_data: false,
+            crowd: Picos::ZERO,
+        },
+        // The vCPUs' code is the program; what is said of locks does not matter.
+        ..bench::saturated(System::Queued, vcpus)
+    };
+    let probe = Probe::new(program);
+    let subject = Rc::clone(&probe);
+    let mut sim =
+        Sim::with(&spec, Decisions::default(), || subject, |program, guest| program.operate(guest))
+            .map_err(Failed::Spec)?;
+    sim.run_until(Picos::LAST).map_err(Failed::Stuck)?;
+    Ok(probe.mean())
+}
+
+enum Failed {
+    Spec(crate::SpecError),
+    Stuck(crate::Stuck),
+}
+
+impl Failed {
+    fn of(self, cell: &str) -> ValidateError {
+        let cell = cell.to_owned();
+        match self {
+            Self::Spec(source) => ValidateError::Spec { cell, source },
+            Self::Stuck(source) => ValidateError::Stuck { cell, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(rows: &[Row]) -> Vec<String> {
+        rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn all_costs_of_the_machines_come_back() {
+        let rows = rung3(|_| ()).expect("it can be simulated");
+        assert_eq!(failed(&rows), [""; 0]);
+        assert!(rows.len() > 60, "{}", rows.len());
+    }
+
+    /// Levels down to two CPUs, and a cost for each sharer.
+    #[test]
+    fn so_do_those_of_a_machine_that_has_all_of_them() {
+        let shipped = include_str!("../../machines/opteron-48.toml");
+        let text = shipped.replacen("invalidate = { cycles = 0,", "invalidate = { cycles = 3,", 1);
+        assert_ne!(text, shipped);
+        let mut machine = Machine::parse(&text).expect("it can be read");
+        let inner = Level { name: "core".into(), cpus: 2, ..machine.levels[0].clone() };
+        machine.levels.insert(0, inner);
+        machine.levels[0].lines.load_shared = Picos(1_234);
+        let rows = of_machine(&machine).expect("it can be simulated");
+        assert_eq!(failed(&rows), [""; 0]);
+        let is_there = |cell: &str| rows.iter().any(|row| row.cell.ends_with(cell));
+        assert!(is_there("core load shared") && is_there("kick, wakeup"));
+    }
+
+    /// The benchmarks would notice a fault of the engine.
+    #[test]
+    fn a_cost_that_is_not_that_of_the_file_fails() {
+        let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
+        let mut bench = Bench { machine: &machine, rows: Vec::new() };
+        let wrong = machine.costs.exit + Picos(10_000);
+        bench.turns("exit", wrong, [timed(Act::Exit)]).expect("it can be simulated");
+        assert!(!bench.rows[0].holds(), "{}", bench.rows[0]);
+    }
+}

@@ -1,0 +1,87 @@
+//! `pvticket bench`: what the VMM itself costs, and its schedules.
+
+mod boot;
+mod hypercalls;
+mod sched;
+mod sim;
+mod trace;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::{host::HostMode, results::ResultFile};
+use crate::units::{CpuList, Nanos};
+use ::sched::policy::DEFAULT_SLICE;
+
+pub(super) use boot::{Plan as BootPlan, direct as boot};
+pub(super) use hypercalls::{Plan as HypercallsPlan, direct as hypercalls};
+
+/// Measure the costs of the VMM itself, and the throughput under each policy.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Boot(boot::BootBenchArgs),
+    Hypercalls(hypercalls::HyperBenchArgs),
+    Sched(sched::SchedBenchArgs),
+    Sim(sim::SimBenchArgs),
+    Trace(trace::TraceBenchArgs),
+}
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
+    match args.what {
+        What::Boot(args) => boot::run(args),
+        What::Hypercalls(args) => hypercalls::run(args),
+        What::Sched(args) => sched::run(&args),
+        What::Sim(args) => sim::run(&args),
+        What::Trace(args) => trace::run(&args),
+    }
+}
+
+/// Options that all benches of schedules have.
+#[derive(Debug, Args)]
+struct Scheduled {
+    /// Host CPUs to use as slots, for example 0,2-5 [default: all]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+
+    /// How long a turn on a slot lasts
+    #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE)]
+    slice: Nanos,
+
+    /// Seed of the order of the runs and of the schedules
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Options that all benches have.
+#[derive(Debug, Args)]
+struct Common {
+    /// Write every figure to this file as JSON
+    #[arg(long, value_name = "F")]
+    json: Option<PathBuf>,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    host: HostMode,
+}
+
+/// Writes a bench's figures to the file that `--json` names, if it is given.
+fn keep(
+    json: Option<&Path>,
+    text: impl FnOnce() -> serde_json::Result<String>,
+) -> anyhow::Result<()> {
+    match ResultFile::named("--json", json)? {
+        Some(file) => file.write_text(&text()?),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,53 @@
+//! What `boot --dry-run` prints.
+
+use std::fmt;
+
+use super::plan::{Mode, Plan};
+use crate::cli::host::{Choice, Place};
+
+/// A plan and where it would run, a row for each property.
+pub(super) struct DryRun<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) choice: Choice,
+}
+
+impl fmt::Display for DryRun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plan, choice } = self;
+        let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<9} {value}");
+        row("kernel", &plan.kernel.display())?;
+        match (&plan.initrd, plan.mode) {
+            (Some(file), Mode::OwnInit) => row("initrd", &file.display())?,
+            (Some(file), _) => row("initrd", &format_args!("{} + our init", file.display()))?,
+            (None, _) => row("initrd", &"our init and busybox")?,
+        }
+        if let Some(disk) = &plan.guest_disk {
+            row("disk", &disk.display())?;
+        }
+        row("cmdline", &plan.cmdline())?;
+        row("vcpus", &plan.cpus)?;
+        row("memory", &plan.mem)?;
+        row("pv", &plan.pv)?;
+        if plan.schedule.vms > 1 {
+            row("machines", &plan.schedule.vms)?;
+        }
+        row("policy", &plan.schedule.policy)?;
+        if let Some(faults) = &plan.faults {
+            row("faults", faults)?;
+        }
+        let place = match choice.place {
+            Place::Direct => "direct",
+            Place::Emulated => "emulated",
+        };
+        row("host", &format_args!("{place} ({})", choice.why))?;
+        match plan.mode {
+            Mode::Command => {
+                let words: Vec<_> =
+                    plan.command.iter().map(|word| word.to_string_lossy()).collect();
+                row("runs", &words.join(" "))
+            }
+            Mode::Shell => row("runs", &"a shell on the console"),
+            Mode::OwnInit => row("runs", &"the initrd's own /init"),
+        }
+    }
+}

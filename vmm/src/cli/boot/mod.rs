@@ -1,0 +1,106 @@
+//! `pvticket boot`: a Linux guest, with a command or a shell in it.
+
+mod direct;
+mod dry_run;
+mod emulated;
+mod plan;
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::{
+    fault::FaultArgs,
+    host::{self, GuestClass, HostMode, Place},
+    print,
+    schedule::ScheduleArgs,
+};
+use crate::units::{ByteSize, VcpuCount};
+use base::{backend::PvBackend, handoff::HandoffSpec};
+use dry_run::DryRun;
+use kvm::KvmKind;
+
+pub(super) use direct::run as direct;
+pub(super) use plan::Plan;
+
+/// Boot a Linux guest. With a command, run it in the guest and exit with its
+/// status; without one, open a shell (Ctrl-A x ends the machine).
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
+    #[arg(long, value_name = "F")]
+    kernel: Option<PathBuf>,
+
+    /// Initial RAM disk [default: our init and busybox]. Without a command its own /init runs
+    #[arg(long, value_name = "F")]
+    initrd: Option<PathBuf>,
+
+    /// vCPUs, 1 to 128 [default: the host's CPUs]
+    #[arg(long, value_name = "N")]
+    cpus: Option<VcpuCount>,
+
+    /// Memory, for example 512M or 4G [default: 512M; with pgbench-table 1G]
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<ByteSize>,
+
+    /// Parameters to append to the kernel's command line
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    append: Option<String>,
+
+    /// Backend of the PV ticketlock's halts and kicks: this VMM, KVM with doorbells (kicks without
+    /// an exit to the VMM), KVM itself, or none (native locks)
+    #[arg(long, value_name = "vmm|doorbell|kvm|off", default_value = "vmm")]
+    pv: PvBackend,
+
+    /// How the guest's PV locks make handoffs cheaper: none, or several of predecessor, adapt,
+    /// claim, ahead, far:N and queue:N joined by '+' (for our kernels, as pvticket_handoff=)
+    #[arg(long, value_name = "WORDS", default_value = "none")]
+    handoff: HandoffSpec,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    host: HostMode,
+
+    /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit
+    /// is then estimated from its __preempt_count
+    #[arg(long, value_name = "F")]
+    system_map: Option<PathBuf>,
+
+    #[command(flatten)]
+    schedule: ScheduleArgs,
+
+    #[command(flatten)]
+    faults: FaultArgs,
+
+    /// Print the resolved machine and exit
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Write the machine's counters to this file as JSON when it has ended
+    #[arg(long, value_name = "F")]
+    stats: Option<PathBuf>,
+
+    /// End the machine with a failure once the guest has printed more than this, for example 1G
+    /// [default: no limit]
+    #[arg(long, value_name = "SIZE")]
+    output_limit: Option<ByteSize>,
+
+    /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (make guest-disk)
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: BootArgs) -> anyhow::Result<u8> {
+    let choice = host::choose(args.host, GuestClass::Ring0, KvmKind::detect());
+    let is_dry = args.dry_run;
+    let plan = Plan::resolve(args)?;
+    if is_dry {
+        print(&DryRun { plan: &plan, choice }.to_string());
+        return Ok(0);
+    }
+    match choice.place {
+        Place::Direct => direct(&plan),
+        Place::Emulated => emulated::run(&plan),
+    }
+}

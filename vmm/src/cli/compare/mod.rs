@@ -1,0 +1,242 @@
+//! `pvticket compare`: native against PV ticketlocks under overcommit, or any other locks. The
+//! options make a spec, which the engine of `run` carries out.
+
+mod options;
+mod workload;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    fault::FaultArgs,
+    host::HostMode,
+    measure::{Asked, Folder, Measured, finish, measure},
+    print,
+    results::ResultFile,
+    run::{self, KernelFiles, Plan, Traced},
+    say,
+    schedule::{ScheduleArgs, write_record},
+    trace,
+};
+use crate::units::CpuList;
+use base::{backend::PvBackend, handoff::HandoffSpec};
+use report;
+use sched::recording::Recording;
+use study::{
+    findings::Study,
+    guest::systems::Systems,
+    plan::{Level, Seconds},
+    spec::defaults,
+    store,
+};
+use workload::WorkloadName;
+
+/// Compare native with PV ticketlocks, or any other locks: all vCPUs take one lock again and again,
+/// on fewer CPUs. Runs of the locks alternate, each on a fresh machine.
+#[derive(Debug, Clone, Args)]
+pub struct CompareArgs {
+    #[command(flatten)]
+    what: What,
+
+    /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
+    /// if the comparison fails or is interrupted]
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    dir: Option<PathBuf>,
+
+    /// Resume the comparison in this directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "vcpus", "cpus", "guest", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
+        "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "policy", "slots",
+        "slice", "seed", "vms", "record", "fault",
+    ])]
+    resume: Option<PathBuf>,
+
+    /// Write the results to this file, as `pvticket export --json` does
+    #[arg(long, value_name = "F")]
+    json: Option<PathBuf>,
+
+    /// Write a timeline of the last round, one run of each kind at each number of vCPUs, to this
+    /// file, for ui.perfetto.dev and `pvticket trace`
+    #[arg(long, value_name = "F")]
+    trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    kernels: KernelFiles,
+}
+
+/// What is compared, and how.
+#[derive(Debug, Clone, Args)]
+struct What {
+    /// vCPUs of the machine, 1 to 128, or vCPUs for each CPU
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "1x,1.5x,2x,4x",
+        allow_hyphen_values = true
+    )]
+    vcpus: Vec<Level>,
+
+    /// Host CPUs that carry the vCPUs, for example 0,2-5; for --guest sim how many of the machine's
+    /// CPUs [default: all]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+
+    /// Guest of the machine
+    #[arg(long, value_enum, default_value_t = Guest::Payload)]
+    guest: Guest,
+
+    /// For --guest sim: the machine to simulate, one that `pvticket sim machines` lists or a file (see
+    /// vmm/sim/README.md). Figures are then of the simulator and of that file
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
+
+    /// Workload of the guest
+    #[arg(long, value_enum, default_value_t = WorkloadName::LOCK)]
+    workload: WorkloadName,
+
+    /// Time measured in a run [default: 0.5 for the payload, 0.8 for Linux, 0.1 simulated seconds]
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    seconds: Option<Seconds>,
+
+    /// Runs of each lock at each number of vCPUs [default: 10 for the payload, 6 for Linux and
+    /// simulations]
+    #[arg(long, value_name = "K", allow_hyphen_values = true,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    runs: Option<u32>,
+
+    /// Increments of a shared counter under the lock; the addend of a per-CPU counter
+    #[arg(long, value_name = "N", default_value_t = defaults::CRITICAL)]
+    critical: u32,
+
+    /// Increments of a private counter between two acquisitions
+    #[arg(long, value_name = "N", default_value_t = defaults::THINK)]
+    think: u32,
+
+    /// Payload: adds of each vCPU between two sums of a per-CPU counter; 0: no sums
+    /// [default: 1000]
+    #[arg(long, value_name = "N")]
+    sum_every: Option<u32>,
+
+    /// Payload: measure the latency of every operation: the wait for a spinlock or a mutex, the add
+    /// to a counter, the get and put of a lockref. Prints percentiles, writes them with --json
+    #[arg(long)]
+    latency: bool,
+
+    /// Looks at the lock before a PV waiter halts [default: 2048 for the payload, 32768 for Linux,
+    /// 512 for Linux in the emulated host, where a look takes long]
+    #[arg(long, value_name = "N")]
+    spin_threshold: Option<u32>,
+
+    /// Backends to compare with native locks: vmm, doorbell, kvm. The payload needs ring 0 for
+    /// doorbell and kvm, which software KVMs emulate slowly: then it runs in the emulated host
+    /// [default: vmm]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pv_backends: Option<Vec<PvBackend>>,
+
+    /// Systems of the lock library to compare, by the names that `pvticket locks` lists, or all
+    /// that the guest has; a Linux guest boots the kernel that has them: ticket, pv-ticket,
+    /// test-and-set, queued, pv-queued (always with KVM's own halts and kicks) [default: ticket and
+    /// pv-ticket]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    locks: Vec<Systems>,
+
+    /// How PV ticketlocks make handoffs cheaper: none, or several of predecessor, adapt, claim,
+    /// ahead, fuse, far:N and queue:N joined by '+' (see hypercalls/README.md)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none")]
+    handoff: Vec<HandoffSpec>,
+
+    /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
+    #[arg(long, value_enum, default_value_t = HostMode::Auto)]
+    host: HostMode,
+
+    #[command(flatten)]
+    schedule: ScheduleArgs,
+
+    #[command(flatten)]
+    faults: FaultArgs,
+}
+
+/// Guests that can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Guest {
+    /// The ring-3 payload, on any KVM
+    Payload,
+    /// spin_lock in a Linux guest: a kernel thread on each vCPU
+    Linux,
+    /// The lock library on a simulated --machine, without KVM
+    Sim,
+}
+
+/// Files for the results.
+struct Files {
+    json: Option<ResultFile>,
+    trace: Option<ResultFile>,
+    record: Option<ResultFile>,
+}
+
+impl Files {
+    fn new(args: &CompareArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            json: ResultFile::named("--json", args.json.as_deref())?,
+            record: ResultFile::named("--record", args.what.schedule.record.as_deref())?,
+            trace: ResultFile::named(trace::OPTION, args.trace.as_deref())?,
+        })
+    }
+
+    fn write(&self, measured: &Measured, study: &Study) -> anyhow::Result<()> {
+        if let Some(file) = &self.json {
+            file.write_text(&store::export::json(std::slice::from_ref(&measured.record), study)?)?;
+        }
+        if let Some((file, recording)) = self.record.as_ref().zip(measured.recording.as_deref()) {
+            write_record(file, &Recording::read(&mut &*recording)?)?;
+        }
+        // An interrupted comparison may have none.
+        match &self.trace {
+            Some(file) if !measured.traces.is_empty() => {
+                file.write(|out| out.write_all(&measured.traces))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: CompareArgs) -> anyhow::Result<u8> {
+    let plan = match &args.resume {
+        Some(dir) => run::resumed(dir)?,
+        None => options::plan(&args)?,
+    };
+    let files = Files::new(&args)?;
+    let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
+    match compare(plan, &folder, &args.kernels, &files) {
+        Ok(0) => Ok(0),
+        other => {
+            if folder.path().join(store::FILE).exists() {
+                let dir = folder.keep();
+                let dir = dir.display();
+                say(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
+            }
+            other
+        }
+    }
+}
+
+fn compare(
+    plan: Plan,
+    folder: &Folder,
+    kernels: &KernelFiles,
+    files: &Files,
+) -> anyhow::Result<u8> {
+    let traced = match files.trace {
+        Some(_) => Traced::Last(Default::default()),
+        None => Traced::Nothing,
+    };
+    let asked = Asked { traced, record: files.record.is_some(), watcher: None };
+    let measured = measure(plan, folder, kernels, asked)?;
+    let study = Study::new(std::slice::from_ref(&measured.record));
+    print(&report::compare::render(&study));
+    files.write(&measured, &study)?;
+    finish(&measured.summary, &study)
+}

@@ -1,0 +1,375 @@
+//! From the options of a comparison to a spec.
+
+use locks::System;
+
+use super::{CompareArgs, Guest, What, workload::WorkloadName};
+use crate::{
+    chain::chain,
+    cli::{
+        Usage,
+        host::{self, GuestClass, Place},
+        run::{Plan, Request},
+    },
+    lab::{cell::sim::machine, host::resolve_cpus},
+    units::{CpuList, VcpuCount},
+};
+use base::backend::PvBackend;
+use kvm::{KvmKind, host::is_emulated};
+use sched::PolicySpec;
+use study::{
+    guest::{kernels, systems::Systems, workload::GuestWorkload},
+    plan::{Level, resolve_levels, resolve_simulated},
+    spec::{Only, SpecError, SpecFault, SpecText, defaults},
+};
+
+/// The comparison that the options describe, to run from its beginning.
+pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
+    let what = &args.what;
+    what.check()?;
+    let cpus = match what.guest {
+        Guest::Sim => what.simulated_cpus()?,
+        Guest::Payload | Guest::Linux => resolve_cpus(what.cpus.clone()).map_err(Usage::from)?,
+    };
+    let spec = what.spec(&cpus)?;
+    let name = "compare".to_owned();
+    let (jobs, host, only) = (1, what.host, Only::default());
+    Plan::new(Request { name, spec, cpus, jobs, host, only }, in_options)
+}
+
+impl What {
+    /// Checks what a spec cannot tell.
+    fn check(&self) -> Result<(), Usage> {
+        self.schedule.check()?;
+        let is_payload = self.guest == Guest::Payload;
+        for (option, is_given) in
+            [("--latency", self.latency), ("--sum-every", self.sum_every.is_some())]
+        {
+            if !is_payload && is_given {
+                return Err(Usage(format!("{option} is only for --guest payload")));
+            }
+        }
+        if self.guest != Guest::Sim && self.machine.is_some() {
+            return Err(Usage("--machine is only for --guest sim".into()));
+        }
+        match self.backends().contains(&PvBackend::Off) {
+            true => Err(Usage("--pv-backends: off is native, which always runs".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// The machine's CPUs, or the first N of them: `--cpus N`, or a list.
+    fn simulated_cpus(&self) -> Result<CpuList, Usage> {
+        let Some(name) = &self.machine else {
+            return Err(Usage("--guest sim: name a --machine".into()));
+        };
+        let machine = machine(name).map_err(|error| Usage(chain(&error)))?;
+        let there = machine.cpus();
+        let cpus = match self.cpus.as_ref().map(CpuList::cpus) {
+            None => there,
+            Some([count]) => *count,
+            Some(list) => list.len(),
+        };
+        if !(1..=there).contains(&cpus) {
+            return Err(Usage(format!("--cpus {cpus}: {name} has 1 to {there} CPUs")));
+        }
+        CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
+    }
+
+    /// The policies; a simulation has `rr` if none is named.
+    fn policies(&self) -> Vec<PolicySpec> {
+        match (self.guest, self.schedule.has_policy()) {
+            (Guest::Sim, false) => PolicySpec::parse_list("rr").unwrap_or_default(),
+            _ => self.schedule.policies(),
+        }
+    }
+
+    fn backends(&self) -> &[PvBackend] {
+        self.pv_backends.as_deref().unwrap_or(&[PvBackend::Vmm])
+    }
+
+    /// The systems of `--locks`; `all` are those that the guest has.
+    fn locks(&self) -> Vec<System> {
+        let of = |systems: &Systems| match (systems, self.guest) {
+            (Systems::One(system), _) => vec![*system],
+            (Systems::All, Guest::Payload | Guest::Sim) => System::ALL.to_vec(),
+            (Systems::All, Guest::Linux) => kernels::systems(),
+        };
+        match self.locks.as_slice() {
+            [] => vec![System::NativeTicket, System::PvTicket],
+            locks => locks.iter().flat_map(of).collect(),
+        }
+    }
+
+    /// Looks at the lock before a PV waiter halts.
+    fn looks(&self) -> u32 {
+        let otherwise = || match self.guest {
+            Guest::Payload | Guest::Sim => defaults::PAYLOAD_LOOKS,
+            Guest::Linux => {
+                let place = host::choose(self.host, GuestClass::Ring0, KvmKind::detect()).place;
+                defaults::linux_looks(place == Place::Emulated || is_emulated())
+            }
+        };
+        self.spin_threshold.unwrap_or_else(otherwise)
+    }
+
+    /// The spec. Every value is written, so that the store says what was run.
+    fn spec(&self, cpus: &CpuList) -> Result<String, Usage> {
+        let slots = self.schedule.slots(cpus)?;
+        // A simulated machine may have more vCPUs than can be written as a number.
+        let levels: Vec<String> = match self.guest {
+            Guest::Sim => {
+                resolve_simulated(&self.vcpus, &cpus.first(slots))?;
+                self.vcpus.iter().map(Level::to_string).collect()
+            }
+            Guest::Payload | Guest::Linux => {
+                resolve_levels(&self.vcpus, cpus)?.iter().map(VcpuCount::to_string).collect()
+            }
+        };
+        let (guest, runs, seconds, warm_up) = match self.guest {
+            Guest::Payload => ("payload", 10, 0.5, defaults::PAYLOAD_WARM_UP),
+            Guest::Linux => ("linux", 6, 0.8, defaults::LINUX_WARM_UP),
+            Guest::Sim => ("sim", 6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
+        };
+        let locks = self.locks();
+        let workload = match self.workload {
+            WorkloadName::LOCK => GuestWorkload::Lock.name(),
+            other => other.name(),
+        };
+        let seconds = self.seconds.map_or(seconds, |seconds| seconds.0.as_secs_f64());
+        let faults = self.faults.spec()?;
+        let faults = faults.map_or_else(|| "none".to_owned(), |faults| faults.to_string());
+        let mut spec = SpecText::default();
+        spec.one("repetitions", self.runs.unwrap_or(runs));
+        spec.one("warm-up", warm_up.as_secs_f64());
+        spec.one("latency", self.latency);
+        spec.one("sum-every", self.sum_every.unwrap_or(defaults::SUM_EVERY));
+        spec.text("guests", [guest]);
+        if let Some(machine) = &self.machine {
+            spec.text("machines", [machine]);
+        }
+        spec.text("workloads", [workload]);
+        spec.text("policies", self.policies());
+        spec.one("slots", slots);
+        spec.one("vms", self.schedule.vms);
+        spec.text("slice", [self.schedule.slice]);
+        spec.one("seeds", self.schedule.seed);
+        spec.text("faults", [faults]);
+        spec.one("critical", self.critical);
+        spec.one("think", self.think);
+        spec.one("spin-threshold", self.looks());
+        spec.one("seconds", seconds);
+        spec.text("vcpus", levels);
+        spec.text("locks", locks);
+        spec.text("backends", self.backends().iter().copied().map(PvBackend::name));
+        spec.text("handoffs", &self.handoff);
+        Ok(spec.into())
+    }
+}
+
+/// The option for a key of a spec.
+fn option(key: &str) -> &str {
+    match key {
+        "guests" => "guest",
+        "workloads" => "workload",
+        "policies" => "policy",
+        "machines" => "machine",
+        "faults" => "fault",
+        "backends" => "pv-backends",
+        "handoffs" => "handoff",
+        "seeds" => "seed",
+        "repetitions" => "runs",
+        other => other,
+    }
+}
+
+/// An error of the spec, said of the options.
+fn in_options(error: &SpecError) -> Usage {
+    Usage(match &error.fault {
+        SpecFault::Value { key, why } => format!("--{}: {why}", option(key)),
+        SpecFault::Impossible { cell, why } => {
+            let named = |part: &str| {
+                let (key, value) = part.split_once(' ').unwrap_or((part, ""));
+                format!("--{} {value}", option(key))
+            };
+            let cell: Vec<String> = cell.split(" with ").map(named).collect();
+            format!("{}: {why}", cell.join(" with "))
+        }
+        fault => fault.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use study::{
+        point::HostKind,
+        spec::{Experiment, Setting},
+    };
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn parsed(words: &str) -> Result<Experiment, Usage> {
+        let words = ["compare"].into_iter().chain(words.split_whitespace());
+        let what = Line::try_parse_from(words).unwrap().args.what;
+        what.check()?;
+        let cpus = "0-1".parse().unwrap();
+        let place = |_: &str, _, _| Ok(HostKind::Direct);
+        let setting = Setting { cpus: &cpus, place: &place };
+        let spec = what.spec(&cpus)?;
+        Experiment::parse(&spec, "compare", &setting).map_err(|error| in_options(&error))
+    }
+
+    fn names(words: &str) -> Vec<String> {
+        let experiment = parsed(words).unwrap();
+        let name = |point: &study::point::Point| format!("{} {}", point.lock_name(), point.vcpus);
+        experiment.points.iter().map(name).collect()
+    }
+
+    #[test]
+    fn options_make_points() {
+        assert_eq!(names("--vcpus 1x,2"), ["ticket 2", "pv-ticket 2"]);
+        let words = "--vcpus 4 --pv-backends vmm,doorbell --handoff none,fuse";
+        assert_eq!(
+            names(words),
+            [
+                "ticket 4",
+                "pv-ticket 4",
+                "pv-ticket fuse 4",
+                "pv-ticket-doorbell 4",
+                "pv-ticket-doorbell fuse 4"
+            ]
+        );
+        let all = "--guest linux --vcpus 2 --locks all --pv-backends vmm,doorbell";
+        let locks = [
+            "ticket",
+            "pv-ticket",
+            "pv-ticket-doorbell",
+            "test-and-set",
+            "queued",
+            "pv-queued-kvm",
+        ];
+        assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
+    }
+
+    #[test]
+    fn every_option_reaches_the_points() {
+        let words = "--vcpus 3 --seconds 0.25 --runs 7 --critical 1 --think 2 --sum-every 3 --latency \
+                     --spin-threshold 4 --policy rr,fair:1,2 --policy lhp:10,20ms --slots 1 --vms 2 \
+                     --slice 500us --seed 9 --fault kick-dup:0.5,kick-delay:5us --workload mixed";
+        let experiment = parsed(words).unwrap();
+        assert_eq!((experiment.repetitions, experiment.method.sum_every), (7, 3));
+        assert!(experiment.method.timed && experiment.method.warm_up == defaults::PAYLOAD_WARM_UP);
+        let policies: Vec<String> =
+            experiment.points.iter().map(|point| point.policy.to_string()).collect();
+        assert_eq!(policies, ["rr", "rr", "fair:1,2", "fair:1,2", "lhp:10,20ms", "lhp:10,20ms"]);
+        for point in &experiment.points {
+            assert_eq!((point.critical, point.think, point.spin_threshold), (1, 2, 4));
+            assert_eq!((point.slots, point.vms, point.vcpus.get(), point.seed), (1, 2, 3, 9));
+            assert_eq!((point.duration.as_millis(), point.slice.0), (250, 500_000));
+            assert_eq!(point.workload, "mixed");
+            assert_eq!(point.fault.unwrap().to_string(), "kick-delay:5us,kick-dup:0.5");
+        }
+        let linux = parsed("--guest linux --workload mmap --vcpus 2").unwrap();
+        assert_eq!(linux.method.warm_up, defaults::LINUX_WARM_UP);
+        assert_eq!((linux.repetitions, linux.points[0].duration.as_millis()), (6, 800));
+    }
+
+    #[test]
+    fn a_simulation_has_a_machine_and_a_schedule_and_may_have_more_vcpus() {
+        let words = "--guest sim --machine westmere-80 --vcpus 1x,100x --locks pv-ticket";
+        let experiment = parsed(words).unwrap();
+        let vcpus = |point: &study::point::Point| point.vcpus.get();
+        assert_eq!(experiment.points.iter().map(vcpus).collect::<Vec<_>>(), [2, 200]);
+        for point in &experiment.points {
+            assert_eq!((point.machine.as_str(), point.policy.name()), ("westmere-80", "rr"));
+            assert!(point.to_string().starts_with("simulated westmere-80, lock, "), "{point}");
+            let line = serde_json::to_string(point).unwrap();
+            assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);
+        }
+        assert!(
+            !serde_json::to_string(&parsed("--vcpus 2").unwrap().points[0])
+                .unwrap()
+                .contains("machine"),
+            "stores of measured points stay as they are"
+        );
+    }
+
+    #[test]
+    fn host_in_a_simulation_is_a_model_of_it() {
+        let words =
+            "--guest sim --machine m --vcpus 2 --locks ticket --policy host,host-eevdf,host-cfs";
+        let points = parsed(words).unwrap().points;
+        let policies: Vec<String> = points.iter().map(|point| point.policy.to_string()).collect();
+        assert_eq!(policies, ["host-eevdf", "host-cfs"], "two of them are the same");
+    }
+
+    #[test]
+    fn the_cpus_of_a_simulation_are_those_of_its_machine() {
+        let cpus = |words: &str| {
+            let words = ["compare", "--guest", "sim"].into_iter().chain(words.split_whitespace());
+            let cpus = Line::try_parse_from(words).unwrap().args.what.simulated_cpus();
+            cpus.map(|cpus| cpus.cpus().len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(cpus("--machine opteron-48"), Ok(48));
+        assert_eq!(cpus("--machine opteron-48 --cpus 12"), Ok(12));
+        assert_eq!(cpus("--machine opteron-48 --cpus 0-11"), Ok(12));
+        for (words, part) in [
+            ("", "name a --machine"),
+            ("--machine opteron-48 --cpus 49", "--cpus 49: opteron-48 has 1 to 48 CPUs"),
+            (
+                "--machine no-such",
+                "machine no-such: it is not one that comes with pvticket (westmere-80,",
+            ),
+        ] {
+            let error = cpus(words).unwrap_err();
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_of_the_options() {
+        for (words, parts) in [
+            ("--machine westmere-80", &["--machine is only for --guest sim"][..]),
+            ("--policy host-cfs", &["--policy host-cfs", "a model of the host"]),
+            ("--guest sim --machine m --workload mixed", &["--workload mixed", "has lock"]),
+            ("--guest sim --machine m --pv-backends kvm --locks pv-ticket", &["--pv-backends kvm"]),
+            ("--guest sim --machine m --fault kick-dup:0.1", &["--fault", "has none"]),
+            ("--guest sim --machine m --vms 2", &["--vms 2", "one machine"]),
+            ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
+            ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
+            (
+                "--guest linux --locks preemptable-ticket",
+                &["--locks preemptable-ticket", "there are"],
+            ),
+            ("--locks small-ticket --vcpus 128", &["--locks small-ticket with --vcpus 128", "127"]),
+            ("--fault kick-dup:0.1 --pv-backends kvm", &["--fault", "--pv-backends kvm", "KVM"]),
+            ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
+            ("--guest linux --latency", &["--latency is only for --guest payload"]),
+            ("--vcpus 100x", &["100x"]),
+        ] {
+            let error = parsed(words).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "{words}: {error}");
+            }
+            assert!(!error.contains("exclude"), "{words}: {error}");
+        }
+    }
+
+    /// A store says what was run, so nothing else may be given.
+    #[test]
+    fn a_resumed_comparison_takes_no_new_options() {
+        let parses = |words: &str| {
+            Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
+        };
+        assert!(parses("--resume d --json f --trace t --kernel k"));
+        for words in ["--vcpus 2", "--runs 3", "--policy rr", "--fault kick-dup:0.1", "--dir e"] {
+            assert!(!parses(&format!("--resume d {words}")), "{words}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Measures an experiment that a command makes up itself (`compare`, `bench`, `soak`), by the engine
+//! of `run`: worker processes, a store, and a study of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use super::{
+    Usage, fault,
+    host::HostMode,
+    run::{KernelFiles, Plan, Progress, Request, Traced, Workers, orders},
+};
+use crate::{
+    lab::run::{self, Summary, Watcher},
+    runtime, signals,
+    units::CpuList,
+    vcpu::Trace,
+};
+use study::{
+    findings::{RunRecord, Study},
+    spec::Only,
+};
+
+/// The directory of a store.
+#[derive(Debug)]
+pub(super) enum Folder {
+    /// Named by the user, and kept.
+    Named(PathBuf),
+    /// Made for this command, and removed with this value.
+    Temporary(TempDir),
+}
+
+impl Folder {
+    /// The directory of that name, or a new temporary one.
+    pub(super) fn new(named: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(dir) = named {
+            return Ok(Self::Named(dir));
+        }
+        let mut new = tempfile::Builder::new();
+        let dir = new.prefix("pvticket-").tempdir();
+        Ok(Self::Temporary(dir.context("cannot make a temporary directory")?))
+    }
+
+    /// Its path.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Named(dir) => dir,
+            Self::Temporary(dir) => dir.path(),
+        }
+    }
+
+    /// Keeps it; gives its path.
+    pub(super) fn keep(self) -> PathBuf {
+        match self {
+            Self::Named(dir) => dir,
+            Self::Temporary(dir) => dir.keep(),
+        }
+    }
+}
+
+/// What a command asks for besides the figures.
+pub(super) struct Asked<'a> {
+    /// Which cells are traced.
+    pub(super) traced: Traced,
+    /// Record the last schedule's decisions.
+    pub(super) record: bool,
+    /// Is notified of the progress; None: it is shown on stderr, and the first failure ends the run.
+    pub(super) watcher: Option<&'a mut dyn Watcher>,
+}
+
+/// What a command has measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// The store's contents.
+    pub(super) record: RunRecord,
+    /// How the run ended.
+    pub(super) summary: Summary,
+    /// The traces, one after the other.
+    pub(super) traces: Vec<u8>,
+    /// The recording of the last schedule.
+    pub(super) recording: Option<Vec<u8>>,
+}
+
+/// Runs what is left of an experiment, with its store in `folder`.
+pub(super) fn measure(
+    plan: Plan,
+    folder: &Folder,
+    kernels: &KernelFiles,
+    asked: Asked<'_>,
+) -> anyhow::Result<Measured> {
+    let runtime = runtime::build()?;
+    // Before the store exists: signals must end the run in order from its first moment.
+    let (_send, orders) = runtime.block_on(orders())?;
+    let mut begun = plan.begin(Some(folder.path()), kernels, None)?;
+    let workers = Workers::new(&begun, asked.traced, asked.record)?;
+    let summary = runtime.block_on(async {
+        let (experiment, finished, store) = begun.parts();
+        if let Some(watcher) = asked.watcher {
+            return run::run(experiment, finished, store, &workers, watcher, orders).await;
+        }
+        let mut progress = Progress::new(experiment, finished, true);
+        run::run(experiment, finished, store, &workers, &mut progress, orders).await
+    })?;
+    Ok(Measured {
+        record: RunRecord::read(folder.path())?,
+        summary,
+        traces: workers.traces(),
+        recording: workers.recording(),
+    })
+}
+
+/// The plan for specs that are measured together, in one order and with one correction.
+pub(super) fn plan_of(
+    name: &str,
+    specs: &[String],
+    cpus: CpuList,
+    host: HostMode,
+) -> anyhow::Result<Plan> {
+    let part = |spec: &String| {
+        let (name, spec, cpus) = (name.to_owned(), spec.clone(), cpus.clone());
+        let request = Request { name, spec, cpus, jobs: 1, host, only: Only::default() };
+        Plan::new(request, |error| Usage(error.to_string()))
+    };
+    let mut parts = specs.iter().map(part);
+    let mut plan = parts.next().context("nothing to measure")??;
+    for part in parts {
+        plan.add(part?.experiment);
+    }
+    Ok(plan)
+}
+
+/// Measures a plan in a temporary store.
+pub(super) fn measure_plan(plan: Plan, traced: Traced) -> anyhow::Result<Measured> {
+    let asked = Asked { traced, record: false, watcher: None };
+    measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)
+}
+
+/// A broken lock or a failed cell is an error; an interrupted comparison has its own exit status.
+pub(super) fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
+    let (violations, disorder) = study.broken();
+    if violations > 0.0 {
+        bail!("mutual exclusion failed {violations} times: this is a bug");
+    }
+    if disorder > 0.0 {
+        bail!("{disorder} tickets were served out of order: this is a bug");
+    }
+    for lost in &study.lost {
+        if let Some(error) = &lost.error {
+            if !lost.trace.is_empty() {
+                fault::show(&Trace(lost.trace.clone()));
+            }
+            bail!("cell {}: {}: {error}", lost.cell, lost.point);
+        }
+    }
+    Ok(if summary.stopped || summary.left > 0 { signals::exit_status() } else { 0 })
+}

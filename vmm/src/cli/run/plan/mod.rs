@@ -1,0 +1,280 @@
+//! Plans a run, from a spec or from the store of an earlier run. Writes nothing.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::bail;
+use humantime::format_duration;
+
+use super::{MOST_JOBS, RunArgs, ready, shown};
+use crate::{
+    chain::chain,
+    cli::{
+        Usage,
+        host::{self, GuestClass, HostMode, Place},
+    },
+    clock,
+    lab::{host::resolve_cpus, run::estimate},
+    units::{ByteSize, CpuList},
+};
+use base::files;
+use kvm::KvmKind;
+use study::{
+    point::{GuestKind, HostKind},
+    spec::{Experiment, Only, Setting, SpecError, is_simulated},
+    store::{
+        Contents, Store,
+        record::{FORMAT, Outcome, RunLine},
+    },
+};
+
+/// An experiment to run, from its beginning or from where an earlier run stopped.
+#[derive(Debug)]
+pub(in crate::cli) struct Plan {
+    pub(super) run: RunLine,
+    pub(in crate::cli) experiment: Experiment,
+    /// The directory and the store of the earlier run, with its contents.
+    pub(super) resumed: Option<(PathBuf, Store, Contents)>,
+}
+
+/// What an experiment is planned for.
+#[derive(Debug)]
+pub(in crate::cli) struct Request {
+    /// The name, unless the spec has one.
+    pub(in crate::cli) name: String,
+    /// The spec's text.
+    pub(in crate::cli) spec: String,
+    pub(in crate::cli) cpus: CpuList,
+    pub(in crate::cli) jobs: u16,
+    pub(in crate::cli) host: HostMode,
+    pub(in crate::cli) only: Only,
+}
+
+/// Reads the experiment. Writes nothing.
+pub(super) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
+    match (&args.resume, &args.spec) {
+        (Some(dir), _) => resumed(dir),
+        (None, Some(spec)) => fresh(args, spec),
+        (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
+    }
+}
+
+fn fresh(args: &RunArgs, spec: &Path) -> anyhow::Result<Plan> {
+    let (text, name) = read(spec)?;
+    let cpus = match is_simulated(&text) {
+        // Whether a machine has as many as a cell wants is found out by that cell.
+        true => CpuList::new(&Vec::from_iter(0..::sim::machine::MOST_CPUS)).map_err(Usage::from)?,
+        false => resolve_cpus(args.cpus.clone()).map_err(Usage::from)?,
+    };
+    let share = cpus.cpus().len() / usize::from(args.jobs);
+    if share == 0 {
+        let there = cpus.cpus().len();
+        bail!(Usage(format!("--jobs {}: at most {there}, the CPUs there are ({cpus})", args.jobs)));
+    }
+    let only = Only::new(args.only.clone());
+    let (spec, at) = (text, shown(spec));
+    let request = Request { name, spec, cpus, jobs: args.jobs, host: args.host, only };
+    Plan::new(request, |error| Usage(format!("{at}: {error}")))
+}
+
+impl Plan {
+    /// The experiment of a spec, to run from its beginning.
+    pub(in crate::cli) fn new(
+        request: Request,
+        usage: impl FnOnce(&SpecError) -> Usage,
+    ) -> anyhow::Result<Self> {
+        let mut run = request.first_line();
+        let experiment = experiment(&run, usage)?;
+        if experiment.points.is_empty() {
+            bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
+        }
+        describe(&mut run, &experiment);
+        Ok(Self { run, experiment, resumed: None })
+    }
+
+    /// Adds points that are measured in the same rounds. The run cannot be resumed.
+    pub(in crate::cli) fn add(&mut self, other: Experiment) {
+        self.experiment.points.extend(other.points);
+        describe(&mut self.run, &self.experiment);
+    }
+
+    /// Replaces the points. The run cannot be resumed.
+    pub(in crate::cli) fn replace(&mut self, experiment: Experiment) {
+        self.experiment = experiment;
+        describe(&mut self.run, &self.experiment);
+    }
+}
+
+impl Request {
+    fn first_line(self) -> RunLine {
+        let Self { name, spec, cpus, jobs, host, only } = self;
+        RunLine {
+            format: FORMAT,
+            name,
+            question: String::new(),
+            spec,
+            only: only.texts(),
+            host: mode_name(host).to_owned(),
+            jobs: jobs.into(),
+            cpus: cpus.cpus().to_vec(),
+            seed: 0,
+            cells: 0,
+            at_ms: clock::since_1970(),
+        }
+    }
+}
+
+fn describe(run: &mut RunLine, experiment: &Experiment) {
+    run.name.clone_from(&experiment.name);
+    run.question.clone_from(&experiment.question);
+    (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
+}
+
+pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
+    let (store, contents) = Store::resume(dir)?;
+    let run = contents.run.clone();
+    if let Some(why) = contradiction(&run) {
+        bail!("{}: its first line is damaged: {why}; start the run anew", dir.display());
+    }
+    let experiment =
+        experiment(&run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+    let cells = experiment.cells();
+    let is_same = !cells.is_empty()
+        && cells.len() == run.cells as usize
+        && experiment.seed == run.seed
+        && contents.cells.iter().all(|line| {
+            let planned = &cells[line.cell as usize];
+            line.round == planned.round && line.point == experiment.points[planned.point]
+        });
+    if !is_same {
+        bail!(
+            "{}: on this host its spec gives other cells than where it was started; start it anew",
+            dir.display()
+        );
+    }
+    Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
+}
+
+/// A value in a run's first line that `fresh` would never have written.
+fn contradiction(run: &RunLine) -> Option<String> {
+    let RunLine { jobs, host, cpus, .. } = run;
+    let there = match CpuList::new(cpus) {
+        Ok(list) => list.cpus().len(),
+        Err(error) => return Some(error.to_string()),
+    };
+    let most = there.min(usize::from(MOST_JOBS));
+    if !(1..=most).contains(&(*jobs as usize)) {
+        return Some(format!("{jobs} jobs, expected 1 to {most}"));
+    }
+    let is_mode = [HostMode::Auto, HostMode::Direct, HostMode::Emulated].map(mode_name);
+    (!is_mode.contains(&host.as_str())).then(|| format!("unknown host '{host}'"))
+}
+
+/// The spec's text, and the experiment's name from its file name.
+fn read(spec: &Path) -> anyhow::Result<(String, String)> {
+    /// Longer than any spec written by hand.
+    const LONGEST: ByteSize = ByteSize::mib(1);
+    let name = shown(spec);
+    if let Some(text) = ready::find(&name)
+        && !spec.exists()
+    {
+        return Ok((text.to_owned(), name));
+    }
+    let text = files::read_text(spec, LONGEST);
+    let text = text.map_err(|error| Usage(format!("{name}: {error}")))?;
+    let stem = spec.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    Ok((text, plain.take(64).collect()))
+}
+
+fn experiment(
+    run: &RunLine,
+    usage: impl FnOnce(&SpecError) -> Usage,
+) -> anyhow::Result<Experiment> {
+    let share = run.cpus.len() / run.jobs.max(1) as usize;
+    let cpus = CpuList::new(&run.cpus).map_err(Usage::from)?.first(share);
+    if !is_simulated(&run.spec) {
+        resolve_cpus(Some(cpus.clone())).map_err(Usage::from)?;
+    }
+    let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
+    let setting = Setting { cpus: &cpus, place: &place };
+    let mut experiment = match Experiment::parse(&run.spec, &run.name, &setting) {
+        Ok(experiment) => experiment,
+        Err(error) => bail!(usage(&error)),
+    };
+    experiment.retain(&Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?);
+    Ok(experiment)
+}
+
+const fn mode_name(mode: HostMode) -> &'static str {
+    match mode {
+        HostMode::Auto => "auto",
+        HostMode::Direct => "direct",
+        HostMode::Emulated => "emulated",
+    }
+}
+
+/// Where a guest runs. The spec has priority over the command line.
+fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, String> {
+    let mode = match (spec, asked) {
+        ("direct", _) | ("auto", "direct") => HostMode::Direct,
+        ("emulated", _) | ("auto", "emulated") => HostMode::Emulated,
+        ("auto", _) => HostMode::Auto,
+        (other, _) => return Err(format!("unknown host '{other}': auto, direct, emulated")),
+    };
+    let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
+    let kind = KvmKind::detect();
+    match host::choose(mode, class, kind).place {
+        Place::Direct => {
+            host::check_direct(class, kind).map_err(|error| chain(&error))?;
+            Ok(HostKind::Direct)
+        }
+        Place::Emulated => Ok(HostKind::Emulated),
+    }
+}
+
+impl Plan {
+    pub(super) fn finished(&self) -> HashSet<u32> {
+        self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
+    }
+
+    pub(super) fn failed(&self) -> u32 {
+        let cells = self.resumed.iter().flat_map(|(_, _, contents)| &contents.cells);
+        cells.filter(|cell| matches!(cell.outcome, Outcome::Failed { .. })).count() as u32
+    }
+
+    /// The points, the number of their cells, and how long they may take.
+    pub(super) fn dry_run(&self) -> String {
+        let Self { experiment, run, .. } = self;
+        let finished = self.finished();
+        let mut left: BTreeMap<usize, u32> = BTreeMap::new();
+        for cell in experiment.cells().iter().filter(|cell| !finished.contains(&cell.cell)) {
+            *left.entry(cell.point).or_default() += 1;
+        }
+        let mut text = String::new();
+        for (point, count) in &left {
+            let point = &experiment.points[*point];
+            let at = match point.host {
+                HostKind::Direct => "",
+                HostKind::Emulated => " (emulated host)",
+            };
+            let _ = writeln!(text, "{count:4} x {point}{at}");
+        }
+        let count = run.cells as usize - finished.len();
+        let span = estimate(experiment, &finished, run.jobs as usize);
+        let _ = writeln!(text, "{count} cells of {} points, about {}", left.len(), spoken(span));
+        text
+    }
+}
+
+/// The duration in words, in whole seconds.
+fn spoken(span: Duration) -> String {
+    format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! `pvticket search`: time, files and output around the simulator's search.
+
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Usage, print,
+    results::ResultFile,
+    say,
+    schedule::{PolicyList, write_record},
+};
+use crate::{
+    chain::chain,
+    lab::cell::sim::{SimCellError, machine, machine_text},
+    results,
+    signals::{self, Interrupt},
+    units::{ByteSize, Nanos},
+};
+use ::sim::{
+    Machine,
+    search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
+};
+use base::{files, handoff::HandoffSpec};
+use report::si::si;
+use sched::PolicySpec;
+use study::{
+    guest::systems::{Systems, all_of},
+    plan::Seconds,
+};
+
+/// Look for schedules and faults that break a lock or starve its waiters, in simulations (see
+/// vmm/sim/README.md). Exit status: 0 if nothing was found, 1 if something was.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// Systems to search, in turn: names as in pvticket locks, or all [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    locks: Vec<Systems>,
+
+    /// Machine: one of pvticket sim machines, or a file
+    #[arg(long, value_name = "M", default_value = "westmere-80")]
+    machine: String,
+
+    /// The most CPUs of a simulation; each draws its own number
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    cpus: usize,
+
+    /// The most vCPUs of a simulation, at least 2; each draws its own number
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    vcpus: usize,
+
+    /// Policies to draw from, as for compare [default: all that can be simulated]
+    #[arg(long, value_name = "LIST")]
+    policy: Vec<PolicyList>,
+
+    /// End after this time [default: 60, if there is no --acquisitions]
+    #[arg(long, value_name = "S", allow_hyphen_values = true)]
+    seconds: Option<Seconds>,
+
+    /// End after this many acquisitions in all simulations, those before --resume included
+    #[arg(long, value_name = "N")]
+    acquisitions: Option<u64>,
+
+    /// Seed of all that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Folder of what is found, and of the state for --resume
+    #[arg(long, value_name = "DIR", default_value = "pvticket-search")]
+    out: PathBuf,
+
+    /// Go on with the search in --out, with its options
+    #[arg(long, conflicts_with_all = ["locks", "machine", "cpus", "vcpus", "policy", "seed"])]
+    resume: bool,
+
+    /// Simulate a finding again, instead of a search. Exit status: 1 if there is still trouble
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["locks", "machine", "cpus", "vcpus",
+          "policy", "seed", "resume", "out", "seconds", "acquisitions"])]
+    replay: Option<PathBuf>,
+
+    /// With --replay: write the schedule's decisions to this file, for --policy replay:FILE of
+    /// simulated and of real vCPUs, and print the command for the latter
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    record: Option<PathBuf>,
+}
+
+/// The state's file in the folder.
+const STATE: &str = "state.json";
+/// The version of its format.
+const FORMAT: u32 = 1;
+/// Interval between two writes of it.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// The longest file that is read.
+const LONGEST: ByteSize = ByteSize::mib(16);
+/// How long to search if no option says it.
+const USUAL: Duration = Duration::from_secs(60);
+
+/// All that a search needs to go on.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    format: u32,
+    /// The text of the machine file.
+    machine: String,
+    cpus: usize,
+    vcpus: usize,
+    policies: Vec<String>,
+    state: State,
+}
+
+/// A search as it was asked for.
+struct Plan {
+    machine_text: String,
+    machine: Machine,
+    space: Space,
+    state: State,
+}
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
+    if let Some(file) = &args.replay {
+        return replay(file, args.record.as_deref());
+    }
+    let plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
+    let interrupt = signals::catch().context("cannot catch signals")?;
+    fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot create --out {}", args.out.display()))?;
+    search(args, &plan, &interrupt)
+}
+
+fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
+    if args.out.join(STATE).exists() {
+        let folder = args.out.display();
+        return Err(Usage(format!(
+            "--out {folder}: it has a search; go on with it by --resume, or name another folder"
+        ))
+        .into());
+    }
+    let usage = |error: SimCellError| Usage(chain(&error));
+    let machine_text = machine_text(&args.machine).map_err(usage)?;
+    let machine = machine(&args.machine).map_err(usage)?;
+    let systems = match args.locks.as_slice() {
+        [] => ::sim::System::ALL.to_vec(),
+        // The simulator has the library compiled for itself, with the same names.
+        list => all_of(list).iter().filter_map(|system| system.name().parse().ok()).collect(),
+    };
+    let policies = match args.policy.as_slice() {
+        [] => usual_policies(),
+        lists => PolicyList::named(lists),
+    };
+    let space = space(&machine, args.cpus, args.vcpus, systems, policies)?;
+    let state = State::new(&space, args.seed);
+    Ok(Plan { machine_text, machine, space, state })
+}
+
+fn space(
+    machine: &Machine,
+    cpus: usize,
+    vcpus: usize,
+    systems: Vec<::sim::System>,
+    policies: Vec<PolicySpec>,
+) -> Result<Space, Usage> {
+    let has = machine.cpus();
+    if !(1..=has).contains(&cpus) {
+        return Err(Usage(format!("--cpus {cpus}: {} has 1 to {has} CPUs", machine.name)));
+    }
+    if !(2..=1024).contains(&vcpus) {
+        return Err(Usage(format!("--vcpus {vcpus}: a search is of 2 to 1024 vCPUs")));
+    }
+    if let Some(no) = policies.iter().find(|policy| policy.is_host() || policy.replays().is_some())
+    {
+        return Err(Usage(format!("--policy {no}: it is not simulated")));
+    }
+    let slice = shortest_slice(machine);
+    Ok(Space { systems, cpus, vcpus, policies, slice })
+}
+
+/// The search that the folder has.
+fn resumed(folder: &Path) -> anyhow::Result<Plan> {
+    let file = folder.join(STATE);
+    let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
+    let text = files::read_text(&file, LONGEST).map_err(|error| bad(error.to_string()))?;
+    let saved: Saved = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    if saved.format != FORMAT {
+        return Err(bad(format!("format {} is not known", saved.format)).into());
+    }
+    let machine = Machine::parse(&saved.machine).map_err(|error| bad(chain(&error)))?;
+    let parsed: Result<Vec<PolicySpec>, String> =
+        saved.policies.iter().map(|policy| policy.parse()).collect();
+    let systems = saved.state.tallies.iter().map(|tally| tally.system).collect();
+    let policies = parsed.map_err(bad)?;
+    if policies.is_empty() {
+        return Err(bad("no policies".into()).into());
+    }
+    saved.state.check(&machine).map_err(|error| bad(chain(&error)))?;
+    let space = space(&machine, saved.cpus, saved.vcpus, systems, policies)?;
+    Ok(Plan { machine_text: saved.machine, machine, space, state: saved.state })
+}
+
+fn search(args: &SearchArgs, plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<u8> {
+    let began = Instant::now();
+    let time = match (args.seconds, args.acquisitions) {
+        (Some(seconds), _) => seconds.0,
+        (None, Some(_)) => Duration::MAX,
+        (None, None) => USUAL,
+    };
+    let most = args.acquisitions.unwrap_or(u64::MAX);
+    let before = plan.state.operations();
+    let mut search = Search::new(&plan.space, &plan.machine, plan.state.clone());
+    let display = Display::new();
+    let mut saved = began;
+    while began.elapsed() < time && search.state().operations() < most && !interrupt.raised() {
+        let Some(step) = search.step()? else { break };
+        if step.is_new {
+            let line = save_finding(args, plan, &search, &step)?;
+            display.aside(|| print(&line));
+        }
+        if saved.elapsed() >= SAVE_EVERY {
+            save_state(args, plan, search.state())?;
+            saved = Instant::now();
+        }
+        display.show(search.state());
+    }
+    display.clear();
+    save_state(args, plan, search.state())?;
+    let spent = began.elapsed();
+    print(&summary(search.state(), before, spent));
+    if interrupt.raised() {
+        return Ok(signals::exit_status());
+    }
+    let has_found = search.state().tallies.iter().any(|tally| !tally.found.is_empty());
+    Ok(u8::from(has_found))
+}
+
+fn summary(state: &State, before: u64, spent: Duration) -> String {
+    let rate = (state.operations() - before) as f64 / spent.as_secs_f64();
+    let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
+    let found = match found {
+        0 => "nothing found".to_owned(),
+        1 => "1 finding".to_owned(),
+        more => format!("{more} findings"),
+    };
+    format!(
+        "{} acquisitions in {} simulations of {} systems, {} a second: {found}\n",
+        state.operations(),
+        state.trials(),
+        state.tallies.len(),
+        si(rate),
+    )
+}
+
+/// Makes a finding small, saves it, and returns the line that says so.
+fn save_finding(
+    args: &SearchArgs,
+    plan: &Plan,
+    search: &Search<'_>,
+    step: &Step,
+) -> anyhow::Result<String> {
+    let small = search.shrink(step);
+    let small = small.and_then(|small| Some((small.scenario, small.outcome?)));
+    let (scenario, outcome) =
+        small.unwrap_or_else(|| (step.scenario.clone(), step.outcome.clone()));
+    let Some(finding) = Finding::new(scenario, &outcome, plan.machine_text.clone()) else {
+        return Ok(String::new());
+    };
+    let name = format!("{}-{}.json", finding.scenario.system, finding.trouble.kind.name());
+    let path = args.out.join(name);
+    write_json(&path, &finding)?;
+    let Finding { trouble, scenario, .. } = &finding;
+    let file = path.display();
+    Ok(format!("{scenario}: {trouble} (saved; replay: pvticket search --replay {file})\n"))
+}
+
+fn save_state(args: &SearchArgs, plan: &Plan, state: &State) -> anyhow::Result<()> {
+    let Space { cpus, vcpus, policies, .. } = &plan.space;
+    let saved = Saved {
+        format: FORMAT,
+        machine: plan.machine_text.clone(),
+        cpus: *cpus,
+        vcpus: *vcpus,
+        policies: policies.iter().map(PolicySpec::to_string).collect(),
+        state: state.clone(),
+    };
+    write_json(&args.out.join(STATE), &saved)
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(value).context("cannot write JSON")?;
+    results::write(path, &text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// `--replay`.
+fn replay(file: &Path, record: Option<&Path>) -> anyhow::Result<u8> {
+    let recording = ResultFile::named("--record", record)?;
+    let bad = |what: String| Usage(format!("--replay {}: {what}", file.display()));
+    let text = files::read_text(file, LONGEST).map_err(|error| bad(error.to_string()))?;
+    let finding: Finding = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+    let replay = finding.replay().map_err(|error| bad(chain(&error)))?;
+    let scenario = &finding.scenario;
+    let (what, status) = match (&replay.trouble, replay.is_same) {
+        (Some(trouble), true) => (format!("{trouble}; the same to the bit"), 1),
+        (Some(trouble), false) => {
+            say(format_args!("pvticket: the simulator or the lock has changed since it was saved"));
+            (format!("{trouble}; not as it was saved"), 1)
+        }
+        (None, _) => ("nothing is wrong any more".to_owned(), 0),
+    };
+    print(&format!("{scenario}, slices of {}: {what}\n", Nanos(scenario.slice)));
+    if let Some((file, path)) = recording.zip(record) {
+        write_record(&file, &replay.recording)?;
+        print(&format!("on real vCPUs: {}\n", on_real_vcpus(scenario, path)));
+    }
+    Ok(status)
+}
+
+/// The command that follows the recording of a scenario with the payload under KVM.
+fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
+    let Scenario { system, handoff, cpus, vcpus, critical, think, spin_threshold, .. } = scenario;
+    let mut line = format!(
+        "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} \
+         --critical {critical} --think {think} --spin-threshold {spin_threshold} --runs 1 \
+         --policy replay:{}",
+        recording.display()
+    );
+    if *handoff != HandoffSpec::NONE {
+        line += &format!(" --handoff {handoff}");
+    }
+    match scenario.faults.to_string().as_str() {
+        "" => {}
+        faults => line += &format!(" --fault {faults}"),
+    }
+    line
+}
+
+/// The progress, on stderr if that is a terminal.
+struct Display(Option<ProgressBar>);
+
+impl Display {
+    fn new() -> Self {
+        Self(io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            // The template is a constant that indicatif accepts; otherwise the default is used.
+            if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        }))
+    }
+
+    fn show(&self, state: &State) {
+        if let Some(bar) = &self.0 {
+            let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
+            let (acquisitions, trials) = (si(state.operations() as f64), state.trials());
+            bar.set_message(format!(
+                "{acquisitions} acquisitions, {trials} simulations, {found} found"
+            ));
+            bar.tick();
+        }
+    }
+
+    /// Writes something above the progress.
+    fn aside(&self, write: impl FnOnce()) {
+        match &self.0 {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `pvticket sim calibrate`: the machine file of this host.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use crate::{
+    cli::{Usage, print, say},
+    lab::{Interrupt, calibrate, cell::sim::calibrated, host::resolve_cpus},
+    results, signals,
+    units::CpuList,
+};
+use kvm::KvmKind;
+
+/// Measure what cache lines, exits and switches cost on this host, and write its machine file: then
+/// --machine this simulates it. Takes some seconds, which nothing else should use.
+#[derive(Debug, Args)]
+pub(super) struct CalibrateArgs {
+    /// Where to write the file [default: where --machine this looks for it]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// CPUs to measure, which are those of the machine [default: all]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+}
+
+pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
+    if matches!(KvmKind::detect(), KvmKind::Absent | KvmKind::Denied) {
+        bail!(
+            "/dev/kvm: the cost of an exit cannot be measured without KVM; see `pvticket doctor`"
+        );
+    }
+    let cpus = resolve_cpus(args.cpus.clone()).map_err(Usage::from)?;
+    let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
+    let machine = match calibrate::calibrate(&cpus, &interrupt) {
+        Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),
+        machine => machine?,
+    };
+    let text = machine.to_toml();
+    let file = match &args.output {
+        Some(file) => file.clone(),
+        None => {
+            let file = calibrated()?;
+            let folder = file.parent().context("no folder for machine files")?;
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+            file
+        }
+    };
+    results::write(&file, text.as_bytes())
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    print(&text);
+    say(format_args!("written to {}", file.display()));
+    Ok(0)
+}

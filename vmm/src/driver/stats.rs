@@ -1,0 +1,159 @@
+//! What is measured of a running schedule: times from one event to the next.
+
+use hdrhistogram::Histogram;
+
+use super::capture::{Capture, Meter};
+use crate::units::Nanos;
+use sched::{
+    core::{Core, State},
+    event::{Action, Event, VcpuIndex},
+};
+
+/// The longest time that a histogram resolves, in nanoseconds: 100 s.
+const LONGEST: u64 = 100_000_000_000;
+
+/// Distributions of times in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Histograms {
+    /// How late turns ended: time of the stop minus the deadline.
+    pub lateness: Histogram<u64>,
+    /// From a grant until the thread is about to enter the guest.
+    pub handover: Histogram<u64>,
+    /// From a release in the guest to its kick in the VMM.
+    pub release_to_kick: Histogram<u64>,
+    /// From a kick to the grant of a slot.
+    pub kick_to_grant: Histogram<u64>,
+    /// From that grant to the guest's first instruction.
+    pub grant_to_guest: Histogram<u64>,
+}
+
+/// What the statistics read of a vCPU whose event is reported.
+pub(super) trait Sources {
+    /// How long the last handover to it took, unless that has been read already.
+    fn take_handover(&self, vcpu: VcpuIndex) -> Option<Nanos>;
+
+    /// When it released the lock of its last kick, by its telemetry.
+    fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
+
+    /// When it resumed after its last halt, by its telemetry.
+    fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
+}
+
+/// Filled while the schedule runs; allocates only when it is created.
+#[derive(Debug)]
+pub(super) struct Stats {
+    pub(super) times: Histograms,
+    /// By vCPU: when it was kicked, until it is granted a slot.
+    kicked: Box<[Option<Nanos>]>,
+    /// By vCPU: when it was granted a slot after a kick, until its first instruction is known.
+    granted: Box<[Option<Nanos>]>,
+    /// For traced schedules only.
+    pub(super) capture: Option<Capture>,
+}
+
+fn histogram() -> Histogram<u64> {
+    // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
+    // used.
+    Histogram::new_with_bounds(1, LONGEST, 2).unwrap_or_else(|_| Histogram::new(2).expect("2"))
+}
+
+impl Stats {
+    pub(super) fn new(vcpus: usize, capture: Option<Capture>) -> Self {
+        Self {
+            times: Histograms {
+                lateness: histogram(),
+                handover: histogram(),
+                release_to_kick: histogram(),
+                kick_to_grant: histogram(),
+                grant_to_guest: histogram(),
+            },
+            kicked: vec![None; vcpus].into(),
+            granted: vec![None; vcpus].into(),
+            capture,
+        }
+    }
+
+    pub(super) fn meter(&mut self, meters: Vec<Meter>) {
+        if let Some(capture) = &mut self.capture {
+            capture.set_meters(meters);
+        }
+    }
+
+    /// Called before the core is told of an event.
+    pub(super) fn before(
+        &mut self,
+        vcpu: VcpuIndex,
+        event: &Event,
+        sources: &impl Sources,
+        core: &Core,
+        now: Nanos,
+    ) {
+        if let Some(capture) = &mut self.capture {
+            capture.saw(vcpu, event, now);
+        }
+        match event {
+            Event::Kicked(by) | Event::KickedInHlt(by) => {
+                return self.kicked_by(vcpu, by.map(|kicker| kicker.vcpu), sources, core, now);
+            }
+            Event::HandedOver(to, _) => self.kicked_by(*to, Some(vcpu), sources, core, now),
+            Event::Stopped(_) | Event::StoppedInHlt(_) => {
+                let deadline = core.deadline(vcpu).filter(|at| *at <= now);
+                let running = matches!(core.state(vcpu), State::Running(_));
+                let late = deadline.filter(|_| running).map(|at| now.since(at));
+                record(&mut self.times.lateness, late);
+            }
+            // Reported by other threads.
+            Event::Idle(_) | Event::Woken(_) => return,
+            _ => {}
+        }
+        record(&mut self.times.handover, sources.take_handover(vcpu));
+        if let Some(granted) = self.granted[vcpu.ix()].take() {
+            let resumed = sources.resumed_at(vcpu, now);
+            let resumed = resumed.filter(|resumed| *resumed >= granted);
+            record(&mut self.times.grant_to_guest, resumed.map(|resumed| resumed.since(granted)));
+            if let Some(capture) = &mut self.capture {
+                capture.resumed(vcpu, resumed);
+            }
+        }
+    }
+
+    fn kicked_by(
+        &mut self,
+        vcpu: VcpuIndex,
+        by: Option<VcpuIndex>,
+        sources: &impl Sources,
+        core: &Core,
+        now: Nanos,
+    ) {
+        let released = by.and_then(|kicker| sources.released_at(kicker, now));
+        record(&mut self.times.release_to_kick, released.map(|released| now.since(released)));
+        // A vCPU that has not halted yet will not halt because of this kick: its next grant is
+        // unrelated.
+        if !matches!(core.state(vcpu), State::Halted | State::Idle) {
+            return;
+        }
+        self.kicked[vcpu.ix()] = Some(now);
+        if let Some(capture) = &mut self.capture {
+            capture.kicked(vcpu, by, released, now);
+        }
+    }
+
+    /// Called for each action of the core.
+    pub(super) fn decided(&mut self, action: &Action, now: Nanos) {
+        if let Action::Grant(vcpu, _) = action
+            && let Some(kicked) = self.kicked[vcpu.ix()].take()
+        {
+            record(&mut self.times.kick_to_grant, Some(now.since(kicked)));
+            self.granted[vcpu.ix()] = Some(now);
+            if let Some(capture) = &mut self.capture {
+                capture.granted(*vcpu, now);
+            }
+        }
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
+    if let Some(nanos) = nanos {
+        histogram.saturating_record(nanos.0.max(1));
+    }
+}

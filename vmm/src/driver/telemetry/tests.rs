@@ -1,0 +1,217 @@
+use super::*;
+
+const LOCK: u64 = 0x3000;
+const VCPU: VcpuId = VcpuId(2);
+/// The host's own TSC, at 1 GHz.
+const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
+
+fn lines() -> TelemetryView {
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+    TelemetryView::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
+}
+
+fn set_head(lines: &TelemetryView, head: u16) {
+    lines.memory.store(head, GuestAddress(LOCK), Relaxed).unwrap();
+}
+
+fn hold(lines: &TelemetryView, depth: usize, ticket: u16) {
+    lines.store(VCPU, offset_of!(Line, held_lock) + (depth - 1) * 8, LOCK);
+    lines.store(VCPU, offset_of!(Line, held_ticket) + (depth - 1) * 2, ticket);
+    lines.store(VCPU, offset_of!(Line, held), depth as u32);
+}
+
+#[test]
+fn a_waiter_is_as_far_from_its_lock_as_the_head_says() {
+    let lines = lines();
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Spinning.word(2));
+    for (head, expected) in [(0xfffe, 2), (0, 1), (1, 1), (2, 0)] {
+        set_head(&lines, head);
+        let LockActivity::Waiting { distance, .. } = lines.activity(VCPU, Nanos(5)) else {
+            panic!()
+        };
+        assert_eq!(distance, Some(expected), "head {head:#x}");
+    }
+}
+
+#[test]
+fn who_stands_outside_or_is_about_to_kick_is_not_free() {
+    let lines = lines();
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+    lines.memory.store(8_u16, GuestAddress(LOCK + 2), Relaxed).unwrap();
+    for (head, expected) in [(5, 2), (8, 0)] {
+        set_head(&lines, head);
+        let activity = lines.activity(VCPU, Nanos(5));
+        let LockActivity::Outside { lock, queued, .. } = activity else { panic!() };
+        assert_eq!((lock, queued), (LockId(LOCK), Some(expected)));
+        assert!(activity.is_involved() && !activity.is_holder());
+        // Admitted to an empty queue: only it can take the lock and let the others in.
+        assert_eq!(activity.is_next(), expected == 0);
+    }
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Kicking.word(8));
+    // The line may still claim a lock that has been released.
+    for depth in [1, 0] {
+        hold(&lines, 1, 6);
+        lines.store(VCPU, offset_of!(Line, held), depth);
+        let activity = lines.activity(VCPU, Nanos(5));
+        assert_eq!(activity, LockActivity::Kicking { lock: LockId(LOCK), ticket: 8 });
+        assert!(activity.is_involved() && activity.is_next() && !activity.is_holder());
+    }
+    lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Outside.word(0));
+    let LockActivity::Outside { queued: None, .. } = lines.activity(VCPU, Nanos(5)) else {
+        panic!()
+    };
+}
+
+#[test]
+fn a_kernel_that_keeps_no_lines_is_not_taken_for_one_without_locks() {
+    let lines = TelemetryView { kept: Kept::Perhaps, ..lines() };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Unknown);
+    hold(&lines, 1, 6);
+    lines.store(VCPU, offset_of!(Line, held), 0u32);
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free, "it has taken one");
+}
+
+#[test]
+fn who_counts_no_locks_has_not_taken_none() {
+    let lines = lines();
+    assert_eq!(lines.taken(VCPU), None);
+    lines.store(VCPU, offset_of!(Line, taken), 7u64);
+    assert_eq!(lines.taken(VCPU), Some(7));
+}
+
+#[test]
+fn a_lock_that_was_released_is_not_held_though_the_line_says_so() {
+    let lines = lines();
+    hold(&lines, 1, 6);
+    set_head(&lines, 7);
+    let holding = LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), holding, "the flag is no part of the ticket");
+    set_head(&lines, 8);
+    assert_eq!(lines.activity(VCPU, Nanos(5)), LockActivity::Free);
+}
+
+/// A vCPU that was stopped while drawing a ticket: did it draw one, and which?
+#[test]
+fn a_ticket_that_nobody_else_has_is_that_of_the_one_who_was_drawing() {
+    let lines = lines();
+    let (other, third) = (VcpuId(0), VcpuId(1));
+    let set = |head: u16, tail: u16| {
+        lines.memory.store(u32::from(tail) << 16 | u32::from(head), GuestAddress(LOCK), Relaxed)
+    };
+    let all = || (0..3).map(VcpuId);
+    let seen = || lines.stopped(VCPU, all(), Nanos(5));
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Entering.word(0));
+    set(6, 6).unwrap();
+    assert_eq!(seen(), LockActivity::Free, "it has none: none is out");
+    set(0xfffe | 1, 0).unwrap();
+    assert_eq!(seen(), LockActivity::Holding { lock: Some(LockId(LOCK)), depth: 1 });
+    // Another vCPU holds the lock,
+    lines.store(other, offset_of!(Line, held_lock), LOCK);
+    lines.store(other, offset_of!(Line, held_ticket), 0xfffe_u16);
+    lines.store(other, offset_of!(Line, held), 1_u32);
+    assert_eq!(seen(), LockActivity::Free);
+    // and the next ticket is out, too,
+    set(0xfffe, 2).unwrap();
+    let LockActivity::Waiting { ticket: 0, distance: Some(1), since: Nanos(5), .. } = seen() else {
+        panic!("{:?}", seen());
+    };
+    // which another vCPU that is drawing may have,
+    lines.store(third, offset_of!(Line, wait), Wait::Entering.word(0));
+    assert_eq!(seen(), LockActivity::Entering);
+    // or does have.
+    lines.store(third, offset_of!(Line, wait_lock), LOCK);
+    lines.store(third, offset_of!(Line, wait), Wait::Halted.word(0));
+    assert_eq!(seen(), LockActivity::Free);
+    // An impossible word: more tickets than there are vCPUs.
+    set(0, 0xfffe).unwrap();
+    assert_eq!(seen(), LockActivity::Entering);
+    lines.store(VCPU, offset_of!(Line, wait_lock), LOCK | 1);
+    assert_eq!(seen(), LockActivity::Entering, "a lock without a head");
+}
+
+/// Regression: only the innermost lock was read.
+#[test]
+fn outer_locks_are_named_while_they_are_held() {
+    const AT: [u64; 4] = [0x3000, 0x3004, 0x3008, 0x300c];
+    let lines = lines();
+    let names = |lock: u64| Some(LockId(lock));
+    for (ix, lock) in (0..NAMED).zip(AT) {
+        lines.store(VCPU, offset_of!(Line, held_lock) + ix * 8, lock);
+        lines.store(VCPU, offset_of!(Line, held_ticket) + ix * 2, 4_u16);
+        lines.memory.store(4_u16, GuestAddress(lock), Relaxed).unwrap();
+    }
+    let seen = |held: u32| {
+        lines.store(VCPU, offset_of!(Line, held), held);
+        lines.activity(VCPU, Nanos(5))
+    };
+    assert_eq!(seen(1), LockActivity::Holding { lock: names(AT[0]), depth: 1 });
+    let outer = [names(AT[0]), names(AT[1]), None];
+    let three = LockActivity::HoldingSeveral { lock: names(AT[2]), depth: 3, outer };
+    assert_eq!(seen(3), three);
+    // Of five locks it names three, and the innermost is not among them.
+    let outer = [names(AT[0]), names(AT[1]), names(AT[2])];
+    let five = LockActivity::HoldingSeveral { lock: None, depth: 5, outer };
+    assert_eq!(seen(5), five);
+    assert!(five.is_holder() && five.concerns(LockId(AT[1])));
+    assert!(five.is_involved_with(LockId(AT[3])), "it may be one of the other two");
+    assert!(!three.is_involved_with(LockId(AT[3])));
+    // The innermost lock has been released, but the line does not say so yet.
+    lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
+    let outer = [names(AT[0]), None, None];
+    assert_eq!(seen(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
+    // One in the middle is just being removed from the line.
+    lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
+    assert_eq!(seen(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
+}
+
+#[test]
+fn nothing_a_guest_writes_is_believed_blindly() {
+    let lines = lines();
+    lines.store(VCPU, offset_of!(Line, held), u32::MAX);
+    let deep = LockActivity::Holding { lock: None, depth: u32::MAX };
+    assert_eq!(lines.activity(VCPU, Nanos(5)), deep);
+    lines.store(VCPU, offset_of!(Line, held), 0u32);
+    lines.store(VCPU, offset_of!(Line, wait_lock), u64::MAX - 1);
+    lines.store(VCPU, offset_of!(Line, wait_since), u64::MAX);
+    lines.store(VCPU, offset_of!(Line, wait), Wait::Halted.word(9));
+    let LockActivity::Waiting { distance, since, .. } = lines.activity(VCPU, Nanos(5)) else {
+        panic!()
+    };
+    assert_eq!((distance, since), (None, Nanos::ZERO));
+}
+
+fn set_resumed(lines: &TelemetryView, vcpu: VcpuId, tsc: u64) {
+    lines.store(vcpu, offset_of!(Line, resumed_at), tsc);
+}
+
+#[test]
+fn guest_time_becomes_the_schedules() {
+    let lines = lines();
+    let now = Nanos::millis(10);
+    // A value of about 1 ms ago, at 1 GHz.
+    set_resumed(&lines, VCPU, tsc::read().wrapping_sub(1_000_000));
+    let when = lines.resumed_at(VCPU, now).unwrap();
+    assert!(when <= Nanos::millis(9) && when > Nanos::millis(1), "{when}");
+}
+
+/// Regression: vCPU 0's offset was used for all vCPUs. What vCPU 1 had just written, with a counter
+/// that is half a second ahead, seemed to be in the future and was dropped.
+#[test]
+fn each_vcpu_has_a_clock_of_its_own() {
+    let ahead = TscClock { offset: 500_000_000, ..CLOCK };
+    let lines = TelemetryView { clocks: [CLOCK, ahead].into(), ..lines() };
+    let now = Nanos::millis(1000);
+    for (vcpu, clock) in [(VcpuId(0), CLOCK), (VcpuId(1), ahead)] {
+        let then = tsc::read().wrapping_sub(1_000_000);
+        set_resumed(&lines, vcpu, then.wrapping_add(clock.offset));
+        let when = lines.resumed_at(vcpu, now).unwrap();
+        assert!(when <= Nanos::millis(999) && when > Nanos::millis(900), "{vcpu:?} {when}");
+    }
+    set_resumed(&lines, VCPU, tsc::read());
+    assert_eq!(lines.resumed_at(VCPU, now), None, "there is no such vCPU");
+}

@@ -1,0 +1,207 @@
+//! The emulated host's initramfs: this binary as `/init`, the modules, the errand's files.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::{self, File},
+    io::{self, BufWriter, Seek},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use thiserror::Error;
+
+use super::pieces::Module;
+use crate::emulated::Errand;
+use crate::{
+    cpio::{Archive, CpioError},
+    guest::artifacts::is_static,
+};
+
+/// The folder of the modules in it; their names give their order.
+pub const MODULES: &str = "pvticket/modules";
+
+/// Why the initramfs cannot be made.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// This binary cannot be found.
+    #[error("cannot find this program's own file")]
+    OwnBinary(#[source] io::Error),
+    /// This binary needs a dynamic loader, which the emulated host does not have.
+    #[error("{0} is not a static binary, so it cannot start the emulated host: build it by `make`")]
+    NotStatic(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {path}")]
+    Open { path: PathBuf, source: io::Error },
+    /// A path in the emulated host is not absolute, or not UTF-8.
+    #[error("invalid path '{0}' in the emulated host: name an absolute path without '..'")]
+    Place(PathBuf),
+    /// There is no memory for it.
+    #[error("cannot hold the emulated host's initramfs in memory")]
+    Memory(#[source] io::Error),
+    /// It cannot be written.
+    #[error(transparent)]
+    Cpio(#[from] CpioError),
+}
+
+/// The initramfs in anonymous memory, which needs no cleanup.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+}
+
+impl Image {
+    /// Packs this binary, the modules, and what the errand takes along.
+    pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, ImageError> {
+        let own = env::current_exe().map_err(ImageError::OwnBinary)?;
+        // The link, not its target: that path goes stale when the binary is rebuilt.
+        if !is_static(Path::new("/proc/self/exe")) {
+            return Err(ImageError::NotStatic(own));
+        }
+        let memory = memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC)
+            .map_err(|errno| ImageError::Memory(errno.into()))?;
+        let mut packer = Packer::new(File::from(memory));
+        packer.skeleton()?;
+        packer.add(Path::new("/proc/self/exe"), "init")?;
+        for (place, module) in modules.iter().enumerate() {
+            packer.module(module, &format!("{MODULES}/{place:02}-{}.ko", module.name))?;
+        }
+        for (host, inside) in &errand.files_in {
+            packer.add(host, &relative(inside)?)?;
+        }
+        for (bytes, inside) in &errand.contents_in {
+            packer.contents(bytes, &relative(inside)?)?;
+        }
+        Ok(Self { file: packer.finish()? })
+    }
+
+    /// The file that contains it.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its length in bytes.
+    pub fn size(&self) -> u64 {
+        self.file.metadata().map_or(0, |data| data.len())
+    }
+}
+
+impl From<Image> for OwnedFd {
+    fn from(image: Image) -> Self {
+        image.file.into()
+    }
+}
+
+/// An absolute path in the form that cpio needs.
+fn relative(inside: &Path) -> Result<String, ImageError> {
+    let bad = || ImageError::Place(inside.into());
+    let mut parts = Vec::new();
+    for part in inside.components() {
+        match part {
+            Component::RootDir => {}
+            Component::Normal(name) => parts.push(name.to_str().ok_or_else(bad)?),
+            _ => return Err(bad()),
+        }
+    }
+    if inside.is_absolute() && !parts.is_empty() { Ok(parts.join("/")) } else { Err(bad()) }
+}
+
+/// A module without its signature. The kernel takes both, but checking the signatures of these
+/// modules is a quarter of all instructions of the boot (measured).
+///
+/// At the end of the file are the signature, 12 bytes of which the last four are its length, and
+/// the mark (include/linux/module_signature.h).
+fn unsigned(module: &[u8]) -> &[u8] {
+    const MARK: &[u8] = b"~Module signature appended~\n";
+    let body = module.strip_suffix(MARK).and_then(|rest| {
+        let (rest, length) = rest.split_last_chunk::<4>()?;
+        let signature = u32::from_be_bytes(*length) as usize + 8;
+        rest.get(..rest.len().checked_sub(signature)?)
+    });
+    body.unwrap_or(module)
+}
+
+struct Packer {
+    archive: Archive<BufWriter<File>>,
+    folders: BTreeSet<String>,
+}
+
+impl Packer {
+    fn new(file: File) -> Self {
+        let buffered = BufWriter::with_capacity(1 << 20, file);
+        Self { archive: Archive::new(buffered), folders: BTreeSet::new() }
+    }
+
+    fn skeleton(&mut self) -> Result<(), ImageError> {
+        for folder in ["dev", "proc", "sys", "tmp", "run", "root"] {
+            self.folder(folder)?;
+        }
+        // The kernel opens it as stdin, stdout and stderr of /init.
+        Ok(self.archive.character_device("dev/console", 0o600, 5, 1)?)
+    }
+
+    fn folder(&mut self, path: &str) -> Result<(), ImageError> {
+        if !self.folders.insert(path.into()) {
+            return Ok(());
+        }
+        Ok(self.archive.directory(path, if path == "tmp" { 0o1777 } else { 0o755 })?)
+    }
+
+    fn folders_of(&mut self, path: &str) -> Result<(), ImageError> {
+        path.match_indices('/').try_for_each(|(slash, _)| self.folder(&path[..slash]))
+    }
+
+    fn module(&mut self, module: &Module, to: &str) -> Result<(), ImageError> {
+        self.folders_of(to)?;
+        let bytes = fs::read(&module.path)
+            .map_err(|source| ImageError::Open { path: module.path.clone(), source })?;
+        Ok(self.archive.file(to, 0o644, unsigned(&bytes))?)
+    }
+
+    fn add(&mut self, from: &Path, to: &str) -> Result<(), ImageError> {
+        self.folders_of(to)?;
+        let failed = |source| ImageError::Open { path: from.into(), source };
+        let mut file = File::open(from).map_err(failed)?;
+        let data = file.metadata().map_err(failed)?;
+        if !data.is_file() {
+            return Err(failed(io::Error::other("it is not a regular file")));
+        }
+        Ok(self.archive.file_from(to, 0o755, data.len(), &mut file)?)
+    }
+
+    fn contents(&mut self, bytes: &[u8], to: &str) -> Result<(), ImageError> {
+        self.folders_of(to)?;
+        Ok(self.archive.file(to, 0o644, bytes)?)
+    }
+
+    fn finish(self) -> Result<File, ImageError> {
+        let buffered = self.archive.finish()?;
+        let mut file =
+            buffered.into_inner().map_err(|error| ImageError::Memory(error.into_error()))?;
+        file.rewind().map_err(ImageError::Memory)?;
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_cut_off() {
+        let signed = b"ELF body\x01\x02\x03\0\0\0\0\0\0\0\0\0\0\0\x03~Module signature appended~\n";
+        assert_eq!(unsigned(signed), b"ELF body");
+        assert_eq!(unsigned(b"ELF body"), b"ELF body");
+        let nonsense = b"\xff\xff\xff\xff~Module signature appended~\n";
+        assert_eq!(unsigned(nonsense), nonsense);
+    }
+
+    #[test]
+    fn places_inside_are_absolute() {
+        assert_eq!(relative(Path::new("/in/kernel")).unwrap(), "in/kernel");
+        for bad in ["in/kernel", "/", "/in/../x", "", "."] {
+            assert!(matches!(relative(Path::new(bad)), Err(ImageError::Place(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The QEMU process of a session, and the sockets to it.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, RawFd},
+    os::unix::{net::UnixStream as StdStream, process::CommandExt},
+    process::{Command as StdCommand, Stdio},
+};
+
+use thiserror::Error;
+use tokio::{
+    net::UnixStream,
+    process::{Child, ChildStderr, Command},
+};
+
+use super::wire::PORTS;
+use image::Image;
+use pieces::Pieces;
+
+pub(super) mod image;
+pub(super) mod pieces;
+
+use crate::units::ByteSize;
+use kvm::sys::spawn::keep_and_die_with_us;
+
+/// The CPU that QEMU emulates: AMD-V with nested paging, and a quarter faster than `max` (measured
+/// with QEMU 7.2), which emulates more than the guest uses.
+const CPU: &str = "EPYC,+svm";
+
+/// The kernel's command line, tuned by measured boot times (QEMU 7.2).
+///
+/// `nohz=off highres=off`: QEMU's TCG sometimes loses an interrupt request while a CPU is in the
+/// inner guest with interrupts off, and only a periodic tick raises it again. `maxcpus=1
+/// noreplace-smp`: while other CPUs are up, each code patch costs a round through all of them, so
+/// the agent starts them after the modules are loaded, and lock prefixes are not patched for it.
+/// `no_timer_check`: on a starved system the kernel would consider the timer broken, and panic. No
+/// self-tests, no waits for RCU, no watchdogs. Huge pages only on request (`madvise`), which guest
+/// memory makes; given to all, they make other VMMs' times jump. The last word makes this binary
+/// the agent.
+const COMMAND_LINE: &str = "console=ttyS0 quiet nohz=off highres=off \
+    maxcpus=1 noreplace-smp cpu_init_udelay=0 no_timer_check nowatchdog \
+    cryptomgr.notests=1 rcupdate.rcu_expedited=1 mitigations=off apparmor=0 audit=0 \
+    random.trust_cpu=on transparent_hugepage=madvise panic=-1 PVTICKET_AGENT=1";
+
+/// Timer ticks per second of Debian's kernels (CONFIG_HZ).
+const HZ: u64 = 250;
+
+/// Presets the clock frequencies, whose measurement takes long and goes wrong on a busy system: TCG
+/// exposes this system's own counter.
+fn clock_line(tsc_khz: u64) -> String {
+    format!("tsc=reliable tsc_early_khz={tsc_khz} lpj={}", tsc_khz * 1000 / HZ)
+}
+
+/// Why QEMU cannot be started.
+#[derive(Debug, Error)]
+pub enum MachineError {
+    /// A socket pair cannot be made.
+    #[error("cannot make a socket for the emulated host")]
+    Socket(#[source] io::Error),
+    /// The process cannot be started.
+    #[error("cannot start {qemu}")]
+    Spawn { qemu: String, source: io::Error },
+    /// QEMU has no stderr, although it was spawned with one.
+    #[error("{0} was started without its stderr")]
+    NoStderr(String),
+}
+
+/// The size of the machine and its clock rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Emulated CPUs, including the one that is kept free of commands.
+    pub cpus: u32,
+    pub memory: ByteSize,
+    /// Frequency of this system's time stamp counter.
+    pub tsc_khz: u64,
+}
+
+/// A running QEMU. Dropping it kills QEMU.
+#[derive(Debug)]
+pub struct Machine {
+    /// The QEMU process.
+    pub child: Child,
+    /// QEMU's own messages.
+    pub stderr: ChildStderr,
+    /// The agent's ports, in the order of [`PORTS`].
+    pub ports: [UnixStream; PORTS.len()],
+    /// The kernel's console.
+    pub console: UnixStream,
+    /// QEMU's monitor, in QMP.
+    pub monitor: UnixStream,
+    /// How it was started, for the evidence.
+    pub command_line: String,
+}
+
+impl Machine {
+    /// Starts QEMU. The calling thread must live as long as the machine.
+    pub fn start(pieces: &Pieces, image: &Image, size: Size) -> Result<Self, MachineError> {
+        let mut sockets = Sockets::default();
+        let [control, stdin, stdout, stderr] = sockets.pairs()?;
+        let [console, monitor] = sockets.pairs()?;
+        let mut command = StdCommand::new(&pieces.qemu);
+        base(&mut command, pieces, size);
+        // QEMU opens the image anew through this name, so it need not be rewound.
+        command.arg("-initrd").arg(format!("/proc/self/fd/{}", image.file().as_raw_fd()));
+        serial_ports(&mut command, &sockets.theirs[..PORTS.len()]);
+        extras(&mut command, sockets.number(PORTS.len()), sockets.number(PORTS.len() + 1));
+        // Its own process group: Ctrl-C reaches only this process, which then ends QEMU.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        keep.push(image.file().as_raw_fd());
+        keep_and_die_with_us(&mut command, keep);
+        let command_line = format!("{command:?}");
+        let spawned = Command::from(command).kill_on_drop(true).spawn();
+        let qemu = || pieces.qemu.display().to_string();
+        let mut child = spawned.map_err(|source| MachineError::Spawn { qemu: qemu(), source })?;
+        let words = child.stderr.take().ok_or_else(|| MachineError::NoStderr(qemu()))?;
+        let ports = [control, stdin, stdout, stderr];
+        Ok(Self { child, stderr: words, ports, console, monitor, command_line })
+    }
+}
+
+fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
+    command
+        .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
+        .args(["-machine", "pc,usb=off,vmport=off,smm=off", "-accel", "tcg,thread=multi"])
+        .args(["-cpu", CPU, "-smp", &size.cpus.to_string()])
+        .args(["-m", &format!("{}K", size.memory.0 >> 10)])
+        .arg("-kernel")
+        .arg(&pieces.kernel)
+        .args(["-append", &format!("{COMMAND_LINE} {}", clock_line(size.tsc_khz))]);
+}
+
+fn serial_ports(command: &mut StdCommand, sockets: &[StdStream]) {
+    command.args(["-device", "virtio-serial-pci,disable-legacy=on,vectors=3"]);
+    for (index, (name, socket)) in PORTS.iter().zip(sockets).enumerate() {
+        let chardev = format!("socket,id=port{index},fd={}", socket.as_raw_fd());
+        // The virtio specification (5.3) reserves port 0 for a console.
+        let device = format!("virtserialport,chardev=port{index},name={name},nr={}", index + 1);
+        command.args(["-chardev", &chardev, "-device", &device]);
+    }
+}
+
+fn extras(command: &mut StdCommand, console: RawFd, monitor: RawFd) {
+    command
+        .args(["-chardev", &format!("socket,id=console,fd={console}")])
+        .args(["-serial", "chardev:console"])
+        .args(["-chardev", &format!("socket,id=monitor,fd={monitor}")])
+        .args(["-mon", "chardev=monitor,mode=control"]);
+}
+
+/// Socket pairs; QEMU inherits one end of each.
+#[derive(Debug, Default)]
+struct Sockets {
+    theirs: Vec<StdStream>,
+}
+
+impl Sockets {
+    fn pairs<const N: usize>(&mut self) -> Result<[UnixStream; N], MachineError> {
+        let mut ours = Vec::with_capacity(N);
+        for _ in 0..N {
+            ours.push(self.pair().map_err(MachineError::Socket)?);
+        }
+        ours.try_into().map_err(|_| MachineError::Socket(io::ErrorKind::Other.into()))
+    }
+
+    fn pair(&mut self) -> io::Result<UnixStream> {
+        let (ours, theirs) = StdStream::pair()?;
+        self.theirs.push(theirs);
+        ours.set_nonblocking(true)?;
+        UnixStream::from_std(ours)
+    }
+
+    fn number(&self, index: usize) -> RawFd {
+        self.theirs[index].as_raw_fd()
+    }
+}

@@ -1,0 +1,96 @@
+//! How a session ends before its errand has: frozen, or without its emulator. Evidence is kept.
+
+use std::{io, process::ExitStatus, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{
+    Event, Outcome, Session,
+    evidence::{Evidence, interrogate},
+};
+use crate::emulated::{
+    EmulatedError, Freeze,
+    error::Kept,
+    streams::{output::Seen, stdin::Input},
+};
+
+/// The time to drain the sockets of a QEMU that has ended.
+const DRAIN: Duration = Duration::from_secs(1);
+
+impl Session<'_> {
+    pub(super) async fn frozen(&mut self, freeze: Freeze) -> Outcome {
+        let monitor = interrogate(&mut self.monitor, self.cpus).await;
+        let evidence = self.keep(&format!("frozen: {freeze}"), &monitor);
+        Outcome::Frozen(freeze, evidence)
+    }
+
+    /// QEMU has exited: determines the reason, unless the errand had just ended.
+    pub(super) async fn obituary(
+        &mut self,
+        status: io::Result<ExitStatus>,
+        input: &Input,
+        seen: &Seen,
+    ) -> Result<Outcome, EmulatedError> {
+        let status = status.map_err(EmulatedError::Wait)?;
+        self.exited = Some(status);
+        if let Ok(drained) = timeout(DRAIN, self.drain(input, seen)).await {
+            drained?;
+        }
+        if let Some(finished) = self.finished()? {
+            return Ok(Outcome::Finished(Box::new(finished)));
+        }
+        let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
+        if let Some(line) = self.console_log.line_with(&["pvticket agent:"]) {
+            let error = line.trim_start_matches("pvticket agent:").trim().to_owned();
+            return Err(EmulatedError::Agent { error, evidence });
+        }
+        if let Some(line) = self.console_log.line_with(&["Kernel panic"]) {
+            return Err(EmulatedError::Panic { line, evidence });
+        }
+        let complaint = self.words_log.last_complaint().unwrap_or_else(|| self.stage().into());
+        Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
+    }
+
+    /// The stage that it had reached.
+    fn stage(&self) -> &'static str {
+        if self.agent_up.is_zero() {
+            "its machine switched itself off before it was up"
+        } else {
+            "its machine switched itself off before the command was done"
+        }
+    }
+
+    /// Reads what is left in the sockets.
+    async fn drain(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+        while self.control.open || self.console.open || self.words.open || !self.tasks.is_empty() {
+            match self.event().await {
+                Event::Control(read) => self.heard(read, input, seen).await?,
+                Event::Console(read) => self.console_log.push(self.console.taken(read)),
+                Event::Words(read) => self.words_log.push(self.words.taken(read)),
+                Event::Task(task) => self.task_ended(task)?,
+                Event::Exited(_) | Event::Look => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn keep(&self, what: &str, monitor: &[u8]) -> Kept {
+        let Some(place) = &self.supervision.evidence else { return Kept(None) };
+        let summary = format!(
+            "{what}\n{:.3} s after its start; the agent was up at {:.3} s\nlast sign of life: {:?}\nerrand: {:?}\n{}\n",
+            self.clock.now().as_secs_f64(),
+            self.agent_up.as_secs_f64(),
+            self.beat,
+            self.errand.args,
+            self.command_line
+        );
+        let evidence = Evidence {
+            summary: &summary,
+            console: &self.console_log,
+            qemu: &self.words_log,
+            monitor,
+        };
+        // A failure to keep evidence must not hide the failure itself.
+        Kept(evidence.keep(place).ok())
+    }
+}

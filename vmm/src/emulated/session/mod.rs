@@ -1,0 +1,333 @@
+//! One session of the emulated host, from the start of QEMU to its end.
+
+mod evidence;
+mod failure;
+mod starvation;
+pub(super) mod watch;
+
+use std::{io, process::ExitStatus, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::AsyncWriteExt,
+    net::UnixStream,
+    process::{Child, ChildStderr},
+    task::{JoinError, JoinSet},
+    time::{Interval, MissedTickBehavior, interval},
+};
+
+use super::{
+    Clock, EmulatedError, Errand, Finished, Freeze, Supervision, Timing,
+    error::Kept,
+    machine::{Machine, Size, image::Image, pieces::Pieces},
+    streams::{
+        output::{self, Seen, Stream, UserStream},
+        results::Results,
+        source::Source,
+        stdin::Input,
+    },
+    supervise::tell,
+    wire::{self, Beat, Decoder, Done, FromAgent, Injection, Job, ToAgent},
+};
+use crate::units::ByteSize;
+use evidence::Log;
+use starvation::Starvation;
+use watch::Watch;
+
+/// How often the watch is checked.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How a session ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The errand has ended.
+    Finished(Box<Finished>),
+    /// The machine froze.
+    Frozen(Freeze, Kept),
+}
+
+/// A running machine with its streams and its watch.
+#[derive(Debug)]
+pub struct Session<'a> {
+    errand: &'a Errand,
+    supervision: &'a Supervision,
+    inject: Option<Injection>,
+    cpus: u32,
+    child: Child,
+    exited: Option<ExitStatus>,
+    control: Source<UnixStream>,
+    decoder: Decoder,
+    console: Source<UnixStream>,
+    words: Source<ChildStderr>,
+    monitor: UnixStream,
+    /// stdin, stdout and stderr until the errand starts.
+    streams: Option<[UnixStream; 3]>,
+    tasks: JoinSet<Task>,
+    /// The port of stdin once all input has been sent.
+    given: Option<UnixStream>,
+    ticker: Interval,
+    clock: Clock,
+    watch: Watch,
+    starvation: Starvation,
+    beat: Beat,
+    console_log: Log,
+    words_log: Log,
+    results: Results,
+    stdout: Option<Vec<u8>>,
+    stderr: Option<Vec<u8>>,
+    done: Option<Done>,
+    agent_up: Duration,
+    command_line: String,
+}
+
+/// The result of a stream's task.
+#[derive(Debug)]
+enum Task {
+    /// All input has been sent, or the machine died, which is noticed elsewhere. The port is
+    /// returned to be kept open: QEMU drops unread data of a socket that closes (measured).
+    Input(UnixStream),
+    Output(Stream, io::Result<Vec<u8>>),
+}
+
+#[derive(Debug)]
+enum Event {
+    Control(io::Result<usize>),
+    Console(io::Result<usize>),
+    Words(io::Result<usize>),
+    Task(Option<Result<Task, JoinError>>),
+    Exited(io::Result<ExitStatus>),
+    Look,
+}
+
+impl<'a> Session<'a> {
+    /// Starts QEMU.
+    pub fn start(
+        errand: &'a Errand,
+        supervision: &'a Supervision,
+        pieces: &Pieces,
+        image: &Image,
+        inject: Option<Injection>,
+    ) -> Result<Self, EmulatedError> {
+        let clock = Clock::start();
+        let cpus = errand.cpus.saturating_add(supervision.spare.into());
+        let size = Size { cpus, memory: errand.memory, tsc_khz: pieces.tsc.khz() };
+        let machine = Machine::start(pieces, image, size)?;
+        let [control, stdin, stdout, stderr] = machine.ports;
+        let mut ticker = interval(LOOK);
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            errand,
+            supervision,
+            inject,
+            cpus,
+            child: machine.child,
+            exited: None,
+            control: Source::new(control),
+            decoder: Decoder::default(),
+            console: Source::new(machine.console),
+            words: Source::new(machine.stderr),
+            monitor: machine.monitor,
+            streams: Some([stdin, stdout, stderr]),
+            tasks: JoinSet::new(),
+            given: None,
+            ticker,
+            clock,
+            watch: Watch::new(supervision.limits, clock.now()),
+            starvation: Starvation::default(),
+            beat: Beat::default(),
+            console_log: Log::default(),
+            words_log: Log::default(),
+            results: Results::expect(
+                errand.files_out.iter().map(|(_, host)| host.as_path()),
+                errand.memory,
+            ),
+            stdout: None,
+            stderr: None,
+            done: None,
+            agent_up: Duration::ZERO,
+            command_line: format!("{}\n{}", pieces.release, machine.command_line),
+        })
+    }
+
+    /// Serves it until the errand has ended, or the machine has frozen or failed.
+    pub async fn live(&mut self, input: &Input, seen: &Seen) -> Result<Outcome, EmulatedError> {
+        loop {
+            match self.event().await {
+                Event::Control(read) => self.heard(read, input, seen).await?,
+                Event::Console(read) => self.console_log.push(self.console.taken(read)),
+                Event::Words(read) => self.words_log.push(self.words.taken(read)),
+                Event::Task(task) => self.task_ended(task)?,
+                Event::Exited(status) => return self.obituary(status, input, seen).await,
+                Event::Look => {
+                    let starved = self.starved();
+                    if let Some(freeze) = self.watch.check(self.clock.now(), starved) {
+                        return Ok(self.frozen(freeze).await);
+                    }
+                }
+            }
+            if let Some(finished) = self.finished()? {
+                return Ok(Outcome::Finished(Box::new(finished)));
+            }
+        }
+    }
+
+    /// Ends the session and waits until QEMU has exited.
+    pub async fn end(mut self) -> Result<(), EmulatedError> {
+        self.tasks.shutdown().await;
+        if self.exited.is_none() {
+            self.child.kill().await.map_err(EmulatedError::Wait)?;
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self) -> Event {
+        tokio::select! {
+            read = self.control.read() => Event::Control(read),
+            read = self.console.read() => Event::Console(read),
+            read = self.words.read() => Event::Words(read),
+            task = self.tasks.join_next(), if !self.tasks.is_empty() => Event::Task(task),
+            status = self.child.wait(), if self.exited.is_none() => Event::Exited(status),
+            _ = self.ticker.tick() => Event::Look,
+        }
+    }
+
+    async fn heard(
+        &mut self,
+        read: io::Result<usize>,
+        input: &Input,
+        seen: &Seen,
+    ) -> Result<(), EmulatedError> {
+        self.decoder.push(self.control.taken(read));
+        while let Some(body) = self.decoder.next_frame()? {
+            match wire::decode(&body)? {
+                FromAgent::Hello { version, .. } if version != wire::VERSION => {
+                    return Err(EmulatedError::Version(version));
+                }
+                FromAgent::Hello { .. } => self.begin(input, seen).await?,
+                FromAgent::Beat(beat) => {
+                    self.watch.beat(&beat, self.clock.now());
+                    self.beat = beat;
+                }
+                FromAgent::Piece { index, bytes } => {
+                    self.results.piece(index, &bytes).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::FileEnd { index } => {
+                    self.results.end(index).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::FileFailed { index, error } => {
+                    self.results.failed(index, error).map_err(EmulatedError::Result)?;
+                }
+                FromAgent::Done(done) => self.done = Some(done),
+                FromAgent::NoneSpared { online, wanted } => {
+                    let line = format!(
+                        "the emulated host has {online} of {} CPUs, and none to keep free of \
+                         guests: QEMU may mix up a guest and its host",
+                        wanted + 1
+                    );
+                    tell(&line, self.errand.interactive);
+                }
+                FromAgent::Failed { error } => {
+                    let evidence = self.keep(&error, b"");
+                    return Err(EmulatedError::Agent { error, evidence });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent is up: sends it the errand.
+    async fn begin(&mut self, input: &Input, seen: &Seen) -> Result<(), EmulatedError> {
+        self.agent_up = self.clock.now();
+        self.watch.hello(self.agent_up);
+        let Some([mut stdin, stdout, stderr]) = self.streams.take() else { return Ok(()) };
+        let message = wire::encode_to_agent(&ToAgent::Start(self.job()));
+        let message = message.map_err(EmulatedError::CommandLine)?;
+        self.control.stream.write_all(&message).await.map_err(EmulatedError::Connection)?;
+        let input = input.clone();
+        self.tasks.spawn(async move {
+            let _ = input.feed(&mut stdin).await;
+            Task::Input(stdin)
+        });
+        let outputs = [
+            (Stream::Stdout, self.errand.stdout, stdout),
+            (Stream::Stderr, self.errand.stderr, stderr),
+        ];
+        for (stream, mode, port) in outputs {
+            let seen = seen.clone();
+            self.tasks.spawn(async move {
+                Task::Output(stream, output::take(port, stream, mode, seen).await)
+            });
+        }
+        self.cause_fault();
+        Ok(())
+    }
+
+    fn job(&self) -> Job {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = |text: &std::ffi::OsStr| text.as_bytes().to_vec();
+        Job {
+            args: self.errand.args.iter().map(|arg| bytes(arg)).collect(),
+            env: self.errand.env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+            files_out: self.errand.files_out.iter().map(|(path, _)| bytes(path.as_ref())).collect(),
+            cpus: self.errand.cpus,
+            inject: self.inject,
+        }
+    }
+
+    fn starved(&mut self) -> Duration {
+        self.child.id().map_or(Duration::ZERO, |process| self.starvation.since_last(process))
+    }
+
+    fn cause_fault(&self) {
+        let signal = match self.inject {
+            Some(Injection::Stop) => Signal::STOP,
+            Some(Injection::Kill) => Signal::KILL,
+            _ => return,
+        };
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn task_ended(&mut self, task: Option<Result<Task, JoinError>>) -> Result<(), EmulatedError> {
+        match task {
+            Some(Ok(Task::Output(Stream::Stdout, Ok(kept)))) => self.stdout = Some(kept),
+            Some(Ok(Task::Output(Stream::Stderr, Ok(kept)))) => self.stderr = Some(kept),
+            Some(Ok(Task::Output(_, Err(error)))) if is_users(&error) => {
+                return Err(EmulatedError::Output(error));
+            }
+            // A port fails when the machine dies, which is noticed elsewhere.
+            Some(Ok(Task::Output(_, Err(_)))) => {}
+            Some(Err(error)) => return Err(EmulatedError::Connection(io::Error::other(error))),
+            Some(Ok(Task::Input(port))) => self.given = Some(port),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self) -> Result<Option<Finished>, EmulatedError> {
+        let (Some(done), true, true) = (self.done, self.stdout.is_some(), self.stderr.is_some())
+        else {
+            return Ok(None);
+        };
+        if done.oom_kills > 0 && done.status == 128 + 9 {
+            return Err(EmulatedError::Memory { memory: self.errand.memory });
+        }
+        let results =
+            std::mem::replace(&mut self.results, Results::expect(std::iter::empty(), ByteSize(0)));
+        Ok(Some(Finished {
+            status: done.status,
+            restarts: Vec::new(),
+            stdout: self.stdout.take().unwrap_or_default(),
+            stderr: self.stderr.take().unwrap_or_default(),
+            missing: results.commit().map_err(EmulatedError::Result)?,
+            timing: Timing { agent_up: self.agent_up, done: self.clock.now() },
+        }))
+    }
+}
+
+/// Did a stream of this process fail, rather than a port?
+fn is_users(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
+}

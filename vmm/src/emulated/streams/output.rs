@@ -1,0 +1,142 @@
+//! The errand's output: passed on as it comes, or captured.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    task::spawn_blocking,
+};
+
+use crate::emulated::wire::Decoder;
+use crate::streams;
+pub use crate::streams::Stream;
+
+/// The most bytes of a captured stream: the machine's output is not trusted.
+const MOST_KEPT: usize = 16 << 20;
+
+/// Where one of the errand's output streams goes.
+///
+/// This decides whether a frozen machine may be restarted: the errand starts again, and its output
+/// must not appear twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OutputMode {
+    /// Passed on at once. After the first byte there is no restart.
+    #[default]
+    Live,
+    /// Passed on at once, and may appear twice: progress, logs.
+    Progress,
+    /// Captured, and returned in [`Finished`](crate::emulated::Finished).
+    Capture,
+}
+
+/// Has any output been passed on that must not appear twice?
+#[derive(Debug, Clone, Default)]
+pub struct Seen(Arc<AtomicBool>);
+
+impl Seen {
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn mark(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Reads frames from the machine up to an empty one; returns what was captured.
+pub async fn take(
+    mut port: impl AsyncRead + Unpin,
+    stream: Stream,
+    mode: OutputMode,
+    seen: Seen,
+) -> io::Result<Vec<u8>> {
+    let mut decoder = Decoder::default();
+    let mut buffer = vec![0; 64 << 10];
+    let mut kept = Vec::new();
+    loop {
+        let count = port.read(&mut buffer).await?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        decoder.push(&buffer[..count]);
+        while let Some(bytes) = decoder.next_frame()? {
+            if bytes.is_empty() {
+                return Ok(kept);
+            }
+            if mode == OutputMode::Capture {
+                if kept.len() + bytes.len() > MOST_KEPT {
+                    let why = format!("it is more than the {} MiB that are kept", MOST_KEPT >> 20);
+                    return Err(io::Error::other(UserStream(io::Error::other(why))));
+                }
+                kept.extend(bytes);
+                continue;
+            }
+            if mode == OutputMode::Live {
+                seen.mark();
+            }
+            spawn_blocking(move || pass_on(stream, &bytes)).await.map_err(io::Error::other)??;
+        }
+    }
+}
+
+/// Writes to this process's own stream; marks errors, so that they can be told from the port's.
+fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    let written = streams::write(stream, bytes);
+    written.map_err(|error| io::Error::new(error.kind(), UserStream(error)))
+}
+
+/// An error of this process's own stream, not of the machine's.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct UserStream(io::Error);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::wire::frame;
+
+    fn taken(bytes: &[u8], mode: OutputMode) -> (io::Result<Vec<u8>>, bool) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let seen = Seen::default();
+        let kept = runtime.block_on(take(bytes, Stream::Stderr, mode, seen.clone()));
+        (kept, seen.any())
+    }
+
+    #[test]
+    fn captured_output_is_kept_and_not_seen() {
+        let stream = [frame(b"ab\0"), frame(b"c"), frame(b"")].concat();
+        let (kept, seen) = taken(&stream, OutputMode::Capture);
+        assert_eq!((kept.unwrap().as_slice(), seen), (&b"ab\0c"[..], false));
+    }
+
+    #[test]
+    fn captured_output_has_a_limit() {
+        let megabyte = frame(&vec![0; 1 << 20]);
+        let kept =
+            |count| taken(&[megabyte.repeat(count), frame(b"")].concat(), OutputMode::Capture).0;
+        assert_eq!(kept(16).unwrap().len(), MOST_KEPT);
+        let error = kept(17).unwrap_err();
+        assert!(error.to_string().contains("more than the 16 MiB"), "{error}");
+        assert!(error.get_ref().is_some_and(|inner| inner.is::<UserStream>()));
+    }
+
+    #[test]
+    fn only_live_output_forbids_a_restart() {
+        let stream = [frame(b"\n"), frame(b"")].concat();
+        assert!(taken(&stream, OutputMode::Live).1);
+        assert!(!taken(&stream, OutputMode::Progress).1);
+        assert!(!taken(&frame(b""), OutputMode::Live).1);
+    }
+
+    #[test]
+    fn a_stream_cut_short_is_an_error() {
+        let (kept, _) = taken(&frame(b"half"), OutputMode::Capture);
+        assert_eq!(kept.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

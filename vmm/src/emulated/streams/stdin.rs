@@ -1,0 +1,215 @@
+//! The errand's input: read once from the user and kept, so that it can be sent again.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    thread,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    pipe::{PipeFlags, pipe_with},
+    process::{Signal, getpid, kill_process},
+};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::{Mutex, mpsc},
+};
+
+use super::output::Seen;
+use crate::emulated::wire::frame;
+use crate::vm::escape::EscapeFilter;
+
+/// The most bytes of input that are kept for a restart.
+const KEPT: usize = 16 << 20;
+
+/// Bytes per read.
+const PIECE: usize = 64 << 10;
+
+/// Where the errand's input comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum StdinMode {
+    /// No input: its stdin is at its end.
+    #[default]
+    Null,
+    /// This process's own stdin.
+    Inherit,
+    /// This process's own stdin, a terminal in raw mode. Keys that end the machine are handled
+    /// here, as the signal that the terminal would have sent.
+    Keys,
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// The errand's input, shared by all sessions.
+#[derive(Debug, Clone)]
+pub struct Input {
+    shared: Arc<Mutex<Shared>>,
+    // Dropping the last clone ends the reading thread: its poll sees the pipe close.
+    _reader: Option<Arc<OwnedFd>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    seen: Vec<u8>,
+    forgotten: bool,
+    ended: bool,
+    from: Option<mpsc::Receiver<Vec<u8>>>,
+}
+
+impl Input {
+    /// Opens the input.
+    pub fn open(mode: &StdinMode, seen: &Seen) -> io::Result<Self> {
+        let (from, reader, seen) = match mode {
+            StdinMode::Null => (None, None, Vec::new()),
+            StdinMode::Bytes(bytes) => (None, None, bytes.clone()),
+            StdinMode::Inherit | StdinMode::Keys => {
+                let keys = (*mode == StdinMode::Keys).then(|| Keys::new(seen.clone()));
+                let (pipe_read, pipe_write) = pipe_with(PipeFlags::CLOEXEC)?;
+                let (to, from) = mpsc::channel(4);
+                thread::Builder::new()
+                    .name("stdin".into())
+                    .spawn(move || read_until_closed(&pipe_read, &to, keys))?;
+                (Some(from), Some(Arc::new(pipe_write)), Vec::new())
+            }
+        };
+        let ended = from.is_none();
+        let shared = Shared { seen, forgotten: false, ended, from };
+        Ok(Self { shared: Arc::new(Mutex::new(shared)), _reader: reader })
+    }
+
+    /// Sends all of it to a machine as frames, from the beginning; the last frame is empty.
+    pub async fn feed(&self, mut port: impl AsyncWrite + Unpin) -> io::Result<()> {
+        let mut shared = self.shared.lock().await;
+        for piece in shared.seen.chunks(PIECE) {
+            port.write_all(&frame(piece)).await?;
+        }
+        while let Some(piece) = shared.next().await {
+            port.write_all(&frame(&piece)).await?;
+        }
+        port.write_all(&frame(b"")).await
+    }
+
+    /// Is all consumed input still kept for another session? Must not be called during `feed`.
+    pub async fn can_repeat(&self) -> bool {
+        !self.shared.lock().await.forgotten
+    }
+}
+
+impl Shared {
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        if self.ended {
+            return None;
+        }
+        // Nothing between taking a piece and keeping it may await: this future can be dropped.
+        let piece = self.from.as_mut()?.recv().await;
+        match &piece {
+            None => self.ended = true,
+            Some(piece) if self.forgotten || self.seen.len() + piece.len() > KEPT => {
+                self.forgotten = true;
+                self.seen = Vec::new();
+            }
+            Some(piece) => self.seen.extend(piece),
+        }
+        piece
+    }
+}
+
+/// Filters the keys that are handled here.
+struct Keys {
+    filter: EscapeFilter,
+    seen: Seen,
+}
+
+impl Keys {
+    fn new(seen: Seen) -> Self {
+        Self { filter: EscapeFilter::default(), seen }
+    }
+
+    /// What the guest gets. Before its first output, no program there handles Ctrl-C.
+    fn sort(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let keys = self.filter.feed(bytes, self.seen.any());
+        if keys.quit {
+            // A process may always signal itself.
+            let _ = kill_process(getpid(), Signal::INT);
+        }
+        keys.forward
+    }
+}
+
+/// Reads stdin until its end, or until the other end of `closed` closes.
+fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<Keys>) {
+    let stdin = io::stdin();
+    loop {
+        let readable = PollFlags::IN;
+        let mut fds =
+            [PollFd::new(&stdin, readable), PollFd::from_borrowed_fd(closed.as_fd(), readable)];
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => return,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        // Bypasses std's buffered Stdin: bytes in that buffer would be lost to later readers of
+        // stdin.
+        let mut piece = vec![0; PIECE];
+        match rustix::io::read(&stdin, &mut piece) {
+            Ok(0) => return,
+            Ok(count) => piece.truncate(count),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+            Err(_) => return,
+        }
+        if let Some(keys) = &mut keys {
+            piece = keys.sort(&piece);
+            // An empty frame would be the end of the input.
+            if piece.is_empty() {
+                continue;
+            }
+        }
+        if to.blocking_send(piece).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::wire::Decoder;
+
+    fn given(input: &Input) -> Vec<Vec<u8>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut bytes = Vec::new();
+        runtime.block_on(input.feed(&mut bytes)).unwrap();
+        let mut decoder = Decoder::default();
+        decoder.push(&bytes);
+        std::iter::from_fn(|| decoder.next_frame().unwrap()).collect()
+    }
+
+    #[test]
+    fn input_is_given_whole_and_again() {
+        let input = Input::open(&StdinMode::Bytes(vec![7; PIECE + 1]), &Seen::default()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(given(&input), [vec![7u8; PIECE], vec![7], vec![]]);
+        }
+        assert_eq!(
+            given(&Input::open(&StdinMode::Null, &Seen::default()).unwrap()),
+            [Vec::<u8>::new()]
+        );
+    }
+
+    #[test]
+    fn what_is_too_much_to_keep_cannot_be_repeated() {
+        let (to, from) = mpsc::channel(4);
+        let seen = vec![1; KEPT];
+        let shared = Shared { seen, forgotten: false, ended: false, from: Some(from) };
+        let input = Input { shared: Arc::new(Mutex::new(shared)), _reader: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        to.blocking_send(vec![2]).unwrap();
+        drop(to);
+        assert!(runtime.block_on(input.can_repeat()));
+        assert_eq!(given(&input).len(), KEPT / PIECE + 2);
+        assert!(!runtime.block_on(input.can_repeat()));
+    }
+}

@@ -1,0 +1,60 @@
+//! System strings in JSON: text with one character per byte. Most are ASCII and keep their length;
+//! as lists of numbers they would be four times as long.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+/// Bytes, each as the character with its number.
+struct Text(String);
+
+impl Text {
+    fn of(bytes: &[u8]) -> Self {
+        Self(bytes.iter().copied().map(char::from).collect())
+    }
+
+    fn bytes<E: Error>(&self) -> Result<Vec<u8>, E> {
+        let byte = |c| u8::try_from(c).map_err(|_| E::custom("a character that is not a byte"));
+        self.0.chars().map(byte).collect()
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from).map(Self)
+    }
+}
+
+/// A list of byte strings.
+pub mod list {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(list: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(list.iter().map(|bytes| Text::of(bytes)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        Vec::<Text>::deserialize(from)?.iter().map(Text::bytes).collect()
+    }
+}
+
+/// A list of names with values.
+pub mod pairs {
+    use super::*;
+
+    /// A name and its value.
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    pub fn serialize<S: Serializer>(all: &[Pair], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(all.iter().map(|(name, value)| (Text::of(name), Text::of(value))))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Pair>, D::Error> {
+        let all = Vec::<(Text, Text)>::deserialize(from)?;
+        all.iter().map(|(name, value)| Ok((name.bytes()?, value.bytes()?))).collect()
+    }
+}

@@ -1,0 +1,382 @@
+//! The protocol between supervisor and agent.
+//!
+//! Four virtio-serial ports carry frames: a length (4 bytes, little endian) and that many bytes.
+//! On the ports of stdin, stdout and stderr a frame is data, and an empty one is the end of the
+//! stream. On the control port the first byte of a frame tells its kind: a message in JSON, or a
+//! piece of a result file.
+
+use std::io::{self, Read, Write};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+mod bytes;
+
+/// Changes with every change of these types. Both ends are the same binary, so a difference can
+/// only come from a mistake in packing.
+pub const VERSION: u32 = 2;
+
+/// The most bytes in a frame.
+pub const MAX_FRAME: usize = 1 << 20;
+
+/// The most bytes that the agent puts in a frame of output: with the length it is one write to a
+/// virtio-serial port, which Linux cuts at 32 KiB (drivers/char/virtio_console.c).
+pub const OUTPUT_PIECE: usize = (32 << 10) - LENGTH;
+
+const LENGTH: usize = 4;
+const JSON: u8 = b'{';
+const PIECE: u8 = b'F';
+
+/// The names of the ports in `/sys/class/virtio-ports/*/name`.
+pub const PORTS: [&str; 4] =
+    ["pvticket.control", "pvticket.stdin", "pvticket.stdout", "pvticket.stderr"];
+
+/// Why bytes are not a valid message.
+#[derive(Debug, Error)]
+pub enum WireError {
+    /// A length above [`MAX_FRAME`].
+    #[error("a frame of {0} bytes, {MAX_FRAME} are allowed")]
+    TooLong(usize),
+    /// A control frame of an unknown kind.
+    #[error("a control frame of unknown kind {0:?}")]
+    Kind(Option<u8>),
+    /// JSON that does not match the type.
+    #[error("a message that cannot be read")]
+    Json(#[from] serde_json::Error),
+}
+
+impl From<WireError> for io::Error {
+    fn from(error: WireError) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// From the supervisor to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// Run this job.
+    Start(Job),
+}
+
+/// What the agent runs. System strings are bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Arguments after the binary's name.
+    #[serde(with = "bytes::list")]
+    pub args: Vec<Vec<u8>>,
+    /// The whole environment.
+    #[serde(with = "bytes::pairs")]
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Paths of the result files in the emulated host.
+    #[serde(with = "bytes::list")]
+    pub files_out: Vec<Vec<u8>>,
+    /// CPUs that it is to have.
+    pub cpus: u32,
+    /// A fault to cause, for tests.
+    pub inject: Option<Injection>,
+}
+
+/// A fault that a test injects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Injection {
+    /// The agent goes silent when the errand starts.
+    Mute,
+    /// The supervisor stops the emulator with SIGSTOP when the errand starts.
+    Stop,
+    /// The emulated host's kernel panics when the errand starts.
+    Panic,
+    /// The supervisor kills the emulator when the errand starts.
+    Kill,
+    /// The agent restores FPU state all the time, on every CPU, which corrupts the first one's.
+    Fxrstor,
+}
+
+/// From the agent to the supervisor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// The agent is up; `uptime_ms` since its kernel started.
+    Hello { version: u32, uptime_ms: u64 },
+    /// A sign of life.
+    Beat(Beat),
+    /// The next bytes of result file `index`. Never in JSON: see [`encode`].
+    #[serde(skip)]
+    Piece { index: u32, bytes: Vec<u8> },
+    /// Result file `index` is complete.
+    FileEnd { index: u32 },
+    /// Result file `index` cannot be read.
+    FileFailed { index: u32, error: String },
+    /// The errand and its result files are done.
+    Done(Done),
+    /// This many CPUs are up, and the errand needs as many: none can be kept free of guests.
+    NoneSpared { online: usize, wanted: u32 },
+    /// The emulated host cannot run errands.
+    Failed { error: String },
+}
+
+/// How the errand ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// Its exit status, or 128 and the number of the signal that ended it.
+    pub status: i32,
+    /// How many processes the emulated host's kernel has killed for lack of memory.
+    pub oom_kills: u64,
+}
+
+/// A sign of life, with counters of activity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Counts up from 1.
+    pub number: u64,
+    /// Local timer interrupts of each CPU.
+    pub ticks: Vec<u64>,
+    /// CPU time of the errand, in clock ticks.
+    pub cpu_time: u64,
+    /// Bytes passed on for stdin, stdout and stderr.
+    pub moved: [u64; 3],
+}
+
+/// A frame that contains `bytes`.
+pub fn frame(bytes: &[u8]) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(LENGTH + bytes.len());
+    framed.extend((bytes.len() as u32).to_le_bytes());
+    framed.extend(bytes);
+    framed
+}
+
+/// A control frame from the supervisor.
+pub fn encode_to_agent(message: &ToAgent) -> Result<Vec<u8>, WireError> {
+    json(message)
+}
+
+/// A control frame from the agent.
+pub fn encode(message: &FromAgent) -> Result<Vec<u8>, WireError> {
+    match message {
+        FromAgent::Piece { index, bytes } => {
+            let mut body = vec![PIECE];
+            body.extend(index.to_le_bytes());
+            body.extend(bytes);
+            Ok(frame(&body))
+        }
+        message => json(message),
+    }
+}
+
+fn json(message: &impl Serialize) -> Result<Vec<u8>, WireError> {
+    let mut body = vec![JSON];
+    serde_json::to_writer(&mut body, message)?;
+    if body.len() > MAX_FRAME {
+        return Err(WireError::TooLong(body.len()));
+    }
+    Ok(frame(&body))
+}
+
+/// The supervisor's message in a control frame.
+pub fn decode_to_agent(body: &[u8]) -> Result<ToAgent, WireError> {
+    from_json(body)
+}
+
+/// The agent's message in a control frame.
+pub fn decode(body: &[u8]) -> Result<FromAgent, WireError> {
+    match body {
+        [PIECE, a, b, c, d, bytes @ ..] => {
+            let index = u32::from_le_bytes([*a, *b, *c, *d]);
+            Ok(FromAgent::Piece { index, bytes: bytes.to_vec() })
+        }
+        body => from_json(body),
+    }
+}
+
+fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
+    match body {
+        [JSON, text @ ..] => Ok(serde_json::from_slice(text)?),
+        body => Err(WireError::Kind(body.first().copied())),
+    }
+}
+
+/// Splits a byte stream into frames, however its bytes arrive.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Decoder {
+    /// Appends bytes that arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        self.buffer.extend(bytes);
+    }
+
+    /// The contents of the next frame, once it is complete.
+    pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, WireError> {
+        let rest = &self.buffer[self.taken..];
+        let Some((head, body)) = rest.split_first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*head) as usize;
+        if length > MAX_FRAME {
+            return Err(WireError::TooLong(length));
+        }
+        let Some(body) = body.get(..length) else { return Ok(None) };
+        self.taken += LENGTH + length;
+        Ok(Some(body.to_vec()))
+    }
+}
+
+/// Reads one frame; `None` at the end of the stream.
+pub fn read_frame(from: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut head = [0; LENGTH];
+    match from.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let length = u32::from_le_bytes(head) as usize;
+    if length > MAX_FRAME {
+        return Err(WireError::TooLong(length).into());
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body)?;
+    Ok(Some(body))
+}
+
+/// Writes one frame.
+pub fn write_frame(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    to.write_all(&frame(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn through(message: FromAgent) -> FromAgent {
+        let mut decoder = Decoder::default();
+        decoder.push(&encode(&message).unwrap());
+        decode(&decoder.next_frame().unwrap().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_message_survives() {
+        let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
+        for message in [
+            FromAgent::Hello { version: VERSION, uptime_ms: 1700 },
+            FromAgent::Beat(beat),
+            FromAgent::Piece { index: 2, bytes: vec![0, 255, b'{'] },
+            FromAgent::FileEnd { index: 2 },
+            FromAgent::FileFailed { index: 1, error: "gone".into() },
+            FromAgent::Done(Done { status: 137, oom_kills: 1 }),
+            FromAgent::NoneSpared { online: 2, wanted: 2 },
+            FromAgent::Failed { error: "no module".into() },
+        ] {
+            assert_eq!(through(message.clone()), message);
+        }
+        let job = Job {
+            args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
+            env: vec![(b"A".to_vec(), b"b=c".to_vec())],
+            files_out: vec![b"/tmp/out".to_vec()],
+            cpus: 2,
+            inject: Some(Injection::Mute),
+        };
+        let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+        assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
+    }
+
+    #[test]
+    fn frames_are_found_however_the_bytes_arrive() {
+        let bodies: [&[u8]; 4] = [b"one", b"", &[0; 5000], b"last"];
+        let stream: Vec<u8> = bodies.iter().flat_map(|body| frame(body)).collect();
+        for step in [1, 3, 4, 7, 4096, stream.len()] {
+            let mut decoder = Decoder::default();
+            let mut found = Vec::new();
+            for part in stream.chunks(step) {
+                decoder.push(part);
+                while let Some(body) = decoder.next_frame().unwrap() {
+                    found.push(body);
+                }
+            }
+            assert_eq!(found, bodies, "in steps of {step}");
+        }
+        let mut reader = &stream[..];
+        for body in bodies {
+            assert_eq!(read_frame(&mut reader).unwrap().unwrap(), body);
+        }
+        assert_eq!(read_frame(&mut reader).unwrap(), None);
+    }
+
+    #[test]
+    fn a_command_line_takes_hardly_more_than_its_bytes() {
+        let job = Job { args: vec![vec![b'a'; 128 << 10]; 7], ..Job::default() };
+        let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+        assert!(framed.len() < ((7 * 128) << 10) + 1000, "{}", framed.len());
+        assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
+        let job = Job { args: vec![vec![b'a'; 128 << 10]; 8], ..Job::default() };
+        assert!(matches!(encode_to_agent(&ToAgent::Start(job)), Err(WireError::TooLong(_))));
+        let odd = br#"{"Start":{"args":["\u0100"],"env":[],"files_out":[],"inject":null}}"#;
+        assert!(matches!(decode_to_agent(&[b"{", &odd[..]].concat()), Err(WireError::Json(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange_for_a_frame(
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+            lengths in prop::collection::vec(0..40_u32, 0..6),
+            step in 1..60_usize,
+        ) {
+            // Random lengths, some of which fit, and arbitrary bytes.
+            let framed = lengths.iter().flat_map(|length| {
+                let body = bytes.iter().copied().cycle().take(*length as usize / 2);
+                length.to_le_bytes().into_iter().chain(body)
+            });
+            for stream in [framed.collect(), bytes.clone()] {
+                let mut decoder = Decoder::default();
+                for part in <[u8]>::chunks(&stream, step) {
+                    decoder.push(part);
+                    while let Ok(Some(body)) = decoder.next_frame() {
+                        let _ = (decode(&body), decode_to_agent(&body));
+                    }
+                }
+                let mut reader = &stream[..];
+                while let Ok(Some(body)) = read_frame(&mut reader) {
+                    prop_assert!(body.len() <= stream.len());
+                }
+            }
+        }
+
+        #[test]
+        fn no_change_of_a_message_is_too_strange(
+            place: prop::sample::Index,
+            byte: u8,
+            cut: prop::sample::Index,
+            args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..4),
+        ) {
+            let job = Job { args, env: vec![(vec![0xff], vec![b'x'])], ..Job::default() };
+            let start = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+            prop_assert_eq!(decode_to_agent(&start[LENGTH..]).unwrap(), ToAgent::Start(job));
+            let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
+            let piece = FromAgent::Piece { index: 1, bytes: vec![1, 2] };
+            for mut framed in [start, encode(&FromAgent::Beat(beat)).unwrap(), encode(&piece).unwrap()] {
+                let at = place.index(framed.len());
+                framed[at] = byte;
+                framed.truncate(cut.index(framed.len()) + 1);
+                let _ = framed.get(LENGTH..).map(|body| (decode(body), decode_to_agent(body)));
+                let mut decoder = Decoder::default();
+                decoder.push(&framed);
+                while let Ok(Some(_)) = decoder.next_frame() {}
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut decoder = Decoder::default();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next_frame(), Err(WireError::TooLong(_))));
+        assert!(read_frame(&mut &[0xff; 8][..]).is_err());
+        assert!(read_frame(&mut &[5, 0, 0, 0, 1][..]).is_err(), "cut short");
+        assert!(matches!(decode(b""), Err(WireError::Kind(None))));
+        assert!(matches!(decode(b"?"), Err(WireError::Kind(Some(b'?')))));
+        assert!(matches!(decode(b"{nonsense"), Err(WireError::Json(_))));
+        assert!(decode(&[PIECE, 1]).is_err());
+    }
+}

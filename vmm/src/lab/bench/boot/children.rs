@@ -1,0 +1,240 @@
+//! Runs our own binary as a child process, timed from before its start.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use rustix::thread::disable_transparent_huge_pages;
+use serde::Deserialize;
+
+use super::{
+    BenchError, CROWD, CROWD_GUEST_MEMORY, GUEST_MEMORY,
+    smaps::{self, Outside},
+};
+use crate::{
+    clock::Moment,
+    units::{ByteSize, Nanos, VcpuCount},
+};
+use kvm::sys::spawn::keep_and_die_with_us;
+
+/// How long a booted guest is left alone before its VMM's memory is read.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// Page sizes allowed for a child's guest memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Whatever pages the host grants.
+    AsGranted,
+    /// Small pages only, as on a host without transparent huge pages.
+    Small,
+}
+
+impl Pages {
+    /// Does this host grant huge pages?
+    pub fn are_huge_ones_granted() -> bool {
+        let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        setting.is_ok_and(|setting| !setting.contains("[never]"))
+    }
+}
+
+/// The fields of `boot --stats` that are used here.
+#[derive(Deserialize)]
+struct Stats {
+    init_at_monotonic_ns: Option<u64>,
+}
+
+/// An idle guest, whose VMM's memory is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// The tiny payload, which halts.
+    Tiny,
+    /// A Linux guest with this many vCPUs, whose shell waits for input.
+    Linux(VcpuCount),
+}
+
+/// The binary under measurement.
+#[derive(Debug)]
+pub struct Binary {
+    program: PathBuf,
+    /// A copy of the file, whose pages no other process maps: neither this one nor the agent of the
+    /// emulated host, both of which run the original.
+    copy: PathBuf,
+    kernel: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Binary {
+    /// Measures `program`, with Linux guests booting `kernel`. Children write into the directory
+    /// `scratch`, which is created here and removed in the end.
+    pub fn new(program: PathBuf, kernel: PathBuf, scratch: PathBuf) -> Result<Self, BenchError> {
+        let copy = scratch.join("pvticket");
+        fs::create_dir(&scratch)
+            .and_then(|()| fs::copy(&program, &copy))
+            .map_err(|error| BenchError::Copy(copy.display().to_string(), error))?;
+        Ok(Self { program, copy, kernel, scratch })
+    }
+
+    /// Time from before the start to the first byte of the tiny guest's output.
+    pub fn first_output(&self) -> Result<Nanos, BenchError> {
+        let mut command = Command::new(&self.program);
+        command.arg("tiny").stdin(Stdio::null());
+        let start = Moment::now();
+        let mut run = Run::start(&mut command)?;
+        run.wait_for_output();
+        let time = Moment::now().since(start);
+        run.end().map(|()| time)
+    }
+
+    /// Time from before the start to the Linux guest's init.
+    pub fn to_init(&self, vcpus: VcpuCount, pages: Pages) -> Result<Nanos, BenchError> {
+        let file = self.scratch.join("stats");
+        let mut command = self.boot(&self.program, vcpus, GUEST_MEMORY);
+        command.arg("--stats").arg(&file).stdin(Stdio::null()).args(["--", "true"]);
+        let start = Moment::now();
+        Run::start_with(&mut command, pages)?.end()?;
+        let stats = fs::read(&file)
+            .and_then(|text| serde_json::from_slice::<Stats>(&text).map_err(io::Error::other))
+            .map_err(|error| BenchError::Read(file.display().to_string(), error))?;
+        let reading = stats.init_at_monotonic_ns.ok_or(BenchError::NoInit)?;
+        Ok(Moment::from_reading(Nanos(reading)).since(start))
+    }
+
+    /// Memory of a VMM without its guest's, with an idle guest, as the only process of its program.
+    pub fn alone(&self, guest: Waiting) -> Result<Outside, BenchError> {
+        self.start(guest, GUEST_MEMORY)?.look()
+    }
+
+    /// The same for the last of [`CROWD`] such VMMs while all run.
+    pub fn last_of_many(&self, guest: Waiting) -> Result<Outside, BenchError> {
+        let start = || self.start(guest, CROWD_GUEST_MEMORY);
+        let _others = (1..CROWD).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+        start()?.look()
+    }
+
+    /// Starts the copy, and waits until the guest reports that it is up.
+    fn start(&self, guest: Waiting, memory: ByteSize) -> Result<Waiter, BenchError> {
+        let (mut command, memory) = match guest {
+            Waiting::Tiny => {
+                let mut command = Command::new(&self.copy);
+                command.args(["tiny", "rest"]).stdin(Stdio::null());
+                (command, ByteSize(hypercalls::payload::MEMORY))
+            }
+            Waiting::Linux(vcpus) => {
+                let mut command = self.boot(&self.copy, vcpus, memory);
+                command.stdin(Stdio::piped()).args(["--", "sh", "-c", "echo up; read line"]);
+                (command, memory)
+            }
+        };
+        keep_and_die_with_us(&mut command, Vec::new());
+        let mut run = Run::start(&mut command)?;
+        match run.wait_for_output() {
+            true => Ok(Waiter { run, memory }),
+            // It has ended, and its stderr says why.
+            false => Err(failed(&run.wait()?)),
+        }
+    }
+
+    fn boot(&self, program: &Path, vcpus: VcpuCount, memory: ByteSize) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(["boot", "--host", "direct", "--cpus", &vcpus.to_string()])
+            .args(["--mem", &memory.0.to_string()])
+            .args([OsStr::new("--kernel"), self.kernel.as_os_str()]);
+        command
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// A VMM with an idle guest; dropping it kills the VMM.
+struct Waiter {
+    run: Run,
+    /// Size of its guest's memory.
+    memory: ByteSize,
+}
+
+impl Waiter {
+    fn look(&self) -> Result<Outside, BenchError> {
+        thread::sleep(SETTLE);
+        smaps::outside(self.run.child.id(), self.memory)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // Cannot fail for a child that has not been waited for.
+        let _ = self.run.child.kill();
+        let _ = self.run.child.wait();
+    }
+}
+
+struct Run {
+    child: Child,
+    stdout: Option<ChildStdout>,
+}
+
+impl Run {
+    /// Changes the setting for this process for a moment, so that the child inherits it (prctl(2),
+    /// PR_SET_THP_DISABLE).
+    fn start_with(command: &mut Command, pages: Pages) -> Result<Self, BenchError> {
+        let set = |disable| disable_transparent_huge_pages(disable).map_err(BenchError::HugePages);
+        match pages {
+            Pages::AsGranted => Self::start(command),
+            Pages::Small => {
+                set(true)?;
+                let run = Self::start(command);
+                set(false)?;
+                run
+            }
+        }
+    }
+
+    fn start(command: &mut Command) -> Result<Self, BenchError> {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(BenchError::Start)?;
+        let stdout = child.stdout.take();
+        Ok(Self { child, stdout })
+    }
+
+    /// Waits for the first byte of output or the end, which [`Run::end`] examines; returns whether
+    /// there was output.
+    fn wait_for_output(&mut self) -> bool {
+        self.stdout.as_mut().is_some_and(|stdout| matches!(stdout.read(&mut [0]), Ok(1)))
+    }
+
+    fn end(self) -> Result<(), BenchError> {
+        let output = self.wait()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(failed(&output)),
+        }
+    }
+
+    fn wait(mut self) -> Result<Output, BenchError> {
+        // The reader is kept open until the end, so that the child never writes to a closed pipe.
+        let stdout = self.stdout.take();
+        let output = self.child.wait_with_output().map_err(BenchError::Start);
+        drop(stdout);
+        output
+    }
+}
+
+fn failed(output: &Output) -> BenchError {
+    BenchError::Failed {
+        status: output.status,
+        said: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+    }
+}

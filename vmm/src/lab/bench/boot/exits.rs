@@ -1,0 +1,144 @@
+//! The cost of a port exit: our exit loop against a bare `KVM_RUN` loop, with the same guest.
+//!
+//! Both are computed from the guest's own count of exits, read twice by another thread that sleeps
+//! in between, so that only the loop differs.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use hypercalls::payload::Workload;
+use serde::Serialize;
+
+use super::BenchError;
+use crate::{
+    clock::Moment,
+    guest::payload::SharedView,
+    units::{CpuList, VcpuId},
+    vm::{Console, MachineSpec, Vm},
+};
+use kvm::{KvmError, Vcpu, signal};
+
+/// How long each loop is measured.
+const WINDOW: Duration = Duration::from_millis(100);
+/// How long it runs before the measurement, so that its code and tables are cached.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// Interval at which the guest's arrival is polled.
+const POLL: Duration = Duration::from_millis(1);
+/// Timeout for the guest's arrival.
+const ARRIVAL: Duration = Duration::from_secs(10);
+
+/// Nanoseconds per exit; both loops measured in direct succession.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ExitPair {
+    /// With our exit loop.
+    pub loop_ns: f64,
+    /// With a loop that only calls `KVM_RUN`.
+    pub bare_ns: f64,
+}
+
+impl ExitPair {
+    /// What our loop adds to an exit, in nanoseconds.
+    pub fn added_ns(&self) -> f64 {
+        self.loop_ns - self.bare_ns
+    }
+}
+
+/// Measures both on `cpu`. The caller alternates which one goes first.
+pub fn measure(cpu: usize, bare_first: bool) -> Result<ExitPair, BenchError> {
+    let cpus = cpu.to_string().parse::<CpuList>().map_err(BenchError::Cpu)?;
+    if bare_first {
+        let bare_ns = bare(&cpus)?;
+        Ok(ExitPair { loop_ns: full(&cpus)?, bare_ns })
+    } else {
+        let loop_ns = full(&cpus)?;
+        Ok(ExitPair { loop_ns, bare_ns: bare(&cpus)? })
+    }
+}
+
+fn machine(cpus: &CpuList) -> MachineSpec {
+    MachineSpec { affinity: Some(cpus.clone()), ..MachineSpec::tiny(Workload::PortExit) }
+}
+
+fn full(cpus: &CpuList) -> Result<f64, BenchError> {
+    let spec = machine(cpus);
+    let running = Vm::build(&spec)?.start(Console::null())?;
+    let cost = nanos_an_exit(&SharedView::new(running.memory()));
+    running.stop();
+    running.wait()?;
+    cost
+}
+
+fn bare(cpus: &CpuList) -> Result<f64, BenchError> {
+    let spec = machine(cpus);
+    let (vm, vcpus) = Vm::build(&spec)?.into_parts();
+    let stop = AtomicBool::new(false);
+    let stop = &stop;
+    thread::scope(|scope| {
+        let loops: Vec<_> = vcpus
+            .into_iter()
+            .map(|vcpu| scope.spawn(move || enter_until(stop, vcpu, cpus)))
+            .collect();
+        let cost = nanos_an_exit(&SharedView::new(vm.memory()));
+        stop.store(true, Relaxed);
+        for thread in loops {
+            // A panic there is our bug; the scope propagates it.
+            if let Ok(Err(error)) = thread.join() {
+                return Err(error.into());
+            }
+        }
+        cost
+    })
+}
+
+/// The bare loop. The guest keeps exiting, so that the flag is always seen.
+fn enter_until(stop: &AtomicBool, mut vcpu: Vcpu, cpus: &CpuList) -> Result<(), KvmError> {
+    signal::pin_this_thread(cpus).map_err(KvmError::Affinity)?;
+    while !stop.load(Relaxed) {
+        vcpu.enter()?;
+    }
+    Ok(())
+}
+
+fn nanos_an_exit(guest: &SharedView<'_>) -> Result<f64, BenchError> {
+    for _ in 0..ARRIVAL.as_millis() / POLL.as_millis() {
+        if guest.arrived()? > 0 {
+            guest.go()?;
+            thread::sleep(WARM_UP);
+            let before = reading(guest)?;
+            let after = exits_since(guest, &before)?;
+            guest.stop()?;
+            let exits = after.1 - before.1;
+            let time = after.0.since(before.0);
+            return if exits == 0 {
+                Err(BenchError::NoExits)
+            } else {
+                Ok(time.0 as f64 / exits as f64)
+            };
+        }
+        thread::sleep(POLL);
+    }
+    Err(BenchError::NoExits)
+}
+
+/// A reading one window later. On a busy host, which may keep the vCPU off its CPU for longer than
+/// that, it waits until there are exits.
+fn exits_since(
+    guest: &SharedView<'_>,
+    before: &(Moment, u64),
+) -> Result<(Moment, u64), BenchError> {
+    loop {
+        thread::sleep(WINDOW);
+        let now = reading(guest)?;
+        if now.1 > before.1 || now.0.since(before.0).0 > ARRIVAL.as_nanos() as u64 {
+            return Ok(now);
+        }
+    }
+}
+
+fn reading(guest: &SharedView<'_>) -> Result<(Moment, u64), BenchError> {
+    let operations = guest.slot(VcpuId(0))?.operations;
+    Ok((Moment::now(), operations))
+}

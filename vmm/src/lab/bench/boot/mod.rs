@@ -1,0 +1,209 @@
+//! The overhead of the VMM itself: time to the guest's first output, time to a Linux guest's init,
+//! memory without the guest's, cost of a port exit.
+//!
+//! A round measures each once (exits three times). Rounds are repeated, so that slow changes of the
+//! host affect all figures alike. One more round before the first is discarded: it warms the page
+//! cache.
+//!
+//! Memory is read while a guest is idle, in two situations: for a VMM that is the only process of
+//! its program, so that no page is shared, and for the last of ten, which share the program's pages.
+//! Both run a copy of the program's file, because this process maps the file itself.
+
+mod children;
+pub mod exits;
+mod quantity;
+mod smaps;
+
+pub use children::{Binary, Pages, Waiting};
+pub use exits::ExitPair;
+pub use quantity::{Guest, Quantity};
+pub use smaps::Outside;
+
+use std::{
+    env, io,
+    path::PathBuf,
+    process::{self, ExitStatus},
+};
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    guest::payload::SharedError,
+    units::{ByteSize, UnitError, VcpuCount},
+    vm::VmError,
+};
+use kvm::{KvmError, signal};
+
+/// Memory of the Linux guests.
+pub const GUEST_MEMORY: ByteSize = ByteSize::mib(512);
+
+/// VMMs that run side by side when the last one's memory is measured.
+pub const CROWD: usize = 10;
+
+/// Memory of each Linux guest among those. The VMM's own does not depend on it, and all must fit.
+pub const CROWD_GUEST_MEMORY: ByteSize = ByteSize::mib(128);
+
+/// Pairs of loops per round: the difference is small, and each pair is short.
+const EXIT_PAIRS: u32 = 3;
+
+/// Why the benchmark failed.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The path of our own binary is not known.
+    #[error("cannot find this program's own file")]
+    OwnBinary(#[source] io::Error),
+    /// The binary cannot be copied.
+    #[error("cannot make {0}, a copy of this program")]
+    Copy(String, #[source] io::Error),
+    /// A child cannot be started.
+    #[error("cannot run this program")]
+    Start(#[source] io::Error),
+    /// A child failed.
+    #[error("a measured run failed ({status}): {said}")]
+    Failed {
+        /// How it ended.
+        status: ExitStatus,
+        /// Its stderr output.
+        said: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {0}")]
+    Read(String, #[source] io::Error),
+    /// Huge pages cannot be turned off for a child.
+    #[error("cannot turn huge pages off for a measured run")]
+    HugePages(#[source] rustix::io::Errno),
+    /// The guest's init did not report its start.
+    #[error("the guest did not say that its init runs; boot it with our own initrd")]
+    NoInit,
+    /// The guest's memory was not found among the mappings.
+    #[error("found {found} of guest memory in the VMM's mappings instead of {expected}")]
+    GuestMemory {
+        /// The size that was found.
+        found: ByteSize,
+        /// The size of the guest's memory.
+        expected: ByteSize,
+    },
+    /// The payload counted no exits.
+    #[error("the guest made no exits")]
+    NoExits,
+    /// The CPU to measure on is invalid.
+    #[error(transparent)]
+    Cpu(#[from] UnitError),
+    /// A machine failed.
+    #[error(transparent)]
+    Vm(#[from] VmError),
+    /// A KVM call failed.
+    #[error(transparent)]
+    Kvm(#[from] KvmError),
+    /// The block of memory shared with the payload is invalid.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+}
+
+/// What to measure.
+#[derive(Debug)]
+pub struct BenchPlan {
+    /// Number of rounds, without the discarded one.
+    pub runs: u32,
+    /// The Linux guests' kernel; None: measure no Linux guests.
+    pub kernel: Option<PathBuf>,
+    /// vCPUs of the Linux guests.
+    pub vcpus: Vec<VcpuCount>,
+}
+
+/// All samples, in the order of the rounds.
+#[derive(Debug, Default, Serialize)]
+pub struct Figures {
+    /// Nanoseconds from start to the tiny guest's first output.
+    pub first_output_ns: Vec<u64>,
+    /// Memory of the tiny guest's VMM without the guest's, while the guest halts.
+    pub tiny_memory: MemoryFigures,
+    /// Figures of the Linux guests.
+    pub linux: Vec<LinuxFigures>,
+    /// Costs of port exits.
+    pub exits: Vec<ExitPair>,
+}
+
+/// The samples of Linux guests with one number of vCPUs.
+#[derive(Debug, Serialize)]
+pub struct LinuxFigures {
+    /// Number of vCPUs.
+    pub vcpus: u32,
+    /// Nanoseconds from start to its init.
+    pub to_init_ns: Vec<u64>,
+    /// The same with small pages only; empty where the host grants no huge pages.
+    pub to_init_small_pages_ns: Vec<u64>,
+    /// Memory of its VMM without the guest's, while the guest is idle.
+    pub memory: MemoryFigures,
+}
+
+/// Memory of the VMMs of one kind of guest, without the guest's.
+#[derive(Debug, Default, Serialize)]
+pub struct MemoryFigures {
+    /// For a VMM that is the only process of its program.
+    pub alone: Vec<Outside>,
+    /// For the last of [`CROWD`] VMMs.
+    pub tenth: Vec<Outside>,
+}
+
+/// Runs the benchmark; `round` is called with the number of each round, from 1.
+pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<Figures, BenchError> {
+    let program = env::current_exe().map_err(BenchError::OwnBinary)?;
+    let scratch = env::temp_dir().join(format!("pvticket-bench-{}", process::id()));
+    let kernel = plan.kernel.clone().unwrap_or_default();
+    let binary = Binary::new(program, kernel, scratch)?;
+    // The last CPU, as interrupts tend to go to the first ones.
+    let cpu = signal::allowed_cpus().pop().unwrap_or(0);
+
+    one_round(plan, &binary, cpu, 0, &mut plan.empty())?;
+    let mut figures = plan.empty();
+    for number in 1..=plan.runs {
+        round(number);
+        one_round(plan, &binary, cpu, number, &mut figures)?;
+    }
+    // Only once: it takes ten boots, and what ten processes share does not vary.
+    if let Some((vcpus, linux)) = plan.vcpus.iter().zip(&mut figures.linux).next() {
+        linux.memory.tenth.push(binary.last_of_many(Waiting::Linux(*vcpus))?);
+    }
+    Ok(figures)
+}
+
+impl BenchPlan {
+    fn empty(&self) -> Figures {
+        let empty = |vcpus: &VcpuCount| LinuxFigures {
+            vcpus: vcpus.get(),
+            to_init_ns: Vec::new(),
+            to_init_small_pages_ns: Vec::new(),
+            memory: MemoryFigures::default(),
+        };
+        let linux = match self.kernel {
+            Some(_) => self.vcpus.iter().map(empty).collect(),
+            None => Vec::new(),
+        };
+        Figures { linux, ..Figures::default() }
+    }
+}
+
+fn one_round(
+    plan: &BenchPlan,
+    binary: &Binary,
+    cpu: usize,
+    number: u32,
+    figures: &mut Figures,
+) -> Result<(), BenchError> {
+    figures.first_output_ns.push(binary.first_output()?.0);
+    figures.tiny_memory.alone.push(binary.alone(Waiting::Tiny)?);
+    figures.tiny_memory.tenth.push(binary.last_of_many(Waiting::Tiny)?);
+    for (vcpus, linux) in plan.vcpus.iter().zip(&mut figures.linux) {
+        linux.to_init_ns.push(binary.to_init(*vcpus, Pages::AsGranted)?.0);
+        if Pages::are_huge_ones_granted() {
+            linux.to_init_small_pages_ns.push(binary.to_init(*vcpus, Pages::Small)?.0);
+        }
+        linux.memory.alone.push(binary.alone(Waiting::Linux(*vcpus))?);
+    }
+    for pair in 0..EXIT_PAIRS {
+        figures.exits.push(exits::measure(cpu, (number + pair).is_multiple_of(2))?);
+    }
+    Ok(())
+}

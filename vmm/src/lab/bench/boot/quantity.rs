@@ -1,0 +1,141 @@
+//! The measured quantities.
+
+use std::fmt;
+
+use super::{CROWD, ExitPair, Figures, LinuxFigures, MemoryFigures, Outside};
+
+/// The guest whose VMM's memory is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guest {
+    /// The tiny payload, which halts.
+    Tiny,
+    /// A Linux guest with this many vCPUs.
+    Linux(u32),
+}
+
+impl Guest {
+    fn memory(self, figures: &Figures) -> Option<&MemoryFigures> {
+        match self {
+            Self::Tiny => Some(&figures.tiny_memory),
+            Self::Linux(vcpus) => {
+                figures.linux.iter().find(|linux| linux.vcpus == vcpus).map(|linux| &linux.memory)
+            }
+        }
+    }
+}
+
+/// One measured quantity, in the unit that [`Quantity::unit`] names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// Time from start to the tiny guest's first output.
+    FirstOutput,
+    /// Time from start to the init of a Linux guest with this many vCPUs.
+    ToInit(u32),
+    /// The same with guest memory in small pages only.
+    ToInitSmallPages(u32),
+    /// Resident set, without the guest's memory, of a VMM that runs alone.
+    Resident(Guest),
+    /// The anonymous part of that.
+    Anonymous(Guest),
+    /// Proportional set size, without the guest's memory, of the last of [`CROWD`] VMMs.
+    Tenth(Guest),
+    /// Cost of a port exit with a bare `KVM_RUN` loop.
+    ExitBare,
+    /// Cost of a port exit with our loop.
+    ExitLoop,
+    /// The difference of the two.
+    ExitAdded,
+}
+
+impl Quantity {
+    /// The unit: milliseconds, seconds, MiB or microseconds.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::FirstOutput => "ms",
+            Self::ToInit(_) | Self::ToInitSmallPages(_) => "s",
+            Self::Resident(_) | Self::Anonymous(_) | Self::Tenth(_) => "MiB",
+            Self::ExitBare | Self::ExitLoop | Self::ExitAdded => "us",
+        }
+    }
+
+    /// All samples, in the order of the rounds.
+    pub fn samples(self, figures: &Figures) -> Vec<f64> {
+        let scaled = |samples: &[u64], by: f64| samples.iter().map(|s| *s as f64 / by).collect();
+        let exits = |part: fn(&ExitPair) -> f64| {
+            figures.exits.iter().map(|pair| part(pair) / 1e3).collect()
+        };
+        let of = |vcpus| figures.linux.iter().find(|linux| linux.vcpus == vcpus);
+        let memory =
+            |guest: Guest, of: fn(&MemoryFigures) -> &[Outside], part: fn(&Outside) -> u64| {
+                let held = guest.memory(figures).map_or(&[][..], of);
+                held.iter().map(|held| part(held) as f64 / 1024.0).collect()
+            };
+        match self {
+            Self::FirstOutput => scaled(&figures.first_output_ns, 1e6),
+            Self::ToInit(vcpus) => scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_ns), 1e9),
+            Self::ToInitSmallPages(vcpus) => {
+                scaled(of(vcpus).map_or(&[], |linux| &linux.to_init_small_pages_ns), 1e9)
+            }
+            Self::Resident(guest) => memory(guest, |all| &all.alone, |held| held.rss_kib),
+            Self::Anonymous(guest) => memory(guest, |all| &all.alone, |held| held.anonymous_kib),
+            Self::Tenth(guest) => memory(guest, |all| &all.tenth, |held| held.pss_kib),
+            Self::ExitBare => exits(|pair| pair.bare_ns),
+            Self::ExitLoop => exits(|pair| pair.loop_ns),
+            Self::ExitAdded => exits(ExitPair::added_ns),
+        }
+    }
+
+    /// All quantities that these figures have, in the order of a report.
+    pub fn all(figures: &Figures) -> Vec<Self> {
+        let each = |make: fn(u32) -> Self| {
+            figures.linux.iter().map(move |LinuxFigures { vcpus, .. }| make(*vcpus))
+        };
+        let of_guests = |make: fn(Guest) -> Self| {
+            [make(Guest::Tiny)].into_iter().chain(
+                figures
+                    .linux
+                    .iter()
+                    .map(move |LinuxFigures { vcpus, .. }| make(Guest::Linux(*vcpus))),
+            )
+        };
+        [Self::FirstOutput]
+            .into_iter()
+            .chain(each(Self::ToInit))
+            .chain(each(Self::ToInitSmallPages))
+            .chain(of_guests(Self::Resident))
+            .chain(of_guests(Self::Anonymous))
+            .chain(of_guests(Self::Tenth))
+            .chain([Self::ExitBare, Self::ExitLoop, Self::ExitAdded])
+            .filter(|quantity| !quantity.samples(figures).is_empty())
+            .collect()
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FirstOutput => f.write_str("start to first output, tiny guest"),
+            Self::ToInit(vcpus) => write!(f, "start to init, {}", Guest::Linux(*vcpus)),
+            Self::ToInitSmallPages(vcpus) => {
+                write!(f, "the same, small pages, {}", Guest::Linux(*vcpus))
+            }
+            Self::Resident(guest) => write!(f, "VMM alone, resident, {guest}"),
+            Self::Anonymous(guest) => write!(f, "  of it anonymous, {guest}"),
+            Self::Tenth(guest) => write!(f, "last of {CROWD} VMMs, PSS, {guest}"),
+            Self::ExitBare => f.write_str("port exit, bare KVM_RUN"),
+            Self::ExitLoop => f.write_str("port exit, our loop"),
+            Self::ExitAdded => f.write_str("port exit, added by our loop"),
+        }
+    }
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tiny => f.write_str("tiny guest"),
+            Self::Linux(vcpus) => {
+                write!(f, "Linux, {vcpus} vCPU{}", if *vcpus == 1 { "" } else { "s" })
+            }
+        }
+    }
+}

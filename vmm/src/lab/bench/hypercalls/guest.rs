@@ -1,0 +1,97 @@
+//! Runs a payload that repeats one kind of hypercall and times each.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Case, HyperError, HyperPlan, Placement, REST, Round};
+use crate::{
+    guest::payload::{PayloadSpec, SharedView, transport},
+    units::VcpuCount,
+    vm::{Console, GuestSpec, MachineSpec, Running, Vm},
+};
+use base::counters::sum;
+
+/// Time before the samples that count; earlier samples are overwritten.
+const WARM_UP: Duration = Duration::from_millis(20);
+/// Timeout for the guest's arrival; emulated CPUs are slow.
+const ARRIVAL: Duration = Duration::from_secs(20);
+/// Polling interval.
+const POLL: Duration = Duration::from_millis(1);
+
+fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
+    let (workload, placement) = case.workload()?;
+    let backend = case.backend()?;
+    let rest = match placement {
+        Placement::SameCpu => Duration::ZERO,
+        Placement::OtherCpu => REST,
+    };
+    // In kilocycles.
+    let think = rest.as_micros() as u64 * khz / 1_000_000;
+    let payload = PayloadSpec {
+        transport: transport(backend),
+        think: u32::try_from(think).ok()?,
+        ..PayloadSpec::other(workload)
+    };
+    let vcpus = match case {
+        Case::KickRunning(_) | Case::KickToRun(..) => 2,
+        _ => 1,
+    };
+    Some(MachineSpec {
+        vcpus: VcpuCount::try_from(vcpus).ok()?,
+        guest: GuestSpec::Payload(payload),
+        pv: backend,
+        affinity: Some(placement.cpus(&plan.cpus)),
+        pinned: true,
+        kvm_stats: true,
+        ..MachineSpec::tiny(workload)
+    })
+}
+
+/// Runs the case once. Samples are in ticks of the time stamp counter.
+pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
+    let Some(spec) = machine(plan, case, khz) else { return Ok(Round::default()) };
+    let running = Vm::build(&spec)?.start(Console::null())?;
+    let result = sample(plan, &running, spec.vcpus);
+    running.stop();
+    let report = running.wait()?;
+    let samples = result?;
+    let operations = samples.1;
+    let samples = samples.0.into_iter().map(u64::from).collect();
+    Ok(Round { samples, operations, vmm: sum(&report.counts), kvm: report.kvm })
+}
+
+fn sample(
+    plan: &HyperPlan,
+    running: &Running,
+    vcpus: VcpuCount,
+) -> Result<(Vec<u32>, u64), HyperError> {
+    let shared = SharedView::new(running.memory());
+    let deadline = Instant::now() + ARRIVAL;
+    while shared.arrived()? < vcpus.get() {
+        if running.has_ended() || Instant::now() > deadline {
+            return Err(HyperError::Still("a vCPU did not come to its start".into()));
+        }
+        thread::sleep(POLL);
+    }
+    shared.go()?;
+    thread::sleep(WARM_UP + plan.duration);
+    // On a busy host the vCPUs may not have run yet.
+    while shared.samples()?.is_empty() && !running.has_ended() && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
+    // Checked before the payload is told to stop, as it may end after that.
+    if running.has_ended() {
+        return Err(HyperError::Still("its machine ended".into()));
+    }
+    shared.stop()?;
+    // Lets the operation under way end, or halt for good; its sample is then the oldest.
+    thread::sleep(POLL);
+    let samples = shared.samples()?;
+    let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);
+    match samples.is_empty() {
+        true => Err(HyperError::Still("it finished no operation".into())),
+        false => Ok((samples, operations)),
+    }
+}

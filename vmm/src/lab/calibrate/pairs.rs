@@ -1,0 +1,143 @@
+//! Costs of lines that go between two CPUs.
+
+use std::{
+    hint::black_box,
+    io,
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Instant,
+};
+
+use base::rng::SplitMix64;
+use kvm::signal::pin_this_thread;
+
+use crate::units::CpuList;
+
+/// Nanoseconds, each, of which those of stores are without the locked instruction itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// A load of a line that the other CPU has modified.
+    pub(super) load_modified: f64,
+    /// A store to a line that the other CPU has modified.
+    pub(super) store_modified: f64,
+    /// A store to a line that both CPUs have.
+    pub(super) store_shared: f64,
+}
+
+/// Lines that go to and fro: they fit the first-level cache of either CPU, of whose sets they use every
+/// other one.
+const LINES: usize = 128;
+
+/// How often they do in a round.
+const TIMES: usize = 40;
+
+/// A word in a pair of lines of its own: processors fetch lines in pairs.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
+/// them wait for each other.
+pub(super) struct Chain(Box<[Line]>);
+
+impl Chain {
+    /// A ring of `lines` lines.
+    pub(super) fn new(lines: usize, seed: u64) -> Self {
+        let mut order: Vec<u64> = (0..lines as u64).collect();
+        SplitMix64::new(seed).shuffle(&mut order);
+        let chain = (0..lines).map(|_| Line(AtomicU64::new(0))).collect::<Box<[_]>>();
+        for (at, line) in order.iter().enumerate() {
+            chain[*line as usize].0.store(order[(at + 1) % lines], SeqCst);
+        }
+        Self(chain)
+    }
+
+    /// Loads `count` lines, one after the other.
+    pub(super) fn load(&self, count: usize) {
+        let mut at = 0;
+        for _ in 0..count {
+            at = self.0[at as usize].0.load(SeqCst);
+        }
+        black_box(at);
+    }
+
+    pub(super) fn load_all(&self) {
+        self.load(self.0.len());
+    }
+
+    /// Makes all lines this CPU's alone, in the order of the ring. The value is not changed.
+    fn own_all(&self) {
+        let mut at = 0;
+        for _ in 0..self.0.len() {
+            at = self.0[at as usize].0.fetch_add(0, SeqCst);
+        }
+        black_box(at);
+    }
+}
+
+/// Nanoseconds since `began`, each of `count`.
+pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
+    began.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Measures between these two CPUs `rounds` times.
+pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> {
+    let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
+    let (chain, barrier) = (&chain, &barrier);
+    thread::scope(|scope| {
+        // Both are pinned before the first barrier, or none comes to it.
+        let pinned = |cpu| move || pin_this_thread(&CpuList::of(cpu));
+        let other = scope.spawn(move || {
+            let pinned = pinned(cpus[1])();
+            barrier.wait();
+            for _ in 0..rounds * TIMES {
+                chain.own_all();
+                barrier.wait();
+                barrier.wait();
+                chain.own_all();
+                barrier.wait();
+                barrier.wait();
+            }
+            pinned
+        });
+        let mine = scope.spawn(move || {
+            let pinned = pinned(cpus[0])();
+            barrier.wait();
+            let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
+            pinned.map(|()| found)
+        });
+        let died = |_| io::Error::other("its thread died");
+        let found = mine.join().unwrap_or_else(|panic| Err(died(panic)));
+        let other: io::Result<()> = other.join().unwrap_or_else(|panic| Err(died(panic)));
+        other.and(found)
+    })
+}
+
+/// One round of the measuring CPU. The other one owns all lines at every second barrier.
+fn round(chain: &Chain, barrier: &Barrier) -> Pair {
+    let each = |operation: &dyn Fn()| {
+        let began = Instant::now();
+        operation();
+        nanos_each(began, LINES)
+    };
+    let [mut loads, mut shared, mut modified, mut own] = [[0.0; TIMES]; 4];
+    for time in 0..TIMES {
+        barrier.wait();
+        loads[time] = each(&|| chain.load_all());
+        shared[time] = each(&|| chain.own_all());
+        barrier.wait();
+        barrier.wait();
+        modified[time] = each(&|| chain.own_all());
+        own[time] = each(&|| chain.own_all());
+        barrier.wait();
+    }
+    let [loads, shared, modified, own] =
+        [loads, shared, modified, own].map(|all| super::median(&all));
+    Pair {
+        load_modified: loads,
+        store_modified: (modified - own).max(0.0),
+        store_shared: (shared - own).max(0.0),
+    }
+}

@@ -1,0 +1,149 @@
+//! The machines of one run: one or more identical machines under one schedule.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use super::{timeline::timeline, window::Gathering};
+use crate::{
+    clock::Moment,
+    driver::{Account, Driver, Meter, SchedReport, Snapshot},
+    lab::{
+        Interrupt,
+        cell::{CellError, RunSpec},
+    },
+    vm::{Console, MachineSpec, Report, Running, Vm},
+};
+use base::counters::MachineCounts;
+use study::timeline::{Span, Timeline};
+
+/// Interval at which suspected lost wakeups are checked again.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// Running machines.
+#[derive(Debug)]
+pub(super) struct Machines {
+    pub(super) running: Vec<Running>,
+    /// Where guests report the steps of their benchmarks.
+    pub(super) gathering: Arc<Gathering>,
+    schedule: Option<Arc<Driver>>,
+    started: Moment,
+}
+
+/// The results of machines that have ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// The report of each machine.
+    pub(super) reports: Vec<Report>,
+    /// The account of their schedule, if it was ours.
+    pub(super) schedule: Option<SchedReport>,
+    /// The timeline, if the run was traced.
+    pub(super) timeline: Option<Timeline>,
+}
+
+impl Machines {
+    /// Starts the machines of the run as `spec` describes, each with its own console.
+    pub(super) fn start(
+        run: &RunSpec<'_>,
+        spec: &MachineSpec,
+        mut console: impl FnMut(usize) -> Result<Console, CellError>,
+    ) -> Result<Self, CellError> {
+        let vms = run.point.vms as usize;
+        let make = if run.trace { Driver::traced } else { Driver::new };
+        let schedule = make(&run.schedule(), &vec![run.point.vcpus.get(); vms]);
+        // All are built before the first one starts, as building them takes time.
+        let built = (0..vms).map(|_| Vm::build(spec)).collect::<Result<Vec<_>, _>>()?;
+        let gathering = Gathering::new(vms, schedule.clone());
+        let (running, started) = (Vec::new(), Moment::now());
+        let mut machines = Self { running, gathering, schedule, started };
+        for (ix, vm) in built.into_iter().enumerate() {
+            let bench = Some(machines.gathering.seat(ix));
+            let console = Console { bench, ..console(ix)? };
+            machines.running.push(match &machines.schedule {
+                Some(schedule) => vm.start_in(console, schedule, ix)?,
+                None => vm.start(console)?,
+            });
+        }
+        Ok(machines)
+    }
+
+    /// Has any machine ended?
+    pub(super) fn has_one_ended(&self) -> bool {
+        self.running.iter().any(Running::has_ended)
+    }
+
+    /// Has any machine failed?
+    pub(super) fn has_one_failed(&self) -> bool {
+        self.running.iter().any(Running::has_failed)
+    }
+
+    /// Waits until the watchdogs know for every vCPU halted now that it has not lost a wakeup, or
+    /// until a machine has ended because one has: a lost wakeup shortly before the end must not go
+    /// unnoticed.
+    pub(super) fn outwait_doubts(&self, interrupt: &Interrupt) {
+        let watchdogs = self.running.iter().filter_map(Running::watchdog);
+        let looks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.look())).collect();
+        for (watchdog, then) in looks {
+            while watchdog.doubts(then) && !self.has_one_ended() && !interrupt.raised() {
+                thread::sleep(DOUBT);
+            }
+        }
+    }
+
+    /// The VMM's counts so far, summed over all machines.
+    pub(super) fn counts(&self) -> MachineCounts {
+        let mut counts = MachineCounts::default();
+        self.running.iter().for_each(|running| counts += running.machine_counts());
+        counts
+    }
+
+    /// Have all machines ended?
+    pub(super) fn have_all_ended(&self) -> bool {
+        self.running.iter().all(Running::has_ended)
+    }
+
+    /// Releases machines that wait at the barrier for machines that have ended.
+    pub(super) fn let_others_go(&self) {
+        let ended = self.running.iter().enumerate().filter(|(_, running)| running.has_ended());
+        ended.for_each(|(vm, _)| self.gathering.gone(vm));
+    }
+
+    /// Has the schedule read these progress meters, if it is ours and traced.
+    pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
+        if let Some(schedule) = &self.schedule {
+            schedule.meter(meters.into_iter().collect());
+        }
+    }
+
+    /// Has it read the count of locks taken by the guests' kernels, from their telemetry, as their
+    /// progress.
+    pub(super) fn meter_locks(&self) {
+        let Some(schedule) = &self.schedule else { return };
+        let meter = |vm| -> Meter {
+            // A weak reference, because the schedule keeps its meters.
+            let schedule = Arc::downgrade(schedule);
+            Box::new(move || schedule.upgrade().and_then(|its| its.taken(vm)).unwrap_or(0))
+        };
+        self.meter((0..self.running.len()).map(meter));
+    }
+
+    /// The schedule's account now, if it is a pvticket schedule.
+    pub(super) fn account(&self) -> Option<Account> {
+        self.schedule.as_ref().map(|schedule| schedule.account())
+    }
+
+    /// A snapshot of the schedule, if it is a pvticket schedule.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        self.schedule.as_ref().map(|schedule| schedule.snapshot())
+    }
+
+    /// Stops all machines; `run` is the run that they were started for.
+    pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<Ended, CellError> {
+        let schedule = self.schedule.as_ref().map(|schedule| schedule.report());
+        let span = Span { from: self.started.reading(), to: Moment::now().reading() };
+        self.running.iter().for_each(Running::stop);
+        let mut reports =
+            self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
+        let histories = reports.iter_mut().map(|report| report.history.take()).collect();
+        let timeline = timeline(run, histories, schedule.as_ref(), span);
+        Ok(Ended { reports, schedule, timeline })
+    }
+}

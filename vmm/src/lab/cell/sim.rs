@@ -1,0 +1,226 @@
+//! Simulates a point instead of measuring it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use locks::System;
+use sim::machine::SHIPPED;
+use sim::{Decisions, LineLaw, Load, Machine, Picos, Sim, Span, Spec};
+use thiserror::Error;
+
+use super::{Measurement, RunSpec};
+use crate::{
+    guest::artifacts::{ArtifactError, cache_dir},
+    lab::{Interrupt, calibrate},
+    units::ByteSize,
+};
+use base::{
+    faults::FaultSpec,
+    files::{self, FileError},
+};
+use study::{
+    point::Point,
+    store::record::{Figures, ScheduleFigures, SinceStart},
+};
+
+/// Where the machine file of this host is kept.
+pub fn calibrated() -> Result<PathBuf, ArtifactError> {
+    Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
+}
+
+/// Longest machine file.
+const LONGEST: ByteSize = ByteSize::mib(1);
+
+/// Why a point has no simulated figures.
+#[derive(Debug, Error)]
+pub enum SimCellError {
+    /// There is no machine file of this host.
+    #[error("machine this: this host has not been measured: `pvticket sim calibrate`")]
+    NotCalibrated,
+    /// The machine file cannot be read.
+    #[error(
+        "machine {file}: it is not one that comes with pvticket ({}), and no file",
+        SHIPPED.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    )]
+    File {
+        /// Its name.
+        file: String,
+        /// Why.
+        #[source]
+        source: FileError,
+    },
+    /// The machine file is wrong.
+    #[error("machine {file}")]
+    Machine {
+        /// Its name.
+        file: String,
+        /// What is wrong, with its line.
+        #[source]
+        source: sim::machine::MachineError,
+    },
+    /// The simulator does not have the system.
+    #[error("{0} is not in the simulator")]
+    System(System),
+    /// The point cannot be simulated.
+    #[error(transparent)]
+    Spec(#[from] sim::SpecError),
+    /// The user interrupted it.
+    #[error("interrupted")]
+    Interrupted,
+    /// The simulation came to a standstill.
+    #[error(transparent)]
+    Stuck(#[from] sim::Stuck),
+}
+
+/// The machine of this name, or in this file.
+pub fn machine(name: &str) -> Result<Machine, SimCellError> {
+    let text = machine_text(name)?;
+    Machine::parse(&text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+}
+
+/// The text of its file.
+pub fn machine_text(name: &str) -> Result<String, SimCellError> {
+    let shipped = SHIPPED.iter().find(|(its, _)| *its == name);
+    if let Some((_, text)) = shipped {
+        return Ok((*text).to_owned());
+    }
+    if name == calibrate::NAME {
+        let text = calibrated().ok().and_then(|path| files::read_text(&path, LONGEST).ok());
+        return text.ok_or(SimCellError::NotCalibrated);
+    }
+    files::read_text(Path::new(name), LONGEST)
+        .map_err(|source| SimCellError::File { file: name.to_owned(), source })
+}
+
+/// Simulated time between two looks at whether the user wants it to end.
+const LOOK_EVERY: Picos = Picos(1_000_000_000);
+
+/// Simulates the point of `spec`. `cell` is its number in the run: each has random choices of its
+/// own.
+pub fn simulate(
+    spec: &RunSpec<'_>,
+    cell: u32,
+    interrupt: &Interrupt,
+) -> Result<Measurement, SimCellError> {
+    let RunSpec { point, method, .. } = *spec;
+    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept: spec.record };
+    let mut sim = Sim::scheduled(&simulated(point, cell)?, decisions)?;
+    let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
+    run(&mut sim, picos(method.warm_up), interrupt)?;
+    let (before, hits) = (sim.figures(), sim.hits());
+    run(&mut sim, picos(method.warm_up + point.duration), interrupt)?;
+    let whole = sim.figures();
+    let window = whole.clone() - &before;
+    let schedule = ScheduleFigures {
+        seconds: Some(window.time.seconds()),
+        totals: window.schedule,
+        hits: sim.hits().zip(hits).map(|(now, then)| now - then),
+        since_start: Some(SinceStart { totals: whole.schedule, hits: sim.hits() }),
+        divergence: sim.divergence(),
+        ..ScheduleFigures::default()
+    };
+    let recording = spec.record.then(|| sim.recording());
+    let violations = sim.finish()?.violations;
+    let figures = Figures {
+        seconds: window.time.seconds(),
+        slow: Some(window.slow),
+        halts: window.halts,
+        kicks: window.kicks,
+        violations,
+        disorder: window.disorder,
+        schedule: Some(schedule),
+        operations: window.operations,
+        ..Figures::default()
+    };
+    Ok(Measurement { figures, timeline: None, recording })
+}
+
+fn run(sim: &mut Sim, end: Picos, interrupt: &Interrupt) -> Result<(), SimCellError> {
+    while sim.now() < end {
+        if interrupt.raised() {
+            return Err(SimCellError::Interrupted);
+        }
+        sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+    }
+    Ok(())
+}
+
+fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
+    let machine = machine(&point.machine)?;
+    // The simulator has the library compiled for itself, with the same names.
+    let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
+    let increment = machine.costs.increment.0;
+    let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
+    Ok(Spec {
+        machine,
+        law: LineLaw::Physical,
+        cpus: point.slots as usize,
+        vcpus: point.vcpus.get() as usize,
+        system,
+        handoff: sim::handoff(point.handoff),
+        spin_threshold: point.spin_threshold,
+        load: Load {
+            think: span(point.think),
+            critical: span(point.critical),
+            has_data: true,
+            crowd: Picos::ZERO,
+        },
+        policy: point.policy.clone(),
+        slice: point.slice,
+        faults: FaultSpec::default(),
+        host: sim::Host::default(),
+        seed: point.seed ^ u64::from(cell) << 32,
+        parks: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::spec::{Experiment, Setting};
+
+    fn experiment(spec: &str) -> Experiment {
+        let cpus = "0-7".parse().unwrap();
+        let place = |_: &str, _, _| Err("not asked".to_owned());
+        Experiment::parse(spec, "test", &Setting { cpus: &cpus, place: &place }).unwrap()
+    }
+
+    #[test]
+    fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
+        let experiment = experiment(
+            "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-queued\"\npolicies = \"rr\"\n\
+             vcpus = \"2x\"\nseconds = 0.002\nwarm-up = 0.002\nhandoffs = \"none\"\n",
+        );
+        let interrupt = Interrupt::default();
+        let cpus = "0".parse().unwrap();
+        let spec = RunSpec {
+            point: &experiment.points[0],
+            method: &experiment.method,
+            cpus: &cpus,
+            replay: None,
+            record: false,
+            trace: false,
+            onlooker: None,
+        };
+        let run = |cell| simulate(&spec, cell, &interrupt).unwrap().figures;
+        let figures = run(3);
+        assert_eq!(figures, run(3));
+        assert_ne!(figures, run(4));
+        assert_eq!((figures.seconds, figures.operations.len()), (0.002, 16));
+        assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
+        assert!(figures.schedule.is_some_and(|schedule| schedule.totals.grants > 0));
+        interrupt.raise();
+        let ended = simulate(&spec, 3, &interrupt);
+        assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
+    }
+
+    #[test]
+    fn all_systems_have_the_same_name_in_both_libraries() {
+        for system in System::ALL {
+            let there: Result<sim::System, _> = system.name().parse();
+            assert_eq!(there.map(sim::System::name), Ok(system.name()));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The window of Linux guests' benchmarks: the VMM reads its counts at the same two moments as the
+//! guests, and several machines enter their windows together through a barrier.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{
+    clock::Moment,
+    driver::{Account, Driver, Measured},
+    machine::bench::{Bench, Step},
+};
+use base::counters::MachineCounts;
+use study::{live::Phase, timeline::Span};
+
+/// The machines of a run, at the barrier and in their windows.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    schedule: Option<Arc<Driver>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    guests: Vec<Guest>,
+    /// The schedule's account when the last window began.
+    open: Option<Account>,
+    measured: Measured,
+    counts: MachineCounts,
+    /// Locks taken within the windows that have ended.
+    taken: Option<u64>,
+    span: Option<Span>,
+}
+
+/// The state of one machine.
+#[derive(Debug, Default, Clone)]
+struct Guest {
+    /// Number of barriers that it has reached.
+    arrivals: u32,
+    /// Windows that it has begun.
+    begun: u32,
+    /// Windows that it has ended.
+    ended: u32,
+    /// The machine has ended, and barriers do not wait for it.
+    gone: bool,
+    /// The VMM's counts at the beginning of the window.
+    before: Option<MachineCounts>,
+    /// Locks that it had taken by then.
+    taken_before: Option<u64>,
+}
+
+impl Guest {
+    /// Saturating, because a guest may report any number of steps.
+    fn arrive(&mut self) {
+        self.arrivals = self.arrivals.saturating_add(1);
+    }
+}
+
+/// The figures of the windows of all machines of a run.
+#[derive(Debug)]
+pub(super) struct Windows {
+    /// The schedule's sums while all machines were in their windows, if it is ours.
+    pub(super) schedule: Measured,
+    /// The VMM's counts, for each machine over its own window.
+    pub(super) counts: MachineCounts,
+    /// Locks taken by the guests' kernels, for each over its own window, if their telemetry counts
+    /// them.
+    pub(super) taken: Option<u64>,
+    /// From the first window's beginning to the last one's end.
+    pub(super) span: Span,
+}
+
+impl Gathering {
+    /// For `vms` machines under that schedule, if it is a pvticket schedule.
+    pub(super) fn new(vms: usize, schedule: Option<Arc<Driver>>) -> Arc<Self> {
+        let state = State { guests: vec![Guest::default(); vms], ..State::default() };
+        Arc::new(Self { schedule, state: Mutex::new(state) })
+    }
+
+    /// The handle through which machine number `vm` reports its steps.
+    pub(super) fn seat(self: &Arc<Self>, vm: usize) -> Arc<dyn Bench> {
+        Arc::new(Seat { gathering: self.clone(), vm })
+    }
+
+    /// Machine number `vm` has ended.
+    pub(super) fn gone(&self, vm: usize) {
+        self.lock().guests[vm].gone = true;
+    }
+
+    /// The phase that the machines are in.
+    pub(super) fn phase(&self) -> Phase {
+        let state = self.lock();
+        let any = |is: fn(&Guest) -> bool| state.guests.iter().any(is);
+        if any(|guest| guest.arrivals == 0) {
+            Phase::Boot
+        } else if any(|guest| guest.begun > guest.ended) {
+            Phase::Measured
+        } else if any(|guest| guest.begun == 0) {
+            Phase::WarmUp
+        } else {
+            Phase::Running
+        }
+    }
+
+    /// The figures; None if not all machines have completed a window.
+    pub(super) fn windows(&self) -> Option<Windows> {
+        let state = self.lock();
+        let is_whole = |guest: &Guest| guest.ended > 0 && guest.ended == guest.begun;
+        let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
+        Some(Windows { schedule: state.measured, counts: state.counts, taken: state.taken, span })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks that machine number `vm` has taken so far.
+    fn taken(&self, vm: usize) -> Option<u64> {
+        self.schedule.as_ref()?.taken(vm)
+    }
+
+    fn begins(&self, vm: usize, counts: MachineCounts) {
+        let taken = self.taken(vm);
+        let mut state = self.lock();
+        let now = Moment::now().reading();
+        let round = state.guests[vm].begun.saturating_add(1);
+        let guest = &mut state.guests[vm];
+        (guest.begun, guest.before, guest.taken_before) = (round, Some(counts), taken);
+        state.span.get_or_insert(Span { from: now, to: now });
+        // The last machine to begin: from now on all are in their windows.
+        if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
+            state.open = self.schedule.as_ref().map(|schedule| schedule.account());
+        }
+    }
+
+    fn ends(&self, vm: usize, counts: MachineCounts) {
+        let taken = self.taken(vm);
+        let mut state = self.lock();
+        // The first machine to end.
+        if let Some((open, schedule)) = state.open.take().zip(self.schedule.as_ref()) {
+            state.measured += schedule.account().since(&open);
+        }
+        let guest = &mut state.guests[vm];
+        guest.ended = guest.ended.saturating_add(1);
+        guest.arrive();
+        let before = guest.before.take();
+        // Saturating: a guest's counts are untrusted and may go down.
+        let since = taken.zip(guest.taken_before.take());
+        let since = since.map(|(taken, before)| taken.saturating_sub(before));
+        if let Some(before) = before {
+            state.counts += counts - before;
+        }
+        if let Some(since) = since {
+            state.taken = Some(state.taken.unwrap_or(0).saturating_add(since));
+        }
+        if let Some(span) = &mut state.span {
+            span.to = Moment::now().reading();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Seat {
+    gathering: Arc<Gathering>,
+    vm: usize,
+}
+
+impl Bench for Seat {
+    fn step(&self, step: Step, counts: MachineCounts) {
+        match step {
+            Step::Ready => self.gathering.lock().guests[self.vm].arrive(),
+            Step::Begins => self.gathering.begins(self.vm, counts),
+            Step::Ends => self.gathering.ends(self.vm, counts),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        let state = self.gathering.lock();
+        let own = state.guests[self.vm].arrivals;
+        state.guests.iter().all(|guest| guest.gone || guest.arrivals >= own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::counters::{Counts, FaultCounts};
+
+    fn exits(exits: u64) -> MachineCounts {
+        MachineCounts { vcpus: Counts { exits, ..Counts::default() }, faults: None }
+    }
+
+    #[test]
+    fn no_machine_begins_before_all_are_ready_nor_stops_before_all_have_ended() {
+        let gathering = Gathering::new(2, None);
+        let (a, b) = (gathering.seat(0), gathering.seat(1));
+        a.step(Step::Ready, exits(5));
+        assert!(!a.is_open() && gathering.phase() == Phase::Boot);
+        b.step(Step::Ready, exits(5));
+        assert!(a.is_open() && b.is_open() && gathering.phase() == Phase::WarmUp);
+        a.step(Step::Begins, exits(10));
+        b.step(Step::Begins, exits(100));
+        assert_eq!(gathering.phase(), Phase::Measured);
+        a.step(Step::Ends, exits(11));
+        assert!(!a.is_open() && b.is_open(), "b is still measured");
+        assert!(gathering.windows().is_none());
+        b.step(Step::Ends, exits(102));
+        assert!(a.is_open() && b.is_open());
+        let windows = gathering.windows().unwrap();
+        assert_eq!(windows.counts.vcpus.exits, 3, "each machine's in its own window");
+        assert!(windows.span.from <= windows.span.to);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_machine_that_has_ended() {
+        let gathering = Gathering::new(2, None);
+        let a = gathering.seat(0);
+        a.step(Step::Ready, exits(0));
+        assert!(!a.is_open());
+        gathering.gone(1);
+        assert!(a.is_open());
+    }
+
+    #[test]
+    fn the_windows_of_a_benchmark_in_parts_add_up() {
+        let gathering = Gathering::new(1, None);
+        let seat = gathering.seat(0);
+        for (before, after) in [(10, 11), (50, 55)] {
+            seat.step(Step::Ready, exits(before));
+            assert!(seat.is_open());
+            seat.step(Step::Begins, exits(before));
+            seat.step(Step::Ends, exits(after));
+        }
+        assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
+    }
+
+    /// Wrong before: faults were counted over the whole life of a machine, and exceeded its kicks.
+    #[test]
+    fn faults_are_counted_over_the_window_of_the_kicks() {
+        let counts = |unlock_kick, duplicated| MachineCounts {
+            vcpus: Counts { unlock_kick, ..Counts::default() },
+            faults: Some(FaultCounts { duplicated, ..FaultCounts::default() }),
+        };
+        let gathering = Gathering::new(2, None);
+        for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
+            let seat = gathering.seat(vm);
+            seat.step(Step::Begins, counts(before.0, before.1));
+            seat.step(Step::Ends, counts(after.0, after.1));
+        }
+        assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
+    }
+
+    #[test]
+    fn a_guest_that_announces_nothing_has_no_window() {
+        assert!(Gathering::new(1, None).windows().is_none());
+    }
+}

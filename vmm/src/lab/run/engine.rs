@@ -1,0 +1,292 @@
+//! The loop of a run: gives cells to workers, hears their reports, obeys orders, and stores results.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc::{self, Receiver, UnboundedReceiver},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Order, RunError, Summary, Watcher, WorkerPool,
+    job::{Ended, Job, WorkerMessage},
+    worker_handle::{Report, Reports, WorkerHandle},
+};
+use crate::clock;
+use study::{
+    point::HostKind,
+    spec::{Experiment, PlannedCell},
+    store::{
+        Store,
+        record::{CellLine, Line, Load, Outcome},
+    },
+};
+
+/// A cell counts as failed when this many emulated hosts have died while running it, or this many
+/// workers before beginning it.
+const DEATHS: u32 = 3;
+
+/// Bound of the queue of workers' reports.
+const REPORTS: usize = 64;
+
+/// How long workers have to abort their cells when the run stops.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs all cells of `experiment` except the `finished` ones, and appends them to `store`.
+pub async fn run(
+    experiment: &Experiment,
+    finished: &HashSet<u32>,
+    store: &mut Store,
+    workers: &dyn WorkerPool,
+    watcher: &mut dyn Watcher,
+    orders: UnboundedReceiver<Order>,
+) -> Result<Summary, RunError> {
+    let cells = experiment.cells();
+    let mut run = Run {
+        experiment,
+        store,
+        workers,
+        watcher,
+        orders,
+        paused: false,
+        stopping: None,
+        summary: Summary::default(),
+    };
+    for host in [HostKind::Direct, HostKind::Emulated] {
+        let here = |cell: &&PlannedCell| experiment.points[cell.point].host == host;
+        let left = cells.iter().filter(|cell| !finished.contains(&cell.cell)).filter(here);
+        run.on(host, left.copied().collect()).await?;
+    }
+    run.summary.stopped = run.stopping.is_some();
+    Ok(run.summary)
+}
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    store: &'a mut Store,
+    workers: &'a dyn WorkerPool,
+    watcher: &'a mut dyn Watcher,
+    orders: UnboundedReceiver<Order>,
+    paused: bool,
+    /// When the run gives up waiting for its workers; set by [`Order::Stop`].
+    stopping: Option<Instant>,
+    summary: Summary,
+}
+
+/// One of the workers that run side by side, started or not.
+#[derive(Default)]
+struct WorkerSlot {
+    hand: Option<WorkerHandle>,
+    /// The cell that it runs, and how many workers have died of it.
+    cell: Option<(PlannedCell, u32)>,
+    /// The worker has reported the cell's begin.
+    begun: bool,
+    /// A cell to run again because its worker died, with the number of deaths.
+    again: Option<(PlannedCell, u32)>,
+}
+
+impl WorkerSlot {
+    fn next(&mut self, queue: &mut VecDeque<PlannedCell>) -> Option<(PlannedCell, u32)> {
+        self.again.take().or_else(|| queue.pop_front().map(|cell| (cell, 0)))
+    }
+}
+
+impl Run<'_> {
+    /// Runs the cells of one host.
+    async fn on(
+        &mut self,
+        host: HostKind,
+        mut queue: VecDeque<PlannedCell>,
+    ) -> Result<(), RunError> {
+        let (send, mut reports) = mpsc::channel(REPORTS);
+        let mut benches: Vec<WorkerSlot> =
+            (0..self.workers.jobs()).map(|_| WorkerSlot::default()).collect();
+        loop {
+            if self.watcher.has_enough() {
+                self.summary.left += std::mem::take(&mut queue).len() as u32;
+            }
+            for (number, bench) in benches.iter_mut().enumerate() {
+                if self.paused || self.stopping.is_some() || bench.cell.is_some() {
+                    continue;
+                }
+                if let Some(next) = bench.next(&mut queue) {
+                    self.begin(bench, next, host, number, &send).await?;
+                }
+            }
+            let all_idle = benches.iter().all(|bench| bench.cell.is_none());
+            let none_waits = queue.is_empty() && benches.iter().all(|bench| bench.again.is_none());
+            if all_idle && (none_waits || self.stopping.is_some()) {
+                break;
+            }
+            let deadline = self.stopping.unwrap_or_else(|| Instant::now() + PATIENCE);
+            tokio::select! {
+                Some((number, report)) = reports.recv() => {
+                    self.hear(&mut benches[number], report, host).await?;
+                }
+                Some(order) = self.orders.recv() => self.obey(order, &mut benches),
+                () = sleep_until(deadline), if self.stopping.is_some() => {
+                    // Dropping the handle kills the worker, which is then reported as gone.
+                    benches.iter_mut().for_each(|bench| bench.hand = None);
+                    self.stopping = Some(Instant::now() + PATIENCE);
+                }
+            }
+        }
+        let again = benches.iter().filter(|bench| bench.again.is_some()).count();
+        self.summary.left += (queue.len() + again) as u32;
+        let at_work = benches.iter().filter(|bench| bench.hand.is_some()).count();
+        // Workers exit at the end of their input.
+        benches.iter_mut().filter_map(|bench| bench.hand.as_mut()).for_each(WorkerHandle::dismiss);
+        wait_for(at_work, &mut reports).await;
+        Ok(())
+    }
+
+    /// Gives a cell to a worker.
+    async fn begin(
+        &mut self,
+        bench: &mut WorkerSlot,
+        (cell, deaths): (PlannedCell, u32),
+        host: HostKind,
+        number: usize,
+        reports: &Reports,
+    ) -> Result<(), RunError> {
+        if bench.hand.is_none() {
+            let command = self.workers.worker(host);
+            bench.hand = Some(WorkerHandle::start(command, number, reports.clone())?);
+        }
+        (bench.cell, bench.begun) = (Some((cell, deaths)), false);
+        let cpus = self.workers.cpus(host, number);
+        let point = &self.experiment.points[cell.point];
+        let method = self.experiment.method;
+        self.watcher.started(&cell, point);
+        let live = self.watcher.wants_live();
+        let extras = self.workers.extras(&cell, point);
+        let job = Job { cell: cell.cell, point: point.clone(), method, cpus, live, extras };
+        if let Some(hand) = &mut bench.hand {
+            hand.give(&job).await?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, order: Order, benches: &mut [WorkerSlot]) {
+        self.watcher.ordered(order);
+        match order {
+            Order::Pause => self.paused = true,
+            Order::Resume => self.paused = false,
+            Order::Stop if self.stopping.is_none() => {
+                self.stopping = Some(Instant::now() + PATIENCE);
+                benches
+                    .iter_mut()
+                    .filter_map(|bench| bench.hand.as_mut())
+                    .for_each(WorkerHandle::dismiss);
+            }
+            // A second stop kills the workers at once.
+            Order::Stop => self.stopping = Some(Instant::now()),
+        }
+    }
+
+    async fn hear(
+        &mut self,
+        bench: &mut WorkerSlot,
+        report: Report,
+        host: HostKind,
+    ) -> Result<(), RunError> {
+        match report {
+            Report::WorkerMessage(WorkerMessage::Begun { cell: begun }) => {
+                bench.begun |= bench.cell.is_some_and(|(cell, _)| cell.cell == begun);
+                Ok(())
+            }
+            Report::WorkerMessage(WorkerMessage::Ended(ended)) => {
+                if let Some((cell, _)) = bench.cell.take_if(|(cell, _)| cell.cell == ended.cell) {
+                    self.keep(&cell, *ended)?;
+                }
+                Ok(())
+            }
+            Report::WorkerMessage(WorkerMessage::Live(live)) => {
+                if bench.cell.is_some_and(|(cell, _)| cell.cell == live.cell) {
+                    self.watcher.live(*live);
+                }
+                Ok(())
+            }
+            Report::Gone(why) => {
+                bench.hand = None;
+                let Some((cell, deaths)) = bench.cell.take() else { return Ok(()) };
+                if self.stopping.is_some() {
+                    return self.keep(&cell, nothing(&cell, Outcome::Aborted));
+                }
+                // On this host, a worker that dies within a cell is taken to have died of it.
+                let is_innocent = host == HostKind::Emulated || !bench.begun;
+                if is_innocent && deaths + 1 < DEATHS {
+                    self.watcher.died(&cell, &why);
+                    bench.again = Some((cell, deaths + 1));
+                    return Ok(());
+                }
+                let outcome = Outcome::Failed { error: why, trace: String::new() };
+                self.keep(&cell, nothing(&cell, outcome))
+            }
+        }
+    }
+
+    fn keep(&mut self, cell: &PlannedCell, ended: Ended) -> Result<(), RunError> {
+        let line = CellLine {
+            cell: cell.cell,
+            round: cell.round,
+            point: self.experiment.points[cell.point].clone(),
+            at_ms: ended.at_ms,
+            took: ended.took,
+            load: ended.load,
+            outcome: ended.outcome,
+        };
+        match &line.outcome {
+            Outcome::Done { figures } => {
+                self.summary.done += 1;
+                self.summary.broken += u32::from(figures.violations + figures.disorder > 0);
+            }
+            Outcome::Failed { .. } => self.summary.failed += 1,
+            Outcome::Aborted => self.summary.left += 1,
+        }
+        match ended.trace {
+            // Before the store records that the cell is done.
+            Some(Ok(trace)) => self.workers.keep_trace(trace).map_err(RunError::Keep)?,
+            Some(Err(why)) => self.watcher.untraced(cell, &why),
+            None => {}
+        }
+        if let Some(recording) = ended.recording {
+            self.workers.keep_recording(recording);
+        }
+        let line = Line::Cell(Box::new(line));
+        self.store.append(&line)?;
+        if let Line::Cell(line) = line {
+            self.watcher.ended(&line);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until `at_work` workers have ended, for [`PATIENCE`] at most.
+async fn wait_for(mut at_work: usize, reports: &mut Receiver<(usize, Report)>) {
+    let deadline = Instant::now() + PATIENCE;
+    while at_work > 0 {
+        tokio::select! {
+            Some((_, report)) = reports.recv() => {
+                at_work -= usize::from(matches!(report, Report::Gone(_)));
+            }
+            () = sleep_until(deadline) => return,
+        }
+    }
+}
+
+/// The result of a cell whose worker is gone.
+fn nothing(cell: &PlannedCell, outcome: Outcome) -> Ended {
+    Ended {
+        cell: cell.cell,
+        at_ms: clock::since_1970(),
+        took: 0.0,
+        load: Load::default(),
+        outcome,
+        trace: None,
+        recording: None,
+    }
+}

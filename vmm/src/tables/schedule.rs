@@ -1,0 +1,48 @@
+//! A schedule's account, in words.
+
+use std::fmt::Write;
+
+use crate::driver::SchedReport;
+use base::units::Nanos;
+use report::replay;
+
+/// One line: preemptions, what they hit, what they cost.
+pub fn in_a_line(report: &SchedReport) -> String {
+    let totals = &report.totals;
+    let mut text = format!(
+        "schedule: {} preemptions, {} of lock holders, {} of the next in line; {} spun for \
+         preempted vCPUs",
+        totals.preemptions,
+        totals.lhp,
+        totals.lwp,
+        Nanos(totals.wasted_spin_ns),
+    );
+    // Writing to a String cannot fail.
+    if totals.entering > 0 {
+        let _ = write!(
+            text,
+            "; {} while drawing a ticket: at most this many more of holders or of the next in line",
+            totals.entering
+        );
+    }
+    if totals.guarded > 0 {
+        let _ = write!(
+            text,
+            "; {} with the kernel's preemption disabled (lower confidence: no telemetry)",
+            totals.guarded
+        );
+    }
+    if totals.unknown > 0 {
+        let _ = write!(text, "; {} unclassified, without telemetry", totals.unknown);
+    }
+    if let Some(hits) = report.hits {
+        let _ = write!(text, "; {} hits, {} other looks", hits.hits, hits.misses);
+    }
+    if totals.yields > 0 {
+        let _ = write!(text, "; {} yields", totals.yields);
+    }
+    if let Some(divergence) = report.divergence {
+        let _ = write!(text, "; {}", replay::in_a_line(&divergence));
+    }
+    text
+}

@@ -1,0 +1,31 @@
+//! The courier: the thread that delivers the kicks that an injected fault delays.
+
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, Builder, JoinHandle},
+    time::Duration,
+};
+
+use halts::Courier;
+
+use super::Board;
+use crate::clock::Moment;
+
+/// Stack of the courier thread.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Starts the courier thread. It ends when the machine stops and the thread is unparked.
+pub fn start(board: Arc<Board>) -> io::Result<JoinHandle<()>> {
+    Builder::new().name("courier".into()).stack_size(STACK_BYTES).spawn(move || {
+        let mut courier = Courier::default();
+        board.kicks.register_courier(thread::current());
+        while !board.stopping() {
+            let now = Moment::now().reading();
+            match board.kicks.deliver_due(&mut courier, now) {
+                Some(due) => thread::park_timeout(Duration::from_nanos(due.since(now).0)),
+                None => thread::park(),
+            }
+        }
+    })
+}

@@ -1,0 +1,261 @@
+//! Halts and kicks with counters, events and faults, on threads of the host: no KVM is needed.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use halts::{Courier, HaltScheduler};
+
+use super::*;
+use crate::vcpu::fault::FaultPlan;
+use base::counters::Counts;
+use kvm::futex;
+
+const A: VcpuId = VcpuId(0);
+const B: VcpuId = VcpuId(1);
+const LATCH: KickPath = KickPath::Latch;
+
+/// Futexes alone, as on a machine without local APICs and without a schedule.
+#[derive(Debug, Default)]
+struct Threads {
+    has_halt: bool,
+}
+
+/// The type of a scheduler that does not exist.
+enum NoScheduler {}
+
+impl HaltScheduler for NoScheduler {
+    fn halt(&self, _: VcpuId) {
+        match *self {}
+    }
+
+    fn hand_over(&self, _: VcpuId, _: VcpuId) {
+        match *self {}
+    }
+
+    fn wake(&self, _: VcpuId, _: Option<VcpuId>) {
+        match *self {}
+    }
+
+    fn kicked_in_hlt(&self, _: VcpuId, _: Option<VcpuId>) {
+        match *self {}
+    }
+
+    fn stop(&self) {
+        match *self {}
+    }
+}
+
+impl Host for Threads {
+    type Scheduler = NoScheduler;
+
+    fn scheduler(&self) -> Option<&NoScheduler> {
+        None
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        futex::wait(word, expected);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        futex::wake_one(word);
+    }
+
+    fn send_kick_msi(&self, _: VcpuId) -> bool {
+        self.has_halt
+    }
+}
+
+fn machine(faults: Option<&str>) -> Kicks<Threads> {
+    let vcpus = VcpuCount::try_from(2).unwrap();
+    let dice = faults
+        .map(|spec| Dice::of_all(&FaultPlan { spec: spec.parse().unwrap(), seed: 1 }, 0, vcpus));
+    Kicks::new(Threads::default(), vcpus, Recorder::new(vcpus, false), dice)
+}
+
+fn counts(machine: &Kicks<Threads>, id: VcpuId) -> Counts {
+    machine.counters()[id.0 as usize].read()
+}
+
+/// Waits until `id` is halted.
+fn halted(machine: &Kicks<Threads>, id: VcpuId) {
+    while !machine.halts().is_parked(id) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn each_kick_is_counted_by_what_it_found() {
+    let machine = machine(None);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            machine.halt(B, Ticket(4));
+            machine.halt(B, Ticket(6));
+        });
+        halted(&machine, B);
+        assert_eq!(machine.halts().ticket(B), Ticket(4));
+        machine.kick(A, B, LATCH);
+        while machine.halts().ticket(B) != Ticket(6) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        halted(&machine, B);
+        machine.kick(A, B, LATCH);
+    });
+    machine.kick(A, B, LATCH);
+    machine.kick(A, B, LATCH);
+    machine.halt(B, Ticket(8));
+    machine.kick(A, VcpuId(2), LATCH);
+    let expected = Counts {
+        unlock_kick: 5,
+        woke_parked: 2,
+        left_pending: 1,
+        coalesced: 1,
+        unknown_target: 1,
+        ..Counts::default()
+    };
+    assert_eq!(counts(&machine, A), expected);
+    let expected = Counts { lock_spinning: 3, parked: 2, ..Counts::default() };
+    assert_eq!(counts(&machine, B), expected);
+    let text = machine.recorder().text();
+    for said in ["kicks vCPU 1: woke it", "kicks vCPU 1: merged with a pending one"] {
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
+fn vcpus_that_are_not_halted_here_get_an_msi_where_they_can_halt_in_kvm() {
+    let vcpus = VcpuCount::try_from(2).unwrap();
+    let host = Threads { has_halt: true };
+    let machine = Kicks::new(host, vcpus, Recorder::new(vcpus, false), None);
+    machine.kick(A, B, LATCH);
+    machine.kick(A, B, KickPath::Doorbell);
+    let counts = counts(&machine, A);
+    assert_eq!((counts.unlock_kick, counts.left_pending, counts.kick_msi), (2, 1, 2));
+    assert!(machine.recorder().text().contains("kicks vCPU 1: sent to KVM"));
+}
+
+/// Two vCPUs that wake each other in turn, each time in one call with their own halt.
+#[test]
+fn a_kick_with_a_halt_wakes_the_other_and_sleeps() {
+    const ROUNDS: u32 = 1000;
+    let machine = machine(None);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            machine.halt(B, Ticket(0));
+            (1..ROUNDS).for_each(|round| machine.kick_and_halt(B, A, Ticket(round)));
+            machine.kick(B, A, LATCH);
+        });
+        halted(&machine, B);
+        (0..ROUNDS).for_each(|round| machine.kick_and_halt(A, B, Ticket(round)));
+    });
+    for id in [A, B] {
+        let counts = counts(&machine, id);
+        assert_eq!((counts.unlock_kick, counts.lock_spinning), (ROUNDS.into(), ROUNDS.into()));
+    }
+    // A vCPU that does not exist is not woken, but the halt takes place.
+    thread::scope(|scope| {
+        scope.spawn(|| machine.kick_and_halt(A, VcpuId(7), Ticket(0)));
+        halted(&machine, A);
+        machine.kick(B, A, LATCH);
+    });
+    assert_eq!(counts(&machine, A).unknown_target, 1);
+}
+
+#[test]
+fn a_halt_that_the_vmm_ends_is_in_no_kickers_counters() {
+    let machine = machine(None);
+    thread::scope(|scope| {
+        scope.spawn(|| machine.halt(A, Ticket(0)));
+        halted(&machine, A);
+        machine.end_halt(A);
+    });
+    assert_eq!(counts(&machine, A), Counts { lock_spinning: 1, parked: 1, ..Counts::default() });
+    assert_eq!(counts(&machine, B), Counts::default());
+}
+
+#[test]
+fn stop_ends_halts_and_delayed_ones() {
+    let machine = machine(Some("halt-delay:3600s"));
+    thread::scope(|scope| {
+        scope.spawn(|| machine.halt(A, Ticket(0)));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!machine.halts().is_parked(A), "it is late");
+        machine.halts().stop();
+    });
+    assert_eq!(machine.fault_counts().unwrap().halts_delayed, 1);
+}
+
+#[test]
+fn dropped_kicks_wake_no_vcpu_and_spurious_halts_do_not_sleep() {
+    let dropping = machine(Some("kick-drop:1"));
+    dropping.kick(A, B, LATCH);
+    assert_eq!(dropping.fault_counts().unwrap().dropped, 1);
+    assert!(dropping.halts().park(B, Ticket(0), None).is_some(), "no kick has come");
+    let spurious = machine(Some("spurious:1"));
+    spurious.halt(A, Ticket(0));
+    assert_eq!(counts(&spurious, A).parked, 0);
+    // The stray kick goes to the only other vCPU, the kicker.
+    spurious.kick(A, B, LATCH);
+    assert!(spurious.halts().park(A, Ticket(0), None).is_none());
+}
+
+/// The courier's thread is not started here: what it does is called.
+#[test]
+fn delayed_kicks_come_when_they_are_due() {
+    let machine = machine(Some("kick-delay:1s"));
+    machine.kick(A, B, LATCH);
+    assert_eq!(machine.fault_counts().unwrap().not_delayed, 1, "no courier yet");
+    assert!(machine.halts().park(B, Ticket(0), None).is_none());
+    machine.register_courier(thread::current());
+    machine.kick(A, B, LATCH);
+    assert_eq!(machine.fault_counts().unwrap().delayed, 1);
+    let mut courier = Courier::default();
+    let due = machine.deliver_due(&mut courier, Nanos::ZERO).expect("a kick is on its way");
+    let _parked = machine.halts().park(B, Ticket(0), None).expect("it has not come");
+    assert_eq!(machine.deliver_due(&mut courier, due), None);
+    assert!(!machine.halts().is_parked(B));
+    assert_eq!(counts(&machine, A).woke_parked, 0, "late kicks are in no vCPU's counters");
+    assert!(machine.recorder().text().contains("late kicks"));
+}
+
+/// Real threads halt and kick at random while kicks are late, lost, doubled and spurious; the
+/// machine still stops.
+#[test]
+fn a_machine_with_faults_stops() {
+    let faults = "kick-drop:0.1,kick-delay:50us,kick-dup:0.3,spurious:0.1,halt-delay:50us";
+    let machine = Arc::new(machine(Some(faults)));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let courier = scope.spawn(|| {
+            machine.register_courier(thread::current());
+            let mut courier = Courier::default();
+            while !is_over.load(SeqCst) {
+                let now = Moment::now().reading();
+                match machine.deliver_due(&mut courier, now) {
+                    Some(due) => thread::park_timeout(Duration::from_nanos(due.since(now).0)),
+                    None => thread::park(),
+                }
+            }
+        });
+        let vcpus = [(A, B), (B, A)].map(|(id, other)| {
+            let machine = machine.clone();
+            scope.spawn(move || {
+                while !machine.halts().is_stopping() {
+                    machine.kick(id, other, LATCH);
+                    machine.kick_and_halt(id, other, Ticket(0));
+                }
+            })
+        });
+        thread::sleep(Duration::from_millis(100));
+        machine.halts().stop();
+        vcpus.into_iter().for_each(|vcpu| vcpu.join().unwrap());
+        is_over.store(true, SeqCst);
+        courier.thread().unpark();
+    });
+    assert!(machine.fault_counts().unwrap().dropped > 0);
+}

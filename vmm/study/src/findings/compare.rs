@@ -1,0 +1,173 @@
+//! Compares each point with its baselines.
+
+use serde::Serialize;
+
+use super::{
+    super::{
+        axis::Axis,
+        point::Point,
+        stats::{self, Estimate, Verdict},
+    },
+    Layout, PointStudy, Study,
+};
+use base::backend::PvBackend;
+
+/// The comparison of a point with one of its baselines.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Index of the point.
+    pub of: usize,
+    /// Index of its baseline.
+    pub against: usize,
+    /// The axis along which they differ; locks may differ in backend and handoff too.
+    pub axis: Axis,
+    /// Ratio of the medians; None when the baseline's is zero.
+    pub ratio: Option<Estimate>,
+    /// Median of the ratios of paired repetitions, those of the same round.
+    pub paired: Option<Estimate>,
+    /// Number of such pairs.
+    pub pairs: usize,
+    /// Verdict of a permutation test, adjusted for all comparisons.
+    pub verdict: Verdict,
+}
+
+/// The direction of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// More than the baseline.
+    More,
+    /// Less than the baseline.
+    Less,
+    /// No significant difference.
+    Unclear,
+    /// Fewer repetitions of either than [`stats::least_samples`].
+    TooFew,
+}
+
+impl Comparison {
+    /// Its direction. A difference counts if its adjusted p is significant.
+    pub fn outcome(&self, study: &Study) -> Outcome {
+        let points = &study.points;
+        let count = |ix: usize| points.get(ix).map_or(0, |point| point.repetitions.len());
+        let median = |ix: usize| points.get(ix).and_then(|point| Some(point.rate?.median.value));
+        let least = stats::least_samples(study.comparisons.len());
+        if count(self.of).min(count(self.against)) < least {
+            return Outcome::TooFew;
+        }
+        match (median(self.of), median(self.against)) {
+            (Some(of), Some(against)) if self.verdict.significant && of > against => Outcome::More,
+            (Some(of), Some(against)) if self.verdict.significant && of < against => Outcome::Less,
+            _ => Outcome::Unclear,
+        }
+    }
+}
+
+/// A comparison of two series of points, or of the points of one series with their baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The axis along which they differ.
+    pub axis: Axis,
+    /// Indices of comparisons, in the order of the charts' axis.
+    pub comparisons: Vec<usize>,
+}
+
+/// Axes whose first value is the baseline of the others. Other axes change the work itself, and a
+/// ratio along them says nothing.
+pub(super) const FIRST: [Axis; 5] =
+    [Axis::Backend, Axis::Policy, Axis::Fault, Axis::Slice, Axis::SpinThreshold];
+
+/// The baselines of a point, and the axis along which each differs from it.
+fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
+    let point = &points[ix].point;
+    let mut found: Vec<(usize, Axis)> = Vec::new();
+    for (other, study) in points.iter().enumerate().filter(|(other, _)| *other != ix) {
+        if let Some(axis) = beside(&study.point, point) {
+            found.push((other, axis));
+        }
+    }
+    // Points are sorted, so the first that differs in nothing else is the plainest.
+    for (other, study) in points.iter().enumerate().take(ix) {
+        if let [axis] = Axis::between(&study.point, point)[..]
+            && (axis == Axis::Label || FIRST.contains(&axis))
+            && found.iter().all(|(_, its)| *its != axis)
+        {
+            found.push((other, axis));
+        }
+    }
+    found
+}
+
+/// Is `base` a baseline of the lock of `point`? If so, the axis along which they differ.
+fn beside(base: &Point, point: &Point) -> Option<Axis> {
+    let serves = base.backend == point.backend || base.backend == PvBackend::Off;
+    let is_baseline =
+        base.label == point.label && serves && base.is_beside(point) && base.is_baseline_of(point);
+    let is_handoff = base.lock == point.lock;
+    is_baseline.then_some(if is_handoff { Axis::Handoff } else { Axis::Lock })
+}
+
+/// All comparisons of a study, tested together.
+pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
+    let has_figures = |ix: &usize| points[*ix].rate.is_some();
+    let which: Vec<(usize, usize, Axis)> = (0..points.len())
+        .filter(has_figures)
+        .flat_map(|of| baselines(points, of).into_iter().map(move |(base, axis)| (of, base, axis)))
+        .filter(|(_, base, _)| has_figures(base))
+        .collect();
+    let samples: Vec<(Vec<f64>, Vec<f64>)> =
+        which.iter().map(|(of, base, _)| (points[*of].rates(), points[*base].rates())).collect();
+    let verdicts = stats::judge(&samples, seed);
+    let judged = which.into_iter().zip(&samples).zip(verdicts);
+    judged
+        .map(|(((of, against, axis), (above, below)), verdict)| {
+            let pairs = points[of].pairs(&points[against]);
+            Comparison {
+                of,
+                against,
+                axis,
+                ratio: stats::ratio_of_medians(above, below, seed).filter(is_finite),
+                paired: stats::ratio_of_pairs(&pairs).filter(is_finite),
+                pairs: pairs.len(),
+                verdict,
+            }
+        })
+        .collect()
+}
+
+/// Is the estimate finite? A ratio of extreme figures may overflow.
+pub(super) fn is_finite(estimate: &Estimate) -> bool {
+    estimate.value.is_finite()
+}
+
+/// Groups the comparisons into series along the axis of the charts.
+pub fn findings(
+    points: &[PointStudy],
+    comparisons: &[Comparison],
+    layout: &Layout,
+) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for (ix, comparison) in comparisons.iter().enumerate() {
+        let same = found.iter_mut().find(|finding| {
+            let first = &comparisons[finding.comparisons[0]];
+            let alike = |a: usize, b: usize| layout.is_along_x(&points[a].point, &points[b].point);
+            // Places of one series have one baseline: on an axis of locks, each family its own.
+            let have_same_baseline = first.against == comparison.against;
+            let is_one_series = alike(first.of, first.against);
+            finding.axis == comparison.axis
+                && alike(first.of, comparison.of)
+                && alike(first.against, comparison.against)
+                && (have_same_baseline || !is_one_series)
+        });
+        match same {
+            Some(finding) => finding.comparisons.push(ix),
+            None => found.push(Finding { axis: comparison.axis, comparisons: vec![ix] }),
+        }
+    }
+    // Categories keep the order of the points.
+    let place = |ix: &usize| layout.position(&points[comparisons[*ix].of].point).unwrap_or(0.0);
+    for finding in &mut found {
+        finding.comparisons.sort_by(|a, b| place(a).total_cmp(&place(b)));
+    }
+    found
+}

@@ -1,0 +1,188 @@
+//! Compares one study with another.
+
+use serde_json::Value;
+
+use super::{
+    super::{
+        host::HostFacts,
+        point::Point,
+        stats::{self, Estimate, Summary, Verdict},
+        store::record::SessionLine,
+    },
+    PointStudy, Study,
+    compare::is_finite,
+};
+
+/// A point that has figures in both runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Both {
+    /// The settings that both studies measured.
+    pub point: Point,
+    /// Operations per second in the first run.
+    pub before: Summary,
+    /// Operations per second in the second run.
+    pub after: Summary,
+    /// Second over first; None when the first median is zero.
+    pub ratio: Option<Estimate>,
+    /// Verdict of a permutation test, adjusted for all points.
+    pub verdict: Verdict,
+}
+
+/// A fact of host or program in which the runs differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differs {
+    /// The fact's name.
+    pub what: String,
+    /// Its value in the first run; empty: not known.
+    pub before: String,
+    /// Its value in the second run.
+    pub after: String,
+}
+
+/// Two runs and their differences.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Diff {
+    /// The first run.
+    pub before: Study,
+    /// The second run.
+    pub after: Study,
+    /// Points that both have.
+    pub both: Vec<Both>,
+    /// Points that only the first has.
+    pub only_before: Vec<Point>,
+    /// Points that only the second has.
+    pub only_after: Vec<Point>,
+    /// Differences of host and program.
+    pub differs: Vec<Differs>,
+}
+
+impl Diff {
+    /// Compares two studies.
+    pub fn new(before: Study, after: Study) -> Self {
+        let both = both(&before, &after);
+        Self {
+            only_before: only(&before, &after),
+            only_after: only(&after, &before),
+            differs: differs(&before, &after),
+            both,
+            before,
+            after,
+        }
+    }
+}
+
+fn measured(study: &Study) -> impl Iterator<Item = (&PointStudy, Summary)> {
+    study.points.iter().filter_map(|point| Some((point, point.rate?)))
+}
+
+fn both(before: &Study, after: &Study) -> Vec<Both> {
+    let found: Vec<_> = measured(before)
+        .filter_map(|(was, _)| {
+            let mut all = measured(after);
+            Some((was, all.find(|(is, _)| is.point.is_like(&was.point))?.0))
+        })
+        .collect();
+    let samples: Vec<_> = found.iter().map(|(was, is)| (is.rates(), was.rates())).collect();
+    let verdicts = stats::judge(&samples, before.seed);
+    let judged = found.into_iter().zip(&samples).zip(verdicts);
+    judged
+        .filter_map(|(((was, is), (above, below)), verdict)| {
+            Some(Both {
+                point: was.point.clone(),
+                before: was.rate?,
+                after: is.rate?,
+                ratio: stats::ratio_of_medians(above, below, before.seed).filter(is_finite),
+                verdict,
+            })
+        })
+        .collect()
+}
+
+fn only(of: &Study, other: &Study) -> Vec<Point> {
+    measured(of)
+        .filter(|(point, _)| measured(other).all(|(its, _)| !its.point.is_like(&point.point)))
+        .map(|(point, _)| point.point.clone())
+        .collect()
+}
+
+/// The facts of a host, by name, that do not change from minute to minute.
+pub fn lasting(host: &HostFacts) -> Vec<(String, String)> {
+    facts(host)
+        .into_iter()
+        .filter(|(name, _)| !["load average", "busy", "steal"].contains(&&**name))
+        .collect()
+}
+
+/// All facts of a host, by name.
+pub fn facts(host: &HostFacts) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    if let Ok(Value::Object(fields)) = serde_json::to_value(host) {
+        for (name, value) in &fields {
+            flatten(&name.replace('_', " "), value, &mut found);
+        }
+    }
+    found
+}
+
+fn flatten(name: &str, value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => {
+            for (inner, value) in fields {
+                flatten(&format!("{name}: {}", inner.replace('_', " ")), value, found);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (ix, item) in items.iter().enumerate() {
+                flatten(&format!("{name} {}", ix + 1), item, found);
+            }
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(plain).collect();
+            if !items.is_empty() {
+                found.push((name.to_owned(), items.join(", ")));
+            }
+        }
+        other => {
+            let value = plain(other);
+            if !value.is_empty() {
+                found.push((name.to_owned(), value));
+            }
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn differs(before: &Study, after: &Study) -> Vec<Differs> {
+    let host = |study: &Study| {
+        let session: Option<&SessionLine> = study.runs.iter().find_map(|run| run.sessions.last());
+        session.map(|session| lasting(&session.host)).unwrap_or_default()
+    };
+    let mut was = host(before);
+    let mut is = host(after);
+    let run = |study: &Study| study.runs.first().map(|run| run.run.clone());
+    if let (Some(a), Some(b)) = (run(before), run(after)) {
+        was.extend([("vCPUs' CPUs".to_owned(), format!("{:?}", a.cpus)), ("spec".into(), a.spec)]);
+        is.extend([("vCPUs' CPUs".to_owned(), format!("{:?}", b.cpus)), ("spec".into(), b.spec)]);
+    }
+    let value = |all: &[(String, String)], name: &str| {
+        let found = all.iter().find(|(its, _)| its == name);
+        found.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let mut names: Vec<&String> = was.iter().map(|(name, _)| name).collect();
+    names.extend(
+        is.iter().map(|(name, _)| name).filter(|name| was.iter().all(|(its, _)| its != *name)),
+    );
+    names
+        .into_iter()
+        .map(|name| Differs {
+            what: name.clone(),
+            before: value(&was, name),
+            after: value(&is, name),
+        })
+        .filter(|differs| differs.before != differs.after)
+        .collect()
+}

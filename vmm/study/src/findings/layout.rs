@@ -1,0 +1,130 @@
+//! Which axis of a study goes where in its charts.
+//!
+//! A chart draws its values along the axis `x`. Each combination of the values of the *facets* has
+//! a chart of its own; the other axes that vary tell the *series* within a chart apart. A spec can
+//! name `x` and the facets. Without that, `x` is the overcommit ratio if it varies, or else the
+//! axis with most values, and the locks with their options make the series.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{super::spec::Charts, Axis, compare::FIRST};
+use crate::point::Point;
+
+/// What tells locks apart; the first is the lock itself.
+pub const OF_LOCKS: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
+
+/// The axes that can change the overcommit ratio.
+const COUNTS: [Axis; 3] = [Axis::Vcpus, Axis::Vms, Axis::Slots];
+
+/// The part of an axis in charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Its values lie along the charts' axis.
+    X,
+    /// Each of its values has charts of its own.
+    Facet,
+    /// Its values tell series apart.
+    Series,
+    /// It does not vary, or its value follows from those of other axes.
+    None,
+}
+
+/// The axes of a study's charts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    /// The axis along which values lie.
+    pub x: Axis,
+    /// The axes whose values have charts of their own.
+    pub facets: Vec<Axis>,
+    /// The axes that tell the series of a chart apart.
+    pub series: Vec<Axis>,
+    /// Positions along `x` are overcommit ratios.
+    pub is_ratio: bool,
+    /// Positions along `x` are positive numbers; otherwise its values are categories.
+    is_numeric: bool,
+}
+
+impl Layout {
+    /// Chooses the axes; `varying` are those along which the points differ, and `named` are the
+    /// spec's. An axis that the spec names but that does not vary is left out.
+    pub fn new(points: &[&Point], varying: &[Axis], named: &Charts) -> Self {
+        let of_key = |key: &str| varying.iter().copied().find(|axis| axis.key() == Some(key));
+        let chosen = named.facets.as_ref();
+        let chosen: Option<Vec<Axis>> =
+            chosen.map(|keys| keys.iter().filter_map(|key| of_key(key)).collect());
+        let facets = chosen.clone().unwrap_or_default();
+        let ratios: HashSet<u64> = points.iter().map(|its| its.overcommit().to_bits()).collect();
+        let named_x = named.x.and_then(of_key);
+        let free: Vec<Axis> =
+            varying.iter().copied().filter(|axis| !facets.contains(axis)).collect();
+        let x = named_x.unwrap_or_else(|| default_x(points, &free, ratios.len() > 1));
+        let is_ratio = ratios.len() > 1
+            && (matches!(x, Axis::Vcpus | Axis::Vms) || x == Axis::Slots && named_x.is_none());
+        let others = || varying.iter().copied().filter(move |axis| *axis != x);
+        let facets = chosen.unwrap_or_else(|| {
+            let around = others().filter(|axis| !OF_LOCKS.contains(axis));
+            around.filter(|axis| is_ratio || !follows(points, *axis, &[x])).collect()
+        });
+        let known = [&[x], facets.as_slice()].concat();
+        let series =
+            others().filter(|axis| !facets.contains(axis) && !follows(points, *axis, &known));
+        let mut layout = Self { x, series: series.collect(), facets, is_ratio, is_numeric: false };
+        let is_positive = |point: &&Point| layout.number(point).is_some_and(|x| x > 0.0);
+        layout.is_numeric = points.iter().all(is_positive);
+        layout
+    }
+
+    /// The part of an axis.
+    pub fn role(&self, axis: Axis) -> Role {
+        match axis {
+            axis if axis == self.x => Role::X,
+            axis if self.facets.contains(&axis) => Role::Facet,
+            axis if self.series.contains(&axis) => Role::Series,
+            _ => Role::None,
+        }
+    }
+
+    /// A point's place along `x`; None: the values of `x` are categories.
+    pub fn position(&self, point: &Point) -> Option<f64> {
+        self.number(point).filter(|_| self.is_numeric)
+    }
+
+    fn number(&self, point: &Point) -> Option<f64> {
+        if self.is_ratio { Some(point.overcommit()) } else { self.x.number(point) }
+    }
+
+    /// Do both points belong to one series of one chart, or to its two ends? They do if they differ
+    /// only along `x` and in what follows from it.
+    pub fn is_along_x(&self, a: &Point, b: &Point) -> bool {
+        let is_x = |axis: &Axis| match self.role(*axis) {
+            Role::X | Role::None => true,
+            Role::Facet | Role::Series => self.is_ratio && COUNTS.contains(axis),
+        };
+        Axis::between(a, b).iter().all(is_x)
+    }
+
+    /// The point's values of the facets.
+    pub fn facet(&self, point: &Point) -> Vec<String> {
+        self.facets.iter().map(|axis| axis.of(point)).collect()
+    }
+}
+
+fn default_x(points: &[&Point], free: &[Axis], has_ratios: bool) -> Axis {
+    let ratio = COUNTS.into_iter().find(|axis| has_ratios && free.contains(axis));
+    let values = |axis: &Axis| points.iter().map(|its| axis.of(its)).collect::<HashSet<_>>().len();
+    let others = free.iter().copied().filter(|axis| !OF_LOCKS.contains(axis));
+    // Of equal axes the one that is compared, and the first of these.
+    let most = others.rev().max_by_key(|axis| (values(axis), FIRST.contains(axis)));
+    let of_locks = OF_LOCKS.into_iter().find(|axis| free.contains(axis));
+    ratio.or(most).or(of_locks).unwrap_or(Axis::Lock)
+}
+
+/// Does an axis' value follow from those of `known`?
+fn follows(points: &[&Point], axis: Axis, known: &[Axis]) -> bool {
+    let mut values: HashMap<Vec<String>, String> = HashMap::new();
+    points.iter().all(|point| {
+        let value = axis.of(point);
+        let key = known.iter().map(|axis| axis.of(point)).collect();
+        *values.entry(key).or_insert_with(|| value.clone()) == value
+    })
+}

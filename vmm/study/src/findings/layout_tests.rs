@@ -1,0 +1,113 @@
+//! Which axis goes where.
+
+use super::{layout::Role, *};
+use crate::testing::{Fixture, record};
+
+/// The study of a fixture whose spec has these lines only.
+fn study(fixture: &Fixture, spec: &str) -> Study {
+    let mut run = record(fixture);
+    run.contents.run.spec = spec.into();
+    Study::new(&[run])
+}
+
+/// Policies at one overcommit ratio, with short and long critical sections.
+fn policies() -> Fixture {
+    Fixture {
+        policies: vec!["rr", "fair", "gang"],
+        vcpus: vec![4],
+        critical: vec![50, 5000],
+        ..Fixture::default()
+    }
+}
+
+#[test]
+fn the_overcommit_ratio_is_the_axis_if_it_varies() {
+    let study = study(&Fixture::default(), "");
+    let layout = &study.layout;
+    assert_eq!(
+        (layout.x, layout.is_ratio, &*layout.facets),
+        (Axis::Vcpus, true, &[Axis::Policy][..])
+    );
+    assert_eq!(layout.series, [Axis::Lock, Axis::Backend]);
+    let places: Vec<_> = study.points.iter().map(|its| layout.position(&its.point)).collect();
+    assert_eq!(places[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
+}
+
+#[test]
+fn otherwise_it_is_the_axis_with_most_values() {
+    let layout = study(&policies(), "").layout;
+    assert_eq!(
+        (layout.x, layout.is_ratio, &*layout.facets),
+        (Axis::Policy, false, &[Axis::Critical][..])
+    );
+    let study = study(&Fixture { critical: vec![5, 50, 500, 5000], ..policies() }, "");
+    assert_eq!((study.layout.x, &*study.layout.facets), (Axis::Critical, &[Axis::Policy][..]));
+    assert_eq!(study.layout.position(&study.points[0].point), Some(5.0));
+    // Of two axes with as many values it is the one that is compared.
+    let two = Fixture { policies: vec!["rr", "fair"], ..policies() };
+    assert_eq!(super::layout_tests::study(&two, "").layout.x, Axis::Policy);
+}
+
+#[test]
+fn locks_are_the_axis_if_nothing_else_varies() {
+    let fixture = Fixture { policies: vec!["rr"], critical: vec![50], ..policies() };
+    let study = study(&fixture, "");
+    let layout = &study.layout;
+    assert_eq!((layout.x, layout.facets.len(), layout.series.len()), (Axis::Lock, 0, 0));
+    // ticket has no backend and pv-ticket has one: that follows from the lock.
+    assert_eq!(layout.role(Axis::Backend), Role::None);
+    assert_eq!(layout.position(&study.points[0].point), None);
+    let one = Fixture { locks: vec![("ticket", "off")], ..fixture };
+    assert_eq!(super::layout_tests::study(&one, "").layout.x, Axis::Lock);
+}
+
+#[test]
+fn vcpus_that_follow_from_the_slots_are_no_axis() {
+    let mut run = record(&Fixture { policies: vec!["rr"], ..policies() });
+    for cell in &mut run.contents.cells {
+        if cell.point.critical == 50 {
+            (cell.point.slots, cell.point.vcpus) = (1, 2.try_into().unwrap());
+        }
+        cell.point.critical = 50;
+    }
+    run.contents.run.spec = "x = \"slots\"".into();
+    let layout = Study::new(&[run]).layout;
+    assert_eq!((layout.x, layout.is_ratio, layout.facets.len()), (Axis::Slots, false, 0));
+    assert_eq!(layout.role(Axis::Vcpus), Role::None);
+}
+
+#[test]
+fn a_spec_names_the_axes() {
+    let layout = |spec: &str| study(&policies(), spec).layout;
+    let by_lock = layout("x = \"policies\"\nfacets = \"locks\"");
+    assert_eq!((by_lock.x, &*by_lock.facets), (Axis::Policy, &[Axis::Lock][..]));
+    assert_eq!(by_lock.series, [Axis::Critical]);
+    let by_critical = layout("x = \"critical\"");
+    assert_eq!((by_critical.x, &*by_critical.facets), (Axis::Critical, &[Axis::Policy][..]));
+    let together = layout("facets = []");
+    assert_eq!((together.x, together.facets.len()), (Axis::Policy, 0));
+    assert_eq!(together.series, [Axis::Lock, Axis::Backend, Axis::Critical]);
+    // What does not vary would be an axis with one value.
+    assert_eq!(layout("x = \"vms\"\nfacets = [\"slots\"]\n").x, Axis::Policy);
+}
+
+#[test]
+fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
+    let study = study(&policies(), "");
+    let facets: Vec<_> = study.points.iter().map(|its| its.point.critical).collect();
+    assert_eq!(facets, [[50; 6], [5000; 6]].concat());
+    let along: Vec<usize> = study.findings.iter().map(|its| its.comparisons.len()).collect();
+    // Each lock's policies with the first of them, and the locks under each policy.
+    assert_eq!(study.findings.len(), 6);
+    assert_eq!(along.iter().sum::<usize>(), 2 * (2 * 2 + 3));
+}
+
+#[test]
+fn a_family_on_an_axis_of_locks_has_its_own_finding() {
+    let locks = ["ticket", "queued", "mutex", "mutex-queued"].map(|lock| (lock, "off")).to_vec();
+    let fixture = Fixture { locks, policies: vec!["rr"], critical: vec![50], ..policies() };
+    let study = study(&fixture, "");
+    let baselines = study.findings.iter().map(|its| study.comparisons[its.comparisons[0]].against);
+    let names: Vec<_> = baselines.map(|ix| study.points[ix].point.lock.name()).collect();
+    assert_eq!(names, ["ticket", "mutex"]);
+}

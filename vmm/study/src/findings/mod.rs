@@ -1,0 +1,196 @@
+//! The evaluation of one or more runs: points with all their repetitions, and comparisons between
+//! them.
+
+pub mod compare;
+pub mod diff;
+pub mod layout;
+#[cfg(test)]
+mod layout_tests;
+mod order;
+pub mod point;
+pub mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use crate::axis::Axis;
+pub use compare::{Comparison, Finding};
+pub use diff::Diff;
+pub use layout::Layout;
+use order::Order;
+pub use point::{PointStudy, Timed};
+pub use read::RunRecord;
+
+use super::{
+    point::Point,
+    spec,
+    store::record::{CellLine, Figures, Outcome, RunLine, SessionLine},
+};
+
+/// A cell without figures.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lost {
+    /// Directory of its run.
+    pub source: String,
+    /// Its number in that run.
+    pub cell: u32,
+    /// Which repetition of its point, from 0.
+    pub round: u32,
+    /// The point that was run.
+    pub point: Point,
+    /// The error; None: the user aborted it.
+    pub error: Option<String>,
+    /// The last events of each vCPU, if a watchdog ended it.
+    pub trace: String,
+}
+
+/// A run without its cells.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFacts {
+    /// Its directory, as the user wrote it.
+    pub source: String,
+    /// The first line of its store.
+    pub run: RunLine,
+    /// Each start or resume of it.
+    pub sessions: Vec<SessionLine>,
+    /// Cells that have figures.
+    pub done: u32,
+    /// The store's last line is incomplete.
+    pub torn: bool,
+}
+
+/// A study: everything that a report shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// The runs, in the order in which they were given.
+    pub runs: Vec<RunFacts>,
+    /// The points, in the order in which they are shown.
+    pub points: Vec<PointStudy>,
+    /// Comparisons of points with their baselines.
+    pub comparisons: Vec<Comparison>,
+    /// The comparisons, grouped into series.
+    pub findings: Vec<Finding>,
+    /// Cells without figures.
+    pub lost: Vec<Lost>,
+    /// The axes along which the points differ.
+    pub varying: Vec<Axis>,
+    /// Which of them goes where in charts.
+    pub layout: Layout,
+    /// Seed of the bootstrap and of the permutations.
+    pub seed: u64,
+}
+
+impl Study {
+    /// Evaluates these runs together.
+    pub fn new(records: &[RunRecord]) -> Self {
+        let seed = records.first().map_or(0, |record| record.contents.run.seed);
+        let spec = records.first().map_or("", |record| &record.contents.run.spec);
+        let (mut points, lost) = points(records, spec);
+        let varying = Axis::varying(points.iter().map(|study| &study.point));
+        let all: Vec<&Point> = points.iter().map(|study| &study.point).collect();
+        let layout = Layout::new(&all, &varying, &spec::charts(spec));
+        by_facet(&mut points, &layout);
+        let comparisons = compare::all(&points, seed);
+        Self {
+            runs: records.iter().map(facts).collect(),
+            findings: compare::findings(&points, &comparisons, &layout),
+            varying,
+            layout,
+            points,
+            comparisons,
+            lost,
+            seed,
+        }
+    }
+
+    /// Number of cells in all runs.
+    pub fn cells(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.run.cells)).sum()
+    }
+
+    /// Number of cells with figures.
+    pub fn done(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.done)).sum()
+    }
+
+    /// Violations of mutual exclusion, and tickets served out of order.
+    pub fn broken(&self) -> (f64, f64) {
+        let sum = |of: fn(&PointStudy) -> f64| self.points.iter().map(of).sum();
+        (sum(|point| point.violations), sum(|point| point.disorder))
+    }
+}
+
+fn facts(record: &RunRecord) -> RunFacts {
+    let done = last_of_each(record).values().filter(|cell| figures(cell).is_some()).count();
+    RunFacts {
+        source: record.source.clone(),
+        run: record.contents.run.clone(),
+        sessions: record.contents.sessions.clone(),
+        done: u32::try_from(done).unwrap_or(u32::MAX),
+        torn: record.contents.torn.is_some(),
+    }
+}
+
+/// The line that counts of each cell: the last one, as an aborted cell may have been run again.
+fn last_of_each(record: &RunRecord) -> BTreeMap<u32, &CellLine> {
+    record.contents.cells.iter().map(|cell| (cell.cell, cell)).collect()
+}
+
+/// The figures of a cell; None if it has none, or if its rate is not a finite number.
+fn figures(cell: &CellLine) -> Option<&Figures> {
+    match &cell.outcome {
+        Outcome::Done { figures } if figures.rate().is_finite() => Some(figures),
+        _ => None,
+    }
+}
+
+fn lost(source: &str, cell: &CellLine) -> Lost {
+    let (error, trace) = match &cell.outcome {
+        Outcome::Done { .. } => (Some("its figures make no sense".to_owned()), String::new()),
+        Outcome::Failed { error, trace } => (Some(error.clone()), trace.clone()),
+        Outcome::Aborted => (None, String::new()),
+    };
+    Lost {
+        source: source.to_owned(),
+        cell: cell.cell,
+        round: cell.round,
+        point: cell.point.clone(),
+        error,
+        trace,
+    }
+}
+
+/// Brings the points of each chart together, in the order in which the charts appear.
+fn by_facet(points: &mut [PointStudy], layout: &Layout) {
+    let mut places: HashMap<Vec<String>, usize> = HashMap::new();
+    points.sort_by_cached_key(|study| {
+        let next = places.len();
+        *places.entry(layout.facet(&study.point)).or_insert(next)
+    });
+}
+
+type Cells<'a> = Vec<(usize, &'a CellLine, &'a Figures)>;
+
+fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<Lost>) {
+    let mut found: Vec<(&Point, Cells<'_>)> = Vec::new();
+    let mut without = Vec::new();
+    for (run, record) in records.iter().enumerate() {
+        for cell in last_of_each(record).into_values() {
+            let at = found.iter().position(|(point, _)| point.is_like(&cell.point));
+            let at = at.unwrap_or_else(|| {
+                found.push((&cell.point, Vec::new()));
+                found.len() - 1
+            });
+            match figures(cell) {
+                Some(figures) => found[at].1.push((run, cell, figures)),
+                None => without.push(lost(&record.source, cell)),
+            }
+        }
+    }
+    let study = |(point, cells): (&Point, Cells<'_>)| PointStudy::new(point.clone(), &cells);
+    let mut points: Vec<PointStudy> = found.into_iter().map(study).collect();
+    let order = Order::of(spec);
+    points.sort_by(|a, b| order.compare(&a.point, &b.point));
+    (points, without)
+}

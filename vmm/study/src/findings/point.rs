@@ -1,0 +1,327 @@
+//! The cells of one point, all repetitions and seeds together.
+
+use std::ops::Add;
+
+use serde::Serialize;
+
+use super::super::{
+    latencies::Percentiles,
+    point::Point,
+    stats::{self, Fairness, Summary},
+    store::record::{CellLine, Figures, Load, ScheduleFigures},
+    sync_counters::{WorkCounts, WorkRow},
+    timings::Timings,
+};
+use base::counters::FaultCounts;
+use sched::{
+    accounting::Totals,
+    policy::{Divergence, Hits},
+};
+
+/// Identifies a round: repetitions of two points with the same key ran close in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RoundKey {
+    /// Index of the run.
+    pub run: usize,
+    /// Which repetition, from 0.
+    pub round: u32,
+    /// The point's seed.
+    pub seed: u64,
+}
+
+/// A repetition of a point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Repetition {
+    /// Its run, round and seed.
+    pub key: RoundKey,
+    /// Its number in the run.
+    pub cell: u32,
+    /// Operations per second by all vCPUs.
+    pub rate: f64,
+    /// How busy the host was.
+    pub load: Load,
+    /// Is it an outlier? It is flagged and still counts.
+    pub outlier: bool,
+}
+
+/// A kind of measured times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timed {
+    /// Operations, or waits for a lock.
+    Operation,
+    /// From a release in the guest to its kick in the VMM.
+    ReleaseToKick,
+    /// From a kick to the grant of a slot.
+    KickToGrant,
+    /// From that grant to the guest's first instruction.
+    GrantToGuest,
+    /// How late turns ended.
+    Lateness,
+    /// From a grant until the thread is about to enter the guest.
+    Handover,
+}
+
+impl Timed {
+    /// All kinds of timings that a report shows.
+    pub const ALL: [Self; 6] = [
+        Self::Operation,
+        Self::ReleaseToKick,
+        Self::KickToGrant,
+        Self::GrantToGuest,
+        Self::Lateness,
+        Self::Handover,
+    ];
+
+    fn of(self, figures: &Figures) -> Option<&Timings> {
+        let of = |pick: fn(&ScheduleFigures) -> &Timings| figures.schedule.as_ref().map(pick);
+        match self {
+            Self::Operation => figures.latencies.as_ref(),
+            Self::ReleaseToKick => of(|schedule| &schedule.release_to_kick),
+            Self::KickToGrant => of(|schedule| &schedule.kick_to_grant),
+            Self::GrantToGuest => of(|schedule| &schedule.grant_to_guest),
+            Self::Lateness => of(|schedule| &schedule.lateness),
+            Self::Handover => of(|schedule| &schedule.handover),
+        }
+    }
+}
+
+/// Times of one kind, of all repetitions together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Times {
+    /// The kind of interval that was timed.
+    pub timed: Timed,
+    /// The timings of all runs together.
+    #[serde(skip)]
+    pub timings: Timings,
+    /// Their percentiles.
+    #[serde(flatten)]
+    pub percentiles: Percentiles,
+}
+
+/// Preemptions by our schedule at a point, per second measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Preempted {
+    /// Preemptions of lock holders.
+    pub lhp: f64,
+    /// Preemptions of the next in line.
+    pub lwp: f64,
+    /// Preemptions of waiters further back in a queue.
+    pub queued: f64,
+    /// All other preemptions.
+    pub other: f64,
+    /// Of them, those of a vCPU that was drawing a ticket: at most this many more may be of a holder
+    /// or of the next in line.
+    pub entering: f64,
+    /// Turns that vCPUs gave up because the schedule asked them to.
+    pub yields: f64,
+    /// Turns that ended because a grace had run out.
+    pub forced: f64,
+    /// vCPU-seconds spun on a lock whose holder or next in line was preempted.
+    pub wasted: f64,
+    /// The same as a share of the slots' time.
+    pub wasted_share: f64,
+    /// Hits and misses of a policy that injects preemptions, over all repetitions.
+    pub hits: Option<Hits>,
+    /// How replays differ from their recording, over all repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<Divergence>,
+}
+
+/// One point with its repetitions.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PointStudy {
+    /// The point; its seed is that of one of the repetitions.
+    pub point: Point,
+    /// Repetitions with figures, in the order of their keys.
+    #[serde(skip)]
+    pub repetitions: Vec<Repetition>,
+    /// Operations per second; None: no repetition has figures.
+    pub rate: Option<Summary>,
+    /// Fairness between vCPUs: the medians over the repetitions.
+    pub fairness: Option<Fairness>,
+    /// Share of the operations that had to wait.
+    pub slow: Option<f64>,
+    /// Waits per second, for any lock of the guest's kernel, that used up the spin threshold.
+    pub long_waits: Option<f64>,
+    /// Halts per second, as the guest counts them.
+    pub halts: f64,
+    /// Kicks per second, as the guest counts them.
+    pub kicks: f64,
+    /// Preemptions; None under the host's scheduler, or if the guest publishes no telemetry.
+    pub preempted: Option<Preempted>,
+    /// Each kind of times that was measured.
+    pub times: Vec<Times>,
+    /// Timed waits that had not ended when their windows did.
+    pub open_waits: f64,
+    /// Further work of the lock beside its operations, if the guest counts it.
+    pub work: Option<WorkRow>,
+    /// Injected faults, if there are any to inject.
+    pub faults: Option<FaultCounts>,
+    /// Violations of mutual exclusion.
+    pub violations: f64,
+    /// Tickets served out of order.
+    pub disorder: f64,
+}
+
+impl PointStudy {
+    /// Evaluates cells with figures, each given with the index of its run.
+    pub fn new(point: Point, cells: &[(usize, &CellLine, &Figures)]) -> Self {
+        let repetitions = repetitions(cells);
+        let rates: Vec<f64> = repetitions.iter().map(|its| its.rate).collect();
+        let figures = || cells.iter().map(|(_, _, figures)| *figures);
+        let seconds: f64 = figures().map(|its| its.seconds).sum();
+        let total = |of: fn(&Figures) -> u64| figures().map(|its| of(its) as f64).sum::<f64>();
+        let long_waits = figures().map(|its| its.long_waits.map(|count| count as f64));
+        Self {
+            rate: stats::summarise(&rates),
+            fairness: fairness(figures()),
+            slow: slow(figures()),
+            long_waits: long_waits
+                .sum::<Option<f64>>()
+                .filter(|_| seconds > 0.0)
+                .map(|count| each(count, seconds)),
+            halts: each(total(|its| its.halts), seconds),
+            kicks: each(total(|its| its.kicks), seconds),
+            preempted: preempted(figures(), f64::from(point.slots)),
+            times: times(figures()),
+            open_waits: total(|its| its.open_waits),
+            work: work(&point, figures(), seconds),
+            faults: faults(figures()),
+            violations: total(|its| its.violations),
+            disorder: total(|its| its.disorder),
+            point,
+            repetitions,
+        }
+    }
+
+    /// Operations per second of each repetition.
+    pub fn rates(&self) -> Vec<f64> {
+        self.repetitions.iter().map(|its| its.rate).collect()
+    }
+
+    /// The rates of both points in each round that both have, this point's first.
+    pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
+        let of = |key| other.repetitions.iter().find(|its| its.key == key);
+        let pair = |its: &Repetition| Some((its.rate, of(its.key)?.rate));
+        self.repetitions.iter().filter_map(pair).collect()
+    }
+
+    /// Number of outliers among the repetitions.
+    pub fn outliers(&self) -> usize {
+        self.repetitions.iter().filter(|its| its.outlier).count()
+    }
+
+    /// The times of a kind.
+    pub fn timed(&self, timed: Timed) -> Option<&Times> {
+        self.times.iter().find(|times| times.timed == timed)
+    }
+}
+
+fn fairness<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
+    let found = all.filter_map(|its| stats::fairness(&its.operations));
+    let (even, jain): (Vec<f64>, Vec<f64>) = found.map(|its| (its.min_over_max, its.jain)).unzip();
+    Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })
+}
+
+/// None if a repetition does not have the counts.
+fn work<'a>(
+    point: &Point,
+    all: impl Iterator<Item = &'a Figures>,
+    seconds: f64,
+) -> Option<WorkRow> {
+    let (mut counts, mut operations, mut slow) = (WorkCounts::default(), 0u64, 0u64);
+    for figures in all {
+        counts += figures.work?;
+        operations = figures.operations.iter().fold(operations, |sum, of| sum.saturating_add(*of));
+        slow = slow.saturating_add(figures.slow.unwrap_or(0));
+    }
+    (seconds > 0.0).then(|| WorkRow::new(point.lock.family(), counts, operations, slow, seconds))
+}
+
+fn faults<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
+    all.filter_map(|its| its.faults).reduce(|mut all, its| {
+        all += its;
+        all
+    })
+}
+
+fn each(count: f64, of: f64) -> f64 {
+    let share = count / of;
+    if share.is_finite() { share } else { 0.0 }
+}
+
+fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
+    let of = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
+        key: RoundKey { run: *run, round: cell.round, seed: cell.point.seed },
+        cell: cell.cell,
+        rate: figures.rate(),
+        load: cell.load,
+        outlier: false,
+    };
+    let mut all: Vec<Repetition> = cells.iter().map(of).collect();
+    all.sort_by_key(|its| its.key);
+    let rates: Vec<f64> = all.iter().map(|its| its.rate).collect();
+    for (its, flag) in all.iter_mut().zip(stats::outliers::flags(&rates)) {
+        its.outlier = flag;
+    }
+    all
+}
+
+/// Share of the operations that had to wait; None when there are no operations, or the lock does not
+/// count the contended ones.
+fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
+    let (mut slow, mut operations) = (0.0, 0.0);
+    for figures in all {
+        slow += figures.slow? as f64;
+        operations += figures.operations.iter().map(|of| *of as f64).sum::<f64>();
+    }
+    (operations > 0.0).then_some(slow / operations)
+}
+
+fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
+    let scheduled: Vec<(f64, &ScheduleFigures)> = all
+        .filter_map(|figures| {
+            let schedule = figures.schedule.as_ref()?;
+            Some((schedule.seconds.unwrap_or(figures.seconds), schedule))
+        })
+        .collect();
+    let seconds: f64 = scheduled.iter().map(|(seconds, _)| seconds).sum();
+    let sum = |of: fn(&Totals) -> u64| {
+        scheduled.iter().map(|(_, its)| of(&its.totals) as f64).sum::<f64>()
+    };
+    let hits = scheduled.iter().filter_map(|(_, its)| its.hits).reduce(|a, b| Hits {
+        hits: a.hits.saturating_add(b.hits),
+        misses: a.misses.saturating_add(b.misses),
+    });
+    let preemptions = sum(|its| its.preemptions);
+    // All preemptions are unclassified: the guest publishes no telemetry.
+    let is_blind = preemptions > 0.0 && sum(|its| its.unknown) >= preemptions;
+    if scheduled.is_empty() || is_blind {
+        return None;
+    }
+    let (lhp, lwp, queued) = (sum(|its| its.lhp), sum(|its| its.lwp), sum(|its| its.queued));
+    let wasted = each(sum(|its| its.wasted_spin_ns) / 1e9, seconds);
+    Some(Preempted {
+        lhp: each(lhp, seconds),
+        lwp: each(lwp, seconds),
+        queued: each(queued, seconds),
+        other: each((preemptions - lhp - lwp - queued).max(0.0), seconds),
+        entering: each(sum(|its| its.entering), seconds),
+        yields: each(sum(|its| its.yields), seconds),
+        forced: each(sum(|its| its.forced), seconds),
+        wasted,
+        wasted_share: each(wasted, slots),
+        hits,
+        divergence: scheduled.iter().filter_map(|(_, its)| its.divergence).reduce(Add::add),
+    })
+}
+
+fn times<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
+    let of = |timed: Timed| {
+        let timings = Timings::merged(all.clone().filter_map(|figures| timed.of(figures)));
+        let percentiles = timings.percentiles()?;
+        Some(Times { timed, timings, percentiles })
+    };
+    Timed::ALL.into_iter().filter_map(of).collect()
+}

@@ -1,0 +1,167 @@
+//! A study of made-up runs.
+
+use super::{
+    super::{
+        store::record::Outcome as Ended,
+        testing::{Fixture, record},
+    },
+    compare::Outcome,
+    *,
+};
+
+fn study(fixture: &Fixture) -> Study {
+    Study::new(&[record(fixture)])
+}
+
+fn find<'a>(study: &'a Study, lock: &str, policy: &str, vcpus: u32) -> &'a PointStudy {
+    let is = |its: &&PointStudy| {
+        let point = &its.point;
+        point.lock.name() == lock && point.policy.name() == policy && point.vcpus.get() == vcpus
+    };
+    study.points.iter().find(is).unwrap()
+}
+
+/// The point and the baseline of each comparison along `axis`.
+fn compared(study: &Study, axis: Axis) -> Vec<(&Point, &Point)> {
+    let of = study.comparisons.iter().filter(|its| its.axis == axis);
+    of.map(|its| (&study.points[its.of].point, &study.points[its.against].point)).collect()
+}
+
+#[test]
+fn points_have_all_their_repetitions() {
+    let study = study(&Fixture::default());
+    assert_eq!((study.points.len(), study.done(), study.cells()), (16, 128, 128));
+    assert!(study.points.iter().all(|point| point.repetitions.len() == 8));
+    assert_eq!(study.varying, [Axis::Lock, Axis::Backend, Axis::Policy, Axis::Vcpus]);
+    let point = find(&study, "ticket", "rr", 8);
+    let preempted = point.preempted.unwrap();
+    assert!(preempted.lwp > preempted.lhp && preempted.wasted_share > 0.9, "{preempted:?}");
+    assert!((preempted.wasted - 2.0 * preempted.wasted_share).abs() < 1e-9, "of two slots");
+    assert_eq!(find(&study, "ticket", "host", 8).preempted, None);
+    assert!(find(&study, "pv-ticket", "rr", 8).timed(Timed::KickToGrant).is_some());
+    assert!(find(&study, "ticket", "rr", 8).timed(Timed::KickToGrant).is_none());
+}
+
+#[test]
+fn repetitions_of_other_seeds_are_pooled() {
+    let [mut a, b] = [1, 2].map(|seed| record(&Fixture { seed, ..Fixture::default() }));
+    for cell in &mut a.contents.cells {
+        cell.point.seed = 77;
+    }
+    let study = Study::new(&[a, b]);
+    assert_eq!(study.points.len(), 16);
+    assert!(study.points.iter().all(|point| point.repetitions.len() == 16));
+    // Repetitions are paired if their run, round and seed are the same.
+    assert!(study.comparisons.iter().all(|its| its.pairs == 16));
+}
+
+#[test]
+fn each_point_meets_its_baselines() {
+    let study = study(&Fixture::default());
+    let locks = compared(&study, Axis::Lock);
+    assert_eq!(locks.len(), 8);
+    for (of, against) in &locks {
+        assert_eq!((of.lock.name(), against.lock.name()), ("pv-ticket", "ticket"));
+        assert_eq!((&of.policy, of.vcpus), (&against.policy, against.vcpus));
+    }
+    let policies = compared(&study, Axis::Policy);
+    assert_eq!(policies.len(), 8);
+    assert!(policies.iter().all(|(of, against)| !of.policy.is_host() && against.policy.is_host()));
+    assert_eq!(study.comparisons.len(), 16);
+    assert_eq!(study.findings.len(), 4);
+    assert!(study.findings.iter().all(|finding| finding.comparisons.len() == 4));
+}
+
+#[test]
+fn the_specs_first_value_is_the_baseline() {
+    let mut run = record(&Fixture::default());
+    run.contents.run.spec = "policies = [\"rr\", \"host\"]\nvcpus = [2]\n".into();
+    let study = Study::new(&[run]);
+    let policies = compared(&study, Axis::Policy);
+    assert!(policies.iter().all(|(of, against)| of.policy.is_host() && !against.policy.is_host()));
+}
+
+#[test]
+fn the_same_under_two_labels_is_compared_and_alike() {
+    let fixture = Fixture { labels: vec!["a", "b"], policies: vec!["rr"], ..Fixture::default() };
+    let study = study(&fixture);
+    let labels = compared(&study, Axis::Label);
+    assert_eq!(labels.len(), 8);
+    assert!(labels.iter().all(|(of, against)| (&*of.label, &*against.label) == ("b", "a")));
+    let of_labels = study.comparisons.iter().filter(|its| its.axis == Axis::Label);
+    assert!(of_labels.into_iter().all(|its| its.outcome(&study) == Outcome::Unclear));
+    // A lock is compared with the baseline of the same label.
+    assert!(compared(&study, Axis::Lock).iter().all(|(of, against)| of.label == against.label));
+}
+
+#[test]
+fn outcomes_follow_the_figures() {
+    let many = study(&Fixture::default());
+    for its in many.comparisons.iter().filter(|its| its.axis == Axis::Lock) {
+        let is_crowded = many.points[its.of].point.overcommit() > 1.0;
+        let expected = if is_crowded { Outcome::More } else { Outcome::Unclear };
+        assert_eq!(its.outcome(&many), expected);
+    }
+    let few = study(&Fixture { rounds: 5, ..Fixture::default() });
+    let too_few = |its: &Comparison| its.outcome(&few) == Outcome::TooFew;
+    assert!(few.comparisons.iter().all(too_few));
+}
+
+#[test]
+fn a_cell_counts_as_it_ended_last() {
+    let mut run = record(&Fixture::default());
+    let mut aborted = run.contents.cells[3].clone();
+    aborted.outcome = Ended::Aborted;
+    run.contents.cells.insert(0, aborted);
+    let error = "4 vCPUs: a kick was lost".to_owned();
+    run.contents.cells[9].outcome = Ended::Failed { error, trace: String::new() };
+    let study = Study::new(&[run]);
+    assert_eq!((study.done(), study.lost.len()), (127, 1));
+    assert_eq!(study.lost[0].error.as_deref(), Some("4 vCPUs: a kick was lost"));
+}
+
+#[test]
+fn figures_that_make_no_sense_are_lost_and_said() {
+    let mut run = record(&Fixture::default());
+    if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
+        figures.seconds = 1e-320;
+    }
+    let study = Study::new(&[run]);
+    assert_eq!(study.lost[0].error.as_deref(), Some("its figures make no sense"));
+    assert!(study.points.iter().all(|point| point.rates().iter().all(|rate| rate.is_finite())));
+}
+
+#[test]
+fn a_diff_has_what_both_have_and_names_the_rest() {
+    let all = study(&Fixture::default());
+    let slow = Fixture { seed: 5, speed: 0.25, policies: vec!["rr"], ..Fixture::default() };
+    let mut run = record(&slow);
+    run.contents.sessions[0].host.kernel = "6.19".into();
+    run.contents.sessions[0].host.load_average = vec![9.0];
+    let diff = Diff::new(all, Study::new(&[run]));
+    assert_eq!((diff.both.len(), diff.only_before.len(), diff.only_after.len()), (8, 8, 0));
+    assert!(diff.both.iter().all(|its| its.ratio.unwrap().value < 1.0));
+    assert!(diff.both.iter().filter(|its| its.verdict.significant).count() >= 6);
+    let what: Vec<&str> = diff.differs.iter().map(|its| its.what.as_str()).collect();
+    assert_eq!(what, ["kernel"]);
+}
+
+/// A4 of tests/HISTORY.md: with Linux guests the schedule's account covers another time than the
+/// window, in which the operations are counted.
+#[test]
+fn rates_of_a_schedule_are_over_the_time_of_its_account() {
+    let mut run = record(&Fixture::default());
+    let rate = |run: &RunRecord| {
+        find(&Study::new(std::slice::from_ref(run)), "ticket", "rr", 8).preempted.unwrap().lwp
+    };
+    let in_window = rate(&run);
+    for cell in &mut run.contents.cells {
+        if let Ended::Done { figures } = &mut cell.outcome {
+            let window = figures.seconds;
+            if let Some(schedule) = &mut figures.schedule {
+                schedule.seconds = Some(2.0 * window);
+            }
+        }
+    }
+    assert!((rate(&run) - in_window / 2.0).abs() < 1e-9 * in_window, "{in_window}");
+}

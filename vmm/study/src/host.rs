@@ -1,0 +1,66 @@
+//! The facts about the host that figures depend on, as a store keeps them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// The host at one moment. Facts that are not known are empty or None.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostFacts {
+    /// Model name of the first CPU.
+    pub cpu: String,
+    /// Number of online CPUs.
+    pub cpu_count: Option<usize>,
+    /// `hardware`, `emulated` (a genuine KVM on a CPU whose AMD-V QEMU emulates), `software`,
+    /// `absent` or `denied`.
+    pub kvm: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Its preemption model, for example `PREEMPT_DYNAMIC`.
+    pub preemption: Option<String>,
+    /// The hypervisor that this host runs under, by the name it reports.
+    pub hypervisor: Option<String>,
+    /// CPUs this process may use.
+    pub cpus_allowed: String,
+    /// Is SMT active?
+    pub smt: Option<bool>,
+    /// The frequency governors of the chosen CPUs, each once.
+    pub governors: BTreeSet<String>,
+    /// How long KVM polls for a wakeup before a halted vCPU sleeps, in nanoseconds.
+    pub halt_poll_ns: Option<u64>,
+    /// Pause-loop exiting parameters of KVM's vendor module, by its names: `ple_gap` and
+    /// `ple_window`, or `pause_filter_count` and `pause_filter_thresh`.
+    pub pause_loop: BTreeMap<String, u64>,
+    /// Transparent huge pages: `always`, `madvise` or `never`.
+    pub huge_pages: Option<String>,
+    /// Current clock source.
+    pub clocksource: Option<String>,
+    /// Total memory, in bytes.
+    pub memory: Option<u64>,
+    /// Load average over 1, 5 and 15 minutes, as the kernel prints them.
+    pub load_average: Vec<f64>,
+    /// Share of the chosen CPUs' time that was not idle just before, including steal: load that the
+    /// vCPUs have to share the CPUs with.
+    pub busy: Option<f64>,
+    /// Share of the time stolen by the hypervisor above.
+    pub steal: Option<f64>,
+    /// This program's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub binary: Option<FileFacts>,
+    /// The guests' kernels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<FileFacts>,
+}
+
+/// Identity of a file that figures depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    /// Where the file was when it was read.
+    pub path: String,
+    /// The first 16 digits of its SHA-256.
+    pub sha256: String,
+    /// Its version, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}

@@ -1,0 +1,246 @@
+//! Histograms of how long operations took.
+//!
+//! Waits that had not ended when the window did count with the length they had reached: a stuck vCPU
+//! has nothing else. And a vCPU that is stuck for 20 ms waits once while others wait thousands of
+//! times, so that no percentile over operations shows it (coordinated omission); hence the
+//! percentiles of the time waited.
+
+use hypercalls::histogram::{BUCKETS, bucket, least};
+use serde::Serialize;
+
+use super::timings::Timings;
+use base::units::{Nanos, VcpuId};
+
+/// The waiting times of a payload's vCPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// Histogram of the waits: a count per bucket of [`hypercalls::histogram`].
+    pub counts: Vec<u64>,
+    /// vCPUs that are still waiting, each with its TSC when the wait began.
+    pub open: Vec<(VcpuId, u64)>,
+}
+
+/// Histogram of the durations of operations, of one vCPU or several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latencies {
+    /// A count for each bucket of [`hypercalls::histogram`].
+    counts: Vec<u64>,
+    /// How many of them had not ended at the end of the window.
+    open: u64,
+    /// Frequency of the time stamp counter in which they are counted.
+    khz: u64,
+}
+
+/// Percentiles of durations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// The median.
+    pub p50: Nanos,
+    /// The 99th percentile.
+    pub p99: Nanos,
+    /// The 99.9th percentile.
+    pub p999: Nanos,
+    /// The longest.
+    pub max: Nanos,
+    /// Percentiles of the time waited instead of the waits.
+    pub by_time: TimeShares,
+}
+
+/// Percentiles of the time waited, over all vCPUs: each wait is weighted by its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TimeShares {
+    /// At most half of the time waited is spent in longer waits.
+    pub p50: Nanos,
+    /// At most one hundredth is.
+    pub p99: Nanos,
+    /// At most one thousandth is.
+    pub p999: Nanos,
+}
+
+impl TimeShares {
+    /// Computed from the lengths of waits, ascending, with the count of each. None if the total time
+    /// is zero.
+    pub fn of(waits: impl Iterator<Item = (Nanos, u64)> + Clone) -> Option<Self> {
+        let time = |(nanos, count): (Nanos, u64)| u128::from(nanos.0) * u128::from(count);
+        let all = waits.clone().map(time).fold(0, u128::saturating_add);
+        // The shortest length such that at most this share of the time is spent in longer waits.
+        let beyond = |share: u128| {
+            let mut below = 0u128;
+            let mut lengths = waits.clone().filter(|wait| time(*wait) > 0);
+            lengths.find_map(|wait| {
+                below = below.saturating_add(time(wait));
+                (all.saturating_sub(below) <= all / share).then_some(wait.0)
+            })
+        };
+        Some(Self { p50: beyond(2)?, p99: beyond(100)?, p999: beyond(1000)? })
+    }
+}
+
+impl Latencies {
+    /// Waits counted between two readings, and those still open at the second: `open` has their
+    /// lengths in ticks.
+    pub fn between(before: &Waits, after: &Waits, open: &[u64], khz: u64) -> Self {
+        let grown = |ix: usize| {
+            let at = |waits: &Waits| waits.counts.get(ix).copied().unwrap_or(0);
+            // A guest's counts are untrusted and may go down.
+            at(after).saturating_sub(at(before))
+        };
+        let mut counts: Vec<u64> = (0..BUCKETS).map(grown).collect();
+        open.iter().for_each(|ticks| counts[bucket(*ticks)] += 1);
+        Self { counts, open: open.len() as u64, khz: khz.max(1) }
+    }
+
+    /// Adds the counts of `other`.
+    pub fn merge(mut self, other: &Self) -> Self {
+        for (count, its) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*its);
+        }
+        self.open += other.open;
+        self
+    }
+
+    /// How many waits had not ended at the end of the window.
+    pub fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// The percentiles; None if nothing was timed.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let last = self.counts.iter().rposition(|count| *count > 0)?;
+        let waits = self.counts.iter().enumerate();
+        Some(Percentiles {
+            p50: self.quantile(0.5),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            max: self.nanos(last),
+            by_time: TimeShares::of(waits.map(|(ix, count)| (self.nanos(ix), *count)))?,
+        })
+    }
+
+    /// The middle of the bucket in which this share of all operations is reached.
+    fn quantile(&self, share: f64) -> Nanos {
+        let all: u64 = self.counts.iter().fold(0, |all, count| all.saturating_add(*count));
+        let rank = (all as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0u64;
+        let reached = self.counts.iter().position(|count| {
+            seen = seen.saturating_add(*count);
+            seen >= rank
+        });
+        self.nanos(reached.unwrap_or(BUCKETS - 1))
+    }
+
+    fn nanos(&self, bucket: usize) -> Nanos {
+        let end = if bucket + 1 < BUCKETS { least(bucket + 1) } else { least(bucket) };
+        let middle = (u128::from(least(bucket)) + u128::from(end)) / 2;
+        // A time of zero would have no weight.
+        let nanos = (middle * 1_000_000 / u128::from(self.khz)).max(1);
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Latencies {
+    /// The lower bound in nanoseconds and the count of each bucket that is not empty.
+    pub fn timings(&self) -> Timings {
+        let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        Timings::from_pairs(counted.map(|(bucket, count)| {
+            let nanos = u128::from(least(bucket)) * 1_000_000 / u128::from(self.khz);
+            (u64::try_from(nanos).unwrap_or(u64::MAX), *count)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hypercalls::histogram::bucket;
+
+    use super::*;
+
+    /// A histogram of these times, in ticks.
+    fn counts(times: &[(u64, u64)]) -> Waits {
+        let mut counts = vec![0; BUCKETS];
+        for (ticks, count) in times {
+            counts[bucket(*ticks)] += count;
+        }
+        Waits { counts, open: Vec::new() }
+    }
+
+    fn of(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {
+        Latencies::between(&counts(&[]), &counts(times), open, khz)
+    }
+
+    fn is_near(found: Nanos, nanos: f64) -> bool {
+        (found.0 as f64 / nanos - 1.0).abs() < 0.06
+    }
+
+    #[test]
+    fn percentiles_are_where_the_operations_are() {
+        // 2 GHz: two ticks per nanosecond.
+        let waits = of(&[(200, 985), (20_000, 13), (2_000_000, 2)], &[], 2_000_000);
+        let found = waits.percentiles().unwrap();
+        assert!(is_near(found.p50, 100.0), "{found:?}");
+        assert!(is_near(found.p99, 10_000.0), "{found:?}");
+        assert!(is_near(found.p999, 1_000_000.0), "{found:?}");
+        assert!(is_near(found.max, 1_000_000.0), "{found:?}");
+    }
+
+    #[test]
+    fn only_what_has_grown_counts() {
+        let (before, after) = (counts(&[(200, 100), (9000, 5)]), counts(&[(200, 100), (9000, 7)]));
+        let found = Latencies::between(&before, &after, &[], 1_000_000);
+        assert!(is_near(found.percentiles().unwrap().p50, 9000.0));
+        let json = serde_json::to_string(&found.timings()).unwrap();
+        assert_eq!(json, format!("[[{},2]]", least(bucket(9000))));
+        assert_eq!(Latencies::between(&after, &before, &[], 1_000_000).percentiles(), None);
+    }
+
+    #[test]
+    fn merged_they_are_all_there() {
+        let one = |ticks| of(&[(ticks, 1)], &[], 1_000_000);
+        let found = one(100).merge(&one(1_000_000)).percentiles().unwrap();
+        assert!(is_near(found.p50, 100.0) && is_near(found.max, 1_000_000.0), "{found:?}");
+    }
+
+    /// A vCPU waits 100 ms once, while three others wait 1 us a million times each: that is one of
+    /// three million waits, and a thirtieth of the time waited. Once, only the maximum showed it.
+    #[test]
+    fn a_stuck_vcpu_is_in_the_time_waited() {
+        let found = of(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
+        let found = found.percentiles().unwrap();
+        assert!(is_near(found.p999, 1e3), "{found:?}");
+        assert!(is_near(found.by_time.p50, 1e3), "{found:?}");
+        assert!(is_near(found.by_time.p99, 1e8) && is_near(found.by_time.p999, 1e8), "{found:?}");
+    }
+
+    #[test]
+    fn shares_of_time_by_hand() {
+        let waits = |pairs: &[(u64, u64)]| {
+            TimeShares::of(pairs.iter().map(|(nanos, count)| (Nanos(*nanos), *count)))
+        };
+        // 100 ns in waits of 1 ns and 100 ns in a wait of 100 ns: half the time is in the latter.
+        let half = waits(&[(1, 100), (100, 1)]).unwrap();
+        assert_eq!((half.p50, half.p99), (Nanos(1), Nanos(100)));
+        let more = waits(&[(1, 99), (100, 1)]).unwrap();
+        assert_eq!(more.p50, Nanos(100), "a little more than half");
+        // Exponential lengths with mean 1000: half of the time is in waits longer than 1678, and 0.01
+        // in waits longer than 6638, by (1 + x) exp(-x), while half of the waits are longer than 693.
+        let longer = |ix: u64| (1e9 * (-(ix as f64) / 1000.0).exp()) as u64;
+        let pairs: Vec<_> = (1..40_000).map(|ix| (ix, longer(ix - 1) - longer(ix))).collect();
+        let found = waits(&pairs).unwrap();
+        let is_about = |found: Nanos, nanos: f64| (found.0 as f64 / nanos - 1.0).abs() < 0.01;
+        assert!(is_about(found.p50, 1678.0) && is_about(found.p99, 6638.0), "{found:?}");
+        assert_eq!((waits(&[]), waits(&[(0, 5)])), (None, None));
+    }
+
+    /// Wrong before: a wait that did not end was in no figure.
+    #[test]
+    fn waits_that_have_not_ended_count_as_long_as_they_last() {
+        let waits = of(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);
+        let found = waits.percentiles().unwrap();
+        assert_eq!(waits.open(), 2);
+        assert!(is_near(found.p50, 1e3) && is_near(found.max, 4e8), "{found:?}");
+        assert!(is_near(found.by_time.p50, 4e8), "{found:?}");
+        let alone = of(&[], &[7_000_000], 1_000_000);
+        assert!(is_near(alone.percentiles().unwrap().p50, 7e6), "nothing else was there");
+        assert_eq!(waits.merge(&alone).open(), 3);
+    }
+}

@@ -1,0 +1,28 @@
+//! Experiments: what to run, in which order, how it is kept, and what the figures say.
+//!
+//! ```text
+//! text of a spec ── [`spec`] ── [`point`]s in an order ── (measured by `lab`) ── [`store`]
+//!                ── [`findings`] with [`stats`] ── (shown by `report`)
+//! ```
+//!
+//! No KVM, no threads, no guests: a colleague's run is read wherever this crate builds.
+
+#![forbid(unsafe_code)]
+
+pub mod axis;
+pub mod findings;
+pub mod guest;
+pub mod host;
+pub mod latencies;
+pub mod live;
+pub mod plan;
+pub mod point;
+pub mod spec;
+pub mod stats;
+pub mod status;
+pub mod store;
+pub mod sync_counters;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod timeline;
+pub mod timings;

@@ -1,0 +1,199 @@
+//! Numbers of vCPUs, CPUs and durations as users write them, resolved for this host.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use thiserror::Error;
+
+use base::units::{CpuList, UnitError, VcpuCount};
+
+/// Why a plan is invalid.
+#[derive(Debug, Error, PartialEq)]
+pub enum PlanError {
+    /// A level is not a valid number of vCPUs.
+    #[error(transparent)]
+    Vcpus(#[from] UnitError),
+    /// A level is not a ratio.
+    #[error("'{0}' is not a ratio: write for example 1.5x")]
+    Ratio(String),
+    /// A ratio results in an invalid number of vCPUs.
+    #[error("{ratio}x of {cpus} CPUs is {vcpus:.0} vCPUs: a machine has 1 to {most}")]
+    RatioRange {
+        /// vCPUs per CPU, as it was written.
+        ratio: f64,
+        /// The number of CPUs.
+        cpus: usize,
+        /// The resulting number of vCPUs.
+        vcpus: f64,
+        /// The most that a machine has.
+        most: u32,
+    },
+    /// This process may not use a requested CPU.
+    #[error("host CPU {cpu} is not available: this process may use {allowed}")]
+    Cpu {
+        /// The requested CPU.
+        cpu: usize,
+        /// The CPUs that the process may use.
+        allowed: CpuList,
+    },
+    /// The process's CPU affinity cannot be read.
+    #[error("cannot tell which CPUs this process may use")]
+    Allowed,
+    /// Not a valid duration.
+    #[error("'{0}' is not a number of seconds from 0.001 to 3600")]
+    Seconds(String),
+}
+
+/// A number of vCPUs, absolute or per CPU; parses `4`, `1.5x`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Level {
+    /// This number of vCPUs.
+    Count(VcpuCount),
+    /// This many vCPUs per CPU, rounded up.
+    Ratio(f64),
+}
+
+impl Level {
+    fn vcpus(self, cpus: usize, most: u32) -> Result<VcpuCount, PlanError> {
+        match self {
+            Level::Count(vcpus) => Ok(vcpus),
+            Level::Ratio(ratio) => {
+                let vcpus = (ratio * cpus as f64).ceil();
+                // The cast of a float saturates, and both extremes are rejected.
+                let count = VcpuCount::simulated(vcpus as u32).filter(|count| count.get() <= most);
+                count.ok_or(PlanError::RatioRange { ratio, cpus, vcpus, most })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Count(vcpus) => vcpus.fmt(f),
+            Level::Ratio(ratio) => write!(f, "{ratio}x"),
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        match text.strip_suffix(['x', 'X']) {
+            None => Ok(Level::Count(text.parse()?)),
+            Some(ratio) => match ratio.parse() {
+                Ok(ratio) if ratio > 0.0 && f64::is_finite(ratio) => Ok(Level::Ratio(ratio)),
+                _ => Err(PlanError::Ratio(text.into())),
+            },
+        }
+    }
+}
+
+/// A duration in seconds; parses `1`, `0.25`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seconds(pub Duration);
+
+impl FromStr for Seconds {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        match text.parse::<f64>() {
+            Ok(seconds) if (0.001..=3600.0).contains(&seconds) => {
+                Ok(Self(Duration::from_secs_f64(seconds)))
+            }
+            _ => Err(PlanError::Seconds(text.into())),
+        }
+    }
+}
+
+/// The numbers of vCPUs for `levels` on `cpus`, without duplicates.
+pub fn resolve_levels(levels: &[Level], cpus: &CpuList) -> Result<Vec<VcpuCount>, PlanError> {
+    resolve_within(levels, cpus, hypercalls::MAX_VCPUS)
+}
+
+/// As [`resolve_levels`], for a simulated machine, where a ratio may give more vCPUs.
+pub fn resolve_simulated(levels: &[Level], cpus: &CpuList) -> Result<Vec<VcpuCount>, PlanError> {
+    resolve_within(levels, cpus, VcpuCount::MOST_SIMULATED)
+}
+
+fn resolve_within(
+    levels: &[Level],
+    cpus: &CpuList,
+    most: u32,
+) -> Result<Vec<VcpuCount>, PlanError> {
+    let mut resolved = Vec::new();
+    for level in levels {
+        let vcpus = level.vcpus(cpus.cpus().len(), most)?;
+        if !resolved.contains(&vcpus) {
+            resolved.push(vcpus);
+        }
+    }
+    Ok(resolved)
+}
+
+/// The CPUs to use: those `asked` for, or all that are `allowed`.
+pub fn choose_cpus(asked: Option<CpuList>, allowed: CpuList) -> Result<CpuList, PlanError> {
+    let Some(asked) = asked else { return Ok(allowed) };
+    match asked.cpus().iter().find(|cpu| !allowed.cpus().contains(cpu)) {
+        Some(cpu) => Err(PlanError::Cpu { cpu: *cpu, allowed }),
+        None => Ok(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    fn counts(levels: &[Level], on: &str) -> Vec<u32> {
+        resolve_levels(levels, &cpus(on)).unwrap().into_iter().map(VcpuCount::get).collect()
+    }
+
+    #[test]
+    fn ratios_are_of_the_cpus() {
+        let ratios = [1.0, 1.5, 2.0, 4.0].map(Level::Ratio);
+        assert_eq!(counts(&ratios, "0-1"), [2, 3, 4, 8]);
+        assert_eq!(counts(&ratios, "0-7"), [8, 12, 16, 32]);
+        assert_eq!(counts(&ratios, "3"), [1, 2, 4], "rounded up, without repeats");
+    }
+
+    #[test]
+    fn levels_parse_as_counts_and_ratios() {
+        assert_eq!("1.5x".parse(), Ok(Level::Ratio(1.5)));
+        assert_eq!("4".parse(), Ok(Level::Count(VcpuCount::try_from(4).unwrap())));
+        for text in ["1.5x", "2x", "128"] {
+            assert_eq!(text.parse::<Level>().unwrap().to_string(), text);
+        }
+        for bad in ["0", "129", "x", "-1x", "0x", "infx", "four", ""] {
+            assert!(bad.parse::<Level>().is_err(), "{bad}");
+        }
+        let error = resolve_levels(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap_err();
+        assert_eq!(error.to_string(), "100x of 2 CPUs is 200 vCPUs: a machine has 1 to 128");
+        assert!(resolve_levels(&[Level::Ratio(1e300)], &cpus("0-1")).is_err());
+        let simulated = resolve_simulated(&[Level::Ratio(100.0)], &cpus("0-1")).unwrap();
+        assert_eq!(simulated[0].get(), 200);
+        assert!(resolve_simulated(&[Level::Ratio(513.0)], &cpus("0-1")).is_err());
+    }
+
+    #[test]
+    fn seconds_parse() {
+        assert_eq!("0.25".parse(), Ok(Seconds(Duration::from_millis(250))));
+        for bad in ["0", "1e-9", "-1", "nan", "inf", "3601", "", "1s"] {
+            assert!(bad.parse::<Seconds>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cpus_must_be_allowed() {
+        let allowed = cpus("0-3");
+        assert_eq!(choose_cpus(None, allowed.clone()), Ok(cpus("0-3")));
+        assert_eq!(choose_cpus(Some(cpus("1,3")), allowed.clone()), Ok(cpus("1,3")));
+        assert_eq!(
+            choose_cpus(Some(cpus("2-5")), allowed).unwrap_err().to_string(),
+            "host CPU 4 is not available: this process may use 0-3"
+        );
+    }
+}

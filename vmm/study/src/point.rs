@@ -1,0 +1,232 @@
+//! A point of an experiment's matrix: everything that determines what a cell does.
+
+use std::{fmt, time::Duration};
+
+use locks::System;
+use serde::{Deserialize, Serialize};
+
+use base::{
+    backend::PvBackend,
+    faults::FaultSpec,
+    handoff::HandoffSpec,
+    text,
+    units::{Nanos, VcpuCount},
+};
+use sched::PolicySpec;
+
+/// Kinds of guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestKind {
+    /// The ring-3 payload.
+    Payload,
+    /// A Linux kernel.
+    Linux,
+    /// The lock library on a simulated machine.
+    Sim,
+}
+
+impl GuestKind {
+    /// All guests.
+    pub const ALL: [Self; 3] = [Self::Payload, Self::Linux, Self::Sim];
+
+    /// Its name in specs and stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Payload => "payload",
+            Self::Linux => "linux",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// The host that a cell runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostKind {
+    /// This host's KVM.
+    Direct,
+    /// The AMD-V machine that QEMU emulates.
+    Emulated,
+}
+
+impl HostKind {
+    /// Its name in stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Emulated => "emulated",
+        }
+    }
+}
+
+/// One combination of the axes' values, stored with every cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// Tells otherwise identical points apart, as in A/A runs; usually empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// The kind of guest.
+    pub guest: GuestKind,
+    /// The simulated machine: the name of one that comes with pvticket, or a file. Empty: the point is
+    /// measured and not simulated.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// The host it runs on.
+    pub host: HostKind,
+    /// The guest's workload, by its name for `--workload`.
+    pub workload: String,
+    /// The system of the lock library.
+    #[serde(with = "text")]
+    pub lock: System,
+    /// What serves halts and kicks.
+    #[serde(with = "text")]
+    pub backend: PvBackend,
+    /// What a PV lock does to make handoffs cheaper.
+    #[serde(with = "text")]
+    pub handoff: HandoffSpec,
+    /// The scheduling policy.
+    #[serde(with = "text")]
+    pub policy: PolicySpec,
+    /// The injected faults.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultSpec>,
+    /// vCPUs of each machine.
+    #[serde(with = "simulated")]
+    pub vcpus: VcpuCount,
+    /// Number of machines.
+    pub vms: u32,
+    /// CPUs that all machines share.
+    pub slots: u32,
+    /// The time slice under a pvticket schedule.
+    #[serde(rename = "slice_ns")]
+    pub slice: Nanos,
+    /// Looks at the lock before a PV waiter halts.
+    pub spin_threshold: u32,
+    /// Increments inside the critical section.
+    pub critical: u32,
+    /// Increments between two critical sections.
+    pub think: u32,
+    /// Length of the window.
+    #[serde(rename = "seconds", with = "seconds")]
+    pub duration: Duration,
+    /// Seed of schedules and faults, and of the bootstrap.
+    pub seed: u64,
+}
+
+impl Point {
+    /// vCPUs of all machines per slot.
+    pub fn overcommit(&self) -> f64 {
+        f64::from(self.vcpus.get()) * f64::from(self.vms) / f64::from(self.slots)
+    }
+
+    /// The name of the lock, as users write it, with its backend and handoff options.
+    pub fn lock_name(&self) -> String {
+        let backend = match self.backend {
+            PvBackend::Off | PvBackend::Vmm => String::new(),
+            other => format!("-{other}"),
+        };
+        let lock = self.lock.name();
+        match self.handoff == HandoffSpec::NONE {
+            true => format!("{lock}{backend}"),
+            false => format!("{lock}{backend} {}", self.handoff),
+        }
+    }
+
+    /// A lock is compared, under the same policy, with the first of its family, and if it has handoff
+    /// options, also with the same lock without them.
+    pub fn is_baseline_of(&self, other: &Self) -> bool {
+        let is_first = self.lock == other.lock.baseline() && self.lock != other.lock;
+        let is_plain = self.lock == other.lock
+            && self.backend == other.backend
+            && self.handoff == HandoffSpec::NONE
+            && other.handoff != HandoffSpec::NONE;
+        self.policy == other.policy && (is_first || is_plain)
+    }
+
+    /// Are cells of both points repetitions of one point? They are if only the seeds differ.
+    pub fn is_like(&self, other: &Self) -> bool {
+        *self == Self { seed: self.seed, ..other.clone() }
+    }
+
+    /// What it shares with the points that it is compared with: everything except the lock with its backend and handoff options.
+    pub fn family(&self) -> Self {
+        let (lock, backend) = (System::NativeTicket, PvBackend::Off);
+        let (label, seed) = (String::new(), 0);
+        Self { lock, backend, handoff: HandoffSpec::NONE, label, seed, ..self.clone() }
+    }
+
+    /// A key that is the same for equal points, for use in maps.
+    pub fn key(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// A key that is the same for points that are compared with each other: the [`key`](Self::key)
+    /// of their family.
+    pub fn family_key(&self) -> String {
+        self.family().key()
+    }
+
+    /// Do both differ only in the lock with its options, so that one can be a baseline of the other?
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.family() == other.family()
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { guest, workload, vcpus, vms, slots, critical, think, .. } = self;
+        if !self.label.is_empty() {
+            write!(f, "{}: ", self.label)?;
+        }
+        match self.machine.as_str() {
+            "" => write!(f, "{} ", guest.name())?,
+            machine => write!(f, "simulated {machine}, ")?,
+        }
+        write!(f, "{workload}, {}, {vcpus} vCPUs", self.lock_name())?;
+        if *vms > 1 {
+            write!(f, " x {vms} VMs")?;
+        }
+        write!(f, " on {slots} CPU{}", if *slots == 1 { "" } else { "s" })?;
+        if !self.policy.is_host() {
+            write!(f, " under {}", self.policy)?;
+        }
+        if let Some(fault) = self.fault {
+            write!(f, ", fault {fault}")?;
+        }
+        write!(f, ", {critical}+{think}, {} s", self.duration.as_secs_f64())
+    }
+}
+
+/// Serializes a number of vCPUs, of a simulated machine or a real one.
+mod simulated {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use base::units::VcpuCount;
+
+    pub fn serialize<S: Serializer>(count: &VcpuCount, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(count.get())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<VcpuCount, D::Error> {
+        let count = u32::deserialize(from)?;
+        let why = || D::Error::custom(format_args!("{count} vCPUs: no machine has so many"));
+        VcpuCount::simulated(count).ok_or_else(why)
+    }
+}
+
+/// Serializes a duration as a number of seconds.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        span.as_secs_f64().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(from)?).map_err(D::Error::custom)
+    }
+}

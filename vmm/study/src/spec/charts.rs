@@ -1,0 +1,64 @@
+//! The axes that a spec names for the charts of its report.
+
+use super::{
+    error::{SpecError, SpecFault},
+    form::Value,
+};
+
+/// Axes by their keys in a spec. What a spec does not name, the report chooses.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Charts {
+    /// `x`: the axis along which the values of a chart lie.
+    pub x: Option<&'static str>,
+    /// `facets`: each combination of their values is a chart of its own; may be empty.
+    pub facets: Option<Vec<&'static str>>,
+}
+
+/// The keys of a spec that name axes of charts.
+pub(super) const KEYS: [&str; 2] = ["x", "facets"];
+
+impl Charts {
+    /// Sets `x` or `facets` to the axes that the spec lists.
+    pub(super) fn set(
+        &mut self,
+        key: &'static str,
+        line: usize,
+        listed: &[Value],
+    ) -> Result<(), SpecError> {
+        let axes: Vec<_> = listed.iter().map(|value| axis(key, value)).collect::<Result<_, _>>()?;
+        let is_again = |ix: &usize| axes[..*ix].contains(&axes[*ix]);
+        if let Some(again) = (0..axes.len()).find(is_again) {
+            let why = format!("'{}' is named twice", axes[again]);
+            return Err(SpecFault::Value { key, why }.at(listed[again].line));
+        }
+        match (key, axes.as_slice()) {
+            ("facets", _) => self.facets = Some(axes),
+            (_, [one]) => self.x = Some(*one),
+            (_, several) => {
+                let why = format!("{} axes: a chart has one", several.len());
+                return Err(SpecFault::Value { key, why }.at(line));
+            }
+        }
+        let facets = self.facets.iter().flatten();
+        match self.x.filter(|x| facets.into_iter().any(|facet| facet == x)) {
+            Some(both) => {
+                let why = format!("'{both}' is in both x and facets: name it in one of them");
+                Err(SpecFault::Value { key, why }.at(line))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The axes that charts can have: all but the seeds, whose samples are pooled.
+fn allowed() -> impl Iterator<Item = &'static str> {
+    crate::axis::KEYS.into_iter().filter(|key| *key != "seeds")
+}
+
+fn axis(key: &'static str, value: &Value) -> Result<&'static str, SpecError> {
+    allowed().find(|axis| *axis == value.text).ok_or_else(|| {
+        let all: Vec<&str> = allowed().collect();
+        let why = format!("unknown axis '{}'; there are {}", value.text, all.join(", "));
+        SpecFault::Value { key, why }.at(value.line)
+    })
+}

@@ -1,0 +1,36 @@
+//! Default values of a spec's keys that depend on the guest.
+
+use std::time::Duration;
+
+/// `critical`: increments inside the critical section.
+pub const CRITICAL: u32 = 50;
+/// `think`: increments between two operations.
+pub const THINK: u32 = 200;
+/// `sum-every`: adds of a vCPU between two sums of a counter.
+pub const SUM_EVERY: u32 = 1000;
+
+/// `warm-up` of the payload. A run begins with a fast phase of some scheduler slices, until the first
+/// holder is preempted.
+pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
+/// `warm-up` of a workload in a Linux guest.
+pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
+
+/// `spin-threshold` of the payload, as in the listings of the PV ticketlock series of 2012.
+pub const PAYLOAD_LOOKS: u32 = 2048;
+/// The guest kernel's own threshold, from the same series.
+const LINUX_LOOKS: u32 = 1 << 15;
+/// The kernel's in the emulated host. QEMU's CPUs leave their loop at every PAUSE (`helper_pause`), so
+/// that the kernel's own threshold takes tens of milliseconds there, several slices of the host's
+/// scheduler: no waiter would halt before the end of its slice.
+const EMULATED_LOOKS: u32 = 512;
+
+/// `spin-threshold` of a Linux guest, on a real CPU or on one that QEMU emulates.
+pub const fn linux_looks(emulated: bool) -> u32 {
+    if emulated { EMULATED_LOOKS } else { LINUX_LOOKS }
+}
+
+/// Simulated time of a cell, in seconds. A simulated second takes seconds to minutes.
+pub const SIM_SECONDS: f64 = 0.1;
+
+/// Simulated contention before a simulated window: enough slices for a convoy to form.
+pub const SIM_WARM_UP: Duration = Duration::from_millis(20);

@@ -1,0 +1,84 @@
+//! Errors in a spec, with their line.
+
+use thiserror::Error;
+
+/// Why a spec cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {fault}")]
+pub struct SpecError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The kind of fault, with the words it concerns.
+    pub fault: SpecFault,
+}
+
+/// The kinds of errors in a spec.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SpecFault {
+    /// The spec is not valid TOML.
+    #[error("{0}")]
+    Toml(String),
+    /// A key is unknown.
+    #[error("unknown key '{key}'; there are {}", .known.join(", "))]
+    UnknownKey {
+        /// The key, as written in the spec.
+        key: String,
+        /// The keys that are valid there.
+        known: Vec<&'static str>,
+    },
+    /// A value has the wrong type.
+    #[error("{key} wants {wanted}, not {found}")]
+    Kind {
+        /// The key whose value is wrong.
+        key: &'static str,
+        /// The type that it takes.
+        wanted: &'static str,
+        /// The type that was found, as TOML names it.
+        found: &'static str,
+    },
+    /// A value is invalid.
+    #[error("{key}: {why}")]
+    Value {
+        /// The key whose value is invalid.
+        key: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A list is empty, which would leave nothing to run.
+    #[error("{0} is empty: leave it out, or name at least one")]
+    Empty(&'static str),
+    /// A value is given twice; both would be measured as one point.
+    #[error("{key} names {value} twice; for an A/A run give two labels")]
+    Twice {
+        /// The key of the list.
+        key: &'static str,
+        /// The repeated value, as text.
+        value: String,
+    },
+    /// A combination of values cannot be run.
+    #[error("{cell}: {why}; change it, or take it out with [[exclude]]")]
+    Impossible {
+        /// The values that conflict.
+        cell: String,
+        /// Why they do.
+        why: String,
+    },
+    /// An exclude matches no cell, which must be a mistake.
+    #[error("this [[exclude]] matches no cell")]
+    ExcludesNothing,
+    /// There are too many excludes.
+    #[error("{0} times [[exclude]]: at most {max}; one exclude may list several values of a key", max = super::exclude::MOST)]
+    TooManyExcludes(usize),
+    /// There are too many cells.
+    #[error("{0} cells: at most {max}", max = super::MOST_CELLS)]
+    TooMany(u64),
+    /// Everything is excluded.
+    #[error("nothing is left to run")]
+    Nothing,
+}
+
+impl SpecFault {
+    pub(super) const fn at(self, line: usize) -> SpecError {
+        SpecError { line, fault: self }
+    }
+}

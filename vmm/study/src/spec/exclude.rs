@@ -1,0 +1,134 @@
+//! Excludes: combinations that are not run.
+
+use std::collections::HashMap;
+
+use super::{
+    Setting,
+    error::{SpecError, SpecFault},
+    form::{Axis, Exclude},
+    matrix::Combination,
+};
+
+/// Most excludes of a spec: each is one bit of a [`Mask`].
+pub const MOST: usize = 128;
+
+/// A set of excludes.
+type Mask = u128;
+
+/// The excludes of a spec, prepared for the axes of its matrix. Which excludes a value can match is
+/// computed once, so that a combination costs a few bit operations, however many values the excludes
+/// have.
+#[derive(Debug)]
+pub(super) struct Excludes {
+    /// By axis and value: the excludes that the value can match.
+    of_values: Vec<Vec<Mask>>,
+    /// The values of `vcpus` in the excludes: the number that a ratio stands for depends on the slots.
+    vcpus: Written,
+    /// By places on the axes of slots and vCPUs: the excludes that the number of vCPUs can match.
+    of_counts: HashMap<(usize, usize), Mask>,
+    /// The excludes that some combination has matched.
+    used: Mask,
+}
+
+/// The values that excludes have for one key.
+#[derive(Debug, Default)]
+struct Written {
+    /// Excludes without the key: any value matches them.
+    silent: Mask,
+    texts: HashMap<String, Mask>,
+    /// Keyed by the bits of the value, as `4` and `4.0` are equal.
+    numbers: HashMap<u64, Mask>,
+}
+
+impl Written {
+    fn new(key: &str, excludes: &[Exclude]) -> Self {
+        let mut written = Self::default();
+        for (ix, exclude) in excludes.iter().enumerate() {
+            let bit = 1 << ix;
+            let Some(axis) = exclude.axes.iter().find(|axis| axis.key == key) else {
+                written.silent |= bit;
+                continue;
+            };
+            for value in &axis.values {
+                *written.texts.entry(value.text.clone()).or_default() |= bit;
+                if let Some(number) = number(&value.text) {
+                    *written.numbers.entry(number).or_default() |= bit;
+                }
+            }
+        }
+        written
+    }
+
+    fn text(&self, text: &str) -> Mask {
+        self.silent | self.texts.get(text).copied().unwrap_or_default()
+    }
+
+    fn number(&self, text: &str) -> Mask {
+        number(text).and_then(|number| self.numbers.get(&number)).copied().unwrap_or_default()
+    }
+}
+
+/// The value's bits, the same for equal numbers.
+fn number(text: &str) -> Option<u64> {
+    // Maps -0.0 to 0.0.
+    text.parse::<f64>()
+        .ok()
+        .filter(|number| !number.is_nan())
+        .map(|number| (number + 0.0).to_bits())
+}
+
+impl Excludes {
+    pub(super) fn new(excludes: &[Exclude], axes: &[Axis]) -> Result<Self, SpecError> {
+        if let Some(first) = excludes.get(MOST) {
+            return Err(SpecFault::TooManyExcludes(excludes.len()).at(first.line));
+        }
+        let of_values = axes.iter().map(|axis| {
+            let written = Written::new(axis.key, excludes);
+            let of_value = |text: &str| match axis.key {
+                "vcpus" => Mask::MAX,
+                _ => written.text(text) | written.number(text),
+            };
+            axis.values.iter().map(|value| of_value(&value.text)).collect()
+        });
+        Ok(Self {
+            of_values: of_values.collect(),
+            vcpus: Written::new("vcpus", excludes),
+            of_counts: HashMap::new(),
+            used: 0,
+        })
+    }
+
+    /// Does any exclude match? Those that do are marked as used.
+    pub(super) fn match_any(
+        &mut self,
+        combination: &Combination<'_>,
+        setting: &Setting<'_>,
+    ) -> bool {
+        let masks = self.of_values.iter().zip(combination.places());
+        let mut matching = masks.fold(Mask::MAX, |all, (masks, place)| all & masks[*place]);
+        if matching != 0 {
+            matching &= self.of_count(combination, setting);
+        }
+        self.used |= matching;
+        matching != 0
+    }
+
+    /// The excludes that the number of vCPUs can match: `4` and `2x` are equal on two slots.
+    fn of_count(&mut self, combination: &Combination<'_>, setting: &Setting<'_>) -> Mask {
+        let written = &self.vcpus;
+        let places = (combination.place("slots"), combination.place("vcpus"));
+        *self.of_counts.entry(places).or_insert_with(|| {
+            let slots = combination.slots(setting);
+            let vcpus = slots.and_then(|slots| combination.vcpus(slots, setting));
+            let counted = vcpus.map_or(0, |vcpus| written.text(&vcpus.to_string()));
+            written.text(&combination.value("vcpus").text) | counted
+        })
+    }
+
+    /// The first exclude that has matched nothing.
+    pub(super) fn unused<'a>(&self, excludes: &'a [Exclude]) -> Option<&'a Exclude> {
+        excludes.iter().enumerate().find(|(ix, _)| self.used & 1 << ix == 0).map(|(_, its)| its)
+    }
+}
+
+const _: () = assert!(MOST == Mask::BITS as usize);

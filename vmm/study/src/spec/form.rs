@@ -1,0 +1,251 @@
+//! The form of a spec: keys and values as written, each with its line.
+
+use std::{collections::HashSet, ops::Range};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    charts::{self, Charts},
+    error::{SpecError, SpecFault},
+};
+use crate::axis::KEYS;
+
+/// Keys that apply to the whole run.
+const SETTINGS: [&str; 7] =
+    ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
+
+/// A value as it is written, without TOML's quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    pub text: String,
+    pub line: usize,
+}
+
+/// A key of the matrix with its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    pub key: &'static str,
+    pub values: Vec<Value>,
+}
+
+/// Excludes the cells that have one of the listed values on each of its axes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exclude {
+    pub line: usize,
+    pub axes: Vec<Axis>,
+}
+
+/// A parsed spec, before defaults.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Form {
+    pub axes: Vec<Axis>,
+    pub settings: Vec<(&'static str, Value)>,
+    pub excludes: Vec<Exclude>,
+    pub charts: Charts,
+}
+
+impl Form {
+    /// Parses a spec.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let lines = Lines::new(text);
+        let table = DeTable::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| lines.of(&span));
+            SpecFault::Toml(error.message().replace('\n', " ")).at(line)
+        })?;
+        let mut form = Self::default();
+        for (key, value) in table.get_ref() {
+            let line = lines.of(&key.span());
+            let name: &str = key.get_ref();
+            if name == "exclude" {
+                form.excludes = excludes(&lines, value)?;
+            } else if let Some(key) = KEYS.iter().find(|key| **key == name) {
+                form.axes.push(axis(&lines, key, value)?);
+            } else if let Some(key) = SETTINGS.iter().find(|key| **key == name) {
+                form.settings.push((*key, scalar(&lines, key, value)?));
+            } else if let Some(key) = charts::KEYS.iter().find(|key| **key == name) {
+                form.charts.set(key, line, &list(&lines, key, value)?)?;
+            } else {
+                let known = [SETTINGS.as_slice(), &charts::KEYS, &KEYS, &["exclude"]].concat();
+                return Err(SpecFault::UnknownKey { key: name.into(), known }.at(line));
+            }
+        }
+        Ok(form)
+    }
+
+    /// The axis with this key, if the spec has it.
+    pub fn axis(&self, key: &str) -> Option<&Axis> {
+        self.axes.iter().find(|axis| axis.key == key)
+    }
+
+    /// The setting with this key, if the spec has it.
+    pub fn setting(&self, key: &str) -> Option<&Value> {
+        self.settings.iter().find(|(its, _)| *its == key).map(|(_, value)| value)
+    }
+}
+
+/// Offsets of the line ends of a text.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn new(text: &str) -> Self {
+        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
+    }
+
+    /// The line in which a range of bytes begins, from 1.
+    fn of(&self, span: &Range<usize>) -> usize {
+        self.0.partition_point(|end| *end < span.start) + 1
+    }
+}
+
+fn excludes(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
+    let wrong = |value: &Spanned<DeValue<'_>>| {
+        let (wanted, found) = ("tables: [[exclude]]", value.get_ref().type_str());
+        SpecFault::Kind { key: "exclude", wanted, found }.at(lines.of(&value.span()))
+    };
+    let tables = value.get_ref().as_array().ok_or_else(|| wrong(value))?;
+    tables.iter().map(|table| exclude(lines, table).ok_or_else(|| wrong(table))?).collect()
+}
+
+/// Parses an exclude; None if it is not a table.
+fn exclude(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
+    let table = value.get_ref().as_table()?;
+    let first = table.keys().map(|key| lines.of(&key.span())).min();
+    let line = first.unwrap_or_else(|| lines.of(&value.span()));
+    let axes = table.iter().map(|(key, value)| {
+        let name: &str = key.get_ref();
+        match KEYS.iter().find(|axis| **axis == name) {
+            Some(key) => axis(lines, key, value),
+            None => Err(SpecFault::UnknownKey { key: name.into(), known: KEYS.into() }
+                .at(lines.of(&key.span()))),
+        }
+    });
+    Some(axes.collect::<Result<_, _>>().map(|axes| Exclude { line, axes }))
+}
+
+/// Parses one value or a list of values.
+fn list(
+    lines: &Lines,
+    key: &'static str,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Vec<Value>, SpecError> {
+    match value.get_ref().as_array() {
+        None => Ok(vec![scalar(lines, key, value)?]),
+        Some(list) => list.iter().map(|one| scalar(lines, key, one)).collect(),
+    }
+}
+
+/// Parses the values of an axis.
+fn axis(lines: &Lines, key: &'static str, value: &Spanned<DeValue<'_>>) -> Result<Axis, SpecError> {
+    let values = list(lines, key, value)?;
+    let line = lines.of(&value.span());
+    if values.is_empty() {
+        return Err(SpecFault::Empty(key).at(line));
+    }
+    let mut seen = HashSet::new();
+    if let Some(again) = values.iter().find(|value| !seen.insert(value.text.as_str())) {
+        return Err(SpecFault::Twice { key, value: again.text.clone() }.at(again.line));
+    }
+    Ok(Axis { key, values })
+}
+
+fn scalar(
+    lines: &Lines,
+    key: &'static str,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Value, SpecError> {
+    let line = lines.of(&value.span());
+    let text = match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(accounting) => accounting.to_string(),
+        other => {
+            let wanted = "a text or a decimal number, or a list of them";
+            return Err(SpecFault::Kind { key, wanted, found: other.type_str() }.at(line));
+        }
+    };
+    Ok(Value { text, line })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_know_their_lines() {
+        let text = "name = \"x\"\nlocks = [\n  \"ticket\",\n  \"pv-ticket\",\n]\nvcpus = 4\n\n[[exclude]]\nvcpus = [4]\nlocks = \"ticket\"\n";
+        let form = Form::parse(text).unwrap();
+        let locks = form.axis("locks").unwrap();
+        assert_eq!(locks.values[1], Value { text: "pv-ticket".into(), line: 4 });
+        assert_eq!(form.axis("vcpus").unwrap().values[0].text, "4");
+        assert_eq!(form.setting("name").unwrap().text, "x");
+        assert_eq!((form.excludes.len(), form.excludes[0].line), (1, 9));
+    }
+
+    #[test]
+    fn charts_are_named_by_keys() {
+        let charts = |text| Form::parse(text).unwrap().charts;
+        assert_eq!(charts("vcpus = 4"), Charts::default());
+        let named = charts("x = \"policies\"\nfacets = \"locks\"");
+        assert_eq!(named, Charts { x: Some("policies"), facets: Some(vec!["locks"]) });
+        assert_eq!(charts("facets = []").facets, Some(vec![]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, line, what) in [
+            (
+                "name = \"x\"\nlock = \"ticket\"\n",
+                2,
+                "unknown key 'lock'; there are name, question",
+            ),
+            ("vcpus = 4\nvcpus = 5\n", 2, "duplicate key"),
+            ("\n\nlocks = [\"ticket\"\n", 3, "unclosed array"),
+            ("locks = []\n", 1, "locks is empty"),
+            ("seconds = [0.5,\n 0.5]\n", 2, "seconds names 0.5 twice"),
+            ("locks = { a = 1 }\n", 1, "locks wants a text"),
+            ("vcpus = 0x10\n", 1, "vcpus wants a text or a decimal number"),
+            ("exclude = 3\n", 1, "exclude wants tables"),
+            ("[[exclude]]\nname = \"x\"\n", 2, "unknown key 'name'"),
+            (
+                "\nx = \"policy\"",
+                2,
+                "x: unknown axis 'policy'; there are guests, machines, workloads",
+            ),
+            ("facets = [\"locks\",\n\"seeds\"]", 2, "facets: unknown axis 'seeds'"),
+            ("x = [\"locks\", \"vcpus\"]", 1, "x: 2 axes: a chart has one"),
+            ("x = []", 1, "x: 0 axes"),
+            ("x = 3", 1, "x: unknown axis '3'"),
+            ("facets = {}", 1, "facets wants a text"),
+            ("facets = [\"vcpus\", \"locks\"]\nx = \"locks\"", 2, "'locks' is in both"),
+            ("facets = [\"vcpus\",\n\"vcpus\"]", 2, "facets: 'vcpus' is named twice"),
+        ] {
+            let error = Form::parse(text).unwrap_err();
+            let said = error.to_string();
+            assert!(said.contains(what) && !said.contains('\n'), "{text:?}: {said}");
+            assert_eq!(error.line, line, "{text:?}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {
+            let _ = Form::parse(&text);
+        }
+
+        #[test]
+        fn no_pieces_of_a_spec_do_either(
+            pieces in prop::collection::vec(prop::sample::select(vec![
+                "locks", "vcpus", "=", "[", "]", "\"ticket\"", "4", "0.5", "\n", "[[exclude]]",
+                "{", "}", ",", "'", "#", "true", "x", "facets", "\"locks\"", "1979-05-27", "\u{1f512}", "seconds",
+            ]), 0..40),
+        ) {
+            let _ = Form::parse(&pieces.join(" "));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Specs that commands make up: those of the benches.
+
+pub mod handoffs;
+pub mod rounds;
+pub mod sched;
+pub mod trace;

@@ -1,0 +1,334 @@
+//! The matrix: combinations of a spec's values, and which of them can be run.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::RangeInclusive,
+    str::FromStr,
+    time::Duration,
+};
+
+use locks::System;
+
+use super::{
+    Setting, defaults,
+    error::{SpecError, SpecFault},
+    exclude::Excludes,
+    form::{Axis, Form, Value},
+    number, parse,
+};
+use crate::{
+    axis::KEYS,
+    guest::{
+        kernels,
+        systems::{Systems, all_of},
+    },
+    plan::{Level, Seconds, resolve_levels, resolve_simulated},
+    point::{GuestKind, HostKind, Point},
+};
+use base::{backend::PvBackend, faults::FaultSpec, handoff::HandoffSpec, units::VcpuCount};
+use sched::{PolicySpec, policy::DEFAULT_SLICE};
+
+/// Line number of a default value, which is not in the spec.
+pub(super) const UNWRITTEN: usize = 0;
+
+/// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
+const MOST_SLOTS: usize = 16;
+
+/// Placeholder for a Linux guest's spin threshold until it is known on which host it runs.
+const BY_HOST: u32 = 0;
+
+/// All points of the matrix that are not excluded, in the order of its axes.
+pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecError> {
+    let axes = axes(form, setting)?;
+    let combinations: u64 =
+        axes.iter().fold(1, |all, axis| all.saturating_mul(axis.values.len() as u64));
+    if combinations > super::MOST_CELLS {
+        return Err(SpecFault::TooMany(combinations).at(1));
+    }
+    let mut excludes = Excludes::new(&form.excludes, &axes)?;
+    let mut seen = HashSet::new();
+    let mut points: Vec<(Point, bool)> = Vec::new();
+    for number in 0..combinations {
+        let combination = Combination::new(&axes, number);
+        if excludes.match_any(&combination, setting) {
+            continue;
+        }
+        let point = combination.point(setting)?;
+        let needs_ring_0 = point.guest == GuestKind::Linux || point.backend.needs_ring_0();
+        if seen.insert(point.key()) {
+            points.push((point, needs_ring_0));
+        }
+    }
+    if let Some(exclude) = excludes.unused(&form.excludes) {
+        return Err(SpecFault::ExcludesNothing.at(exclude.line));
+    }
+    if points.is_empty() {
+        return Err(SpecFault::Nothing.at(1));
+    }
+    place(points, form, setting)
+}
+
+/// Sets the host of each point: points that are compared run on the same host.
+fn place(
+    points: Vec<(Point, bool)>,
+    form: &Form,
+    setting: &Setting<'_>,
+) -> Result<Vec<Point>, SpecError> {
+    let families: Vec<String> = points.iter().map(|(point, _)| point.family_key()).collect();
+    let mut needs: HashMap<&str, bool> = HashMap::new();
+    for (family, (_, needs_ring_0)) in families.iter().zip(&points) {
+        *needs.entry(family).or_default() |= needs_ring_0;
+    }
+    let written = form.setting("host");
+    let host = written.map_or("auto", |value| value.text.as_str());
+    let line = written.map_or(1, |value| value.line);
+    let mut places = HashMap::new();
+    points
+        .into_iter()
+        .zip(&families)
+        .map(|((mut point, _), family)| {
+            let needs_ring_0 = needs.get(family.as_str()).copied().unwrap_or_default();
+            // Cached: probing the host takes as long as a hundred points.
+            let place =
+                places.entry((point.guest, needs_ring_0)).or_insert_with(|| match point.guest {
+                    // It needs no KVM.
+                    GuestKind::Sim => Ok(HostKind::Direct),
+                    guest => (setting.place)(host, guest, needs_ring_0),
+                });
+            let wrong = |why: &String| SpecFault::Value { key: "host", why: why.clone() }.at(line);
+            point.host = *place.as_ref().map_err(wrong)?;
+            if point.guest == GuestKind::Linux && point.spin_threshold == BY_HOST {
+                point.spin_threshold = defaults::linux_looks(point.host == HostKind::Emulated);
+            }
+            Ok(point)
+        })
+        .collect()
+}
+
+/// Every axis, with default values where the spec has none, and with `all` locks expanded to names.
+fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
+    let mut axes = Vec::new();
+    for key in KEYS {
+        let Some(axis) = form.axis(key) else {
+            let values = default_of(key, setting).into_iter();
+            let values = values.map(|text| Value { text, line: UNWRITTEN }).collect();
+            axes.push(Axis { key, values });
+            continue;
+        };
+        axes.push(if key == "locks" { locks(axis, form)? } else { axis.clone() });
+    }
+    Ok(axes)
+}
+
+/// The default of a key; none if it depends on the guest.
+fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
+    let texts: &[&str] = match key {
+        "guests" => &["payload"],
+        "workloads" => &["lock"],
+        "slots" => return vec![setting.cpus.cpus().len().min(MOST_SLOTS).to_string()],
+        "vms" | "seeds" => &["1"],
+        "policies" => &["host"],
+        "slice" => return vec![DEFAULT_SLICE.to_string()],
+        "faults" | "handoffs" => &["none"],
+        "critical" => return vec![defaults::CRITICAL.to_string()],
+        "think" => return vec![defaults::THINK.to_string()],
+        "vcpus" => &["1x", "1.5x", "2x", "4x"],
+        "locks" => &["ticket", "pv-ticket"],
+        "backends" => &["vmm"],
+        _ => &[""],
+    };
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// Expands `all` to the locks that any of the guests supports.
+fn locks(axis: &Axis, form: &Form) -> Result<Axis, SpecError> {
+    let linux_alone = form
+        .axis("guests")
+        .is_some_and(|guests| guests.values.iter().all(|guest| guest.text == "linux"));
+    let mut values: Vec<Value> = Vec::new();
+    for value in &axis.values {
+        let systems = match parse::<Systems>(value, axis.key)? {
+            one @ Systems::One(_) => all_of(&[one]),
+            Systems::All if linux_alone => kernels::systems(),
+            Systems::All => all_of(&[Systems::All]),
+        };
+        for system in systems {
+            let text = system.name().to_owned();
+            if values.iter().all(|other| other.text != text) {
+                values.push(Value { text, line: value.line });
+            }
+        }
+    }
+    Ok(Axis { key: axis.key, values })
+}
+
+/// One value of each axis.
+pub(super) struct Combination<'a> {
+    axes: &'a [Axis],
+    /// The index of its value on each axis.
+    places: [usize; KEYS.len()],
+}
+
+impl<'a> Combination<'a> {
+    /// Combination number `number`; the last axis varies fastest.
+    fn new(axes: &'a [Axis], mut number: u64) -> Self {
+        let mut places = [0; KEYS.len()];
+        for (axis, place) in axes.iter().zip(&mut places).rev() {
+            let count = axis.values.len() as u64;
+            *place = (number % count) as usize;
+            number /= count;
+        }
+        Self { axes, places }
+    }
+
+    /// The indices of its values, in the order of the axes.
+    pub(super) fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    fn axis(key: &str) -> usize {
+        // Callers only pass keys of the matrix.
+        KEYS.iter().position(|its| *its == key).expect("an axis")
+    }
+
+    pub(super) fn place(&self, key: &str) -> usize {
+        self.places[Self::axis(key)]
+    }
+
+    pub(super) fn value(&self, key: &str) -> &'a Value {
+        let axis = Self::axis(key);
+        &self.axes[axis].values[self.places[axis]]
+    }
+
+    fn parse<T: FromStr<Err: ToString>>(&self, key: &'static str) -> Result<T, SpecError> {
+        parse(self.value(key), key)
+    }
+
+    fn number(&self, key: &'static str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+        number(self.value(key), key, range)
+    }
+
+    /// The error for an impossible combination of the values of `keys`; it names the line of the first
+    /// of them that the spec has.
+    pub(super) fn impossible(&self, keys: &[&'static str], why: impl Into<String>) -> SpecError {
+        let lines = keys.iter().map(|key| self.value(key).line);
+        let line = lines.into_iter().find(|line| *line != UNWRITTEN).unwrap_or(1);
+        let words = keys.iter().map(|key| format!("{key} {}", self.value(key).text));
+        let cell = words.collect::<Vec<_>>().join(" with ");
+        SpecFault::Impossible { cell, why: why.into() }.at(line)
+    }
+
+    fn guest(&self) -> Result<GuestKind, SpecError> {
+        let value = self.value("guests");
+        GuestKind::ALL.into_iter().find(|guest| guest.name() == value.text).ok_or_else(|| {
+            let why = format!("unknown guest '{}' (expected: payload, linux or sim)", value.text);
+            SpecFault::Value { key: "guests", why }.at(value.line)
+        })
+    }
+
+    pub(super) fn vcpus(&self, slots: u32, setting: &Setting<'_>) -> Result<VcpuCount, SpecError> {
+        let value = self.value("vcpus");
+        let level: Level = self.parse("vcpus")?;
+        let slots = setting.cpus.first(slots as usize);
+        let levels = match self.guest()? {
+            GuestKind::Sim => resolve_simulated(&[level], &slots),
+            GuestKind::Payload | GuestKind::Linux => resolve_levels(&[level], &slots),
+        };
+        let why = |error: &dyn ToString| SpecFault::Value { key: "vcpus", why: error.to_string() };
+        let levels = levels.map_err(|error| why(&error).at(value.line))?;
+        levels.first().copied().ok_or_else(|| why(&"no level").at(value.line))
+    }
+
+    pub(super) fn slots(&self, setting: &Setting<'_>) -> Result<u32, SpecError> {
+        let most = setting.cpus.cpus().len() as u32;
+        self.number("slots", 1..=most).map_err(|error| {
+            let why = format!(
+                "'{}': 1 to {most}, because each slot is a CPU of its own here ({})",
+                self.value("slots").text,
+                setting.cpus
+            );
+            SpecFault::Value { key: "slots", why }.at(error.line)
+        })
+    }
+
+    fn fault(&self) -> Result<Option<FaultSpec>, SpecError> {
+        match self.value("faults").text.as_str() {
+            "none" => Ok(None),
+            _ => self.parse("faults").map(Some),
+        }
+    }
+
+    /// The lock's backend and handoff options; those that the lock does not support are dropped.
+    fn service(
+        &self,
+        guest: GuestKind,
+        lock: System,
+    ) -> Result<(PvBackend, HandoffSpec), SpecError> {
+        let asked: PvBackend = self.parse("backends")?;
+        let handoff: HandoffSpec = self.parse("handoffs")?;
+        if asked == PvBackend::Off {
+            let why = "off is what locks have that do not halt, and they always run so".into();
+            return Err(SpecFault::Value { key: "backends", why }.at(self.value("backends").line));
+        }
+        let all_halt = guest == GuestKind::Payload && self.value("workloads").text == "mixed";
+        let backend = match (guest, lock.halts() || all_halt) {
+            (_, false) => PvBackend::Off,
+            (GuestKind::Linux, true) => kernels::only_backend(lock).unwrap_or(asked),
+            (GuestKind::Payload | GuestKind::Sim, true) => asked,
+        };
+        let hands_over = lock == System::PvTicket || handoff == HandoffSpec::NONE;
+        Ok((backend, if hands_over { handoff } else { HandoffSpec::NONE }))
+    }
+
+    /// The policy; a simulated host has a model for its scheduler.
+    fn policy(&self, guest: GuestKind) -> Result<PolicySpec, SpecError> {
+        let policy: PolicySpec = self.parse("policies")?;
+        match guest == GuestKind::Sim && policy.is_host() {
+            true => Ok(PolicySpec::simulated_host()),
+            false => Ok(policy),
+        }
+    }
+
+    fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {
+        let guest = self.guest()?;
+        let lock: System = self.parse("locks")?;
+        let slots = self.slots(setting)?;
+        let (backend, handoff) = self.service(guest, lock)?;
+        let (looks, seconds) = match guest {
+            GuestKind::Payload => (defaults::PAYLOAD_LOOKS, 0.5),
+            GuestKind::Linux => (BY_HOST, 1.0),
+            GuestKind::Sim => (defaults::PAYLOAD_LOOKS, defaults::SIM_SECONDS),
+        };
+        let or = |key, otherwise: u32| match self.value(key).line {
+            UNWRITTEN => Ok(otherwise),
+            _ => self.number(key, 0..=u32::MAX),
+        };
+        let duration = match self.value("seconds").line {
+            UNWRITTEN => Duration::from_secs_f64(seconds),
+            _ => self.parse::<Seconds>("seconds")?.0,
+        };
+        let point = Point {
+            label: self.value("labels").text.clone(),
+            guest,
+            machine: self.value("machines").text.clone(),
+            host: HostKind::Direct,
+            workload: self.value("workloads").text.clone(),
+            lock,
+            backend,
+            handoff,
+            policy: self.policy(guest)?,
+            fault: self.fault()?,
+            vcpus: self.vcpus(slots, setting)?,
+            vms: self.number("vms", 1..=64)?,
+            slots,
+            slice: self.parse("slice")?,
+            spin_threshold: or("spin-threshold", looks)?,
+            critical: self.number("critical", 0..=u32::MAX)?,
+            think: self.number("think", 0..=u32::MAX)?,
+            duration,
+            seed: self.parse("seeds")?,
+        };
+        self.check(&point)?;
+        Ok(point)
+    }
+}

@@ -1,0 +1,187 @@
+//! Specs: from the text of a spec to the cells of an experiment.
+//!
+//! ```text
+//! text ── form (keys, values, lines) ── matrix (combinations, excludes) ── points
+//!      ── order (rounds, interleaved by a seed) ── cells
+//! ```
+//!
+//! Pure: everything that depends on this host is passed in as a [`Setting`].
+
+mod charts;
+pub mod defaults;
+mod error;
+mod exclude;
+mod form;
+pub mod made;
+mod matrix;
+pub mod only;
+mod order;
+mod possible;
+mod write;
+
+use std::{ops::RangeInclusive, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+pub use charts::Charts;
+pub use error::{SpecError, SpecFault};
+pub use only::Only;
+pub use order::PlannedCell;
+pub use write::SpecText;
+
+use super::{
+    plan::Seconds,
+    point::{GuestKind, HostKind, Point},
+};
+use base::units::CpuList;
+use form::{Form, Value};
+
+/// Most cells of a run: a day of short ones. A spec with that many is read in less than a second.
+pub const MOST_CELLS: u64 = 100_000;
+
+/// Default number of repetitions.
+const REPETITIONS: u32 = 10;
+
+/// The properties of this host that an experiment depends on.
+pub struct Setting<'a> {
+    /// CPUs that vCPUs may run on; the first of them are the slots.
+    pub cpus: &'a CpuList,
+    /// The host for a guest that does or does not need ring 0, if the spec says `host = TEXT`; or why
+    /// there is none.
+    pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
+}
+
+/// The values that a spec has for a key of its matrix, as they are written; empty if it does not
+/// have the key, or is not a spec.
+pub fn values(text: &str, key: &str) -> Vec<String> {
+    let form = Form::parse(text).unwrap_or_default();
+    let values = form.axis(key).map(|axis| axis.values.iter().map(|value| value.text.clone()));
+    values.into_iter().flatten().collect()
+}
+
+/// Are all guests of a spec simulated? Then its CPUs are not those of a host.
+pub fn is_simulated(text: &str) -> bool {
+    let guests = values(text, "guests");
+    !guests.is_empty() && guests.iter().all(|guest| guest == GuestKind::Sim.name())
+}
+
+/// The axes that a spec names for its charts; none if it is not a spec.
+pub fn charts(text: &str) -> Charts {
+    Form::parse(text).unwrap_or_default().charts
+}
+
+/// How every cell is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Method {
+    /// Contention before the measurement of the payload.
+    pub warm_up: Duration,
+    /// Payload: time the operations.
+    pub timed: bool,
+    /// Payload: how many adds each vCPU makes between two sums of a counter.
+    pub sum_every: u32,
+}
+
+/// A spec with all defaults filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// Its name, for files and the report's heading.
+    pub name: String,
+    /// The question that the experiment asks; may be empty.
+    pub question: String,
+    /// How often each point is run.
+    pub repetitions: u32,
+    /// How each cell is measured.
+    pub method: Method,
+    /// Seed of the order of the cells: the first of the spec's seeds.
+    pub seed: u64,
+    /// The matrix without the excluded combinations.
+    pub points: Vec<Point>,
+    /// Run the points of a round in the order of `points` instead of an order that the seed gives.
+    pub listed: bool,
+}
+
+impl Experiment {
+    /// Parses a spec; `name` is used if it has no name itself.
+    pub fn parse(text: &str, name: &str, setting: &Setting<'_>) -> Result<Self, SpecError> {
+        let form = Form::parse(text)?;
+        let repetitions = match form.setting("repetitions") {
+            None => REPETITIONS,
+            Some(value) => number(value, "repetitions", 1..=100_000)?,
+        };
+        let points = matrix::points(&form, setting)?;
+        let cells = points.len() as u64 * u64::from(repetitions);
+        if cells > MOST_CELLS {
+            return Err(
+                SpecFault::TooMany(cells).at(form.setting("repetitions").map_or(1, |v| v.line))
+            );
+        }
+        let text = |key| form.setting(key).map(|value| value.text.clone());
+        Ok(Self {
+            name: named(&form, name)?,
+            question: text("question").unwrap_or_default(),
+            repetitions,
+            method: method(&form)?,
+            seed: points.first().map_or(1, |point| point.seed),
+            points,
+            listed: false,
+        })
+    }
+
+    /// Keeps only the points that `only` selects.
+    pub fn retain(&mut self, only: &Only) {
+        self.points.retain(|point| only.wants(point));
+    }
+}
+
+/// The spec's name, which must be valid as part of a file name.
+fn named(form: &Form, otherwise: &str) -> Result<String, SpecError> {
+    let Some(value) = form.setting("name") else { return Ok(otherwise.to_owned()) };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let text = &value.text;
+    if text.is_empty() || text.len() > 64 || text.starts_with('.') || !text.chars().all(is_plain) {
+        let why = format!("invalid name '{text}': use 1 to 64 letters, digits, '-', '_' and '.'");
+        return Err(SpecFault::Value { key: "name", why }.at(value.line));
+    }
+    Ok(text.clone())
+}
+
+fn method(form: &Form) -> Result<Method, SpecError> {
+    let warm_up = match form.setting("warm-up") {
+        None => defaults::PAYLOAD_WARM_UP,
+        Some(value) if matches!(value.text.as_str(), "0" | "0.0") => Duration::ZERO,
+        Some(value) => parse::<Seconds>(value, "warm-up")?.0,
+    };
+    let timed = match form.setting("latency") {
+        None => false,
+        Some(value) => parse(value, "latency")?,
+    };
+    let sum_every = match form.setting("sum-every") {
+        None => defaults::SUM_EVERY,
+        Some(value) => number(value, "sum-every", 0..=u32::MAX)?,
+    };
+    Ok(Method { warm_up, timed, sum_every })
+}
+
+fn parse<T: FromStr<Err: ToString>>(value: &Value, key: &'static str) -> Result<T, SpecError> {
+    value.text.parse::<T>().map_err(|error| {
+        let why = error.to_string();
+        let named = why.contains(&format!("'{}'", value.text));
+        let why = if named { why } else { format!("'{}': {why}", value.text) };
+        SpecFault::Value { key, why }.at(value.line)
+    })
+}
+
+fn number(value: &Value, key: &'static str, range: RangeInclusive<u32>) -> Result<u32, SpecError> {
+    match value.text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => {
+            let (low, high) = (range.start(), range.end());
+            let why = format!("'{}' is not a number from {low} to {high}", value.text);
+            Err(SpecFault::Value { key, why }.at(value.line))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

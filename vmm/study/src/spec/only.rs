@@ -1,0 +1,83 @@
+//! `--only`: selects a part of a matrix.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::{
+    axis::{self, KEYS},
+    plan::Level,
+    point::Point,
+};
+
+/// Why an `--only` is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OnlyError {
+    /// It is not of the form KEY=VALUE.
+    #[error("'{0}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x")]
+    Form(String),
+    /// The key is not one of the matrix.
+    #[error("unknown key '{0}'; there are {all}", all = KEYS.join(", "))]
+    Key(String),
+}
+
+/// One `--only KEY=VALUE[,VALUE]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct One {
+    key: &'static str,
+    values: String,
+}
+
+impl FromStr for One {
+    type Err = OnlyError;
+
+    fn from_str(text: &str) -> Result<Self, OnlyError> {
+        let (key, values) = text.split_once('=').ok_or_else(|| OnlyError::Form(text.into()))?;
+        let key = KEYS.into_iter().find(|its| *its == key.trim());
+        let key = key.ok_or_else(|| OnlyError::Key(text.into()))?;
+        Ok(Self { key, values: values.trim().to_owned() })
+    }
+}
+
+/// All `--only` options together; a point has to match each of them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Only(Vec<One>);
+
+impl Only {
+    /// The options of a command line.
+    pub fn new(all: Vec<One>) -> Self {
+        Self(all)
+    }
+
+    /// The options as they were written.
+    pub fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|One { key, values }| format!("{key}={values}")).collect()
+    }
+
+    /// Parses options as they were written.
+    pub fn parse(texts: &[String]) -> Result<Self, OnlyError> {
+        texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(super) fn wants(&self, point: &Point) -> bool {
+        self.0.iter().all(|One { key, values }| {
+            // Some values contain commas themselves.
+            is_value(point, key, values) || values.split(',').any(|one| is_value(point, key, one))
+        })
+    }
+}
+
+/// Does the point have this value?
+fn is_value(point: &Point, key: &str, text: &str) -> bool {
+    let text = text.trim();
+    if key == "vcpus"
+        && let Ok(Level::Ratio(ratio)) = text.parse()
+    {
+        return (ratio * f64::from(point.slots)).ceil() == f64::from(point.vcpus.get());
+    }
+    let value = axis::value(point, key);
+    match (text.parse::<f64>(), value.parse::<f64>()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => text == value,
+    }
+}

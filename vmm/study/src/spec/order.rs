@@ -1,0 +1,77 @@
+//! The order in which cells are run.
+//!
+//! A round runs every point once. Points that are compared with each other are adjacent, alternately
+//! forwards and backwards (ABBA), and the groups of such points are shuffled in each round, so that
+//! drift of the host affects all alike.
+
+use std::collections::HashMap;
+
+use super::Experiment;
+use crate::point::{HostKind, Point};
+use base::rng::SplitMix64;
+
+/// A cell and its place in the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedCell {
+    /// Its number, which is its place in the order.
+    pub cell: u32,
+    /// Which repetition, from 0.
+    pub round: u32,
+    /// Index of its point in [`Experiment::points`].
+    pub point: usize,
+}
+
+impl Experiment {
+    /// All cells in the order that the seed gives. Those of the emulated host come last, together,
+    /// because it takes long to boot.
+    pub fn cells(&self) -> Vec<PlannedCell> {
+        let mut order = Vec::new();
+        for host in [HostKind::Direct, HostKind::Emulated] {
+            let groups = groups(&self.points, host);
+            for round in 0..self.repetitions {
+                let points: Vec<usize> = match self.listed {
+                    true => on_host(&self.points, host).map(|(ix, _)| ix).collect(),
+                    false => one_round(&groups, self.seed, round).collect(),
+                };
+                order.extend(points.into_iter().map(|point| (round, point)));
+            }
+        }
+        let cells = (0..).zip(order);
+        cells.map(|(cell, (round, point))| PlannedCell { cell, round, point }).collect()
+    }
+}
+
+fn on_host(points: &[Point], host: HostKind) -> impl Iterator<Item = (usize, &Point)> {
+    points.iter().enumerate().filter(move |(_, point)| point.host == host)
+}
+
+/// Groups of points that are compared with each other, in their order.
+fn groups(points: &[Point], host: HostKind) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut group_of = HashMap::new();
+    for (ix, point) in on_host(points, host) {
+        let group = *group_of.entry(point.family_key()).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(ix);
+    }
+    groups
+}
+
+fn one_round(groups: &[Vec<usize>], seed: u64, round: u32) -> impl Iterator<Item = usize> {
+    let mut rng = SplitMix64::new(seed ^ u64::from(round) << 32);
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    rng.shuffle(&mut order);
+    let mut all = Vec::new();
+    for group in order {
+        let mut points = groups[group].clone();
+        // The first direction is drawn for each group, so that not all begin alike.
+        let first = SplitMix64::new(seed.wrapping_add(group as u64)).below(2) as u32;
+        if (first + round) % 2 == 1 {
+            points.reverse();
+        }
+        all.extend(points);
+    }
+    all.into_iter()
+}

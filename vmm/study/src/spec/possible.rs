@@ -1,0 +1,100 @@
+//! Which combinations of a matrix can be run.
+
+use clap::ValueEnum;
+use hypercalls::payload;
+
+use super::{
+    error::SpecError,
+    matrix::{Combination, UNWRITTEN},
+};
+use crate::{
+    guest::{kernels, workload::GuestWorkload},
+    point::{GuestKind, Point},
+};
+use base::{backend::PvBackend, units::VcpuCount};
+
+impl Combination<'_> {
+    /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
+    pub(super) fn check(&self, point: &Point) -> Result<(), SpecError> {
+        match point.guest {
+            GuestKind::Payload => self.check_payload(point)?,
+            GuestKind::Linux => self.check_linux(point)?,
+            GuestKind::Sim => self.check_sim(point)?,
+        }
+        if point.guest != GuestKind::Sim && point.policy.is_host_model() {
+            let why = "it is a model of the host's scheduler; host is the scheduler itself";
+            return Err(self.impossible(&["policies", "guests"], why));
+        }
+        if point.guest != GuestKind::Sim && !point.machine.is_empty() {
+            return Err(self.impossible(&["machines", "guests"], "only sim is simulated"));
+        }
+        self.check_fault(point)
+    }
+
+    fn check_payload(&self, point: &Point) -> Result<(), SpecError> {
+        let workloads = payload::Workload::OF_LOCKS;
+        let Some((workload, ..)) = workloads.iter().find(|(_, name, _)| *name == point.workload)
+        else {
+            let names: Vec<&str> = workloads.iter().map(|(_, name, _)| *name).collect();
+            let why = format!("the payload has {}", names.join(", "));
+            return Err(self.impossible(&["workloads", "guests"], why));
+        };
+        if *workload == payload::Workload::HotLine && point.vcpus == VcpuCount::ONE {
+            let why = "it takes two vCPUs at least, one of them reads";
+            return Err(self.impossible(&["workloads", "vcpus"], why));
+        }
+        if point.vcpus.get() > point.lock.most_cpus() {
+            let why = format!("it can count {} CPUs", point.lock.most_cpus());
+            return Err(self.impossible(&["locks", "vcpus"], why));
+        }
+        Ok(())
+    }
+
+    fn check_sim(&self, point: &Point) -> Result<(), SpecError> {
+        let is_served = matches!(point.backend, PvBackend::Off | PvBackend::Vmm);
+        let (keys, why): (&[_], _) = match () {
+            () if point.machine.is_empty() => {
+                (&["machines", "guests"], "name a machine to simulate")
+            }
+            () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
+            () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
+            () if point.fault.is_some() => (&["faults", "guests"], "a simulation has none"),
+            () if point.vms != 1 => (&["vms", "guests"], "one machine is simulated at a time"),
+            () => return Ok(()),
+        };
+        Err(self.impossible(keys, why))
+    }
+
+    fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
+        let workloads = GuestWorkload::value_variants();
+        if !workloads.iter().any(|workload| workload.name() == point.workload) {
+            let names: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
+            let why = format!("a Linux guest has {}", names.join(", "));
+            return Err(self.impossible(&["workloads", "guests"], why));
+        }
+        if kernels::flavour(point.lock).is_none() {
+            let all = kernels::systems();
+            let all: Vec<&str> = all.iter().map(|system| system.name()).collect();
+            let why = format!("no kernel here has it; there are {}", all.join(", "));
+            return Err(self.impossible(&["locks", "guests"], why));
+        }
+        if !kernels::works_with(point.lock, point.vcpus.get()) {
+            let why = "a kernel with one CPU does not take it";
+            return Err(self.impossible(&["locks", "vcpus"], why));
+        }
+        if self.value("spin-threshold").line != UNWRITTEN && point.spin_threshold == 0 {
+            return Err(self.impossible(&["spin-threshold", "guests"], "it looks at least once"));
+        }
+        Ok(())
+    }
+
+    fn check_fault(&self, point: &Point) -> Result<(), SpecError> {
+        let Some(fault) = point.fault else { return Ok(()) };
+        let why = match point.backend {
+            PvBackend::Kvm => "KVM serves the calls itself there",
+            PvBackend::Doorbell if fault.delays_halts() => "vCPUs halt in KVM there",
+            _ => return Ok(()),
+        };
+        Err(self.impossible(&["faults", "backends", "locks"], why))
+    }
+}

@@ -1,0 +1,227 @@
+use proptest::prelude::*;
+
+use super::*;
+use base::backend::PvBackend;
+
+/// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.
+fn parse(text: &str) -> Result<Experiment, SpecError> {
+    let cpus = "0-1".parse().unwrap();
+    let place = |host: &str, _, ring_0| match (host, ring_0) {
+        ("auto", true) => Ok(HostKind::Emulated),
+        ("auto" | "direct", _) => Ok(HostKind::Direct),
+        (other, _) => Err(format!("unknown host '{other}'")),
+    };
+    Experiment::parse(text, "test", &Setting { cpus: &cpus, place: &place })
+}
+
+fn names(text: &str) -> Vec<String> {
+    let points = parse(text).unwrap().points;
+    points.iter().map(|point| format!("{} {}", point.lock_name(), point.vcpus)).collect()
+}
+
+#[test]
+fn lists_make_a_matrix() {
+    assert_eq!(
+        names("vcpus = [\"1x\", 3]"),
+        ["ticket 2", "pv-ticket 2", "ticket 3", "pv-ticket 3"]
+    );
+    let experiment = parse("").unwrap();
+    assert_eq!((experiment.points.len(), experiment.repetitions), (8, 10));
+    assert_eq!(experiment.cells().len(), 80);
+    assert_eq!(experiment.name, "test");
+}
+
+#[test]
+fn ratios_are_of_the_slots() {
+    let points = parse("slots = [1, 2]\nvcpus = \"2x\"\nlocks = \"ticket\"").unwrap().points;
+    let counts: Vec<_> = points.iter().map(|p| (p.slots, p.vcpus.get(), p.overcommit())).collect();
+    assert_eq!(counts, [(1, 2, 2.0), (2, 4, 2.0)]);
+}
+
+#[test]
+fn what_a_lock_has_not_makes_no_more_points_of_it() {
+    let text = "vcpus = 2\nbackends = [\"vmm\", \"doorbell\"]\nhandoffs = [\"none\", \"fuse\"]";
+    assert_eq!(
+        names(text),
+        [
+            "ticket 2",
+            "pv-ticket 2",
+            "pv-ticket fuse 2",
+            "pv-ticket-doorbell 2",
+            "pv-ticket-doorbell fuse 2"
+        ]
+    );
+    let points = parse(text).unwrap().points;
+    assert_eq!(points[0].backend, PvBackend::Off);
+    assert!(points.iter().all(|point| point.host == HostKind::Emulated), "all at one place");
+    let both = parse("vcpus = 2\nbackends = \"kvm\"\ncritical = 5").unwrap().points;
+    assert!(both.iter().all(|point| point.host == HostKind::Emulated));
+    assert!(parse("vcpus = 2").unwrap().points.iter().all(|p| p.host == HostKind::Direct));
+}
+
+#[test]
+fn excludes_take_cells_out() {
+    let text = "vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nlocks = \"ticket\"\nvcpus = 4\n";
+    assert_eq!(names(text), ["ticket 2", "pv-ticket 2", "pv-ticket 4"]);
+    let text = "guests = [\"payload\", \"linux\"]\nlocks = [\"ticket\", \"preemptable-ticket\"]\n\
+                vcpus = 2\n[[exclude]]\nguests = \"linux\"\nlocks = \"preemptable-ticket\"\n";
+    assert_eq!(parse(text).unwrap().points.len(), 3);
+}
+
+#[test]
+fn only_keeps_a_part() {
+    let kept = |texts: &[&str]| {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        let mut experiment = parse("policies = [\"host\", \"fair:1,2\"]").unwrap();
+        experiment.retain(&Only::parse(&texts).unwrap());
+        experiment.points.len()
+    };
+    assert_eq!([kept(&[]), kept(&["vcpus=2x,2"]), kept(&["vcpus=4x", "locks=ticket"])], [16, 8, 2]);
+    assert_eq!(kept(&["policies=fair:1,2"]), 8);
+    assert!(
+        Only::parse(&["lock=ticket".into()]).is_err() && Only::parse(&["vcpus".into()]).is_err()
+    );
+}
+
+#[test]
+fn mistakes_are_said_with_their_line() {
+    for (text, line, what) in [
+        ("\nlocks = \"tickets\"", 2, "tickets"),
+        ("vcpus = [1,\n 0]", 2, "vCPUs"),
+        ("vcpus = \"100x\"", 1, "200 vCPUs"),
+        ("slots = 3", 1, "1 to 2"),
+        ("guests = \"windows\"", 1, "unknown guest"),
+        ("policies = \"later\"", 1, "later"),
+        ("faults = \"kick-drop:2\"", 1, "probability"),
+        ("seconds = 0", 1, "number of seconds"),
+        ("warm-up = -1", 1, "warm-up"),
+        ("latency = 3", 1, "latency"),
+        ("repetitions = 0", 1, "from 1"),
+        ("repetitions = 100000\ncritical = [1,2,3]", 1, "cells: at most"),
+        ("name = \"../x\"", 1, "invalid name"),
+        ("host = \"moon\"", 1, "unknown host"),
+        ("backends = \"off\"", 1, "off is what"),
+        ("vcpus = 1\n\nworkloads = \"hot-line\"", 3, "two vCPUs"),
+        ("locks = \"all\"\nvcpus = 128", 1, "can count"),
+        ("guests = \"linux\"\nworkloads = \"hot-line\"", 2, "a Linux guest has"),
+        ("workloads = \"mmap\"", 1, "the payload has"),
+        ("guests = \"linux\"\nlocks = \"small-ticket\"", 2, "no kernel"),
+        ("guests = \"linux\"\nlocks = \"pv-queued\"\nvcpus = 1", 2, "one CPU"),
+        ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM serves"),
+        ("vcpus = 2\n[[exclude]]\nvcpus = 3", 3, "matches no cell"),
+        ("vcpus = 2\n[[exclude]]\nvcpus = 2", 1, "nothing is left"),
+    ] {
+        let error = parse(text).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains(what), "{text:?}: {said}");
+        assert_eq!(error.line, line, "{text:?}: {said}");
+    }
+    let all: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    let list = all.join(",");
+    let many = format!(
+        "critical=[{list}]\nthink=[{list}]\nspin-threshold=[{list}]\nseeds=[{list}]\nvcpus=[{}]",
+        "1,2,3,4,5,6,7,8"
+    );
+    assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
+}
+
+/// Values match by their meaning, as written, and by the number that a ratio stands for.
+#[test]
+fn an_exclude_names_values_as_a_person_would() {
+    for (text, left) in [
+        ("critical = [50, 500]\n[[exclude]]\ncritical = 50.0", 8),
+        ("vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nvcpus = [2, 4]\nlocks = \"ticket\"", 2),
+        ("vcpus = [2, 4]\n[[exclude]]\nvcpus = 2\nlocks = \"ticket\"\n[[exclude]]\nvcpus = 4", 1),
+    ] {
+        assert_eq!(parse(text).map(|its| its.points.len()), Ok(left), "{text}");
+    }
+    let many = |count: usize| {
+        let excludes = "[[exclude]]\nvcpus = 2\n".repeat(count);
+        parse(&format!("vcpus = [2, 3]\n{excludes}")).map(|its| its.points.len())
+    };
+    assert_eq!(many(128), Ok(2));
+    let error = many(129).unwrap_err();
+    assert!(error.to_string().contains("129 times [[exclude]]"), "{error}");
+    assert_eq!(error.line, 2 + 2 * 128 + 1);
+}
+
+/// Ten thousand cells, in a slow debug build: no step is quadratic.
+#[test]
+fn a_large_spec_is_read() {
+    let list = |count: u64| (0..count).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let wide =
+        format!("vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\nseeds = [{}]", list(10_000));
+    let square = format!(
+        "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 1\ncritical = [{0}]\nthink = [{0}]",
+        list(100)
+    );
+    for (text, count) in [(wide, 10_000), (square, 100 * 100)] {
+        let experiment = parse(&text).unwrap();
+        assert_eq!((experiment.points.len(), experiment.cells().len()), (count, count));
+    }
+    let many = format!("seeds = [{}]", list(140_000));
+    assert!(matches!(parse(&many).unwrap_err().fault, SpecFault::TooMany(_)));
+}
+
+#[test]
+fn neighbours_are_compared_and_rounds_are_shuffled() {
+    let experiment = parse("vcpus = [2, 3, 4, 5]\nrepetitions = 20").unwrap();
+    let cells = experiment.cells();
+    assert_eq!(cells, experiment.cells(), "the seed decides");
+    let mut orders = std::collections::HashSet::new();
+    for round in cells.chunks(8) {
+        for pair in round.chunks(2) {
+            let [a, b] = pair else { panic!("a pair") };
+            let points = &experiment.points;
+            assert!(points[a.point].is_beside(&points[b.point]));
+        }
+        orders.insert(round.iter().map(|cell| cell.point / 2).collect::<Vec<_>>());
+    }
+    assert!(orders.len() > 8, "{}", orders.len());
+    // Alternately forwards and backwards.
+    let first = |round: &[PlannedCell]| round.iter().find(|c| c.point < 2).map(|c| c.point);
+    let begins: Vec<_> = cells.chunks(8).map(first).collect();
+    assert!(begins.windows(2).all(|two| two[0] != two[1]), "{begins:?}");
+    let other = parse("vcpus = [2, 3, 4, 5]\nrepetitions = 20\nseeds = 2").unwrap();
+    assert_ne!(other.cells(), cells);
+}
+
+#[test]
+fn labels_tell_apart_what_is_alike() {
+    let experiment = parse("vcpus = 4\nlocks = \"ticket\"\nlabels = [\"A\", \"B\"]").unwrap();
+    let [a, b] = &experiment.points[..] else { panic!("two points") };
+    assert!(a.is_beside(b) && !a.is_like(b));
+}
+
+#[test]
+fn a_point_comes_back_from_a_store() {
+    let text = "faults = [\"none\", \"kick-delay:50us,spurious:0.25\"]\npolicies = [\"host\", \"deferred:ask\"]";
+    for point in parse(text).unwrap().points {
+        let json = serde_json::to_string(&point).unwrap();
+        assert_eq!(serde_json::from_str::<Point>(&json).unwrap(), point, "{json}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_spec_makes_us_panic(
+        lines in prop::collection::vec(
+            (
+                prop::sample::select(crate::axis::KEYS.to_vec()),
+                prop::collection::vec(prop::sample::select(vec![
+                    "1", "0", "-1", "4096", "99999999999", "0.5", "nan", "\"2x\"", "\"1e300x\"", "\"all\"",
+                    "\"ticket\"", "\"pv-queued\"", "\"linux\"", "\"payload\"", "\"host\"", "\"rr\"",
+                    "\"kvm\"", "\"\"", "\"mixed\"", "\"hot-line\"", "\"none\"", "true",
+                ]), 0..3),
+            ),
+            0..6,
+        ),
+    ) {
+        let text: String =
+            lines.iter().map(|(key, values)| format!("{key} = [{}]\n", values.join(","))).collect();
+        if let Ok(experiment) = parse(&text) {
+            let cells = experiment.cells();
+            prop_assert_eq!(cells.len(), experiment.points.len() * experiment.repetitions as usize);
+        }
+    }
+}

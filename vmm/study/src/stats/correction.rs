@@ -1,0 +1,50 @@
+//! Correction of p-values for the number of comparisons: of many, some look different by chance.
+
+/// The p-values after Holm's correction (1979), in the order given. If those below 0.05 are called
+/// significant, the probability that any of them is so by chance is below 0.05, however the
+/// comparisons depend on each other.
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut highest = 0.0f64;
+    for (smaller, index) in order.into_iter().enumerate() {
+        highest = highest.max((p.len() - smaller) as f64 * p[index]).min(1.0);
+        adjusted[index] = highest;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn by_hand() {
+        // 3 * 0.01, then 2 * 0.03, then 0.04, which is less than the one before.
+        let adjusted = holm(&[0.04, 0.01, 0.03]);
+        for (found, expected) in adjusted.iter().zip([0.06, 0.03, 0.06]) {
+            assert!((found - expected).abs() < 1e-12, "{adjusted:?}");
+        }
+        assert_eq!(holm(&[0.7, 0.6]), [1.0, 1.0]);
+        assert_eq!(holm(&[0.2]), [0.2]);
+        assert!(holm(&[]).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn never_lower_nor_in_another_order(p in prop::collection::vec(0.0..=1.0, 0..40)) {
+            let adjusted = holm(&p);
+            for (p, adjusted) in p.iter().zip(&adjusted) {
+                prop_assert!(p <= adjusted && *adjusted <= 1.0);
+            }
+            for (one, other) in (0..p.len()).flat_map(|i| (0..i).map(move |j| (i, j))) {
+                if p[one] < p[other] {
+                    prop_assert!(adjusted[one] <= adjusted[other]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The columns of the exported table: their names, and how their values are computed.
+
+use super::row::Row;
+use crate::latencies::{Percentiles, TimeShares};
+use base::units::Nanos;
+
+/// Computes a value: text, an integer, or a floating-point number. None: the field is empty.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Get {
+    Text(fn(&Row<'_>) -> Option<String>),
+    Count(fn(&Row<'_>) -> Option<u64>),
+    Number(fn(&Row<'_>) -> Option<f64>),
+}
+
+/// A column of an exported table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    pub name: &'static str,
+    pub get: Get,
+}
+
+const fn text(name: &'static str, get: fn(&Row<'_>) -> Option<String>) -> Column {
+    Column { name, get: Get::Text(get) }
+}
+
+const fn count(name: &'static str, get: fn(&Row<'_>) -> Option<u64>) -> Column {
+    Column { name, get: Get::Count(get) }
+}
+
+const fn number(name: &'static str, get: fn(&Row<'_>) -> Option<f64>) -> Column {
+    Column { name, get: Get::Number(get) }
+}
+
+/// Columns for the counts of one part of a row, named after their fields.
+macro_rules! counts {
+    ($prefix:literal, $of:ident: $($name:ident),*) => {
+        &[$(count(concat!($prefix, stringify!($name)), |row| Some(row.$of()?.$name)),)*]
+    };
+}
+
+/// A percentile of the time waited.
+fn by_time(of: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) -> Option<u64> {
+    Some(which(&of?.by_time).0)
+}
+
+/// Columns of percentiles, in nanoseconds.
+macro_rules! percentiles {
+    ($($of:ident),*) => {
+        &[$(
+            count(concat!(stringify!($of), "_p50_ns"), |row| Some(row.times.$of?.p50.0)),
+            count(concat!(stringify!($of), "_p99_ns"), |row| Some(row.times.$of?.p99.0)),
+            count(concat!(stringify!($of), "_p999_ns"), |row| Some(row.times.$of?.p999.0)),
+            count(concat!(stringify!($of), "_max_ns"), |row| Some(row.times.$of?.max.0)),
+            count(concat!(stringify!($of), "_by_time_p50_ns"), |row| by_time(row.times.$of, |of| of.p50)),
+            count(concat!(stringify!($of), "_by_time_p99_ns"), |row| by_time(row.times.$of, |of| of.p99)),
+            count(concat!(stringify!($of), "_by_time_p999_ns"), |row| by_time(row.times.$of, |of| of.p999)),
+        )*]
+    };
+}
+
+/// All columns, in order.
+pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
+    ALL.iter().copied().flatten()
+}
+
+/// The groups of columns.
+const ALL: [&[Column]; 10] =
+    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, HITS, FAULTS, WORK, PERCENTILES];
+
+const CELL: &[Column] = &[
+    text("store", |row| Some(row.store.into())),
+    text("run", |row| Some(row.run.name.clone())),
+    count("cell", |row| Some(row.cell.cell.into())),
+    count("round", |row| Some(row.cell.round.into())),
+    text("status", |row| Some(row.status().into())),
+    text("error", |row| row.error().map(Into::into)),
+    count("at_ms", |row| Some(row.cell.at_ms)),
+    number("took", |row| Some(row.cell.took)),
+];
+
+const POINT: &[Column] = &[
+    text("label", |row| Some(row.cell.point.label.clone())),
+    text("guest", |row| Some(row.cell.point.guest.name().into())),
+    text("machine", |row| Some(row.cell.point.machine.clone()).filter(|name| !name.is_empty())),
+    text("host", |row| Some(row.cell.point.host.name().into())),
+    text("workload", |row| Some(row.cell.point.workload.clone())),
+    text("lock", |row| Some(row.cell.point.lock.to_string())),
+    text("backend", |row| Some(row.cell.point.backend.to_string())),
+    text("handoff", |row| Some(row.cell.point.handoff.to_string())),
+    text("policy", |row| Some(row.cell.point.policy.to_string())),
+    text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string())),
+    count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
+    count("vms", |row| Some(row.cell.point.vms.into())),
+    count("slots", |row| Some(row.cell.point.slots.into())),
+    number("overcommit", |row| Some(row.cell.point.overcommit())),
+    count("slice_ns", |row| Some(row.cell.point.slice.0)),
+    count("spin_threshold", |row| Some(row.cell.point.spin_threshold.into())),
+    count("critical", |row| Some(row.cell.point.critical.into())),
+    count("think", |row| Some(row.cell.point.think.into())),
+    // The column "seconds" is the measured length of the window.
+    number("duration", |row| Some(row.cell.point.duration.as_secs_f64())),
+    count("seed", |row| Some(row.cell.point.seed)),
+];
+
+const LOAD: &[Column] = &[
+    number("load_average", |row| row.cell.load.average),
+    number("load_busy", |row| row.cell.load.busy),
+    number("load_steal", |row| row.cell.load.steal),
+];
+
+const FIGURES: &[Column] = &[
+    number("seconds", |row| Some(row.figures()?.seconds)),
+    count("operations", |row| Some(row.figures()?.operations.iter().sum())),
+    number("rate", |row| Some(row.figures()?.rate())),
+    number("jain", |row| row.jain()),
+    count("slow", |row| row.figures()?.slow),
+    count("long_waits", |row| row.figures()?.long_waits),
+    count("locks_taken", |row| row.figures()?.locks_taken),
+    count("halts", |row| Some(row.figures()?.halts)),
+    count("kicks", |row| Some(row.figures()?.kicks)),
+    count("violations", |row| Some(row.figures()?.violations)),
+    count("disorder", |row| Some(row.figures()?.disorder)),
+    count("open_waits", |row| Some(row.figures()?.open_waits)),
+    number("timeline_entries", |row| Some(row.figures()?.timeline?.entries)),
+    count("timeline_lost", |row| Some(row.figures()?.timeline?.lost)),
+];
+
+const VMM: &[Column] = counts!(
+    "vmm_", vmm: exits, lock_spinning, parked, unlock_kick, woke_parked, left_pending, coalesced,
+    kick_msi, unknown_target, misuse
+);
+
+const SCHEDULE: &[Column] = counts!(
+    "sched_", totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected,
+    yields, wasted_spin_ns, holders_off_ns, next_off_ns
+);
+
+const HITS: &[Column] = counts!("sched_", hits: hits, misses);
+
+const FAULTS: &[Column] =
+    counts!("fault_", faults: dropped, delayed, not_delayed, duplicated, spurious, halts_delayed);
+
+const WORK: &[Column] = counts!("work_", work: rmw, beside, spins, retries, sums, deviation, looks);
+
+const PERCENTILES: &[Column] =
+    percentiles!(latency, lateness, handover, release_to_kick, kick_to_grant, grant_to_guest);

@@ -1,0 +1,94 @@
+//! A cell as one row of the exported table.
+
+use super::super::record::{CellLine, Figures, Outcome, RunLine};
+use crate::{latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings};
+use base::counters::{Counts, FaultCounts};
+use sched::{accounting::Totals, policy::Hits};
+
+/// The data of a row.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub store: &'a str,
+    pub run: &'a RunLine,
+    pub cell: &'a CellLine,
+    pub times: Times,
+}
+
+/// Percentiles, computed once per row and not once per column.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    pub latency: Option<Percentiles>,
+    pub lateness: Option<Percentiles>,
+    pub handover: Option<Percentiles>,
+    pub release_to_kick: Option<Percentiles>,
+    pub kick_to_grant: Option<Percentiles>,
+    pub grant_to_guest: Option<Percentiles>,
+}
+
+impl Times {
+    fn of(figures: &Figures) -> Self {
+        let scheduled = figures.schedule.as_ref();
+        Self {
+            latency: figures.latencies.as_ref().and_then(Timings::percentiles),
+            lateness: scheduled.and_then(|all| all.lateness.percentiles()),
+            handover: scheduled.and_then(|all| all.handover.percentiles()),
+            release_to_kick: scheduled.and_then(|all| all.release_to_kick.percentiles()),
+            kick_to_grant: scheduled.and_then(|all| all.kick_to_grant.percentiles()),
+            grant_to_guest: scheduled.and_then(|all| all.grant_to_guest.percentiles()),
+        }
+    }
+}
+
+impl<'a> Row<'a> {
+    pub fn new(store: &'a str, run: &'a RunLine, cell: &'a CellLine) -> Self {
+        let row = Self { store, run, cell, times: Times::default() };
+        let times = row.figures().map(Times::of).unwrap_or_default();
+        Self { times, ..row }
+    }
+
+    pub fn figures(&self) -> Option<&'a Figures> {
+        match &self.cell.outcome {
+            Outcome::Done { figures } => Some(figures),
+            Outcome::Failed { .. } | Outcome::Aborted => None,
+        }
+    }
+
+    pub const fn status(&self) -> &'static str {
+        match self.cell.outcome {
+            Outcome::Done { .. } => "done",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Aborted => "aborted",
+        }
+    }
+
+    pub fn error(&self) -> Option<&'a str> {
+        match &self.cell.outcome {
+            Outcome::Failed { error, .. } => Some(error),
+            Outcome::Done { .. } | Outcome::Aborted => None,
+        }
+    }
+
+    pub fn vmm(&self) -> Option<&'a Counts> {
+        self.figures().map(|figures| &figures.vmm)
+    }
+
+    pub fn totals(&self) -> Option<&'a Totals> {
+        Some(&self.figures()?.schedule.as_ref()?.totals)
+    }
+
+    pub fn hits(&self) -> Option<&'a Hits> {
+        self.figures()?.schedule.as_ref()?.hits.as_ref()
+    }
+
+    pub fn faults(&self) -> Option<&'a FaultCounts> {
+        self.figures()?.faults.as_ref()
+    }
+
+    pub fn work(&self) -> Option<&'a WorkCounts> {
+        self.figures()?.work.as_ref()
+    }
+
+    pub fn jain(&self) -> Option<f64> {
+        stats::fairness(&self.figures()?.operations).map(|fairness| fairness.jain)
+    }
+}

@@ -1,0 +1,223 @@
+use std::collections::BTreeMap;
+
+use ::parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::Field,
+};
+use serde_json::Value;
+
+use super::{
+    super::{
+        Contents,
+        record::{CellLine, Figures, Line, Outcome, ScheduleFigures},
+        tests::{cell, done, failure, run},
+    },
+    *,
+};
+use crate::timings::Timings;
+
+/// Gives every count a different number.
+fn fill(value: &mut Value, next: &mut u64) {
+    match value {
+        Value::Number(number) if number.is_u64() => {
+            *next += 1;
+            *number = (*next).into();
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| fill(value, next)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| fill(value, next)),
+        _ => {}
+    }
+}
+
+/// Figures with every optional part present.
+fn full() -> Figures {
+    let figures = Figures {
+        seconds: 0.25,
+        operations: vec![0; 3],
+        slow: Some(0),
+        schedule: Some(ScheduleFigures { hits: Some(Default::default()), ..Default::default() }),
+        faults: Some(Default::default()),
+        work: Some(Default::default()),
+        ..Figures::default()
+    };
+    let mut value = serde_json::to_value(figures).unwrap();
+    fill(&mut value, &mut 100);
+    let mut figures: Figures = serde_json::from_value(value).unwrap();
+    figures.latencies = Some(Timings::from_pairs([(100, 980), (2000, 20)]));
+    figures.disorder = u64::MAX;
+    figures
+}
+
+fn line(number: u32, outcome: Outcome) -> CellLine {
+    let Line::Cell(mut cell) = cell(number, outcome) else { panic!("no cell") };
+    cell.point.label = "A, \"so to say\"".into();
+    cell.point.fault = Some("spurious:0.1".parse().unwrap());
+    *cell
+}
+
+fn stores() -> Vec<RunRecord> {
+    let first = vec![
+        line(0, Outcome::Done { figures: Box::new(full()) }),
+        line(1, failure()),
+        line(2, Outcome::Aborted),
+    ];
+    let contents = |cells| Contents { run: run(), sessions: Vec::new(), cells, torn: None };
+    let store = |name: &str, cells| RunRecord { source: name.into(), contents: contents(cells) };
+    vec![
+        store("first", first),
+        store("none", Vec::new()),
+        store("second", vec![line(0, done()), line(3, done())]),
+    ]
+}
+
+/// A row, keyed by column name.
+type Fields = BTreeMap<String, String>;
+
+fn from_csv() -> Vec<Fields> {
+    let mut bytes = Vec::new();
+    csv(&stores(), &mut bytes).unwrap();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    rows
+}
+
+fn from_parquet() -> Vec<Fields> {
+    let mut bytes = Vec::new();
+    parquet(&stores(), &mut bytes).unwrap();
+    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
+    assert_eq!(reader.num_row_groups(), 2);
+    let text = |field: &Field| match field {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        Field::ULong(value) => value.to_string(),
+        Field::Double(value) => value.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
+    let fields = |row: ::parquet::record::Row| {
+        row.get_column_iter().map(|(name, field)| (name.clone(), text(field))).collect()
+    };
+    rows.map(fields).collect()
+}
+
+#[test]
+fn both_forms_say_the_same() {
+    let rows = from_csv();
+    assert_eq!(rows.len(), 5);
+    assert!(rows.iter().all(|row| row.len() == width()), "names are unique");
+    assert_eq!(from_parquet(), rows);
+}
+
+/// The row expected for a stored cell.
+fn stored(cell: &CellLine) -> Fields {
+    let cell = serde_json::to_value(cell).unwrap();
+    let figures = &cell["figures"];
+    let parts = [
+        (&cell, ""),
+        (&cell["point"], ""),
+        (&cell["load"], "load_"),
+        (figures, ""),
+        (&figures["vmm"], "vmm_"),
+        (&figures["schedule"]["totals"], "sched_"),
+        (&figures["schedule"]["hits"], "sched_"),
+        (&figures["faults"], "fault_"),
+        (&figures["work"], "work_"),
+        (&figures["timeline"], "timeline_"),
+    ];
+    let mut fields = Fields::new();
+    for (part, prefix) in parts {
+        let duration = part.get("spin_threshold").is_some();
+        for (name, value) in part.as_object().into_iter().flatten() {
+            let name = if duration && name == "seconds" { "duration" } else { name };
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.as_f64().unwrap().to_string(),
+                Value::Null => String::new(),
+                // Handled separately, and histograms.
+                _ => continue,
+            };
+            fields.insert(format!("{prefix}{name}"), text);
+        }
+    }
+    fields
+}
+
+/// Optional parts that have columns of their own, and a failure's last events, which are not
+/// exported.
+const PARTS: [&str; 6] = ["schedule", "faults", "work", "latencies", "trace", "timeline"];
+
+/// Fails if a field is stored and not exported.
+#[test]
+fn all_that_is_stored_is_exported() {
+    let rows = from_csv();
+    let stores = stores();
+    let cells = stores.iter().flat_map(|store| &store.contents.cells);
+    for (row, cell) in rows.iter().zip(cells) {
+        for (name, stored) in stored(cell) {
+            if PARTS.contains(&name.as_str()) {
+                continue;
+            }
+            let exported = row.get(&name).unwrap_or_else(|| panic!("{name} is not exported"));
+            let number = |text: &str| text.parse::<f64>().ok();
+            let same = *exported == stored || number(exported) == number(&stored);
+            assert!(same, "{name}: {exported}, not {stored}");
+        }
+    }
+}
+
+#[test]
+fn what_is_derived_is_there_too() {
+    let rows = from_csv();
+    let [first, failed, aborted, ..] = rows.as_slice() else { panic!("rows") };
+    let figures = full();
+    let operations: u64 = figures.operations.iter().sum();
+    assert_eq!(first["operations"], operations.to_string());
+    assert_eq!(first["rate"], (operations as f64 / 0.25).to_string());
+    assert_eq!(first["disorder"], u64::MAX.to_string());
+    assert!(first["jain"].parse::<f64>().unwrap() > 0.99);
+    let p99: f64 = first["latency_p99_ns"].parse().unwrap();
+    assert!((p99 / 2000.0 - 1.0).abs() < 0.01, "{p99}");
+    assert_eq!((first["store"].as_str(), first["run"].as_str()), ("first", "test"));
+    assert_eq!((failed["status"].as_str(), failed["error"].as_str()), ("failed", "it died"));
+    assert_eq!((aborted["status"].as_str(), aborted["error"].as_str()), ("aborted", ""));
+    assert!(failed["rate"].is_empty() && failed["vmm_exits"].is_empty());
+    assert_eq!(rows[4]["cell"], "3");
+    assert_eq!(rows[4]["store"], "second");
+}
+
+/// These were not exported once. One operation in a thousand is long, and most of the time passes in
+/// such operations.
+#[test]
+fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
+    let mut figures = full();
+    figures.latencies = Some(Timings::from_pairs([(100, 999), (1_000_000, 1)]));
+    let found = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
+    let mut stores = stores();
+    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
+    let mut bytes = Vec::new();
+    csv(&stores, &mut bytes).unwrap();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    let of = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
+    assert_eq!(of(0, "p50"), found.p50.0.to_string());
+    for (name, expected) in [
+        ("by_time_p50", found.by_time.p50),
+        ("by_time_p99", found.by_time.p99),
+        ("by_time_p999", found.by_time.p999),
+    ] {
+        assert_eq!(of(0, name), expected.0.to_string(), "{name}");
+        assert_eq!(of(0, name), "1000000", "{name}");
+        assert_eq!(of(1, name), "", "the cell failed");
+    }
+}
+
+#[test]
+fn no_cells_are_an_empty_table() {
+    let mut text = Vec::new();
+    csv(&[], &mut text).unwrap();
+    assert_eq!(text.iter().filter(|byte| **byte == b'\n').count(), 1);
+    let mut bytes = Vec::new();
+    parquet(&[], &mut bytes).unwrap();
+    let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
+    assert_eq!(reader.metadata().file_metadata().num_rows(), 0);
+}

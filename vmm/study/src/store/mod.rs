@@ -1,0 +1,168 @@
+//! The result of a run: `cells.jsonl` in its directory, one line of JSON per cell, appended and
+//! synced before the next cell begins.
+//!
+//! If the program is killed, only the last line may be incomplete. It is recognized by its missing
+//! newline and cut off when the run is resumed.
+
+pub mod export;
+mod read;
+pub mod record;
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::Builder;
+use thiserror::Error;
+
+use read::open_regular;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use read::read_from;
+pub use read::{Contents, Torn, read};
+use record::{Line, RunLine};
+
+use base::files::FileError;
+
+/// The file in a run's directory.
+pub const FILE: &str = "cells.jsonl";
+
+/// How long a store's lock is waited for: a child of a killed run has executed its program or died
+/// by then, also on a busy machine.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Why a store cannot be used.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The directory has a store already.
+    #[error("{0} has a run already: resume it with --resume, or name another directory")]
+    Exists(PathBuf),
+    /// The directory has no store.
+    #[error("{0} has no run: it has no {FILE}")]
+    Absent(PathBuf),
+    /// Another process holds the store's lock.
+    #[error("{0} is in use by another pvticket")]
+    InUse(PathBuf),
+    /// The file system returned an error.
+    #[error("cannot {what} {file}: {error}", file = .file.display())]
+    File {
+        /// The operation, as a verb.
+        what: &'static str,
+        /// The store's file.
+        file: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The file is not a regular file or too large.
+    #[error("{file}: {1}", file = .0.display())]
+    Odd(PathBuf, FileError),
+    /// A line other than a torn last one cannot be parsed.
+    #[error("{file} is damaged in line {line}: {why}", file = .file.display())]
+    Damaged {
+        /// The store's file.
+        file: PathBuf,
+        /// The line's number, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another version of pvticket wrote the store.
+    #[error("{file} is of format {found}, this pvticket reads format {ours}", file = .file.display(), ours = record::FORMAT)]
+    Format {
+        /// The store's file.
+        file: PathBuf,
+        /// The format of the file.
+        found: u32,
+    },
+}
+
+/// Wraps an I/O error of an operation on a file.
+fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
+    move |error| StoreError::File { what, file: file.to_owned(), error }
+}
+
+/// A store opened for writing, under an exclusive lock.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    file: File,
+}
+
+impl Store {
+    /// Creates a store in `dir`, and `dir` if needed.
+    pub fn create(dir: &Path, run: RunLine) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir).map_err(failed("make", dir))?;
+        let path = dir.join(FILE);
+        let mut new = Builder::new();
+        new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
+        let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
+        let mut store = Self { path, file };
+        store.lock(dir)?;
+        store.append(&Line::Run(run))?;
+        // The store gets its name only once its first line is complete.
+        new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
+            _ => failed("make", &store.path)(failure.error),
+        })?;
+        // Makes the new directory entry durable.
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("sync", dir))?;
+        Ok(store)
+    }
+
+    /// Opens the store in `dir` to resume its run. Changes nothing: a torn last line has to be cut
+    /// off with [`repair`](Self::repair) before anything is appended.
+    pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
+        let path = dir.join(FILE);
+        open_regular(&path, dir)?;
+        let open = OpenOptions::new().append(true).open(&path);
+        let store = Self { file: open.map_err(failed("open", &path))?, path };
+        // Locked before it is read: another process may be writing a line.
+        store.lock(dir)?;
+        let contents = read(dir)?;
+        Ok((store, contents))
+    }
+
+    /// Cuts off a torn last line.
+    pub fn repair(&mut self, torn: Torn) -> Result<(), StoreError> {
+        let cut = self.file.set_len(torn.at).and_then(|()| self.file.sync_all());
+        cut.map_err(failed("repair", &self.path))
+    }
+
+    /// Takes the store's lock. A run that was killed while it started a worker leaves the lock to the
+    /// child until that executes its program or dies, so a lock that is taken is tried again for
+    /// [`LOCK_PATIENCE`].
+    fn lock(&self, dir: &Path) -> Result<(), StoreError> {
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(StoreError::InUse(dir.to_owned()));
+                }
+                Err(error) => return Err(failed("lock", &self.path)(error.into())),
+            }
+        }
+    }
+
+    /// Appends a line and syncs it to the disk.
+    pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(line).map_err(io::Error::from);
+        let append = text.and_then(|mut text| {
+            text.push(b'\n');
+            self.file.write_all(&text)?;
+            self.file.sync_data()
+        });
+        append.map_err(failed("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests;

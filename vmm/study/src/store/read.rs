@@ -1,0 +1,149 @@
+//! Reads a store, whose last line may be torn.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+use super::{
+    FILE, StoreError, failed,
+    record::{CellLine, FORMAT, Line, Outcome, RunLine, SessionLine},
+};
+use base::{
+    files::{self, FileError},
+    units::ByteSize,
+};
+
+/// Longest line, in bytes: a cell of 128 vCPUs with all its histograms is far below.
+const LONGEST: u64 = 16 << 20;
+
+/// The contents of a store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contents {
+    /// Describes the run.
+    pub run: RunLine,
+    /// Each start or resume of the run.
+    pub sessions: Vec<SessionLine>,
+    /// The cells in the order in which they ended, including aborted ones.
+    pub cells: Vec<CellLine>,
+    /// The incomplete last line, if there is one.
+    pub torn: Option<Torn>,
+}
+
+/// A last line without a newline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Torn {
+    /// Offset of its first byte.
+    pub at: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl Contents {
+    /// Numbers of the cells that need not be run again: those done and those failed.
+    pub fn finished(&self) -> HashSet<u32> {
+        let ended = self.cells.iter().filter(|cell| cell.outcome != Outcome::Aborted);
+        ended.map(|cell| cell.cell).collect()
+    }
+}
+
+/// Reads the store in `dir`.
+pub fn read(dir: &Path) -> Result<Contents, StoreError> {
+    let path = dir.join(FILE);
+    let file = open_regular(&path, dir)?;
+    read_from(BufReader::new(file), &path)
+}
+
+/// Opens the file of the store in `dir` for reading; it must be a regular file.
+pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> {
+    files::regular(path).map_err(|error| match error {
+        FileError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            StoreError::Absent(dir.to_owned())
+        }
+        FileError::Io(error) => failed("open", path)(error),
+        other => StoreError::Odd(path.to_owned(), other),
+    })
+}
+
+/// Reads a store from any input; `path` is used in errors.
+pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents, StoreError> {
+    let damaged = |line, why: String| StoreError::Damaged { file: path.to_owned(), line, why };
+    let mut reading = Reading::default();
+    let mut at = 0;
+    for number in 1.. {
+        let mut bytes = Vec::new();
+        let count = (&mut input).take(LONGEST).read_until(b'\n', &mut bytes);
+        let count = count.map_err(failed("read", path))? as u64;
+        if count == 0 {
+            break;
+        }
+        if bytes.last() != Some(&b'\n') {
+            if count == LONGEST {
+                return Err(damaged(number, format!("it is longer than {}", ByteSize(LONGEST))));
+            }
+            reading.torn = Some(Torn { at, bytes: count });
+            break;
+        }
+        let line = parse(&bytes, number, path)?;
+        reading.add(line).map_err(|why| damaged(number, why.into()))?;
+        at += count;
+    }
+    match reading {
+        Reading { run: Some(run), sessions, cells, torn, .. } => {
+            Ok(Contents { run, sessions, cells, torn })
+        }
+        _ => Err(damaged(1, "it has no first line; begin the run anew".into())),
+    }
+}
+
+/// Parses a line. The format is checked before any field that depends on it.
+fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
+    let damaged = |why: serde_json::Error| StoreError::Damaged {
+        file: path.to_owned(),
+        line: number,
+        why: why.to_string(),
+    };
+    if number == 1 {
+        #[derive(serde::Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let Head { format } = serde_json::from_slice(bytes).map_err(damaged)?;
+        if format != FORMAT {
+            return Err(StoreError::Format { file: path.to_owned(), found: format });
+        }
+    }
+    serde_json::from_slice(bytes).map_err(damaged)
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    run: Option<RunLine>,
+    sessions: Vec<SessionLine>,
+    cells: Vec<CellLine>,
+    finished: HashSet<u32>,
+    torn: Option<Torn>,
+}
+
+impl Reading {
+    fn add(&mut self, line: Line) -> Result<(), &'static str> {
+        match (line, &self.run) {
+            (Line::Run(run), None) => self.run = Some(run),
+            (_, None) => return Err("the first line does not say what the run is"),
+            (Line::Run(_), Some(_)) => return Err("it says again what the run is"),
+            (Line::Session(session), Some(_)) => self.sessions.push(*session),
+            (Line::Cell(cell), Some(run)) => {
+                if cell.cell >= run.cells {
+                    return Err("the run has no cell of that number");
+                }
+                if cell.outcome != Outcome::Aborted && !self.finished.insert(cell.cell) {
+                    return Err("the cell is there already");
+                }
+                self.cells.push(*cell);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! The lines of a store. Described in `vmm/specs/README.md`, "What is kept".
+
+use serde::{Deserialize, Serialize};
+
+use super::super::{host::HostFacts, point::Point, sync_counters::WorkCounts, timings::Timings};
+use base::counters::{Counts, FaultCounts};
+use sched::{
+    accounting::Totals,
+    policy::{Divergence, Hits},
+};
+
+/// Version of the format of all lines.
+pub const FORMAT: u32 = 1;
+
+/// One line of the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// The first line only.
+    Run(RunLine),
+    /// Written each time the run is started or resumed, before its cells.
+    Session(Box<SessionLine>),
+    /// Written each time a cell has ended.
+    Cell(Box<CellLine>),
+}
+
+/// Describes the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunLine {
+    /// Version of the format, [`FORMAT`].
+    pub format: u32,
+    /// The spec's name.
+    pub name: String,
+    /// The question that the experiment asks; may be empty.
+    pub question: String,
+    /// The full text of the spec, so that the run can be resumed and repeated.
+    pub spec: String,
+    /// The `--only` options, which select a part of the matrix.
+    pub only: Vec<String>,
+    /// `--host`: `auto`, `direct` or `emulated`.
+    pub host: String,
+    /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
+    pub cpus: Vec<usize>,
+    /// Cells that are run side by side.
+    pub jobs: u32,
+    /// Seed of the order of the cells.
+    pub seed: u64,
+    /// Number of cells in the whole run.
+    pub cells: u32,
+    /// When it began, in milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+}
+
+/// One start or resume of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionLine {
+    /// Time of the start, in milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The host at that time.
+    pub host: HostFacts,
+}
+
+/// One cell: one repetition of one point, on fresh machines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellLine {
+    /// Its number in the run, from 0; the same in each session.
+    pub cell: u32,
+    /// Which repetition of its point, from 0. Cells of one round run close in time.
+    pub round: u32,
+    /// The point that was run.
+    pub point: Point,
+    /// When it began, in milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+    /// How long it took in total, in seconds.
+    pub took: f64,
+    /// How busy the CPUs were besides.
+    pub load: Load,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// How busy the host was, with the cell's own load included.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Load average over the last minute, at the start.
+    pub average: Option<f64>,
+    /// Share of the CPUs' time that was not idle while the cell ran.
+    pub busy: Option<f64>,
+    /// Share of the CPUs' time that was stolen by the hypervisor above while the cell ran.
+    pub steal: Option<f64>,
+}
+
+/// How a cell ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Outcome {
+    /// With figures.
+    Done {
+        /// What was measured.
+        figures: Box<Figures>,
+    },
+    /// By a failure, which affects this cell only.
+    Failed {
+        /// The error, in one line.
+        error: String,
+        /// The last events of each vCPU, if the watchdog ended the cell.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        trace: String,
+    },
+    /// Aborted by the user; the cell is run again on resume.
+    Aborted,
+}
+
+/// The figures of a cell.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The real length of the window, in seconds. With several machines, each measured by its guest:
+    /// the length that makes [`Figures::rate`] the sum of their rates.
+    pub seconds: f64,
+    /// Operations by each vCPU in the window.
+    pub operations: Vec<u64>,
+    /// Contended operations, if the lock counts them. In older stores of PV locks in Linux guests,
+    /// this has what is `long_waits` now.
+    pub slow: Option<u64>,
+    /// Waits for any lock of the guest's kernel that used up the spin threshold.
+    #[serde(default)]
+    pub long_waits: Option<u64>,
+    /// Locks of any kind taken by the guests' kernels; None without telemetry, and in older stores.
+    #[serde(default)]
+    pub locks_taken: Option<u64>,
+    /// Halts that the guest counted.
+    pub halts: u64,
+    /// Kicks that the guest counted.
+    pub kicks: u64,
+    /// Violations of mutual exclusion; anything but zero is a bug.
+    pub violations: u64,
+    /// Tickets served out of order; anything but zero is a bug.
+    pub disorder: u64,
+    /// The VMM's own counts over the window; in older stores, since the machines' start.
+    pub vmm: Counts,
+    /// Figures of our schedule; None under the host's scheduler.
+    pub schedule: Option<ScheduleFigures>,
+    /// Counts of injected faults.
+    pub faults: Option<FaultCounts>,
+    /// Other counts of the lock system than its operations.
+    pub work: Option<WorkCounts>,
+    /// Durations of operations, or of waits for a lock.
+    pub latencies: Option<Timings>,
+    /// Timed waits that had not ended at the end of the window. They count in `latencies` with the
+    /// length that they had reached.
+    #[serde(default)]
+    pub open_waits: u64,
+    /// What its timeline recorded, if it was traced.
+    #[serde(default)]
+    pub timeline: Option<TimelineCounts>,
+}
+
+/// The size of a timeline.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TimelineCounts {
+    /// Entries per second.
+    pub entries: f64,
+    /// Entries that it had no room for.
+    pub lost: u64,
+}
+
+impl Figures {
+    /// Operations by all vCPUs. A store's counts may be anything: a float, which does not overflow.
+    pub fn all_operations(&self) -> f64 {
+        self.operations.iter().map(|of| *of as f64).sum()
+    }
+
+    /// Operations per second by all vCPUs.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }
+    }
+
+    /// The figures that the guests of two machines reported, which ran side by side and each measured
+    /// the same window. What the VMM and the schedule count is of all machines anyway, and stays.
+    #[must_use]
+    pub fn beside(mut self, other: Self) -> Self {
+        let rate = self.rate() + other.rate();
+        self.seconds = match rate > 0.0 {
+            true => (self.all_operations() + other.all_operations()) / rate,
+            false => self.seconds.max(other.seconds),
+        };
+        self.operations.extend(other.operations);
+        self.long_waits = self.long_waits.zip(other.long_waits).map(|(a, b)| a + b);
+        self.halts += other.halts;
+        self.kicks += other.kicks;
+        self.violations += other.violations;
+        self
+    }
+}
+
+/// A schedule's sums since the start of its machines, as a trace shows them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinceStart {
+    /// Turns, preemptions and their costs.
+    pub totals: Totals,
+    /// Hits and misses of a policy that injects preemptions.
+    pub hits: Option<Hits>,
+}
+
+/// The figures of a schedule.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleFigures {
+    /// Length of the interval that the fields below cover: the time in which all machines were
+    /// measured. None in older stores, where they cover the window, and with Linux guests the
+    /// machines' whole lives.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// Sums over that time.
+    pub totals: Totals,
+    /// Hits and misses of a policy that injects preemptions.
+    pub hits: Option<Hits>,
+    /// Sums since the machines' start; None in older stores.
+    #[serde(default)]
+    pub since_start: Option<SinceStart>,
+    /// How a replay differs from its recording; None for all other policies, and in older stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<Divergence>,
+    /// How late turns ended.
+    pub lateness: Timings,
+    /// From a grant until the thread is about to enter the guest.
+    pub handover: Timings,
+    /// From a release in the guest to its kick in the VMM.
+    pub release_to_kick: Timings,
+    /// From a kick to the grant of a slot.
+    pub kick_to_grant: Timings,
+    /// From that grant to the guest's first instruction.
+    pub grant_to_guest: Timings,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_is_all_vcpus_over_the_time_measured() {
+        let mut figures = Figures { seconds: 0.5, operations: vec![10, 30], ..Figures::default() };
+        assert_eq!((figures.all_operations(), figures.rate()), (40.0, 80.0));
+        figures.seconds = 0.0;
+        assert_eq!(figures.rate(), 0.0);
+    }
+
+    /// A machine that is measured slightly longer than the other does not lower the rate.
+    #[test]
+    fn the_rate_of_two_machines_is_the_sum_of_both() {
+        let of = |seconds, operations| Figures {
+            seconds,
+            operations: vec![operations],
+            ..Figures::default()
+        };
+        let both = of(1.0, 100).beside(of(2.0, 600));
+        assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
+        assert_eq!(of(1.0, 0).beside(of(2.0, 0)).seconds, 2.0);
+    }
+}

@@ -1,0 +1,191 @@
+use std::io::Cursor;
+
+use proptest::prelude::*;
+
+use super::{
+    read::read_from,
+    record::{CellLine, FORMAT, Figures, Load, Outcome, SessionLine},
+    *,
+};
+use crate::{host::HostFacts, point::HostKind, spec};
+
+pub(super) fn run() -> RunLine {
+    RunLine {
+        format: FORMAT,
+        name: "test".into(),
+        question: String::new(),
+        spec: "vcpus = 2".into(),
+        only: Vec::new(),
+        host: "auto".into(),
+        cpus: vec![0, 1],
+        jobs: 1,
+        seed: 1,
+        cells: 4,
+        at_ms: 1_700_000_000_000,
+    }
+}
+
+fn session() -> Line {
+    let (command, host) = (vec!["pvticket".into()], HostFacts::default());
+    Line::Session(Box::new(SessionLine { at_ms: 1, command, host }))
+}
+
+pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
+    let cpus = "0-1".parse().unwrap();
+    let place = |_: &str, _, _| Ok(HostKind::Direct);
+    let setting = spec::Setting { cpus: &cpus, place: &place };
+    let experiment = spec::Experiment::parse("vcpus = 2", "test", &setting).unwrap();
+    let point = experiment.points[0].clone();
+    let load = Load { average: Some(0.5), busy: Some(0.25), steal: None };
+    Line::Cell(Box::new(CellLine {
+        cell: number,
+        round: 0,
+        point,
+        at_ms: 2,
+        took: 0.5,
+        load,
+        outcome,
+    }))
+}
+
+pub(super) fn done() -> Outcome {
+    let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
+    Outcome::Done { figures: Box::new(figures) }
+}
+
+pub(super) fn failure() -> Outcome {
+    Outcome::Failed { error: "it died".into(), trace: "vCPU 0 ...\n".into() }
+}
+
+fn dir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("pvticket-store-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+#[test]
+fn what_is_appended_is_read() {
+    let dir = dir("whole");
+    let mut store = Store::create(&dir, run()).unwrap();
+    let lines = [session(), cell(2, done()), cell(0, Outcome::Aborted), cell(3, failure())];
+    lines.iter().for_each(|line| store.append(line).unwrap());
+    drop(store);
+    let contents = read(&dir).unwrap();
+    assert_eq!((contents.run.clone(), contents.sessions.len(), contents.torn), (run(), 1, None));
+    assert_eq!(contents.cells.len(), 3);
+    let mut finished: Vec<_> = contents.finished().into_iter().collect();
+    finished.sort_unstable();
+    assert_eq!(finished, [2, 3], "what was aborted is run again");
+    assert!(matches!(Store::create(&dir, run()), Err(StoreError::Exists(_))));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left of what was refused");
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn one_writes_at_a_time() {
+    let dir = dir("lock");
+    let store = Store::create(&dir, run()).unwrap();
+    assert!(matches!(Store::resume(&dir), Err(StoreError::InUse(_))));
+    drop(store);
+    assert!(Store::resume(&dir).is_ok());
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(matches!(Store::resume(&dir), Err(StoreError::Absent(_))));
+    assert!(matches!(read(&dir), Err(StoreError::Absent(_))));
+}
+
+/// A child of a killed run has the store's descriptor until it executes its program.
+#[test]
+fn a_lock_that_is_left_behind_is_waited_for() {
+    let dir = dir("lock-left");
+    let store = Store::create(&dir, run()).unwrap();
+    let left = store.file.try_clone().unwrap();
+    drop(store);
+    let child = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(left);
+    });
+    let resumed = Store::resume(&dir).map(drop);
+    child.join().unwrap();
+    assert!(resumed.is_ok(), "{resumed:?}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Wherever the last line is torn, the lines before it are kept, and the run is resumed after them.
+#[test]
+fn a_torn_last_line_is_cut_off() {
+    let dir = dir("torn");
+    let mut store = Store::create(&dir, run()).unwrap();
+    store.append(&session()).unwrap();
+    let whole = fs::read(dir.join(FILE)).unwrap();
+    store.append(&cell(1, done())).unwrap();
+    drop(store);
+    let all = fs::read(dir.join(FILE)).unwrap();
+    for end in whole.len() + 1..all.len() {
+        fs::write(dir.join(FILE), &all[..end]).unwrap();
+        let (mut store, contents) = Store::resume(&dir).unwrap();
+        let torn = Torn { at: whole.len() as u64, bytes: (end - whole.len()) as u64 };
+        assert_eq!((contents.torn, contents.cells.len()), (Some(torn), 0));
+        assert_eq!(fs::read(dir.join(FILE)).unwrap(), all[..end], "only looked at so far");
+        store.repair(torn).unwrap();
+        store.append(&cell(1, done())).unwrap();
+        assert_eq!(fs::read(dir.join(FILE)).unwrap(), all);
+    }
+    // With a torn first line there is no run.
+    fs::write(dir.join(FILE), &whole[..9]).unwrap();
+    assert!(matches!(read(&dir), Err(StoreError::Damaged { line: 1, .. })));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+fn text(lines: &[Line]) -> String {
+    lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect()
+}
+
+fn refused(text: &str) -> String {
+    read_from(Cursor::new(text), Path::new("F")).unwrap_err().to_string()
+}
+
+#[test]
+fn damage_is_said_with_its_line() {
+    let first = Line::Run(run());
+    for (text, what) in [
+        (String::new(), "line 1: it has no first line"),
+        ("PK\n".into(), "line 1"),
+        (text(&[session()]), "line 1"),
+        (text(&[first.clone(), first.clone()]), "line 2: it says again"),
+        (text(&[first.clone(), cell(4, done())]), "line 2: the run has no cell"),
+        (text(&[first.clone(), cell(1, done()), cell(1, failure())]), "line 3: the cell is there"),
+        (text(std::slice::from_ref(&first)) + "{}\n" + &text(&[session()]), "line 2"),
+        (text(&[first]).replace("\"format\":1", "\"format\":2"), "of format 2"),
+    ] {
+        let said = refused(&text);
+        assert!(said.contains(what) && !said.contains('\n'), "{said}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn figures_are_read_as_they_were_written(seconds in 0.0..1e12_f64, busy in 0.0..1.0_f64) {
+        let figures = Figures { seconds, ..Figures::default() };
+        let Line::Cell(mut line) = cell(0, Outcome::Done { figures: Box::new(figures) }) else {
+            unreachable!()
+        };
+        line.load.busy = Some(busy);
+        let lines = text(&[Line::Run(run()), session(), Line::Cell(line.clone())]);
+        let contents = read_from(Cursor::new(lines), Path::new("F")).unwrap();
+        prop_assert_eq!(&contents.cells, &[*line]);
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read_from(Cursor::new(bytes), Path::new("F"));
+    }
+
+    #[test]
+    fn no_change_of_a_store_does_either(place: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+        let mut bytes = text(&[Line::Run(run()), session(), cell(0, done()), cell(1, failure())]).into_bytes();
+        let at = place.index(bytes.len());
+        bytes[at] = byte;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        let _ = read_from(Cursor::new(bytes), Path::new("F"));
+    }
+}

@@ -1,0 +1,149 @@
+//! Other counts of mutexes, counters and lockrefs than their operations.
+
+use std::ops::AddAssign;
+
+use hypercalls::payload::SlotFigures;
+use locks::Family;
+use serde::{Deserialize, Serialize};
+
+/// Counts of one run, summed over the vCPUs. See [`hypercalls::payload::Slot`]. A count that a store
+/// does not have, because it is older than the count, is zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkCounts {
+    /// Atomic read-modify-writes of a mutex's word.
+    pub rmw: u64,
+    /// Atomic read-modify-writes of the queue that decides which waiter may spin.
+    pub beside: u64,
+    /// Looks by optimistic spinners, and by adds that had to wait.
+    pub spins: u64,
+    /// Failed compare-exchanges of a lockref.
+    pub retries: u64,
+    /// Sums of a counter.
+    pub sums: u64,
+    /// The largest error of a sum.
+    pub deviation: u64,
+    /// Reads of a hot cache line by a reader.
+    pub looks: u64,
+}
+
+impl WorkCounts {
+    /// What the slots of all vCPUs counted from one reading to a later one.
+    pub fn between(before: &[SlotFigures], after: &[SlotFigures]) -> Self {
+        // Saturating: a guest's counts are untrusted and may go down.
+        let grown = |figure: fn(&SlotFigures) -> u64| {
+            let slots = before.iter().zip(after);
+            let each = slots.map(|(before, after)| figure(after).saturating_sub(figure(before)));
+            each.fold(0, u64::saturating_add)
+        };
+        Self {
+            rmw: grown(|slot| slot.rmw),
+            beside: grown(|slot| slot.beside),
+            spins: grown(|slot| slot.spins),
+            retries: grown(|slot| slot.retries),
+            sums: grown(|slot| slot.sums),
+            deviation: after.iter().map(|slot| slot.deviation).max().unwrap_or(0),
+            looks: grown(|slot| slot.looks),
+        }
+    }
+}
+
+impl AddAssign for WorkCounts {
+    fn add_assign(&mut self, other: Self) {
+        let add = |all: &mut u64, its: u64| *all = all.saturating_add(its);
+        add(&mut self.rmw, other.rmw);
+        add(&mut self.beside, other.beside);
+        add(&mut self.spins, other.spins);
+        add(&mut self.retries, other.retries);
+        add(&mut self.sums, other.sums);
+        add(&mut self.looks, other.looks);
+        self.deviation = self.deviation.max(other.deviation);
+    }
+}
+
+/// The counts over all repetitions of a point, per operation or per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WorkRow {
+    /// Name of the lock system's family.
+    pub family: &'static str,
+    /// Atomic read-modify-writes of a mutex's word per acquisition, including the release.
+    pub rmw: f64,
+    /// Those beyond the two of an uncontended acquisition, per contended acquisition.
+    pub rmw_each_wait: f64,
+    /// Atomic read-modify-writes of the spinners' queue per acquisition.
+    pub beside: f64,
+    /// Looks by spinners per acquisition.
+    pub spins: f64,
+    /// Failed compare-exchanges per change of a lockref's count.
+    pub retries: f64,
+    /// Sums per second.
+    pub sums: f64,
+    /// The largest error of a sum.
+    pub deviation: u64,
+    /// Reads by a reader per second.
+    pub looks: f64,
+}
+
+impl WorkRow {
+    /// Computed from the counts of `operations` operations in `seconds` seconds, `slow` of which were
+    /// contended.
+    pub fn new(
+        family: Family,
+        counts: WorkCounts,
+        operations: u64,
+        slow: u64,
+        seconds: f64,
+    ) -> Self {
+        let over = |count: u64, all: u64| if all > 0 { count as f64 / all as f64 } else { 0.0 };
+        let each = |count| over(count, operations);
+        // An operation is a get and a put.
+        let changes = if family == Family::Lockref { 2.0 } else { 1.0 };
+        Self {
+            family: family.name(),
+            rmw: each(counts.rmw),
+            rmw_each_wait: over(counts.rmw.saturating_sub(operations.saturating_mul(2)), slow),
+            beside: each(counts.beside),
+            spins: each(counts.spins),
+            retries: each(counts.retries) / changes,
+            sums: counts.sums as f64 / seconds,
+            deviation: counts.deviation,
+            looks: counts.looks as f64 / seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_what_the_slots_grew_by() {
+        let [idle, first] = [0, 3].map(|rmw| SlotFigures { rmw, ..SlotFigures::default() });
+        let later = SlotFigures { rmw: 5, deviation: 9, ..first };
+        let found = WorkCounts::between(&[first, later], &[later, idle]);
+        assert_eq!(found, WorkCounts { rmw: 2, deviation: 9, ..WorkCounts::default() });
+    }
+
+    #[test]
+    fn counts_add_up_but_for_what_is_the_most() {
+        let mut all = WorkCounts { rmw: 1, deviation: 7, ..WorkCounts::default() };
+        all += WorkCounts { rmw: 2, deviation: 5, looks: 1, ..WorkCounts::default() };
+        assert_eq!(all, WorkCounts { rmw: 3, deviation: 7, looks: 1, ..WorkCounts::default() });
+    }
+
+    #[test]
+    fn a_lockrefs_operation_changes_the_count_twice() {
+        let counts = WorkCounts { retries: 30, looks: 8, ..WorkCounts::default() };
+        let row = WorkRow::new(Family::Lockref, counts, 10, 0, 2.0);
+        assert_eq!((row.retries, row.looks), (1.5, 4.0));
+        assert_eq!(WorkRow::new(Family::Mutex, counts, 0, 0, 2.0).retries, 0.0);
+    }
+
+    #[test]
+    fn a_wait_is_charged_what_its_absence_saves() {
+        let counts = WorkCounts { rmw: 230, ..WorkCounts::default() };
+        let row = WorkRow::new(Family::Mutex, counts, 100, 10, 1.0);
+        assert_eq!((row.rmw, row.rmw_each_wait), (2.3, 3.0));
+        assert_eq!(WorkRow::new(Family::Mutex, counts, 100, 0, 1.0).rmw_each_wait, 0.0);
+    }
+}

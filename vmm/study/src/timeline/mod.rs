@@ -1,0 +1,178 @@
+//! The timeline of one run: the plain data that a trace is drawn from.
+//!
+//! Exact, by one clock (`CLOCK_MONOTONIC`): the turns of every vCPU on every slot and why they ended,
+//! each preemption and its length, each kick that ended a halt and the grant that followed, and the
+//! vCPU's lock activity when its turn ended, read from its telemetry while its thread was outside
+//! the guest. Known only from samples: that it spins (from the start of that wait, which is in its
+//! telemetry, to the sample; a wait that began and ended between two samples is missing), that it
+//! holds a lock (while it is preempted), and hence the number of waiters, which is a lower bound. The
+//! times of a release and of the guest's first instruction come from the guest, in its time stamp
+//! counter.
+//!
+//! Under the host's scheduler there are no turns; only the vCPUs' calls are known: their halts,
+//! kicks and wakeups.
+//!
+//! A kick that ends a HLT in KVM is drawn as an arrow if the VMM sees it: with the `vmm` backend, and
+//! with `doorbell` under a pvticket schedule. Under the host's scheduler KVM handles a doorbell's write
+//! itself, and the VMM never sees the calls of the `kvm` backend: that the vCPU woke is known, which
+//! kick woke it is not.
+
+pub mod stretches;
+
+use super::store::record::TimelineCounts;
+use base::{
+    events::Event,
+    units::{Nanos, VcpuId},
+};
+use sched::{
+    VcpuIndex,
+    accounting::{Preemption, Totals},
+    log::{Handoff, Progress, Sighting, Turn},
+};
+
+/// The timeline of a run. Times are of the monotonic clock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timeline {
+    /// For each vCPU, by its index in the schedule: its machine, and its number there.
+    pub vcpus: Vec<(u32, VcpuId)>,
+    /// The interval that the timeline covers.
+    pub span: Span,
+    /// The window, if it is known.
+    pub measured: Option<Span>,
+    /// The decisions of our schedule; None under the host's.
+    pub schedule: Option<Traced>,
+    /// The events of each vCPU, by its index, oldest first.
+    pub events: Vec<Vec<(Nanos, Event)>>,
+    /// Events outside vCPU threads: deliberately delayed kicks.
+    pub late: Vec<(Nanos, Event)>,
+    /// Samples of each machine's progress, in order, if the guest counts it.
+    pub progress: Vec<Progress>,
+    /// What `progress` counts.
+    pub counted: Counted,
+    /// Entries that were dropped for lack of room.
+    pub lost: Lost,
+}
+
+/// What a guest counts as progress.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Operations, with the payload.
+    #[default]
+    Operations,
+    /// Locks taken, with our kernel under a pvticket schedule: the VMM cannot see the operations of
+    /// its workload.
+    Locks,
+}
+
+/// An interval of time.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Its beginning, since the start of the recording.
+    pub from: Nanos,
+    /// Its end, since the start of the recording.
+    pub to: Nanos,
+}
+
+impl Span {
+    /// Time from beginning to end.
+    pub const fn length(&self) -> Nanos {
+        self.to.since(self.from)
+    }
+
+    /// The intersection with `other`, if there is one.
+    pub fn within(&self, other: Span) -> Option<Span> {
+        let both = Span { from: self.from.max(other.from), to: self.to.min(other.to) };
+        (both.from < both.to).then_some(both)
+    }
+}
+
+/// The decisions of a pvticket schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traced {
+    /// The host CPU of each slot.
+    pub cpus: Vec<usize>,
+    /// Every turn, with its time on the monotonic clock.
+    pub turns: Vec<Turn>,
+    /// Every preemption, in order.
+    pub preemptions: Vec<Preemption>,
+    /// Samples of the vCPUs' lock activity.
+    pub sightings: Vec<Sighting>,
+    /// Every kick that ended a halt.
+    pub handoffs: Vec<Handoff>,
+    /// The schedule's sums.
+    pub totals: Totals,
+}
+
+/// Numbers of entries that were dropped for lack of room.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// Turns; the last ones are dropped.
+    pub turns: u64,
+    /// Preemptions; the last ones are dropped.
+    pub preemptions: u64,
+    /// Samples of lock activity; the last ones are dropped.
+    pub sightings: u64,
+    /// Handoffs; the last ones are dropped.
+    pub handoffs: u64,
+    /// Events of vCPUs; the first ones are dropped.
+    pub events: u64,
+}
+
+impl Lost {
+    /// The sum over all kinds.
+    pub const fn all(&self) -> u64 {
+        self.turns + self.preemptions + self.sightings + self.handoffs + self.events
+    }
+}
+
+impl Timeline {
+    /// How many entries it has per second, and how many it had no room for.
+    pub fn counts(&self) -> TimelineCounts {
+        let schedule = self.schedule.as_ref().map_or(0, |of| {
+            of.turns.len() + of.preemptions.len() + of.sightings.len() + of.handoffs.len()
+        });
+        let events = self.events.iter().map(Vec::len).sum::<usize>() + self.late.len();
+        let all = (schedule + events + self.progress.len()) as f64;
+        let seconds = self.span.length().0 as f64 / 1e9;
+        let entries = if seconds > 0.0 { all / seconds } else { 0.0 };
+        TimelineCounts { entries, lost: self.lost.all() }
+    }
+}
+
+impl Timeline {
+    /// Adds the window `span` and further samples of the machines' progress.
+    #[must_use]
+    pub fn measured(mut self, span: Span, besides: Vec<Progress>) -> Self {
+        self.measured = Some(span);
+        self.progress.extend(besides.into_iter().filter(|its| its.at <= self.span.to));
+        self.progress.sort_by_key(|its| its.at);
+        self
+    }
+
+    /// Marks the progress as locks taken by the guests' kernels.
+    #[must_use]
+    pub fn of_locks(self) -> Self {
+        Self { counted: Counted::Locks, ..self }
+    }
+
+    /// Number of machines.
+    pub fn vms(&self) -> u32 {
+        self.vcpus.iter().map(|(vm, _)| vm + 1).max().unwrap_or(0)
+    }
+
+    /// The name of a vCPU, with its machine where there are several.
+    pub fn name(&self, vcpu: VcpuIndex) -> String {
+        match self.vcpus.get(vcpu.0 as usize) {
+            Some((vm, id)) if self.vms() > 1 => format!("VM {vm} {id}"),
+            Some((_, id)) => id.to_string(),
+            None => format!("vCPU #{}", vcpu.0),
+        }
+    }
+
+    /// The index of vCPU `id` of the machine that `vcpu` belongs to.
+    pub fn neighbour(&self, vcpu: VcpuIndex, id: VcpuId) -> Option<VcpuIndex> {
+        let (vm, _) = self.vcpus.get(vcpu.0 as usize)?;
+        let found = self.vcpus.iter().position(|other| *other == (*vm, id))?;
+        Some(VcpuIndex(found as u32))
+    }
+}

@@ -1,0 +1,223 @@
+//! Divides each vCPU's time into stretches: its turns, and what it did in the gaps between them.
+
+use std::collections::HashMap;
+
+use super::{Span, Timeline, Traced};
+use base::units::{Nanos, SlotId};
+use sched::{
+    LockActivity, VcpuIndex,
+    accounting::Preemption,
+    log::{Handoff, Turn, TurnEnd},
+};
+
+/// An interval in which a vCPU did one thing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stretch<'a> {
+    /// When it began and ended.
+    pub span: Span,
+    /// What it did.
+    pub what: What<'a>,
+}
+
+/// What a vCPU does during a stretch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum What<'a> {
+    /// It has a slot.
+    Running {
+        /// The slot that the vCPU had.
+        slot: SlotId,
+        /// Why the turn ended.
+        end: TurnEnd,
+        /// The index of the handoff that led to the turn.
+        kick: Option<usize>,
+        /// When it is known to have spun for a lock.
+        spinning: Vec<Span>,
+    },
+    /// It was preempted; the preemption is None where there was no room to record it.
+    Preempted(TurnEnd, Option<&'a Preemption>),
+    /// It yielded its slot on request.
+    Yielded,
+    /// It halts in the VMM.
+    Halted,
+    /// It halts in KVM.
+    Idle,
+    /// It was kicked, and waits for a slot.
+    Woken(&'a Handoff),
+}
+
+/// The turns of each vCPU, and what is between them.
+#[derive(Debug)]
+pub struct Stretches<'a> {
+    traced: &'a Traced,
+    until: Nanos,
+    /// By vCPU: its turns, in order.
+    turns: Vec<Vec<&'a Turn>>,
+    /// By vCPU: its handoffs, with their indices, in order.
+    handoffs: Vec<Vec<(usize, &'a Handoff)>>,
+    /// By vCPU: when it is known to have spun for a lock on a slot, in order and disjoint.
+    spinning: Vec<Vec<Span>>,
+    preemptions: HashMap<(VcpuIndex, Nanos), &'a Preemption>,
+    /// No turns were dropped; otherwise a vCPU's last turn may have been followed by dropped ones.
+    is_whole: bool,
+}
+
+impl<'a> Stretches<'a> {
+    /// For a run under a pvticket schedule; None under the host's.
+    pub fn of(timeline: &'a Timeline) -> Option<Self> {
+        let traced = timeline.schedule.as_ref()?;
+        let vcpus = timeline.vcpus.len();
+        let mut turns = vec![Vec::new(); vcpus];
+        for turn in &traced.turns {
+            if let Some(its) = turns.get_mut(turn.vcpu.0 as usize) {
+                its.push(turn);
+            }
+        }
+        let mut handoffs = vec![Vec::new(); vcpus];
+        for (number, handoff) in traced.handoffs.iter().enumerate() {
+            if let Some(its) = handoffs.get_mut(handoff.to.0 as usize) {
+                its.push((number, handoff));
+            }
+        }
+        let preemptions = traced.preemptions.iter();
+        Some(Self {
+            traced,
+            until: timeline.span.to,
+            turns,
+            handoffs,
+            spinning: spinning(traced, vcpus),
+            preemptions: preemptions.map(|its| ((its.vcpu, its.at), its)).collect(),
+            is_whole: timeline.lost.turns == 0,
+        })
+    }
+
+    fn span_of(&self, turn: &Turn) -> Span {
+        let to = match turn.end {
+            TurnEnd::Open => self.until,
+            _ => turn.at.after(turn.ran),
+        };
+        Span { from: turn.at, to: to.max(turn.at) }
+    }
+
+    /// The turns on a slot, in order.
+    pub fn on_slot(&self, slot: SlotId) -> impl Iterator<Item = (Span, &'a Turn)> {
+        let turns = self.traced.turns.iter().filter(move |turn| turn.slot == slot);
+        turns.map(|turn| (self.span_of(turn), turn))
+    }
+
+    /// The stretches of a vCPU, in order and without overlap.
+    pub fn of_vcpu(&self, vcpu: VcpuIndex) -> Vec<Stretch<'a>> {
+        let ix = vcpu.0 as usize;
+        let (turns, mut kicks) = (&self.turns[ix], self.handoffs[ix].iter().copied().peekable());
+        let mut spinning = self.spinning[ix].as_slice();
+        let mut all = Vec::new();
+        let mut kick = None;
+        for (number, turn) in turns.iter().enumerate() {
+            let span = self.span_of(turn);
+            while spinning.first().is_some_and(|its| its.to <= span.from) {
+                spinning = &spinning[1..];
+            }
+            let meanwhile = spinning.iter().take_while(|its| its.from < span.to);
+            let meanwhile = meanwhile.filter_map(|its| its.within(span)).collect();
+            let (slot, end) = (turn.slot, turn.end);
+            let what = What::Running { slot, end, kick: kick.take(), spinning: meanwhile };
+            all.push(Stretch { span, what });
+            let next = turns.get(number + 1).map(|next| next.at);
+            let Some(next) = next.or(self.is_whole.then_some(self.until)) else { break };
+            let gap = Span { from: span.to, to: next.max(span.to) };
+            while kicks.next_if(|(_, its)| its.at < gap.from).is_some() {}
+            let waker = kicks.next_if(|(_, its)| its.at <= gap.to);
+            kick = waker.filter(|(_, its)| its.granted == Some(gap.to)).map(|(number, _)| number);
+            self.between(vcpu, turn.end, gap, waker.map(|(_, its)| its), &mut all);
+        }
+        all
+    }
+
+    /// The stretches from the end of one turn to the beginning of the next.
+    fn between(
+        &self,
+        vcpu: VcpuIndex,
+        end: TurnEnd,
+        gap: Span,
+        waker: Option<&'a Handoff>,
+        all: &mut Vec<Stretch<'a>>,
+    ) {
+        let what = match end {
+            TurnEnd::Open | TurnEnd::Exited => return,
+            TurnEnd::Halted => What::Halted,
+            TurnEnd::Idle => What::Idle,
+            TurnEnd::Yield => What::Yielded,
+            _ => What::Preempted(end, self.preemptions.get(&(vcpu, gap.from)).copied()),
+        };
+        match waker.filter(|_| end.is_voluntary()) {
+            None => all.push(Stretch { span: gap, what }),
+            Some(kick) => {
+                all.push(Stretch { span: Span { to: kick.at, ..gap }, what });
+                let span = Span { from: kick.at, ..gap };
+                all.push(Stretch { span, what: What::Woken(kick) });
+            }
+        }
+    }
+
+    /// How many vCPUs of `vm` are known to wait for a lock, with or without a slot, at each change. A
+    /// wait ends when the turn begins in which the vCPU is served.
+    pub fn waiters(&self, timeline: &Timeline, vm: u32) -> Vec<(Nanos, u32)> {
+        let mut steps = Vec::new();
+        for (ix, turns) in self.turns.iter().enumerate() {
+            if timeline.vcpus.get(ix).is_none_or(|(its, _)| *its != vm) {
+                continue;
+            }
+            let spans = self.spinning[ix].iter().map(|its| {
+                // A vCPU that loses or yields its slot while it waits goes on waiting.
+                let after = turns.partition_point(|turn| turn.at < its.to);
+                let last = after.checked_sub(1).map(|last| self.span_of(turns[last]));
+                match (last, turns.get(after)) {
+                    (Some(last), Some(next)) if last.to == its.to => Span { to: next.at, ..*its },
+                    _ => *its,
+                }
+            });
+            steps.extend(
+                joined(spans.collect()).into_iter().flat_map(|its| [(its.from, 1), (its.to, -1)]),
+            );
+        }
+        steps.sort_unstable();
+        let mut waiting = 0i64;
+        let mut all: Vec<(Nanos, u32)> = Vec::new();
+        for (at, step) in steps {
+            waiting += step;
+            let count = u32::try_from(waiting).unwrap_or(0);
+            match all.last_mut() {
+                Some(last) if last.0 == at => last.1 = count,
+                _ => all.push((at, count)),
+            }
+        }
+        all
+    }
+}
+
+/// When each vCPU is known to have spun for a lock while it had a slot.
+fn spinning(traced: &Traced, vcpus: usize) -> Vec<Vec<Span>> {
+    let mut all = vec![Vec::new(); vcpus];
+    for seen in &traced.sightings {
+        if let LockActivity::Waiting { since, halted: false, .. } = seen.activity
+            && since > Nanos::ZERO
+            && since < seen.at
+            && let Some(its) = all.get_mut(seen.vcpu.0 as usize)
+        {
+            its.push(Span { from: since, to: seen.at });
+        }
+    }
+    all.into_iter().map(joined).collect()
+}
+
+/// Merges overlapping intervals and sorts them.
+fn joined(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable_by_key(|span| span.from);
+    let mut all: Vec<Span> = Vec::new();
+    for span in spans {
+        match all.last_mut() {
+            Some(last) if span.from <= last.to => last.to = last.to.max(span.to),
+            _ => all.push(span),
+        }
+    }
+    all
+}

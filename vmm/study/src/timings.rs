@@ -1,0 +1,115 @@
+//! A stored histogram of durations: pairs of nanoseconds and a count.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::latencies::{Percentiles, TimeShares};
+use base::units::Nanos;
+
+/// The longest duration that is resolved: 1000 s.
+const LONGEST: u64 = 1_000_000_000_000;
+
+/// Durations in nanoseconds with their counts, in ascending order without duplicates.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timings(Vec<(u64, u64)>);
+
+impl Timings {
+    /// Converts a histogram.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let values = histogram.iter_recorded();
+        Self(values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
+    }
+
+    /// From pairs of nanoseconds and a count.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+
+    /// Pairs of nanoseconds and a count.
+    pub fn pairs(&self) -> &[(u64, u64)] {
+        &self.0
+    }
+
+    /// Is it empty?
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, count)| *count == 0)
+    }
+
+    /// Converts to a histogram with two significant digits, an error below 1 %. Durations above the
+    /// longest that is resolved count as that.
+    pub fn histogram(&self) -> Histogram<u64> {
+        // These bounds are valid, so the default is never used.
+        let mut histogram = Histogram::new_with_bounds(1, LONGEST, 2)
+            .unwrap_or_else(|_| Histogram::new(2).expect("2"));
+        // The histogram adds up counts in 64 bits, and a file may contain any counts.
+        let all: u128 = self.0.iter().map(|(_, count)| u128::from(*count)).sum();
+        let excess = 65u32.saturating_sub(all.leading_zeros());
+        for (nanos, count) in &self.0 {
+            histogram.saturating_record_n((*nanos).max(1), count >> excess);
+        }
+        histogram
+    }
+
+    /// Merges several histograms.
+    pub fn merged<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut pairs: Vec<(u64, u64)> = all.into_iter().flat_map(|one| one.0.clone()).collect();
+        pairs.sort_unstable();
+        pairs.dedup_by(|(next, more), (nanos, count)| {
+            let is_same = next == nanos;
+            if is_same {
+                *count = count.saturating_add(*more);
+            }
+            is_same
+        });
+        Self(pairs)
+    }
+
+    /// The percentiles; None if it is empty.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let histogram = self.histogram();
+        let waits = self.0.iter().map(|(nanos, count)| (Nanos((*nanos).max(1)), *count));
+        Some(Percentiles {
+            by_time: TimeShares::of(waits)?,
+            p50: Nanos(histogram.value_at_quantile(0.5)),
+            p99: Nanos(histogram.value_at_quantile(0.99)),
+            p999: Nanos(histogram.value_at_quantile(0.999)),
+            max: Nanos(histogram.max()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_histogram_has_comes_back() {
+        let mut histogram = Timings::default().histogram();
+        for (nanos, count) in [(100, 985), (10_000, 13), (1_000_000, 2)] {
+            histogram.record_n(nanos, count).unwrap();
+        }
+        let timings = Timings::of(&histogram);
+        assert_eq!(timings.pairs().iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        let text = serde_json::to_string(&timings).unwrap();
+        assert_eq!(serde_json::from_str::<Timings>(&text).unwrap(), timings);
+        let found = timings.percentiles().unwrap();
+        for (found, nanos) in [(found.p50, 100.0), (found.p99, 1e4), (found.p999, 1e6)] {
+            assert!((found.0 as f64 / nanos - 1.0).abs() < 0.01, "{found} is not {nanos}");
+        }
+        assert_eq!(Timings::default().percentiles(), None);
+    }
+
+    #[test]
+    fn absurd_counts_keep_their_shares() {
+        let timings = Timings::from_pairs([(10, u64::MAX), (100, u64::MAX), (1_000, u64::MAX)]);
+        let found = timings.percentiles().unwrap();
+        assert_eq!((found.p50, found.p99), (Nanos(100), Nanos(1_003)));
+    }
+
+    #[test]
+    fn merged_they_are_in_order_and_each_once() {
+        let [a, b] = [[(5, 1), (7, 2)], [(1, 4), (7, 8)]].map(Timings::from_pairs);
+        assert_eq!(Timings::merged([&a, &b]).pairs(), [(1, 4), (5, 1), (7, 10)]);
+    }
+}
