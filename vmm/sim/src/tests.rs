@@ -328,3 +328,31 @@ fn polls_end_where_others_want_the_cpu() {
 fn with_noise_and_ple() -> Host {
     with_ple(with_noise(spec(System::PvTicket, 1, "rr"))).host
 }
+
+/// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters
+/// were forced off one after the other, each to the end of the round, and the lock made a few
+/// operations a second ever after: with tickets behind those forced off twice, and without tickets
+/// since nobody knew who was next.
+#[test]
+fn deferred_resumes_a_line_that_the_host_has_stopped() {
+    let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };
+    for (system, seed) in [(System::NativeTicket, 11), (System::Queued, 0)] {
+        let spec = Spec {
+            cpus: 2,
+            slice: Nanos::micros(4_000),
+            host: Host { noise: Some(noise), ..Host::default() },
+            seed,
+            ..spec(system, 16, "deferred")
+        };
+        let mut sim = Sim::new(&spec).expect("it can be simulated");
+        let mut done = vec![0];
+        for window in 1..=4 {
+            sim.run_until(Picos(100 * MILLI.0 * window)).expect("it goes on");
+            done.push(sim.figures().all());
+        }
+        let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // Without noise 150,000; the worst window has some 60,000.
+        assert!(rates.iter().all(|rate| *rate > 20_000), "{system}: {rates:?}");
+        sim.finish().expect("it ends");
+    }
+}
