@@ -14,12 +14,14 @@
 
 pub mod bench;
 mod bits;
+mod effort;
 mod engine;
 mod figures;
 mod guest;
 mod host;
 mod lines;
 pub mod machine;
+pub mod predict;
 pub mod published;
 mod queue;
 mod random;
@@ -33,6 +35,7 @@ mod time;
 pub mod validate;
 mod vcpu;
 
+pub use effort::Effort;
 pub use engine::{Decisions, Sim, Stuck};
 pub use figures::Figures;
 pub use guest::Waits;
