@@ -137,15 +137,14 @@ impl<'a> Predictor<'a> {
             machine: self.machine.clone(),
             law: LineLaw::Physical,
             cpus: setup.cpus,
+            guests: setup.guests,
             vcpus: setup.vcpus,
             system: setup.system,
             handoff: crate::Handoff::default(),
             spin_threshold: setup.spin_threshold,
             load: Load {
-                think: Span::Exponential(fit.think),
-                critical: Span::Exponential(fit.critical),
                 has_data: true,
-                crowd: Picos::ZERO,
+                ..Load::of(Span::Exponential(fit.think), Span::Exponential(fit.critical))
             },
             policy: setup.policy.clone(),
             slice: setup.slice,
