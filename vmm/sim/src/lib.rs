@@ -25,6 +25,7 @@ mod lines;
 mod load;
 pub mod machine;
 pub mod predict;
+pub mod profile;
 pub mod published;
 mod queue;
 mod random;

@@ -179,7 +179,7 @@ impl Sim {
         let marks = guests * lines_of_guest;
         let base_of = |vm: &u32| {
             let (address, _) = subjects[*vm as usize].memory();
-            address.wrapping_sub(*vm as usize * lines_of_guest << LINE)
+            address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
         let lines = Lines::new(&spec.machine, cpus, marks + vcpus, seeds.next_u64());

@@ -6,26 +6,31 @@ use super::{PredictError, Predictor, Window};
 use crate::published::Cell;
 use crate::{Effort, Picos};
 
-/// What a vCPU of a table's workload does, fitted to the column without overcommitment.
+/// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
+/// profile has it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// Mean time between two operations, exponential.
+    /// Mean time between two operations.
     pub think: Picos,
-    /// Mean time with the lock held, exponential.
+    /// Mean time with the first lock held.
     pub critical: Picos,
-    /// What is left: the root of the mean square of the logarithms of the fitted ratios.
-    pub error: f64,
+    /// What is left: the root of the mean square of the logarithms of the fitted ratios. `None`:
+    /// nothing was fitted.
+    pub error: Option<f64>,
 }
 
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "think {:.1} us, critical {:.1} us; the fitted ratios are off by {:.0} % (root mean square)",
-            self.think.seconds() * 1e6,
-            self.critical.seconds() * 1e6,
-            self.error.exp_m1() * 100.0
-        )
+        let micros = |span: Picos| span.seconds() * 1e6;
+        let Self { think, critical, error } = *self;
+        write!(f, "think {:.1} us, critical {:.1} us; ", micros(think), micros(critical))?;
+        match error {
+            Some(error) => {
+                let percent = error.exp_m1() * 100.0;
+                write!(f, "the fitted ratios are off by {percent:.0} % (root mean square)")
+            }
+            None => write!(f, "nothing fitted, both times are the profile's"),
+        }
     }
 }
 
@@ -41,7 +46,7 @@ impl Guess {
         Fit {
             think: Picos((self.critical * self.ratio) as u64),
             critical: Picos(self.critical as u64),
-            error: f64::INFINITY,
+            error: None,
         }
     }
 
@@ -58,9 +63,23 @@ impl Guess {
 }
 
 impl Predictor<'_> {
+    /// The times of the profile, if it does not leave them to the column.
+    fn stated(&self) -> Result<Option<Fit>, PredictError> {
+        let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
+        let column = fitted.filter_map(|cell| cell.setup.as_ref().ok()).next();
+        let Some(column) = column else {
+            return Err(PredictError::NothingToFit(self.table.name.clone()));
+        };
+        let times = self.profile.times(column.vcpus);
+        Ok(times.map(|(think, critical)| Fit { think, critical, error: None }))
+    }
+
     /// The think and critical times with which the fitted cells come out in the published ratios, as
     /// nearly as they can: the best of a grid, and then of ever smaller steps around it.
     pub fn fit(&self, effort: Effort) -> Result<Fit, PredictError> {
+        if let Some(times) = self.stated()? {
+            return Ok(times);
+        }
         let is_fitted = |cell: &&Cell| cell.is_fitted && cell.setup.is_ok();
         let cells: Vec<(&Cell, f64)> = self
             .table
@@ -102,7 +121,8 @@ impl Predictor<'_> {
     ) -> Result<(Guess, Fit), PredictError> {
         let fit = guess.fit();
         let error = self.error(cells, &fit, effort)?;
-        Ok(if error < best.1.error { (guess, Fit { error, ..fit }) } else { best })
+        let is_better = best.1.error.is_none_or(|least| error < least);
+        Ok(if is_better { (guess, Fit { error: Some(error), ..fit }) } else { best })
     }
 
     /// How far the ratios of these cells are from the published ones.

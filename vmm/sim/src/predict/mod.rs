@@ -1,8 +1,9 @@
 //! Simulates the cells of published tables.
 //!
 //! A table does not say how long its workload thinks and holds a lock. These times are fitted to
-//! its column without overcommitment ([`Predictor::fit`]), and with them any other of its cells can be
-//! simulated ([`Predictor::rate`]).
+//! its column without overcommitment ([`Predictor::fit`]), or follow from its [`Profile`] where that
+//! column does not say enough, and with them any other of its cells can be simulated
+//! ([`Predictor::rate`]).
 
 mod fit;
 
@@ -10,12 +11,20 @@ use thiserror::Error;
 
 pub use fit::Fit;
 
+use crate::profile::Profile;
 use crate::published::{Cell, Setup, Table};
-use crate::{Effort, Figures, Host, LineLaw, Load, Machine, Picos, Ple, Sim, Span, Spec};
+use crate::{Effort, Figures, Host, LineLaw, Machine, Picos, Ple, Sim, Spec};
 use crate::{SpecError, Stuck};
 
 /// A table that is predicted, and the one whose fit it takes.
-const FITTED: [(&str, &str); 2] = [("build", "build"), ("build-haswell", "build")];
+const FITTED: [(&str, &str); 6] = [
+    ("build", "build"),
+    ("build-haswell", "build"),
+    ("dbench", "dbench"),
+    ("ebizzy", "ebizzy"),
+    ("aim7-many", "aim7-many"),
+    ("aim7-few", "aim7-few"),
+];
 
 /// The tables that are predicted, each with the name of the table whose fit it takes, itself or one
 /// before it.
@@ -30,6 +39,12 @@ pub enum PredictError {
     /// The table names a machine that is not shipped.
     #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
     Machine(String),
+    /// The table names a profile that does not exist.
+    #[error("a published table has the profile {0}, which does not exist")]
+    Profile(String),
+    /// No cell of the table belongs to the column without overcommitment.
+    #[error("table {0} has no column to fit a profile to")]
+    NothingToFit(String),
     /// The cell is not simulated; its table says why.
     #[error("{cell} is not simulated: {why}")]
     NotSimulated {
@@ -63,6 +78,7 @@ pub enum PredictError {
 pub struct Predictor<'a> {
     table: &'a Table,
     machine: Machine,
+    profile: Profile,
 }
 
 /// How long a cell is simulated, after a tenth of it to warm up.
@@ -79,8 +95,14 @@ impl Window {
         Self::Operations(if effort == Effort::Full { 40_000 } else { 8_000 })
     }
 
-    fn of_prediction(effort: Effort) -> Self {
-        let millis = if effort == Effort::Full { 1_000 } else { 150 };
+    fn of_prediction(setup: &Setup, effort: Effort) -> Self {
+        let millis = match effort {
+            Effort::Full if setup.guests * setup.vcpus <= 64 => 1_000,
+            // Time enough for dozens of slices, and all that a few minutes allow.
+            Effort::Full => 300,
+            Effort::Short if setup.guests == 1 => 40,
+            Effort::Short => 15,
+        };
         Self::Time(Picos(millis * 1_000_000_000))
     }
 
@@ -107,29 +129,37 @@ impl<'a> Predictor<'a> {
     pub fn of(table: &'a Table) -> Result<Self, PredictError> {
         let machine = Machine::shipped(&table.machine)
             .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
-        Ok(Self { table, machine })
+        let profile = Profile::shipped(&table.profile)
+            .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
+        Ok(Self { table, machine, profile })
     }
 
-    /// Simulates `cell` of the table: operations/s of all its vCPUs.
+    /// Simulates `cell` of the table: operations/s of one of its guests, in the mean.
     pub fn rate(&self, cell: &Cell, fit: &Fit, effort: Effort) -> Result<f64, PredictError> {
-        self.simulate(cell, fit, Window::of_prediction(effort))
+        let setup = self.setup(cell)?;
+        self.simulate(cell, fit, Window::of_prediction(setup, effort))
+    }
+
+    fn name(&self, cell: &Cell) -> String {
+        format!("{} {}", self.table.name, cell.id)
+    }
+
+    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c Setup, PredictError> {
+        let not =
+            |why: &String| PredictError::NotSimulated { cell: self.name(cell), why: why.clone() };
+        cell.setup.as_ref().map_err(not)
     }
 
     fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<f64, PredictError> {
-        let name = || format!("{} {}", self.table.name, cell.id);
+        let name = || self.name(cell);
         let stuck = |source| PredictError::Stuck { cell: name(), source };
-        let setup = match &cell.setup {
-            Ok(setup) => setup,
-            Err(why) => {
-                return Err(PredictError::NotSimulated { cell: name(), why: why.clone() });
-            }
-        };
+        let setup = self.setup(cell)?;
         let spec = self.spec(setup, fit);
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
         let figures = window.simulate(&mut sim).map_err(stuck)?;
         sim.finish().map_err(stuck)?;
-        Ok(figures.rate())
+        Ok(figures.rate() / setup.guests as f64)
     }
 
     fn spec(&self, setup: &Setup, fit: &Fit) -> Spec {
@@ -142,15 +172,11 @@ impl<'a> Predictor<'a> {
             system: setup.system,
             handoff: crate::Handoff::default(),
             spin_threshold: setup.spin_threshold,
-            load: Load {
-                has_data: true,
-                ..Load::of(Span::Exponential(fit.think), Span::Exponential(fit.critical))
-            },
+            load: self.profile.load(fit.think, fit.critical),
             policy: setup.policy.clone(),
             slice: setup.slice,
             faults: base::faults::FaultSpec::default(),
-            // Both machines have it, and KVM uses it.
-            host: Host { ple: Some(Ple::default()), ..Host::default() },
+            host: Host { ple: self.table.has_ple.then(Ple::default), ..Host::default() },
             seed: 4,
             parks: true,
         }
