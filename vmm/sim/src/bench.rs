@@ -29,16 +29,12 @@ pub fn saturated(system: System, vcpus: usize) -> Spec {
         machine,
         law: LineLaw::Physical,
         cpus: vcpus,
+        guests: 1,
         vcpus,
         system,
         handoff: Handoff::default(),
         spin_threshold: 4_096,
-        load: Load {
-            think: Span::Exponential(Picos(2_000_000)),
-            critical: Span::Exponential(Picos(400_000)),
-            has_data: false,
-            crowd: Picos::ZERO,
-        },
+        load: Load::of(Span::Exponential(Picos(2_000_000)), Span::Exponential(Picos(400_000))),
         // Without overcommitment there is nothing to decide.
         policy: "rr".parse().unwrap_or_else(|_| PolicySpec::host()),
         slice: Nanos::millis(100),

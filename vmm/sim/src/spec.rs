@@ -11,24 +11,9 @@ use thiserror::Error;
 use crate::guest::WIDE;
 use crate::host::{Host, Noise};
 use crate::lines::LineLaw;
+use crate::load::Load;
 use crate::machine::Machine;
-use crate::random::Span;
 use crate::time::Picos;
-
-/// What a vCPU does, again and again: it thinks, takes the lock, works and releases it. Systems
-/// that are not acquired are used once after each thought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// Between two operations.
-    pub think: Span,
-    /// With the lock held.
-    pub critical: Span,
-    /// Touch shared data with the lock held, as the payload's critical section does, and check it.
-    pub has_data: bool,
-    /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
-    /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012). Zero: it is not.
-    pub crowd: Picos,
-}
 
 /// A simulation. Together with its seed it determines every event.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +24,9 @@ pub struct Spec {
     pub law: LineLaw,
     /// How many of its CPUs run vCPUs: the schedule's slots, on the first CPUs.
     pub cpus: usize,
-    /// vCPUs of the guest, the only one.
+    /// Guests that do the same, each with memory and locks of its own.
+    pub guests: usize,
+    /// vCPUs of each guest.
     pub vcpus: usize,
     /// The system that they use.
     pub system: System,
@@ -80,6 +67,14 @@ pub enum SpecError {
     /// More vCPUs than the library's table has room for.
     #[error("{0} vCPUs: a simulated guest has 1 to {WIDE}")]
     Vcpus(usize),
+    /// More vCPUs in all than can be simulated.
+    #[error("{guests} guests of {vcpus} vCPUs: there can be 1 to {WIDE} vCPUs in all")]
+    Guests {
+        /// As asked for.
+        guests: usize,
+        /// Of each.
+        vcpus: usize,
+    },
     /// More vCPUs than the lock counts.
     #[error("{vcpus} vCPUs are more than the {most} that {system} can count")]
     Lock {
@@ -113,6 +108,11 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// vCPUs of all guests.
+    pub fn all_vcpus(&self) -> usize {
+        self.guests * self.vcpus
+    }
+
     /// Can it be simulated?
     pub fn check(&self) -> Result<(), SpecError> {
         let has = self.machine.cpus();
@@ -123,8 +123,12 @@ impl Spec {
         if self.vcpus == 0 || self.vcpus > WIDE {
             return Err(SpecError::Vcpus(self.vcpus));
         }
+        let (guests, vcpus) = (self.guests, self.vcpus);
+        if !(1..=WIDE).contains(&guests.saturating_mul(vcpus)) {
+            return Err(SpecError::Guests { guests, vcpus });
+        }
         // A lock with 8-bit tickets has a limit of its own; the others have that of the table.
-        let (vcpus, most, system) = (self.vcpus, self.system.most_cpus(), self.system);
+        let (most, system) = (self.system.most_cpus(), self.system);
         if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
             return Err(SpecError::Lock { vcpus, most, system });
         }

@@ -23,11 +23,12 @@ pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
         machine,
         law: LineLaw::Physical,
         cpus: 4,
+        guests: 1,
         vcpus,
         system,
         handoff: Handoff::default(),
         spin_threshold: 512,
-        load: Load { think: span(400), critical: span(50), has_data: true, crowd: Picos::ZERO },
+        load: Load { has_data: true, ..Load::of(span(400), span(50)) },
         policy: policy.parse().expect("it is a policy"),
         slice: Nanos::micros(200),
         faults: FaultSpec::default(),
@@ -37,7 +38,7 @@ pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     }
 }
 
-fn run(spec: &Spec, end: Picos) -> Figures {
+pub(super) fn run(spec: &Spec, end: Picos) -> Figures {
     let mut sim = Sim::new(spec).expect("it can be simulated");
     sim.run_until(end).unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy));
     sim.finish().unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy))
@@ -150,7 +151,7 @@ fn a_machine_of_a_thousand_vcpus_works() {
 #[test]
 fn a_standstill_is_noticed() {
     let mut spec = spec(System::NativeTicket, 4, "rr");
-    spec.load.critical = Span::Fixed(Picos(60_000 * MILLI.0));
+    spec.load.locks[0].critical = Span::Fixed(Picos(60_000 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
     let end = sim.run_until(Picos::LAST);
     assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
@@ -200,6 +201,10 @@ fn what_cannot_be_simulated_is_refused() {
     for (spec, what) in [
         (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
         (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
+        (
+            Spec { guests: 3, vcpus: 512, ..good.clone() },
+            "3 guests of 512 vCPUs: there can be 1 to 1024 vCPUs in all",
+        ),
         (Spec { vcpus: 128, ..good.clone() }, "128 vCPUs are more than the 127 that small-pv"),
         (Spec { policy: sched::PolicySpec::host(), ..good.clone() }, "policy 'host'"),
     ] {
@@ -293,12 +298,12 @@ fn noise_of_the_same_seed_is_the_same_and_breaks_no_lock() {
 #[test]
 fn halts_that_are_short_end_in_a_poll() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
-    blocks.load.critical = Span::Fixed(Picos::from_nanos(1e4));
+    blocks.load.locks[0].critical = Span::Fixed(Picos::from_nanos(1e4));
     let host = Host { halt_poll: Some(HaltPoll::default()), ..Host::default() };
     let polls = Spec { host, ..blocks.clone() };
     let mut long = polls.clone();
     // Longer than any poll.
-    long.load.critical = Span::Fixed(Picos::from_nanos(3e5));
+    long.load.locks[0].critical = Span::Fixed(Picos::from_nanos(3e5));
     let [blocks, polls, long] = [blocks, polls, long].map(|spec| run(&spec, Picos(20 * MILLI.0)));
     assert_eq!(blocks.polled, 0);
     assert!(polls.halts > 100 && polls.polled * 10 > polls.halts * 9, "{polls:?}");

@@ -11,9 +11,10 @@ use thiserror::Error;
 
 use crate::Host;
 use crate::lines::LineLaw;
+use crate::load::Load;
 use crate::machine::Machine;
 use crate::random::Span;
-use crate::spec::{Load, Spec, SpecError, handoff};
+use crate::spec::{Spec, SpecError, handoff};
 use crate::time::Picos;
 
 /// All of a simulation but its machine: with one, it determines every event.
@@ -89,16 +90,12 @@ impl Scenario {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
         };
-        let load = Load {
-            think: time(self.think),
-            critical: time(self.critical),
-            has_data: true,
-            crowd: Picos::ZERO,
-        };
+        let load = Load { has_data: true, ..Load::of(time(self.think), time(self.critical)) };
         Spec {
             machine: machine.clone(),
             law: LineLaw::Physical,
             cpus: self.cpus,
+            guests: 1,
             vcpus: self.vcpus,
             system: self.system,
             handoff: self.handoff(),

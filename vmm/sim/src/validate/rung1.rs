@@ -60,15 +60,14 @@ impl Cell {
             machine: on.clone(),
             law,
             cpus: self.cpus,
+            guests: 1,
             vcpus: self.cpus,
             system: self.system,
             handoff: Handoff::default(),
             spin_threshold: u32::MAX,
             load: Load {
-                think: Span::Exponential(think),
-                critical: Span::Exponential(cycles(self.section)),
-                has_data: false,
                 crowd: cycles(crowd),
+                ..Load::of(Span::Exponential(think), Span::Exponential(cycles(self.section)))
             },
             policy: round_robin(),
             slice: Nanos::millis(4),
