@@ -32,8 +32,8 @@ pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     };
     let spec = what.spec(&cpus)?;
     let name = "compare".to_owned();
-    let (jobs, host, only) = (1, what.host, Only::default());
-    Plan::new(Request { name, spec, cpus, jobs, host, only }, in_options)
+    let (jobs, host, host_kernel, only) = (1, what.host, what.host_kernel, Only::default());
+    Plan::new(Request { name, spec, cpus, jobs, host, host_kernel, only }, in_options)
 }
 
 impl What {
