@@ -214,5 +214,14 @@ fn row(
     let of_row = cells_of_row.map(|(base, changed)| (&cells[base], &cells[changed]));
     let measured = measured::of_row(keys, of_row, not_measured)?;
     let is_at_least = keys.is_set("at-least")?;
-    Ok(Row { id, claim, cells: cells_of_row, group, not_simulated, is_fitted, measured, is_at_least })
+    Ok(Row {
+        id,
+        claim,
+        cells: cells_of_row,
+        group,
+        not_simulated,
+        is_fitted,
+        measured,
+        is_at_least,
+    })
 }

@@ -76,9 +76,8 @@ pub(super) fn of_row(
     cells: Option<(&Cell, &Cell)>,
     of_table: Option<&str>,
 ) -> Result<std::result::Result<StandIn, String>> {
-    let of_cells = cells.and_then(|(base, changed)| {
-        Some((base.measured.clone()?, changed.measured.clone()?))
-    });
+    let of_cells =
+        cells.and_then(|(base, changed)| Some((base.measured.clone()?, changed.measured.clone()?)));
     let quantity = match keys.text_if_any("quantity")?.as_deref() {
         None if keys.get("count").is_some() => Quantity::Retries,
         None | Some("rate") => Quantity::Rate,
