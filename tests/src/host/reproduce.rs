@@ -7,14 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::run::lines;
-use crate::{
-    facts::need_kvm,
-    files,
-    process::Program,
-    product::pvticket,
-    ran::Ran,
-    tests,
-};
+use crate::{facts::need_kvm, files, process::Program, product::pvticket, ran::Ran, tests};
 
 tests![
     a_measured_and_a_simulated_row_have_a_score,
@@ -128,7 +121,11 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
     running.wait_until("a cell is done", || done() > 0)?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
-    ensure!(ran.errors().contains("resume with: pvticket reproduce --resume --out "), "{}", ran.show());
+    ensure!(
+        ran.errors().contains("resume with: pvticket reproduce --resume --out "),
+        "{}",
+        ran.show()
+    );
     ensure!(!ran.text()?.contains("order and sign"), "{}", ran.show());
     let before = done();
     ensure!((1..8).contains(&before), "{before} cells of 8");

@@ -126,7 +126,7 @@ pub fn reproduction_page(its: &Reproduction) -> askama::Result<String> {
         tables: reproduction_words::tables(its),
         sections: Vec::new(),
         method: reproduction_words::method(its),
-        commands: vec![("To make this page again".to_owned(), its.command.clone())],
+        commands: vec![("To make this page again".to_owned(), its.command.join(" "))],
         specs: Vec::new(),
         hosts: Vec::new(),
         footer: footer([].into_iter()),

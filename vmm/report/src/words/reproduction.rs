@@ -198,8 +198,8 @@ pub fn method(its: &Reproduction) -> Vec<String> {
     let mut all = its.method.clone();
     all.extend([
         "A ratio is that of the changed figure to the base, by medians, more is better. Its sign holds \
-         if it is on the same side of 1 as the published one; changes within the published noise, \
-         or whose 95 % interval has 1 in it, are none. Its order holds if it is above and below the \
+         if it is on the same side of 1 as the published one; changes within the published noise are \
+         none, and larger ones whose 95 % interval has 1 in it are unclear. Its order holds if it is above and below the \
          same rows of its group."
             .to_owned(),
         format!(
@@ -209,6 +209,22 @@ pub fn method(its: &Reproduction) -> Vec<String> {
         ),
     ]);
     all
+}
+
+/// A command in lines of a mail, which a shell takes as one.
+fn command(words: &[String]) -> String {
+    let mut lines: Vec<String> = vec![" ".to_owned()];
+    for word in words {
+        match lines.last_mut() {
+            // Two columns for the backslash.
+            Some(line) if line.chars().count() + word.chars().count() + 3 <= MAIL => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines.join(" \\\n") + "\n"
 }
 
 /// The whole as text of at most 72 columns.
@@ -243,7 +259,7 @@ pub fn mail(its: &Reproduction) -> String {
     for sentence in method(its) {
         text += &wrapped(&sentence, MAIL, "  ");
     }
-    text += &format!("\nTo make it again:\n  {}\n", its.command);
+    text += &format!("\nTo make it again:\n{}", command(&its.command));
     printable(&text)
 }
 

@@ -16,6 +16,10 @@ fn entry(row: &str, published: f64, measured: Result<f64, &str>) -> Entry {
     }
 }
 
+const fn long_row() -> &'static str {
+    "--row 'build: unfair queued by pv-ticket, 1.5x, and more'"
+}
+
 /// Three rows: one that holds, one that fails, and one that cannot be had.
 fn made() -> Reproduction {
     let long = "a remark that is as long as remarks are, so that it does not fit into one line";
@@ -43,7 +47,7 @@ fn made() -> Reproduction {
         sections: vec![section],
         card: vec![CardLine { id: "b".into(), about: "ticketlocks collapse".into() }],
         method: vec![long.into()],
-        command: "pvticket reproduce --row dbench".into(),
+        command: ["pvticket reproduce", "--row dbench", long_row()].map(str::to_owned).into(),
     }
 }
 
@@ -54,6 +58,8 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
     for line in text.lines() {
         assert!(line.chars().count() <= MAIL, "{line}");
     }
+    let again = format!("\n  pvticket reproduce --row dbench \\\n    {}\n", long_row());
+    assert!(text.ends_with(&again), "{text}");
     for part in ["needs 32 CPUs;", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -81,7 +81,7 @@ fn method(options: &Options) -> Vec<String> {
 }
 
 /// The command line that begins the same.
-fn command(options: &Options) -> String {
+fn command(options: &Options) -> Vec<String> {
     let Options { rows, measured, simulated, runs, seconds, short } = options;
     let mut words = vec!["pvticket reproduce".to_owned()];
     words.extend(rows.iter().map(|row| format!("--row {}", quoted(row))));
@@ -89,9 +89,9 @@ fn command(options: &Options) -> String {
         [(!simulated, "--measured-only"), (!measured, "--simulated-only"), (*short, "--short")];
     words.extend(set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.to_owned()));
     if *measured {
-        words.push(format!("--runs {runs} --seconds {seconds}"));
+        words.extend([format!("--runs {runs}"), format!("--seconds {seconds}")]);
     }
-    words.join(" ")
+    words
 }
 
 /// Gathers the rows of a table.
@@ -191,7 +191,9 @@ impl Gather<'_> {
         let rate = |index: usize| {
             let cell = self.table.cells.get(index).ok_or("no such cell")?;
             let rate = self.saved.rate(&self.table.name, &cell.id).ok_or("it was not simulated")?;
-            rate.clone()
+            // Published figures are of one guest.
+            let guests = cell.setup.as_ref().map_or(1, |setup| setup.guests);
+            rate.clone().map(|rate| rate / guests as f64)
         };
         let (base, changed) = (rate(base)?, rate(changed)?);
         match base > 0.0 {

@@ -9,6 +9,8 @@ pub struct Verdict {
     /// It is on the same side of 1 as published, or neither differs from 1. Of counts: neither or both
     /// are above zero.
     pub sign: bool,
+    /// It is beyond the noise, and its interval has 1 in it: it has no sign.
+    pub is_unclear: bool,
     /// It is above and below the same rows of its group as published; none if it has no group, or is
     /// alone in it.
     pub order: Option<bool>,
@@ -25,6 +27,7 @@ impl Verdict {
     /// In a word or two.
     pub const fn name(self) -> &'static str {
         match (self.sign, self.order, self.ratio) {
+            _ if self.is_unclear => "unclear",
             (true, None | Some(true), true) => "holds",
             (true, None | Some(true), false) => "not in size",
             (true, Some(false), _) => "not in order",
@@ -90,14 +93,18 @@ impl Section {
     fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> Verdict {
         let published = entry.published;
         let (side, other) = match entry.kind {
-            Kind::Ratio => (self.side(published), self.side_of_ours(ours)),
+            Kind::Ratio => (self.side(published), self.side(ours.value)),
             Kind::Count => (sign_of(published), sign_of(ours.value)),
         };
+        let has_one = |its: &Interval| its.low <= 1.0 && its.high >= 1.0;
+        let is_unclear =
+            entry.kind == Kind::Ratio && other != 0 && ours.interval.as_ref().is_some_and(has_one);
         let off = ours.value / published;
         let is_less_than_wanted = off < 1.0 / FACTOR;
         let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
         Verdict {
-            sign: side == other,
+            sign: side == other && !is_unclear,
+            is_unclear,
             order: self.order(entry, ours, way),
             // Zero by zero is no deviation.
             ratio: published == ours.value
@@ -112,15 +119,6 @@ impl Section {
             log if log.abs() <= (1.0 + self.noise).ln() => 0,
             log if log > 0.0 => 1,
             _ => -1,
-        }
-    }
-
-    /// As `side`, and 0 if the interval has 1 in it.
-    fn side_of_ours(&self, ours: Estimate) -> i8 {
-        let has_one = |its: &Interval| its.low <= 1.0 && its.high >= 1.0;
-        match ours.interval.as_ref().is_some_and(has_one) {
-            true => 0,
-            false => self.side(ours.value),
         }
     }
 

@@ -128,8 +128,8 @@ pub struct Reproduction {
     pub card: Vec<CardLine>,
     /// How measurements and simulations were made, in sentences.
     pub method: Vec<String>,
-    /// The command that makes it again.
-    pub command: String,
+    /// The command that makes it again: its name, and its options with their values.
+    pub command: Vec<String>,
 }
 
 /// What a reproduction shows for an entry of the card.

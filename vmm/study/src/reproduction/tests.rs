@@ -46,7 +46,7 @@ fn reproduction(sections: Vec<Section>) -> Reproduction {
         sections,
         card: vec![line("a"), line("b")],
         method: Vec::new(),
-        command: "pvticket reproduce".into(),
+        command: vec!["pvticket reproduce".into()],
     }
 }
 
@@ -73,13 +73,17 @@ fn a_sign_is_that_of_the_change_beyond_the_noise() {
 }
 
 #[test]
-fn an_interval_around_one_is_no_change() {
-    let within = |low, high| {
+fn an_interval_around_one_has_no_sign() {
+    let of = |published, value, low, high| {
         let interval = Some(Interval { low, high });
-        verdict(entry("r", 1.5, Ok(Estimate { value: 1.5, interval }))).sign
+        let its = verdict(entry("r", published, Ok(Estimate { value, interval })));
+        (its.sign, its.name())
     };
-    assert!(within(1.1, 2.0));
-    assert!(!within(0.9, 2.0));
+    assert_eq!(of(1.5, 1.5, 1.1, 2.0), (true, "holds"));
+    assert_eq!(of(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
+    // That it cannot be told does not show that nothing changes.
+    assert_eq!(of(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
+    assert_eq!(of(1.0, 1.03, 0.9, 2.0), (true, "holds"));
 }
 
 #[test]
