@@ -101,12 +101,16 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
     if plan.is_finished() {
         return Ok(Some(RunRecord::read(&dir)?));
     }
-    let asked = measure::Asked { traced: Traced::Nothing, record: false, watcher: None };
+    let asked = measure::Asked {
+        traced: Traced::Nothing,
+        record: false,
+        watcher: None,
+        // The cell is in the study with its error.
+        ends_at_failure: false,
+    };
     let done = measure::measure(plan, &Folder::Named(dir), &KernelFiles::default(), asked)?;
-    // The first cell that fails ends the run: its error is then in the study.
-    let has_failed = done.summary.failed > 0;
     let is_whole = !done.summary.stopped && done.summary.left == 0;
-    Ok((is_whole || has_failed).then_some(done.record))
+    Ok(is_whole.then_some(done.record))
 }
 
 fn planned(
