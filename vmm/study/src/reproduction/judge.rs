@@ -6,8 +6,8 @@ use crate::stats::{Estimate, Interval};
 /// What one figure shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// It is on the same side of 1 as published, or neither differs from 1. Of counts: neither or both
-    /// are above zero.
+    /// It is on the same side of 1 as published, or neither differs from 1. Of counts: both are
+    /// more than one for each operation, or neither is.
     pub sign: bool,
     /// It is beyond the noise, and its interval has 1 in it: it has no sign.
     pub is_unclear: bool,
@@ -92,10 +92,7 @@ impl Section {
 
     fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> Verdict {
         let published = entry.published;
-        let (side, other) = match entry.kind {
-            Kind::Ratio => (self.side(published), self.side(ours.value)),
-            Kind::Count => (sign_of(published), sign_of(ours.value)),
-        };
+        let (side, other) = (self.side(published), self.side(ours.value));
         let has_one = |its: &Interval| its.low <= 1.0 && its.high >= 1.0;
         let is_unclear =
             entry.kind == Kind::Ratio && other != 0 && ours.interval.as_ref().is_some_and(has_one);
@@ -136,8 +133,4 @@ impl Section {
         let first = is_so.next()?;
         Some(first && is_so.all(|is_so| is_so))
     }
-}
-
-fn sign_of(count: f64) -> i8 {
-    i8::from(count > 0.0)
 }

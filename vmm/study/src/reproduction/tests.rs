@@ -97,7 +97,8 @@ fn more_than_at_least_holds() {
 fn counts_have_a_sign_and_a_size() {
     let count = |value| verdict(Entry { kind: Kind::Count, ..entry("r", 25.0, ours(value)) });
     assert_eq!((count(20.0).sign, count(20.0).ratio), (true, true));
-    assert_eq!((count(0.001).sign, count(0.001).ratio), (true, false));
+    assert_eq!((count(3.0).sign, count(3.0).ratio), (true, false));
+    assert_eq!((count(0.001).sign, count(0.001).ratio), (false, false));
     assert_eq!((count(0.0).sign, count(0.0).ratio), (false, false));
 }
 
