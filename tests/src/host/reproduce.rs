@@ -74,7 +74,7 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     let (mail, _) = text.split_once("\nIts page is ").with_context(|| ran.show())?;
     ensure!(mail.lines().all(|line| line.chars().count() <= 72), "{}", ran.show());
     ensure!(fs::read_to_string(out.join("reproduce.txt"))? == mail, "{}", ran.show());
-    ensure!(text.contains("fitted to the 1x column of build: think"), "{}", ran.show());
+    ensure!(text.contains("by the 1x column of build: think"), "{}", ran.show());
 
     // The measured ratio is that of the medians in the store, which `report` reads, too.
     let store = out.join("measured-aim7-many");

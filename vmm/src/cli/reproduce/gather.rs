@@ -10,6 +10,7 @@ use super::{
 use crate::clock;
 use ::sim::{
     predict::predicted,
+    profile::{Profile, Sources},
     published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
 use report::words::command::quoted;
@@ -74,7 +75,8 @@ fn method(options: &Options) -> Vec<String> {
         let how = if *short { "short simulations, a coarse fit" } else { "full length" };
         all.push(format!(
             "Simulated: {how}. Think and critical times are fitted to the ratios of the column \
-             without overcommitment, the rest is predicted by one simulation of each cell."
+             without overcommitment, or stated by the profile of the workload; the rest is predicted by \
+             one simulation of each cell."
         ));
     }
     all
@@ -130,7 +132,8 @@ impl Gather<'_> {
     fn model(&self) -> Vec<String> {
         let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
         let mut all = vec![format!("machine file {}", self.table.machine)];
-        all.extend(fit.map(|(name, fit)| format!("fitted to the 1x column of {name}: {fit}")));
+        all.extend(fit.map(|(name, fit)| format!("by the 1x column of {name}: {fit}")));
+        all.extend(Profile::shipped(&self.table.profile).map(|its| profile(&its)));
         all.extend(self.table.notes.iter().cloned());
         all
     }
@@ -191,9 +194,7 @@ impl Gather<'_> {
         let rate = |index: usize| {
             let cell = self.table.cells.get(index).ok_or("no such cell")?;
             let rate = self.saved.rate(&self.table.name, &cell.id).ok_or("it was not simulated")?;
-            // Published figures are of one guest.
-            let guests = cell.setup.as_ref().map_or(1, |setup| setup.guests);
-            rate.clone().map(|rate| rate / guests as f64)
+            rate.clone()
         };
         let (base, changed) = (rate(base)?, rate(changed)?);
         match base > 0.0 {
@@ -201,6 +202,15 @@ impl Gather<'_> {
             false => Err("its base does nothing in the simulation".to_owned()),
         }
     }
+}
+
+/// What is known of a profile's parameters.
+fn profile(profile: &Profile) -> String {
+    let Profile { name, about, sources: Sources { fitted, known, assumed }, .. } = profile;
+    format!(
+        "profile {name} ({about}): of its parameters {fitted} fitted, {known} known, {assumed} \
+         assumed"
+    )
 }
 
 const fn plain(value: f64) -> Estimate {

@@ -149,7 +149,9 @@ fn carry_out(
         false => Some(measured::Measured::default()),
     };
     let Some(measured) = measured.filter(|_| !interrupt.raised()) else { return Ok(false) };
-    if saved.options.simulated && !simulated::simulate(asked, &mut saved, &args.out, interrupt)? {
+    if saved.options.simulated
+        && !simulated::simulate(asked, &mut saved, &args.out, cpus.cpus().len(), interrupt)?
+    {
         return Ok(false);
     }
     let made = gather::gather(asked, &saved, &measured, &args.out)?;

@@ -1,8 +1,13 @@
 //! Simulates the cells of the rows that were asked for.
 
 use std::{
+    collections::VecDeque,
+    iter,
     path::Path,
-    sync::mpsc::{self, RecvTimeoutError, Sender},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
     thread,
     time::Duration,
 };
@@ -32,7 +37,7 @@ struct Work {
     cells: Vec<Cell>,
 }
 
-/// What the thread that simulates tells.
+/// What a thread that simulates tells.
 enum Told {
     Begins(String),
     Fitted {
@@ -51,11 +56,13 @@ enum Told {
     },
 }
 
-/// Simulates, and keeps each cell in the folder as soon as it is done. False if it was interrupted.
+/// Simulates on so many threads, and keeps each cell in the folder as soon as it is done. False if it
+/// was interrupted.
 pub(super) fn simulate(
     asked: &Asked<'_>,
     saved: &mut Saved,
     folder: &Path,
+    threads: usize,
     interrupt: &Interrupt,
 ) -> anyhow::Result<bool> {
     let work = work(asked, saved);
@@ -66,8 +73,15 @@ pub(super) fn simulate(
     let mut display = Display::new(steps);
     let effort = saved.options.effort();
     let (send, told) = mpsc::channel();
-    // A simulation cannot be ended early. If this process ends, the thread ends with it.
-    thread::Builder::new().name("simulation".into()).spawn(move || all(&work, effort, &send))?;
+    let left = Arc::new(Mutex::new(by_fit(work)));
+    // A simulation cannot be ended early. If this process ends, its threads end with it.
+    for _ in 0..threads {
+        let (left, send) = (Arc::clone(&left), send.clone());
+        let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let run = move || iter::from_fn(next).for_each(|work| all(&work, effort, &send));
+        thread::Builder::new().name("simulation".into()).spawn(run)?;
+    }
+    drop(send);
     let mut done = 0;
     while !interrupt.raised() {
         match told.recv_timeout(LOOK_EVERY) {
@@ -134,7 +148,19 @@ fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
     predicted(asked.all).filter_map(of_table).collect()
 }
 
-/// Fits and simulates everything, one after the other.
+/// Tables of one fit together: it is made once.
+fn by_fit(work: Vec<Work>) -> VecDeque<Vec<Work>> {
+    let mut all: VecDeque<Vec<Work>> = VecDeque::new();
+    for one in work {
+        match all.iter_mut().find(|of| of.iter().any(|its| its.base.name == one.base.name)) {
+            Some(of) => of.push(one),
+            None => all.push_back(vec![one]),
+        }
+    }
+    all
+}
+
+/// Fits and simulates tables, one after the other.
 fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
     let mut fits: Vec<(String, Fit)> = Vec::new();
     for Work { table, base, cells } in work {
