@@ -166,7 +166,7 @@ fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
     for Work { table, base, cells } in work {
         // A closed channel: the user has interrupted it.
         let tell = |told| send.send(told).is_ok();
-        let known = fits.iter().find(|(its, _)| *its == base.name).map(|(_, fit)| fit.clone());
+        let known = fits.iter().find(|(its, _)| *its == base.name).map(|(_, fit)| *fit);
         let fitted = known.map_or_else(
             || {
                 tell(Told::Begins(format!("fit of {}", base.name)));
@@ -183,8 +183,8 @@ fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
                 continue;
             }
         };
-        tell(Told::Fitted { table: base.name.clone(), fit: fit.clone() });
-        fits.push((base.name.clone(), fit.clone()));
+        tell(Told::Fitted { table: base.name.clone(), fit });
+        fits.push((base.name.clone(), fit));
         for cell in cells {
             tell(Told::Begins(format!("{}, {}", table.name, cell.id)));
             let rate = predictor.rate(cell, &fit, effort);
