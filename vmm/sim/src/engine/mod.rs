@@ -332,7 +332,7 @@ impl Sim {
         self.run_until(Picos::LAST)
     }
 
-    /// The longest waits so far, of those that have ended.
+    /// The longest waits so far, of those that have ended: of one guest with one lock.
     pub fn waits(&self) -> Waits {
         self.shared.waits.most()
     }

@@ -340,7 +340,6 @@ mod tests {
             ("--guest sim --machine m --workload mixed", &["--workload mixed", "has lock"]),
             ("--guest sim --machine m --pv-backends kvm --locks pv-ticket", &["--pv-backends kvm"]),
             ("--guest sim --machine m --fault kick-dup:0.1", &["--fault", "has none"]),
-            ("--guest sim --machine m --vms 2", &["--vms 2", "one machine"]),
             ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
             ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
             (

@@ -157,7 +157,7 @@ fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
         machine,
         law: LineLaw::Physical,
         cpus: point.slots as usize,
-        guests: 1,
+        guests: point.vms as usize,
         vcpus: point.vcpus.get() as usize,
         system,
         handoff: sim::handoff(point.handoff),
@@ -210,6 +210,20 @@ mod tests {
         interrupt.raise();
         let ended = simulate(&spec, 3, &interrupt);
         assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
+    }
+
+    #[test]
+    fn several_machines_share_the_simulated_cpus() {
+        let experiment = experiment(
+            "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-ticket\"\npolicies = \"rr\"\n\
+             vcpus = 3\nvms = 2\nslots = 2\nseconds = 0.02\nwarm-up = 0.002\nhandoffs = \"none\"\n",
+        );
+        let point = &experiment.points[0];
+        assert_eq!((point.vms, point.vcpus.get(), point.slots), (2, 3, 2));
+        let spec = simulated(point, 0).unwrap();
+        assert_eq!((spec.guests, spec.vcpus, spec.cpus), (2, 3, 2));
+        let figures = Sim::new(&spec).unwrap().finish().unwrap();
+        assert_eq!(figures.operations.len(), 6, "of both");
     }
 
     #[test]
