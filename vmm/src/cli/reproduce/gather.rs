@@ -43,6 +43,9 @@ pub(super) fn gather(
     })
 }
 
+/// Other load that disturbs measurements: this share of the CPUs.
+const BUSY: f64 = 0.1;
+
 /// The host of the first measurement.
 fn host(measured: &Measured) -> String {
     let mut runs = measured.studies().flat_map(|study| &study.runs);
@@ -51,13 +54,20 @@ fn host(measured: &Measured) -> String {
     };
     let facts = &session.host;
     let load = facts.load_average.first().map(|load| format!(", load {load:.1}"));
+    let busy = facts.busy.filter(|busy| *busy >= BUSY).map(|busy| {
+        let percent = busy * 100.0;
+        format!(
+            "; others used {percent:.0} % of these CPUs just before: measure again when it is quiet"
+        )
+    });
     format!(
-        "measured on {} CPUs of {}, {} KVM, Linux {}{}",
+        "measured on {} CPUs of {}, {} KVM, Linux {}{}{}",
         run.run.cpus.len(),
         facts.cpu,
         facts.kvm,
         facts.kernel,
-        load.unwrap_or_default()
+        load.unwrap_or_default(),
+        busy.unwrap_or_default()
     )
 }
 
