@@ -200,7 +200,7 @@ pub fn method(its: &Reproduction) -> Vec<String> {
         "A ratio is that of the changed figure to the base, by medians, more is better. Its sign holds \
          if it is on the same side of 1 as the published one; changes within the published noise are \
          none, and larger ones whose 95 % interval has 1 in it are unclear. Its order holds if it is above and below the \
-         same rows of its group."
+         same rows of its group, those within the noise of it left out."
             .to_owned(),
         format!(
             "off: ours by published; it holds within {FACTOR}x. holds: sign, order and ratio; not in \

@@ -11,8 +11,8 @@ pub struct Verdict {
     pub sign: bool,
     /// It is beyond the noise, and its interval has 1 in it: it has no sign.
     pub is_unclear: bool,
-    /// It is above and below the same rows of its group as published; none if it has no group, or is
-    /// alone in it.
+    /// It is above and below the same rows of its group as published, those within the noise of it left
+    /// out; none if there is no other.
     pub order: Option<bool>,
     /// It is within [`FACTOR`] of the published one.
     pub ratio: bool,
@@ -128,6 +128,10 @@ impl Section {
             .filter(|other| other.group.as_ref() == Some(group) && !std::ptr::eq(*other, entry));
         let mut is_so = beside.filter_map(|other| {
             let its = other.shows(way)?;
+            // Published figures that are within the noise of each other have no order.
+            if self.side(entry.published / other.published) == 0 {
+                return None;
+            }
             Some((entry.published < other.published) == (ours.value < its.value))
         });
         let first = is_so.next()?;

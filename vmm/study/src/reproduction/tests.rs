@@ -112,11 +112,12 @@ fn rows_of_a_group_have_an_order() {
         of("first", 1.5, 3.0, "g"),
         of("second", 1.3, 2.0, "g"),
         of("third", 1.1, 2.5, "g"),
+        of("fourth, as third", 1.11, 1.0, "g"),
         of("alone", 1.1, 2.5, "h"),
     ]);
     let orders: Vec<Option<bool>> =
         section.judged().filter_map(|its| its.by(None)).map(|its| its.order).collect();
-    assert_eq!(orders, [Some(true), Some(false), Some(false), None]);
+    assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 
 #[test]
