@@ -16,6 +16,7 @@ mod limits;
 mod outputs;
 mod report;
 mod reports;
+mod reproduce;
 mod resume;
 mod run;
 mod schedule;
@@ -57,6 +58,7 @@ pub fn schedules() -> Vec<Test> {
         library::TESTS,
         run::TESTS,
         resume::TESTS,
+        reproduce::TESTS,
         trace::TESTS,
         figures::TESTS,
         control::TESTS,

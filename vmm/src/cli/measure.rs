@@ -65,8 +65,10 @@ pub(super) struct Asked<'a> {
     pub(super) traced: Traced,
     /// Record the last schedule's decisions.
     pub(super) record: bool,
-    /// Is notified of the progress; None: it is shown on stderr, and the first failure ends the run.
+    /// Is notified of the progress; None: it is shown on stderr.
     pub(super) watcher: Option<&'a mut dyn Watcher>,
+    /// Without a watcher: the first failure ends the run.
+    pub(super) ends_at_failure: bool,
 }
 
 /// What a command has measured.
@@ -99,7 +101,7 @@ pub(super) fn measure(
         if let Some(watcher) = asked.watcher {
             return run::run(experiment, finished, store, &workers, watcher, orders).await;
         }
-        let mut progress = Progress::new(experiment, finished, true);
+        let mut progress = Progress::new(experiment, finished, asked.ends_at_failure);
         run::run(experiment, finished, store, &workers, &mut progress, orders).await
     })?;
     Ok(Measured {
@@ -133,7 +135,7 @@ pub(super) fn plan_of(
 
 /// Measures a plan in a temporary store.
 pub(super) fn measure_plan(plan: Plan, traced: Traced) -> anyhow::Result<Measured> {
-    let asked = Asked { traced, record: false, watcher: None };
+    let asked = Asked { traced, record: false, watcher: None, ends_at_failure: true };
     measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)
 }
 

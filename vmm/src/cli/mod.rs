@@ -15,6 +15,7 @@ mod inside;
 mod locks;
 mod measure;
 mod report;
+mod reproduce;
 mod results;
 mod run;
 mod schedule;
@@ -68,6 +69,7 @@ enum Command {
     Locks(locks::LocksArgs),
     Sim(sim::SimArgs),
     Search(search::SearchArgs),
+    Reproduce(reproduce::ReproduceArgs),
     Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
@@ -131,6 +133,7 @@ pub fn main() -> ExitCode {
         Command::Locks(args) => Ok(locks::run(&args)),
         Command::Sim(args) => sim::run(&args),
         Command::Search(args) => search::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),

@@ -109,7 +109,12 @@ pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     };
     let mut rounds =
         Soak { plan: &soak, tally: Tally::default(), told: &mut told, has_failed: false };
-    let asked = Asked { traced: Traced::Nothing, record: false, watcher: Some(&mut rounds) };
+    let asked = Asked {
+        traced: Traced::Nothing,
+        record: false,
+        watcher: Some(&mut rounds),
+        ends_at_failure: true,
+    };
     let mut measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), asked)?;
     let tally = rounds.tally;
     // The rounds that were not needed are not missing.

@@ -17,6 +17,7 @@ pub mod latencies;
 pub mod live;
 pub mod plan;
 pub mod point;
+pub mod reproduction;
 pub mod spec;
 pub mod stats;
 pub mod status;

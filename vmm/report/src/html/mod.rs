@@ -9,10 +9,14 @@ use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
     self, answer, command, diff as diff_words,
     published::{self, Section},
+    reproduction as reproduction_words,
     sentences::{self, Sentence, Tone},
     tables::{self, Table, TableLine},
 };
-use study::findings::{Diff, RunFacts, Study};
+use study::{
+    findings::{Diff, RunFacts, Study},
+    reproduction::Reproduction,
+};
 
 /// The page's style sheet.
 const STYLE: &str = include_str!("style.css");
@@ -101,6 +105,31 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
         specs: specs(&all),
         hosts,
         footer: footer(runs()),
+    };
+    page.render()
+}
+
+/// The page of a reproduction of published rows.
+pub fn reproduction_page(its: &Reproduction) -> askama::Result<String> {
+    let page = Page {
+        style: STYLE,
+        title: "Published figures, again".to_owned(),
+        questions: vec![reproduction_words::score_line(its.score(None))],
+        warnings: Vec::new(),
+        answer: said(reproduction_words::answer(its)),
+        findings: said(reproduction_words::findings(its)),
+        facts: vec![
+            ("made", words::when(its.at_ms)),
+            ("host of the measurements", its.host.clone()),
+        ],
+        figures: Vec::new(),
+        tables: reproduction_words::tables(its),
+        sections: Vec::new(),
+        method: reproduction_words::method(its),
+        commands: vec![("To make this page again".to_owned(), its.command.join(" "))],
+        specs: Vec::new(),
+        hosts: Vec::new(),
+        footer: footer([].into_iter()),
     };
     page.render()
 }

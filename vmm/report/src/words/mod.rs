@@ -7,6 +7,7 @@ mod answer_tests;
 pub mod command;
 pub mod diff;
 pub mod published;
+pub mod reproduction;
 pub mod sentences;
 pub mod tables;
 pub mod text;

@@ -107,6 +107,7 @@ pub fn table(table: &Table, width: usize) -> String {
     let line = |cells: &[String]| {
         let name = cells.first().map_or("", String::as_str);
         let mut text = match is_split {
+            true if name.is_empty() => gap.clone(),
             true => format!("  {name}\n{gap}"),
             false => format!("  {name:<first$}"),
         };

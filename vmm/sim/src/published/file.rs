@@ -2,7 +2,7 @@
 
 use sched::PolicySpec;
 
-use super::{Cell, Claim, Row, Setup, Table};
+use super::{Cell, Claim, Row, Setup, Table, measured};
 use crate::guest::WIDE;
 use crate::machine::MOST_CPUS;
 use crate::machine::file::{Result, Table as Keys, read};
@@ -24,6 +24,9 @@ const KEYS: &[&str] = &[
     "spin-threshold",
     "policy",
     "slice-us",
+    "card",
+    "measured",
+    "not-measured",
     "cells",
     "rows",
 ];
@@ -38,9 +41,22 @@ const CELL: &[&str] = &[
     "figure",
     "fitted",
     "not-simulated",
+    "measured",
+    "wants-cpus",
+    "not-measured",
 ];
-const ROW: &[&str] =
-    &["id", "base", "changed", "change-percent", "count", "group", "not-simulated"];
+const ROW: &[&str] = &[
+    "id",
+    "base",
+    "changed",
+    "change-percent",
+    "count",
+    "group",
+    "not-simulated",
+    "quantity",
+    "not-measured",
+    "at-least",
+];
 
 pub(super) fn parse(text: &str) -> Result<Table> {
     read(text, KEYS, |file| {
@@ -64,9 +80,10 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             }
             cells.push(cell);
         }
+        let not_measured = file.text_if_any("not-measured")?;
         let mut rows: Vec<Row> = Vec::new();
         for keys in file.tables("rows", ROW)? {
-            let row = row(&keys, &cells, is_more_better)?;
+            let row = row(&keys, &cells, is_more_better, not_measured.as_deref())?;
             if rows.iter().any(|its| its.id == row.id) {
                 return Err(keys.wrong("id", format!("there is another '{}'", row.id)));
             }
@@ -84,6 +101,8 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             profile: file.text("profile")?,
             has_ple: file.is_set("pause-loop-exits")?,
             notes: file.texts("notes")?,
+            card: file.text_if_any("card")?,
+            measured: measured::of_table(file)?,
             cells,
             rows,
         })
@@ -119,6 +138,7 @@ fn cell(keys: &Keys<'_>, usual: &Usual) -> Result<Cell> {
         id: keys.text("id")?,
         figure: keys.number_if_any("figure", 1e-9, 1e15)?,
         is_fitted: keys.is_set("fitted")?,
+        measured: measured::of_cell(keys)?,
         setup,
     })
 }
@@ -155,7 +175,12 @@ fn setup(keys: &Keys<'_>, usual: &Usual) -> Result<Setup> {
     })
 }
 
-fn row(keys: &Keys<'_>, cells: &[Cell], is_more_better: bool) -> Result<Row> {
+fn row(
+    keys: &Keys<'_>,
+    cells: &[Cell],
+    is_more_better: bool,
+    not_measured: Option<&str>,
+) -> Result<Row> {
     let find = |key: &str| -> Result<Option<usize>> {
         let Some(id) = keys.text_if_any(key)? else { return Ok(None) };
         let found = cells.iter().position(|cell| cell.id == id);
@@ -186,5 +211,17 @@ fn row(keys: &Keys<'_>, cells: &[Cell], is_more_better: bool) -> Result<Row> {
     }
     let is_fitted = cells_of_row.is_some() && of_cells.clone().all(|cell| cell.is_fitted);
     let (id, group) = (keys.text("id")?, keys.text_if_any("group")?);
-    Ok(Row { id, claim, cells: cells_of_row, group, not_simulated, is_fitted })
+    let of_row = cells_of_row.map(|(base, changed)| (&cells[base], &cells[changed]));
+    let measured = measured::of_row(keys, of_row, not_measured)?;
+    let is_at_least = keys.is_set("at-least")?;
+    Ok(Row {
+        id,
+        claim,
+        cells: cells_of_row,
+        group,
+        not_simulated,
+        is_fitted,
+        measured,
+        is_at_least,
+    })
 }

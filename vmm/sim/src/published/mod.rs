@@ -4,8 +4,12 @@
 //! the machine, the guests and the lock that it was measured with, and rows, each of which compares
 //! two cells. All ratios are such that more is better, whatever the unit.
 
+mod card;
 mod file;
+mod measured;
 
+pub use card::CardEntry;
+pub use measured::{Measured, Quantity, Selected, StandIn};
 use sched::PolicySpec;
 use simulated_locks::System;
 use thiserror::Error;
@@ -26,6 +30,9 @@ const FILES: &[(&str, &str)] = &[
     ("lockref.toml", include_str!("../../published/lockref.toml")),
     ("counter.toml", include_str!("../../published/counter.toml")),
     ("pgbench.toml", include_str!("../../published/pgbench.toml")),
+    ("subscription.toml", include_str!("../../published/subscription.toml")),
+    ("restriction.toml", include_str!("../../published/restriction.toml")),
+    ("preemptions.toml", include_str!("../../published/preemptions.toml")),
     ("others.toml", include_str!("../../published/others.toml")),
 ];
 
@@ -64,6 +71,10 @@ pub struct Table {
     pub has_ple: bool,
     /// In what its simulation differs from what was measured.
     pub notes: Vec<String>,
+    /// The entry of the score card that its rows belong to.
+    pub card: Option<String>,
+    /// What stands for it on the machine at hand.
+    pub measured: Option<Measured>,
     /// The figures.
     pub cells: Vec<Cell>,
     /// What is compared.
@@ -81,6 +92,8 @@ pub struct Cell {
     pub is_fitted: bool,
     /// What is simulated, or why that is not possible.
     pub setup: Result<Setup, String>,
+    /// What is measured, or why nothing can be; none if the table does not say.
+    pub measured: Option<Result<Selected, String>>,
 }
 
 /// What is simulated for a cell.
@@ -117,6 +130,10 @@ pub struct Row {
     pub not_simulated: Option<String>,
     /// Both cells belong to the fitted column: nothing is predicted.
     pub is_fitted: bool,
+    /// What is measured, or why nothing can be.
+    pub measured: Result<StandIn, String>,
+    /// More than its claim is as good.
+    pub is_at_least: bool,
 }
 
 /// What a row states.
@@ -164,6 +181,30 @@ mod tests {
         for (table, (file, _)) in tables.iter().zip(FILES) {
             assert_eq!(format!("{}.toml", table.name), *file);
             assert!(Machine::shipped(&table.machine).is_some(), "{}", table.machine);
+        }
+    }
+
+    #[test]
+    fn the_card_has_each_entry_that_tables_name_and_no_other() {
+        let entries = CardEntry::all().unwrap_or_else(|error| panic!("{error}"));
+        let tables = Table::all().unwrap_or_else(|error| panic!("{error}"));
+        let named: HashSet<&str> =
+            tables.iter().filter_map(|table| table.card.as_deref()).collect();
+        assert_eq!(named, entries.iter().map(|entry| entry.id.as_str()).collect());
+        assert_eq!(named.len(), entries.len());
+    }
+
+    #[test]
+    fn every_row_is_measured_or_says_why_not() {
+        for table in Table::all().expect("they can be read") {
+            let is_measured = table.rows.iter().any(|row| row.measured.is_ok());
+            assert_eq!(is_measured, table.measured.is_some(), "{}", table.name);
+            for row in &table.rows {
+                match &row.measured {
+                    Ok(stand_in) => assert!(!stand_in.base.only.is_empty(), "{}", row.id),
+                    Err(why) => assert!(why.len() > 10, "{}: {}", table.name, row.id),
+                }
+            }
         }
     }
 

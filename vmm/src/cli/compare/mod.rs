@@ -236,7 +236,8 @@ fn compare(
         Some(_) => Traced::Last(Default::default()),
         None => Traced::Nothing,
     };
-    let asked = Asked { traced, record: files.record.is_some(), watcher: None };
+    let asked =
+        Asked { traced, record: files.record.is_some(), watcher: None, ends_at_failure: true };
     let measured = measure(plan, folder, kernels, asked)?;
     let study = Study::new(std::slice::from_ref(&measured.record));
     print(&report::compare::render(&study));

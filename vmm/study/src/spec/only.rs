@@ -59,7 +59,8 @@ impl Only {
         texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
     }
 
-    pub(super) fn wants(&self, point: &Point) -> bool {
+    /// Does the point match all of them?
+    pub fn wants(&self, point: &Point) -> bool {
         self.0.iter().all(|One { key, values }| {
             // Some values contain commas themselves.
             is_value(point, key, values) || values.split(',').any(|one| is_value(point, key, one))

@@ -248,6 +248,11 @@ impl Plan {
         self.resumed.as_ref().map(|(_, _, contents)| contents.finished()).unwrap_or_default()
     }
 
+    /// Has every cell ended?
+    pub(in crate::cli) fn is_finished(&self) -> bool {
+        self.finished().len() == self.experiment.cells().len()
+    }
+
     pub(super) fn failed(&self) -> u32 {
         let cells = self.resumed.iter().flat_map(|(_, _, contents)| &contents.cells);
         cells.filter(|cell| matches!(cell.outcome, Outcome::Failed { .. })).count() as u32

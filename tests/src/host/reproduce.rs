@@ -1,0 +1,189 @@
+//! Published rows, measured here and simulated.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::run::lines;
+use crate::{facts::need_kvm, files, process::Program, product::pvticket, ran::Ran, tests};
+
+tests![
+    a_measured_and_a_simulated_row_have_a_score,
+    an_interrupted_reproduction_goes_on,
+    a_row_that_cannot_be_had_says_why,
+    all_rows_are_listed,
+    what_cannot_be_reproduced_is_refused,
+];
+
+const MEASURED: &str = "counter: real time";
+const SIMULATED: &str = "build-haswell: pv-ticket, 1.5x by 1x";
+
+fn reproduce(out: &Path, words: &[&str]) -> Program {
+    pvticket(["reproduce", "--out"]).args([out]).args(words)
+}
+
+/// What is printed, without the moment at which it was.
+fn figures(ran: &Ran) -> anyhow::Result<Vec<&str>> {
+    Ok(ran.text()?.lines().filter(|line| !line.contains(" UTC")).collect())
+}
+
+/// The text without its line breaks.
+fn words_of(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The figures of a row: published, by, ours and what follows.
+fn figures_of<'a>(ran: &'a Ran, row: &str) -> anyhow::Result<Vec<&'a str>> {
+    let mut lines = ran.text()?.lines().skip_while(|line| !line.trim_start().starts_with(row));
+    let line = lines.next().with_context(|| ran.show())?.trim_start();
+    // A long name has a line of its own.
+    let words = |line: &'a str| line.split_whitespace().collect::<Vec<_>>();
+    match line.strip_prefix(row).map(str::trim) {
+        Some("") => Ok(words(lines.next().with_context(|| ran.show())?)),
+        Some(rest) => Ok(words(rest)),
+        None => anyhow::bail!("{}", ran.show()),
+    }
+}
+
+/// The median rate of each lock in a store, computed from its lines.
+fn medians(dir: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
+    let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for line in lines(dir)?.iter().filter(|line| line["status"] == "done") {
+        let figures = &line["figures"];
+        let operations = figures["operations"].as_array().context("operations")?;
+        let all: f64 = operations.iter().filter_map(Value::as_f64).sum();
+        let rate = all / figures["seconds"].as_f64().context("seconds")?;
+        let lock = line["point"]["lock"].as_str().context("lock")?;
+        rates.entry(lock.to_owned()).or_default().push(rate);
+    }
+    let median = |mut rates: Vec<f64>| {
+        rates.sort_by(f64::total_cmp);
+        let upper = rates.len() / 2;
+        (rates[(rates.len() - 1) / 2] + rates[upper]) / 2.0
+    };
+    Ok(rates.into_iter().map(|(lock, rates)| (lock, median(rates))).collect())
+}
+
+fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let [out, html] = ["out", "page.html"].map(|name| folder.path().join(name));
+    let short = ["--short", "--runs", "2", "--seconds", "0.05"];
+    let words = [&["--row", MEASURED, "--row", SIMULATED][..], &short].concat();
+    let ran = reproduce(&out, &words).args(["--html"]).args([&html]).run()?.exits(0)?;
+    let text = ran.text()?;
+    let score = text.lines().next().with_context(|| ran.show())?;
+    ensure!(score.starts_with("order and sign: ") && score.contains(" of 2 rows; "), "{score}");
+    let (mail, _) = text.split_once("\nIts page is ").with_context(|| ran.show())?;
+    ensure!(mail.lines().all(|line| line.chars().count() <= 72), "{}", ran.show());
+    ensure!(fs::read_to_string(out.join("reproduce.txt"))? == mail, "{}", ran.show());
+    ensure!(words_of(text).contains("by the 1x column of build: think"), "{}", ran.show());
+
+    // The measured ratio is that of the medians in the store, which `report` reads, too.
+    let store = out.join("measured-counter");
+    let found = figures_of(&ran, "real time")?;
+    ensure!(found[..2] == ["3.95x", "here"], "{found:?}");
+    let medians = medians(&store)?;
+    let [base, changed] = ["counter-lock", "counter-sequence"].map(|lock| medians[lock]);
+    let shown: f64 = found[2].trim_end_matches('x').parse()?;
+    ensure!((shown * base / changed - 1.0).abs() < 0.02, "{found:?}: {medians:?}");
+    pvticket(["report"]).args([&store]).run()?.exits(0)?;
+    // Overcommitted, it is slower.
+    let found = figures_of(&ran, "pv-ticket, 1.5x by 1x")?;
+    ensure!(found[..2] == ["0.10x", "model"] && found.contains(&"yes"), "{found:?}");
+    for page in [&html, &out.join("reproduce.html")] {
+        ensure!(fs::read_to_string(page)?.contains(score), "{}", page.display());
+    }
+
+    // Nothing is measured or simulated again, unless it is missing.
+    let (cells, state) = (fs::read(store.join("cells.jsonl"))?, out.join("reproduce.json"));
+    let again = reproduce(&out, &["--resume"]).run()?.exits(0)?;
+    ensure!(figures(&again)? == figures(&ran)?, "{}{}", ran.show(), again.show());
+    let mut saved: Value = serde_json::from_slice(&fs::read(&state)?)?;
+    let simulated = saved["cells"].as_array_mut().context("cells")?;
+    ensure!(simulated.len() == 2 && simulated.pop().is_some(), "{simulated:?}");
+    fs::write(&state, saved.to_string())?;
+    let again = reproduce(&out, &["--resume"]).run()?.exits(0)?;
+    ensure!(figures(&again)? == figures(&ran)?, "{}{}", ran.show(), again.show());
+    ensure!(fs::read(store.join("cells.jsonl"))? == cells, "it was measured again");
+    reproduce(&out, &[]).run()?.fails(2, &["--out", "--resume"])?;
+    Ok(())
+}
+
+fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let out = folder.path().join("out");
+    let store = out.join("measured-counter");
+    let done = || {
+        let lines = lines(&store).unwrap_or_default();
+        lines.iter().filter(|line| line["status"] == "done").count()
+    };
+    let words = ["--row", MEASURED, "--measured-only", "--runs", "4", "--seconds", "0.3"];
+    let mut running = reproduce(&out, &words).start()?;
+    running.wait_until("a cell is done", || done() > 0)?;
+    running.signal(Signal::INT)?;
+    let ran = running.wait()?.exits(130)?;
+    ensure!(
+        ran.errors().contains("resume with: pvticket reproduce --resume --out "),
+        "{}",
+        ran.show()
+    );
+    ensure!(!ran.text()?.contains("order and sign"), "{}", ran.show());
+    let before = done();
+    ensure!((1..8).contains(&before), "{before} cells of 8");
+    let ran = reproduce(&out, &["--resume"]).run()?.exits(0)?;
+    ensure!(done() == 8, "{} cells", done());
+    ensure!(ran.text()?.contains(" of 1 rows; "), "{}", ran.show());
+
+    // A long simulation ends at once.
+    let out = folder.path().join("simulated");
+    let mut running = reproduce(&out, &["--row", SIMULATED, "--simulated-only"]).start()?;
+    running.wait_until("it has begun", || out.join("reproduce.json").exists())?;
+    running.signal(Signal::INT)?;
+    let ran = running.wait()?.exits(130)?;
+    ensure!(ran.errors().contains("--resume --out "), "{}", ran.show());
+    Ok(())
+}
+
+fn a_row_that_cannot_be_had_says_why() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let out = folder.path().join("out");
+    let ran = reproduce(&out, &["--row", "others", "--row", "j", "--simulated-only"]);
+    let ran = ran.run()?.exits(0)?;
+    let text = ran.text()?;
+    ensure!(text.starts_with("order and sign: 0 of 0 rows; "), "{}", ran.show());
+    let words = words_of(text);
+    for why in ["no machine file of an s390", "(1.47x)", "leave out --simulated-only"] {
+        ensure!(words.contains(why), "{why}: {}", ran.show());
+    }
+    Ok(())
+}
+
+fn all_rows_are_listed() -> anyhow::Result<()> {
+    let ran = pvticket(["reproduce", "--list"]).run()?.exits(0)?;
+    for row in [MEASURED, SIMULATED, "dbench: base, 2x by 1x"] {
+        ensure!(ran.text()?.lines().any(|line| line.ends_with(row)), "{row}: {}", ran.show());
+    }
+    Ok(())
+}
+
+fn what_cannot_be_reproduced_is_refused() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let out = folder.path().join("out");
+    for (words, parts) in [
+        (&["--row", "dbench: PV at 9x"][..], &["--row dbench: PV at 9x", "--list"][..]),
+        (&["--measured-only", "--simulated-only"], &["--measured-only", "--simulated-only"]),
+        (&["--runs", "0"], &["--runs", "0"]),
+        (&["--seconds", "-1"], &["--seconds", "-1"]),
+        (&["--resume"], &["--resume", "reproduce.json"]),
+        (&["--resume", "--short"], &["--resume", "--short"]),
+        (&["--list", "9"], &["9"]),
+    ] {
+        reproduce(&out, words).run()?.fails(2, parts)?;
+        ensure!(!out.exists(), "{words:?} left something behind");
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! A reproduction in words and tables, and as text that fits into a mail.
+
+use super::{
+    super::{
+        figures::characters::wrapped,
+        si::{ratio, si},
+    },
+    sentences::{Sentence, Tone},
+    tables::{Table, within},
+    text::{printable, table},
+    when,
+};
+use study::{
+    reproduction::{Entry, FACTOR, Judged, Kind, Reproduction, Score, Section, Verdict, Way},
+    stats::Estimate,
+};
+
+/// Columns of a mail.
+const MAIL: usize = 72;
+
+/// The score in a line.
+pub fn score_line(score: Score) -> String {
+    let Score { had, sign_and_order, ratio, .. } = score;
+    format!("order and sign: {sign_and_order} of {had} rows; ratio within {FACTOR}x: {ratio}")
+}
+
+/// The score of the card in a line; none without a card.
+fn card_line(its: &Reproduction) -> Option<String> {
+    let card = its.card();
+    let [holds, had] = [
+        card.iter().filter(|score| score.holds()).count(),
+        card.iter().filter(|score| score.rows[1] > 0).count(),
+    ];
+    (!card.is_empty()).then(|| {
+        format!(
+            "score card: {holds} of {} entries hold in order and sign in all rows that were had; \
+             {} could not be had",
+            card.len(),
+            card.len() - had
+        )
+    })
+}
+
+/// The score in parts.
+fn parts(its: &Reproduction) -> Vec<String> {
+    let of_way = |way: Way| {
+        let score = its.score(Some(way));
+        (score.had > 0).then(|| format!("{}: {}", way.name(), score_line(score)))
+    };
+    let Score { all, had, .. } = its.score(None);
+    let left = format!(
+        "{had} of {all} published rows were had, {} were not, each with the reason; rows that a \
+         simulation was fitted to do not count",
+        all - had
+    );
+    Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(its)).collect()
+}
+
+/// The score for the top of a page.
+pub fn answer(its: &Reproduction) -> Vec<Sentence> {
+    let score = its.score(None);
+    let of = |figure: usize, text: String| Sentence {
+        figure: format!("{figure} of {}", score.had),
+        text,
+        tone: Tone::Neutral,
+    };
+    vec![
+        of(score.sign_and_order, "rows hold in order and sign".to_owned()),
+        of(score.ratio, format!("rows have their ratio within {FACTOR}x")),
+    ]
+}
+
+/// What the score consists of.
+pub fn findings(its: &Reproduction) -> Vec<Sentence> {
+    parts(its).into_iter().map(|text| Sentence::plain(Tone::Neutral, text)).collect()
+}
+
+/// The score card.
+fn card(its: &Reproduction) -> Option<Table> {
+    let head = ["entry", "hold", "had", "rows", "verdict"];
+    let note = "By measurement, or where there is none by simulation; rows in order and sign.";
+    let mut table = Table::new("card", "Score card", note, &head);
+    for score in its.card() {
+        let [hold, had, all] = score.rows;
+        let verdict = match () {
+            () if score.holds() => "holds",
+            () if had == 0 => "not had",
+            () => "FAILS",
+        };
+        let name = format!("({}) {}", score.line.id, score.line.about);
+        let counts = [hold, had, all].map(|count| count.to_string());
+        table.cells([name].into_iter().chain(counts).chain([verdict.to_owned()]));
+    }
+    table.filled()
+}
+
+/// What is known of a table beside its rows.
+fn about(section: &Section) -> Vec<String> {
+    let Section { source, read, place, noise, stand_in, model, command, .. } = section;
+    let mut all = vec![format!(
+        "Published: {source} (read: {read}); on {place}. Changes of up to {:.1} % are none.",
+        noise * 100.0
+    )];
+    let list = |name: &str, notes: &[String]| {
+        (!notes.is_empty()).then(|| format!("{name}: {}.", notes.join("; ")))
+    };
+    all.extend(list("Measured", stand_in));
+    all.extend(list("Simulated", model));
+    all.extend(command.as_ref().map(|command| format!("Measurements: {command}")));
+    all
+}
+
+/// A figure as tables show it.
+fn shown(entry: &Entry, value: f64) -> String {
+    match entry.kind {
+        Kind::Ratio => ratio(value),
+        Kind::Count => si(value),
+    }
+}
+
+const HEAD: [&str; 9] =
+    ["row", "published", "by", "ours", "95 %", "sign", "order", "off", "verdict"];
+
+/// The rows of which there are figures; one line for each way to them.
+fn had(section: &Section) -> Option<Table> {
+    let title = format!("{}: {}", section.name, section.table);
+    let mut table = Table::new("had", &title, "", &HEAD);
+    for judged in section.judged() {
+        let Judged { entry, verdicts } = judged;
+        let mut name = entry.row.as_str();
+        for (way, verdict) in Way::ALL.into_iter().zip(verdicts) {
+            let Ok(ours) = entry.of(way) else { continue };
+            let by = if way == Way::Measured { "here" } else { "model" };
+            let figures = [shown(entry, entry.published), by.to_owned()];
+            let cells = [name.to_owned()].into_iter().chain(figures);
+            table.cells(cells.chain(judged_cells(entry, ours, verdict)));
+            name = "";
+        }
+    }
+    table.filled()
+}
+
+fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<Verdict>) -> [String; 6] {
+    let dash = || "-".to_owned();
+    let yes = |is_so: bool| if is_so { "yes" } else { "NO" }.to_owned();
+    let show = if entry.kind == Kind::Ratio { ratio } else { si };
+    let off = ours.value / entry.published;
+    [
+        shown(entry, ours.value),
+        within(ours, show),
+        verdict.map_or_else(dash, |its| yes(its.sign)),
+        verdict.and_then(|its| its.order).map_or_else(dash, yes),
+        if off.is_nan() { dash() } else { ratio(off) },
+        verdict.map_or("fitted", Verdict::name).to_owned(),
+    ]
+}
+
+/// Why the rows without figures have none: the reasons, and the rows of each.
+fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
+    let mut all: Vec<(String, Vec<&Entry>)> = Vec::new();
+    for entry in &section.entries {
+        let (Err(measured), Err(simulated)) = (&entry.measured, &entry.simulated) else { continue };
+        let why = match measured == simulated {
+            true => measured.clone(),
+            false => format!("not measured: {measured}; not simulated: {simulated}"),
+        };
+        match all.iter_mut().find(|(its, _)| *its == why) {
+            Some((_, rows)) => rows.push(entry),
+            None => all.push((why, vec![entry])),
+        }
+    }
+    all
+}
+
+/// The tables of a page.
+pub fn tables(its: &Reproduction) -> Vec<Table> {
+    let mut all: Vec<Table> = card(its).into_iter().collect();
+    for section in &its.sections {
+        if let Some(table) = had(section) {
+            all.push(Table { note: about(section).join(" "), ..table });
+        }
+        let head = ["row", "published", "why"];
+        let title = format!("{}: rows that could not be had", section.name);
+        let mut table = Table::new("not-had", &title, "", &head);
+        table.figures_from = usize::MAX;
+        for (why, rows) in reasons(section) {
+            for entry in rows {
+                table.cells([entry.row.clone(), shown(entry, entry.published), why.clone()]);
+            }
+        }
+        all.extend(table.filled());
+    }
+    all
+}
+
+/// How the figures were made and how to read them.
+pub fn method(its: &Reproduction) -> Vec<String> {
+    let mut all = its.method.clone();
+    all.extend([
+        "A ratio is that of the changed figure to the base, by medians, more is better. Its sign holds \
+         if it is on the same side of 1 as the published one; changes within the published noise are \
+         none, and larger ones whose 95 % interval has 1 in it are unclear. Its order holds if it is above and below the \
+         same rows of its group, those within the noise of it left out."
+            .to_owned(),
+        format!(
+            "off: ours by published; it holds within {FACTOR}x. holds: sign, order and ratio; not in \
+             size: sign and order only. A row with a measurement is scored by it, another one by its \
+             simulation (model)."
+        ),
+    ]);
+    all
+}
+
+/// A command in lines of a mail, which a shell takes as one.
+fn command(words: &[String]) -> String {
+    let mut lines: Vec<String> = vec![" ".to_owned()];
+    for word in words {
+        match lines.last_mut() {
+            // Two columns for the backslash.
+            Some(line) if line.chars().count() + word.chars().count() + 3 <= MAIL => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines.join(" \\\n") + "\n"
+}
+
+/// The whole as text of at most 72 columns.
+pub fn mail(its: &Reproduction) -> String {
+    let mut text = format!("{}\n", score_line(its.score(None)));
+    let mut say = |line: &str, indent: &str| text += &wrapped(line, MAIL, indent);
+    for part in parts(its) {
+        say(&part, "  ");
+    }
+    say(&format!("{}; {}", when(its.at_ms), its.host), "  ");
+    if let Some(card) = card(its) {
+        text += &format!("\n{}", table(&card, MAIL));
+    }
+    for section in &its.sections {
+        let title = format!("{}: {}", section.name, section.table);
+        text += &format!("\n{}", wrapped(&title, MAIL, ""));
+        for line in about(section) {
+            text += &wrapped(&line, MAIL, "  ");
+        }
+        if let Some(rows) = had(section) {
+            text += &table(&Table { title: String::new(), ..rows }, MAIL);
+        }
+        for (why, rows) in reasons(section) {
+            let names: Vec<String> = rows
+                .iter()
+                .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
+                .collect();
+            text += &wrapped(&format!("not had: {}: {why}", names.join("; ")), MAIL, "  ");
+        }
+    }
+    text += "\nMethod\n";
+    for sentence in method(its) {
+        text += &wrapped(&sentence, MAIL, "  ");
+    }
+    text += &format!("\nTo make it again:\n{}", command(&its.command));
+    printable(&text)
+}
+
+#[cfg(test)]
+#[path = "reproduction_tests.rs"]
+mod tests;

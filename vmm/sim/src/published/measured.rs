@@ -1,0 +1,101 @@
+//! What can be measured on the machine at hand for a published row, or why nothing can.
+
+use super::Cell;
+use crate::machine::file::{Result, Table as Keys};
+
+/// The keys of a table's `measured`.
+const KEYS: &[&str] = &["spec", "notes"];
+
+/// The experiment that stands for a table on the machine at hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// Its spec, without repetitions and seconds, as for `pvticket run`.
+    pub spec: String,
+    /// In what it differs from what was published.
+    pub notes: Vec<String>,
+}
+
+/// What is measured for a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// Which point of the table's experiment, as for `--only`.
+    pub only: Vec<String>,
+    /// CPUs that the machine must have.
+    pub cpus: usize,
+}
+
+/// What is measured for a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandIn {
+    /// The point of the base.
+    pub base: Selected,
+    /// The point that is compared with it; the base again if the row has one cell.
+    pub changed: Selected,
+    /// Which of their figures.
+    pub quantity: Quantity,
+}
+
+/// A figure of a measured point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// Operations a second of one guest. More is better.
+    Rate,
+    /// Retries for each operation.
+    Retries,
+    /// Preemptions of lock holders a second. Fewer are better.
+    HolderPreemptions,
+}
+
+/// A table's `measured`, if it has one.
+pub(super) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
+    if file.get("measured").is_none() {
+        return Ok(None);
+    }
+    let keys = file.table("measured", KEYS)?;
+    Ok(Some(Measured { spec: keys.texts("spec")?.join("\n") + "\n", notes: keys.texts("notes")? }))
+}
+
+/// A cell's `measured` or `not-measured`; none if it has neither.
+pub(super) fn of_cell(keys: &Keys<'_>) -> Result<Option<std::result::Result<Selected, String>>> {
+    if let Some(why) = keys.text_if_any("not-measured")? {
+        return Ok(Some(Err(why)));
+    }
+    if keys.get("measured").is_none() {
+        return Ok(None);
+    }
+    let cpus = match keys.get("wants-cpus") {
+        Some(_) => keys.whole("wants-cpus", 1, 4096)? as usize,
+        None => 1,
+    };
+    Ok(Some(Ok(Selected { only: keys.texts("measured")?, cpus })))
+}
+
+/// What is measured for a row of these cells; a table's reason is for rows without one of their own.
+pub(super) fn of_row(
+    keys: &Keys<'_>,
+    cells: Option<(&Cell, &Cell)>,
+    of_table: Option<&str>,
+) -> Result<std::result::Result<StandIn, String>> {
+    let of_cells =
+        cells.and_then(|(base, changed)| Some((base.measured.clone()?, changed.measured.clone()?)));
+    let quantity = match keys.text_if_any("quantity")?.as_deref() {
+        None if keys.get("count").is_some() => Quantity::Retries,
+        None | Some("rate") => Quantity::Rate,
+        Some("holder-preemptions") => Quantity::HolderPreemptions,
+        Some(other) => {
+            let why = format!("'{other}' is neither rate nor holder-preemptions");
+            return Err(keys.wrong("quantity", why));
+        }
+    };
+    let why = keys.text_if_any("not-measured")?;
+    match (why, of_cells, of_table) {
+        (Some(why), ..) => Ok(Err(why)),
+        (None, Some((Ok(base), Ok(changed))), _) => Ok(Ok(StandIn { base, changed, quantity })),
+        (None, Some((Err(why), _) | (_, Err(why))), _) => Ok(Err(why)),
+        (None, None, Some(why)) => Ok(Err(why.to_owned())),
+        (None, None, None) => {
+            let why = "a row has cells with measured, or not-measured = \"why\"";
+            Err(keys.wrong("id", why.into()))
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Puts published, measured and simulated figures side by side.
+
+use std::path::Path;
+
+use super::{
+    asked::Asked,
+    measured::{Measured, directory},
+    saved::{Options, Saved},
+};
+use crate::clock;
+use ::sim::{
+    predict::predicted,
+    profile::{Profile, Sources},
+    published::{CardEntry, Claim, Quantity, Row, Selected, Table},
+};
+use report::words::command::quoted;
+use study::{
+    findings::{PointStudy, Study},
+    reproduction::{CardLine, Entry, Kind, Reproduction, Section},
+    spec::Only,
+    stats::{Estimate, ratio_of_medians},
+};
+
+/// Everything that the folder has.
+pub(super) fn gather(
+    asked: &Asked<'_>,
+    saved: &Saved,
+    measured: &Measured,
+    folder: &Path,
+) -> anyhow::Result<Reproduction> {
+    let section = |(table, rows): &(&Table, Vec<&Row>)| {
+        let base = predicted(asked.all).find(|(its, _)| its.name == table.name).map(|(_, of)| of);
+        Gather { table, base, saved, measured }.section(rows, folder)
+    };
+    let line = |entry: CardEntry| CardLine { id: entry.id, about: entry.about };
+    Ok(Reproduction {
+        at_ms: clock::since_1970(),
+        host: host(measured),
+        sections: asked.tables.iter().map(section).collect(),
+        card: CardEntry::all()?.into_iter().map(line).collect(),
+        method: method(&saved.options),
+        command: command(&saved.options),
+    })
+}
+
+/// Other load that disturbs measurements: this share of the CPUs.
+const BUSY: f64 = 0.1;
+
+/// The host of the first measurement.
+fn host(measured: &Measured) -> String {
+    let mut runs = measured.studies().flat_map(|study| &study.runs);
+    let Some((run, session)) = runs.find_map(|run| Some((run, run.sessions.first()?))) else {
+        return "nothing was measured".to_owned();
+    };
+    let facts = &session.host;
+    let load = facts.load_average.first().map(|load| format!(", load {load:.1}"));
+    let busy = facts.busy.filter(|busy| *busy >= BUSY).map(|busy| {
+        let percent = busy * 100.0;
+        format!(
+            "; others used {percent:.0} % of these CPUs just before: measure again when it is quiet"
+        )
+    });
+    format!(
+        "measured on {} CPUs of {}, {} KVM, Linux {}{}{}",
+        run.run.cpus.len(),
+        facts.cpu,
+        facts.kvm,
+        facts.kernel,
+        load.unwrap_or_default(),
+        busy.unwrap_or_default()
+    )
+}
+
+fn method(options: &Options) -> Vec<String> {
+    let Options { measured, simulated, runs, seconds, short, .. } = options;
+    let mut all = Vec::new();
+    if *measured {
+        all.push(format!(
+            "Measured: {runs} runs of {seconds} s of each point on fresh machines, those of a table \
+             by turns; medians, intervals by bootstrap from six runs on. The stand-ins differ from what \
+             was published as their tables say."
+        ));
+    }
+    if *simulated {
+        let how = if *short { "short simulations, a coarse fit" } else { "full length" };
+        all.push(format!(
+            "Simulated: {how}. Think and critical times are fitted to the ratios of the column \
+             without overcommitment, or stated by the profile of the workload; the rest is predicted by \
+             one simulation of each cell."
+        ));
+    }
+    all
+}
+
+/// The command line that begins the same.
+fn command(options: &Options) -> Vec<String> {
+    let Options { rows, measured, simulated, runs, seconds, short } = options;
+    let mut words = vec!["pvticket reproduce".to_owned()];
+    words.extend(rows.iter().map(|row| format!("--row {}", quoted(row))));
+    let set =
+        [(!simulated, "--measured-only"), (!measured, "--simulated-only"), (*short, "--short")];
+    words.extend(set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.to_owned()));
+    if *measured {
+        words.extend([format!("--runs {runs}"), format!("--seconds {seconds}")]);
+    }
+    words
+}
+
+/// Gathers the rows of a table.
+struct Gather<'a> {
+    table: &'a Table,
+    /// The table whose fit it takes, if it is simulated.
+    base: Option<&'a Table>,
+    saved: &'a Saved,
+    measured: &'a Measured,
+}
+
+impl Gather<'_> {
+    fn section(&self, rows: &[&Row], folder: &Path) -> Section {
+        let Self { table, measured, .. } = self;
+        let is_measured = matches!(measured.study(&table.name), Some(Ok(_)));
+        let dir = directory(folder, &table.name).display().to_string();
+        let notes = table.measured.iter().flat_map(|its| its.notes.clone());
+        let entries: Vec<Entry> = rows.iter().map(|row| self.entry(row)).collect();
+        let is_simulated = entries.iter().any(|entry| entry.simulated.is_ok());
+        Section {
+            name: table.name.clone(),
+            table: table.table.clone(),
+            source: table.source.clone(),
+            read: table.read.clone(),
+            place: table.place.clone(),
+            noise: table.noise,
+            card: table.card.clone(),
+            stand_in: notes.filter(|_| is_measured).collect(),
+            model: if is_simulated { self.model() } else { Vec::new() },
+            command: is_measured.then(|| format!("pvticket report {}", quoted(&dir))),
+            entries,
+        }
+    }
+
+    /// In what the simulation differs, and what was fitted.
+    fn model(&self) -> Vec<String> {
+        let fit = self.base.and_then(|base| Some((&base.name, self.saved.fit(&base.name)?)));
+        let mut all = vec![format!("machine file {}", self.table.machine)];
+        all.extend(fit.map(|(name, fit)| format!("by the 1x column of {name}: {fit}")));
+        all.extend(Profile::shipped(&self.table.profile).map(|its| profile(&its)));
+        all.extend(self.table.notes.iter().cloned());
+        all
+    }
+
+    fn entry(&self, row: &Row) -> Entry {
+        Entry {
+            row: row.id.clone(),
+            kind: match row.claim {
+                Claim::Ratio(_) => Kind::Ratio,
+                Claim::Retries(_) => Kind::Count,
+            },
+            published: row.claim.value(),
+            is_at_least: row.is_at_least,
+            group: row.group.clone(),
+            measured: self.measured(row),
+            simulated: self.simulated(row),
+            is_fitted: row.is_fitted,
+        }
+    }
+
+    fn measured(&self, row: &Row) -> Result<Estimate, String> {
+        let stand_in = row.measured.as_ref().map_err(Clone::clone)?;
+        if !self.saved.options.measured {
+            return Err("it can be measured here: leave out --simulated-only".to_owned());
+        }
+        if let Some(why) = self.measured.lacks(stand_in) {
+            return Err(why);
+        }
+        let study = self.measured.study(&self.table.name).ok_or("it was not measured")??;
+        let base = point(study, &stand_in.base)?;
+        let changed = point(study, &stand_in.changed)?;
+        let none = || "its runs have no such figure".to_owned();
+        match stand_in.quantity {
+            Quantity::Rate => ratio_of_medians(&of_a_guest(changed), &of_a_guest(base), study.seed)
+                .ok_or_else(none),
+            Quantity::Retries => base.work.map(|work| plain(work.retries)).ok_or_else(none),
+            Quantity::HolderPreemptions => {
+                let rates = base.preempted.zip(changed.preempted);
+                let ratio = rates.map(|(base, changed)| base.lhp / changed.lhp);
+                ratio.filter(|ratio| !ratio.is_nan()).map(plain).ok_or_else(none)
+            }
+        }
+    }
+
+    fn simulated(&self, row: &Row) -> Result<Estimate, String> {
+        if let Some(why) = &row.not_simulated {
+            return Err(why.clone());
+        }
+        if self.base.is_none() {
+            return Err("its 1x column does not say how much of the time a lock is held".to_owned());
+        }
+        if !self.saved.options.simulated {
+            return Err("it can be simulated: leave out --measured-only".to_owned());
+        }
+        let (Claim::Ratio(_), Some((base, changed))) = (row.claim, row.cells) else {
+            return Err("it is not a ratio of two cells".to_owned());
+        };
+        let rate = |index: usize| {
+            let cell = self.table.cells.get(index).ok_or("no such cell")?;
+            let rate = self.saved.rate(&self.table.name, &cell.id).ok_or("it was not simulated")?;
+            rate.clone()
+        };
+        let (base, changed) = (rate(base)?, rate(changed)?);
+        match base > 0.0 {
+            true => Ok(plain(changed / base)),
+            false => Err("its base does nothing in the simulation".to_owned()),
+        }
+    }
+}
+
+/// What is known of a profile's parameters.
+fn profile(profile: &Profile) -> String {
+    let Profile { name, about, sources: Sources { fitted, known, assumed }, .. } = profile;
+    format!(
+        "profile {name} ({about}): of its parameters {fitted} fitted, {known} known, {assumed} \
+         assumed"
+    )
+}
+
+const fn plain(value: f64) -> Estimate {
+    Estimate { value, interval: None }
+}
+
+/// The point of a study that stands for a cell.
+fn point<'a>(study: &'a Study, cell: &Selected) -> Result<&'a PointStudy, String> {
+    let only = Only::parse(&cell.only).map_err(|error| error.to_string())?;
+    let found = study.points.iter().find(|its| only.wants(&its.point) && its.rate.is_some());
+    found.ok_or_else(|| {
+        let failed = study.lost.iter().find(|lost| only.wants(&lost.point));
+        let why = failed.and_then(|lost| lost.error.as_deref());
+        why.map_or_else(
+            || "it was not measured".to_owned(),
+            |why| format!("its cell failed: {why}"),
+        )
+    })
+}
+
+/// Operations a second of one guest, in each run.
+fn of_a_guest(point: &PointStudy) -> Vec<f64> {
+    point.rates().iter().map(|rate| rate / f64::from(point.point.vms)).collect()
+}

@@ -1,0 +1,118 @@
+//! What a reproduction's folder keeps beside the stores of its measurements.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::{cli::Usage, results, units::ByteSize};
+use ::sim::Effort;
+use base::files;
+
+/// The file in the folder.
+const FILE: &str = "reproduce.json";
+/// The version of its format.
+const FORMAT: u32 = 1;
+/// The longest file that is read.
+const LONGEST: ByteSize = ByteSize::mib(16);
+
+/// Options and simulated rates: all that it takes to go on.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Saved {
+    format: u32,
+    /// As they were when it was begun.
+    pub(super) options: Options,
+    /// What was fitted so far.
+    pub(super) fits: Vec<FitText>,
+    /// The cells that were simulated so far.
+    pub(super) cells: Vec<Simulated>,
+}
+
+/// How to reproduce.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    /// The names of the rows; none: all.
+    pub(super) rows: Vec<String>,
+    /// Measure.
+    pub(super) measured: bool,
+    /// Simulate.
+    pub(super) simulated: bool,
+    /// Runs of each measured point.
+    pub(super) runs: u32,
+    /// Length of each, in seconds.
+    pub(super) seconds: f64,
+    /// Short simulations.
+    pub(super) short: bool,
+}
+
+/// What was fitted to the column of a table without overcommitment.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FitText {
+    /// The table.
+    pub(super) table: String,
+    /// The parameters, in words.
+    pub(super) text: String,
+}
+
+/// The simulated rate of a cell.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Simulated {
+    /// Its table.
+    pub(super) table: String,
+    /// Its name.
+    pub(super) cell: String,
+    /// Operations a second, or why there are none.
+    pub(super) rate: Result<f64, String>,
+}
+
+impl Options {
+    pub(super) const fn effort(&self) -> Effort {
+        if self.short { Effort::Short } else { Effort::Full }
+    }
+}
+
+impl Saved {
+    /// Nothing is done yet.
+    pub(super) const fn new(options: Options) -> Self {
+        Self { format: FORMAT, options, fits: Vec::new(), cells: Vec::new() }
+    }
+
+    /// Has the folder a reproduction?
+    pub(super) fn is_in(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
+    /// The reproduction in this folder.
+    pub(super) fn read(folder: &Path) -> Result<Self, Usage> {
+        let file = folder.join(FILE);
+        let bad = |what: String| Usage(format!("--resume: {}: {what}", file.display()));
+        let text = files::read_text(&file, LONGEST).map_err(|error| bad(error.to_string()))?;
+        let saved: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        match saved.format {
+            FORMAT => Ok(saved),
+            other => Err(bad(format!("format {other} is not known"))),
+        }
+    }
+
+    /// Replaces what the folder has.
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let file = folder.join(FILE);
+        let text = serde_json::to_vec_pretty(self).context("cannot write JSON")?;
+        results::write(&file, &text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// What was simulated for a cell.
+    pub(super) fn rate(&self, table: &str, cell: &str) -> Option<&Result<f64, String>> {
+        let found = self.cells.iter().find(|its| its.table == table && its.cell == cell);
+        found.map(|its| &its.rate)
+    }
+
+    /// What was fitted to a table.
+    pub(super) fn fit(&self, table: &str) -> Option<&str> {
+        self.fits.iter().find(|its| its.table == table).map(|its| its.text.as_str())
+    }
+}

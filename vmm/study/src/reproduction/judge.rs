@@ -1,0 +1,140 @@
+//! What a figure of ours shows for a published row.
+
+use super::{Entry, FACTOR, Kind, Section, Way};
+use crate::stats::{Estimate, Interval};
+
+/// What one figure shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// It is on the same side of 1 as published, or neither differs from 1. Of counts: both are
+    /// more than one for each operation, or neither is.
+    pub sign: bool,
+    /// It is beyond the noise, and its interval has 1 in it: it has no sign.
+    pub is_unclear: bool,
+    /// It is above and below the same rows of its group as published, those within the noise of it left
+    /// out; none if there is no other.
+    pub order: Option<bool>,
+    /// It is within [`FACTOR`] of the published one.
+    pub ratio: bool,
+}
+
+impl Verdict {
+    /// Sign and order, if there is an order.
+    pub fn sign_and_order(self) -> bool {
+        self.sign && self.order != Some(false)
+    }
+
+    /// In a word or two.
+    pub const fn name(self) -> &'static str {
+        match (self.sign, self.order, self.ratio) {
+            _ if self.is_unclear => "unclear",
+            (true, None | Some(true), true) => "holds",
+            (true, None | Some(true), false) => "not in size",
+            (true, Some(false), _) => "not in order",
+            (false, ..) => "FAILS",
+        }
+    }
+}
+
+/// A row with what its figures show.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judged<'a> {
+    /// The row.
+    pub entry: &'a Entry,
+    /// By measurement and by simulation, in the order of [`Way::ALL`]; none if there is no figure, or
+    /// only a fitted one.
+    pub verdicts: [Option<Verdict>; 2],
+}
+
+impl Judged<'_> {
+    /// What one way shows, or the first that shows something.
+    pub fn by(&self, way: Option<Way>) -> Option<Verdict> {
+        match way {
+            Some(Way::Measured) => self.verdicts[0],
+            Some(Way::Simulated) => self.verdicts[1],
+            None => self.verdicts[0].or(self.verdicts[1]),
+        }
+    }
+}
+
+/// How many rows hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Score {
+    /// Rows.
+    pub all: usize,
+    /// Of them, those for which there is a figure that shows something.
+    pub had: usize,
+    /// Of these, those that hold in sign and order.
+    pub sign_and_order: usize,
+    /// Of all that were had, those that are within [`FACTOR`].
+    pub ratio: usize,
+}
+
+impl Score {
+    pub(super) fn add(&mut self, verdict: Option<Verdict>) {
+        self.all += 1;
+        let Some(verdict) = verdict else { return };
+        self.had += 1;
+        self.sign_and_order += usize::from(verdict.sign_and_order());
+        self.ratio += usize::from(verdict.ratio);
+    }
+}
+
+impl Section {
+    /// Its rows with their verdicts.
+    pub fn judged(&self) -> impl Iterator<Item = Judged<'_>> {
+        self.entries.iter().map(|entry| Judged {
+            entry,
+            verdicts: Way::ALL
+                .map(|way| entry.shows(way).map(|ours| self.verdict(entry, *ours, way))),
+        })
+    }
+
+    fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> Verdict {
+        let published = entry.published;
+        let (side, other) = (self.side(published), self.side(ours.value));
+        let has_one = |its: &Interval| its.low <= 1.0 && its.high >= 1.0;
+        let is_unclear =
+            entry.kind == Kind::Ratio && other != 0 && ours.interval.as_ref().is_some_and(has_one);
+        let off = ours.value / published;
+        let is_less_than_wanted = off < 1.0 / FACTOR;
+        let is_more_than_wanted = off > FACTOR && !entry.is_at_least;
+        Verdict {
+            sign: side == other && !is_unclear,
+            is_unclear,
+            order: self.order(entry, ours, way),
+            // Zero by zero is no deviation.
+            ratio: published == ours.value
+                || off.is_finite() && !is_less_than_wanted && !is_more_than_wanted
+                || off == f64::INFINITY && entry.is_at_least,
+        }
+    }
+
+    /// 1 above, -1 below, 0 within the noise of 1.
+    fn side(&self, ratio: f64) -> i8 {
+        match ratio.ln() {
+            log if log.abs() <= (1.0 + self.noise).ln() => 0,
+            log if log > 0.0 => 1,
+            _ => -1,
+        }
+    }
+
+    /// Compares it with the other rows of its group that have a figure by the same way.
+    fn order(&self, entry: &Entry, ours: Estimate, way: Way) -> Option<bool> {
+        let group = entry.group.as_ref()?;
+        let beside = self
+            .entries
+            .iter()
+            .filter(|other| other.group.as_ref() == Some(group) && !std::ptr::eq(*other, entry));
+        let mut is_so = beside.filter_map(|other| {
+            let its = other.shows(way)?;
+            // Published figures that are within the noise of each other have no order.
+            if self.side(entry.published / other.published) == 0 {
+                return None;
+            }
+            Some((entry.published < other.published) == (ours.value < its.value))
+        });
+        let first = is_so.next()?;
+        Some(first && is_so.all(|is_so| is_so))
+    }
+}

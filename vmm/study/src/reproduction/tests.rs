@@ -1,0 +1,160 @@
+use super::*;
+use crate::stats::Interval;
+
+fn ours(value: f64) -> Result<Estimate, String> {
+    Ok(Estimate { value, interval: None })
+}
+
+fn none() -> Result<Estimate, String> {
+    Err("not here".to_owned())
+}
+
+fn entry(row: &str, published: f64, measured: Result<Estimate, String>) -> Entry {
+    Entry {
+        row: row.to_owned(),
+        kind: Kind::Ratio,
+        published,
+        is_at_least: false,
+        group: None,
+        measured,
+        simulated: none(),
+        is_fitted: false,
+    }
+}
+
+fn section(entries: Vec<Entry>) -> Section {
+    Section {
+        name: "t".into(),
+        table: "of a test".into(),
+        source: "nowhere".into(),
+        read: "whole".into(),
+        place: "a machine".into(),
+        noise: 0.05,
+        card: Some("a".into()),
+        stand_in: Vec::new(),
+        model: Vec::new(),
+        command: None,
+        entries,
+    }
+}
+
+fn reproduction(sections: Vec<Section>) -> Reproduction {
+    let line = |id: &str| CardLine { id: id.into(), about: "so".into() };
+    Reproduction {
+        at_ms: 0,
+        host: "a host".into(),
+        sections,
+        card: vec![line("a"), line("b")],
+        method: Vec::new(),
+        command: vec!["pvticket reproduce".into()],
+    }
+}
+
+fn verdict(entry: Entry) -> Verdict {
+    section(vec![entry]).judged().next().and_then(|its| its.by(None)).expect("a figure")
+}
+
+#[test]
+fn a_sign_is_that_of_the_change_beyond_the_noise() {
+    for (published, value, sign, ratio) in [
+        (1.2, 1.3, true, true),
+        (1.2, 0.8, false, true),
+        (1.2, 1.04, false, true),
+        (1.02, 0.97, true, true),
+        (1.02, 1.2, false, true),
+        (0.1, 0.02, true, false),
+        (0.1, 0.3, true, false),
+        (4.0, 2.1, true, true),
+        (4.0, f64::INFINITY, true, false),
+    ] {
+        let its = verdict(entry("r", published, ours(value)));
+        assert_eq!((its.sign, its.ratio, its.order), (sign, ratio, None), "{published} {value}");
+    }
+}
+
+#[test]
+fn an_interval_around_one_has_no_sign() {
+    let of = |published, value, low, high| {
+        let interval = Some(Interval { low, high });
+        let its = verdict(entry("r", published, Ok(Estimate { value, interval })));
+        (its.sign, its.name())
+    };
+    assert_eq!(of(1.5, 1.5, 1.1, 2.0), (true, "holds"));
+    assert_eq!(of(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
+    // That it cannot be told does not show that nothing changes.
+    assert_eq!(of(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
+    assert_eq!(of(1.0, 1.03, 0.9, 2.0), (true, "holds"));
+}
+
+#[test]
+fn more_than_at_least_holds() {
+    let at_least = |value| verdict(Entry { is_at_least: true, ..entry("r", 6.0, ours(value)) });
+    assert!(at_least(100.0).ratio && at_least(f64::INFINITY).ratio && at_least(3.1).ratio);
+    assert!(!at_least(2.9).ratio);
+}
+
+#[test]
+fn counts_have_a_sign_and_a_size() {
+    let count = |value| verdict(Entry { kind: Kind::Count, ..entry("r", 25.0, ours(value)) });
+    assert_eq!((count(20.0).sign, count(20.0).ratio), (true, true));
+    assert_eq!((count(3.0).sign, count(3.0).ratio), (true, false));
+    assert_eq!((count(0.001).sign, count(0.001).ratio), (false, false));
+    assert_eq!((count(0.0).sign, count(0.0).ratio), (false, false));
+}
+
+#[test]
+fn rows_of_a_group_have_an_order() {
+    let of = |row: &str, published, value, group: &str| Entry {
+        group: Some(group.into()),
+        ..entry(row, published, ours(value))
+    };
+    let section = section(vec![
+        of("first", 1.5, 3.0, "g"),
+        of("second", 1.3, 2.0, "g"),
+        of("third", 1.1, 2.5, "g"),
+        of("fourth, as third", 1.11, 1.0, "g"),
+        of("alone", 1.1, 2.5, "h"),
+    ]);
+    let orders: Vec<Option<bool>> =
+        section.judged().filter_map(|its| its.by(None)).map(|its| its.order).collect();
+    assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
+}
+
+#[test]
+fn the_score_takes_measurements_first_and_nothing_that_was_fitted() {
+    let both = |row: &str, measured, simulated, is_fitted| Entry {
+        simulated,
+        is_fitted,
+        ..entry(row, 2.0, measured)
+    };
+    let made = reproduction(vec![section(vec![
+        both("both", ours(0.5), ours(2.0), false),
+        both("simulated", none(), ours(30.0), false),
+        both("fitted", none(), ours(2.0), true),
+        both("neither", none(), none(), false),
+    ])]);
+    let score = |all, had, sign_and_order, ratio| Score { all, had, sign_and_order, ratio };
+    assert_eq!(made.score(None), score(4, 2, 1, 0));
+    assert_eq!(made.score(Some(Way::Measured)), score(4, 1, 0, 0));
+    assert_eq!(made.score(Some(Way::Simulated)), score(4, 2, 2, 1));
+}
+
+#[test]
+fn an_entry_of_the_card_holds_if_all_that_was_had_does() {
+    let made = |value| {
+        reproduction(vec![section(vec![
+            entry("one", 2.0, ours(2.0)),
+            entry("two", 2.0, ours(value)),
+            entry("three", 2.0, none()),
+        ])])
+    };
+    let holds = |value| {
+        let made = made(value);
+        let card = made.card();
+        assert_eq!(card.len(), 1, "nothing was asked for of the other");
+        assert_eq!(card[0].rows[1..], [2, 3]);
+        card[0].holds()
+    };
+    assert!(holds(1.4));
+    assert!(!holds(0.4));
+}
