@@ -10,7 +10,7 @@ use super::{asked::Asked, saved::Options};
 use crate::{
     cli::{
         Usage,
-        host::HostMode,
+        host::{HostKernelArgs, HostMode},
         measure::{self, Folder},
         run::{KernelFiles, Plan, Request, Traced, resumed},
         say,
@@ -126,6 +126,7 @@ fn planned(
         cpus: cpus.clone(),
         jobs: 1,
         host: HostMode::Auto,
+        host_kernel: HostKernelArgs::default(),
         only: Only::parse(&only(rows)).map_err(|error| Usage(error.to_string()))?,
     };
     Plan::new(request, |error| Usage(error.to_string()))
