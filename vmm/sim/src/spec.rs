@@ -4,7 +4,7 @@ use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
 use hypercalls::payload;
-use sched::PolicySpec;
+use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
@@ -29,6 +29,16 @@ pub struct Load {
     /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012). Zero: it is not.
     pub crowd: Picos,
 }
+
+impl Load {
+    /// As the payload works: with shared data, whoever waits.
+    pub const fn new(think: Span, critical: Span) -> Self {
+        Self { think, critical, has_data: true, crowd: Picos::ZERO }
+    }
+}
+
+/// Looks before a halt, as the payload has it.
+const SPIN_THRESHOLD: u32 = 2_048;
 
 /// A simulation. Together with its seed it determines every event.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,6 +123,27 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else, without
+    /// faults and with the payload's spin threshold.
+    pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
+        Self {
+            law: LineLaw::Physical,
+            cpus: machine.cpus(),
+            machine,
+            vcpus,
+            system,
+            handoff: Handoff::default(),
+            spin_threshold: SPIN_THRESHOLD,
+            load,
+            policy: PolicySpec::round_robin(),
+            slice: DEFAULT_SLICE,
+            faults: FaultSpec::default(),
+            host: Host::default(),
+            seed: 1,
+            parks: true,
+        }
+    }
+
     /// Can it be simulated?
     pub fn check(&self) -> Result<(), SpecError> {
         let has = self.machine.cpus();

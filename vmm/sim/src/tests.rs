@@ -1,6 +1,5 @@
 //! Whole simulations.
 
-use base::faults::FaultSpec;
 use base::units::Nanos;
 
 use crate::validate::{Effort, rung1};
@@ -17,23 +16,15 @@ fn rung_1_holds() {
 /// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
-    let increment = machine.costs.increment;
-    let span = |increments| Span::Uniform(Picos(increment.0 * increments));
+    let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
+    let load = Load::new(span(400), span(50));
     Spec {
-        machine,
-        law: LineLaw::Physical,
         cpus: 4,
-        vcpus,
-        system,
-        handoff: Handoff::default(),
         spin_threshold: 512,
-        load: Load { think: span(400), critical: span(50), has_data: true, crowd: Picos::ZERO },
         policy: policy.parse().expect("it is a policy"),
         slice: Nanos::micros(200),
-        faults: FaultSpec::default(),
-        host: Host::default(),
         seed: 11,
-        parks: true,
+        ..Spec::new(machine, system, vcpus, load)
     }
 }
 

@@ -9,8 +9,6 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
-use crate::Host;
-use crate::lines::LineLaw;
 use crate::machine::Machine;
 use crate::random::Span;
 use crate::spec::{Load, Spec, SpecError, handoff};
@@ -89,27 +87,20 @@ impl Scenario {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
         };
-        let load = Load {
-            think: time(self.think),
-            critical: time(self.critical),
-            has_data: true,
-            crowd: Picos::ZERO,
-        };
         Spec {
-            machine: machine.clone(),
-            law: LineLaw::Physical,
             cpus: self.cpus,
-            vcpus: self.vcpus,
-            system: self.system,
             handoff: self.handoff(),
             spin_threshold: self.spin_threshold,
-            load,
             policy: self.policy.clone(),
             slice: Nanos(self.slice),
             faults: self.faults,
-            host: Host::default(),
             seed: self.seed,
-            parks: true,
+            ..Spec::new(
+                machine.clone(),
+                self.system,
+                self.vcpus,
+                Load::new(time(self.think), time(self.critical)),
+            )
         }
     }
 

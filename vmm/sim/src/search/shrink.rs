@@ -2,6 +2,7 @@
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
+use sched::PolicySpec;
 
 use super::{Kind, Outcome, Scenario};
 
@@ -89,9 +90,7 @@ fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
     }
     with(&|its| its.handoff.far = 0);
     with(&|its| its.handoff.queue = 0);
-    if let Ok(rr) = "rr".parse() {
-        with(&|its| its.policy = Clone::clone(&rr));
-    }
+    with(&|its| its.policy = PolicySpec::round_robin());
     // Those that were done before it showed are enough, and fewer may be.
     let done = outcome.map_or(operations, |outcome| outcome.figures.all());
     for fewer in [done / 2, done, operations / 2] {

@@ -169,12 +169,7 @@ fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>
     let spec = Spec {
         machine: machine.clone(),
         cpus,
-        load: Load {
-            think: Span::Fixed(rest),
-            critical: Span::Fixed(rest),
-            has_data: false,
-            crowd: Picos::ZERO,
-        },
+        load: Load { has_data: false, ..Load::new(Span::Fixed(rest), Span::Fixed(rest)) },
         // The vCPUs' code is the program; what is said of locks does not matter.
         ..bench::saturated(System::Queued, vcpus)
     };

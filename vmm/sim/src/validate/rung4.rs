@@ -6,7 +6,7 @@
 
 use super::{Bound, Effort, Row, ValidateError};
 use crate::published::{Cell, Claim, Setup, Table};
-use crate::{Figures, Host, LineLaw, Load, Machine, Picos, Ple, Sim, Span, Spec, Stuck};
+use crate::{Figures, Host, Load, Machine, Picos, Ple, Sim, Span, Spec, Stuck};
 
 /// A prediction may be off by this factor.
 const FACTOR: f64 = 2.0;
@@ -131,27 +131,16 @@ impl Bench {
         fit: Fit,
         window: Window,
     ) -> Result<f64, ValidateError> {
+        let load = Load::new(Span::Exponential(fit.think), Span::Exponential(fit.critical));
         let spec = Spec {
-            machine: self.machine.clone(),
-            law: LineLaw::Physical,
             cpus: setup.cpus,
-            vcpus: setup.vcpus,
-            system: setup.system,
-            handoff: crate::Handoff::default(),
             spin_threshold: setup.spin_threshold,
-            load: Load {
-                think: Span::Exponential(fit.think),
-                critical: Span::Exponential(fit.critical),
-                has_data: true,
-                crowd: Picos::ZERO,
-            },
             policy: setup.policy.clone(),
             slice: setup.slice,
-            faults: base::faults::FaultSpec::default(),
             // Both machines have it, and KVM uses it.
             host: Host { ple: Some(Ple::default()), ..Host::default() },
             seed: 4,
-            parks: true,
+            ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)
         };
         let name = || format!("{} {}", self.name, cell.id);
         let stuck = |source| ValidateError::Stuck { cell: name(), source };

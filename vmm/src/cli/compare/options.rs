@@ -78,7 +78,7 @@ impl What {
     /// The policies; a simulation has `rr` if none is named.
     fn policies(&self) -> Vec<PolicySpec> {
         match (self.guest, self.schedule.has_policy()) {
-            (Guest::Sim, false) => PolicySpec::parse_list("rr").unwrap_or_default(),
+            (Guest::Sim, false) => vec![PolicySpec::round_robin()],
             _ => self.schedule.policies(),
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use locks::System;
 use sim::machine::SHIPPED;
-use sim::{Decisions, LineLaw, Load, Machine, Picos, Sim, Span, Spec};
+use sim::{Decisions, Load, Machine, Picos, Sim, Span, Spec};
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
@@ -16,10 +16,7 @@ use crate::{
     lab::{Interrupt, calibrate},
     units::ByteSize,
 };
-use base::{
-    faults::FaultSpec,
-    files::{self, FileError},
-};
+use base::files::{self, FileError};
 use study::{
     point::Point,
     store::record::{Figures, ScheduleFigures, SinceStart},
@@ -153,26 +150,15 @@ fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
+    let load = Load::new(span(point.think), span(point.critical));
     Ok(Spec {
-        machine,
-        law: LineLaw::Physical,
         cpus: point.slots as usize,
-        vcpus: point.vcpus.get() as usize,
-        system,
         handoff: sim::handoff(point.handoff),
         spin_threshold: point.spin_threshold,
-        load: Load {
-            think: span(point.think),
-            critical: span(point.critical),
-            has_data: true,
-            crowd: Picos::ZERO,
-        },
         policy: point.policy.clone(),
         slice: point.slice,
-        faults: FaultSpec::default(),
-        host: sim::Host::default(),
         seed: point.seed ^ u64::from(cell) << 32,
-        parks: true,
+        ..Spec::new(machine, system, point.vcpus.get() as usize, load)
     })
 }
 
