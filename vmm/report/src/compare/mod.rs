@@ -12,7 +12,11 @@ use super::{
 use crate::words::sentences::{self, p as probability};
 use base::units::{CpuList, VcpuCount};
 use study::{
-    findings::{Comparison, PointStudy, Study, compare::Outcome, point::Preempted},
+    findings::{
+        Comparison, PointStudy, Study,
+        compare::Outcome,
+        point::{Preempted, SimRates},
+    },
     host::HostFacts,
     point::{GuestKind, HostKind, Point},
     stats::{self, Estimate, Fairness},
@@ -136,10 +140,11 @@ impl Table<'_> {
             true => format!("; turns of {}, seed {}", first.slice, first.seed),
         };
         let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
+        let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();
         let rounds = cells.div_ceil(points);
         format!(
             "{rounds} round{}, in each every lock once, forwards and backwards in turn, {} s each, on fresh \
-             machines; {at}{turns}{faults}",
+             machines; {at}{turns}{faults}{extras}",
             plural(rounds),
             first.duration.as_secs_f64(),
         )
@@ -359,8 +364,20 @@ fn notes(its: &PointStudy) -> Vec<String> {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
     }
     notes.extend(its.faults.as_ref().map(in_a_line));
+    notes.extend(its.sim.and_then(|sim| host_extras(&its.point, sim)));
     notes.extend(work::lines(its));
     notes
+}
+
+/// What the simulated host did beside the schedule, if it was asked to.
+fn host_extras(point: &Point, sim: SimRates) -> Option<String> {
+    let SimRates { pause_exits, polled, stolen } = sim;
+    let stolen = stolen / f64::from(point.slots);
+    let ple = point.ple.map(|_| format!("{} pause-loop exits/s", si(pause_exits)));
+    let polls = point.halt_poll.map(|_| format!("{} halts/s ended while they polled", si(polled)));
+    let noise = point.noise.map(|_| format!("{:.1} % of the CPUs' time stolen", stolen * 100.0));
+    let parts: Vec<String> = [ple, polls, noise].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn with_interval(estimate: &Estimate) -> String {

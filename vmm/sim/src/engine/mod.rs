@@ -339,6 +339,7 @@ impl Sim {
             looks: self.looks,
             transfers: self.lines.transfers(),
             events: self.counted,
+            faults: self.faults.counts(),
             schedule: self.core.accounting().totals_at(self.now.to_clock()),
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use locks::System;
 use sim::machine::SHIPPED;
-use sim::{Decisions, Load, Machine, Picos, Sim, Span, Spec};
+use sim::{Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec};
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
@@ -16,10 +16,13 @@ use crate::{
     lab::{Interrupt, calibrate},
     units::ByteSize,
 };
-use base::files::{self, FileError};
+use base::{
+    files::{self, FileError},
+    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+};
 use study::{
     point::Point,
-    store::record::{Figures, ScheduleFigures, SinceStart},
+    store::record::{Figures, ScheduleFigures, SimCounts, SinceStart},
 };
 
 /// Where the machine file of this host is kept.
@@ -128,6 +131,15 @@ pub fn simulate(
         violations,
         disorder: window.disorder,
         schedule: Some(schedule),
+        faults: point.fault.map(|_| window.faults),
+        sim: Some(SimCounts {
+            pause_exits: window.pause_exits,
+            polled: window.polled,
+            stolen_ns: window.stolen.0 / 1_000,
+            looks: window.looks,
+            transfers: window.transfers,
+            events: window.events,
+        }),
         operations: window.operations,
         ..Figures::default()
     };
@@ -157,9 +169,23 @@ fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
         spin_threshold: point.spin_threshold,
         policy: point.policy.clone(),
         slice: point.slice,
+        faults: point.fault.unwrap_or_default(),
+        host: host(point),
         seed: point.seed ^ u64::from(cell) << 32,
         ..Spec::new(machine, system, point.vcpus.get() as usize, load)
     })
+}
+
+/// What the host of the point does beside the schedule.
+fn host(point: &Point) -> Host {
+    let Point { ple, halt_poll, noise, .. } = *point;
+    Host {
+        ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
+        halt_poll: halt_poll
+            .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
+        noise: noise
+            .map(|NoiseTimes { busy, idle }| Noise { busy: busy.into(), idle: idle.into() }),
+    }
 }
 
 #[cfg(test)]

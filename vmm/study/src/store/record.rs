@@ -145,6 +145,9 @@ pub struct Figures {
     pub schedule: Option<ScheduleFigures>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
+    /// What a simulation counted of its machine and its host; None for what was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sim: Option<SimCounts>,
     /// Other counts of the lock system than its operations.
     pub work: Option<WorkCounts>,
     /// Durations of operations, or of waits for a lock.
@@ -156,6 +159,23 @@ pub struct Figures {
     /// What its timeline recorded, if it was traced.
     #[serde(default)]
     pub timeline: Option<TimelineCounts>,
+}
+
+/// What a simulation counts beside what can be measured.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimCounts {
+    /// Exits of pause loops.
+    pub pause_exits: u64,
+    /// Halts that a kick ended while the vCPU polled.
+    pub polled: u64,
+    /// Time in which vCPUs had a CPU and another thread of the host ran on it.
+    pub stolen_ns: u64,
+    /// Looks of spin loops.
+    pub looks: u64,
+    /// Transfers of cache lines.
+    pub transfers: u64,
+    /// Events of the simulator.
+    pub events: u64,
 }
 
 /// The size of a timeline.
