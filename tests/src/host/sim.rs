@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
+use serde_json::Value;
 
 use crate::{
     expect_usually,
@@ -20,6 +21,7 @@ tests![
     the_host_of_a_simulation_does_more_if_it_is_asked_to,
     faults_are_injected_into_simulations,
     a_bad_machine_file_is_named_with_its_line,
+    a_run_keeps_its_machine_file,
     the_machines_are_listed,
     a_host_that_was_not_measured_is_no_machine,
     this_host_is_measured_and_simulated,
@@ -133,6 +135,41 @@ fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
     let file = files::put(&folder, "odd.toml", text.as_bytes())?;
     let compare = pvticket(["compare", "--guest", "sim", "--cpus", "2", "--machine"]).args([&file]);
     compare.run()?.fails(2, &["odd.toml", "line 6", "hit"]).map(drop)
+}
+
+/// A run that is resumed needs no file, and is not misled by another one.
+fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/opteron-48.toml");
+    let text = fs::read_to_string(shipped)?;
+    let file = files::put(&folder, "mine.toml", text.as_bytes())?;
+    let dir = folder.path().join("run");
+    let spec = format!(
+        "guests = \"sim\"\nmachines = \"{}\"\nslots = 2\nvcpus = \"2x\"\npolicies = \"rr\"\n\
+         repetitions = 2\nseconds = 0.002\n",
+        file.display()
+    );
+    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
+    let ran = pvticket(["run"]).args([&spec]).args(["--dir"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
+    let store = dir.join("cells.jsonl");
+    let lines = fs::read_to_string(&store)?;
+    // As if it had been killed before its last cell.
+    let (rest, last) = lines.trim_end().rsplit_once('\n').context("one line")?;
+    fs::write(&store, format!("{rest}\n"))?;
+    fs::write(&file, text.replace("mhz = ", "mhz = 1"))?;
+    pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
+    let again = fs::read_to_string(&store)?;
+    let operations = |line: &str| -> anyhow::Result<Value> {
+        Ok(serde_json::from_str::<Value>(line)?["figures"]["operations"].take())
+    };
+    let new = operations(again.trim_end().lines().last().context("no line")?)?;
+    ensure!(new == operations(last)? && new.is_array(), "another machine was simulated: {new}");
+    fs::remove_file(&file)?;
+    pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
+    let ran = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
+    Ok(())
 }
 
 fn the_machines_are_listed() -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ use study::{
     host::HostFacts,
     point::{GuestKind, HostKind, Point},
     stats::{self, Estimate, Fairness},
+    store::record::MachineFile,
 };
 
 /// A share of the CPUs' time taken by others above which the heading warns.
@@ -85,7 +86,10 @@ impl Table<'_> {
         // Of a simulation the host says nothing.
         let mut text = match first.machine.as_str() {
             "" => host_of(self.study),
-            machine => format!("host    SIMULATED: machine file {machine}; nothing was measured\n"),
+            machine => format!(
+                "host    SIMULATED: machine file {machine}; nothing was measured\n{}",
+                self.validation(machine)
+            ),
         };
         text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
         let (done, cells) = (self.study.done(), self.study.cells());
@@ -118,6 +122,17 @@ impl Table<'_> {
             halts = "halts/s",
             kicks = "kicks/s",
         )
+    }
+
+    /// The state of the machine file's validation, if the store has it.
+    fn validation(&self, machine: &str) -> String {
+        let mut files = self.study.runs.iter().flat_map(|run| &run.run.machines);
+        let file = files.find(|file| file.name == machine);
+        file.map_or_else(String::new, |file| {
+            let MachineFile { assumed, costs, .. } = file;
+            let state = sentences::validation(file);
+            format!("        {state}; {assumed} of its {costs} costs are assumed\n")
+        })
     }
 
     fn method(&self, first: &Point) -> String {

@@ -22,7 +22,7 @@ use base::{
 };
 use study::{
     point::Point,
-    store::record::{Figures, ScheduleFigures, SimCounts, SinceStart},
+    store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
 };
 
 /// Where the machine file of this host is kept.
@@ -30,8 +30,8 @@ pub fn calibrated() -> Result<PathBuf, ArtifactError> {
     Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
 }
 
-/// Longest machine file.
-const LONGEST: ByteSize = ByteSize::mib(1);
+/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
+const LONGEST: ByteSize = ByteSize(128 << 10);
 
 /// Why a point has no simulated figures.
 #[derive(Debug, Error)]
@@ -76,8 +76,41 @@ pub enum SimCellError {
 
 /// The machine of this name, or in this file.
 pub fn machine(name: &str) -> Result<Machine, SimCellError> {
+    parsed(name, &machine_text(name)?)
+}
+
+fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
+    Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+}
+
+/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+pub fn machine_files(
+    points: &[Point],
+    kept: &[MachineFile],
+) -> Result<Vec<MachineFile>, SimCellError> {
+    let mut files: Vec<MachineFile> = Vec::new();
+    for name in points.iter().map(|point| point.machine.as_str()) {
+        if name.is_empty() || files.iter().any(|file| file.name == name) {
+            continue;
+        }
+        files.push(match kept.iter().find(|file| file.name == name) {
+            Some(file) => file.clone(),
+            None => machine_file(name)?,
+        });
+    }
+    Ok(files)
+}
+
+fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     let text = machine_text(name)?;
-    Machine::parse(&text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+    let (assumed, costs) = parsed(name, &text)?.assumed();
+    let origin = match name {
+        calibrate::NAME => MachineOrigin::Calibrated,
+        _ if Machine::shipped(name).is_some() => MachineOrigin::Shipped,
+        _ => MachineOrigin::File,
+    };
+    let (assumed, costs) = (assumed as u32, costs as u32);
+    Ok(MachineFile { name: name.to_owned(), origin, assumed, costs, text })
 }
 
 /// The text of its file.
@@ -106,7 +139,11 @@ pub fn simulate(
 ) -> Result<Measurement, SimCellError> {
     let RunSpec { point, method, .. } = *spec;
     let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept: spec.record };
-    let mut sim = Sim::scheduled(&simulated(point, cell)?, decisions)?;
+    let machine = match spec.machine {
+        Some(text) => parsed(&point.machine, text)?,
+        None => machine(&point.machine)?,
+    };
+    let mut sim = Sim::scheduled(&simulated(point, machine, cell)?, decisions)?;
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
     run(&mut sim, picos(method.warm_up), interrupt)?;
     let (before, hits) = (sim.figures(), sim.hits());
@@ -156,8 +193,7 @@ fn run(sim: &mut Sim, end: Picos, interrupt: &Interrupt) -> Result<(), SimCellEr
     Ok(())
 }
 
-fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
-    let machine = machine(&point.machine)?;
+fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
     // The simulator has the library compiled for itself, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
@@ -209,6 +245,7 @@ mod tests {
         let cpus = "0".parse().unwrap();
         let spec = RunSpec {
             point: &experiment.points[0],
+            machine: None,
             method: &experiment.method,
             cpus: &cpus,
             replay: None,

@@ -49,6 +49,36 @@ pub struct RunLine {
     pub cells: u32,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
+    /// The simulated machines, as their files were then; none in older stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineFile>,
+}
+
+/// The file of a simulated machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineFile {
+    /// What points call it: the name of one that comes with pvticket, or the file's path.
+    pub name: String,
+    /// Where it comes from, which says what its validation can be.
+    pub origin: MachineOrigin,
+    /// How many of its costs are neither published nor measured.
+    pub assumed: u32,
+    /// The number of its costs.
+    pub costs: u32,
+    /// The file's text.
+    pub text: String,
+}
+
+/// Where a machine file comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineOrigin {
+    /// It comes with pvticket.
+    Shipped,
+    /// `pvticket sim calibrate` measured it.
+    Calibrated,
+    /// It is the user's.
+    File,
 }
 
 /// One start or resume of the run.
