@@ -72,6 +72,7 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
         (&["81"], &["--cpus 81", "1 to 80"]),
         (&["80", "--vcpus", "20x"], &["1600", "1024"]),
         (&["4", "--fault", "kick-drop:2"], &["--fault", "probability"]),
+        (&["4", "--trace", "t"], &["--trace", "no timeline", "--record"]),
         (&["4", "--ple", "0"], &["--ple", "cycles"]),
         (&["4", "--noise", "5us"], &["--noise", "BUSY+IDLE"]),
         (&["4", "--machine", "cray-1"], &["cray-1"]),
@@ -125,7 +126,9 @@ fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
         ensure!(faults[count].as_u64().is_some_and(|count| count > 0), "{count}: {faults}");
     }
     // No lock survives that, and the simulation says so.
-    with("kick-drop:1").run()?.fails(1, &["a lost wakeup"]).map(drop)
+    let ran = with("kick-drop:1").run()?.exits(1)?;
+    ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
+    Ok(())
 }
 
 fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {

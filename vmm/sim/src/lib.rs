@@ -33,7 +33,7 @@ mod time;
 pub mod validate;
 mod vcpu;
 
-pub use engine::{Decisions, Sim, Stuck};
+pub use engine::{Decisions, Sim, Snapshot, Stuck, VcpuSnapshot};
 pub use figures::Figures;
 pub use guest::Waits;
 pub use host::{HaltPoll, Host, Noise, Ple};

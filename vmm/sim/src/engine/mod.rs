@@ -6,10 +6,12 @@ mod host;
 mod noise;
 mod pauses;
 mod poll;
+mod snapshot;
 mod spin;
 mod step;
 
 pub use decisions::Decisions;
+pub use snapshot::{Snapshot, VcpuSnapshot};
 
 use std::rc::Rc;
 

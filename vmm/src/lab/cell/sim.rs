@@ -7,7 +7,10 @@ use std::{
 
 use locks::System;
 use sim::machine::SHIPPED;
-use sim::{Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec};
+use sim::{
+    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    VcpuSnapshot,
+};
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
@@ -18,9 +21,11 @@ use crate::{
 };
 use base::{
     files::{self, FileError},
-    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    host_extras::{HaltPollMost, PleWindow},
 };
+use sched::VcpuIndex;
 use study::{
+    live::{Phase, SlotView, VcpuView, View},
     point::Point,
     store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
 };
@@ -145,9 +150,21 @@ pub fn simulate(
     };
     let mut sim = Sim::scheduled(&simulated(point, machine, cell)?, decisions)?;
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
-    run(&mut sim, picos(method.warm_up), interrupt)?;
+    let run = |sim: &mut Sim, end: Picos, phase: Phase| {
+        while sim.now() < end {
+            if interrupt.raised() {
+                return Err(SimCellError::Interrupted);
+            }
+            sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+            if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
+                onlooker.see(view(&sim.snapshot(), phase));
+            }
+        }
+        Ok(())
+    };
+    run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
     let (before, hits) = (sim.figures(), sim.hits());
-    run(&mut sim, picos(method.warm_up + point.duration), interrupt)?;
+    run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
     let schedule = ScheduleFigures {
@@ -183,14 +200,30 @@ pub fn simulate(
     Ok(Measurement { figures, timeline: None, recording })
 }
 
-fn run(sim: &mut Sim, end: Picos, interrupt: &Interrupt) -> Result<(), SimCellError> {
-    while sim.now() < end {
-        if interrupt.raised() {
-            return Err(SimCellError::Interrupted);
-        }
-        sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+/// What `top` shows of it. Of the exits only those of calls are known by vCPU.
+fn view(snapshot: &Snapshot, phase: Phase) -> View {
+    let vcpu = |(vcpu, its): (u32, &VcpuSnapshot)| VcpuView {
+        vm: 0,
+        vcpu,
+        state: Some(its.state),
+        locks: its.activity,
+        operations: Some(its.operations),
+        taken: None,
+        exits: its.halts + its.kicks,
+        halts: its.halts,
+        kicks: its.kicks,
+    };
+    let slot = |(cpu, vcpu): (usize, &Option<VcpuIndex>)| SlotView {
+        cpu,
+        vcpu: vcpu.map(|VcpuIndex(vcpu)| vcpu),
+    };
+    View {
+        phase,
+        at: snapshot.at,
+        vcpus: (0..).zip(&snapshot.vcpus).map(vcpu).collect(),
+        slots: snapshot.slots.iter().enumerate().map(slot).collect(),
+        totals: Some(snapshot.totals),
     }
-    Ok(())
 }
 
 fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
@@ -219,14 +252,14 @@ fn host(point: &Point) -> Host {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
         halt_poll: halt_poll
             .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
-        noise: noise
-            .map(|NoiseTimes { busy, idle }| Noise { busy: busy.into(), idle: idle.into() }),
+        noise: noise.map(Noise::from),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::cell::live::LiveObserver;
     use study::spec::{Experiment, Setting};
 
     fn experiment(spec: &str) -> Experiment {
@@ -253,13 +286,33 @@ mod tests {
             trace: false,
             onlooker: None,
         };
+        #[derive(Debug, Default)]
+        struct Seen(std::cell::RefCell<Vec<View>>);
+        impl LiveObserver for Seen {
+            fn is_due(&self) -> bool {
+                true
+            }
+            fn see(&self, view: View) {
+                self.0.borrow_mut().push(view);
+            }
+        }
         let run = |cell| simulate(&spec, cell, &interrupt).unwrap().figures;
         let figures = run(3);
         assert_eq!(figures, run(3));
         assert_ne!(figures, run(4));
         assert_eq!((figures.seconds, figures.operations.len()), (0.002, 16));
         assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
-        assert!(figures.schedule.is_some_and(|schedule| schedule.totals.grants > 0));
+        assert!(figures.schedule.as_ref().is_some_and(|schedule| schedule.totals.grants > 0));
+        let seen = Seen::default();
+        let watched = RunSpec { onlooker: Some(&seen), replay: None, ..spec };
+        let figures_seen = simulate(&watched, 3, &interrupt).unwrap().figures;
+        assert_eq!(figures, figures_seen, "to look on changes nothing");
+        let views = seen.0.take();
+        assert!(views.is_sorted_by(|before, after| before.at < after.at));
+        assert_eq!((views[0].phase, views[3].phase), (Phase::WarmUp, Phase::Measured));
+        assert_eq!((views[3].vcpus.len(), views[3].slots.len()), (16, 8));
+        let works = |vcpu: &VcpuView| vcpu.operations > Some(0) && vcpu.state.is_some();
+        assert!(views[3].vcpus.iter().any(works), "{views:?}");
         interrupt.raise();
         let ended = simulate(&spec, 3, &interrupt);
         assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
