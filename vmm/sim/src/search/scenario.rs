@@ -2,6 +2,7 @@
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
+use base::host_extras::NoiseTimes;
 use base::text;
 use base::units::Nanos;
 use sched::PolicySpec;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
+use crate::host::{Host, Noise};
 use crate::machine::Machine;
 use crate::random::Span;
 use crate::spec::{Load, Spec, SpecError, handoff};
@@ -44,6 +46,9 @@ pub struct Scenario {
     /// Faults of kicks and halts.
     #[serde(with = "faults")]
     pub faults: FaultSpec,
+    /// Threads of the host that stop vCPUs at any access.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub noise: Option<NoiseTimes>,
     /// Operations after which it ends.
     pub operations: u64,
     /// The seed of all that is random.
@@ -94,6 +99,7 @@ impl Scenario {
             policy: self.policy.clone(),
             slice: Nanos(self.slice),
             faults: self.faults,
+            host: Host { noise: self.noise.map(Noise::from), ..Host::default() },
             seed: self.seed,
             ..Spec::new(
                 machine.clone(),

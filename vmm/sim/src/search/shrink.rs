@@ -80,6 +80,7 @@ fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
         with(&|its| its.cpus = fewer.clamp(1, cpus));
     }
     with(&|its| its.faults = FaultSpec::default());
+    with(&|its| its.noise = None);
     with(&|its| its.faults.delay = None);
     with(&|its| its.faults.dup = None);
     with(&|its| its.faults.spurious = None);
