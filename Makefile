@@ -8,6 +8,10 @@ BESIDE   := vmm/sim/beside
 E2E      := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
+# The kernel of the emulated host in everything below: 6.1 or 7.
+HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
+export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
+
 .PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint check-licences clean help
 
 help: ## Show the targets
@@ -76,8 +80,10 @@ kernel-stock: setup ## Build the comparison kernel with stock PV queued spinlock
 kernels: setup ## Build both, from one unpacked source
 	@$(MAKE) --no-print-directory -C guest-kernel-config/linux kernel FLAVOUR='pvticket stock-pvqspinlock'
 
-host: setup ## Fetch the emulated host's kernel, and a QEMU where this system's is old
-	@sh guest-kernel-config/host/fetch.sh
+# The tests boot the 6.1 as a guest, too.
+host: setup ## Fetch the emulated host's kernel (HOST_KERNEL=7: a 7.x, too), and a QEMU where this system's is old
+	@HOST_KERNEL=6.1 sh guest-kernel-config/host/fetch.sh
+	@[ "$(HOST_KERNEL)" = 6.1 ] || HOST_DEB= HOST_KERNEL=$(HOST_KERNEL) sh guest-kernel-config/host/fetch.sh
 	@sh guest-kernel-config/host/qemu.sh
 
 busybox: setup ## Fetch the static busybox of the guest

@@ -1,36 +1,71 @@
 #!/bin/sh
-# Fetches the emulated host's kernel: a stock Debian cloud kernel with its KVM and virtio modules.
-# Nothing is installed, and root is not needed: the package is only downloaded and unpacked.
+# Fetches a kernel for the emulated host: a stock Debian cloud kernel with its KVM and virtio modules.
+# Nothing is installed, and root is not needed: packages are only downloaded and unpacked.
 #
-#   fetch.sh                  once; says so in one line when it is there already
-#   fetch.sh --refresh        also when it is there
-#   HOST_DEB=FILE fetch.sh    from a linux-image-*-cloud-amd64 package that is at hand
+#   fetch.sh                        once; says so in one line when it is there already
+#   fetch.sh --refresh              also when it is there
+#   HOST_DEB=PLACE fetch.sh         from packages that are at hand: a file, or a folder of *.deb
+#   HOST_KERNEL=7 fetch.sh ...      the newest 7.x of trixie-backports, which is kept beside the 6.1
 set -eu
 
-meta=linux-image-cloud-amd64
 wanted="virtio_pci virtio_console kvm-amd"
-name=host
+suite=trixie-backports
+case ${HOST_KERNEL:-6.1} in
+6.1) name=host meta=linux-image-cloud-amd64 ;;
+7) name=host-7 meta=linux-binary-7.*-cloud-amd64 ;;
+*)
+    echo "host: HOST_KERNEL=$HOST_KERNEL: unknown kernel; there are 6.1 and 7" >&2
+    exit 2
+    ;;
+esac
 . "$(dirname "$0")/cache.sh"
 
 say() { echo "host: $*"; }
 
-fail() {
-    echo "host: $*" >&2
-    cat >&2 <<HELP
+by_hand() {
+    case $name in
+    host)
+        cat <<HELP
 host: to do it by hand, get the package that $meta depends on from a Debian mirror
 host: (pool/main/l/linux-signed-amd64/linux-image-*-cloud-amd64_*_amd64.deb), then
 host:     HOST_DEB=that.deb make host
+HELP
+        ;;
+    *)
+        cat <<HELP
+host: to do it by hand, get three packages of one version from a Debian mirror into one folder
+host: ($suite: linux-binary-7.*, linux-modules-7.* and linux-base-7.*, each *-cloud-amd64_*_amd64.deb), then
+host:     HOST_KERNEL=7 HOST_DEB=that-folder sh guest-kernel-config/host/fetch.sh
+HELP
+        ;;
+    esac
+}
+
+fail() {
+    echo "host: $*" >&2
+    {
+        by_hand
+        cat <<HELP
 host: or, without dpkg-deb, put these files in $cache/by-hand
 host:     vmlinuz  and  modules/NAME.ko  for $wanted and all that they depend on
+host:     and modules.builtin, the kernel's list of modules that are a part of it
 host: and make a link to it: ln -sfn by-hand $cache/current
 HELP
+    } >&2
     exit 1
 }
 
+# A module's name as a pattern that matches both its spellings.
+spellings() { echo "$1" | sed 's/[-_]/[-_]/g'; }
+
 # Prints the path of a module in the tree $1, whatever its spelling and compression.
 find_module() {
-    pattern=$(echo "$2" | sed 's/[-_]/[-_]/g')
-    find "$1/lib/modules" "$1/usr/lib/modules" -name "$pattern.ko*" 2>/dev/null | head -n 1
+    find "$1/lib/modules" "$1/usr/lib/modules" -name "$(spellings "$2").ko*" 2>/dev/null | head -n 1
+}
+
+# Is the module $2 a part of the kernel itself, by its list $1 of such modules?
+is_built_in() {
+    [ -f "$1" ] && grep -q "/$(spellings "$2")\.ko\$" "$1"
 }
 
 unpacked() {
@@ -42,13 +77,14 @@ unpacked() {
     esac
 }
 
-# Copies a module and its dependencies from the tree $1 to the folder $2.
+# Copies a module and its dependencies from the tree $1 to the folder $2/modules, except for those
+# that $2/modules.builtin lists.
 take_module() {
-    [ ! -e "$2/$3.ko" ] || return 0
+    if [ -e "$2/modules/$3.ko" ] || is_built_in "$2/modules.builtin" "$3"; then return 0; fi
     source=$(find_module "$1" "$3")
-    [ -n "$source" ] || fail "the package has no module $3"
-    unpacked "$source" >"$2/$3.ko" || fail "cannot unpack $source"
-    for needed in $(tr '\0' '\n' <"$2/$3.ko" | sed -n 's/^depends=//p' | tr ',' ' '); do
+    [ -n "$source" ] || fail "the packages have no module $3"
+    unpacked "$source" >"$2/modules/$3.ko" || fail "cannot unpack $source"
+    for needed in $(tr '\0' '\n' <"$2/modules/$3.ko" | sed -n 's/^depends=//p' | tr ',' ' '); do
         (take_module "$1" "$2" "$needed") || exit 1
     done
 }
@@ -79,27 +115,67 @@ extract_elf() {
     fi
 }
 
-# Downloads the package into the current folder. If the system's package lists do not have it,
-# separate lists do, which needs no root either.
-download() {
-    command -v apt-get >/dev/null || fail "apt-get is missing here"
+# Sets $packages to those of the kernel, and $options for apt.
+find_packages() {
     options=
-    package=$(real_package)
-    if [ -z "$package" ]; then
-        own_lists || true
-        package=$(real_package)
-    fi
-    [ -n "$package" ] || fail "apt knows no $meta (it is Debian's; see apt.log if there was one)"
-    # shellcheck disable=SC2086
-    apt-get $options -qq -o APT::Sandbox::User=root download "$package" >apt.log 2>&1 ||
-        fail "apt-get download $package failed: $(tail -n 1 apt.log)"
-    set -- "$package"_*.deb
-    deb=$PWD/$1
+    case $name in
+    host)
+        packages=$(real_package)
+        # If the system's package lists do not have it, separate lists do, which needs no root either.
+        if [ -z "$packages" ]; then
+            own_lists || true
+            packages=$(real_package)
+        fi
+        [ -n "$packages" ] || fail "apt knows no $meta (it is Debian's; see apt.log if there was one)"
+        ;;
+    *)
+        from=$(mirror "$(codename)")
+        [ -n "$from" ] || fail "apt's sources name no mirror of this system's Debian, which would have $suite"
+        lists_of_suite $suite "$from" || fail "no package lists of $suite: $(tail -n 1 apt.log)"
+        release=$(newest_release)
+        [ -n "$release" ] || fail "$suite has no $meta"
+        packages="linux-binary-$release linux-modules-$release linux-base-$release"
+        ;;
+    esac
 }
+
+codename() { sed -n 's/^VERSION_CODENAME=//p' /etc/os-release 2>/dev/null; }
 
 # shellcheck disable=SC2086
 real_package() {
     apt-cache $options depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n 1
+}
+
+# The release of the newest 7.x, as in `7.3.4+deb13-cloud-amd64`.
+# shellcheck disable=SC2086
+newest_release() {
+    apt-cache $options pkgnames linux-binary-7. | sed -n 's/^linux-binary-\(.*-cloud-amd64\)$/\1/p' | sort -V | tail -n 1
+}
+
+# Downloads the packages into the current folder.
+download() {
+    command -v apt-get >/dev/null || fail "apt-get is missing here"
+    find_packages
+    # shellcheck disable=SC2086
+    apt-get $options -qq -o APT::Sandbox::User=root download $packages >apt.log 2>&1 ||
+        fail "apt-get download $packages failed: $(tail -n 1 apt.log)"
+}
+
+# Unpacks the packages that are the arguments to the folder tree, and sets $version to the kernel's.
+unpack() {
+    command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing here: cannot unpack $*"
+    version=
+    for deb; do
+        dpkg-deb -x "$deb" tree || fail "$deb is not a Debian package"
+        package=$(dpkg-deb -f "$deb" Package)
+        case $package in
+        linux-image-* | linux-binary-*)
+            version=${package#linux-*-}_$(dpkg-deb -f "$deb" Version | tr ':' '-')
+            ;;
+        esac
+    done
+    kernel=$(find tree/boot tree/usr/lib/modules -name 'vmlinuz*' 2>/dev/null | head -n 1)
+    if [ -z "$version" ] || [ -z "$kernel" ]; then fail "no kernel in $*"; fi
 }
 
 if [ "${1:-}" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/vmlinuz" ]; then
@@ -107,19 +183,22 @@ if [ "${1:-}" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/v
     exit 0
 fi
 
-begin_work
 case ${HOST_DEB:-} in
-'') cd "$work" && download ;;
-/*) deb=$HOST_DEB ;;
-*) deb=$PWD/$HOST_DEB ;;
+'' | /*) at_hand=${HOST_DEB:-} ;;
+*) at_hand=$PWD/$HOST_DEB ;;
 esac
+begin_work
 cd "$work"
-command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing here: cannot unpack $deb"
-dpkg-deb -x "$deb" tree || fail "$deb is not a Debian package"
-version=$(dpkg-deb -f "$deb" Package | sed 's/^linux-image-//')_$(dpkg-deb -f "$deb" Version | tr ':' '-')
+if [ -z "$at_hand" ]; then
+    download
+    at_hand=$work
+fi
+if [ -d "$at_hand" ]; then unpack "$at_hand"/*.deb; else unpack "$at_hand"; fi
 
 mkdir -p new/modules
-cp tree/boot/vmlinuz-* new/vmlinuz || fail "$deb has no kernel"
-for module in $wanted; do take_module tree new/modules "$module"; done
+cp "$kernel" new/vmlinuz
+builtin=$(find tree -name modules.builtin | head -n 1)
+if [ -n "$builtin" ]; then cp "$builtin" new/; fi
+for module in $wanted; do take_module tree new "$module"; done
 extract_elf new/vmlinuz new/vmlinux
 put_in_place "$version"

@@ -17,7 +17,6 @@ wanted=8.1
 name=qemu
 . "$(dirname "$0")/cache.sh"
 program=qemu-system-x86_64
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
 firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
 
 say() { echo "qemu: $*"; }
@@ -40,19 +39,10 @@ at_least() {
         { [ "$major" -eq "${wanted%.*}" ] && [ "${rest%%.*}" -ge "${wanted#*.}" ]; }
 }
 
-# The mirror that this system's apt uses for Debian 12; it has the backports, too.
-mirror() {
-    # shellcheck disable=SC2016 # apt's own placeholders
-    apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
-        sed -n 's/^bookworm //p' | head -n 1
-}
-
 # Downloads packages into the current folder from the mirror $1, using separate package lists.
 download() {
-    echo "deb [signed-by=$keys] $1 bookworm-backports main" >sources.list
+    lists_of_suite bookworm-backports "$1" || return 1
     shift
-    own_lists -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Acquire::Languages=none -o APT::Sandbox::User=root || return 1
     # shellcheck disable=SC2086 # a list of options
     apt-get $options -qq download "$@" >apt.log 2>&1
 }
@@ -73,7 +63,7 @@ case $(cat /etc/debian_version 2>/dev/null) in
 esac
 command -v apt-get >/dev/null && [ -e $keys ] || give_up "no apt-get, or no $keys, to fetch a newer one with"
 
-from=$(mirror)
+from=$(mirror bookworm)
 [ -n "$from" ] || give_up "no mirror to fetch a newer QEMU from: apt's sources have no entry for Debian 12" \
     "(\"deb MIRROR bookworm main\" in /etc/apt/sources.list, then apt-get update)"
 begin_work

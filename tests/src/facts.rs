@@ -55,6 +55,11 @@ pub fn is_emulated() -> bool {
     product::binary() == Path::new(product::IN_EMULATED_HOST)
 }
 
+/// Do kernels of guests run on an emulated CPU?
+pub fn emulates_guests() -> bool {
+    is_emulated() || Kvm::here() != Kvm::Hardware
+}
+
 /// Skips a test that needs a local KVM, hardware or software.
 pub fn need_kvm() -> anyhow::Result<Kvm> {
     let kvm = Kvm::here();

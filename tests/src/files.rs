@@ -51,6 +51,9 @@ pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";
 
+/// The other kernel of the emulated host.
+pub const HOST_KERNEL_7: &str = "host-7/current/vmlinuz";
+
 /// The memory of a [`vmlinux`]: 1 MiB at 16 MiB.
 const KERNEL_AT: u64 = 16 << 20;
 const KERNEL_SIZE: u64 = 1 << 20;

@@ -198,6 +198,11 @@ impl Boot {
         self.option("--handoff", words)
     }
 
+    /// `--host-kernel`.
+    pub fn host_kernel(self, kernel: &str) -> Self {
+        self.option("--host-kernel", kernel)
+    }
+
     /// `--policy`.
     pub fn policy(self, policy: &str) -> Self {
         self.option("--policy", policy)

@@ -4,7 +4,10 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::emulator;
+use crate::{
+    emulator::{self, Killed},
+    facts,
+};
 
 /// Bytes of output that a failed test prints.
 const SHOWN: usize = 4000;
@@ -47,13 +50,16 @@ impl Ran {
 
     /// Expects this exit status.
     pub fn exits(self, status: i32) -> anyhow::Result<Self> {
-        ensure!(
-            self.status.code() == Some(status),
-            "{} instead of exit status {status}\n{}",
-            self.status,
-            self.show()
-        );
-        Ok(self)
+        if self.status.code() == Some(status) {
+            return Ok(self);
+        }
+        let what = format!("{} instead of exit status {status}\n{}", self.status, self.show());
+        match emulator::end_of_guest(&self.errors()) {
+            Some(end) if facts::emulates_guests() => {
+                Err(anyhow::Error::new(Killed(end.to_owned())).context(what))
+            }
+            _ => bail!(what),
+        }
     }
 
     /// Its status as a shell reports it: 128 plus the number of the signal that ended it, if any.

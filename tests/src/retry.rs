@@ -1,14 +1,18 @@
 //! Repeats tests whose failure may be due to chance.
 //!
 //! The summary lists every repetition with its reason. A broken guarantee (mutual exclusion, a
-//! wrong figure, a hang, a dead guest) fails a test at once; only what
-//! [`expect_usually!`](crate::expect_usually) checks gets another try.
+//! wrong figure, a hang) fails a test at once; only what
+//! [`expect_usually!`](crate::expect_usually) checks gets another try, and a guest of the emulated
+//! host that died ([`Killed`]).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::suite::{Test, Verdict};
+use crate::{
+    emulator::Killed,
+    suite::{Test, Verdict},
+};
 
 /// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
 const MISSED: usize = 2;
@@ -37,23 +41,47 @@ macro_rules! expect_usually {
     }};
 }
 
-/// What was missed, once per repetition.
+/// Why a test was repeated.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Repeats(Vec<String>);
+pub struct Repeats {
+    /// What was missed, once per repetition.
+    missed: Vec<String>,
+    /// How the guest died that the test was repeated for.
+    killed: Option<String>,
+}
 
 impl Repeats {
-    /// Notes a missed chance; false if the error is a real failure.
+    /// Notes a missed chance or a dead guest; false if the error is a real failure.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
-        let missed = error.downcast_ref::<Chance>().filter(|_| self.0.len() < MISSED);
-        self.0.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
+        if let Some(Killed(how)) = error.downcast_ref() {
+            return self.killed.is_none() && self.killed.replace(how.clone()).is_none();
+        }
+        let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISSED);
+        self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
         missed.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.missed.is_empty() && self.killed.is_none()
+    }
+
+    /// Was a guest dead?
+    pub const fn has_killed(&self) -> bool {
+        self.killed.is_some()
     }
 }
 
 impl fmt::Display for Repeats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (times, missed) = (self.0.len(), self.0.join("; "));
-        write!(f, "missed by chance, {times} of {MISSED} times: {missed}")
+        if let Some(how) = &self.killed {
+            write!(f, "a guest of the emulated host died: {how}")?;
+        }
+        if !self.missed.is_empty() {
+            let comma = if self.killed.is_some() { "; " } else { "" };
+            let (times, missed) = (self.missed.len(), self.missed.join("; "));
+            write!(f, "{comma}missed by chance, {times} of {MISSED} times: {missed}")?;
+        }
+        Ok(())
     }
 }
 
@@ -63,7 +91,7 @@ pub fn run(test: &Test) -> Verdict {
     loop {
         match (test.run)() {
             Err(error) if repeats.forgive(&error) => {}
-            Ok(()) if !repeats.0.is_empty() => return Verdict::PassedAtLast(repeats),
+            Ok(()) if !repeats.is_empty() => return Verdict::PassedAtLast(repeats),
             result => return result.into(),
         }
     }
@@ -99,6 +127,19 @@ mod tests {
             Ok(())
         }));
         assert_eq!(never, Verdict::Failed("no luck".into()));
+    }
+
+    #[test]
+    fn a_dead_guest_is_forgiven_once_and_told() {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let verdict = run(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1")),
+            _ => Ok(()),
+        }));
+        let Verdict::PassedAtLast(repeats) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
+        let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
+        assert_eq!(run(&test(always)), Verdict::Failed("status 1: it panicked".into()));
     }
 
     #[test]

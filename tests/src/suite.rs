@@ -17,6 +17,9 @@ use crate::retry::Repeats;
 /// more of them, each within its own bound, would hide an occasional defect.
 const MOST_REPEATED: usize = 12;
 
+/// The most tests that may be repeated in one run because a guest died in the emulated host.
+pub const MOST_KILLED: usize = 3;
+
 /// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
@@ -153,8 +156,8 @@ impl Tally {
         for (name, why) in repeated.iter() {
             println!("repeated {name}: {why}");
         }
-        if repeated.len() > MOST_REPEATED {
-            println!("more than {MOST_REPEATED} tests were repeated: too many for chance");
+        if let Some(why) = too_many(&repeated) {
+            println!("{why}");
         }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",
@@ -173,7 +176,7 @@ impl Tally {
 
     /// Did any test fail, or were too many repeated?
     pub fn has_failed(&self) -> bool {
-        self.failed > 0 || self.repeats().len() > MOST_REPEATED
+        self.failed > 0 || too_many(&self.repeats()).is_some()
     }
 
     fn repeats(&self) -> MutexGuard<'_, BTreeSet<(String, Repeats)>> {
@@ -195,6 +198,17 @@ impl Tally {
         let text = serde_json::to_vec_pretty(&summary)?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Were more tests repeated than chance explains?
+fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
+    let killed = repeated.iter().filter(|(_, repeats)| repeats.has_killed()).count();
+    if repeated.len() > MOST_REPEATED {
+        return Some(format!("more than {MOST_REPEATED} tests were repeated: too many for chance"));
+    }
+    (killed > MOST_KILLED).then(|| {
+        format!("{killed} guests died in the emulated host: more than {MOST_KILLED} fail the run")
+    })
 }
 
 fn note<T: Ord>(what: &Mutex<BTreeSet<(String, T)>>, test: &Test, detail: T) {

@@ -15,6 +15,7 @@ tests![
     reset_instead_of_an_exit_status,
     panic_without_init,
     panic_of_a_stock_kernel,
+    panic_before_there_is_a_console,
     triple_fault,
     reboot_with_a_deaf_waiter_of_vmm,
     reboot_with_a_deaf_waiter_of_doorbell,
@@ -46,6 +47,15 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
         .mem("1G")
         .script("echo c > /proc/sysrq-trigger; sleep 600");
     boot.run()?.exits(1)?.complains(&["sysrq triggered crash", "the guest reset"]).map(drop)
+}
+
+/// The kernel is left without memory, and panics before it registers its console driver. It also
+/// does so before it reads `panic=`, so it does not reset.
+fn panic_before_there_is_a_console() -> anyhow::Result<()> {
+    let mut running = Boot::direct().append("mem=6M").command(["true"]).start()?;
+    running.wait_for_stderr("Kernel panic")?;
+    running.signal(Signal::TERM)?;
+    running.wait()?.exits(143).map(drop)
 }
 
 fn triple_fault() -> anyhow::Result<()> {

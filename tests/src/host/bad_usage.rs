@@ -10,6 +10,7 @@ tests![
     unknown_backend,
     unknown_handoff,
     unknown_host,
+    a_host_kernel_that_is_none,
     unknown_subcommand,
     missing_kernel,
     missing_initrd,
@@ -56,6 +57,18 @@ fn unknown_handoff() -> anyhow::Result<()> {
 
 fn unknown_host() -> anyhow::Result<()> {
     refused(&["boot", "--host", "moon", "--", "true"], &["'moon'", "direct", "emulated"])
+}
+
+fn a_host_kernel_that_is_none() -> anyhow::Result<()> {
+    for command in ["boot", "emulate"] {
+        refused(&[command, "--host-kernel", "5", "--", "true"], &["'5'", "6.1 or 7"])?;
+    }
+    let boot = ["boot", "--host", "direct", "--host-kernel", "7", "--", "true"];
+    refused(&boot, &["--host-kernel 7", "add --host emulated"])?;
+    let compare = ["compare", "--host", "direct", "--host-kernel", "6.1"];
+    refused(&compare, &["--host-kernel 6.1", "add --host emulated"])?;
+    let variable = pvticket(["emulate", "--", "true"]).env("PVTICKET_HOST_KERNEL", "5");
+    variable.run()?.fails(2, &["PVTICKET_HOST_KERNEL", "6.1 or 7"])?.says("").map(drop)
 }
 
 fn unknown_subcommand() -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ use crate::{
     files,
     process::{Input, Program},
     product::{Boot, pvticket},
+    suite::skip,
     terminal::Terminal,
     tests,
 };
@@ -28,6 +29,8 @@ tests![
     a_program_of_ones_own,
     a_run_there_is_watched_from_here,
     a_kernel_there_is_seen_to_take_locks,
+    its_kernel_is_the_one_asked_for,
+    guests_boot_on_its_kernel_7,
 ];
 
 /// The cells' live state and their results reach this host.
@@ -62,6 +65,40 @@ fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
     ensure!(status["at_work"][0]["live"]["vcpus"][0]["operations"].is_null(), "{status}");
     run.ask("stop")?;
     run.stops()
+}
+
+/// Skips a test where the 7.x kernel was not fetched.
+fn need_kernel_7() -> anyhow::Result<()> {
+    match files::cached(files::HOST_KERNEL_7) {
+        Ok(_) => Ok(()),
+        Err(_) => skip("no kernel 7 for the emulated host: run make host HOST_KERNEL=7"),
+    }
+}
+
+/// The option is stronger than the variable that a run of the tests may have.
+fn its_kernel_is_the_one_asked_for() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    for (kernel, has_sched_ext) in [("6.1", false), ("7", true)] {
+        let words = ["emulate", "--host-kernel", kernel, "--", "/init", "doctor", "--json"];
+        let ran = pvticket(words).limit(120).run()?;
+        let facts: Value = serde_json::from_slice(&ran.stdout).with_context(|| ran.show())?;
+        let release = facts["system"]["kernel"].as_str().unwrap_or_default();
+        ensure!(release.starts_with(&format!("{kernel}.")), "{kernel}: {release}");
+        let facts = &facts["sched_ext"];
+        ensure!((facts["state"] == "disabled") == has_sched_ext, "{kernel}: {facts}");
+        ensure!(facts["btf"] == true && facts["allowed"] == true, "{kernel}: {facts}");
+    }
+    Ok(())
+}
+
+fn guests_boot_on_its_kernel_7() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let boot = Boot::on("emulated").cpus(4).host_kernel("7").policy("rr");
+    let ran = boot.script("nproc; lockbench --seconds 0.2").run()?.exits(0)?;
+    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
+    ensure!(output.starts_with("4\n"), "{}", ran.show());
+    ensure!(output.contains("\"violations\":0,"), "{}", ran.show());
+    Ok(())
 }
 
 /// The message after a freeze.

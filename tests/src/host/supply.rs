@@ -9,7 +9,12 @@ use anyhow::{Context, ensure};
 
 use crate::{files, process::Program, suite::skip, tests};
 
-tests![every_cargo_call_is_locked, a_kernel_source_with_another_sum_is_refused];
+tests![
+    every_cargo_call_is_locked,
+    a_kernel_source_with_another_sum_is_refused,
+    a_host_kernel_of_several_packages,
+    a_host_kernel_that_is_not_there,
+];
 
 fn repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
@@ -51,5 +56,74 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     fs::write(source.join("linux-source-6.1_6.1.9999-1_all.deb.sha256"), kept)?;
     let ran = build()?.exits(1)?.complains(&["does not have the SHA-256", "remove the file"])?;
     ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
+    Ok(())
+}
+
+/// `fetch.sh` for these packages, with a cache of its own.
+fn fetch(kernel: &str, packages: &Path, cache: &Path) -> anyhow::Result<Program> {
+    let script = repository("guest-kernel-config/host/fetch.sh");
+    if !script.is_file() {
+        return skip("the repository is not here");
+    }
+    let program = Program::new("sh").args([script]).env("PVTICKET_CACHE", cache);
+    Ok(program.env("HOST_KERNEL", kernel).env("HOST_DEB", packages))
+}
+
+/// Builds a package with these files in a folder.
+fn package(folder: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<()> {
+    let tree = folder.join(format!("tree-of-{name}"));
+    let control = format!(
+        "Package: {name}\nVersion: 7.9.1-1~bpo13+1\nArchitecture: amd64\nMaintainer: a test\nDescription: none\n"
+    );
+    for (file, text) in [("DEBIAN/control", control.as_str())].iter().chain(files) {
+        let file = tree.join(file);
+        fs::create_dir_all(file.parent().context("a folder")?)?;
+        fs::write(file, text)?;
+    }
+    let deb = folder.join(format!("{name}.deb"));
+    let built = Program::new("dpkg-deb").args(["--build".into(), tree, deb]).run();
+    let Ok(built) = built else { return skip("no dpkg-deb here") };
+    built.exits(0).map(drop)
+}
+
+/// As Debian splits a 7.x: image, modules, and a list of the built-in ones, none of which it lacks.
+fn a_host_kernel_of_several_packages() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let (packages, cache) = (folder.path().join("packages here"), folder.path().join("cache"));
+    fs::create_dir(&packages)?;
+    let release = "7.9.1+deb13-cloud-amd64";
+    let module = |needs: &str| format!("ELF\0license=GPL\0depends={needs}\0");
+    let (kvm, amd) = (module(""), module("kvm"));
+    let at = |name: &str| format!("usr/lib/modules/{release}/{name}");
+    let image = "x".repeat(1024);
+    package(&packages, &format!("linux-binary-{release}"), &[(&at("vmlinuz"), &image)])?;
+    let modules = [(at("kernel/kvm.ko"), kvm), (at("kernel/kvm-amd.ko"), amd)];
+    let modules = modules.each_ref().map(|(file, text)| (file.as_str(), text.as_str()));
+    package(&packages, &format!("linux-modules-{release}"), &modules)?;
+    let no_list = fetch("7", &packages, &cache)?.run()?;
+    no_list.exits(1)?.complains(&["no module virtio_pci", "modules.builtin"])?;
+    let list = "kernel/virtio_pci.ko\nkernel/virtio_console.ko\n";
+    package(&packages, &format!("linux-base-{release}"), &[(&at("modules.builtin"), list)])?;
+    fetch("7", &packages, &cache)?.run()?.exits(0)?;
+    let current = cache.join("host-7/current");
+    ensure!(fs::read_link(&current)?.as_os_str() == format!("{release}_7.9.1-1~bpo13+1").as_str());
+    ensure!(fs::read_to_string(current.join("vmlinuz"))? == image);
+    ensure!(fs::read_to_string(current.join("modules.builtin"))? == list);
+    let mut modules: Vec<_> = fs::read_dir(current.join("modules"))?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<anyhow::Result<_>>()?;
+    modules.sort();
+    ensure!(modules == ["kvm-amd.ko", "kvm.ko"], "{modules:?}");
+    ensure!(!cache.join("host").exists(), "the default kernel was replaced");
+    Ok(())
+}
+
+fn a_host_kernel_that_is_not_there() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let unknown = fetch("8", folder.path(), folder.path())?.run()?;
+    unknown.exits(2)?.complains(&["HOST_KERNEL=8", "6.1 and 7"])?;
+    let empty = fetch("7", folder.path(), folder.path())?.run()?;
+    empty.exits(1)?.complains(&["is not a Debian package", "linux-modules-7", "by hand"])?;
+    ensure!(!folder.path().join("host-7/current").exists());
     Ok(())
 }

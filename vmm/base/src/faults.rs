@@ -37,14 +37,25 @@ impl FromStr for Probability {
     type Err = FaultError;
 
     fn from_str(text: &str) -> Result<Self, FaultError> {
-        match text.parse() {
-            Ok(p) if (0.0..=1.0).contains(&p) => Ok(Self(p)),
-            _ => Err(FaultError::Probability(text.into())),
-        }
+        let wrong = || FaultError::Probability(text.into());
+        text.parse().ok().and_then(|p| Self::new(p).ok()).ok_or_else(wrong)
     }
 }
 
 impl Probability {
+    /// From 0 to 1.
+    pub fn new(p: f64) -> Result<Self, FaultError> {
+        match (0.0..=1.0).contains(&p) {
+            true => Ok(Self(p)),
+            false => Err(FaultError::Probability(p.to_string())),
+        }
+    }
+
+    /// As a number.
+    pub const fn value(self) -> f64 {
+        self.0
+    }
+
     /// True with this probability.
     pub fn happens(self, rng: &mut SplitMix64) -> bool {
         // 53 bits: each value is exactly representable.

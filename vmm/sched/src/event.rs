@@ -157,6 +157,17 @@ impl LockActivity {
             }
     }
 
+    /// As [`goes_before`](Self::goes_before), or both wait in a line whose order is not known: that of
+    /// a lock without tickets.
+    pub fn may_go_before(&self, other: &LockActivity) -> bool {
+        let unordered = |activity: &LockActivity| match *activity {
+            LockActivity::Waiting { lock, distance: None, .. } => Some(lock),
+            _ => None,
+        };
+        self.goes_before(other)
+            || unordered(self).is_some_and(|lock| unordered(other) == Some(lock))
+    }
+
     /// Does it hold or await `lock`? Outer locks count.
     pub fn concerns(&self, lock: LockId) -> bool {
         let is_outer = match self {

@@ -98,6 +98,63 @@ fn who_is_forced_off_again_takes_its_turn_in_the_round() {
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
 }
 
+/// vCPU 0 holds up the line and is spent; vCPU 2, behind it, is stranded; vCPU 1 has the slot.
+fn spent() -> Core {
+    let mut core = stranded("deferred");
+    tell(&mut core, 1, Event::Stopped(free()), 2_100);
+    for now in [3_100, 4_100] {
+        tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), now);
+    }
+    assert_eq!(core.state(VcpuIndex(2)), State::Running(SLOT));
+    tell(&mut core, 2, Event::Stopped(waiting(4, 2, 4_200)), 4_300);
+    core
+}
+
+/// Regression: whoever was behind a spent vCPU had its turn first, spun for a slice and a grace, and
+/// was spent, too; the line never moved again.
+#[test]
+fn who_waits_for_a_spent_vcpu_makes_way_and_does_not_go_ahead_of_it() {
+    let mut core = spent();
+    assert_eq!(core.accounting().totals().forced, 2, "the one behind it made way at a look");
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT), "not the stranded one");
+    let granted = tell(&mut core, 1, Event::Stopped(free()), 4_400);
+    let asked = [Action::Grant(VcpuIndex(0), SLOT), Action::Ask(VcpuIndex(0))];
+    assert_eq!(granted, asked, "the spent one leaves when it is out of the lock");
+    let granted = tell(&mut core, 0, Event::Yielded, 4_450);
+    assert_eq!(granted.first(), Some(&Action::Grant(VcpuIndex(2), SLOT)), "then the next in line");
+}
+
+#[test]
+fn a_waiter_whose_place_is_unknown_makes_way_at_a_look() {
+    let unordered = |since| {
+        let mut look = waiting(0, 0, since);
+        if let LockActivity::Waiting { distance, .. } = &mut look.activity {
+            *distance = None;
+        }
+        look
+    };
+    let mut core = core_of("deferred", &[0; 3], 1);
+    for now in [1_001, 2_001] {
+        tell(&mut core, 0, Event::Stopped(unordered(0)), now);
+    }
+    assert_eq!(core.accounting().totals().forced, 1);
+    tell(&mut core, 1, Event::Stopped(unordered(2_010)), 2_100);
+    assert_eq!(core.state(VcpuIndex(0)), State::Running(SLOT), "first in, first out");
+    tell(&mut core, 0, Event::Stopped(unordered(0)), 2_200);
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
+    assert_eq!(core.accounting().totals().forced, 1, "no grace was waited for");
+}
+
+#[test]
+fn a_stranded_vcpu_ends_no_turn_of_another_vm_early() {
+    let mut core = core_of("deferred", &[0, 1], 1);
+    for now in [1_001, 2_001] {
+        tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), now);
+    }
+    assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
+    assert_eq!(core.deadline(VcpuIndex(1)), Some(Nanos(3_001)), "a whole slice");
+}
+
 fn halted_in_kvm() -> Observation {
     let mut look = waiting(2, 1, 0);
     if let LockActivity::Waiting { halted, .. } = &mut look.activity {

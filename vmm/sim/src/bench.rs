@@ -24,7 +24,7 @@ pub fn saturated(system: System, vcpus: usize) -> Spec {
         level.lines.store_shared = TRANSFER;
     }
     let [think, critical] = [2_000_000, 400_000].map(|mean| Span::Exponential(Picos(mean)));
-    let load = Load { has_data: false, ..Load::new(think, critical) };
+    let load = Load::of(think, critical);
     let slice = Nanos::millis(100);
     Spec { spin_threshold: 4_096, slice, ..Spec::new(machine, system, vcpus, load) }
 }

@@ -26,6 +26,10 @@ pub struct Figures {
     pub stolen: Picos,
     /// Halts that a kick ended while the vCPU polled.
     pub polled: u64,
+    /// Times that a task has gone to sleep.
+    pub sleeps: u64,
+    /// Times that a vCPU has interrupted the others of its guest.
+    pub shootdowns: u64,
     /// Exits of pause loops.
     pub pause_exits: u64,
     /// Violations of mutual exclusion that the guest has seen.
@@ -75,6 +79,8 @@ impl Sub<&Figures> for Figures {
             retries: self.retries - before.retries,
             stolen: self.stolen - before.stolen,
             polled: self.polled - before.polled,
+            sleeps: self.sleeps - before.sleeps,
+            shootdowns: self.shootdowns - before.shootdowns,
             pause_exits: self.pause_exits - before.pause_exits,
             violations: self.violations - before.violations,
             disorder: self.disorder - before.disorder,

@@ -171,6 +171,11 @@ impl Pauses {
         Picos::from_nanos(f64::from(cycles) * 1e3 / self.mhz)
     }
 
+    /// How long its next loop may last.
+    pub(crate) fn window(&self, its: &PauseLoop) -> Picos {
+        self.span(its.window)
+    }
+
     /// A vCPU that has not run.
     pub(crate) fn fresh(&self) -> PauseLoop {
         PauseLoop { since: None, window: self.ple.window }

@@ -14,12 +14,18 @@
 
 pub mod bench;
 mod bits;
+mod effort;
 mod engine;
 mod figures;
 mod guest;
+#[cfg(test)]
+mod guest_tests;
 mod host;
 mod lines;
+mod load;
 pub mod machine;
+pub mod predict;
+pub mod profile;
 pub mod published;
 mod queue;
 mod random;
@@ -33,13 +39,15 @@ mod time;
 pub mod validate;
 mod vcpu;
 
+pub use effort::Effort;
 pub use engine::{Decisions, Sim, Snapshot, Stuck, VcpuSnapshot};
 pub use figures::Figures;
 pub use guest::Waits;
 pub use host::{HaltPoll, Host, Noise, Ple};
 pub use lines::LineLaw;
+pub use load::{Load, LockLoad, Shootdown, Sleep};
 pub use machine::Machine;
 pub use random::Span;
 pub use simulated_locks::{Family, Handoff, System};
-pub use spec::{Load, Spec, SpecError, handoff};
+pub use spec::{Spec, SpecError, handoff};
 pub use time::Picos;

@@ -11,31 +11,9 @@ use thiserror::Error;
 use crate::guest::WIDE;
 use crate::host::{Host, Noise};
 use crate::lines::LineLaw;
+use crate::load::Load;
 use crate::machine::Machine;
-use crate::random::Span;
 use crate::time::Picos;
-
-/// What a vCPU does, again and again: it thinks, takes the lock, works and releases it. Systems
-/// that are not acquired are used once after each thought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
-    /// Between two operations.
-    pub think: Span,
-    /// With the lock held.
-    pub critical: Span,
-    /// Touch shared data with the lock held, as the payload's critical section does, and check it.
-    pub has_data: bool,
-    /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
-    /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012). Zero: it is not.
-    pub crowd: Picos,
-}
-
-impl Load {
-    /// As the payload works: with shared data, whoever waits.
-    pub const fn new(think: Span, critical: Span) -> Self {
-        Self { think, critical, has_data: true, crowd: Picos::ZERO }
-    }
-}
 
 /// Looks before a halt, as the payload has it.
 const SPIN_THRESHOLD: u32 = 2_048;
@@ -49,7 +27,9 @@ pub struct Spec {
     pub law: LineLaw,
     /// How many of its CPUs run vCPUs: the schedule's slots, on the first CPUs.
     pub cpus: usize,
-    /// vCPUs of the guest, the only one.
+    /// Guests that do the same, each with memory and locks of its own.
+    pub guests: usize,
+    /// vCPUs of each guest.
     pub vcpus: usize,
     /// The system that they use.
     pub system: System,
@@ -90,6 +70,14 @@ pub enum SpecError {
     /// More vCPUs than the library's table has room for.
     #[error("{0} vCPUs: a simulated guest has 1 to {WIDE}")]
     Vcpus(usize),
+    /// More vCPUs in all than can be simulated.
+    #[error("{guests} guests of {vcpus} vCPUs: there can be 1 to {WIDE} vCPUs in all")]
+    Guests {
+        /// As asked for.
+        guests: usize,
+        /// Of each.
+        vcpus: usize,
+    },
     /// More vCPUs than the lock counts.
     #[error("{vcpus} vCPUs are more than the {most} that {system} can count")]
     Lock {
@@ -123,13 +111,14 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else, without
+    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else, without
     /// faults and with the payload's spin threshold.
     pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
         Self {
             law: LineLaw::Physical,
             cpus: machine.cpus(),
             machine,
+            guests: 1,
             vcpus,
             system,
             handoff: Handoff::default(),
@@ -144,6 +133,11 @@ impl Spec {
         }
     }
 
+    /// vCPUs of all guests.
+    pub fn all_vcpus(&self) -> usize {
+        self.guests * self.vcpus
+    }
+
     /// Can it be simulated?
     pub fn check(&self) -> Result<(), SpecError> {
         let has = self.machine.cpus();
@@ -154,8 +148,12 @@ impl Spec {
         if self.vcpus == 0 || self.vcpus > WIDE {
             return Err(SpecError::Vcpus(self.vcpus));
         }
+        let (guests, vcpus) = (self.guests, self.vcpus);
+        if !(1..=WIDE).contains(&guests.saturating_mul(vcpus)) {
+            return Err(SpecError::Guests { guests, vcpus });
+        }
         // A lock with 8-bit tickets has a limit of its own; the others have that of the table.
-        let (vcpus, most, system) = (self.vcpus, self.system.most_cpus(), self.system);
+        let (most, system) = (self.system.most_cpus(), self.system);
         if most < simulated_locks::MAX_CPUS as u32 && vcpus > most as usize {
             return Err(SpecError::Lock { vcpus, most, system });
         }

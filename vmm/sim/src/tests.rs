@@ -17,7 +17,7 @@ fn rung_1_holds() {
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
     let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
-    let load = Load::new(span(400), span(50));
+    let load = Load { has_data: true, ..Load::of(span(400), span(50)) };
     Spec {
         cpus: 4,
         spin_threshold: 512,
@@ -28,7 +28,7 @@ pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     }
 }
 
-fn run(spec: &Spec, end: Picos) -> Figures {
+pub(super) fn run(spec: &Spec, end: Picos) -> Figures {
     let mut sim = Sim::new(spec).expect("it can be simulated");
     sim.run_until(end).unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy));
     sim.finish().unwrap_or_else(|stuck| panic!("{} {}: {stuck}", spec.system, spec.policy))
@@ -141,7 +141,7 @@ fn a_machine_of_a_thousand_vcpus_works() {
 #[test]
 fn a_standstill_is_noticed() {
     let mut spec = spec(System::NativeTicket, 4, "rr");
-    spec.load.critical = Span::Fixed(Picos(60_000 * MILLI.0));
+    spec.load.locks[0].critical = Span::Fixed(Picos(60_000 * MILLI.0));
     let mut sim = Sim::new(&spec).expect("it can be simulated");
     let end = sim.run_until(Picos::LAST);
     assert!(matches!(end, Err(Stuck::NoProgress(_))), "{end:?}");
@@ -201,6 +201,10 @@ fn what_cannot_be_simulated_is_refused() {
     for (spec, what) in [
         (Spec { cpus: 81, ..good.clone() }, "81 CPUs are more than the 80 of westmere-80"),
         (Spec { vcpus: 1_025, ..good.clone() }, "1025 vCPUs: a simulated guest has 1 to 1024"),
+        (
+            Spec { guests: 3, vcpus: 512, ..good.clone() },
+            "3 guests of 512 vCPUs: there can be 1 to 1024 vCPUs in all",
+        ),
         (Spec { vcpus: 128, ..good.clone() }, "128 vCPUs are more than the 127 that small-pv"),
         (Spec { policy: sched::PolicySpec::host(), ..good.clone() }, "policy 'host'"),
     ] {
@@ -294,12 +298,12 @@ fn noise_of_the_same_seed_is_the_same_and_breaks_no_lock() {
 #[test]
 fn halts_that_are_short_end_in_a_poll() {
     let mut blocks = Spec { spin_threshold: 8, ..spec(System::PvTicket, 4, "rr") };
-    blocks.load.critical = Span::Fixed(Picos::from_nanos(1e4));
+    blocks.load.locks[0].critical = Span::Fixed(Picos::from_nanos(1e4));
     let host = Host { halt_poll: Some(HaltPoll::default()), ..Host::default() };
     let polls = Spec { host, ..blocks.clone() };
     let mut long = polls.clone();
     // Longer than any poll.
-    long.load.critical = Span::Fixed(Picos::from_nanos(3e5));
+    long.load.locks[0].critical = Span::Fixed(Picos::from_nanos(3e5));
     let [blocks, polls, long] = [blocks, polls, long].map(|spec| run(&spec, Picos(20 * MILLI.0)));
     assert_eq!(blocks.polled, 0);
     assert!(polls.halts > 100 && polls.polled * 10 > polls.halts * 9, "{polls:?}");
@@ -328,4 +332,32 @@ fn polls_end_where_others_want_the_cpu() {
 
 fn with_noise_and_ple() -> Host {
     with_ple(with_noise(spec(System::PvTicket, 1, "rr"))).host
+}
+
+/// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters
+/// were forced off one after the other, each to the end of the round, and the lock made a few
+/// operations a second ever after: with tickets behind those forced off twice, and without tickets
+/// since nobody knew who was next.
+#[test]
+fn deferred_resumes_a_line_that_the_host_has_stopped() {
+    let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };
+    for (system, seed) in [(System::NativeTicket, 11), (System::Queued, 0)] {
+        let spec = Spec {
+            cpus: 2,
+            slice: Nanos::micros(4_000),
+            host: Host { noise: Some(noise), ..Host::default() },
+            seed,
+            ..spec(system, 16, "deferred")
+        };
+        let mut sim = Sim::new(&spec).expect("it can be simulated");
+        let mut done = vec![0];
+        for window in 1..=4 {
+            sim.run_until(Picos(100 * MILLI.0 * window)).expect("it goes on");
+            done.push(sim.figures().all());
+        }
+        let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // Without noise 150,000; the worst window has some 60,000.
+        assert!(rates.iter().all(|rate| *rate > 20_000), "{system}: {rates:?}");
+        sim.finish().expect("it ends");
+    }
 }

@@ -3,6 +3,7 @@
 use base::rng::SplitMix64;
 use sim_cell::{Answer, Request};
 
+use crate::engine::Answers;
 use crate::host::{Halts, PauseLoop};
 use crate::time::Picos;
 
@@ -28,6 +29,14 @@ pub(crate) enum State {
     Parked,
     /// It halts, and polls on its CPU for a kick.
     Polling,
+    /// It has worked, and its task goes to sleep.
+    Tired,
+    /// Its task sleeps; if it has a CPU, it goes on or goes back to sleep.
+    Asleep,
+    /// It has worked, and interrupts the other vCPUs of its guest.
+    Shoots,
+    /// It spins for their answers.
+    Awaiting,
     /// Its code has returned.
     Finished,
 }
@@ -128,6 +137,10 @@ pub(crate) struct Vcpu {
     pub(crate) answer: Answer,
     /// The CPU that it has.
     pub(crate) pcpu: u16,
+    /// The first vCPU of its guest.
+    pub(crate) first: u16,
+    /// The address at which its guest's memory would begin if it were the first.
+    pub(crate) base: usize,
     pub(crate) round: Round,
     pub(crate) park: Park,
     pub(crate) halts: Halts,
@@ -135,6 +148,14 @@ pub(crate) struct Vcpu {
     pub(crate) pauses: Option<PauseLoop>,
     /// What is left until its event, while it has no CPU.
     pub(crate) left: Picos,
+    /// The lock of its operation.
+    pub(crate) lock: u16,
+    /// When its task wakes.
+    pub(crate) wakes: Picos,
+    /// What it waits for, if others have to answer it.
+    pub(crate) answers: Answers,
+    /// vCPUs that wait for its answer, which it gives when it has a CPU.
+    pub(crate) owes: Vec<u16>,
     pub(crate) rng: SplitMix64,
 }
 

@@ -25,8 +25,13 @@ use crate::{
     streams::Stream,
     units::ByteSize,
 };
+use base::text;
 use report::perfetto;
-use study::{guest::kernels::Kernels, point::HostKind, timeline::Timeline};
+use study::{
+    guest::kernels::Kernels,
+    point::{HostKernel, HostKind},
+    timeline::Timeline,
+};
 
 /// Environment variable: a limit for the size of a trace, below the built-in one.
 const TRACE_LIMIT: &str = "PVTICKET_TRACE_LIMIT";
@@ -45,6 +50,9 @@ pub struct CellsArgs {
 pub(super) struct Setup {
     /// Where the cells run.
     host: HostKind,
+    /// The kernel of the emulated host.
+    #[serde(with = "text")]
+    host_kernel: HostKernel,
     /// Memory that the guests need, in the emulated host.
     memory: ByteSize,
     /// The guest kernel with ticketlocks. Paths of files may be no UTF-8, which `PathBuf` refuses.
@@ -58,7 +66,7 @@ pub(super) struct Setup {
 impl Setup {
     /// A worker with these files.
     pub(super) fn new(
-        host: HostKind,
+        (host, host_kernel): (HostKind, HostKernel),
         memory: ByteSize,
         kernels: &Kernels,
         recording: Option<&Path>,
@@ -66,6 +74,7 @@ impl Setup {
         let name = |file: &Path| file.as_os_str().to_owned();
         Self {
             host,
+            host_kernel,
             memory,
             kernel: kernels.ticket.as_deref().map(name),
             stock_kernel: kernels.stock.as_deref().map(name),
@@ -91,7 +100,8 @@ fn setup(json: &str) -> Result<Setup, String> {
 
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
-    let none = || Setup::new(HostKind::Direct, ByteSize(0), &Kernels::default(), None);
+    let here = (HostKind::Direct, HostKernel::default());
+    let none = || Setup::new(here, ByteSize(0), &Kernels::default(), None);
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
         HostKind::Direct => direct(&setup),
@@ -100,11 +110,12 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
 }
 
 fn emulated(setup: &Setup) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(setup.memory);
+    let mut inside = Inside::new(setup.host_kernel, setup.memory);
     let kernels = inside.take_kernels(&setup.kernels());
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
-    let there = Setup::new(HostKind::Direct, setup.memory, &kernels, recording.as_deref());
+    let host = (HostKind::Direct, setup.host_kernel);
+    let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
     inside.run(there.words()?)
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     FAILURE,
-    host::{self, GuestClass, HostMode, Place},
+    host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     print,
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     streams::print_json,
 };
 use kvm::KvmKind;
+use study::point::HostKernel;
 
 /// Report what this host supports, where guests will run and why, and what to install or change for
 /// more. Exit status 1 if no guest can run
@@ -29,7 +30,9 @@ pub struct DoctorArgs {
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
-    let guests = vec![runs(GuestClass::Ring0, kind), runs(GuestClass::Payload, kind)];
+    let kernel = HostKernelArgs::default().kernel()?;
+    let guests =
+        vec![runs(GuestClass::Ring0, kind, kernel), runs(GuestClass::Payload, kind, kernel)];
     let next = advice::next_steps(&facts, &guests);
     let report = Report { facts, guests, next };
     match args.json {
@@ -40,11 +43,11 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 /// Where a guest of this class will run, and what is missing for it.
-fn runs(class: GuestClass, kind: KvmKind) -> GuestRuns {
+fn runs(class: GuestClass, kind: KvmKind, host_kernel: HostKernel) -> GuestRuns {
     let choice = host::choose(HostMode::Auto, class, kind);
     let mut missing = Vec::new();
     if choice.place == Place::Emulated
-        && let Err(error) = Pieces::find()
+        && let Err(error) = Pieces::find(host_kernel)
     {
         missing.push(chain(&error));
     }

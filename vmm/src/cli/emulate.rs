@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::inside::Inside;
+use super::{host::HostKernelArgs, inside::Inside};
 use crate::{guest::artifacts, units::ByteSize};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
@@ -29,6 +29,9 @@ pub struct EmulateArgs {
     #[arg(long = "out", value_name = "THERE:HERE", value_parser = pair)]
     files_out: Vec<(PathBuf, PathBuf)>,
 
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
+
     /// Program and arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -41,7 +44,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(args.mem);
+    let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
     // Files that are not built yet are left out; a program that needs one reports it there.
     if let Ok(kernel) = artifacts::built_kernel() {
         inside.take_kernel(&kernel);

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Instant};
 
 use clap::Args;
 
-use super::say;
+use super::{host::HostKernelArgs, say};
 use crate::{
     chain::chain,
     emulated::{self, Errand, OutputMode, StdinMode, Supervision, selftest},
@@ -24,6 +24,8 @@ pub struct EmulatedTestArgs {
     /// Its memory.
     #[arg(long, default_value = "512M")]
     memory: ByteSize,
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
     /// Give it no input.
     #[arg(long)]
     no_stdin: bool,
@@ -58,6 +60,7 @@ pub(super) fn run(args: EmulatedTestArgs) -> anyhow::Result<u8> {
     words.extend(args.words);
     let mut errand = Errand::new(words);
     errand.memory = args.memory;
+    errand.kernel = args.host_kernel.kernel()?;
     errand.cpus = args.cpus.unwrap_or(errand.cpus);
     errand.files_in = args.files_in;
     errand.files_out = args.files_out;

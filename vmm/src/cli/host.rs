@@ -1,11 +1,13 @@
-//! `--host`: where a guest runs.
+//! `--host` and `--host-kernel`: where a guest runs.
 
 use std::env;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use thiserror::Error;
 
+use super::Usage;
 use kvm::KvmKind;
+use study::point::HostKernel;
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,9 +89,70 @@ pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKer
     }
 }
 
+/// Environment variable: the default of `--host-kernel`.
+const HOST_KERNEL: &str = "PVTICKET_HOST_KERNEL";
+
+/// The option that chooses the emulated host's kernel.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct HostKernelArgs {
+    /// Kernel of the emulated host; 7 is the newest 7.x of Debian's backports (make host
+    /// HOST_KERNEL=7) [default: PVTICKET_HOST_KERNEL, or 6.1]
+    #[arg(long, value_name = "6.1|7")]
+    pub(super) host_kernel: Option<HostKernel>,
+}
+
+impl HostKernelArgs {
+    /// The kernel: the option's, the environment's, or the default.
+    pub fn kernel(self) -> Result<HostKernel, Usage> {
+        self.kernel_from(env::var(HOST_KERNEL).ok().as_deref())
+    }
+
+    fn kernel_from(self, variable: Option<&str>) -> Result<HostKernel, Usage> {
+        match (self.host_kernel, variable) {
+            (Some(kernel), _) => Ok(kernel),
+            (None, None | Some("")) => Ok(HostKernel::default()),
+            (None, Some(name)) => {
+                name.parse().map_err(|why| Usage(format!("{HOST_KERNEL}: {why}")))
+            }
+        }
+    }
+
+    /// Rejects the option where nothing runs in the emulated host.
+    pub fn check(self, starts_emulated_host: bool) -> Result<(), Usage> {
+        match self.host_kernel {
+            Some(kernel) if !starts_emulated_host => Err(Usage(format!(
+                "--host-kernel {kernel}: nothing here runs in the emulated host; add --host emulated"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_option_goes_before_the_environment() {
+        let asked = |option: Option<HostKernel>, variable| {
+            let kernel = HostKernelArgs { host_kernel: option }.kernel_from(variable);
+            kernel.map_err(|Usage(why)| why)
+        };
+        assert_eq!(asked(None, None), Ok(HostKernel::Linux6_1));
+        assert_eq!(asked(None, Some("")), Ok(HostKernel::Linux6_1));
+        assert_eq!(asked(None, Some("7")), Ok(HostKernel::Linux7));
+        assert_eq!(asked(Some(HostKernel::Linux6_1), Some("7")), Ok(HostKernel::Linux6_1));
+        let why = asked(None, Some("8")).unwrap_err();
+        assert!(why.contains("PVTICKET_HOST_KERNEL") && why.contains("6.1 or 7"), "{why}");
+    }
+
+    #[test]
+    fn a_kernel_that_nothing_uses_is_refused() {
+        let asked = HostKernelArgs { host_kernel: Some(HostKernel::Linux7) };
+        assert!(asked.check(true).is_ok() && HostKernelArgs::default().check(false).is_ok());
+        let Usage(why) = asked.check(false).unwrap_err();
+        assert!(why.starts_with("--host-kernel 7:") && why.contains("--host emulated"), "{why}");
+    }
 
     #[test]
     fn auto_follows_the_kind_of_kvm() {

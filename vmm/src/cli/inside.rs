@@ -19,7 +19,7 @@ use crate::{
     results::Target,
     units::ByteSize,
 };
-use study::guest::kernels::Kernels;
+use study::{guest::kernels::Kernels, point::HostKernel};
 
 /// The cache directory there.
 const CACHE: &str = "/in/cache";
@@ -35,11 +35,12 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// `guest_memory` is the memory of all its machines.
-    pub fn new(guest_memory: ByteSize) -> Self {
+    /// `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
+    pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
         /// Memory for the emulated host's system, the files in its RAM, and our process.
         const OUTER: u64 = 448 << 20;
         let mut errand = Errand::new(Vec::<OsString>::new());
+        errand.kernel = kernel;
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));

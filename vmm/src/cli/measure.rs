@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::{
     Usage, fault,
-    host::HostMode,
+    host::{HostKernelArgs, HostMode},
     run::{KernelFiles, Plan, Progress, Request, Traced, Workers, orders},
 };
 use crate::{
@@ -115,11 +115,12 @@ pub(super) fn plan_of(
     name: &str,
     specs: &[String],
     cpus: CpuList,
-    host: HostMode,
+    (host, host_kernel): (HostMode, HostKernelArgs),
 ) -> anyhow::Result<Plan> {
     let part = |spec: &String| {
         let (name, spec, cpus) = (name.to_owned(), spec.clone(), cpus.clone());
-        let request = Request { name, spec, cpus, jobs: 1, host, only: Only::default() };
+        let (jobs, only) = (1, Only::default());
+        let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
         Plan::new(request, |error| Usage(error.to_string()))
     };
     let mut parts = specs.iter().map(part);

@@ -182,6 +182,39 @@ mod tests {
     }
 
     #[test]
+    fn all_that_start_the_emulated_host_choose_its_kernel() {
+        for words in [
+            "boot",
+            "compare",
+            "run spec",
+            "soak",
+            "bench boot",
+            "bench hypercalls",
+            "bench sched",
+            "bench trace",
+            "emulate",
+            "emulated-test",
+        ] {
+            let parse = |kernel| {
+                let end = ["--host-kernel", kernel, "--", "true"];
+                let end = &end
+                    [..if ["boot", "emulate", "emulated-test"].contains(&words) { 4 } else { 2 }];
+                Cli::try_parse_from(
+                    ["pvticket"].into_iter().chain(words.split(' ')).chain(end.iter().copied()),
+                )
+            };
+            assert!(parse("7").is_ok() && parse("6.1").is_ok(), "{words}");
+            let why = one_line(&parse("5").unwrap_err());
+            assert!(why.contains("unknown kernel '5' of the emulated host: 6.1 or 7"), "{why}");
+        }
+        for words in ["compare --resume DIR", "run --resume DIR"] {
+            let words =
+                ["pvticket"].into_iter().chain(words.split(' ')).chain(["--host-kernel", "7"]);
+            assert!(one_line(&Cli::try_parse_from(words).unwrap_err()).contains("cannot be used"));
+        }
+    }
+
+    #[test]
     fn usage_errors_are_one_line() {
         let error = Cli::try_parse_from(["pvticket", "boot", "--cpus", "0"]).unwrap_err();
         assert_eq!(

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     Usage,
-    host::HostMode,
+    host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, finish, measure, plan_of},
     print,
     run::{KernelFiles, Traced},
@@ -86,12 +86,15 @@ pub struct SoakArgs {
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
+
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     let (soak, cpus) = plan(args)?;
-    let mut plan = plan_of("soak", &[soak.spec()], cpus, args.host)?;
+    let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel))?;
     let rounds = soak.rounds(plan.experiment.clone());
     plan.replace(rounds);
     let mut told = |point: &Point, figures: &Figures, tally: &Tally| {

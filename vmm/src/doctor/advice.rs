@@ -14,6 +14,8 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     }
     let others = facts.artifacts.iter().filter(|artifact| !artifact.needed);
     steps.extend(others.filter_map(|of| Some(format!("if you want it: {}", of.problem.as_ref()?))));
+    let obstacles = facts.sched_ext.obstacles();
+    steps.extend(obstacles.iter().map(|what| format!("for schedulers in BPF (sched_ext): {what}")));
     steps.extend(measuring(facts));
     steps
 }
@@ -124,6 +126,7 @@ mod tests {
     use crate::doctor::{
         cpu::CpuFacts,
         kvm::KvmFacts,
+        sched_ext::SchedExtFacts,
         system::SystemFacts,
         tools::{Artifact, Tool},
     };
@@ -148,6 +151,7 @@ mod tests {
                 hypervisor: None,
             },
             system: SystemFacts::read(&none),
+            sched_ext: SchedExtFacts::read(&none),
             tools: Vec::new(),
             artifacts: Vec::new(),
         }
@@ -167,6 +171,23 @@ mod tests {
         assert!(first(KvmKind::Absent, &[]).contains("firmware"));
         assert!(first(KvmKind::Software, &["hypervisor"]).contains("nested"));
         assert!(first(KvmKind::Software, &[]).contains("VT-x or AMD-V"));
+    }
+
+    #[test]
+    fn what_sched_ext_lacks_is_told() {
+        let mut facts = facts(KvmKind::Hardware, &[]);
+        let told = |facts: &Facts| {
+            let steps = next_steps(facts, &[]);
+            steps.iter().filter(|step| step.contains("sched_ext")).count()
+        };
+        assert_eq!(told(&facts), 3);
+        facts.sched_ext = SchedExtFacts {
+            state: Some("disabled".into()),
+            scheduler: None,
+            btf: true,
+            allowed: true,
+        };
+        assert_eq!(told(&facts), 0);
     }
 
     #[test]

@@ -28,6 +28,11 @@ impl Files {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
+    /// Can this file be opened?
+    pub fn exists(&self, path: &str) -> bool {
+        fs::File::open(self.root.join(path.trim_start_matches('/'))).is_ok()
+    }
+
     /// A file that holds one number.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?.parse().ok()
@@ -85,6 +90,7 @@ mod tests {
         assert_eq!(files.flag("/p/c"), None);
         assert_eq!(files.number("/p/b"), Some(0));
         assert_eq!(files.flag("/p/none"), None);
+        assert!(files.exists("/p/a") && !files.exists("/p/none"));
         assert_eq!(files.names("/p"), ["a", "b", "c"]);
     }
 }

@@ -7,6 +7,7 @@ pub mod advice;
 pub mod cpu;
 pub mod files;
 pub mod kvm;
+pub mod sched_ext;
 pub mod system;
 pub mod text;
 pub mod tools;
@@ -26,6 +27,8 @@ pub struct Facts {
     pub cpu: cpu::CpuFacts,
     /// The host's kernel, and the hypervisor above it.
     pub system: system::SystemFacts,
+    /// Schedulers in BPF.
+    pub sched_ext: sched_ext::SchedExtFacts,
     /// Programs that are used, found or not.
     pub tools: Vec<tools::Tool>,
     /// Files in the cache, built or fetched by `make`.
@@ -40,6 +43,7 @@ impl Facts {
             kvm: kvm::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &::kvm::signal::allowed_cpus()),
             system: system::SystemFacts::read(&files),
+            sched_ext: sched_ext::SchedExtFacts::read(&files),
             tools: tools::find_tools(),
             artifacts: tools::find_artifacts(),
         }

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Facts, GuestRuns, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, system::SystemFacts,
-    tools::Artifact, tools::Tool,
+    Facts, GuestRuns, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, sched_ext::SchedExtFacts,
+    system::SystemFacts, tools::Artifact, tools::Tool,
 };
 use crate::emulated::default_cpus;
 use kvm::KvmKind;
@@ -17,10 +17,11 @@ const NAME: usize = 22;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Facts { kvm, cpu, system, tools, artifacts } = &self.facts;
+        let Facts { kvm, cpu, system, sched_ext, tools, artifacts } = &self.facts;
         section(f, "KVM", &kvm_rows(kvm))?;
         section(f, "CPU", &cpu_rows(cpu))?;
         section(f, "System", &system_rows(system, cpu))?;
+        section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         section(f, "Ours", &artifacts.iter().map(artifact_row).collect::<Vec<_>>())?;
         section(f, "Where guests run", &place_rows(&self.guests))?;
@@ -138,6 +139,22 @@ fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
         rows.push(row("stolen CPU time", format!("{steal} % since boot")));
     }
     rows
+}
+
+fn sched_ext_rows(facts: &SchedExtFacts) -> Vec<Row> {
+    let loaded = match (facts.state.as_deref(), &facts.scheduler) {
+        (None, _) => "not in this kernel".into(),
+        (Some("disabled"), _) => "yes; none is loaded".into(),
+        (Some(state), None) => format!("yes; {state}"),
+        (Some(state), Some(name)) => format!("yes; {state}: {name}"),
+    };
+    let usable = if facts.obstacles().is_empty() { "yes" } else { "no: see below" };
+    vec![
+        row("sched_ext", loaded),
+        row("types (BTF)", yes_no(facts.btf)),
+        row("may be loaded", yes_no(facts.allowed)),
+        row("usable", usable),
+    ]
 }
 
 fn tool_row(tool: &Tool) -> Row {

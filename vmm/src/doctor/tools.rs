@@ -11,9 +11,10 @@ use serde::Serialize;
 
 use crate::{
     chain::chain,
-    emulated::{Pieces, QEMU, find_qemu},
+    emulated::{Pieces, PiecesError, QEMU, find_qemu},
     guest::artifacts,
 };
+use study::point::HostKernel;
 
 /// A program that pvticket or its build uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -103,11 +104,16 @@ fn first_version(text: &str) -> Option<String> {
 pub(super) fn find_artifacts() -> Vec<Artifact> {
     vec![
         artifact("PV ticketlock kernel", true, artifacts::built_kernel()),
-        artifact("emulated host's kernel", true, Pieces::find().map(|pieces| pieces.kernel)),
+        artifact("emulated host's kernel", true, host_kernel(HostKernel::Linux6_1)),
         artifact("busybox for guests", true, artifacts::busybox()),
+        artifact("its kernel 7", false, host_kernel(HostKernel::Linux7)),
         artifact("stock spinlock kernel", false, artifacts::stock_kernel()),
         artifact("guest disk, PostgreSQL", false, artifacts::guest_disk()),
     ]
+}
+
+fn host_kernel(kernel: HostKernel) -> Result<PathBuf, PiecesError> {
+    Pieces::find(kernel).map(|pieces| pieces.kernel)
 }
 
 fn artifact<E: std::error::Error>(

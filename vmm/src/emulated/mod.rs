@@ -38,6 +38,7 @@ pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
 use crate::{guest::artifacts::cache_dir, runtime, units::ByteSize};
+use study::point::HostKernel;
 
 /// What to run in the emulated host, and with which resources.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ pub struct Errand {
     pub stderr: OutputMode,
     /// CPUs for the errand. The machine has one more, which is kept free of guests.
     pub cpus: u32,
+    /// The emulated host's kernel.
+    pub kernel: HostKernel,
     /// Memory of the emulated host: for the guest, the files, and the host's own 128 MiB.
     pub memory: ByteSize,
     /// stderr is a terminal in raw mode: our own lines there end with a carriage return.
@@ -68,7 +71,7 @@ pub struct Errand {
 
 impl Errand {
     /// An errand with these arguments, this process's stdin, live output, as many CPUs as this
-    /// system has but at most eight, and 1 GiB.
+    /// system has but at most eight, the default kernel, and 1 GiB.
     pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
             args: args.into_iter().map(Into::into).collect(),
@@ -80,6 +83,7 @@ impl Errand {
             stdout: OutputMode::Live,
             stderr: OutputMode::Live,
             cpus: default_cpus(),
+            kernel: HostKernel::default(),
             memory: ByteSize::mib(1024),
             interactive: false,
         }
@@ -206,7 +210,7 @@ pub fn run(errand: &Errand, supervision: &Supervision) -> Result<Finished, Emula
     if errand.memory < error::SMALLEST {
         return Err(EmulatedError::TooSmall(errand.memory));
     }
-    let pieces = Pieces::find()?;
+    let pieces = Pieces::find(errand.kernel)?;
     let image = machine::image::Image::pack(&pieces.modules, errand)?;
     let runtime = runtime::build()?;
     let finished = runtime.block_on(supervise::supervise(errand, supervision, &pieces, &image));

@@ -9,6 +9,10 @@ use crate::units::Gpa;
 /// run the same lock code.
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
+/// A panic before the console driver is registered says why; otherwise such a guest resets and
+/// prints nothing. It prints from here on, so `quiet` goes before it.
+pub const EARLY_CONSOLE: &str = "earlycon=uart8250,io,0x3f8";
+
 /// Virtual address of the kernel's image (`__START_KERNEL_map`, x86/x86_64/mm.rst).
 const KERNEL_MAP: u64 = 0xffff_ffff_8000_0000;
 /// Size of that mapping without KASLR: 512 MiB.
@@ -39,7 +43,7 @@ pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
 /// The command line of a guest with nothing but our init, with these parameters.
 pub fn bare_cmdline(parameters: &str) -> String {
-    format!("{BASE_CMDLINE} {OUR_INIT} {parameters}")
+    format!("{BASE_CMDLINE} {OUR_INIT} {EARLY_CONSOLE} {parameters}")
 }
 
 #[cfg(test)]

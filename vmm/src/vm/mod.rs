@@ -54,6 +54,6 @@ pub enum VmError {
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
     /// A vCPU thread did not leave in time.
-    #[error("{0} did not stop within one second; its thread may be blocked on the output")]
+    #[error("{0} did not stop within two seconds; its thread may be blocked on the output")]
     Stuck(VcpuId),
 }

@@ -1,6 +1,6 @@
 //! A point of an experiment's matrix: everything that determines what a cell does.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use locks::System;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,44 @@ impl HostKind {
             Self::Direct => "direct",
             Self::Emulated => "emulated",
         }
+    }
+}
+
+/// The kernel of the emulated host.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HostKernel {
+    /// Debian 12's cloud kernel, 6.1.
+    #[default]
+    Linux6_1,
+    /// The newest 7.x in the backports of Debian 13, which has `sched_ext`.
+    Linux7,
+}
+
+impl HostKernel {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Linux6_1, Self::Linux7];
+
+    /// Its name in options and stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Linux6_1 => "6.1",
+            Self::Linux7 => "7",
+        }
+    }
+}
+
+impl fmt::Display for HostKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for HostKernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|kernel| kernel.name() == text);
+        known.ok_or_else(|| format!("unknown kernel '{text}' of the emulated host: 6.1 or 7"))
     }
 }
 

@@ -10,15 +10,18 @@
 //! A host that takes CPUs away can still make a grace run out. The vCPU is then *stranded*: off its
 //! slot in a lock. One stranded waiter of a FIFO lock strands those behind it, one after the other,
 //! each for a slice and a grace. Stranded vCPUs therefore go ahead of their turn, first those that
-//! others wait for, and leave as soon as they are out of the lock. A vCPU that spins for a stranded
-//! one makes way at the next look.
+//! others wait for, and leave as soon as they are out of the lock. A stranded vCPU that is forced off
+//! again is *spent*: it takes its turn in the round, and leaves as soon as it is out of the lock. A
+//! vCPU that spins for a stranded or spent one makes way at the next look, and does not go ahead of
+//! a spent one. So a line that a host has stopped resumes after one round (`sim::deferred_tests`).
+//! Stranded vCPUs end only turns of their own VM early.
 //!
 //! A waiter in KVM's HLT keeps its slot until its turn ends: the vCPU it waits for has a slot, too,
 //! and another vCPU on this one would only queue for the lock behind the sleeper.
 //!
 //! Waiting: no vCPU goes ahead of one that has waited for one slice per vCPU of the schedule, and a
 //! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
-//! per vCPU. A stranded vCPU that is forced off again takes its turn in the round.
+//! per vCPU.
 
 use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
 use crate::{
@@ -67,8 +70,8 @@ struct Turn {
     makes_way: bool,
     /// It was stranded when the turn began.
     ahead: bool,
-    /// Its last turn was ahead of its place in the round and was forced to end: the next one is not
-    /// ahead.
+    /// Its last turn was ahead of its place in the round and was forced to end: it is in the round,
+    /// in a lock.
     spent: bool,
 }
 
@@ -100,20 +103,38 @@ impl Deferred {
     fn strand(&mut self, vcpu: VcpuIndex, view: &View<'_>) {
         self.round_first |= self.stranded.is_empty();
         self.rr.waits(vcpu, view);
-        self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, view.last_seen(vcpu), other, view));
+        self.stranded.insert(vcpu, |other| keeps_waiting(vcpu, other, view));
     }
 
-    /// Does a vCPU with this activity wait for a stranded one?
-    fn waits_for_stranded(
-        &self,
-        vcpu: VcpuIndex,
-        activity: &LockActivity,
-        view: &View<'_>,
-    ) -> bool {
-        let keeps = |other: VcpuIndex| {
-            view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(other).goes_before(activity)
-        };
-        self.stranded.iter().any(keeps)
+    /// Those that are off their slots in a lock: the stranded and the spent.
+    fn lost(&self) -> impl Iterator<Item = VcpuIndex> {
+        self.stranded.iter().chain(self.spent())
+    }
+
+    fn spent(&self) -> impl Iterator<Item = VcpuIndex> {
+        self.rr.waiting().filter(|vcpu| self.turns[vcpu.ix()].spent)
+    }
+
+    /// Is another vCPU of its VM off its slot in a lock?
+    fn has_lost(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
+        self.lost().any(|other| other != vcpu && view.vm_of(other) == view.vm_of(vcpu))
+    }
+
+    /// Does a vCPU with this activity only spin, because it waits for one that is off its slot? In a
+    /// line of unknown order it may be the next, which a short turn shows.
+    fn only_spins(&self, vcpu: VcpuIndex, activity: &LockActivity, view: &View<'_>) -> bool {
+        self.lost().any(|other| {
+            other != vcpu
+                && view.vm_of(other) == view.vm_of(vcpu)
+                && view.last_seen(other).may_go_before(activity)
+        })
+    }
+
+    /// The first stranded vCPU, unless it waits for a spent one: it would only spin.
+    fn first_stranded(&self, view: &View<'_>) -> Option<VcpuIndex> {
+        let first = self.stranded.first()?;
+        let waits = self.spent().any(|other| keeps_waiting(other, first, view));
+        (!waits).then_some(first)
     }
 
     /// Takes the vCPU that has waited longest, if it is overdue: no other may go ahead of it then.
@@ -146,10 +167,14 @@ impl Deferred {
             return Some((vcpu, Lane::Kicked));
         }
         let round_first = std::mem::take(&mut self.round_first) && self.rr.is_contended();
-        if !round_first && let Some(vcpu) = self.stranded.pop() {
+        if !round_first && let Some(vcpu) = self.first_stranded(view) {
+            self.stranded.remove(vcpu);
             return Some((vcpu, Lane::Stranded));
         }
-        self.rr.queue().pop().map(|vcpu| (vcpu, Lane::Round))
+        if let Some(vcpu) = self.rr.queue().pop() {
+            return Some((vcpu, Lane::Round));
+        }
+        self.stranded.pop().map(|vcpu| (vcpu, Lane::Stranded))
     }
 
     /// When to look again: soon, but not after `end`.
@@ -183,14 +208,9 @@ enum Lane {
     Round,
 }
 
-/// Does `other`, as last observed, wait for `vcpu`, which has this activity?
-fn keeps_waiting(
-    vcpu: VcpuIndex,
-    activity: &LockActivity,
-    other: VcpuIndex,
-    view: &View<'_>,
-) -> bool {
-    view.vm_of(other) == view.vm_of(vcpu) && activity.goes_before(view.last_seen(other))
+/// Does `other`, as last observed, wait for `vcpu`?
+fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
+    view.vm_of(other) == view.vm_of(vcpu) && view.last_seen(vcpu).goes_before(view.last_seen(other))
 }
 
 impl Policy for Deferred {
@@ -216,16 +236,18 @@ impl Policy for Deferred {
 
     fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
         let (vcpu, lane) = self.pop(view)?;
-        let ahead = lane == Lane::Stranded;
+        let (ahead, activity) = (lane == Lane::Stranded, view.last_seen(vcpu));
+        let is_lost = ahead || self.turns[vcpu.ix()].spent;
         self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
         let end = self.rr.turn(view);
-        if !ahead && self.stranded.is_empty() {
+        if !is_lost && !self.has_lost(vcpu, view) {
             return Some(Pick::new(vcpu, end));
         }
-        // It soon runs into the lock that a stranded vCPU holds up, or is out of its own.
-        let asked = ahead && self.way == Way::Ask && self.is_contended();
-        let until = if asked { end } else { self.look_again(end, view.now) };
-        self.turns[vcpu.ix()].makes_way = ahead && self.is_contended();
+        // It soon runs into the lock that a lost vCPU holds up, or is out of its own.
+        let asked = is_lost && self.way == Way::Ask && self.is_contended();
+        let only_spins = self.only_spins(vcpu, activity, view);
+        let until = if asked && !only_spins { end } else { self.look_again(end, view.now) };
+        self.turns[vcpu.ix()].makes_way = is_lost && self.is_contended();
         Some(Pick { vcpu, until, asked })
     }
 
@@ -236,13 +258,14 @@ impl Policy for Deferred {
             self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
             return self.rr.stopped(vcpu, look, view);
         }
-        if self.waits_for_stranded(vcpu, &look.activity, view) {
+        if self.only_spins(vcpu, &look.activity, view) {
             return Verdict::Preempt(Why::Slice);
         }
+        let has_lost = self.has_lost(vcpu, view);
         let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
         match (left > Nanos::ZERO, look.activity.is_involved()) {
-            (true, false) if !self.stranded.is_empty() => Verdict::Preempt(Why::Slice),
-            (true, true) if !self.stranded.is_empty() => {
+            (true, false) if has_lost => Verdict::Preempt(Why::Slice),
+            (true, true) if has_lost => {
                 turn.makes_way = true;
                 self.leaves_soon(end, view.now)
             }

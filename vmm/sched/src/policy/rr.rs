@@ -35,6 +35,11 @@ impl Rr {
         &mut self.queue
     }
 
+    /// Those that wait, in the order of their turns.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = VcpuIndex> {
+        self.queue.iter()
+    }
+
     /// The end of a turn that begins now.
     pub(super) fn turn(&self, view: &View<'_>) -> Nanos {
         view.now.after(self.slice)

@@ -85,9 +85,10 @@ impl Sim {
         let exit = self.costs.exit;
         self.shared.waits.kicked(target, v);
         let FaultSpec { drop, dup, spurious, .. } = self.faults.spec;
-        if self.faults.happens(spurious) && self.vcpus.len() > 1 {
-            let other =
-                (target + 1 + self.faults.rng.below(self.vcpus.len() - 1)) % self.vcpus.len();
+        if self.faults.happens(spurious) && self.per_guest > 1 {
+            let first = self.of_guest(v, 0);
+            let past = 1 + self.faults.rng.below(self.per_guest - 1);
+            let other = first + (target - first + past) % self.per_guest;
             self.faults.counts.spurious += 1;
             self.shared.waits.kicked(other, v);
             self.kicked(other, None, exit);

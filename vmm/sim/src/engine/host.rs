@@ -18,7 +18,7 @@ impl Sim {
         match leaf.checked_sub(self.pcpus.len()) {
             Some(past) if past > self.vcpus.len() => self.steal(past - self.vcpus.len() - 1),
             Some(v) if v == self.vcpus.len() => self.deliver(),
-            Some(v) => self.tell(v, Event::HoldOver, Picos::ZERO),
+            Some(v) => self.vcpu_timer(v),
             None if self.pcpus[leaf].stolen > self.now => {
                 self.set_timer(leaf, self.pcpus[leaf].stolen);
             }
@@ -82,7 +82,7 @@ impl Sim {
         match request {
             Request::Halt(_) if self.faults.ends_halt() => {}
             Request::Halt(_) => self.halt(v, pcpu, self.now + exit),
-            Request::Kick(target) => self.kick(v, target),
+            Request::Kick(target) => self.kick(v, self.of_guest(v, target)),
             Request::Yield => self.tell(v, Event::Yielded, exit),
             Request::SpunOut => {
                 let look = self.observe(v);
@@ -177,7 +177,7 @@ impl Sim {
         }
         self.shared.waits.leaves(v, state == Turn::Halted);
         self.leave(v, pcpu.into());
-        if state == Turn::Halted {
+        if matches!(state, Turn::Halted | Turn::Idle) {
             self.vcpus[v].left = Picos::ZERO;
         }
     }
@@ -185,6 +185,9 @@ impl Sim {
     fn leave(&mut self, v: usize, pcpu: usize) {
         if self.vcpus[v].state == State::Parked {
             self.interrupt_pause(v, pcpu);
+            self.vcpus[v].left = Picos::ZERO;
+        } else if self.vcpus[v].state == State::Awaiting {
+            self.interrupt_await(v);
             self.vcpus[v].left = Picos::ZERO;
         } else {
             debug_assert!(!self.vcpus[v].state.is_transfer(), "it cannot be interrupted");
@@ -216,9 +219,11 @@ impl Sim {
         vcpu.pcpu = pcpu as u16;
         let entered = self.now.max(self.pcpus[pcpu].stolen) + exit + entry;
         self.stolen += self.pcpus[pcpu].stolen.since(self.now);
-        let at = entered + vcpu.left;
+        let left = vcpu.left;
         self.reset_pauses(v);
         self.learn_poll(v);
+        let entered = self.answer_all(v, entered);
+        let at = entered + left;
         (self.pcpus[pcpu].vcpu, self.pcpus[pcpu].entered) = (v as u32, entered);
         self.events.set(pcpu, at);
         self.set_deadline(v);
@@ -227,7 +232,7 @@ impl Sim {
 
     fn set_deadline(&mut self, v: usize) {
         let deadline = self.core.deadline(VcpuIndex(v as u32));
-        let at = deadline.map_or(Picos::NEVER, Picos::of_clock).max(self.now);
+        let at = deadline.map_or_else(|| self.wakes(v), Picos::of_clock).max(self.now);
         let held = self.pcpus.len() + v;
         match self.vcpus[v].pcpu {
             NOWHERE => self.set_timer(held, at),

@@ -9,6 +9,7 @@ mod poll;
 mod snapshot;
 mod spin;
 mod step;
+mod tasks;
 
 pub use decisions::Decisions;
 pub use snapshot::{Snapshot, VcpuSnapshot};
@@ -22,18 +23,21 @@ use sched::core::{Core, Member};
 use sched::event::{Action, Event, Kicker, VcpuIndex};
 use sched::policy::{Divergence, Hits, Setup};
 use sched::recording::Recording;
-use sim_cell::Request;
+use sim_cell::{Request, Work};
 
 use crate::figures::Figures;
 use crate::guest::{self, Guest, Shared, Subject, Waits};
 use crate::host::{HaltPoll, Halts, Noise, Pauses};
 use crate::lines::{LineLaw, Lines};
+use crate::load::Load;
 use crate::machine::Costs;
 use crate::queue::Queue;
 use crate::random::Span;
-use crate::spec::{Load, Spec, SpecError};
+use crate::spec::{Spec, SpecError};
 use crate::time::Picos;
 use crate::vcpu::{NOWHERE, Park, Round, State, Vcpu};
+
+pub(crate) use self::tasks::Answers;
 
 use self::faults::Faults;
 
@@ -94,11 +98,12 @@ pub struct Sim {
     lines: Lines,
     core: Core,
     shared: Rc<Shared>,
-    subject: Rc<dyn Subject>,
-    /// Address of the guest's memory.
-    base: usize,
-    /// Number of its lines. Those from here on are the marks of whether a vCPU has a CPU.
+    /// By guest.
+    subjects: Box<[Rc<dyn Subject>]>,
+    /// Number of the guests' lines. Those from here on are the marks of whether a vCPU has a CPU.
     marks: usize,
+    /// vCPUs of a guest.
+    per_guest: usize,
     costs: Costs,
     law: LineLaw,
     load: Load,
@@ -113,6 +118,8 @@ pub struct Sim {
     noise: Option<Noise>,
     noise_rng: SplitMix64,
     stolen: Picos,
+    sleeps: u64,
+    shootdowns: u64,
     crowd: Crowd,
     now: Picos,
     /// The end of what is simulated now.
@@ -137,23 +144,25 @@ impl Sim {
 
     /// As [`Sim::new`], with decisions that are recorded or replayed.
     pub fn scheduled(spec: &Spec, decisions: Decisions<'_>) -> Result<Self, SpecError> {
-        let make = || guest::subject(spec.system, spec.vcpus);
+        let make = || guest::subjects(spec.system, spec.vcpus, spec.load.locks.len());
         Self::with(spec, decisions, make, guest::rounds)
     }
 
-    /// As [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns.
+    /// As [`Sim::scheduled`], but each vCPU runs `code` once, on the subject that `make` returns for its
+    /// guest.
     pub(crate) fn with(
         spec: &Spec,
         decisions: Decisions<'_>,
-        make: impl FnOnce() -> Rc<dyn Subject>,
+        make: impl FnMut() -> Rc<dyn Subject>,
         code: fn(&dyn Subject, &Guest),
     ) -> Result<Self, SpecError> {
         spec.check()?;
         decisions.check(spec)?;
-        let subject = make();
-        let &Spec { cpus, vcpus, slice, seed, .. } = spec;
+        let &Spec { cpus, guests, vcpus: per_guest, slice, seed, .. } = spec;
+        let subjects: Box<[_]> = std::iter::repeat_with(make).take(guests).collect();
+        let vcpus = spec.all_vcpus();
         let mut seeds = SplitMix64::new(seed);
-        let vms = vec![0; vcpus];
+        let vms: Vec<u32> = (0..vcpus).map(|id| (id / per_guest) as u32).collect();
         let setup = Setup {
             vms: &vms,
             slots: cpus,
@@ -163,19 +172,29 @@ impl Sim {
         };
         let policy = spec.policy.make(&setup).ok_or(SpecError::Host)?;
         let spin_looks = policy.spin_looks();
-        let member = Member { vm: 0, weight: spec.policy.weight_of(0) };
-        let core = Core::new(&vec![member; vcpus], cpus, policy, decisions.log());
+        let member = |vm: &u32| Member { vm: *vm, weight: spec.policy.weight_of(*vm) };
+        let members: Vec<Member> = vms.iter().map(member).collect();
+        let core = Core::new(&members, cpus, policy, decisions.log());
 
-        let (base, size) = subject.memory();
-        let marks = size.div_ceil(1 << LINE);
+        let (_, size) = subjects[0].memory();
+        let lines_of_guest = size.div_ceil(1 << LINE);
+        let marks = guests * lines_of_guest;
+        let base_of = |vm: &u32| {
+            let (address, _) = subjects[*vm as usize].memory();
+            address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
+        };
+        let bases: Box<[usize]> = vms.iter().map(base_of).collect();
         let lines = Lines::new(&spec.machine, cpus, marks + vcpus, seeds.next_u64());
-        let shared = Rc::new(Shared::new(vcpus, base, spin_looks));
-        let runs = |id| {
+        let shared = Rc::new(Shared::new(bases.clone(), marks << LINE, spin_looks));
+        let runs = |index: usize| {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
             let (has_data, marks) = (spec.load.has_data, spec.load.crowd != Picos::ZERO);
-            let guest = Guest { id, spin_threshold, handoff, has_data, marks, shared };
-            let subject = Rc::clone(&subject);
+            let rests = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
+            let id = index % per_guest;
+            let guest =
+                Guest { id, index, spin_threshold, handoff, has_data, marks, rests, shared };
+            let subject = Rc::clone(&subjects[index / per_guest]);
             sim_cell::Vcpu::new(move || code(&*subject, &guest))
         };
         let pauses = spec.host.ple.map(|ple| Pauses::new(ple, spec.machine.mhz));
@@ -186,11 +205,17 @@ impl Sim {
                 state: State::Done,
                 answer: 0,
                 pcpu: NOWHERE,
+                first: (id - id % per_guest) as u16,
+                base: bases[id],
                 round: Round::default(),
                 park: Park::default(),
                 halts: Halts::default(),
                 pauses: pauses.map(|pauses| pauses.fresh()),
                 left: Picos::ZERO,
+                lock: 0,
+                wakes: Picos::ZERO,
+                answers: Answers::default(),
+                owes: Vec::new(),
                 rng: SplitMix64::new(seeds.next_u64()),
             })
         };
@@ -217,12 +242,12 @@ impl Sim {
             lines,
             core,
             shared,
-            subject,
-            base,
+            subjects,
             marks,
+            per_guest,
             costs: spec.machine.costs,
             law: spec.law,
-            load: spec.load,
+            load: spec.load.clone(),
             parks: spec.parks,
             pauses,
             pause_exits: 0,
@@ -232,6 +257,8 @@ impl Sim {
             noise: spec.host.noise,
             noise_rng: SplitMix64::new(0),
             stolen: Picos::ZERO,
+            sleeps: 0,
+            shootdowns: 0,
             crowd: Crowd::default(),
             now: Picos::ZERO,
             end: Picos::ZERO,
@@ -307,7 +334,7 @@ impl Sim {
         self.run_until(Picos::LAST)
     }
 
-    /// The longest waits so far, of those that have ended.
+    /// The longest waits so far, of those that have ended: of one guest with one lock.
     pub fn waits(&self) -> Waits {
         self.shared.waits.most()
     }
@@ -335,6 +362,8 @@ impl Sim {
             retries: sum(|doing| doing.retries.get()),
             stolen: self.stolen,
             polled: self.polled,
+            sleeps: self.sleeps,
+            shootdowns: self.shootdowns,
             pause_exits: self.pause_exits,
             violations: sum(|doing| doing.violations.get()),
             disorder: sum(|doing| doing.disorder.get()),
@@ -364,9 +393,9 @@ impl Sim {
     /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
     /// its part of the guest's memory and of the lines, without its stack.
     pub fn bytes_per_vcpu(&self) -> usize {
-        let (_, guest) = self.subject.memory();
+        let guests: usize = self.subjects.iter().map(|subject| subject.memory().1).sum();
         let all =
-            guest + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
+            guests + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
         all / self.vcpus.len()
     }
 }

@@ -39,20 +39,23 @@ impl Sim {
         self.pcpus[pcpu].stolen = until;
         self.sleep_noise(pcpu, until);
         if v < self.vcpus.len() {
-            self.stand_still(v, pcpu, busy);
+            self.stolen += busy;
+            self.delay(v, pcpu, busy);
         }
     }
 
     /// `v` has its CPU, and does nothing for `span`.
-    fn stand_still(&mut self, v: usize, pcpu: usize, span: Picos) {
-        self.stolen += span;
+    pub(super) fn delay(&mut self, v: usize, pcpu: usize, span: Picos) {
         let until = self.now + span;
         let next = match self.vcpus[v].state {
             State::Parked => {
                 self.interrupt_pause(v, pcpu);
                 until
             }
-            _ => self.events.time(pcpu) + span,
+            _ => match self.events.time(pcpu) {
+                Picos::NEVER => Picos::NEVER,
+                at => at + span,
+            },
         };
         self.events.set(pcpu, next);
         self.restart_loop(v, until);

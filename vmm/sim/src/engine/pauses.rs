@@ -18,10 +18,7 @@ impl Sim {
     #[cold]
     pub(super) fn pause_exit(&mut self, v: usize, pcpu: usize) {
         let exit = self.costs.exit;
-        if let (Some(pauses), Some(its)) = (&self.pauses, &mut self.vcpus[v].pauses) {
-            pauses.exits(its);
-        }
-        self.pause_exits += 1;
+        self.leaves_loop(v);
         self.looks += 1;
         let vcpu = &mut self.vcpus[v];
         vcpu.round = Round::default();
@@ -29,6 +26,14 @@ impl Sim {
         self.events.set(pcpu, self.now + exit);
         let look = self.observe(v);
         self.tell(v, Event::SpunOut(look), exit);
+    }
+
+    /// An exit ends the loop of `v`.
+    pub(super) fn leaves_loop(&mut self, v: usize) {
+        if let (Some(pauses), Some(its)) = (&self.pauses, &mut self.vcpus[v].pauses) {
+            pauses.exits(its);
+        }
+        self.pause_exits += 1;
     }
 
     /// A pause of `v` has stood for this many looks.

@@ -97,7 +97,7 @@ impl Sim {
     pub(super) fn look_again(&mut self, v: usize, pcpu: usize) -> Option<Go> {
         let vcpu = &self.vcpus[v];
         let line = vcpu.round.only_line()?;
-        let go = Go { answer: vcpu.answer, line: (line << LINE) + self.base };
+        let go = Go { answer: vcpu.answer, line: (line << LINE).wrapping_add(vcpu.base) };
         self.counted += 1;
         if !self.lines.is_shared_by(line, pcpu) {
             self.ask_for(v, pcpu, line, Access::Load, State::LookTransfer)?;
@@ -108,10 +108,10 @@ impl Sim {
     /// The line that `v` looks at has come.
     #[inline(always)]
     pub(super) fn look_served(&mut self, v: usize) -> Go {
-        let answer = self.vcpus[v].answer;
+        let Vcpu { answer, base, .. } = self.vcpus[v];
         let Some(line) = self.vcpus[v].round.only_line() else { return Go::on(answer) };
         self.complete(line);
-        Go { answer, line: (line << LINE) + self.base }
+        Go { answer, line: (line << LINE).wrapping_add(base) }
     }
 
     /// `v` is preempted in its pause, and goes on with a look when it has a CPU again.

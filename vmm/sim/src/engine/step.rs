@@ -1,6 +1,6 @@
 //! What a vCPU does at its event.
 
-use sim_cell::{Access, Answer, Mark, Work};
+use sim_cell::{Access, Answer, Mark};
 
 use super::*;
 
@@ -42,6 +42,16 @@ impl Sim {
             State::LookTransfer => Some(self.look_served(v)),
             State::Parked => Some(self.last_look(v, pcpu)),
             State::Polling => return self.end_poll(v),
+            State::Tired => return self.fall_asleep(v),
+            State::Shoots => return self.shoot_down(v, pcpu),
+            State::Asleep => match self.woken_up(v) {
+                None => return,
+                go => go,
+            },
+            State::Awaiting => match self.awaiting(v) {
+                None => return,
+                go => go,
+            },
             State::Finished => return debug_assert!(false, "a finished vCPU has no CPU"),
         };
         loop {
@@ -61,7 +71,7 @@ impl Sim {
                         self.expect(v, pcpu, State::Due, at);
                         break;
                     }
-                    let line = address.wrapping_sub(self.base) >> LINE;
+                    let line = self.line(v, address);
                     let Some(cost) = self.access(v, pcpu, line, access) else { break };
                     at += cost;
                     Some(Go::on(0))
@@ -71,10 +81,8 @@ impl Sim {
                     break;
                 }
                 Request::Work(work) => {
-                    let span = self.span_of(v, work);
-                    self.vcpus[v].round.other();
-                    self.vcpus[v].answer = 0;
-                    self.expect(v, pcpu, State::Done, at + span);
+                    let (span, then) = self.work(v, work);
+                    self.expect(v, pcpu, then, at + span);
                     break;
                 }
                 _ if at > self.now => {
@@ -95,22 +103,39 @@ impl Sim {
         }
     }
 
+    /// The number of the line at an address of the guest of `v`.
+    #[inline(always)]
+    fn line(&self, v: usize, address: usize) -> usize {
+        address.wrapping_sub(self.vcpus[v].base) >> LINE
+    }
+
+    /// The index of the vCPU with this number in the guest of `v`.
+    pub(super) fn of_guest(&self, v: usize, number: usize) -> usize {
+        usize::from(self.vcpus[v].first) + number
+    }
+
+    /// The vCPUs of the guest of `v`.
+    pub(super) fn guest_of(&self, v: usize) -> std::ops::Range<usize> {
+        let first = usize::from(self.vcpus[v].first);
+        first..first + self.per_guest
+    }
+
     /// Requests that are made seldom. Returns the answer and the cost of one that takes place at once.
     #[cold]
     #[inline(never)]
     fn rare(&mut self, v: usize, pcpu: usize, request: Request) -> Option<(Answer, Picos)> {
         match request {
             Request::IsOff(other) => {
+                let other = self.of_guest(v, other);
                 let cost = self.access(v, pcpu, self.marks + other, Access::Load)?;
                 Some((self.is_off(other).into(), cost))
             }
             Request::IsPredecessorOff(lock, ticket) => {
                 self.vcpus[v].round.other();
-                let before =
-                    (0..self.vcpus.len()).find(|v| self.shared.is_before(*v, lock, ticket));
+                let before = self.guest_of(v).find(|v| self.shared.is_before(*v, lock, ticket));
                 let is_off = before.is_some_and(|before| self.is_off(before));
                 // It reads the lines of the others, and finds most of them in its cache.
-                let cost = Picos(self.costs.hit.0 * self.vcpus.len() as u64);
+                let cost = Picos(self.costs.hit.0 * self.per_guest as u64);
                 Some((is_off.into(), cost))
             }
             Request::Mark(mark) => {
@@ -242,10 +267,11 @@ impl Sim {
     fn served(&mut self, v: usize) -> Go {
         match self.vcpus[v].request {
             Request::Access(_, address) => {
-                self.complete(address.wrapping_sub(self.base) >> LINE);
+                self.complete(self.line(v, address));
                 Go::on(0)
             }
             Request::IsOff(other) => {
+                let other = self.of_guest(v, other);
                 self.complete(self.marks + other);
                 Go::on(self.is_off(other).into())
             }
@@ -265,23 +291,10 @@ impl Sim {
         }
     }
 
-    fn span_of(&mut self, v: usize, work: Work) -> Picos {
-        let vcpu = &mut self.vcpus[v];
-        match work {
-            Work::Think => self.load.think.draw(&mut vcpu.rng),
-            Work::Critical if self.load.crowd == Picos::ZERO => {
-                self.load.critical.draw(&mut vcpu.rng)
-            }
-            Work::Critical => {
-                self.crowd.inside = Some(v);
-                self.crowded(v)
-            }
-        }
-    }
-
     /// A critical time by the crowd's law.
-    fn crowded(&mut self, v: usize) -> Picos {
-        let mean = self.load.critical.mean().0 + self.load.crowd.0 * self.crowd.waiting / 2;
+    pub(super) fn crowded(&mut self, v: usize) -> Picos {
+        let mean =
+            self.load.locks[0].critical.mean().0 + self.load.crowd.0 * self.crowd.waiting / 2;
         Span::Exponential(Picos(mean)).draw(&mut self.vcpus[v].rng)
     }
 

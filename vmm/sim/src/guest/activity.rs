@@ -12,8 +12,10 @@ use crate::time::Picos;
 const NO_HEAD: u64 = 1;
 /// Distance between two tickets.
 const INC: u16 = 2;
-/// Words of four bytes that a lock's head may be in.
-const HEADS: usize = 1 << 10;
+/// A lock's id is not zero: that is no lock.
+const FIRST: usize = 64;
+/// Bytes of the words that heads are in.
+const WORD: usize = 4;
 
 /// What a vCPU waits for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -69,15 +71,17 @@ pub(crate) struct Shared {
     pub(crate) points: Cell<u32>,
     /// The policy's `spin_looks`.
     pub(crate) spin_looks: u32,
-    base: usize,
+    /// By vCPU: the address at which its guest's memory would begin if it were the first.
+    bases: Box<[usize]>,
     vcpus: Box<[Doing]>,
     /// By the offset of a lock's word: the ticket that it serves.
     heads: Box<[Cell<u16>]>,
 }
 
 impl Shared {
-    /// For `vcpus` vCPUs whose locks begin at address `base`.
-    pub(crate) fn new(vcpus: usize, base: usize, spin_looks: u32) -> Self {
+    /// For vCPUs with these `bases`, whose guests have `size` bytes of memory in all.
+    pub(crate) fn new(bases: Box<[usize]>, size: usize, spin_looks: u32) -> Self {
+        let vcpus = bases.len();
         Self {
             now: Cell::default(),
             is_over: Cell::default(),
@@ -85,9 +89,9 @@ impl Shared {
             waits: WaitCounts::new(vcpus),
             points: Cell::default(),
             spin_looks,
-            base,
+            bases,
             vcpus: (0..vcpus).map(|_| Doing::default()).collect(),
-            heads: (0..HEADS).map(|_| Cell::default()).collect(),
+            heads: (0..(size + FIRST) / WORD).map(|_| Cell::default()).collect(),
         }
     }
 
@@ -122,15 +126,15 @@ impl Shared {
         self.is_over.set(true);
     }
 
-    /// The lock at an address, by its offset: addresses differ between runs.
-    fn id(&self, lock: usize, has_tickets: bool) -> u64 {
-        // Not zero: that is no lock.
-        let offset = (lock - self.base) as u64 + 64;
+    /// The lock at an address of the guest of `vcpu`, by its offset in the memory of all guests:
+    /// addresses differ between runs.
+    fn id(&self, vcpu: usize, lock: usize, has_tickets: bool) -> u64 {
+        let offset = (lock.wrapping_sub(self.bases[vcpu]) + FIRST) as u64;
         if has_tickets { offset } else { offset | NO_HEAD }
     }
 
     fn head(&self, lock: u64) -> Option<&Cell<u16>> {
-        (lock & NO_HEAD == 0).then(|| self.heads.get(lock as usize / 4))?
+        (lock & NO_HEAD == 0).then(|| self.heads.get(lock as usize / WORD))?
     }
 
     pub(crate) fn enters(&self, vcpu: usize) {
@@ -140,7 +144,7 @@ impl Shared {
     /// It begins to wait.
     pub(crate) fn waits(&self, vcpu: usize, wait: Wait, lock: usize, ticket: Option<u16>) {
         let doing = &self.vcpus[vcpu];
-        doing.lock.set(self.id(lock, ticket.is_some()));
+        doing.lock.set(self.id(vcpu, lock, ticket.is_some()));
         doing.ticket.set(ticket.unwrap_or(0));
         doing.since.set(self.now.get().to_clock());
         doing.wait.set(wait);
@@ -148,7 +152,7 @@ impl Shared {
 
     pub(crate) fn takes(&self, vcpu: usize, lock: usize, ticket: Option<u16>) {
         let doing = &self.vcpus[vcpu];
-        let id = self.id(lock, ticket.is_some());
+        let id = self.id(vcpu, lock, ticket.is_some());
         if let (Some(ticket), Some(head)) = (ticket, self.head(id)) {
             head.set(ticket);
         }
@@ -169,7 +173,7 @@ impl Shared {
 
     /// Does `vcpu` have the ticket before `ticket` of the lock at `lock`?
     pub(crate) fn is_before(&self, vcpu: usize, lock: usize, ticket: u16) -> bool {
-        let (id, before) = (self.id(lock, true), ticket.wrapping_sub(INC));
+        let (id, before) = (self.id(vcpu, lock, true), ticket.wrapping_sub(INC));
         let doing = &self.vcpus[vcpu];
         match doing.wait.get() {
             Wait::Spinning | Wait::Halted => doing.lock.get() == id && doing.ticket.get() == before,

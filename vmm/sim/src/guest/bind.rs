@@ -15,7 +15,7 @@ use crate::guest::{Guest, Subject};
 /// The vCPU that executes the calling code.
 #[derive(Clone, Copy)]
 struct Me<'a> {
-    id: usize,
+    index: usize,
     shared: &'a Shared,
 }
 
@@ -63,24 +63,24 @@ impl Pv for Me<'_> {
 impl Watch for Me<'_> {
     #[inline(always)]
     fn entering(&self, _: Option<usize>) {
-        self.shared.enters(self.id);
+        self.shared.enters(self.index);
     }
 
     #[inline(always)]
     fn spinning(&self, lock: usize, ticket: u16) {
-        self.shared.waits.in_line(self.id);
-        self.shared.waits(self.id, Wait::Spinning, lock, Some(ticket));
+        self.shared.waits.in_line(self.index);
+        self.shared.waits(self.index, Wait::Spinning, lock, Some(ticket));
     }
 
     #[inline(always)]
     fn outside(&self, lock: usize, has_head: bool) {
-        self.shared.waits(self.id, Wait::Outside, lock, has_head.then_some(0));
+        self.shared.waits(self.index, Wait::Outside, lock, has_head.then_some(0));
     }
 
     #[inline(always)]
     fn queued(&self, lock: usize) {
-        self.shared.waits.in_line(self.id);
-        self.shared.waits(self.id, Wait::Spinning, lock, None);
+        self.shared.waits.in_line(self.index);
+        self.shared.waits(self.index, Wait::Spinning, lock, None);
     }
 
     #[inline(always)]
@@ -95,45 +95,45 @@ impl Watch for Me<'_> {
 
     #[inline(always)]
     fn halting(&self, _: Option<u16>) {
-        self.shared.doing(self.id).wait.set(Wait::Halted);
+        self.shared.doing(self.index).wait.set(Wait::Halted);
     }
 
     #[inline(always)]
     fn resumed(&self, _: Option<u16>) {
-        self.shared.doing(self.id).wait.set(Wait::Spinning);
+        self.shared.doing(self.index).wait.set(Wait::Spinning);
     }
 
     #[inline(always)]
     fn gave_up(&self) {
-        self.shared.doing(self.id).wait.set(Wait::Nothing);
+        self.shared.doing(self.index).wait.set(Wait::Nothing);
     }
 
     #[inline(always)]
     fn taken(&self, lock: usize, ticket: Option<u16>) {
-        self.shared.takes(self.id, lock, ticket);
+        self.shared.takes(self.index, lock, ticket);
     }
 
     #[inline(always)]
     fn released(&self) {
-        self.shared.releases(self.id);
+        self.shared.releases(self.index);
     }
 
     #[inline(always)]
     fn before_kick(&self, lock: usize, ticket: Option<u16>) {
-        self.shared.waits.kicks(self.id);
-        self.shared.waits(self.id, Wait::Kicking, lock, ticket);
+        self.shared.waits.kicks(self.index);
+        self.shared.waits(self.index, Wait::Kicking, lock, ticket);
     }
 
     #[inline(always)]
     fn kicked(&self) {
-        self.shared.waits.has_kicked(self.id);
-        self.shared.doing(self.id).wait.set(Wait::Nothing);
+        self.shared.waits.has_kicked(self.index);
+        self.shared.doing(self.index).wait.set(Wait::Nothing);
     }
 
     #[inline(always)]
     fn reached(&self, place: Place) {
         if place == Place::BeforeFlag {
-            self.shared.waits.published(self.id);
+            self.shared.waits.published(self.index);
         }
         self.point(match place {
             Place::BeforeFlag => Point::BeforeFlag,
@@ -144,7 +144,7 @@ impl Watch for Me<'_> {
 }
 
 fn me(guest: &Guest) -> Me<'_> {
-    Me { id: guest.id, shared: &guest.shared }
+    Me { index: guest.index, shared: &guest.shared }
 }
 
 fn cpu<'a>(guest: &Guest, me: &'a Me<'a>, waiters: &'a WaitTable) -> Cpu<'a, Me<'a>, Me<'a>> {
@@ -159,8 +159,7 @@ fn cpu<'a>(guest: &Guest, me: &'a Me<'a>, waiters: &'a WaitTable) -> Cpu<'a, Me<
 #[repr(align(128))]
 struct Own<T>(T);
 
-/// A system, the data it protects and the table of its vCPUs, in one piece of memory, so that a
-/// line has the same number in every run.
+/// A system, the data it protects and the table of its vCPUs.
 #[repr(C)]
 struct Memory<L> {
     lock: Own<L>,
@@ -169,14 +168,14 @@ struct Memory<L> {
 }
 
 impl<L> Memory<L> {
-    fn with(lock: L) -> Rc<Self> {
-        Rc::new(Self { lock: Own(lock), section: Section::new(), waiters: Own(WaitTable::new()) })
+    fn with(lock: L) -> Self {
+        Self { lock: Own(lock), section: Section::new(), waiters: Own(WaitTable::new()) }
     }
 
     /// The critical section: shared data, if the guest has any, then private work.
     #[inline(always)]
     fn critical(&self, guest: &Guest, me: &Me<'_>, is_in_order: bool) {
-        let doing = guest.shared.doing(guest.id);
+        let doing = guest.doing();
         me.point(Point::Critical);
         if guest.has_data {
             count(&doing.disorder, u64::from(!is_in_order));
@@ -191,18 +190,30 @@ trait Operate: Sized {
     fn operate(memory: &Memory<Self>, guest: &Guest);
 }
 
-impl<F: Operate> Subject for Memory<F> {
-    fn operate(&self, guest: &Guest) {
-        F::operate(self, guest);
+/// The systems of a guest, in one piece of memory, so that a line has the same number in every run.
+struct Systems<L>(Box<[Memory<L>]>);
+
+impl<L> Systems<L> {
+    fn with(count: usize, lock: impl Fn() -> L) -> Rc<Self> {
+        Rc::new(Self(std::iter::repeat_with(|| Memory::with(lock())).take(count).collect()))
+    }
+}
+
+impl<F: Operate> Subject for Systems<F> {
+    #[inline]
+    fn operate(&self, guest: &Guest, lock: usize) {
+        F::operate(&self.0[lock], guest);
     }
 
     fn settle(&self, guest: &Guest) {
         let me = me(guest);
-        settle(&cpu(guest, &me, &self.waiters.0));
+        for memory in &self.0 {
+            settle(&cpu(guest, &me, &memory.waiters.0));
+        }
     }
 
     fn memory(&self) -> (usize, usize) {
-        (core::ptr::from_ref(self).addr(), size_of::<Self>())
+        (self.0.as_ptr().addr(), size_of_val(&*self.0))
     }
 }
 
@@ -234,11 +245,11 @@ impl<L: RawLock> Operate for Spinlock<L> {
     fn operate(memory: &Memory<Self>, guest: &Guest) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
-        let doing = guest.shared.doing(guest.id);
+        let doing = guest.doing();
         let mut taken = locks::Taken::default();
-        guest.shared.waits.calls(guest.id, guest.shared.now());
+        guest.shared.waits.calls(guest.index, guest.shared.now());
         marked(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
-        guest.shared.waits.acquires(guest.id, guest.shared.now());
+        guest.shared.waits.acquires(guest.index, guest.shared.now());
         let in_order = !guest.has_data || memory.section.follows::<L>(&taken).is_ok();
         memory.critical(guest, &me, in_order);
         doing.releases.set(true);
@@ -257,10 +268,10 @@ impl<M: RawMutex> Operate for Mutex<M> {
     fn operate(memory: &Memory<Self>, guest: &Guest) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
-        let doing = guest.shared.doing(guest.id);
-        guest.shared.waits.calls(guest.id, guest.shared.now());
+        let doing = guest.doing();
+        guest.shared.waits.calls(guest.index, guest.shared.now());
         let taken = memory.lock.0.0.lock(&cpu);
-        guest.shared.waits.acquires(guest.id, guest.shared.now());
+        guest.shared.waits.acquires(guest.index, guest.shared.now());
         memory.critical(guest, &me, true);
         let released = memory.lock.0.0.unlock(&cpu);
         counted(doing, taken.slow, taken.halts, released.kicks);
@@ -275,7 +286,7 @@ impl<C: Counter> Operate for Adds<C> {
     fn operate(memory: &Memory<Self>, guest: &Guest) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
-        let doing = guest.shared.doing(guest.id);
+        let doing = guest.doing();
         let added = memory.lock.0.0.add(&cpu, 1);
         counted(doing, added.shared, added.halts, added.kicks);
     }
@@ -289,7 +300,7 @@ impl<const TRIES: u32> Operate for References<Lockref<TRIES>> {
     fn operate(memory: &Memory<Self>, guest: &Guest) {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
-        let doing = guest.shared.doing(guest.id);
+        let doing = guest.doing();
         let lockref = &memory.lock.0.0;
         let got = lockref.get(&cpu);
         let is_wrong = lockref.count() <= FIRST;
@@ -308,26 +319,26 @@ const FIRST: i32 = 1;
 const BATCH: i32 = usual_batch(16);
 
 macro_rules! bound {
-    (Spinlock $lock:ty) => {
-        Memory::with(Spinlock(<$lock>::new()))
+    ($count:ident Spinlock $lock:ty) => {
+        Systems::with($count, || Spinlock(<$lock>::new()))
     };
-    (Mutex $lock:ty) => {
-        Memory::with(Mutex(<$lock>::new()))
+    ($count:ident Mutex $lock:ty) => {
+        Systems::with($count, || Mutex(<$lock>::new()))
     };
-    (Lockref $lock:ty) => {
-        Memory::with(References(<$lock>::new(FIRST)))
+    ($count:ident Lockref $lock:ty) => {
+        Systems::with($count, || References(<$lock>::new(FIRST)))
     };
-    (Counter $lock:ty) => {
-        Memory::with(Adds(<$lock>::new(MAX_CPUS, BATCH)))
+    ($count:ident Counter $lock:ty) => {
+        Systems::with($count, || Adds(<$lock>::new(MAX_CPUS, BATCH)))
     };
 }
 
 macro_rules! subjects {
     ($($family:ident $system:ident $name:literal $lock:ty: $needs:ident, $about:literal, $seed:ident;)*) => {
-        /// The system with this number, ready for use.
-        pub(crate) fn subject(number: u32) -> Rc<dyn Subject> {
+        /// `count` locks of the system with this number, ready for use.
+        pub(crate) fn subject(number: u32, count: usize) -> Rc<dyn Subject> {
             match number {
-                $(number if number == locks::System::$system as u32 => bound!($family $lock),)*
+                $(number if number == locks::System::$system as u32 => bound!(count $family $lock),)*
                 _ => unreachable!("both compilations have the same systems"),
             }
         }

@@ -22,21 +22,33 @@ pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
 
 /// What a vCPU needs to use a system.
 pub(crate) struct Guest {
-    /// Its index.
+    /// Its number in its guest.
     pub(crate) id: usize,
+    /// Its index among the vCPUs of all guests.
+    pub(crate) index: usize,
     pub(crate) spin_threshold: u32,
     pub(crate) handoff: Handoff,
     /// Touch shared data in the critical section, as the payload does, and check it.
     pub(crate) has_data: bool,
     /// Report positions to the machine.
     pub(crate) marks: bool,
+    /// It may sleep or wait after a thought.
+    pub(crate) rests: bool,
     pub(crate) shared: Rc<Shared>,
+}
+
+impl Guest {
+    /// What it does with locks.
+    #[inline(always)]
+    pub(crate) fn doing(&self) -> &Doing {
+        self.shared.doing(self.index)
+    }
 }
 
 /// A system with everything it needs, in one piece of memory.
 pub(crate) trait Subject {
-    /// Uses it once.
-    fn operate(&self, guest: &Guest);
+    /// Uses its lock with this number once.
+    fn operate(&self, guest: &Guest, lock: usize);
 
     /// Sends a kick that `guest` owes, before longer work.
     fn settle(&self, guest: &Guest);
@@ -47,21 +59,29 @@ pub(crate) trait Subject {
 
 /// A system for `vcpus` vCPUs.
 pub(crate) fn subject(system: System, vcpus: usize) -> Rc<dyn Subject> {
+    subjects(system, vcpus, 1)
+}
+
+/// So many locks of a system for `vcpus` vCPUs.
+pub(crate) fn subjects(system: System, vcpus: usize, locks: usize) -> Rc<dyn Subject> {
     match vcpus {
-        ..=NARROW => narrow::subject(system as u32),
-        _ => wide::subject(system as u32),
+        ..=NARROW => narrow::subject(system as u32, locks),
+        _ => wide::subject(system as u32, locks),
     }
 }
 
 /// The code of a vCPU: it thinks and uses the system, until it is told to end.
 pub(crate) fn rounds(subject: &dyn Subject, guest: &Guest) {
-    let doing = guest.shared.doing(guest.id);
+    let doing = guest.doing();
     while !guest.shared.is_over() {
-        request(Request::Work(Work::Think));
+        if guest.rests {
+            subject.settle(guest);
+        }
+        let lock = request(Request::Work(Work::Think)) as usize;
         if guest.shared.is_over() {
             break;
         }
-        subject.operate(guest);
+        subject.operate(guest, lock);
         count(&doing.operations, 1);
         count(&guest.shared.operations, 1);
         if doing.yields.get() {

@@ -173,7 +173,7 @@ impl Act {
 }
 
 impl Subject for Probe {
-    fn operate(&self, guest: &Guest) {
+    fn operate(&self, guest: &Guest, _: usize) {
         match &self.program {
             Program::Turns(steps) => self.turns(guest, steps),
             Program::Handoffs => self.hands_over(guest),

@@ -60,6 +60,8 @@ pub struct Table {
     pub machine: String,
     /// The profile of its workload.
     pub profile: String,
+    /// The host stops guests that spin: pause-loop exits.
+    pub has_ple: bool,
     /// In what its simulation differs from what was measured.
     pub notes: Vec<String>,
     /// The figures.
@@ -198,7 +200,7 @@ mod tests {
             ("base = \"base 1x\"", "base = \"base 9x\"", "rows.base: there is no cell 'base 9x'"),
             ("better = \"more\"", "better = \"most\"", "better: 'most' is neither more nor less"),
             ("cpus = 32", "cores = 32", "unknown key 'cells.cores'"),
-            ("policy = \"fair\"", "policy = \"fairly\"", "policy: "),
+            ("policy = \"host-cfs\"", "policy = \"fairly\"", "policy: "),
             ("id = \"pv 1x\"", "id = \"base 1x\"", "cells.id: there is another 'base 1x'"),
         ] {
             let changed = text.replacen(from, to, 1);

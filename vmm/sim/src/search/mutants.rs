@@ -57,7 +57,7 @@ macro_rules! mutant {
             }
 
             pub(super) fn make(system: super::System, _: usize) -> super::Rc<dyn super::Subject> {
-                bind::subject(system as u32)
+                bind::subject(system as u32, 1)
             }
         }
     };

@@ -11,9 +11,10 @@ use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
 use crate::host::{Host, Noise};
+use crate::load::Load;
 use crate::machine::Machine;
 use crate::random::Span;
-use crate::spec::{Load, Spec, SpecError, handoff};
+use crate::spec::{Spec, SpecError, handoff};
 use crate::time::Picos;
 
 /// All of a simulation but its machine: with one, it determines every event.
@@ -92,6 +93,7 @@ impl Scenario {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
         };
+        let load = Load { has_data: true, ..Load::of(time(self.think), time(self.critical)) };
         Spec {
             cpus: self.cpus,
             handoff: self.handoff(),
@@ -101,12 +103,7 @@ impl Scenario {
             faults: self.faults,
             host: Host { noise: self.noise.map(Noise::from), ..Host::default() },
             seed: self.seed,
-            ..Spec::new(
-                machine.clone(),
-                self.system,
-                self.vcpus,
-                Load::new(time(self.think), time(self.critical)),
-            )
+            ..Spec::new(machine.clone(), self.system, self.vcpus, load)
         }
     }
 

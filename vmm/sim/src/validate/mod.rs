@@ -12,19 +12,14 @@ use std::fmt;
 
 pub use rung1::rung1;
 pub use rung3::rung3;
-pub use rung4::{Fit, Rung4, rung4};
+pub use rung4::{Rung4, rung4};
+
+pub use crate::effort::Effort;
+
+use crate::predict::PredictError;
 
 use crate::published::PublishedError;
 use crate::{SpecError, Stuck};
-
-/// How much is simulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effort {
-    /// A few seconds: some cells of each table.
-    Short,
-    /// A few minutes: all of them, with more operations.
-    Full,
-}
 
 /// How close a figure has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -113,9 +108,9 @@ pub enum ValidateError {
     /// A published table cannot be read.
     #[error("a published table cannot be read")]
     Published(#[from] PublishedError),
-    /// A published table names a machine that is not shipped.
-    #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
-    Machine(String),
+    /// A published cell has no prediction.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
     /// A cell came to a standstill.
     #[error("{cell} came to a standstill")]
     Stuck {

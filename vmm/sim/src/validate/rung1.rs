@@ -52,8 +52,8 @@ impl Cell {
     fn speedup(self, on: &Machine, law: LineLaw, crowd: u64) -> Result<f64, ValidateError> {
         let cycles = |n: u64| Picos((n as f64 * 1e6 / on.mhz) as u64);
         let think = cycles(self.think);
-        let spans = Load::new(Span::Exponential(think), Span::Exponential(cycles(self.section)));
-        let load = Load { has_data: false, crowd: cycles(crowd), ..spans };
+        let spans = Load::of(Span::Exponential(think), Span::Exponential(cycles(self.section)));
+        let load = Load { crowd: cycles(crowd), ..spans };
         let spec = Spec {
             law,
             cpus: self.cpus,

@@ -169,14 +169,14 @@ fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>
     let spec = Spec {
         machine: machine.clone(),
         cpus,
-        load: Load { has_data: false, ..Load::new(Span::Fixed(rest), Span::Fixed(rest)) },
+        load: Load::of(Span::Fixed(rest), Span::Fixed(rest)),
         // The vCPUs' code is the program; what is said of locks does not matter.
         ..bench::saturated(System::Queued, vcpus)
     };
     let probe = Probe::new(program);
-    let subject = Rc::clone(&probe);
+    let subject = || Rc::<Probe>::clone(&probe) as Rc<_>;
     let mut sim =
-        Sim::with(&spec, Decisions::default(), || subject, |program, guest| program.operate(guest))
+        Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0))
             .map_err(Failed::Spec)?;
     sim.run_until(Picos::LAST).map_err(Failed::Stuck)?;
     Ok(probe.mean())

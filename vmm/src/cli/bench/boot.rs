@@ -23,6 +23,7 @@ use crate::{
     units::{ByteSize, VcpuCount},
 };
 use kvm::{KvmKind, host::is_emulated};
+use study::point::HostKernel;
 
 /// Measure the time to a guest's first output and to Linux's init, the VMM's memory in addition to
 /// the guest's, and the cost of a port exit.
@@ -53,6 +54,7 @@ pub(in crate::cli) struct Plan {
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host::choose(args.common.host, GuestClass::Ring0, kind).place;
+    args.common.host_kernel.check(place == host::Place::Emulated)?;
     let kernel = match place == host::Place::Emulated || kind.runs_linux() {
         true => Some(args.kernel.map_or_else(artifacts::built_kernel, Ok)?),
         false => {
@@ -65,7 +67,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let plan = Plan { runs: args.runs, kernel, json: args.common.json };
     match place {
         host::Place::Direct => direct(&plan),
-        host::Place::Emulated => emulated(&plan),
+        host::Place::Emulated => emulated(&plan, args.common.host_kernel.kernel()?),
     }
 }
 
@@ -73,9 +75,9 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
 const OUTER_CPUS: u32 = 2;
 
 /// Measures in the emulated host, with the same files.
-fn emulated(plan: &Plan) -> anyhow::Result<u8> {
+fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     let crowd = boot::CROWD_GUEST_MEMORY.0 * boot::CROWD as u64;
-    let mut inside = Inside::new(ByteSize(crowd.max(boot::GUEST_MEMORY.0)));
+    let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot::GUEST_MEMORY.0)));
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
     inside.errand().stdin = StdinMode::Null;

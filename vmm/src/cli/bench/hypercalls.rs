@@ -10,7 +10,7 @@ use super::{Common, keep};
 use crate::{
     cli::{
         Usage,
-        host::{self, GuestClass, HostMode, Place},
+        host::{self, GuestClass, HostKernelArgs, HostMode, Place},
         inside::Inside,
         measure::{Measured, finish, measure_plan, plan_of},
         print,
@@ -30,7 +30,7 @@ use crate::{
 };
 use base::{backend::PvBackend, text};
 use kvm::KvmKind;
-use study::{findings::Study, plan::Seconds, spec::made::handoffs};
+use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
 
 /// Rounds per run of `--runs`, each with a quarter of its time: a shared host goes from a slow to a
 /// fast mode within a second, and cases that are compared should meet the same one.
@@ -101,8 +101,10 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
         seed: args.seed,
         json: args.common.json,
     };
-    match host::choose(args.common.host, class, kind).place {
-        Place::Emulated => emulated(plan),
+    let place = host::choose(args.common.host, class, kind).place;
+    args.common.host_kernel.check(place == Place::Emulated)?;
+    match place {
+        Place::Emulated => emulated(plan, args.common.host_kernel.kernel()?),
         Place::Direct => {
             host::check_direct(class, kind)?;
             direct(&plan)
@@ -111,8 +113,8 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
 }
 
 /// Measures in the emulated host.
-fn emulated(plan: Plan) -> anyhow::Result<u8> {
-    let mut inside = Inside::new(ByteSize(::hypercalls::payload::MEMORY));
+fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
+    let mut inside = Inside::new(kernel, ByteSize(::hypercalls::payload::MEMORY));
     inside.errand().stdout = OutputMode::Progress;
     inside.errand().stderr = OutputMode::Progress;
     let json = plan.json.as_deref().map(|file| inside.bring_back(file, "json"));
@@ -169,6 +171,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
 /// The measurement behind the second table.
 fn handed(runs: u32, plan: &HyperPlan) -> anyhow::Result<Measured> {
     let spec = handoffs::spec(plan.cpus.cpus().len(), runs, plan.seed);
-    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), HostMode::Direct)?;
+    let here = (HostMode::Direct, HostKernelArgs::default());
+    let plan = plan_of("handoffs", &[spec], plan.cpus.clone(), here)?;
     measure_plan(plan, Traced::Nothing)
 }

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{host::HostMode, results::ResultFile};
+use super::{
+    host::{HostKernelArgs, HostMode},
+    results::ResultFile,
+};
 use crate::units::{CpuList, Nanos};
 use ::sched::policy::DEFAULT_SLICE;
 
@@ -73,6 +76,16 @@ struct Common {
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
+
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
+}
+
+impl Common {
+    /// Where experiments run.
+    fn place(&self) -> (HostMode, HostKernelArgs) {
+        (self.host, self.host_kernel)
+    }
 }
 
 /// Writes a bench's figures to the file that `--json` names, if it is given.

@@ -75,7 +75,7 @@ pub(super) fn run(args: &TraceBenchArgs) -> anyhow::Result<u8> {
             seed: args.scheduled.seed,
         },
     };
-    let plan = plan_of("trace", &[bench.spec()], cpus, args.scheduled.common.host)?;
+    let plan = plan_of("trace", &[bench.spec()], cpus, args.scheduled.common.place())?;
     let measured = measure_plan(plan, Traced::Label(TRACED))?;
     let records = slice::from_ref(&measured.record);
     let study = Study::new(records);

@@ -4,16 +4,18 @@ use std::fmt;
 
 use super::plan::{Mode, Plan};
 use crate::cli::host::{Choice, Place};
+use study::point::HostKernel;
 
 /// A plan and where it would run, a row for each property.
 pub(super) struct DryRun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) choice: Choice,
+    pub(super) host_kernel: HostKernel,
 }
 
 impl fmt::Display for DryRun<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { plan, choice } = self;
+        let Self { plan, choice, host_kernel } = self;
         let mut row = |name: &str, value: &dyn fmt::Display| writeln!(f, "{name:<9} {value}");
         row("kernel", &plan.kernel.display())?;
         match (&plan.initrd, plan.mode) {
@@ -35,11 +37,13 @@ impl fmt::Display for DryRun<'_> {
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;
         }
-        let place = match choice.place {
-            Place::Direct => "direct",
-            Place::Emulated => "emulated",
-        };
-        row("host", &format_args!("{place} ({})", choice.why))?;
+        let why = choice.why;
+        match choice.place {
+            Place::Direct => row("host", &format_args!("direct ({why})"))?,
+            Place::Emulated => {
+                row("host", &format_args!("emulated ({why}), kernel {host_kernel}"))?;
+            }
+        }
         match plan.mode {
             Mode::Command => {
                 let words: Vec<_> =

@@ -10,9 +10,10 @@ use crate::{
     units::ByteSize,
     vm::check_guest,
 };
+use study::point::HostKernel;
 
 /// Boots in the emulated host and returns the exit status.
-pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
+pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     // A bad image is rejected here, before the emulated host starts.
     check_guest(&plan.machine()?)?;
     let terminal = match plan.mode {
@@ -22,7 +23,7 @@ pub(super) fn run(plan: &Plan) -> anyhow::Result<u8> {
         }
     };
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
-    let mut inside = Inside::new(memory);
+    let mut inside = Inside::new(kernel, memory);
     let there = there(plan, &mut inside)?;
     let errand = inside.errand();
     // The table comes last and takes long: until then a frozen emulated host can be restarted.

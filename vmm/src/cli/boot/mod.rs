@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::{
     fault::FaultArgs,
-    host::{self, GuestClass, HostMode, Place},
+    host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     print,
     schedule::ScheduleArgs,
 };
@@ -61,6 +61,9 @@ pub struct BootArgs {
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
 
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
+
     /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit
     /// is then estimated from its __preempt_count
     #[arg(long, value_name = "F")]
@@ -93,14 +96,16 @@ pub struct BootArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     let choice = host::choose(args.host, GuestClass::Ring0, KvmKind::detect());
+    let host_kernel = args.host_kernel.kernel()?;
+    args.host_kernel.check(choice.place == Place::Emulated)?;
     let is_dry = args.dry_run;
     let plan = Plan::resolve(args)?;
     if is_dry {
-        print(&DryRun { plan: &plan, choice }.to_string());
+        print(&DryRun { plan: &plan, choice, host_kernel }.to_string());
         return Ok(0);
     }
     match choice.place {
         Place::Direct => direct(&plan),
-        Place::Emulated => emulated::run(&plan),
+        Place::Emulated => emulated::run(&plan, host_kernel),
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     cli::{Usage, say, schedule::SchedulePlan, system_map},
     guest::{
         artifacts, initrd,
-        linux::{BASE_CMDLINE, OUR_INIT},
+        linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT},
         symbols,
     },
     units::{ByteSize, VcpuCount},
@@ -127,7 +127,8 @@ impl Plan {
         let handoff = (self.handoff != HandoffSpec::NONE)
             .then(|| format!("pvticket_handoff={}", self.handoff));
         let pv = self.pv.kernel_parameters();
-        [Some(BASE_CMDLINE), init, Some(pv), handoff.as_deref(), self.append.as_deref()]
+        let early = Some(EARLY_CONSOLE);
+        [Some(BASE_CMDLINE), init, early, Some(pv), handoff.as_deref(), self.append.as_deref()]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     fault::FaultArgs,
-    host::HostMode,
+    host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, Measured, finish, measure},
     print,
     results::ResultFile,
@@ -51,8 +51,9 @@ pub struct CompareArgs {
     /// Resume the comparison in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "vcpus", "cpus", "guest", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
-        "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "policy", "slots",
-        "slice", "seed", "vms", "record", "fault", "ple", "halt_poll", "noise",
+        "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
+        "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
+        "noise",
     ])]
     resume: Option<PathBuf>,
 
@@ -154,6 +155,9 @@ struct What {
     /// Where to run: this host's KVM, or an AMD-V machine that QEMU emulates
     #[arg(long, value_enum, default_value_t = HostMode::Auto)]
     host: HostMode,
+
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
 
     #[command(flatten)]
     schedule: ScheduleArgs,

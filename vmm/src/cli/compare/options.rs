@@ -38,8 +38,8 @@ pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     };
     let spec = what.spec(&cpus)?;
     let name = "compare".to_owned();
-    let (jobs, host, only) = (1, what.host, Only::default());
-    Plan::new(Request { name, spec, cpus, jobs, host, only }, in_options)
+    let (jobs, host, host_kernel, only) = (1, what.host, what.host_kernel, Only::default());
+    Plan::new(Request { name, spec, cpus, jobs, host, host_kernel, only }, in_options)
 }
 
 impl What {
@@ -385,7 +385,6 @@ mod tests {
             ("--ple", &["--ple on", "only a simulated host"]),
             ("--halt-poll 50us", &["--halt-poll 50us", "only a simulated host"]),
             ("--noise 5us+1ms", &["--noise 5us+1ms", "only a simulated host"]),
-            ("--guest sim --machine m --vms 2", &["--vms 2", "one machine"]),
             ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
             ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
             (

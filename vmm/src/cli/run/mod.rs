@@ -14,7 +14,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::{FAILURE, host::HostMode, print, report, say};
+use super::{
+    FAILURE,
+    host::{HostKernelArgs, HostMode},
+    print, report, say,
+};
 use crate::{
     lab::run::{self, Order, Summary, control::serve, status::Board},
     runtime,
@@ -47,7 +51,7 @@ pub struct RunArgs {
     dir: Option<PathBuf>,
 
     /// Resume the run in this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "host_kernel")]
     resume: Option<PathBuf>,
 
     /// Print the cells and how long they may take, and exit
@@ -70,6 +74,9 @@ pub struct RunArgs {
     /// Where to run, if the spec does not say
     #[arg(long, value_enum, default_value_t = HostMode::Auto, conflicts_with = "resume")]
     host: HostMode,
+
+    #[command(flatten)]
+    host_kernel: HostKernelArgs,
 
     /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
     /// [default path: control.sock in the run's directory]

@@ -24,7 +24,7 @@ use crate::{
 };
 use study::{
     guest::kernels::Kernels,
-    point::Point,
+    point::{HostKernel, Point},
     spec::Experiment,
     store::{
         Contents, Store,
@@ -47,6 +47,8 @@ pub(in crate::cli) struct OpenRun {
     /// CPUs of all jobs.
     pub(super) cpus: CpuList,
     pub(super) jobs: u32,
+    /// The kernel of the emulated host.
+    pub(super) host_kernel: HostKernel,
     /// The kernels that the cells need.
     pub(super) kernels: Kernels,
     /// The recording that a policy replays.
@@ -76,7 +78,7 @@ impl Plan {
         let Self { run, experiment, resumed } = self;
         let kernels = workers::kernels(files, &experiment)?;
         let recording = replayed(&experiment)?;
-        let (jobs, cpus) = (run.jobs, CpuList::new(&run.cpus)?);
+        let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -105,6 +107,7 @@ impl Plan {
             dir,
             cpus,
             jobs,
+            host_kernel,
             kernels,
             recording,
             trace,

@@ -84,8 +84,10 @@ impl Workers {
         is_recorded: bool,
     ) -> anyhow::Result<Self> {
         let memory = memory(&begun.experiment);
-        let words =
-            |host| Setup::new(host, memory, &begun.kernels, begun.recording.as_deref()).words();
+        let words = |host| {
+            let host = (host, begun.host_kernel);
+            Setup::new(host, memory, &begun.kernels, begun.recording.as_deref()).words()
+        };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
             direct: words(HostKind::Direct)?,

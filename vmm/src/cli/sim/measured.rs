@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use crate::{
     cli::{
-        host::HostMode,
+        host::{HostKernelArgs, HostMode},
         measure::{finish, measure_plan, plan_of},
         print,
         run::Traced,
@@ -156,7 +156,8 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
 }
 
 fn study_of(name: &str, spec: String, cpus: &CpuList) -> anyhow::Result<Study> {
-    let plan = plan_of(name, &[spec], cpus.clone(), HostMode::Direct)?;
+    let here = (HostMode::Direct, HostKernelArgs::default());
+    let plan = plan_of(name, &[spec], cpus.clone(), here)?;
     let measured = measure_plan(plan, Traced::Nothing)?;
     let study = Study::new(slice::from_ref(&measured.record));
     match finish(&measured.summary, &study)? {

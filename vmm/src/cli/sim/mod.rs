@@ -118,13 +118,7 @@ fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>>
     let found = rung4(effort, each)?;
     print("\n");
     for (table, fit) in &found.fits {
-        print(&format!(
-            "{table}: fitted to 1x: think {:.1} us, critical {:.1} us; the fitted ratios are off by \
-             {:.0} % (root mean square)\n",
-            fit.think.seconds() * 1e6,
-            fit.critical.seconds() * 1e6,
-            fit.error.exp_m1() * 100.0
-        ));
+        print(&format!("{table}: fitted to 1x: {fit}\n"));
     }
     print("Not simulated:\n");
     for (why, rows) in &found.left_out {

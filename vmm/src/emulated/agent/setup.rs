@@ -59,11 +59,11 @@ pub fn modules() -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Splits them into those of the ports and those of KVM: if the latter fail, the former can report
-/// it.
+/// Splits them into those of the ports, which may be built into the kernel, and those of KVM: if the
+/// latter fail, the former can report it.
 pub fn split(mut modules: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let is_console = |path: &PathBuf| path.to_string_lossy().ends_with("console.ko");
-    let ports = modules.iter().position(is_console).map_or(modules.len(), |place| place + 1);
+    let ports = modules.iter().position(is_console).map_or(0, |place| place + 1);
     let rest = modules.split_off(ports);
     (modules, rest)
 }
@@ -150,4 +150,18 @@ fn wait(deadline: Instant) -> io::Result<()> {
 /// Makes the kernel panic, for a test.
 pub fn crash() -> io::Result<()> {
     fs::write("/proc/sysrq-trigger", "c")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ports_come_before_kvm() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let (ports, kvm) = (&["00-virtio.ko", "01-virtio_console.ko"], &["02-kvm.ko"]);
+        let all = paths(&[&ports[..], &kvm[..]].concat());
+        assert_eq!(split(all), (paths(ports), paths(kvm)));
+        assert_eq!(split(paths(kvm)), (paths(&[]), paths(kvm)), "virtio is built in");
+    }
 }

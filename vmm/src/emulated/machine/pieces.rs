@@ -9,8 +9,10 @@ use thiserror::Error;
 
 use crate::guest::artifacts::{ArtifactError, cache_dir};
 use kvm::sys::tsc::Rate;
+use study::point::HostKernel;
 
-/// Modules that the machine needs; their dependencies are read from them.
+/// Modules that the machine needs, unless they are built into its kernel; their dependencies are read
+/// from them.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
 
 /// The emulator's name on `PATH`.
@@ -29,10 +31,12 @@ pub enum PiecesError {
     )]
     Qemu,
     /// `make host` has not been run.
-    #[error("no kernel for the emulated host in {0}: run `make host`")]
-    Kernel(PathBuf),
+    #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", make(*kernel))]
+    Kernel { kernel: HostKernel, folder: PathBuf },
     /// A module is missing.
-    #[error("the emulated host's kernel in {folder} has no module {name}: run `make host` again")]
+    #[error(
+        "the emulated host's kernel in {folder} has no module {name}: remove it and run `make host` again"
+    )]
     Module { folder: PathBuf, name: String },
     /// Modules that depend on each other, which no real kernel has.
     #[error("the module {0} depends on itself")]
@@ -67,20 +71,36 @@ pub struct Module {
 
 impl Pieces {
     /// Finds the parts; fails if one is missing.
-    pub fn find() -> Result<Self, PiecesError> {
+    pub fn find(kernel: HostKernel) -> Result<Self, PiecesError> {
         let tsc = Rate::start();
-        let folder = cache_dir()?.join("host/current");
-        let kernel = ["vmlinux", "vmlinuz"]
+        let folder = cache_dir()?.join(folder_of(kernel)).join("current");
+        let image = ["vmlinux", "vmlinuz"]
             .map(|name| folder.join(name))
             .into_iter()
             .find(|file| file.is_file())
-            .ok_or_else(|| PiecesError::Kernel(folder.clone()))?;
+            .ok_or_else(|| PiecesError::Kernel { kernel, folder: folder.clone() })?;
         let release = fs::canonicalize(&folder)
             .ok()
             .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_default();
-        let modules = in_order(&folder.join("modules"))?;
-        Ok(Self { qemu: find_qemu()?, kernel, modules, release, tsc })
+        let modules = Folder::open(&folder)?.in_order()?;
+        Ok(Self { qemu: find_qemu()?, kernel: image, modules, release, tsc })
+    }
+}
+
+/// Where a kernel is in the cache.
+const fn folder_of(kernel: HostKernel) -> &'static str {
+    match kernel {
+        HostKernel::Linux6_1 => "host",
+        HostKernel::Linux7 => "host-7",
+    }
+}
+
+/// The command that fetches a kernel.
+const fn make(kernel: HostKernel) -> &'static str {
+    match kernel {
+        HostKernel::Linux6_1 => "make host",
+        HostKernel::Linux7 => "make host HOST_KERNEL=7",
     }
 }
 
@@ -100,37 +120,66 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
         .ok_or(PiecesError::Qemu)
 }
 
-/// The wanted modules of a folder with their dependencies, each after those.
-fn in_order(folder: &Path) -> Result<Vec<Module>, PiecesError> {
-    let mut order = Vec::new();
-    for name in WANTED {
-        add(folder, name, &mut Vec::new(), &mut order)?;
-    }
-    Ok(order)
+/// The modules of a kernel.
+struct Folder {
+    /// Where their files are.
+    modules: PathBuf,
+    /// The names of those that are built into the kernel.
+    built_in: Vec<String>,
 }
 
-fn add(
-    folder: &Path,
-    name: &str,
-    above: &mut Vec<String>,
-    order: &mut Vec<Module>,
-) -> Result<(), PiecesError> {
-    if order.iter().any(|module| same_module(&module.name, name)) {
-        return Ok(());
+impl Folder {
+    /// A kernel's folder. One that was made by hand may have no list of built-in modules.
+    fn open(folder: &Path) -> Result<Self, PiecesError> {
+        let path = folder.join("modules.builtin");
+        let built_in = match fs::read_to_string(&path) {
+            Ok(list) => names(&list),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(PiecesError::Read { path, source }),
+        };
+        Ok(Self { modules: folder.join("modules"), built_in })
     }
-    if above.iter().any(|module| same_module(module, name)) {
-        return Err(PiecesError::Circle(name.into()));
+
+    /// The wanted modules that are not built in, with their dependencies, each after those.
+    fn in_order(&self) -> Result<Vec<Module>, PiecesError> {
+        let mut order = Vec::new();
+        for name in WANTED {
+            self.add(name, &mut Vec::new(), &mut order)?;
+        }
+        Ok(order)
     }
-    let path = find_module(folder, name)?;
-    let bytes =
-        fs::read(&path).map_err(|source| PiecesError::Read { path: path.clone(), source })?;
-    above.push(name.into());
-    for needed in depends(&bytes) {
-        add(folder, &needed, above, order)?;
+
+    fn add(
+        &self,
+        name: &str,
+        above: &mut Vec<String>,
+        order: &mut Vec<Module>,
+    ) -> Result<(), PiecesError> {
+        let is_loaded = order.iter().any(|module| same_module(&module.name, name));
+        if is_loaded || self.built_in.iter().any(|module| same_module(module, name)) {
+            return Ok(());
+        }
+        if above.iter().any(|module| same_module(module, name)) {
+            return Err(PiecesError::Circle(name.into()));
+        }
+        let path = find_module(&self.modules, name)?;
+        let bytes =
+            fs::read(&path).map_err(|source| PiecesError::Read { path: path.clone(), source })?;
+        above.push(name.into());
+        for needed in depends(&bytes) {
+            self.add(&needed, above, order)?;
+        }
+        above.pop();
+        order.push(Module { name: name.into(), path });
+        Ok(())
     }
-    above.pop();
-    order.push(Module { name: name.into(), path });
-    Ok(())
+}
+
+/// The modules that a `modules.builtin` lists, a path on each line (Documentation/kbuild/kbuild.rst).
+fn names(list: &str) -> Vec<String> {
+    let name =
+        |line: &str| Some(Path::new(line).file_name()?.to_str()?.strip_suffix(".ko")?.into());
+    list.lines().filter_map(name).collect()
 }
 
 /// The kernel treats `-` and `_` in module names alike; file names have either.
@@ -160,45 +209,44 @@ fn depends(module: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn with(modules: &[(&str, &str)]) -> Self {
-            let name = format!("pvticket-pieces-{}-{}", std::process::id(), modules.len());
-            let folder = env::temp_dir().join(name);
-            fs::create_dir_all(&folder).unwrap();
-            for (file, needs) in modules {
-                let text = format!("\x7fELF..\0license=GPL\0depends={needs}\0intree=Y\0");
-                fs::write(folder.join(file), text).unwrap();
-            }
-            Self(folder)
+    /// A kernel's folder with these modules and what they need; with the built-in ones listed.
+    fn kernel(modules: &[(&str, &str)], built_in: &str) -> TempDir {
+        let folder = TempDir::new().unwrap();
+        fs::create_dir(folder.path().join("modules")).unwrap();
+        for (file, needs) in modules {
+            let text = format!("\x7fELF..\0license=GPL\0depends={needs}\0intree=Y\0");
+            fs::write(folder.path().join("modules").join(file), text).unwrap();
         }
+        if !built_in.is_empty() {
+            fs::write(folder.path().join("modules.builtin"), built_in).unwrap();
+        }
+        folder
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn order(folder: &TempDir) -> Result<Vec<String>, PiecesError> {
+        let modules = Folder::open(folder.path())?.in_order()?;
+        Ok(modules.into_iter().map(|module| module.name).collect())
     }
+
+    const KVM: [(&str, &str); 3] =
+        [("kvm-amd.ko", "kvm"), ("kvm.ko", "irqbypass"), ("irqbypass.ko", "")];
 
     #[test]
     fn modules_come_after_what_they_need() {
-        let folder = Folder::with(&[
+        let virtio = [
             ("virtio_pci.ko", "virtio_ring,virtio,virtio_pci_modern_dev"),
             ("virtio_console.ko", "virtio,virtio_ring"),
             ("virtio.ko", "virtio_ring"),
             ("virtio_ring.ko", ""),
             ("virtio_pci_modern_dev.ko", ""),
-            ("kvm-amd.ko", "kvm"),
-            ("kvm.ko", "irqbypass"),
-            ("irqbypass.ko", ""),
-        ]);
-        let order = in_order(&folder.0).unwrap();
-        let names: Vec<&str> = order.iter().map(|module| module.name.as_str()).collect();
+        ];
+        let folder = kernel(&[&virtio[..], &KVM].concat(), "");
         assert_eq!(
-            names,
+            order(&folder).unwrap(),
             [
                 "virtio_ring",
                 "virtio",
@@ -213,11 +261,32 @@ mod tests {
     }
 
     #[test]
+    fn built_in_modules_are_not_loaded() {
+        let built_in = "kernel/drivers/virtio/virtio.ko\nkernel/drivers/virtio/virtio-pci.ko\n\
+                        kernel/drivers/char/virtio_console.ko\n";
+        assert_eq!(order(&kernel(&KVM, built_in)).unwrap(), ["irqbypass", "kvm", "kvm-amd"]);
+        let other =
+            kernel(&KVM, "kernel/drivers/char/virtio_console.ko.xz\nkernel/my_virtio_pci.ko\n");
+        assert!(order(&other).unwrap_err().to_string().contains("virtio_pci"));
+    }
+
+    #[test]
     fn missing_and_circular_modules_are_named() {
-        let folder = Folder::with(&[("virtio_pci.ko", "virtio-ring")]);
-        let error = in_order(&folder.0).unwrap_err().to_string();
+        let missing = kernel(&[("virtio_pci.ko", "virtio-ring")], "");
+        let error = order(&missing).unwrap_err().to_string();
         assert!(error.contains("virtio-ring") && error.contains("make host"), "{error}");
-        let folder = Folder::with(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")]);
-        assert!(matches!(in_order(&folder.0), Err(PiecesError::Circle(_))));
+        let circle = kernel(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")], "");
+        assert!(matches!(order(&circle), Err(PiecesError::Circle(_))));
+    }
+
+    #[test]
+    fn a_missing_kernel_is_named_with_its_command() {
+        for (kernel, command) in [
+            (HostKernel::Linux6_1, "`make host`"),
+            (HostKernel::Linux7, "`make host HOST_KERNEL=7`"),
+        ] {
+            let error = PiecesError::Kernel { kernel, folder: "host".into() }.to_string();
+            assert!(error.ends_with(command), "{error}");
+        }
     }
 }

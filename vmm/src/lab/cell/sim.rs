@@ -157,7 +157,7 @@ pub fn simulate(
             }
             sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
             if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
-                onlooker.see(view(&sim.snapshot(), phase));
+                onlooker.see(view(&sim.snapshot(), point.vcpus.get(), phase));
             }
         }
         Ok(())
@@ -201,10 +201,10 @@ pub fn simulate(
 }
 
 /// What `top` shows of it. Of the exits only those of calls are known by vCPU.
-fn view(snapshot: &Snapshot, phase: Phase) -> View {
+fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
     let vcpu = |(vcpu, its): (u32, &VcpuSnapshot)| VcpuView {
-        vm: 0,
-        vcpu,
+        vm: vcpu / per_guest,
+        vcpu: vcpu % per_guest,
         state: Some(its.state),
         locks: its.activity,
         operations: Some(its.operations),
@@ -231,9 +231,10 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
-    let load = Load::new(span(point.think), span(point.critical));
+    let load = Load { has_data: true, ..Load::of(span(point.think), span(point.critical)) };
     Ok(Spec {
         cpus: point.slots as usize,
+        guests: point.vms as usize,
         handoff: sim::handoff(point.handoff),
         spin_threshold: point.spin_threshold,
         policy: point.policy.clone(),
@@ -316,6 +317,20 @@ mod tests {
         interrupt.raise();
         let ended = simulate(&spec, 3, &interrupt);
         assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
+    }
+
+    #[test]
+    fn several_machines_share_the_simulated_cpus() {
+        let experiment = experiment(
+            "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-ticket\"\npolicies = \"rr\"\n\
+             vcpus = 3\nvms = 2\nslots = 2\nseconds = 0.02\nwarm-up = 0.002\nhandoffs = \"none\"\n",
+        );
+        let point = &experiment.points[0];
+        assert_eq!((point.vms, point.vcpus.get(), point.slots), (2, 3, 2));
+        let spec = simulated(point, machine(&point.machine).unwrap(), 0).unwrap();
+        assert_eq!((spec.guests, spec.vcpus, spec.cpus), (2, 3, 2));
+        let figures = Sim::new(&spec).unwrap().finish().unwrap();
+        assert_eq!(figures.operations.len(), 6, "of both");
     }
 
     #[test]

@@ -106,6 +106,7 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
         spec: String::new(),
         only: Vec::new(),
         host: "auto".into(),
+        host_kernel: Default::default(),
         cpus: vec![0, 1],
         jobs: 1,
         seed: 1,

@@ -70,7 +70,6 @@ impl Combination<'_> {
             }
             () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
             () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
-            () if point.vms != 1 => (&["vms", "guests"], "one machine is simulated at a time"),
             () => return Ok(()),
         };
         Err(self.impossible(keys, why))

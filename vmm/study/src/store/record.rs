@@ -2,8 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{host::HostFacts, point::Point, sync_counters::WorkCounts, timings::Timings};
-use base::counters::{Counts, FaultCounts};
+use super::super::{
+    host::HostFacts,
+    point::{HostKernel, Point},
+    sync_counters::WorkCounts,
+    timings::Timings,
+};
+use base::{
+    counters::{Counts, FaultCounts},
+    text,
+};
 use sched::{
     accounting::Totals,
     policy::{Divergence, Hits},
@@ -39,6 +47,9 @@ pub struct RunLine {
     pub only: Vec<String>,
     /// `--host`: `auto`, `direct` or `emulated`.
     pub host: String,
+    /// The kernel of the emulated host. Earlier versions had only 6.1.
+    #[serde(default, with = "text")]
+    pub host_kernel: HostKernel,
     /// Host CPUs that the vCPUs run on. Overcommit ratios refer to one job's share of them.
     pub cpus: Vec<usize>,
     /// Cells that are run side by side.

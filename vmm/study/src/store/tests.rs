@@ -7,7 +7,11 @@ use super::{
     record::{CellLine, FORMAT, Figures, Load, Outcome, SessionLine},
     *,
 };
-use crate::{host::HostFacts, point::HostKind, spec};
+use crate::{
+    host::HostFacts,
+    point::{HostKernel, HostKind},
+    spec,
+};
 
 pub(super) fn run() -> RunLine {
     RunLine {
@@ -17,6 +21,7 @@ pub(super) fn run() -> RunLine {
         spec: "vcpus = 2".into(),
         only: Vec::new(),
         host: "auto".into(),
+        host_kernel: HostKernel::Linux7,
         cpus: vec![0, 1],
         jobs: 1,
         seed: 1,

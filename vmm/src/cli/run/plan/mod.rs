@@ -15,7 +15,7 @@ use crate::{
     chain::chain,
     cli::{
         Usage,
-        host::{self, GuestClass, HostMode, Place},
+        host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     },
     clock,
     lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate},
@@ -24,7 +24,7 @@ use crate::{
 use base::files;
 use kvm::KvmKind;
 use study::{
-    point::{GuestKind, HostKind},
+    point::{GuestKind, HostKind, Point},
     spec::{Experiment, Only, Setting, SpecError, is_simulated},
     store::{
         Contents, Store,
@@ -51,6 +51,7 @@ pub(in crate::cli) struct Request {
     pub(in crate::cli) cpus: CpuList,
     pub(in crate::cli) jobs: u16,
     pub(in crate::cli) host: HostMode,
+    pub(in crate::cli) host_kernel: HostKernelArgs,
     pub(in crate::cli) only: Only,
 }
 
@@ -77,7 +78,8 @@ fn fresh(args: &RunArgs, spec: &Path) -> anyhow::Result<Plan> {
     }
     let only = Only::new(args.only.clone());
     let (spec, at) = (text, shown(spec));
-    let request = Request { name, spec, cpus, jobs: args.jobs, host: args.host, only };
+    let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
+    let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
     Plan::new(request, |error| Usage(format!("{at}: {error}")))
 }
 
@@ -87,11 +89,14 @@ impl Plan {
         request: Request,
         usage: impl FnOnce(&SpecError) -> Usage,
     ) -> anyhow::Result<Self> {
-        let mut run = request.first_line();
+        let host_kernel = request.host_kernel;
+        let mut run = request.first_line()?;
         let experiment = experiment(&run, usage)?;
         if experiment.points.is_empty() {
             bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
         }
+        let is_emulated = |point: &Point| point.host == HostKind::Emulated;
+        host_kernel.check(experiment.points.iter().any(is_emulated))?;
         describe(&mut run, &experiment);
         Ok(Self { run, experiment, resumed: None })
     }
@@ -115,22 +120,23 @@ impl Plan {
 }
 
 impl Request {
-    fn first_line(self) -> RunLine {
-        let Self { name, spec, cpus, jobs, host, only } = self;
-        RunLine {
+    fn first_line(self) -> Result<RunLine, Usage> {
+        let Self { name, spec, cpus, jobs, host, host_kernel, only } = self;
+        Ok(RunLine {
             format: FORMAT,
             name,
             question: String::new(),
             spec,
             only: only.texts(),
             host: mode_name(host).to_owned(),
+            host_kernel: host_kernel.kernel()?,
             jobs: jobs.into(),
             cpus: cpus.cpus().to_vec(),
             seed: 0,
             cells: 0,
             at_ms: clock::since_1970(),
             machines: Vec::new(),
-        }
+        })
     }
 }
 

@@ -8,9 +8,12 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::cli::run::workers;
-use study::store::{
-    FILE,
-    record::{CellLine, Figures, Line, Load, SessionLine},
+use study::{
+    point::HostKernel,
+    store::{
+        FILE,
+        record::{CellLine, Figures, Line, Load, SessionLine},
+    },
 };
 
 /// The first line of a run of two cells, on a CPU that this process may use.
@@ -24,6 +27,7 @@ fn first() -> RunLine {
         only: vec!["vcpus=2".into()],
         // Independent of this host's KVM.
         host: "emulated".into(),
+        host_kernel: HostKernel::Linux7,
         cpus: cpus.cpus().to_vec(),
         jobs: 1,
         seed: 1,
@@ -82,6 +86,34 @@ fn a_store_is_gone_on_with() {
     assert_eq!((plan.finished(), plan.failed()), (HashSet::from([0]), 0));
 }
 
+/// The store knows it, whatever option or environment says later; stores of earlier versions have 6.1.
+#[test]
+fn the_emulated_host_keeps_its_kernel() {
+    let mut lines = lines();
+    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux7);
+    lines[0].as_object_mut().unwrap().remove("host_kernel");
+    assert_eq!(resume(&text(&lines)).unwrap().run.host_kernel, HostKernel::Linux6_1);
+}
+
+#[test]
+fn a_kernel_of_the_emulated_host_needs_a_cell_there() {
+    let plan = |host| {
+        let request = Request {
+            name: "test".into(),
+            spec: first().spec,
+            cpus: resolve_cpus(None).unwrap().first(1),
+            jobs: 1,
+            host,
+            host_kernel: HostKernelArgs { host_kernel: Some(HostKernel::Linux7) },
+            only: Only::default(),
+        };
+        Plan::new(request, |error| Usage(error.to_string()))
+    };
+    assert_eq!(plan(HostMode::Emulated).unwrap().run.host_kernel, HostKernel::Linux7);
+    let why = plan(HostMode::Direct).unwrap_err().to_string();
+    assert!(why.contains("--host-kernel 7: nothing here runs in the emulated host"), "{why}");
+}
+
 #[test]
 fn a_first_line_that_contradicts_itself_is_refused() {
     let allowed = resolve_cpus(None).unwrap().cpus().to_vec();
@@ -92,6 +124,7 @@ fn a_first_line_that_contradicts_itself_is_refused() {
         ("cpus", json!([]), "not a list of CPUs"),
         ("cpus", json!([99_999]), "not a list of CPUs"),
         ("host", json!("moon"), "unknown host 'moon'"),
+        ("host_kernel", json!("5"), "unknown kernel '5'"),
         ("only", json!(["vcpus=3"]), "gives other cells"),
         ("seed", json!(2), "gives other cells"),
         ("cells", json!(3), "gives other cells"),

@@ -1,0 +1,200 @@
+//! Tasks that sleep, and vCPUs that wait for each other's answers to interrupts.
+
+use sched::core::State as Turn;
+
+use super::step::Go;
+use super::*;
+use crate::load::Shootdown;
+
+/// The answers that a vCPU waits for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers {
+    /// vCPUs that had no CPU, and still have none.
+    missing: u32,
+    /// When the last of the others has answered.
+    last: Picos,
+    /// When its loop ends in an exit.
+    exits: Option<Picos>,
+}
+
+impl Sim {
+    /// The work that `v` does next: how long it takes, and what its end means.
+    #[inline(always)]
+    pub(super) fn work(&mut self, v: usize, work: Work) -> (Picos, State) {
+        let (load, vcpu) = (&self.load, &mut self.vcpus[v]);
+        vcpu.round.other();
+        vcpu.answer = 0;
+        match work {
+            Work::Think => {
+                let span = load.think.draw(&mut vcpu.rng);
+                vcpu.lock = load.draw_lock(&mut vcpu.rng) as u16;
+                vcpu.answer = vcpu.lock.into();
+                let then = match () {
+                    () if load.sleeps(&mut vcpu.rng) => State::Tired,
+                    () if load.shoots(false, &mut vcpu.rng) => State::Shoots,
+                    () => State::Done,
+                };
+                (span, then)
+            }
+            Work::Critical if self.load.crowd == Picos::ZERO => {
+                let span = load.locks[usize::from(vcpu.lock)].critical.draw(&mut vcpu.rng);
+                let shoots = load.shoots(true, &mut vcpu.rng);
+                (span, if shoots { State::Shoots } else { State::Done })
+            }
+            Work::Critical => {
+                self.crowd.inside = Some(v);
+                (self.crowded(v), State::Done)
+            }
+        }
+    }
+
+    /// The task of `v` goes to sleep.
+    #[cold]
+    pub(super) fn fall_asleep(&mut self, v: usize) {
+        let vcpu = &mut self.vcpus[v];
+        let span = self.load.sleep.map(|sleep| sleep.time.draw(&mut vcpu.rng));
+        (vcpu.state, vcpu.wakes) = (State::Asleep, self.now + span.unwrap_or_default());
+        self.sleeps += 1;
+        self.idle(v);
+    }
+
+    fn idle(&mut self, v: usize) {
+        let look = self.observe(v);
+        self.tell(v, Event::Idle(look), self.costs.exit);
+    }
+
+    /// The timer of `v`, which has no CPU: its task wakes, or the time is over for which the schedule
+    /// holds it off.
+    pub(super) fn vcpu_timer(&mut self, v: usize) {
+        let event = match self.core.state(VcpuIndex(v as u32)) {
+            Turn::Idle => Event::Woken(self.observe(v)),
+            _ => Event::HoldOver,
+        };
+        self.tell(v, event, Picos::ZERO);
+    }
+
+    /// When the timer of `v` ends its sleep, if it is idle.
+    pub(super) fn wakes(&self, v: usize) -> Picos {
+        match self.core.state(VcpuIndex(v as u32)) {
+            Turn::Idle => self.vcpus[v].wakes,
+            _ => Picos::NEVER,
+        }
+    }
+
+    /// `v`, whose task sleeps, has a CPU. A kick that came late may have woken it too early.
+    #[cold]
+    pub(super) fn woken_up(&mut self, v: usize) -> Option<Go> {
+        if self.vcpus[v].wakes <= self.now {
+            return Some(Go::on(self.vcpus[v].answer));
+        }
+        self.idle(v);
+        None
+    }
+
+    /// `v` interrupts the other vCPUs of its guest.
+    #[cold]
+    pub(super) fn shoot_down(&mut self, v: usize, pcpu: usize) {
+        let Some(Shootdown { handler, .. }) = self.load.shootdown else { return };
+        self.shootdowns += 1;
+        let exit = self.costs.exit;
+        let sent = self.now + exit;
+        self.vcpus[v].answers = Answers { missing: 0, last: sent, exits: None };
+        self.expect(v, pcpu, State::Awaiting, Picos::NEVER);
+        for other in self.guest_of(v).filter(|other| *other != v) {
+            let state = self.core.state(VcpuIndex(other as u32));
+            match state {
+                Turn::Running(_) => {
+                    let answered = self.interrupt(other, sent, exit + handler);
+                    let answers = &mut self.vcpus[v].answers;
+                    answers.last = answers.last.max(answered);
+                }
+                Turn::Halted | Turn::Ready | Turn::Held(_) => {
+                    self.vcpus[v].answers.missing += 1;
+                    self.vcpus[other].owes.push(v as u16);
+                    if state == Turn::Halted {
+                        self.kicked(other, None, exit);
+                    }
+                }
+                Turn::Idle | Turn::New | Turn::Gone => {}
+            }
+        }
+        self.await_answers(v, sent);
+    }
+
+    /// The vCPU `v`, which runs, is interrupted for `span`, by what arrives at `at`. Returns when it
+    /// has answered. One that waits for a line is not made slower.
+    fn interrupt(&mut self, v: usize, at: Picos, span: Picos) -> Picos {
+        let pcpu = usize::from(self.vcpus[v].pcpu);
+        let at = at.max(self.pcpus[pcpu].entered);
+        match self.vcpus[v].state {
+            State::Polling => self.kicked(v, None, self.costs.exit),
+            state if state.is_transfer() => {}
+            _ => self.delay(v, pcpu, span),
+        }
+        at + span
+    }
+
+    /// `v` spins for answers from `from` on.
+    fn await_answers(&mut self, v: usize, from: Picos) {
+        let pcpu = usize::from(self.vcpus[v].pcpu);
+        let vcpu = &mut self.vcpus[v];
+        if vcpu.answers.missing == 0 {
+            let at = vcpu.answers.last.max(from);
+            return self.expect(v, pcpu, State::Awaiting, at);
+        }
+        let window = self.pauses.zip(vcpu.pauses).map(|(pauses, its)| pauses.window(&its));
+        vcpu.answers.exits = window.map(|window| from + window);
+        let at = vcpu.answers.exits.unwrap_or(Picos::NEVER);
+        self.expect(v, pcpu, State::Awaiting, at);
+    }
+
+    /// `v` waits for answers: it has all, or has come back to its CPU, or its loop ends in an exit.
+    #[cold]
+    pub(super) fn awaiting(&mut self, v: usize) -> Option<Go> {
+        let vcpu = &self.vcpus[v];
+        match vcpu.answers {
+            Answers { missing: 0, last, .. } if last <= self.now => Some(Go::on(vcpu.answer)),
+            Answers { missing: 1.., exits: Some(exits), .. } if exits <= self.now => {
+                let back = self.now + self.costs.exit;
+                self.pcpus[usize::from(vcpu.pcpu)].entered = back;
+                self.leaves_loop(v);
+                self.await_answers(v, back);
+                let look = self.observe(v);
+                self.tell(v, Event::SpunOut(look), self.costs.exit);
+                None
+            }
+            _ => {
+                self.await_answers(v, self.now);
+                None
+            }
+        }
+    }
+
+    /// `v`, which has a CPU from `entered` on, answers those that wait for it. Returns when it goes on.
+    #[inline]
+    pub(super) fn answer_all(&mut self, v: usize, entered: Picos) -> Picos {
+        let mut at = entered;
+        while let Some(asker) = self.vcpus[v].owes.pop() {
+            at += self.load.shootdown.map_or(Picos::ZERO, |shootdown| shootdown.handler);
+            self.answered(asker.into(), at);
+        }
+        at
+    }
+
+    /// `v` gets an answer at `at`.
+    fn answered(&mut self, v: usize, at: Picos) {
+        let vcpu = &mut self.vcpus[v];
+        vcpu.answers.missing -= 1;
+        vcpu.answers.last = vcpu.answers.last.max(at);
+        let (answers, pcpu) = (vcpu.answers, usize::from(vcpu.pcpu));
+        if answers.missing == 0 && !self.is_off(v) {
+            let at = answers.last.max(self.pcpus[pcpu].entered);
+            self.events.set(pcpu, at);
+        }
+    }
+
+    /// `v` loses its CPU: a loop in which it waits for answers begins anew when it has one again.
+    pub(super) fn interrupt_await(&mut self, v: usize) {
+        self.vcpus[v].answers.exits = None;
+    }
+}

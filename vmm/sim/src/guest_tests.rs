@@ -1,0 +1,167 @@
+//! Several guests, several locks, tasks that sleep, and interrupts that are answered.
+
+use base::units::Nanos;
+
+use crate::tests::{MILLI, run, spec};
+use crate::*;
+
+#[test]
+fn guests_have_locks_of_their_own() {
+    let whole = |spec: &Spec| run(spec, Picos(4 * MILLI.0));
+    for system in [System::NativeTicket, System::PvTicket, System::PvQueued] {
+        let alone = Spec { slice: Nanos::millis(100), ..spec(system, 4, "rr") };
+        let both = Spec { guests: 2, cpus: 8, ..alone.clone() };
+        let one = Spec { vcpus: 8, cpus: 8, ..alone.clone() };
+        let [alone, both, one] = [&alone, &both, &one].map(|spec| whole(spec).all());
+        let twice = both as f64 / (2 * alone) as f64;
+        assert!((twice - 1.0).abs() < 0.03, "{system}: {alone} alone, {both} both");
+        assert!(one < both, "{system}: eight vCPUs contend more, {one} than {both}");
+    }
+}
+
+#[test]
+fn guests_share_cpus_by_weight() {
+    let guests = |policy| {
+        let spec = Spec {
+            guests: 3,
+            cpus: 2,
+            slice: Nanos::micros(50),
+            ..spec(System::PvTicket, 2, policy)
+        };
+        let figures = run(&spec, Picos(40 * MILLI.0));
+        assert_eq!(figures, run(&spec, Picos(40 * MILLI.0)), "the same seed is the same run");
+        assert!(figures.halts > 0 && figures.kicks > 0 && figures.violations == 0, "{figures:?}");
+        let of: Vec<u64> = figures.operations.chunks(2).map(|guest| guest.iter().sum()).collect();
+        of
+    };
+    let alike = guests("fair");
+    let mean = alike.iter().sum::<u64>() / 3;
+    assert!(alike.iter().all(|one| one.abs_diff(mean) < mean / 10), "{alike:?}");
+    let weighed = guests("fair:1,1,2");
+    assert!(weighed[2] > weighed[0] * 3 / 2 && weighed[2] > weighed[1] * 3 / 2, "{weighed:?}");
+}
+
+/// Three guests that share CPUs, with every lock of the library.
+#[test]
+fn no_guest_waits_for_a_kick_of_another() {
+    for system in System::ALL {
+        for policy in ["rr", "fair"] {
+            let slice = Nanos::micros(20);
+            let spec = Spec { guests: 3, slice, spin_threshold: 8, ..spec(*system, 4, policy) };
+            let figures = run(&spec, MILLI);
+            let is_served = figures.operations.chunks(4).all(|guest| guest.iter().sum::<u64>() > 0);
+            assert!(is_served && figures.violations == 0, "{system} {policy}: {figures:?}");
+        }
+    }
+}
+
+fn micros(micros: u64) -> Picos {
+    Picos(micros * 1_000_000)
+}
+
+fn sometimes(chance: &str) -> base::faults::Probability {
+    chance.parse().expect("it is a probability")
+}
+
+/// vCPUs that think for 10 us, on 4 CPUs.
+fn busy(vcpus: usize, policy: &str) -> Spec {
+    let load = Load::of(Span::Fixed(micros(10)), Span::Fixed(Picos(100_000)));
+    Spec { load, slice: Nanos::millis(1), ..spec(System::PvTicket, vcpus, policy) }
+}
+
+#[test]
+fn several_locks_are_contended_less_than_one() {
+    let of = |shares: &[f64]| {
+        let mut spec = spec(System::NativeTicket, 4, "rr");
+        let critical = spec.load.locks[0].critical;
+        spec.load.locks = shares.iter().map(|share| LockLoad { share: *share, critical }).collect();
+        let figures = run(&spec, Picos(4 * MILLI.0));
+        figures.per_operation(figures.slow)
+    };
+    let [one, four, mostly_one] = [&[1.0][..], &[2.0; 4], &[0.9, 0.05, 0.05]].map(of);
+    assert!(four < one / 2.5, "{one} {four}");
+    assert!(mostly_one < one && mostly_one > four * 1.5, "{one} {mostly_one} {four}");
+}
+
+#[test]
+fn a_task_that_sleeps_leaves_its_cpu_to_another() {
+    let time = Span::Fixed(micros(90));
+    for policy in ["rr", "fair", "deferred", "host-cfs", "host-eevdf"] {
+        let mut spec = Spec { cpus: 1, ..busy(1, policy) };
+        spec.load.sleep = Some(Sleep { chance: sometimes("1"), time });
+        let alone = run(&spec, Picos(20 * MILLI.0));
+        // 10 us of thought, 90 of sleep, and what exits, entry and lock take.
+        let round = alone.time.seconds() * 1e6 / alone.all() as f64;
+        assert!((100.0..115.0).contains(&round), "{policy}: {round} us");
+        assert!(alone.sleeps.abs_diff(alone.all()) <= 1, "{policy}: {alone:?}");
+        // Four need less than half of the CPU.
+        let four = run(&Spec { guests: 2, vcpus: 2, ..spec.clone() }, Picos(20 * MILLI.0));
+        let times = four.all() as f64 / alone.all() as f64;
+        assert!((3.2..4.1).contains(&times), "{policy}: {times}");
+        // Who does not sleep needs it all.
+        spec.load.sleep = None;
+        let [one, four] =
+            [1, 4].map(|vcpus| run(&Spec { vcpus, ..spec.clone() }, Picos(20 * MILLI.0)).all());
+        assert!(four < one, "{policy}: {one} {four}");
+    }
+}
+
+#[test]
+fn a_shootdown_costs_both_sides_and_waits_for_vcpus_without_a_cpu() {
+    let handler = micros(1);
+    let shoots = |mut spec: Spec| {
+        spec.load.shootdown = Some(Shootdown { chance: sometimes("1"), is_held: false, handler });
+        let figures = run(&spec, Picos(40 * MILLI.0));
+        assert!(figures.shootdowns >= figures.all(), "{figures:?}");
+        4e7 * spec.vcpus as f64 / figures.all() as f64 / 1e3
+    };
+    let exit = busy(4, "rr").machine.costs.exit.seconds() * 1e6;
+    // The thought, the sender's exit, the exit and handler of the others, and those for three others.
+    let least = 10.0 + exit + 4.0 * (exit + 1.0);
+    let round = shoots(busy(4, "rr"));
+    assert!(round > least && round < 1.3 * least, "{round} us, at least {least}");
+    for policy in ["rr", "host-cfs"] {
+        let round = shoots(busy(8, policy));
+        assert!(round > 4.0 * least, "{policy}: {round} us, with two vCPUs on each CPU");
+    }
+}
+
+/// A vCPU whose task sleeps answers nobody, and nobody waits for it.
+#[test]
+fn no_shootdown_waits_for_an_idle_vcpu() {
+    let mut spec = Spec { cpus: 1, ..busy(4, "rr") };
+    spec.load.sleep = Some(Sleep { chance: sometimes("1"), time: Span::Fixed(Picos(5 * MILLI.0)) });
+    let without = run(&spec, Picos(40 * MILLI.0)).all();
+    spec.load.shootdown =
+        Some(Shootdown { chance: sometimes("1"), is_held: true, handler: micros(1) });
+    let with = run(&spec, Picos(40 * MILLI.0));
+    assert!(with.all() + 4 >= without && with.shootdowns > 20, "{without} {with:?}");
+}
+
+#[test]
+fn sleep_and_shootdowns_break_no_lock() {
+    let host = Host {
+        ple: Some(Ple::default()),
+        halt_poll: Some(HaltPoll::default()),
+        noise: Some(Noise { busy: micros(3), idle: micros(40) }),
+    };
+    let chance = sometimes("0.2");
+    for (index, system) in System::ALL.iter().enumerate() {
+        let is_lock = matches!(system.family(), Family::Spinlock | Family::Mutex);
+        let is_held = is_lock && index % 2 == 0;
+        for policy in ["rr", "deferred", "kick-boost", "directed-yield", "host-cfs"] {
+            let slice = Nanos::micros(100);
+            let mut spec = Spec { guests: 3, host, slice, ..spec(*system, 4, policy) };
+            spec.spin_threshold = 16;
+            spec.load.locks.push(spec.load.locks[0]);
+            spec.load.sleep = Some(Sleep { chance, time: Span::Exponential(micros(4)) });
+            spec.load.shootdown = Some(Shootdown { chance, is_held, handler: micros(1) });
+            let figures = run(&spec, Picos(2 * MILLI.0));
+            let name = format!("{system} {policy}: {figures:?}");
+            assert!(figures.violations == 0 && figures.disorder == 0, "{name}");
+            assert!(figures.all() > 20 && figures.sleeps > 4, "{name}");
+            assert!(figures.shootdowns > 4 && figures.schedule.preemptions > 4, "{name}");
+            assert_eq!(figures, run(&spec, Picos(2 * MILLI.0)), "the same seed is the same run");
+        }
+    }
+}

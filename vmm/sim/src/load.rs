@@ -1,0 +1,105 @@
+//! What the vCPUs of a guest do.
+
+use base::faults::Probability;
+use base::rng::SplitMix64;
+
+use crate::random::Span;
+use crate::time::Picos;
+
+/// What a vCPU does, again and again: it thinks, takes a lock, works and releases it. Systems that
+/// are not acquired are used once after each thought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// Between two operations.
+    pub think: Span,
+    /// The locks of each guest, at least one. Each operation takes one of them.
+    pub locks: Vec<LockLoad>,
+    /// Touch shared data with the lock held, as the payload's critical section does, and check it.
+    pub has_data: bool,
+    /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
+    /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012), of one lock. Zero:
+    /// it is not.
+    pub crowd: Picos,
+    /// Tasks sleep.
+    pub sleep: Option<Sleep>,
+    /// vCPUs interrupt the others of their guest and wait for their answers.
+    pub shootdown: Option<Shootdown>,
+}
+
+/// What is done with one of a guest's locks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LockLoad {
+    /// How many of the operations take it, relative to those of the other locks. More than zero.
+    pub share: f64,
+    /// With the lock held.
+    pub critical: Span,
+}
+
+/// The task of a vCPU sleeps after some of its thoughts. The vCPU is idle until a timer wakes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sleep {
+    /// The chance that a thought ends so.
+    pub chance: Probability,
+    /// For how long.
+    pub time: Span,
+}
+
+/// A vCPU interrupts all vCPUs of its guest that are not idle, and spins until each has answered, as
+/// for a TLB shootdown. One that has no CPU answers when it has one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shootdown {
+    /// The chance that a thought ends so, or a critical section.
+    pub chance: Probability,
+    /// In the critical section: the lock is held meanwhile.
+    pub is_held: bool,
+    /// How long a vCPU is interrupted, without the exit.
+    pub handler: Picos,
+}
+
+impl Load {
+    /// One lock, without data.
+    pub fn of(think: Span, critical: Span) -> Self {
+        Self {
+            think,
+            locks: vec![LockLoad { share: 1.0, critical }],
+            has_data: false,
+            crowd: Picos::ZERO,
+            sleep: None,
+            shootdown: None,
+        }
+    }
+
+    /// Draws the lock of an operation.
+    #[inline]
+    pub(crate) fn draw_lock(&self, rng: &mut SplitMix64) -> usize {
+        let last = self.locks.len() - 1;
+        if last == 0 {
+            return 0;
+        }
+        let all: f64 = self.locks.iter().map(|lock| lock.share).sum();
+        let mut left = all * unit(rng);
+        let is_reached = |lock: &LockLoad| {
+            left -= lock.share;
+            left < 0.0
+        };
+        self.locks.iter().position(is_reached).unwrap_or(last)
+    }
+
+    /// Does this thought end in sleep?
+    #[inline]
+    pub(crate) fn sleeps(&self, rng: &mut SplitMix64) -> bool {
+        self.sleep.is_some_and(|sleep| sleep.chance.happens(rng))
+    }
+
+    /// Does this thought, or this critical section, end in a shootdown?
+    #[inline]
+    pub(crate) fn shoots(&self, is_held: bool, rng: &mut SplitMix64) -> bool {
+        let such = self.shootdown.filter(|shootdown| shootdown.is_held == is_held);
+        such.is_some_and(|shootdown| shootdown.chance.happens(rng))
+    }
+}
+
+/// A number from zero to less than one.
+fn unit(rng: &mut SplitMix64) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}

@@ -1,0 +1,144 @@
+//! Fits a workload to the column without overcommitment.
+
+use std::fmt;
+
+use super::{PredictError, Predictor, Window};
+use crate::published::Cell;
+use crate::{Effort, Picos};
+
+/// What a vCPU of a table's workload does: fitted to the column without overcommitment, or as its
+/// profile has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// Mean time between two operations.
+    pub think: Picos,
+    /// Mean time with the first lock held.
+    pub critical: Picos,
+    /// What is left: the root of the mean square of the logarithms of the fitted ratios. `None`:
+    /// nothing was fitted.
+    pub error: Option<f64>,
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |span: Picos| span.seconds() * 1e6;
+        let Self { think, critical, error } = *self;
+        write!(f, "think {:.1} us, critical {:.1} us; ", micros(think), micros(critical))?;
+        match error {
+            Some(error) => {
+                let percent = error.exp_m1() * 100.0;
+                write!(f, "the fitted ratios are off by {percent:.0} % (root mean square)")
+            }
+            None => write!(f, "nothing fitted, both times are the profile's"),
+        }
+    }
+}
+
+/// A critical time in ps, and the think time as a multiple of it.
+#[derive(Debug, Clone, Copy)]
+struct Guess {
+    critical: f64,
+    ratio: f64,
+}
+
+impl Guess {
+    fn fit(self) -> Fit {
+        Fit {
+            think: Picos((self.critical * self.ratio) as u64),
+            critical: Picos(self.critical as u64),
+            error: None,
+        }
+    }
+
+    /// Its neighbours at a distance of this factor.
+    fn around(self, step: f64) -> [Self; 4] {
+        let Self { critical, ratio } = self;
+        [
+            Self { critical: critical * step, ratio },
+            Self { critical: critical / step, ratio },
+            Self { critical, ratio: ratio * step },
+            Self { critical, ratio: ratio / step },
+        ]
+    }
+}
+
+impl Predictor<'_> {
+    /// The times of the profile, if it does not leave them to the column.
+    fn stated(&self) -> Result<Option<Fit>, PredictError> {
+        let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
+        let column = fitted.filter_map(|cell| cell.setup.as_ref().ok()).next();
+        let Some(column) = column else {
+            return Err(PredictError::NothingToFit(self.table.name.clone()));
+        };
+        let times = self.profile.times(column.vcpus);
+        Ok(times.map(|(think, critical)| Fit { think, critical, error: None }))
+    }
+
+    /// The think and critical times with which the fitted cells come out in the published ratios, as
+    /// nearly as they can: the best of a grid, and then of ever smaller steps around it.
+    pub fn fit(&self, effort: Effort) -> Result<Fit, PredictError> {
+        if let Some(times) = self.stated()? {
+            return Ok(times);
+        }
+        let is_fitted = |cell: &&Cell| cell.is_fitted && cell.setup.is_ok();
+        let cells: Vec<(&Cell, f64)> = self
+            .table
+            .cells
+            .iter()
+            .filter(is_fitted)
+            .filter_map(|cell| Some((cell, cell.figure?)))
+            .collect();
+        let (criticals, ratios, steps): (&[f64], &[f64], &[f64]) = match effort {
+            Effort::Full => (
+                &[0.1e6, 0.3e6, 1e6, 3e6, 10e6],
+                &[4.0, 16.0, 24.0, 32.0, 64.0, 128.0],
+                &[1.6, 1.25, 1.1],
+            ),
+            Effort::Short => (&[1e6, 10e6], &[16.0, 128.0], &[]),
+        };
+        let start = Guess { critical: 1e6, ratio: 32.0 };
+        let mut best = (start, start.fit());
+        for critical in criticals {
+            for ratio in ratios {
+                let guess = Guess { critical: *critical, ratio: *ratio };
+                best = self.better(best, guess, &cells, effort)?;
+            }
+        }
+        for step in steps {
+            for guess in best.0.around(*step) {
+                best = self.better(best, guess, &cells, effort)?;
+            }
+        }
+        Ok(best.1)
+    }
+
+    fn better(
+        &self,
+        best: (Guess, Fit),
+        guess: Guess,
+        cells: &[(&Cell, f64)],
+        effort: Effort,
+    ) -> Result<(Guess, Fit), PredictError> {
+        let fit = guess.fit();
+        let error = self.error(cells, &fit, effort)?;
+        let is_better = best.1.error.is_none_or(|least| error < least);
+        Ok(if is_better { (guess, Fit { error: Some(error), ..fit }) } else { best })
+    }
+
+    /// How far the ratios of these cells are from the published ones.
+    fn error(
+        &self,
+        cells: &[(&Cell, f64)],
+        fit: &Fit,
+        effort: Effort,
+    ) -> Result<f64, PredictError> {
+        let mut logs = Vec::new();
+        for (cell, figure) in cells {
+            // The fixed work of a build: its time is that over the rate.
+            logs.push((self.simulate(cell, fit, Window::of_fit(effort))? * figure).ln());
+        }
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let square = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
+        Ok((square / logs.len() as f64).sqrt())
+    }
+}

@@ -1,0 +1,178 @@
+//! Simulates the cells of published tables.
+//!
+//! A table does not say how long its workload thinks and holds a lock. These times are fitted to
+//! its column without overcommitment ([`Predictor::fit`]), or follow from its [`Profile`] where that
+//! column does not say enough, and with them any other of its cells can be simulated
+//! ([`Predictor::rate`]).
+
+mod fit;
+
+use thiserror::Error;
+
+pub use fit::Fit;
+
+use crate::profile::Profile;
+use crate::published::{Cell, Setup, Table};
+use crate::{Effort, Figures, Host, Machine, Picos, Ple, Sim, Spec};
+use crate::{SpecError, Stuck};
+
+/// A table that is predicted, and the one whose fit it takes.
+const FITTED: [(&str, &str); 6] = [
+    ("build", "build"),
+    ("build-haswell", "build"),
+    ("dbench", "dbench"),
+    ("ebizzy", "ebizzy"),
+    ("aim7-many", "aim7-many"),
+    ("aim7-few", "aim7-few"),
+];
+
+/// The tables that are predicted, each with the name of the table whose fit it takes, itself or one
+/// before it.
+pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
+    let named = |name: &str| tables.iter().find(|table| table.name == name);
+    FITTED.iter().filter_map(move |(name, base)| Some((named(name)?, named(base)?)))
+}
+
+/// Why a cell has no prediction.
+#[derive(Debug, Error)]
+pub enum PredictError {
+    /// The table names a machine that is not shipped.
+    #[error("a published table has the machine {0}, which is not one that comes with pvticket")]
+    Machine(String),
+    /// The table names a profile that does not exist.
+    #[error("a published table has the profile {0}, which does not exist")]
+    Profile(String),
+    /// No cell of the table belongs to the column without overcommitment.
+    #[error("table {0} has no column to fit a profile to")]
+    NothingToFit(String),
+    /// The cell is not simulated; its table says why.
+    #[error("{cell} is not simulated: {why}")]
+    NotSimulated {
+        /// The cell.
+        cell: String,
+        /// As in its table.
+        why: String,
+    },
+    /// The cell cannot be simulated.
+    #[error("{cell} cannot be simulated")]
+    Spec {
+        /// The cell.
+        cell: String,
+        /// Why.
+        #[source]
+        source: SpecError,
+    },
+    /// The cell came to a standstill.
+    #[error("{cell} came to a standstill")]
+    Stuck {
+        /// The cell.
+        cell: String,
+        /// How.
+        #[source]
+        source: Stuck,
+    },
+}
+
+/// Fits and simulates the cells of one table.
+#[derive(Debug)]
+pub struct Predictor<'a> {
+    table: &'a Table,
+    machine: Machine,
+    profile: Profile,
+}
+
+/// How long a cell is simulated, after a tenth of it to warm up.
+#[derive(Debug, Clone, Copy)]
+enum Window {
+    /// For so many operations: enough where no vCPU waits for a CPU.
+    Operations(u64),
+    /// For so long: many slices of an overcommitted host.
+    Time(Picos),
+}
+
+impl Window {
+    fn of_fit(effort: Effort) -> Self {
+        Self::Operations(if effort == Effort::Full { 40_000 } else { 8_000 })
+    }
+
+    fn of_prediction(setup: &Setup, effort: Effort) -> Self {
+        let millis = match effort {
+            Effort::Full if setup.guests * setup.vcpus <= 64 => 1_000,
+            // Time enough for dozens of slices, and all that a few minutes allow.
+            Effort::Full => 300,
+            Effort::Short if setup.guests == 1 => 40,
+            Effort::Short => 15,
+        };
+        Self::Time(Picos(millis * 1_000_000_000))
+    }
+
+    fn simulate(self, sim: &mut Sim) -> Result<Figures, Stuck> {
+        let tenths = |sim: &mut Sim, tenths: u64| match self {
+            Self::Operations(count) => {
+                let done = sim.figures().all();
+                sim.run_for(done + count * tenths / 10)
+            }
+            Self::Time(length) => {
+                let end = sim.now() + Picos(length.0 * tenths / 10);
+                sim.run_until(end)
+            }
+        };
+        tenths(sim, 1)?;
+        let before = sim.figures();
+        tenths(sim, 10)?;
+        Ok(sim.figures() - &before)
+    }
+}
+
+impl<'a> Predictor<'a> {
+    /// For the cells of `table`.
+    pub fn of(table: &'a Table) -> Result<Self, PredictError> {
+        let machine = Machine::shipped(&table.machine)
+            .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
+        let profile = Profile::shipped(&table.profile)
+            .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
+        Ok(Self { table, machine, profile })
+    }
+
+    /// Simulates `cell` of the table: operations/s of one of its guests, in the mean.
+    pub fn rate(&self, cell: &Cell, fit: &Fit, effort: Effort) -> Result<f64, PredictError> {
+        let setup = self.setup(cell)?;
+        self.simulate(cell, fit, Window::of_prediction(setup, effort))
+    }
+
+    fn name(&self, cell: &Cell) -> String {
+        format!("{} {}", self.table.name, cell.id)
+    }
+
+    fn setup<'c>(&self, cell: &'c Cell) -> Result<&'c Setup, PredictError> {
+        let not =
+            |why: &String| PredictError::NotSimulated { cell: self.name(cell), why: why.clone() };
+        cell.setup.as_ref().map_err(not)
+    }
+
+    fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<f64, PredictError> {
+        let name = || self.name(cell);
+        let stuck = |source| PredictError::Stuck { cell: name(), source };
+        let setup = self.setup(cell)?;
+        let spec = self.spec(setup, fit);
+        let mut sim =
+            Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
+        let figures = window.simulate(&mut sim).map_err(stuck)?;
+        sim.finish().map_err(stuck)?;
+        Ok(figures.rate() / setup.guests as f64)
+    }
+
+    fn spec(&self, setup: &Setup, fit: &Fit) -> Spec {
+        let load = self.profile.load(fit.think, fit.critical);
+        Spec {
+            cpus: setup.cpus,
+            guests: setup.guests,
+            spin_threshold: setup.spin_threshold,
+            policy: setup.policy.clone(),
+            slice: setup.slice,
+            host: Host { ple: self.table.has_ple.then(Ple::default), ..Host::default() },
+            seed: 4,
+            ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)
+        }
+    }
+}

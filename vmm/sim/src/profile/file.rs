@@ -1,0 +1,150 @@
+//! Reads a profile.
+
+use base::faults::Probability;
+
+use super::{Lock, Profile, Shape, Sources, Think, Time};
+use crate::load::{Shootdown, Sleep};
+use crate::machine::Source;
+use crate::machine::file::{Result, Table as Keys, read};
+use crate::time::Picos;
+
+const KEYS: &[&str] = &["name", "about", "think", "held", "locks", "sleep", "shootdown"];
+const LOCK: &[&str] = &["name", "share", "critical"];
+const SLEEP: &[&str] = &["chance", "time"];
+const SHOOTDOWN: &[&str] = &["chance", "handler", "held"];
+const TIME: &[&str] = &["us", "shape", "source", "note"];
+const FIXED: &[&str] = &["us", "source", "note"];
+const NUMBER: &[&str] = &["value", "source", "note"];
+
+/// The longest time that a file may state, in us. More is a mistake in the unit.
+const MOST_MICROS: f64 = 1e6;
+/// The most locks of a guest.
+const MOST_LOCKS: usize = 64;
+
+pub(super) fn parse(text: &str) -> Result<Profile> {
+    read(text, KEYS, |file| {
+        let mut reader = Reader::default();
+        let think = reader.think(file)?;
+        let locks = reader.locks(file)?;
+        let is_fitted = matches!(think, Think::Time(Time { mean: None, .. }));
+        if is_fitted != locks.iter().any(|lock| lock.critical.mean.is_none()) {
+            let why = "think and critical times are fitted together, or neither";
+            return Err(file.wrong("locks", why.into()));
+        }
+        let sleep = file.get("sleep").map(|_| reader.sleep(file)).transpose()?;
+        let shootdown = file.get("shootdown").map(|_| reader.shootdown(file)).transpose()?;
+        let (name, about, sources) = (file.text("name")?, file.text("about")?, reader.sources);
+        Ok(Profile { name, about, think, locks, sleep, shootdown, sources })
+    })
+}
+
+/// Reads parameters, and counts where they come from.
+#[derive(Default)]
+struct Reader {
+    sources: Sources,
+}
+
+impl Reader {
+    /// `None`: it is fitted.
+    fn source(&mut self, of: &Keys<'_>) -> Result<Option<Source>> {
+        let name = of.text("source")?;
+        let source = match name.as_str() {
+            "fitted" => None,
+            "paper" => Some(Source::Paper),
+            "measured" => Some(Source::Measured),
+            "assumed" => Some(Source::Assumed),
+            other => {
+                let why = format!("'{other}' is not one of paper, measured, assumed, fitted");
+                return Err(of.wrong("source", why));
+            }
+        };
+        let note = of.text_if_any("note")?;
+        if note.is_none() && matches!(source, Some(Source::Paper | Source::Measured)) {
+            return Err(of.wrong("note", format!("what is {name} says where: note = \"...\"")));
+        }
+        self.sources.count(source);
+        Ok(source)
+    }
+
+    fn stated(&mut self, of: &Keys<'_>) -> Result<()> {
+        match self.source(of)? {
+            Some(_) => Ok(()),
+            None => Err(of.wrong("source", "only think and critical times are fitted".into())),
+        }
+    }
+
+    fn number(&mut self, of: &Keys<'_>, key: &str, least: f64, most: f64) -> Result<f64> {
+        let table = of.table(key, NUMBER)?;
+        let number = table.number("value", least, most)?;
+        self.stated(&table)?;
+        Ok(number)
+    }
+
+    fn chance(&mut self, of: &Keys<'_>) -> Result<Probability> {
+        let number = self.number(of, "chance", 0.0, 1.0)?;
+        Probability::new(number).map_err(|error| of.wrong("chance", error.to_string()))
+    }
+
+    fn time(&mut self, of: &Keys<'_>, key: &str) -> Result<Time> {
+        let table = of.table(key, TIME)?;
+        let micros = table.number_if_any("us", 0.0, MOST_MICROS)?;
+        let shape = match table.text_if_any("shape")?.as_deref() {
+            Some("fixed") => Shape::Fixed,
+            Some("exponential") | None => Shape::Exponential,
+            Some("uniform") => Shape::Uniform,
+            Some(other) => {
+                let why = format!("'{other}' is not one of fixed, exponential, uniform");
+                return Err(table.wrong("shape", why));
+            }
+        };
+        let source = self.source(&table)?;
+        if micros.is_some() != source.is_some() {
+            return Err(of.wrong(key, "write us = N, or source = \"fitted\" without it".into()));
+        }
+        Ok(Time { mean: micros.map(|micros| Picos::from_nanos(micros * 1e3)), shape })
+    }
+
+    fn think(&mut self, file: &Keys<'_>) -> Result<Think> {
+        match (file.get("think"), file.get("held")) {
+            (None, Some(_)) => Ok(Think::Held(self.number(file, "held", 0.001, 1.0)?)),
+            (Some(_), Some(_)) => Err(file.wrong("think", "write either think or held".into())),
+            _ => Ok(Think::Time(self.time(file, "think")?)),
+        }
+    }
+
+    fn locks(&mut self, file: &Keys<'_>) -> Result<Vec<Lock>> {
+        let mut locks = Vec::new();
+        for keys in file.tables("locks", LOCK)? {
+            // For the reader of the file.
+            keys.text("name")?;
+            let share = self.number(&keys, "share", 1e-6, 1e6)?;
+            locks.push(Lock { share, critical: self.time(&keys, "critical")? });
+        }
+        match locks.len() {
+            0 => Err(file.wrong("locks", "name at least one: [[locks]]".into())),
+            1..=MOST_LOCKS => Ok(locks),
+            more => Err(file.wrong("locks", format!("{more} are more than {MOST_LOCKS}"))),
+        }
+    }
+
+    fn sleep(&mut self, file: &Keys<'_>) -> Result<Sleep> {
+        let keys = file.table("sleep", SLEEP)?;
+        let chance = self.chance(&keys)?;
+        let time = self.time(&keys, "time")?;
+        let Some(mean) = time.mean else {
+            let why = "only think and critical times are fitted";
+            return Err(keys.table("time", TIME)?.wrong("source", why.into()));
+        };
+        Ok(Sleep { chance, time: time.shape.of(mean) })
+    }
+
+    fn shootdown(&mut self, file: &Keys<'_>) -> Result<Shootdown> {
+        let keys = file.table("shootdown", SHOOTDOWN)?;
+        let chance = self.chance(&keys)?;
+        let handler = keys.table("handler", FIXED)?;
+        let micros = handler.number("us", 0.0, MOST_MICROS)?;
+        self.stated(&handler)?;
+        let is_held = keys.is_set("held")?;
+        Ok(Shootdown { chance, is_held, handler: Picos::from_nanos(micros * 1e3) })
+    }
+}
