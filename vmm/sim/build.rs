@@ -1,35 +1,81 @@
 //! Makes the mutants that the search has to find: copies of the lock sources with one edit each, those
-//! of the stepper's tests. They are compiled for this crate's tests only.
+//! of the stepper's tests and some of the model checkers'. They are compiled for this crate's tests only.
 
 #[path = "../../guest-kernel-config/locks/sim/build/copies.rs"]
 mod copies;
+// What only the model checkers ask of theirs.
+#[allow(dead_code)]
+#[path = "../../guest-kernel-config/locks/model/build/handoff_mutants.rs"]
+mod handoff_mutants;
+#[allow(dead_code)]
+#[path = "../../guest-kernel-config/locks/model/build/mutants.rs"]
+mod mutants;
 // The stepper alone runs cases by name.
 #[allow(dead_code)]
 #[path = "../../guest-kernel-config/locks/sim/build/mutants.rs"]
-mod mutants;
+mod stepper;
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use handoff_mutants::HANDOFF_MUTANTS;
 use mutants::{MUTANTS, Mutant};
 
 const SOURCES: &str = "../../guest-kernel-config/locks/src";
 /// The module of this crate that has them.
 const HERE: &str = "crate::search::mutants";
 
+/// The model checkers' mutants that a search has to find, too: name, lock, and how it shows.
+const OF_THE_MODEL: &[(&str, &str, &str)] =
+    &[("commit looks, then marks", "PvTicketLock", "Stuck")];
+
+/// A mutant with the lock that it breaks, and how it shows.
+struct Broken {
+    mutant: Mutant,
+    lock: &'static str,
+    caught: &'static str,
+}
+
+/// One whose edits are of files by their whole names.
+fn broken(name: &'static str, lock: &'static str, caught: &'static str, edits: Edits) -> Broken {
+    let mutant = Mutant { name, rule: "", harmless: None, engine: "", edits };
+    Broken { mutant, lock, caught }
+}
+
+type Edits = &'static [(&'static str, &'static str, &'static str)];
+
+/// All mutants. An error: one that the model checkers do not have.
+fn all() -> impl Iterator<Item = Result<Broken, String>> {
+    let of_stepper = stepper::MUTANTS.iter().map(|its| {
+        let stepper::Mutant { name, lock, caught, edits, .. } = its;
+        Ok(broken(name, lock, caught, edits))
+    });
+    of_stepper.chain(OF_THE_MODEL.iter().map(|(name, lock, caught)| {
+        let its = MUTANTS.iter().chain(HANDOFF_MUTANTS).find(|its| its.name == *name);
+        let its = its.ok_or_else(|| format!("the model checkers have no mutant {name}"))?;
+        let named = its.edits.iter().map(|(file, from, to)| {
+            let file: &str = Box::leak(format!("{file}.rs").into_boxed_str());
+            (file, *from, *to)
+        });
+        Ok(broken(name, lock, caught, named.collect::<Vec<_>>().leak()))
+    }))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=../../guest-kernel-config/locks/sim/build");
+    println!("cargo:rerun-if-changed=../../guest-kernel-config/locks/model/build");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let bind = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src/guest/bind.rs");
     let (mut code, mut table) = (String::new(), String::new());
-    for mutant in MUTANTS {
-        let Mutant { name, lock, caught, .. } = mutant;
+    for broken in all() {
+        let Broken { mutant, lock, caught } = broken?;
+        let name = mutant.name;
         let module = copies::module_name(name);
         let root = out.join(&module);
-        copies::copy(Path::new(SOURCES), &root, mutant, &format!("{HERE}::{module}::locks::"))?;
+        copies::copy(Path::new(SOURCES), &root, &mutant, &format!("{HERE}::{module}::locks::"))?;
         let system = lock.trim_end_matches("Lock");
         write!(code, "mutant!({module} {:?} {bind:?} {system} {lock});", root.join("lib.rs"))?;
         write!(

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, ensure};
+use serde_json::Value;
 
 use crate::{
     expect_usually,
@@ -17,7 +18,10 @@ tests![
     a_seed_gives_the_same_figures_again,
     what_is_simulated_says_so_in_the_report,
     what_no_simulation_has_is_refused,
+    the_host_of_a_simulation_does_more_if_it_is_asked_to,
+    faults_are_injected_into_simulations,
     a_bad_machine_file_is_named_with_its_line,
+    a_run_keeps_its_machine_file,
     the_machines_are_listed,
     a_host_that_was_not_measured_is_no_machine,
     this_host_is_measured_and_simulated,
@@ -67,7 +71,10 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
         (&["4", "--workload", "mixed"][..], &["--workload mixed"][..]),
         (&["81"], &["--cpus 81", "1 to 80"]),
         (&["80", "--vcpus", "20x"], &["1600", "1024"]),
-        (&["4", "--fault", "kick-drop:0.1"], &["fault"]),
+        (&["4", "--fault", "kick-drop:2"], &["--fault", "probability"]),
+        (&["4", "--trace", "t"], &["--trace", "no timeline", "--record"]),
+        (&["4", "--ple", "0"], &["--ple", "cycles"]),
+        (&["4", "--noise", "5us"], &["--noise", "BUSY+IDLE"]),
         (&["4", "--machine", "cray-1"], &["cray-1"]),
     ] {
         let mut words = MACHINE.to_vec();
@@ -80,6 +87,50 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Each of them is counted in the cells, and named in the table's heading.
+fn the_host_of_a_simulation_does_more_if_it_is_asked_to() -> anyhow::Result<()> {
+    for (options, heading, count) in [
+        (&["--policy", "host", "--ple", "8192"][..], "pause-loop exits 8192", "pause_exits"),
+        // It polls while no vCPU waits for a CPU.
+        (&["--vcpus", "1x", "--spin-threshold", "4", "--halt-poll"], "halt polling on", "polled"),
+        (&["--noise", "50us+450us"], "background noise 50us+450us", "stolen_ns"),
+    ] {
+        let folder = files::scratch()?;
+        let file = folder.path().join("json");
+        let fixed = ["4", "--runs", "1", "--seconds", "0.02", "--locks", "pv-ticket"];
+        let mut words = [&MACHINE[..], &fixed, options].concat();
+        if !options.contains(&"--vcpus") {
+            words.extend(["--vcpus", "2x"]);
+        }
+        let ran = pvticket(words).args(["--json"]).args([&file]).run()?.exits(0)?;
+        ensure!(ran.text()?.contains(heading), "{heading}: {}", ran.show());
+        let runs = Results::read(&file)?.runs()?;
+        let sim = &runs.first().with_context(|| ran.show())?["sim"];
+        ensure!(sim[count].as_u64().is_some_and(|count| count > 0), "{count}: {sim}");
+    }
+    pvticket(["compare", "--ple"]).run()?.fails(2, &["--ple on", "simulated host"]).map(drop)
+}
+
+fn faults_are_injected_into_simulations() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let pv = ["4", "--runs", "1", "--seconds", "0.01", "--vcpus", "2x", "--locks", "pv-ticket"];
+    let words = [&MACHINE[..], &pv, &["--spin-threshold", "4", "--fault"]].concat();
+    let with = |faults: &str| pvticket(words.iter()).args([faults]);
+    let late = with("kick-delay:5us,kick-dup:0.2,halt-delay:1us,spurious:0.1");
+    let ran = late.args(["--json"]).args([&file]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("; faults kick-delay:5us"), "{}", ran.show());
+    let runs = Results::read(&file)?.runs()?;
+    let faults = &runs.first().with_context(|| ran.show())?["faults"];
+    for count in ["delayed", "duplicated", "halts_delayed", "spurious"] {
+        ensure!(faults[count].as_u64().is_some_and(|count| count > 0), "{count}: {faults}");
+    }
+    // No lock survives that, and the simulation says so.
+    let ran = with("kick-drop:1").run()?.exits(1)?;
+    ensure!(ran.errors().contains("a lost wakeup"), "{}", ran.show());
+    Ok(())
+}
+
 fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let text = "name = \"odd\"\nabout = \"odd\"\nmhz = 1000\n\n[costs]\nhit = { cycles = -4, \
@@ -87,6 +138,41 @@ fn a_bad_machine_file_is_named_with_its_line() -> anyhow::Result<()> {
     let file = files::put(&folder, "odd.toml", text.as_bytes())?;
     let compare = pvticket(["compare", "--guest", "sim", "--cpus", "2", "--machine"]).args([&file]);
     compare.run()?.fails(2, &["odd.toml", "line 6", "hit"]).map(drop)
+}
+
+/// A run that is resumed needs no file, and is not misled by another one.
+fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/opteron-48.toml");
+    let text = fs::read_to_string(shipped)?;
+    let file = files::put(&folder, "mine.toml", text.as_bytes())?;
+    let dir = folder.path().join("run");
+    let spec = format!(
+        "guests = \"sim\"\nmachines = \"{}\"\nslots = 2\nvcpus = \"2x\"\npolicies = \"rr\"\n\
+         repetitions = 2\nseconds = 0.002\n",
+        file.display()
+    );
+    let spec = files::put(&folder, "spec.toml", spec.as_bytes())?;
+    let ran = pvticket(["run"]).args([&spec]).args(["--dir"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
+    let store = dir.join("cells.jsonl");
+    let lines = fs::read_to_string(&store)?;
+    // As if it had been killed before its last cell.
+    let (rest, last) = lines.trim_end().rsplit_once('\n').context("one line")?;
+    fs::write(&store, format!("{rest}\n"))?;
+    fs::write(&file, text.replace("mhz = ", "mhz = 1"))?;
+    pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
+    let again = fs::read_to_string(&store)?;
+    let operations = |line: &str| -> anyhow::Result<Value> {
+        Ok(serde_json::from_str::<Value>(line)?["figures"]["operations"].take())
+    };
+    let new = operations(again.trim_end().lines().last().context("no line")?)?;
+    ensure!(new == operations(last)? && new.is_array(), "another machine was simulated: {new}");
+    fs::remove_file(&file)?;
+    pvticket(["run", "--resume"]).args([&dir]).run()?.exits(0)?;
+    let ran = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("not validated"), "{}", ran.show());
+    Ok(())
 }
 
 fn the_machines_are_listed() -> anyhow::Result<()> {

@@ -3,14 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use base::faults::FaultSpec;
 use base::rng::SplitMix64;
 use base::units::Nanos;
-use sched::PolicySpec;
 
 use crate::queue::Queue;
 use crate::random::exponential;
-use crate::{Handoff, LineLaw, Load, Machine, Picos, Span, Spec, System};
+use crate::{Load, Machine, Picos, Span, Spec, System};
 
 /// A lock that is always awaited by nearly all of `vcpus` vCPUs, each with a CPU of its own, at one
 /// distance: the most events for the least work.
@@ -25,24 +23,10 @@ pub fn saturated(system: System, vcpus: usize) -> Spec {
         level.lines.store_modified = TRANSFER;
         level.lines.store_shared = TRANSFER;
     }
-    Spec {
-        machine,
-        law: LineLaw::Physical,
-        cpus: vcpus,
-        guests: 1,
-        vcpus,
-        system,
-        handoff: Handoff::default(),
-        spin_threshold: 4_096,
-        load: Load::of(Span::Exponential(Picos(2_000_000)), Span::Exponential(Picos(400_000))),
-        // Without overcommitment there is nothing to decide.
-        policy: "rr".parse().unwrap_or_else(|_| PolicySpec::host()),
-        slice: Nanos::millis(100),
-        faults: FaultSpec::default(),
-        host: crate::Host::default(),
-        seed: 1,
-        parks: true,
-    }
+    let [think, critical] = [2_000_000, 400_000].map(|mean| Span::Exponential(Picos(mean)));
+    let load = Load::of(think, critical);
+    let slice = Nanos::millis(100);
+    Spec { spin_threshold: 4_096, slice, ..Spec::new(machine, system, vcpus, load) }
 }
 
 /// The queue alone: `actors` actors that each wait for an exponential time, again and again. Returns

@@ -2,6 +2,7 @@
 
 use std::ops::Sub;
 
+use base::counters::FaultCounts;
 use sched::accounting::Totals;
 
 use crate::time::Picos;
@@ -41,6 +42,8 @@ pub struct Figures {
     pub transfers: u64,
     /// Events: requests of vCPUs that took effect, and transfers that ended.
     pub events: u64,
+    /// Injected faults.
+    pub faults: FaultCounts,
     /// The schedule's account.
     pub schedule: Totals,
 }
@@ -84,6 +87,7 @@ impl Sub<&Figures> for Figures {
             looks: self.looks - before.looks,
             transfers: self.transfers - before.transfers,
             events: self.events - before.events,
+            faults: self.faults - before.faults,
             schedule: self.schedule - before.schedule,
         }
     }

@@ -1,5 +1,7 @@
 //! What a simulated host does to its guests beside the schedule.
 
+use base::host_extras::NoiseTimes;
+
 use crate::time::Picos;
 
 /// What a host does beside the schedule. By default nothing.
@@ -24,6 +26,12 @@ pub struct Noise {
     pub busy: Picos,
     /// How long it sleeps. Not zero.
     pub idle: Picos,
+}
+
+impl From<NoiseTimes> for Noise {
+    fn from(NoiseTimes { busy, idle }: NoiseTimes) -> Self {
+        Self { busy: busy.into(), idle: idle.into() }
+    }
 }
 
 /// Pause-loop exiting, with KVM's settings, in cycles (`ple_gap` and so on in

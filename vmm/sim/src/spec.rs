@@ -4,7 +4,7 @@ use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
 use hypercalls::payload;
-use sched::PolicySpec;
+use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
@@ -14,6 +14,9 @@ use crate::lines::LineLaw;
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::time::Picos;
+
+/// Looks before a halt, as the payload has it.
+const SPIN_THRESHOLD: u32 = 2_048;
 
 /// A simulation. Together with its seed it determines every event.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,6 +111,28 @@ pub enum SpecError {
 }
 
 impl Spec {
+    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else, without
+    /// faults and with the payload's spin threshold.
+    pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
+        Self {
+            law: LineLaw::Physical,
+            cpus: machine.cpus(),
+            machine,
+            guests: 1,
+            vcpus,
+            system,
+            handoff: Handoff::default(),
+            spin_threshold: SPIN_THRESHOLD,
+            load,
+            policy: PolicySpec::round_robin(),
+            slice: DEFAULT_SLICE,
+            faults: FaultSpec::default(),
+            host: Host::default(),
+            seed: 1,
+            parks: true,
+        }
+    }
+
     /// vCPUs of all guests.
     pub fn all_vcpus(&self) -> usize {
         self.guests * self.vcpus

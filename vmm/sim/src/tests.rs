@@ -1,6 +1,5 @@
 //! Whole simulations.
 
-use base::faults::FaultSpec;
 use base::units::Nanos;
 
 use crate::validate::{Effort, rung1};
@@ -17,24 +16,15 @@ fn rung_1_holds() {
 /// `vcpus` vCPUs on 4 CPUs of a machine as shipped, with the payload's kind of work.
 pub(super) fn spec(system: System, vcpus: usize, policy: &str) -> Spec {
     let machine = Machine::shipped("westmere-80").expect("it is shipped");
-    let increment = machine.costs.increment;
-    let span = |increments| Span::Uniform(Picos(increment.0 * increments));
+    let span = |increments| Span::Uniform(Picos(machine.costs.increment.0 * increments));
+    let load = Load { has_data: true, ..Load::of(span(400), span(50)) };
     Spec {
-        machine,
-        law: LineLaw::Physical,
         cpus: 4,
-        guests: 1,
-        vcpus,
-        system,
-        handoff: Handoff::default(),
         spin_threshold: 512,
-        load: Load { has_data: true, ..Load::of(span(400), span(50)) },
         policy: policy.parse().expect("it is a policy"),
         slice: Nanos::micros(200),
-        faults: FaultSpec::default(),
-        host: Host::default(),
         seed: 11,
-        parks: true,
+        ..Spec::new(machine, system, vcpus, load)
     }
 }
 
@@ -171,10 +161,20 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
     assert_eq!(faulty("kick-drop:0.01").err(), Some(Stuck::AllHalt));
     let figures = |faults| faulty(faults).expect("it comes to its end");
     let usual = figures("kick-drop:0");
+    let counts = |figures: &Figures| {
+        let its = figures.faults;
+        [its.delayed, its.duplicated, its.spurious, its.halts_delayed]
+    };
     assert_eq!(usual, figures("spurious:0"), "what does not happen draws nothing else");
     for faults in ["kick-delay:20us", "kick-dup:0.5", "spurious:0.2", "halt-delay:20us"] {
         let figures = figures(faults);
         assert!(figures.halts > 100 && figures != usual, "{faults}");
+        let [delayed, duplicated, spurious, late] = counts(&figures);
+        let which = faults.split(':').next();
+        assert_eq!(delayed > 0, which == Some("kick-delay"), "{faults}");
+        assert_eq!(duplicated > 0, which == Some("kick-dup"), "{faults}");
+        assert_eq!(spurious > 0, which == Some("spurious"), "{faults}");
+        assert_eq!(late > 0, which == Some("halt-delay"), "{faults}");
         assert_eq!((figures.violations, figures.disorder), (0, 0), "{faults}");
     }
     assert!(figures("kick-delay:20us").rate() < usual.rate());

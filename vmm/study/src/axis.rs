@@ -75,6 +75,12 @@ axes! {
     Policy: Some("policies"), "policy", policy, |point| point.policy.to_string();
     /// The injected faults.
     Fault: Some("faults"), "fault", fault, |point| point.fault.map_or("none".to_owned(), |fault| fault.to_string());
+    /// Pause-loop exits of the simulated host.
+    Ple: Some("ple"), "pause-loop exits", ple, |point| or_off(point.ple);
+    /// Halt polling of the simulated host.
+    HaltPoll: Some("halt-poll"), "halt polling", halt_poll, |point| or_off(point.halt_poll);
+    /// Other threads of the simulated host.
+    Noise: Some("noise"), "background noise", noise, |point| or_off(point.noise);
     /// vCPUs per machine.
     Vcpus: Some("vcpus"), "vCPUs", vcpus, |point| point.vcpus.to_string();
     /// Number of machines.
@@ -94,7 +100,7 @@ axes! {
 }
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying.
-pub const KEYS: [&str; 18] = [
+pub const KEYS: [&str; 21] = [
     "guests",
     "machines",
     "workloads",
@@ -103,6 +109,9 @@ pub const KEYS: [&str; 18] = [
     "policies",
     "slice",
     "faults",
+    "ple",
+    "halt-poll",
+    "noise",
     "critical",
     "think",
     "spin-threshold",
@@ -123,6 +132,13 @@ pub fn value(point: &Point, key: &str) -> String {
         None if key == "seeds" => point.seed.to_string(),
         None => String::new(),
     }
+}
+
+/// What a spec writes for what is not asked for.
+pub(crate) const OFF: &str = "off";
+
+fn or_off(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| OFF.to_owned(), |value| value.to_string())
 }
 
 const fn host_name(host: HostKind) -> &'static str {
@@ -146,7 +162,7 @@ impl Axis {
             Self::Seconds => point.duration.as_secs_f64(),
             Self::Label | Self::Guest | Self::Machine | Self::Host | Self::Workload => return None,
             Self::Lock | Self::Backend | Self::Handoff | Self::Policy => return None,
-            Self::Fault => return None,
+            Self::Fault | Self::Ple | Self::HaltPoll | Self::Noise => return None,
         })
     }
 

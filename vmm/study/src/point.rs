@@ -9,6 +9,7 @@ use base::{
     backend::PvBackend,
     faults::FaultSpec,
     handoff::HandoffSpec,
+    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     text,
     units::{Nanos, VcpuCount},
 };
@@ -130,6 +131,15 @@ pub struct Point {
     /// The injected faults.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
+    /// The simulated host's pause-loop exits.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub ple: Option<PleWindow>,
+    /// The simulated host's halt polling.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub halt_poll: Option<HaltPollMost>,
+    /// Other threads of the simulated host.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub noise: Option<NoiseTimes>,
     /// vCPUs of each machine.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
@@ -157,6 +167,14 @@ impl Point {
     /// vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.vcpus.get()) * f64::from(self.vms) / f64::from(self.slots)
+    }
+
+    /// What its simulated host does beside the schedule, each with its name.
+    pub fn host_extras(&self) -> Vec<String> {
+        let ple = self.ple.map(|ple| format!("pause-loop exits {ple}"));
+        let halt_poll = self.halt_poll.map(|most| format!("halt polling {most}"));
+        let noise = self.noise.map(|times| format!("background noise {times}"));
+        [ple, halt_poll, noise].into_iter().flatten().collect()
     }
 
     /// The name of the lock, as users write it, with its backend and handoff options.
@@ -232,6 +250,9 @@ impl fmt::Display for Point {
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
+        }
+        for extra in self.host_extras() {
+            write!(f, ", {extra}")?;
         }
         write!(f, ", {critical}+{think}, {} s", self.duration.as_secs_f64())
     }

@@ -12,10 +12,15 @@ use super::{
 use crate::words::sentences::{self, p as probability};
 use base::units::{CpuList, VcpuCount};
 use study::{
-    findings::{Comparison, PointStudy, Study, compare::Outcome, point::Preempted},
+    findings::{
+        Comparison, PointStudy, Study,
+        compare::Outcome,
+        point::{Preempted, SimRates},
+    },
     host::HostFacts,
     point::{GuestKind, HostKind, Point},
     stats::{self, Estimate, Fairness},
+    store::record::MachineFile,
 };
 
 /// A share of the CPUs' time taken by others above which the heading warns.
@@ -81,7 +86,10 @@ impl Table<'_> {
         // Of a simulation the host says nothing.
         let mut text = match first.machine.as_str() {
             "" => host_of(self.study),
-            machine => format!("host    SIMULATED: machine file {machine}; nothing was measured\n"),
+            machine => format!(
+                "host    SIMULATED: machine file {machine}; nothing was measured\n{}",
+                self.validation(machine)
+            ),
         };
         text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
         let (done, cells) = (self.study.done(), self.study.cells());
@@ -116,6 +124,17 @@ impl Table<'_> {
         )
     }
 
+    /// The state of the machine file's validation, if the store has it.
+    fn validation(&self, machine: &str) -> String {
+        let mut files = self.study.runs.iter().flat_map(|run| &run.run.machines);
+        let file = files.find(|file| file.name == machine);
+        file.map_or_else(String::new, |file| {
+            let MachineFile { assumed, costs, .. } = file;
+            let state = sentences::validation(file);
+            format!("        {state}; {assumed} of its {costs} costs are assumed\n")
+        })
+    }
+
     fn method(&self, first: &Point) -> String {
         let runs = self.study.runs.first();
         let cells = runs.map_or(0, |run| run.run.cells as usize);
@@ -136,10 +155,11 @@ impl Table<'_> {
             true => format!("; turns of {}, seed {}", first.slice, first.seed),
         };
         let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
+        let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();
         let rounds = cells.div_ceil(points);
         format!(
             "{rounds} round{}, in each every lock once, forwards and backwards in turn, {} s each, on fresh \
-             machines; {at}{turns}{faults}",
+             machines; {at}{turns}{faults}{extras}",
             plural(rounds),
             first.duration.as_secs_f64(),
         )
@@ -359,8 +379,20 @@ fn notes(its: &PointStudy) -> Vec<String> {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
     }
     notes.extend(its.faults.as_ref().map(in_a_line));
+    notes.extend(its.sim.and_then(|sim| host_extras(&its.point, sim)));
     notes.extend(work::lines(its));
     notes
+}
+
+/// What the simulated host did beside the schedule, if it was asked to.
+fn host_extras(point: &Point, sim: SimRates) -> Option<String> {
+    let SimRates { pause_exits, polled, stolen } = sim;
+    let stolen = stolen / f64::from(point.slots);
+    let ple = point.ple.map(|_| format!("{} pause-loop exits/s", si(pause_exits)));
+    let polls = point.halt_poll.map(|_| format!("{} halts/s ended while they polled", si(polled)));
+    let noise = point.noise.map(|_| format!("{:.1} % of the CPUs' time stolen", stolen * 100.0));
+    let parts: Vec<String> = [ple, polls, noise].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn with_interval(estimate: &Estimate) -> String {

@@ -4,7 +4,7 @@ use super::*;
 use crate::words::{tables, text};
 use sched::policy::Hits;
 use study::{
-    store::record::Outcome as Ended,
+    store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
 };
 
@@ -32,6 +32,29 @@ fn rows_line_up_under_the_columns_within_110_characters() {
         assert!(lines[columns + 1].ends_with(": 1.00x"), "{text}");
         let most = if policy == "host" { 110 } else { 120 };
         assert!(width <= most, "{text}");
+    }
+}
+
+/// Both the table and the report say how far the machine file was validated.
+#[test]
+fn a_machine_file_comes_with_its_validation() {
+    for (origin, words) in [
+        (MachineOrigin::Shipped, "rungs 1 and 3 of `pvticket sim validate` hold"),
+        (MachineOrigin::Calibrated, "measured by `pvticket sim calibrate`"),
+        (MachineOrigin::File, "not validated"),
+    ] {
+        let mut record = record(&plain());
+        let name = "my.toml".to_owned();
+        let file = MachineFile { name, origin, assumed: 3, costs: 17, text: String::new() };
+        record.contents.run.machines = vec![file];
+        for cell in &mut record.contents.cells {
+            cell.point.machine = "my.toml".into();
+        }
+        let study = Study::new(&[record]);
+        for text in [render(&study), text::render(&study, 400)] {
+            let line = text.lines().find(|line| line.contains(words)).unwrap_or_default();
+            assert!(line.contains("3 of its 17 costs are assumed"), "{text}");
+        }
     }
 }
 

@@ -53,9 +53,15 @@ pub(super) struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// Seconds between the samples; None if there is only one.
+    /// Seconds between the samples, by the clock of the machines if they have one, which is that of a
+    /// simulation; None if there is only one sample.
     pub(super) fn span(&self) -> Option<f64> {
-        let span = self.now.seconds - self.before?.seconds;
+        let before = self.before?;
+        let theirs = self.now.view.at.0.saturating_sub(before.view.at.0);
+        let span = match theirs {
+            0 => self.now.seconds - before.seconds,
+            nanos => nanos as f64 / 1e9,
+        };
         (span > 0.0).then_some(span)
     }
 

@@ -10,6 +10,7 @@ use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
     stats::{self, Estimate},
+    store::record::{MachineFile, MachineOrigin},
 };
 
 /// `simulated NAME`, with the machines of all simulated points; `None` if all were measured. The mark of
@@ -22,6 +23,31 @@ pub fn simulated(study: &Study) -> Option<String> {
         }
     }
     (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
+}
+
+/// The machine files of a study, each once.
+fn machine_files(study: &Study) -> Vec<&MachineFile> {
+    let mut files: Vec<&MachineFile> = Vec::new();
+    for file in study.runs.iter().flat_map(|run| &run.run.machines) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+/// Which validation a machine file has passed.
+pub const fn validation(file: &MachineFile) -> &'static str {
+    match file.origin {
+        MachineOrigin::Shipped => {
+            "rungs 1 and 3 of `pvticket sim validate` hold, which do not say that its costs are true"
+        }
+        MachineOrigin::Calibrated => {
+            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
+             --rung 2` says on that host"
+        }
+        MachineOrigin::File => "a file that does not come with pvticket, not validated",
+    }
 }
 
 /// A title with the mark of what was simulated.
@@ -139,9 +165,16 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     all.extend(simulated(study).map(|machines| {
         bad(format!(
             "Figures marked as {machines} were not measured. How far the simulator may be believed is \
-             in vmm/sim/README.md; only rungs 1 and 3 of `pvticket sim validate` have been passed."
+             in vmm/sim/README.md."
         ))
     }));
+    for file in machine_files(study) {
+        let MachineFile { name, assumed, costs, .. } = file;
+        let state = validation(file);
+        all.push(bad(format!(
+            "Machine {name}: {state}; {assumed} of its {costs} costs are assumed."
+        )));
+    }
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(

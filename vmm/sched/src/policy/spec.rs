@@ -260,6 +260,11 @@ impl PolicySpec {
         Self { name: "host", args: Args(Vec::new()) }
     }
 
+    /// Slices in turn: what a simulation has if nothing else is asked for.
+    pub const fn round_robin() -> Self {
+        Self { name: "rr", args: Args(Vec::new()) }
+    }
+
     /// The name without arguments.
     pub const fn name(&self) -> &'static str {
         self.name

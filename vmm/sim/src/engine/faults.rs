@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use base::counters::FaultCounts;
 use base::faults::{FaultSpec, Probability};
 
 use super::*;
@@ -17,12 +18,19 @@ pub(super) struct Faults {
     sent: u64,
     /// By vCPU: its halt has begun late, and takes place now.
     was_late: Box<[bool]>,
+    counts: FaultCounts,
 }
 
 impl Faults {
     pub(super) fn new(spec: FaultSpec, vcpus: usize, seed: u64) -> Self {
         let was_late = vec![false; vcpus].into();
-        Self { spec, rng: SplitMix64::new(seed), late: BinaryHeap::new(), sent: 0, was_late }
+        let (rng, late) = (SplitMix64::new(seed), BinaryHeap::new());
+        Self { spec, rng, late, sent: 0, was_late, counts: FaultCounts::default() }
+    }
+
+    /// What was injected so far.
+    pub(super) fn counts(&self) -> FaultCounts {
+        self.counts
     }
 
     fn happens(&mut self, chance: Option<Probability>) -> bool {
@@ -35,8 +43,9 @@ impl Faults {
 
     /// Does this halt return at once?
     pub(super) fn ends_halt(&mut self) -> bool {
-        let chance = self.spec.spurious;
-        self.happens(chance)
+        let ends = self.happens(self.spec.spurious);
+        self.counts.spurious += u64::from(ends);
+        ends
     }
 
     /// How long the delivery of a kick takes.
@@ -65,6 +74,7 @@ impl Sim {
         if !*was_late {
             return false;
         }
+        self.faults.counts.halts_delayed += 1;
         let at = self.now + self.faults.up_to(most.into());
         self.expect(v, pcpu, State::Due, at);
         true
@@ -79,14 +89,17 @@ impl Sim {
             let first = self.of_guest(v, 0);
             let past = 1 + self.faults.rng.below(self.per_guest - 1);
             let other = first + (target - first + past) % self.per_guest;
+            self.faults.counts.spurious += 1;
             self.shared.waits.kicked(other, v);
             self.kicked(other, None, exit);
         }
         if self.faults.happens(drop) {
+            self.faults.counts.dropped += 1;
             return;
         }
-        let times = 1 + usize::from(self.faults.happens(dup));
-        for _ in 0..times {
+        let again = u64::from(self.faults.happens(dup));
+        self.faults.counts.duplicated += again;
+        for _ in 0..=again {
             match self.faults.delay() {
                 Picos::ZERO => {
                     let by = Kicker { vcpu: VcpuIndex(v as u32), activity: self.activity(v) };
@@ -94,6 +107,7 @@ impl Sim {
                 }
                 delay => {
                     self.faults.sent += 1;
+                    self.faults.counts.delayed += 1;
                     let kick = (self.now + delay, self.faults.sent, target);
                     self.faults.late.push(Reverse(kick));
                     self.set_timer(self.late_leaf(), self.faults.due());

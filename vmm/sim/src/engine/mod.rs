@@ -6,11 +6,13 @@ mod host;
 mod noise;
 mod pauses;
 mod poll;
+mod snapshot;
 mod spin;
 mod step;
 mod tasks;
 
 pub use decisions::Decisions;
+pub use snapshot::{Snapshot, VcpuSnapshot};
 
 use std::rc::Rc;
 
@@ -368,6 +370,7 @@ impl Sim {
             looks: self.looks,
             transfers: self.lines.transfers(),
             events: self.counted,
+            faults: self.faults.counts(),
             schedule: self.core.accounting().totals_at(self.now.to_clock()),
         }
     }

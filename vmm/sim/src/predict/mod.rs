@@ -13,7 +13,7 @@ pub use fit::Fit;
 
 use crate::profile::Profile;
 use crate::published::{Cell, Setup, Table};
-use crate::{Effort, Figures, Host, LineLaw, Machine, Picos, Ple, Sim, Spec};
+use crate::{Effort, Figures, Host, Machine, Picos, Ple, Sim, Spec};
 use crate::{SpecError, Stuck};
 
 /// A table that is predicted, and the one whose fit it takes.
@@ -163,22 +163,16 @@ impl<'a> Predictor<'a> {
     }
 
     fn spec(&self, setup: &Setup, fit: &Fit) -> Spec {
+        let load = self.profile.load(fit.think, fit.critical);
         Spec {
-            machine: self.machine.clone(),
-            law: LineLaw::Physical,
             cpus: setup.cpus,
             guests: setup.guests,
-            vcpus: setup.vcpus,
-            system: setup.system,
-            handoff: crate::Handoff::default(),
             spin_threshold: setup.spin_threshold,
-            load: self.profile.load(fit.think, fit.critical),
             policy: setup.policy.clone(),
             slice: setup.slice,
-            faults: base::faults::FaultSpec::default(),
             host: Host { ple: self.table.has_ple.then(Ple::default), ..Host::default() },
             seed: 4,
-            parks: true,
+            ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)
         }
     }
 }

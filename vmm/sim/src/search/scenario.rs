@@ -2,6 +2,7 @@
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
+use base::host_extras::NoiseTimes;
 use base::text;
 use base::units::Nanos;
 use sched::PolicySpec;
@@ -9,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
-use crate::Host;
-use crate::lines::LineLaw;
+use crate::host::{Host, Noise};
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::random::Span;
@@ -47,6 +47,9 @@ pub struct Scenario {
     /// Faults of kicks and halts.
     #[serde(with = "faults")]
     pub faults: FaultSpec,
+    /// Threads of the host that stop vCPUs at any access.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub noise: Option<NoiseTimes>,
     /// Operations after which it ends.
     pub operations: u64,
     /// The seed of all that is random.
@@ -92,21 +95,15 @@ impl Scenario {
         };
         let load = Load { has_data: true, ..Load::of(time(self.think), time(self.critical)) };
         Spec {
-            machine: machine.clone(),
-            law: LineLaw::Physical,
             cpus: self.cpus,
-            guests: 1,
-            vcpus: self.vcpus,
-            system: self.system,
             handoff: self.handoff(),
             spin_threshold: self.spin_threshold,
-            load,
             policy: self.policy.clone(),
             slice: Nanos(self.slice),
             faults: self.faults,
-            host: Host::default(),
+            host: Host { noise: self.noise.map(Noise::from), ..Host::default() },
             seed: self.seed,
-            parks: true,
+            ..Spec::new(machine.clone(), self.system, self.vcpus, load)
         }
     }
 

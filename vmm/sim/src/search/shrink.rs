@@ -2,6 +2,7 @@
 
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
+use sched::PolicySpec;
 
 use super::{Kind, Outcome, Scenario};
 
@@ -79,6 +80,7 @@ fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
         with(&|its| its.cpus = fewer.clamp(1, cpus));
     }
     with(&|its| its.faults = FaultSpec::default());
+    with(&|its| its.noise = None);
     with(&|its| its.faults.delay = None);
     with(&|its| its.faults.dup = None);
     with(&|its| its.faults.spurious = None);
@@ -89,9 +91,7 @@ fn simpler(scenario: &Scenario, outcome: Option<&Outcome>) -> Vec<Scenario> {
     }
     with(&|its| its.handoff.far = 0);
     with(&|its| its.handoff.queue = 0);
-    if let Ok(rr) = "rr".parse() {
-        with(&|its| its.policy = Clone::clone(&rr));
-    }
+    with(&|its| its.policy = PolicySpec::round_robin());
     // Those that were done before it showed are enough, and fewer may be.
     let done = outcome.map_or(operations, |outcome| outcome.figures.all());
     for fewer in [done / 2, done, operations / 2] {

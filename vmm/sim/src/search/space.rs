@@ -50,20 +50,24 @@ pub fn usual_policies() -> Vec<PolicySpec> {
 }
 
 const LOOKS: [u32; 8] = [0, 1, 2, 5, 20, 100, 512, 4_096];
-/// In increments.
-const WORK: [u32; 7] = [0, 1, 5, 20, 100, 400, 2_000];
+/// In increments. The longest are longer than a wakeup: only then is there no vCPU at times whose
+/// operation under way makes up for a wakeup that was lost.
+const WORK: [u32; 9] = [0, 1, 5, 20, 100, 400, 2_000, 20_000, 100_000];
 /// In the shortest.
 const SLICES: [u64; 6] = [1, 2, 5, 10, 50, 200];
-const OPERATIONS: [u64; 4] = [300, 1_000, 3_000, 10_000];
+/// A wakeup is lost for good if none comes after it, as at the end: few are as good as many.
+const OPERATIONS: [u64; 6] = [30, 100, 300, 1_000, 3_000, 10_000];
 const DELAYS: [&str; 5] = ["1us", "5us", "20us", "100us", "1ms"];
 const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
-const SWITCHES: [u32; 5] =
-    [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD, handoff::FUSE];
+/// The means of a thread's times, busy and idle: it has to hit windows of a few nanoseconds, and to
+/// last longer than what others do meanwhile.
+const NOISES: [&str; 4] = ["2us+4us", "5us+5us", "20us+20us", "50us+200us"];
+const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
 
 type Gene = fn(&Space, &mut Scenario, &mut SplitMix64);
 
 /// Each draws one property of a scenario anew.
-const GENES: [Gene; 9] = [
+const GENES: [Gene; 10] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
         // Few are as good as many, and quicker.
@@ -81,6 +85,10 @@ const GENES: [Gene; 9] = [
     },
     |space, scenario, rng| scenario.slice = space.slice.0 * pick(&SLICES, rng),
     |_, scenario, rng| scenario.faults = faults(rng),
+    |_, scenario, rng| {
+        let noise = pick(&NOISES, rng).parse().ok();
+        scenario.noise = noise.filter(|_| is_one_in(3, rng));
+    },
     |_, scenario, rng| scenario.operations = pick(&OPERATIONS, rng),
 ];
 
@@ -100,8 +108,10 @@ fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     }
     let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
     let (far, queue) = (number(4), number(2));
-    let bits = SWITCHES.into_iter().filter(|_| is_one_in(4, rng)).sum();
-    HandoffSpec { bits, far, queue }
+    // Without a queue alone it has an effect.
+    let fuse = if queue == 0 && is_one_in(2, rng) { handoff::FUSE } else { 0 };
+    let bits: u32 = SWITCHES.into_iter().filter(|_| is_one_in(3, rng)).sum();
+    HandoffSpec { bits: bits | fuse, far, queue }
 }
 
 /// None in half of all cases: a fault that wakes vCPUs hides lost wakeups. No kick is lost.
@@ -138,6 +148,7 @@ impl Space {
             policy: self.policies[0].clone(),
             slice: 0,
             faults: FaultSpec::default(),
+            noise: None,
             operations: 0,
             seed: rng.next_u64(),
         };

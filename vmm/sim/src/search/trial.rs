@@ -172,9 +172,9 @@ impl fmt::Display for Scenario {
             write!(f, " {handoff}")?;
         }
         write!(f, ", {vcpus} vCPUs on {cpus} CPUs, {policy}")?;
-        match self.faults == Default::default() {
-            true => Ok(()),
-            false => write!(f, ", {}", self.faults),
+        if self.faults != Default::default() {
+            write!(f, ", {}", self.faults)?;
         }
+        self.noise.map_or(Ok(()), |noise| write!(f, ", noise {noise}"))
     }
 }

@@ -1,13 +1,9 @@
 //! Rung 1: against mathematics.
 
-use base::faults::FaultSpec;
-use base::units::Nanos;
-use sched::PolicySpec;
-
 use super::markov::Closed;
 use super::{Bound, Effort, Row, ValidateError};
 use crate::machine::Machine;
-use crate::{Handoff, LineLaw, Load, Picos, Sim, Span, Spec, System};
+use crate::{LineLaw, Load, Picos, Sim, Span, Spec, System};
 
 /// Largest deviation from an exact figure.
 const EXACT: f64 = 0.01;
@@ -56,34 +52,17 @@ impl Cell {
     fn speedup(self, on: &Machine, law: LineLaw, crowd: u64) -> Result<f64, ValidateError> {
         let cycles = |n: u64| Picos((n as f64 * 1e6 / on.mhz) as u64);
         let think = cycles(self.think);
+        let spans = Load::of(Span::Exponential(think), Span::Exponential(cycles(self.section)));
+        let load = Load { crowd: cycles(crowd), ..spans };
         let spec = Spec {
-            machine: on.clone(),
             law,
             cpus: self.cpus,
-            guests: 1,
-            vcpus: self.cpus,
-            system: self.system,
-            handoff: Handoff::default(),
             spin_threshold: u32::MAX,
-            load: Load {
-                crowd: cycles(crowd),
-                ..Load::of(Span::Exponential(think), Span::Exponential(cycles(self.section)))
-            },
-            policy: round_robin(),
-            slice: Nanos::millis(4),
-            faults: FaultSpec::default(),
-            host: crate::Host::default(),
-            seed: 1,
-            parks: true,
+            ..Spec::new(on.clone(), self.system, self.cpus, load)
         };
         let rate = rate(&spec, self.operations).map_err(|error| error.of(self.name()))?;
         Ok(rate * think.seconds())
     }
-}
-
-/// Without overcommitment it has nothing to decide.
-fn round_robin() -> PolicySpec {
-    "rr".parse().unwrap_or_else(|_| PolicySpec::host())
 }
 
 enum Failed {

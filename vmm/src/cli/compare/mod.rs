@@ -20,7 +20,11 @@ use super::{
     trace,
 };
 use crate::units::CpuList;
-use base::{backend::PvBackend, handoff::HandoffSpec};
+use base::{
+    backend::PvBackend,
+    handoff::HandoffSpec,
+    host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+};
 use report;
 use sched::recording::Recording;
 use study::{
@@ -48,7 +52,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "vcpus", "cpus", "guest", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
         "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
-        "slots", "slice", "seed", "vms", "record", "fault",
+        "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
+        "noise",
     ])]
     resume: Option<PathBuf>,
 
@@ -159,6 +164,28 @@ struct What {
 
     #[command(flatten)]
     faults: FaultArgs,
+
+    #[command(flatten)]
+    extras: HostExtras,
+}
+
+/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/README.md).
+#[derive(Debug, Clone, Args)]
+struct HostExtras {
+    /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a
+    /// value: 4096]
+    #[arg(long, value_name = "CYCLES", num_args = 0..=1, default_missing_value = "on")]
+    ple: Option<PleWindow>,
+
+    /// For --guest sim: vCPUs poll before they give up a CPU in a halt, as KVM's do, for this long at
+    /// most [without a value: 200us]
+    #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "on")]
+    halt_poll: Option<HaltPollMost>,
+
+    /// For --guest sim: on each CPU a thread of the host that goes before all vCPUs, busy and idle for
+    /// exponential times with these means, for example 50us+950us
+    #[arg(long, value_name = "BUSY+IDLE")]
+    noise: Option<NoiseTimes>,
 }
 
 /// Guests that can be compared.

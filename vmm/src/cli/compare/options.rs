@@ -1,8 +1,9 @@
 //! From the options of a comparison to a spec.
 
+use anyhow::bail;
 use locks::System;
 
-use super::{CompareArgs, Guest, What, workload::WorkloadName};
+use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
 use crate::{
     chain::chain,
     cli::{
@@ -26,6 +27,11 @@ use study::{
 pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     let what = &args.what;
     what.check()?;
+    if what.guest == Guest::Sim && args.trace.is_some() {
+        bail!(Usage(
+            "--trace: not with --guest sim, which keeps no timeline; --record has its turns".into()
+        ));
+    }
     let cpus = match what.guest {
         Guest::Sim => what.simulated_cpus()?,
         Guest::Payload | Guest::Linux => resolve_cpus(what.cpus.clone()).map_err(Usage::from)?,
@@ -78,7 +84,7 @@ impl What {
     /// The policies; a simulation has `rr` if none is named.
     fn policies(&self) -> Vec<PolicySpec> {
         match (self.guest, self.schedule.has_policy()) {
-            (Guest::Sim, false) => PolicySpec::parse_list("rr").unwrap_or_default(),
+            (Guest::Sim, false) => vec![PolicySpec::round_robin()],
             _ => self.schedule.policies(),
         }
     }
@@ -154,6 +160,7 @@ impl What {
         spec.text("slice", [self.schedule.slice]);
         spec.one("seeds", self.schedule.seed);
         spec.text("faults", [faults]);
+        self.extras.write(&mut spec);
         spec.one("critical", self.critical);
         spec.one("think", self.think);
         spec.one("spin-threshold", self.looks());
@@ -163,6 +170,21 @@ impl What {
         spec.text("backends", self.backends().iter().copied().map(PvBackend::name));
         spec.text("handoffs", &self.handoff);
         Ok(spec.into())
+    }
+}
+
+impl HostExtras {
+    /// The keys of what was asked for.
+    fn write(&self, spec: &mut SpecText) {
+        let Self { ple, halt_poll, noise } = *self;
+        let values = [
+            ("ple", ple.map(|its| its.to_string())),
+            ("halt-poll", halt_poll.map(|its| its.to_string())),
+            ("noise", noise.map(|its| its.to_string())),
+        ];
+        for (key, value) in values {
+            value.into_iter().for_each(|value| _ = spec.text(key, [value]));
+        }
     }
 }
 
@@ -301,6 +323,27 @@ mod tests {
     }
 
     #[test]
+    fn a_simulated_host_can_be_given_more_than_a_schedule() {
+        let words = "--guest sim --machine m --vcpus 2 --locks pv-ticket --fault kick-dup:0.1 --ple \
+                     --halt-poll 50us --noise 5us+1ms";
+        let point = &parsed(words).unwrap().points[0];
+        assert_eq!(point.fault.unwrap().to_string(), "kick-dup:0.1");
+        assert_eq!(
+            point.host_extras(),
+            ["pause-loop exits on", "halt polling 50us", "background noise 5us+1ms"]
+        );
+        assert!(point.to_string().contains(", halt polling 50us, "), "{point}");
+        let line = serde_json::to_string(point).unwrap();
+        assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);
+        let refused = |words: &str| {
+            let words = ["compare"].into_iter().chain(words.split_whitespace());
+            Line::try_parse_from(words).unwrap_err().to_string()
+        };
+        assert!(refused("--ple 0").contains("a number of cycles"));
+        assert!(refused("--noise 5us").contains("BUSY+IDLE"));
+    }
+
+    #[test]
     fn host_in_a_simulation_is_a_model_of_it() {
         let words =
             "--guest sim --machine m --vcpus 2 --locks ticket --policy host,host-eevdf,host-cfs";
@@ -339,7 +382,9 @@ mod tests {
             ("--policy host-cfs", &["--policy host-cfs", "a model of the host"]),
             ("--guest sim --machine m --workload mixed", &["--workload mixed", "has lock"]),
             ("--guest sim --machine m --pv-backends kvm --locks pv-ticket", &["--pv-backends kvm"]),
-            ("--guest sim --machine m --fault kick-dup:0.1", &["--fault", "has none"]),
+            ("--ple", &["--ple on", "only a simulated host"]),
+            ("--halt-poll 50us", &["--halt-poll 50us", "only a simulated host"]),
+            ("--noise 5us+1ms", &["--noise 5us+1ms", "only a simulated host"]),
             ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
             ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
             (
@@ -367,7 +412,9 @@ mod tests {
             Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
         };
         assert!(parses("--resume d --json f --trace t --kernel k"));
-        for words in ["--vcpus 2", "--runs 3", "--policy rr", "--fault kick-dup:0.1", "--dir e"] {
+        for words in
+            ["--vcpus 2", "--runs 3", "--policy rr", "--fault kick-dup:0.1", "--dir e", "--ple"]
+        {
             assert!(!parses(&format!("--resume d {words}")), "{words}");
         }
     }

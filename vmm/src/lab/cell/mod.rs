@@ -38,6 +38,8 @@ use study::{
 pub struct RunSpec<'a> {
     /// The machines, their lock, their schedule, and the window. All vCPUs contend.
     pub point: &'a Point,
+    /// The text of the simulated machine's file; None: it is looked for by its name.
+    pub machine: Option<&'a str>,
     /// How the window is measured.
     pub method: &'a Method,
     /// Host CPUs that the vCPUs run on.

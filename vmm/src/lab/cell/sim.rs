@@ -7,7 +7,10 @@ use std::{
 
 use locks::System;
 use sim::machine::SHIPPED;
-use sim::{Decisions, LineLaw, Load, Machine, Picos, Sim, Span, Spec};
+use sim::{
+    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    VcpuSnapshot,
+};
 use thiserror::Error;
 
 use super::{Measurement, RunSpec};
@@ -17,12 +20,14 @@ use crate::{
     units::ByteSize,
 };
 use base::{
-    faults::FaultSpec,
     files::{self, FileError},
+    host_extras::{HaltPollMost, PleWindow},
 };
+use sched::VcpuIndex;
 use study::{
+    live::{Phase, SlotView, VcpuView, View},
     point::Point,
-    store::record::{Figures, ScheduleFigures, SinceStart},
+    store::record::{Figures, MachineFile, MachineOrigin, ScheduleFigures, SimCounts, SinceStart},
 };
 
 /// Where the machine file of this host is kept.
@@ -30,8 +35,8 @@ pub fn calibrated() -> Result<PathBuf, ArtifactError> {
     Ok(cache_dir()?.join("machines").join(format!("{}.toml", calibrate::NAME)))
 }
 
-/// Longest machine file.
-const LONGEST: ByteSize = ByteSize::mib(1);
+/// Longest machine file. As JSON it is at most six times as long, and fits in a job.
+const LONGEST: ByteSize = ByteSize(128 << 10);
 
 /// Why a point has no simulated figures.
 #[derive(Debug, Error)]
@@ -76,8 +81,41 @@ pub enum SimCellError {
 
 /// The machine of this name, or in this file.
 pub fn machine(name: &str) -> Result<Machine, SimCellError> {
+    parsed(name, &machine_text(name)?)
+}
+
+fn parsed(name: &str, text: &str) -> Result<Machine, SimCellError> {
+    Machine::parse(text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+}
+
+/// The machine files of `points`, each once: those of `kept`, and the others as they are now.
+pub fn machine_files(
+    points: &[Point],
+    kept: &[MachineFile],
+) -> Result<Vec<MachineFile>, SimCellError> {
+    let mut files: Vec<MachineFile> = Vec::new();
+    for name in points.iter().map(|point| point.machine.as_str()) {
+        if name.is_empty() || files.iter().any(|file| file.name == name) {
+            continue;
+        }
+        files.push(match kept.iter().find(|file| file.name == name) {
+            Some(file) => file.clone(),
+            None => machine_file(name)?,
+        });
+    }
+    Ok(files)
+}
+
+fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     let text = machine_text(name)?;
-    Machine::parse(&text).map_err(|source| SimCellError::Machine { file: name.to_owned(), source })
+    let (assumed, costs) = parsed(name, &text)?.assumed();
+    let origin = match name {
+        calibrate::NAME => MachineOrigin::Calibrated,
+        _ if Machine::shipped(name).is_some() => MachineOrigin::Shipped,
+        _ => MachineOrigin::File,
+    };
+    let (assumed, costs) = (assumed as u32, costs as u32);
+    Ok(MachineFile { name: name.to_owned(), origin, assumed, costs, text })
 }
 
 /// The text of its file.
@@ -106,11 +144,27 @@ pub fn simulate(
 ) -> Result<Measurement, SimCellError> {
     let RunSpec { point, method, .. } = *spec;
     let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept: spec.record };
-    let mut sim = Sim::scheduled(&simulated(point, cell)?, decisions)?;
+    let machine = match spec.machine {
+        Some(text) => parsed(&point.machine, text)?,
+        None => machine(&point.machine)?,
+    };
+    let mut sim = Sim::scheduled(&simulated(point, machine, cell)?, decisions)?;
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
-    run(&mut sim, picos(method.warm_up), interrupt)?;
+    let run = |sim: &mut Sim, end: Picos, phase: Phase| {
+        while sim.now() < end {
+            if interrupt.raised() {
+                return Err(SimCellError::Interrupted);
+            }
+            sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+            if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
+                onlooker.see(view(&sim.snapshot(), point.vcpus.get(), phase));
+            }
+        }
+        Ok(())
+    };
+    run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
     let (before, hits) = (sim.figures(), sim.hits());
-    run(&mut sim, picos(method.warm_up + point.duration), interrupt)?;
+    run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
     let schedule = ScheduleFigures {
@@ -131,50 +185,82 @@ pub fn simulate(
         violations,
         disorder: window.disorder,
         schedule: Some(schedule),
+        faults: point.fault.map(|_| window.faults),
+        sim: Some(SimCounts {
+            pause_exits: window.pause_exits,
+            polled: window.polled,
+            stolen_ns: window.stolen.0 / 1_000,
+            looks: window.looks,
+            transfers: window.transfers,
+            events: window.events,
+        }),
         operations: window.operations,
         ..Figures::default()
     };
     Ok(Measurement { figures, timeline: None, recording })
 }
 
-fn run(sim: &mut Sim, end: Picos, interrupt: &Interrupt) -> Result<(), SimCellError> {
-    while sim.now() < end {
-        if interrupt.raised() {
-            return Err(SimCellError::Interrupted);
-        }
-        sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+/// What `top` shows of it. Of the exits only those of calls are known by vCPU.
+fn view(snapshot: &Snapshot, per_guest: u32, phase: Phase) -> View {
+    let vcpu = |(vcpu, its): (u32, &VcpuSnapshot)| VcpuView {
+        vm: vcpu / per_guest,
+        vcpu: vcpu % per_guest,
+        state: Some(its.state),
+        locks: its.activity,
+        operations: Some(its.operations),
+        taken: None,
+        exits: its.halts + its.kicks,
+        halts: its.halts,
+        kicks: its.kicks,
+    };
+    let slot = |(cpu, vcpu): (usize, &Option<VcpuIndex>)| SlotView {
+        cpu,
+        vcpu: vcpu.map(|VcpuIndex(vcpu)| vcpu),
+    };
+    View {
+        phase,
+        at: snapshot.at,
+        vcpus: (0..).zip(&snapshot.vcpus).map(vcpu).collect(),
+        slots: snapshot.slots.iter().enumerate().map(slot).collect(),
+        totals: Some(snapshot.totals),
     }
-    Ok(())
 }
 
-fn simulated(point: &Point, cell: u32) -> Result<Spec, SimCellError> {
-    let machine = machine(&point.machine)?;
+fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellError> {
     // The simulator has the library compiled for itself, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
+    let load = Load { has_data: true, ..Load::of(span(point.think), span(point.critical)) };
     Ok(Spec {
-        machine,
-        law: LineLaw::Physical,
         cpus: point.slots as usize,
         guests: point.vms as usize,
-        vcpus: point.vcpus.get() as usize,
-        system,
         handoff: sim::handoff(point.handoff),
         spin_threshold: point.spin_threshold,
-        load: Load { has_data: true, ..Load::of(span(point.think), span(point.critical)) },
         policy: point.policy.clone(),
         slice: point.slice,
-        faults: FaultSpec::default(),
-        host: sim::Host::default(),
+        faults: point.fault.unwrap_or_default(),
+        host: host(point),
         seed: point.seed ^ u64::from(cell) << 32,
-        parks: true,
+        ..Spec::new(machine, system, point.vcpus.get() as usize, load)
     })
+}
+
+/// What the host of the point does beside the schedule.
+fn host(point: &Point) -> Host {
+    let Point { ple, halt_poll, noise, .. } = *point;
+    Host {
+        ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
+        halt_poll: halt_poll
+            .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
+        noise: noise.map(Noise::from),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::cell::live::LiveObserver;
     use study::spec::{Experiment, Setting};
 
     fn experiment(spec: &str) -> Experiment {
@@ -193,6 +279,7 @@ mod tests {
         let cpus = "0".parse().unwrap();
         let spec = RunSpec {
             point: &experiment.points[0],
+            machine: None,
             method: &experiment.method,
             cpus: &cpus,
             replay: None,
@@ -200,13 +287,33 @@ mod tests {
             trace: false,
             onlooker: None,
         };
+        #[derive(Debug, Default)]
+        struct Seen(std::cell::RefCell<Vec<View>>);
+        impl LiveObserver for Seen {
+            fn is_due(&self) -> bool {
+                true
+            }
+            fn see(&self, view: View) {
+                self.0.borrow_mut().push(view);
+            }
+        }
         let run = |cell| simulate(&spec, cell, &interrupt).unwrap().figures;
         let figures = run(3);
         assert_eq!(figures, run(3));
         assert_ne!(figures, run(4));
         assert_eq!((figures.seconds, figures.operations.len()), (0.002, 16));
         assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
-        assert!(figures.schedule.is_some_and(|schedule| schedule.totals.grants > 0));
+        assert!(figures.schedule.as_ref().is_some_and(|schedule| schedule.totals.grants > 0));
+        let seen = Seen::default();
+        let watched = RunSpec { onlooker: Some(&seen), replay: None, ..spec };
+        let figures_seen = simulate(&watched, 3, &interrupt).unwrap().figures;
+        assert_eq!(figures, figures_seen, "to look on changes nothing");
+        let views = seen.0.take();
+        assert!(views.is_sorted_by(|before, after| before.at < after.at));
+        assert_eq!((views[0].phase, views[3].phase), (Phase::WarmUp, Phase::Measured));
+        assert_eq!((views[3].vcpus.len(), views[3].slots.len()), (16, 8));
+        let works = |vcpu: &VcpuView| vcpu.operations > Some(0) && vcpu.state.is_some();
+        assert!(views[3].vcpus.iter().any(works), "{views:?}");
         interrupt.raise();
         let ended = simulate(&spec, 3, &interrupt);
         assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");
@@ -220,7 +327,7 @@ mod tests {
         );
         let point = &experiment.points[0];
         assert_eq!((point.vms, point.vcpus.get(), point.slots), (2, 3, 2));
-        let spec = simulated(point, 0).unwrap();
+        let spec = simulated(point, machine(&point.machine).unwrap(), 0).unwrap();
         assert_eq!((spec.guests, spec.vcpus, spec.cpus), (2, 3, 2));
         let figures = Sim::new(&spec).unwrap().finish().unwrap();
         assert_eq!(figures.operations.len(), 6, "of both");

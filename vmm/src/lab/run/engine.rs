@@ -163,7 +163,9 @@ impl Run<'_> {
         self.watcher.started(&cell, point);
         let live = self.watcher.wants_live();
         let extras = self.workers.extras(&cell, point);
-        let job = Job { cell: cell.cell, point: point.clone(), method, cpus, live, extras };
+        let machine = self.experiment.machine_text(point).map(str::to_owned);
+        let point = point.clone();
+        let job = Job { cell: cell.cell, point, machine, method, cpus, live, extras };
         if let Some(hand) = &mut bench.hand {
             hand.give(&job).await?;
         }

@@ -21,6 +21,9 @@ pub struct Job {
     pub cell: u32,
     /// The point to run.
     pub point: Point,
+    /// The text of the machine file, if the point is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// How to measure it.
     pub method: Method,
     /// CPUs of the worker's host, the first of which are the slots; None: all CPUs it may use.

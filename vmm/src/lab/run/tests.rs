@@ -112,6 +112,7 @@ fn ran(name: &str, host: HostKind, workers: &Scripts, finished: &[u32], orders: 
         seed: 1,
         cells: 8,
         at_ms: 1,
+        machines: Vec::new(),
     };
     let mut store = Store::create(&dir, run_line).unwrap();
     let (send, receive) = mpsc::unbounded_channel();

@@ -215,9 +215,10 @@ impl Task<'_> {
     }
 
     fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
-        let Job { point, method, extras, .. } = self.job;
+        let Job { point, machine, method, extras, .. } = self.job;
         RunSpec {
             point,
+            machine: machine.as_deref(),
             method,
             cpus,
             replay: self.tools.recording.cloned(),

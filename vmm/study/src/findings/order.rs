@@ -55,6 +55,10 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         (place, point.policy.to_string())
     };
     let fault = |point: &Point| point.fault.map(|fault| fault.to_string());
+    let extras = |point: &Point| {
+        let noise = point.noise.map(|noise| (noise.busy, noise.idle));
+        (point.ple.map(|ple| ple.0), point.halt_poll.map(|most| most.0), noise)
+    };
     let numbers = |point: &Point| {
         (point.vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
     };
@@ -64,6 +68,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         .then_with(|| a.workload.cmp(&b.workload))
         .then_with(|| policy(a).cmp(&policy(b)))
         .then_with(|| fault(a).cmp(&fault(b)))
+        .then_with(|| extras(a).cmp(&extras(b)))
         .then_with(|| numbers(a).cmp(&numbers(b)))
         .then_with(|| a.duration.cmp(&b.duration))
 }

@@ -8,7 +8,7 @@ use super::super::{
     latencies::Percentiles,
     point::Point,
     stats::{self, Fairness, Summary},
-    store::record::{CellLine, Figures, Load, ScheduleFigures},
+    store::record::{CellLine, Figures, Load, ScheduleFigures, SimCounts},
     sync_counters::{WorkCounts, WorkRow},
     timings::Timings,
 };
@@ -158,10 +158,23 @@ pub struct PointStudy {
     pub work: Option<WorkRow>,
     /// Injected faults, if there are any to inject.
     pub faults: Option<FaultCounts>,
+    /// What its simulated host did beside the schedule.
+    pub sim: Option<SimRates>,
     /// Violations of mutual exclusion.
     pub violations: f64,
     /// Tickets served out of order.
     pub disorder: f64,
+}
+
+/// What a simulated host did, per second of simulated time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SimRates {
+    /// Exits of pause loops.
+    pub pause_exits: f64,
+    /// Halts that a kick ended while the vCPU polled.
+    pub polled: f64,
+    /// Seconds of all CPUs in which another thread of the host ran on a vCPU's CPU.
+    pub stolen: f64,
 }
 
 impl PointStudy {
@@ -188,6 +201,7 @@ impl PointStudy {
             open_waits: total(|its| its.open_waits),
             work: work(&point, figures(), seconds),
             faults: faults(figures()),
+            sim: sim(figures(), seconds),
             violations: total(|its| its.violations),
             disorder: total(|its| its.disorder),
             point,
@@ -244,6 +258,18 @@ fn faults<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
         all += its;
         all
     })
+}
+
+/// None if a repetition was measured.
+fn sim<'a>(all: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRates> {
+    let mut sums = [0.0; 3];
+    for figures in all {
+        let SimCounts { pause_exits, polled, stolen_ns, .. } = figures.sim?;
+        let its = [pause_exits, polled, stolen_ns];
+        sums.iter_mut().zip(its).for_each(|(sum, count)| *sum += count as f64);
+    }
+    let [pause_exits, polled, stolen] = sums.map(|sum| each(sum, seconds));
+    Some(SimRates { pause_exits, polled, stolen: stolen / 1e9 })
 }
 
 fn each(count: f64, of: f64) -> f64 {

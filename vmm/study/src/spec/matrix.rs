@@ -17,7 +17,7 @@ use super::{
     number, parse,
 };
 use crate::{
-    axis::KEYS,
+    axis::{KEYS, OFF},
     guest::{
         kernels,
         systems::{Systems, all_of},
@@ -25,11 +25,14 @@ use crate::{
     plan::{Level, Seconds, resolve_levels, resolve_simulated},
     point::{GuestKind, HostKind, Point},
 };
-use base::{backend::PvBackend, faults::FaultSpec, handoff::HandoffSpec, units::VcpuCount};
+use base::{backend::PvBackend, handoff::HandoffSpec, units::VcpuCount};
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 
 /// Line number of a default value, which is not in the spec.
 pub(super) const UNWRITTEN: usize = 0;
+
+/// The word for no faults and no options.
+const NONE: &str = "none";
 
 /// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
 const MOST_SLOTS: usize = 16;
@@ -129,7 +132,8 @@ fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
         "vms" | "seeds" => &["1"],
         "policies" => &["host"],
         "slice" => return vec![DEFAULT_SLICE.to_string()],
-        "faults" | "handoffs" => &["none"],
+        "faults" | "handoffs" => &[NONE],
+        "ple" | "halt-poll" | "noise" => &[OFF],
         "critical" => return vec![defaults::CRITICAL.to_string()],
         "think" => return vec![defaults::THINK.to_string()],
         "vcpus" => &["1x", "1.5x", "2x", "4x"],
@@ -251,10 +255,15 @@ impl<'a> Combination<'a> {
         })
     }
 
-    fn fault(&self) -> Result<Option<FaultSpec>, SpecError> {
-        match self.value("faults").text.as_str() {
-            "none" => Ok(None),
-            _ => self.parse("faults").map(Some),
+    /// A value, unless it is `otherwise`, the word for none.
+    fn unless<T: FromStr<Err: ToString>>(
+        &self,
+        key: &'static str,
+        otherwise: &str,
+    ) -> Result<Option<T>, SpecError> {
+        match self.value(key).text == otherwise {
+            true => Ok(None),
+            false => self.parse(key).map(Some),
         }
     }
 
@@ -317,7 +326,10 @@ impl<'a> Combination<'a> {
             backend,
             handoff,
             policy: self.policy(guest)?,
-            fault: self.fault()?,
+            fault: self.unless("faults", NONE)?,
+            ple: self.unless("ple", OFF)?,
+            halt_poll: self.unless("halt-poll", OFF)?,
+            noise: self.unless("noise", OFF)?,
             vcpus: self.vcpus(slots, setting)?,
             vms: self.number("vms", 1..=64)?,
             slots,

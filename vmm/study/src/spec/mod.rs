@@ -32,6 +32,7 @@ pub use write::SpecText;
 use super::{
     plan::Seconds,
     point::{GuestKind, HostKind, Point},
+    store::record::MachineFile,
 };
 use base::units::CpuList;
 use form::{Form, Value};
@@ -97,6 +98,8 @@ pub struct Experiment {
     pub seed: u64,
     /// The matrix without the excluded combinations.
     pub points: Vec<Point>,
+    /// The machine files of simulated points. A spec names them only; who runs it reads them.
+    pub machines: Vec<MachineFile>,
     /// Run the points of a round in the order of `points` instead of an order that the seed gives.
     pub listed: bool,
 }
@@ -124,8 +127,15 @@ impl Experiment {
             method: method(&form)?,
             seed: points.first().map_or(1, |point| point.seed),
             points,
+            machines: Vec::new(),
             listed: false,
         })
+    }
+
+    /// The text of a point's machine file, if it is known.
+    pub fn machine_text(&self, point: &Point) -> Option<&str> {
+        let file = self.machines.iter().find(|file| file.name == point.machine);
+        file.map(|file| file.text.as_str())
     }
 
     /// Keeps only the points that `only` selects.

@@ -21,14 +21,26 @@ impl Combination<'_> {
             GuestKind::Linux => self.check_linux(point)?,
             GuestKind::Sim => self.check_sim(point)?,
         }
-        if point.guest != GuestKind::Sim && point.policy.is_host_model() {
-            let why = "it is a model of the host's scheduler; host is the scheduler itself";
-            return Err(self.impossible(&["policies", "guests"], why));
-        }
-        if point.guest != GuestKind::Sim && !point.machine.is_empty() {
-            return Err(self.impossible(&["machines", "guests"], "only sim is simulated"));
+        if point.guest != GuestKind::Sim {
+            self.check_measured(point)?;
         }
         self.check_fault(point)
+    }
+
+    /// Refuses what only a simulated host has.
+    fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
+        const OF_A_HOST: &str = "only a simulated host can be given it; name the guest sim";
+        let (key, why) = match () {
+            () if point.policy.is_host_model() => {
+                ("policies", "it is a model of the host's scheduler; host is the scheduler itself")
+            }
+            () if !point.machine.is_empty() => ("machines", "only sim is simulated"),
+            () if point.ple.is_some() => ("ple", OF_A_HOST),
+            () if point.halt_poll.is_some() => ("halt-poll", OF_A_HOST),
+            () if point.noise.is_some() => ("noise", OF_A_HOST),
+            () => return Ok(()),
+        };
+        Err(self.impossible(&[key, "guests"], why))
     }
 
     fn check_payload(&self, point: &Point) -> Result<(), SpecError> {
@@ -58,7 +70,6 @@ impl Combination<'_> {
             }
             () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
             () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
-            () if point.fault.is_some() => (&["faults", "guests"], "a simulation has none"),
             () => return Ok(()),
         };
         Err(self.impossible(keys, why))

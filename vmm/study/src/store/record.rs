@@ -60,6 +60,36 @@ pub struct RunLine {
     pub cells: u32,
     /// When it began, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
+    /// The simulated machines, as their files were then; none in older stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineFile>,
+}
+
+/// The file of a simulated machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineFile {
+    /// What points call it: the name of one that comes with pvticket, or the file's path.
+    pub name: String,
+    /// Where it comes from, which says what its validation can be.
+    pub origin: MachineOrigin,
+    /// How many of its costs are neither published nor measured.
+    pub assumed: u32,
+    /// The number of its costs.
+    pub costs: u32,
+    /// The file's text.
+    pub text: String,
+}
+
+/// Where a machine file comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineOrigin {
+    /// It comes with pvticket.
+    Shipped,
+    /// `pvticket sim calibrate` measured it.
+    Calibrated,
+    /// It is the user's.
+    File,
 }
 
 /// One start or resume of the run.
@@ -156,6 +186,9 @@ pub struct Figures {
     pub schedule: Option<ScheduleFigures>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
+    /// What a simulation counted of its machine and its host; None for what was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sim: Option<SimCounts>,
     /// Other counts of the lock system than its operations.
     pub work: Option<WorkCounts>,
     /// Durations of operations, or of waits for a lock.
@@ -167,6 +200,23 @@ pub struct Figures {
     /// What its timeline recorded, if it was traced.
     #[serde(default)]
     pub timeline: Option<TimelineCounts>,
+}
+
+/// What a simulation counts beside what can be measured.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimCounts {
+    /// Exits of pause loops.
+    pub pause_exits: u64,
+    /// Halts that a kick ended while the vCPU polled.
+    pub polled: u64,
+    /// Time in which vCPUs had a CPU and another thread of the host ran on it.
+    pub stolen_ns: u64,
+    /// Looks of spin loops.
+    pub looks: u64,
+    /// Transfers of cache lines.
+    pub transfers: u64,
+    /// Events of the simulator.
+    pub events: u64,
 }
 
 /// The size of a timeline.

@@ -27,6 +27,7 @@ pub(super) fn run() -> RunLine {
         seed: 1,
         cells: 4,
         at_ms: 1_700_000_000_000,
+        machines: Vec::new(),
     }
 }
 

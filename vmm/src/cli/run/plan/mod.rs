@@ -18,7 +18,7 @@ use crate::{
         host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     },
     clock,
-    lab::{host::resolve_cpus, run::estimate},
+    lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate},
     units::{ByteSize, CpuList},
 };
 use base::files;
@@ -28,7 +28,7 @@ use study::{
     spec::{Experiment, Only, Setting, SpecError, is_simulated},
     store::{
         Contents, Store,
-        record::{FORMAT, Outcome, RunLine},
+        record::{FORMAT, MachineFile, Outcome, RunLine},
     },
 };
 
@@ -103,7 +103,12 @@ impl Plan {
 
     /// Adds points that are measured in the same rounds. The run cannot be resumed.
     pub(in crate::cli) fn add(&mut self, other: Experiment) {
-        self.experiment.points.extend(other.points);
+        let Experiment { points, machines, .. } = other;
+        let own = &mut self.experiment;
+        let is_new = |file: &MachineFile| own.machines.iter().all(|its| its.name != file.name);
+        let machines: Vec<MachineFile> = machines.into_iter().filter(is_new).collect();
+        own.machines.extend(machines);
+        own.points.extend(points);
         describe(&mut self.run, &self.experiment);
     }
 
@@ -130,6 +135,7 @@ impl Request {
             seed: 0,
             cells: 0,
             at_ms: clock::since_1970(),
+            machines: Vec::new(),
         })
     }
 }
@@ -138,6 +144,7 @@ fn describe(run: &mut RunLine, experiment: &Experiment) {
     run.name.clone_from(&experiment.name);
     run.question.clone_from(&experiment.question);
     (run.seed, run.cells) = (experiment.seed, experiment.cells().len() as u32);
+    run.machines.clone_from(&experiment.machines);
 }
 
 pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
@@ -213,6 +220,9 @@ fn experiment(
         Err(error) => bail!(usage(&error)),
     };
     experiment.retain(&Only::parse(&run.only).map_err(|error| Usage(error.to_string()))?);
+    // Files may change or vanish: those of a resumed run are in its store.
+    experiment.machines =
+        machine_files(&experiment.points, &run.machines).map_err(|error| Usage(chain(&error)))?;
     Ok(experiment)
 }
 

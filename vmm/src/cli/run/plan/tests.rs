@@ -33,6 +33,7 @@ fn first() -> RunLine {
         seed: 1,
         cells: 2,
         at_ms: 1_700_000_000_000,
+        machines: Vec::new(),
     }
 }
 

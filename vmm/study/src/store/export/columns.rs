@@ -64,8 +64,8 @@ pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// The groups of columns.
-const ALL: [&[Column]; 10] =
-    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, HITS, FAULTS, WORK, PERCENTILES];
+const ALL: [&[Column]; 11] =
+    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, HITS, FAULTS, SIM, WORK, PERCENTILES];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -89,6 +89,9 @@ const POINT: &[Column] = &[
     text("handoff", |row| Some(row.cell.point.handoff.to_string())),
     text("policy", |row| Some(row.cell.point.policy.to_string())),
     text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string())),
+    text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string())),
+    text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
+    text("noise", |row| row.cell.point.noise.map(|times| times.to_string())),
     count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
     count("vms", |row| Some(row.cell.point.vms.into())),
     count("slots", |row| Some(row.cell.point.slots.into())),
@@ -139,6 +142,9 @@ const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 
 const FAULTS: &[Column] =
     counts!("fault_", faults: dropped, delayed, not_delayed, duplicated, spurious, halts_delayed);
+
+const SIM: &[Column] =
+    counts!("sim_", sim: pause_exits, polled, stolen_ns, looks, transfers, events);
 
 const WORK: &[Column] = counts!("work_", work: rmw, beside, spins, retries, sums, deviation, looks);
 

@@ -1,6 +1,6 @@
 //! A cell as one row of the exported table.
 
-use super::super::record::{CellLine, Figures, Outcome, RunLine};
+use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings};
 use base::counters::{Counts, FaultCounts};
 use sched::{accounting::Totals, policy::Hits};
@@ -78,6 +78,10 @@ impl<'a> Row<'a> {
 
     pub fn hits(&self) -> Option<&'a Hits> {
         self.figures()?.schedule.as_ref()?.hits.as_ref()
+    }
+
+    pub fn sim(&self) -> Option<&'a SimCounts> {
+        self.figures()?.sim.as_ref()
     }
 
     pub fn faults(&self) -> Option<&'a FaultCounts> {
