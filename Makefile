@@ -12,7 +12,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup header lint check-licences clean help
+.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser setup bpf header lint check-licences clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,9 @@ browser: setup ## Install Chromium for the tests of reports
 
 setup: ## Install what is missing
 	@sh guest-kernel-config/setup.sh
+
+bpf: ## Compile the scheduler in BPF (with clang, or the one in PVTICKET_CLANG)
+	@sh vmm/bpf/scheduler/build.sh
 
 header: setup ## Write the C header of the contract
 	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h

@@ -25,13 +25,17 @@ fail() {
 # ---- what is needed ------------------------------------------------------------------------
 
 # Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
-# package that contains it. The guest kernel's build needs all up to gelf.h; the rest is for
-# running.
+# package that contains it. The builds of the guest kernel and of the loader of BPF (libelf, zlib,
+# pkg-config) need all up to gelf.h; the rest is for running.
 needs() {
     cat <<'LIST'
 command gcc gcc
 command ld binutils
 library libc.a libc6-dev
+library libelf.a libelf-dev
+library libz.a zlib1g-dev
+header zlib.h zlib1g-dev
+command pkg-config pkg-config
 command make make
 command flex flex
 command bison bison

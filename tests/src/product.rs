@@ -203,6 +203,11 @@ impl Boot {
         self.option("--host-kernel", kernel)
     }
 
+    /// `--driver`.
+    pub fn driver(self, driver: &str) -> Self {
+        self.option("--driver", driver)
+    }
+
     /// `--policy`.
     pub fn policy(self, policy: &str) -> Self {
         self.option("--policy", policy)

@@ -30,7 +30,7 @@ const PATIENCE: u64 = 60;
 /// the guest or the emulated host died within the first second.
 const EXITS: u32 = 100_000;
 
-const BUSYBOX: &str = "/in/cache/busybox/busybox";
+pub const BUSYBOX: &str = "/in/cache/busybox/busybox";
 
 /// `sh -c SCRIPT` in an emulated host.
 fn emulate(script: &str) -> Program {

@@ -3,6 +3,7 @@
 mod access;
 mod bad_image;
 mod bad_usage;
+mod bpf;
 mod control;
 mod emulated;
 mod faults;
@@ -68,5 +69,5 @@ pub fn schedules() -> Vec<Test> {
 
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
-    [emulated::TESTS, first_cpu::TESTS, signals::TESTS].concat()
+    [emulated::TESTS, bpf::TESTS, first_cpu::TESTS, signals::TESTS].concat()
 }

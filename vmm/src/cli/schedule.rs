@@ -210,6 +210,12 @@ impl SchedulePlan {
         ResultFile::named("--record", self.record.as_deref())
     }
 
+    /// Are its decisions to be recorded?
+    #[cfg(feature = "bpf")]
+    pub(super) fn records(&self) -> bool {
+        self.record.is_some()
+    }
+
     /// The schedule on this host's CPUs, for machines of `vcpus` each.
     pub(super) fn spec(&self, vcpus: VcpuCount) -> Result<ScheduleSpec, Usage> {
         let cpus = resolve_cpus(None)?;

@@ -12,6 +12,8 @@
 //! waker's CPU may run at once.
 
 mod account;
+#[cfg(feature = "bpf")]
+mod bpf;
 mod capture;
 mod delay;
 mod idle_watcher;
@@ -27,6 +29,8 @@ mod vm_scheduler;
 mod watched;
 
 pub use account::{Account, Measured};
+#[cfg(feature = "bpf")]
+pub use bpf::{BpfDriver, BpfError, BpfReport};
 pub use capture::{Captured, Meter};
 pub use report::{Latency, SchedReport};
 pub use schedule::{Blocked, Driver};

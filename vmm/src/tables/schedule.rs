@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+#[cfg(feature = "bpf")]
+use crate::driver::BpfReport;
 use crate::driver::SchedReport;
 use base::units::Nanos;
 use report::replay;
@@ -43,6 +45,23 @@ pub fn in_a_line(report: &SchedReport) -> String {
     }
     if let Some(divergence) = report.divergence {
         let _ = write!(text, "; {}", replay::in_a_line(&divergence));
+    }
+    text
+}
+
+/// One line: the turns that the host's kernel ended, and in which locks.
+#[cfg(feature = "bpf")]
+pub fn in_kernel(report: &BpfReport) -> String {
+    let BpfReport { turns, blocked, out_of_locks, blind, forced, taken, unasked, .. } = report;
+    let mut text = format!(
+        "schedule in the host's kernel: {turns} turns ended: {blocked} by halts, {out_of_locks} out of \
+         locks, {blind} without a look, {forced} at the end of a grace, {taken} by threads of the host, \
+         {unasked} unasked; {} of lock holders, {} of waiters",
+        report.held, report.waiting,
+    );
+    if report.lost > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "; {} are not counted", report.lost);
     }
     text
 }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use hypercalls::{payload::TELEMETRY_GPA, ports};
+use hypercalls::{payload::TELEMETRY_GPA, ports, telemetry};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -50,6 +50,7 @@ use kvm::{
     host::is_emulated,
     pending::Pending,
     stats::{Blocking, VcpuStats},
+    sys::overlay::{self, Shared},
     vcpu::TscClock,
 };
 
@@ -64,7 +65,18 @@ pub struct Vm<'a> {
 impl<'a> Vm<'a> {
     /// Creates the machine and loads its guest.
     pub fn build(spec: &'a MachineSpec) -> Result<Self, VmError> {
+        Self::build_in(spec, map_memory(spec)?)
+    }
+
+    /// The same, with the guest's telemetry lines in memory that something else shares.
+    pub fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
         let memory = map_memory(spec)?;
+        overlay::lay_over(&memory, lines_at(&spec.guest), telemetry::SIZE as usize, lines)
+            .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
+        Self::build_in(spec, memory)
+    }
+
+    fn build_in(spec: &'a MachineSpec, memory: GuestMemoryMmap) -> Result<Self, VmError> {
         // The guest first: a bad image is the most likely error, and is found without KVM.
         let guest = LoadedGuest::load(spec, &memory)?;
         // The interrupt controllers have to exist before the vCPUs, which get their local APICs at
@@ -130,9 +142,10 @@ impl<'a> Vm<'a> {
     }
 
     fn lines(&self) -> Result<TelemetryView, VmError> {
-        let (base, translate, kept): (Gpa, Translate, Kept) = match self.spec.guest {
-            GuestSpec::Linux { .. } => (layout::TELEMETRY, linux::lock_address, Kept::Perhaps),
-            GuestSpec::Payload(_) => (Gpa(TELEMETRY_GPA), |at| Some(Gpa(at)), Kept::Always),
+        let base = lines_at(&self.spec.guest);
+        let (translate, kept): (Translate, Kept) = match self.spec.guest {
+            GuestSpec::Linux { .. } => (linux::lock_address, Kept::Perhaps),
+            GuestSpec::Payload(_) => (|at| Some(Gpa(at)), Kept::Always),
         };
         Ok(TelemetryView::new(self.vm.memory().clone(), base, translate, self.clocks()?, kept))
     }
@@ -142,7 +155,8 @@ impl<'a> Vm<'a> {
         Ok(self.vcpus.iter().map(Vcpu::tsc_clock).collect::<Result<_, _>>()?)
     }
 
-    fn start_behind(
+    /// Starts the vCPUs as machine number `number` under this scheduler.
+    pub fn start_behind(
         self,
         console: Console,
         scheduler: Option<Arc<dyn VcpuScheduler>>,
@@ -226,6 +240,14 @@ impl<'a> Vm<'a> {
             running.spawn(vcpu, cpus)?;
         }
         Ok(running)
+    }
+}
+
+/// Where a guest's telemetry lines are.
+const fn lines_at(guest: &GuestSpec) -> Gpa {
+    match guest {
+        GuestSpec::Linux { .. } => layout::TELEMETRY,
+        GuestSpec::Payload(_) => Gpa(TELEMETRY_GPA),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod disposition;
 pub mod fatal;
 pub mod fpu;
+pub mod overlay;
 pub mod program;
 pub mod spawn;
 pub mod timer;

@@ -30,7 +30,7 @@ use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
 pub use inject::Hits;
-pub use spec::{POLICIES, PolicySpec};
+pub use spec::{POLICIES, PolicySpec, TurnRule};
 
 /// The default slice, close to that of Linux's own scheduler.
 pub const DEFAULT_SLICE: Nanos = Nanos::millis(4);

@@ -247,6 +247,15 @@ impl Args {
     }
 }
 
+/// When the turns of a simple policy end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnRule {
+    /// After one slice.
+    Slice,
+    /// As soon as the vCPU is in no lock, and after this grace at the latest; None: one slice.
+    OutOfLocks(Option<Nanos>),
+}
+
 /// A policy and its arguments as the user gave them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySpec {
@@ -298,6 +307,19 @@ impl PolicySpec {
     /// The recording it replays.
     pub fn replays(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }
+    }
+
+    /// The rule by which its turns end, if a scheduler in the host's kernel can follow it: `rr`, and
+    /// `deferred` whose guests are asked.
+    pub fn turn_rule(&self) -> Option<TurnRule> {
+        match (self.name, self.args.word(0)) {
+            ("rr", _) => Some(TurnRule::Slice),
+            ("deferred", None | Some("ask")) => {
+                let grace = self.args.word(1).and_then(|_| self.args.get(1, Nanos::ZERO).ok());
+                Some(TurnRule::OutOfLocks(grace))
+            }
+            _ => None,
+        }
     }
 
     /// The policy; `None` if scheduling is left to the host.

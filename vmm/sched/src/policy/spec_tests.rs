@@ -1,6 +1,6 @@
 //! Policies by name.
 
-use super::{POLICIES, PolicySpec, Setup};
+use super::{POLICIES, PolicySpec, Setup, TurnRule};
 use base::units::Nanos;
 
 /// The default weight of a vCPU.
@@ -71,5 +71,16 @@ fn the_guide_names_every_policy_with_its_arguments() {
     let guide = include_str!("../../README.md").replace("\\|", "|");
     for policy in POLICIES {
         assert!(guide.contains(&format!("`{}`", policy.usage)), "{}", policy.usage);
+    }
+}
+
+#[test]
+fn two_policies_have_a_rule_that_a_kernel_can_follow() {
+    let rule = |text: &str| text.parse::<PolicySpec>().unwrap().turn_rule();
+    assert_eq!(rule("rr"), Some(TurnRule::Slice));
+    assert_eq!(rule("deferred"), Some(TurnRule::OutOfLocks(None)));
+    assert_eq!(rule("deferred:ask,3ms"), Some(TurnRule::OutOfLocks(Some(Nanos::millis(3)))));
+    for other in ["deferred:look", "host", "fair", "gang", "lhp", "kick-boost", "random"] {
+        assert_eq!(rule(other), None, "{other}");
     }
 }

@@ -5,22 +5,22 @@ use std::{io, thread};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use super::plan::{Mode, Plan};
+use super::{
+    plan::{Mode, Plan},
+    schedule::{Account, Schedule},
+};
 use crate::{
     cli::{
         fault::show,
         host::{self, GuestClass},
         results::ResultFile,
         say,
-        schedule::write_record,
     },
-    driver::{Driver, SchedReport},
     machine::channel::Closing,
     signals,
-    tables::schedule::in_a_line,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Vm, VmError},
+    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, VmError},
 };
 use base::counters::sum;
 use kvm::KvmKind;
@@ -36,8 +36,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let record = plan.schedule.record_file()?;
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;
-    let driver = Driver::new(&schedule, &vec![spec.vcpus.get(); vms]);
-    let built = (0..vms).map(|_| Vm::build(&spec)).collect::<Result<Vec<_>, _>>()?;
+    let vcpus = spec.vcpus.get();
+    let schedule = Schedule::start(plan, &schedule, &vec![vcpus; vms])?;
+    let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
@@ -49,10 +50,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     for (ix, vm) in built.into_iter().enumerate() {
         let console = console(plan, ix, terminal.is_some(), allowance.as_ref());
         let console = console.context("cannot set up the guest's input and output")?;
-        running.push(match &driver {
-            Some(driver) => vm.start_in(console, driver, ix)?,
-            None => vm.start(console)?,
-        });
+        running.push(schedule.run(vm, console, (ix, vcpus))?);
     }
     // The guest has its initrd by now; the files it was assembled from take as much memory as a
     // VMM.
@@ -66,9 +64,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         }
         reports => reports?,
     };
-    let schedule = driver.map(|driver| driver.report());
+    let account = schedule.end(record)?;
     if let Some(file) = &stats {
-        write_stats(file, &reports, schedule.as_ref())?;
+        write_stats(file, &reports, account.as_ref())?;
     }
     for complaint in reports.iter().filter_map(Report::complaint) {
         say(format_args!("pvticket: {complaint}"));
@@ -76,10 +74,10 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     for faults in reports.iter().filter_map(|report| report.faults.as_ref()) {
         say(format_args!("pvticket: {}", report::faults::in_a_line(faults)));
     }
-    if let Some(schedule) = schedule {
-        say(format_args!("pvticket: {}", in_a_line(&schedule)));
-        if let Some(file) = record {
-            write_record(&file, &schedule.recording)?;
+    if let Some(account) = account {
+        say(format_args!("pvticket: {}", account.line));
+        if let Some(why) = account.failure {
+            bail!("the host's kernel ended the scheduler ({why}); the vCPUs went on under its own");
         }
     }
     let mut worst = 0;
@@ -159,15 +157,15 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
 fn write_stats(
     file: &ResultFile,
     reports: &[Report],
-    schedule: Option<&SchedReport>,
+    account: Option<&Account>,
 ) -> anyhow::Result<()> {
     let mut machines = reports.iter().map(stats_of);
     let mut stats = machines.next().unwrap_or_default();
     if reports.len() > 1 {
         stats["other_machines"] = machines.collect();
     }
-    if let Some(schedule) = schedule {
-        stats["schedule"] = json!(schedule);
+    if let Some(account) = account {
+        stats["schedule"] = account.json.clone();
     }
     let mut text = serde_json::to_string_pretty(&stats)?;
     text.push('\n');

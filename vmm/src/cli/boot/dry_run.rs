@@ -34,6 +34,10 @@ impl fmt::Display for DryRun<'_> {
             row("machines", &plan.schedule.vms)?;
         }
         row("policy", &plan.schedule.policy)?;
+        #[cfg(feature = "bpf")]
+        if plan.driver == super::schedule::DriverKind::Bpf {
+            row("driver", &"bpf")?;
+        }
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;
         }

@@ -4,6 +4,7 @@ mod direct;
 mod dry_run;
 mod emulated;
 mod plan;
+mod schedule;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -19,6 +20,7 @@ use crate::units::{ByteSize, VcpuCount};
 use base::{backend::PvBackend, handoff::HandoffSpec};
 use dry_run::DryRun;
 use kvm::KvmKind;
+use schedule::DriverKind;
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
@@ -72,6 +74,10 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
+    /// What carries out the schedule
+    #[arg(long, value_enum, default_value_t = DriverKind::User)]
+    driver: DriverKind,
+
     #[command(flatten)]
     faults: FaultArgs,
 
@@ -99,6 +105,9 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     let host_kernel = args.host_kernel.kernel()?;
     args.host_kernel.check(choice.place == Place::Emulated)?;
     let is_dry = args.dry_run;
+    if choice.place == Place::Emulated {
+        args.driver.check_emulated(host_kernel)?;
+    }
     let plan = Plan::resolve(args)?;
     if is_dry {
         print(&DryRun { plan: &plan, choice, host_kernel }.to_string());

@@ -13,7 +13,10 @@ use std::{
 use rustix::system::sysinfo;
 use serde::{Deserialize, Serialize};
 
-use super::BootArgs;
+use super::{
+    BootArgs,
+    schedule::{self, DriverKind},
+};
 use crate::{
     cli::{Usage, say, schedule::SchedulePlan, system_map},
     guest::{
@@ -62,6 +65,7 @@ pub(in crate::cli) struct Plan {
     /// Address of the kernel's `__preempt_count`.
     pub(super) preempt_count: Option<u64>,
     pub(super) schedule: SchedulePlan,
+    pub(super) driver: DriverKind,
     #[serde(with = "text::option")]
     pub(super) faults: Option<FaultSpec>,
 }
@@ -95,9 +99,10 @@ impl Plan {
         if let Some(warning) = check_memory(mem, schedule.vms, host_memory())? {
             say(format_args!("pvticket: {warning}"));
         }
-        Ok(Self {
+        let plan = Self {
             preempt_count: args.system_map.as_deref().map(preempt_count).transpose()?,
             schedule,
+            driver: args.driver,
             faults: args.faults.spec()?,
             kernel,
             initrd,
@@ -112,7 +117,9 @@ impl Plan {
             handoff: args.handoff,
             stats: args.stats,
             output_limit: args.output_limit,
-        })
+        };
+        schedule::check(&plan)?;
+        Ok(plan)
     }
 
     /// The kernel command line.

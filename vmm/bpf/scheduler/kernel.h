@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * The kernel as scheduler.bpf.c sees it: the few types, constants and functions that it uses, written
+ * by hand. Field offsets are those of the running kernel: libbpf fits them in when it loads the
+ * program (CO-RE). Checked by loading on 7.3.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int s32;
+typedef long long s64;
+typedef _Bool bool;
+
+#define SEC(name) __attribute__((section(name), used))
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+#define KERNEL_FUNCTION extern __attribute__((section(".ksyms")))
+
+/* The fields of a map's definition: numbers and types in the form that libbpf reads. */
+#define MAP_NUMBER(name, value) int(*name)[value]
+#define MAP_TYPE(name, value) typeof(value) *name
+
+enum {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_F_NO_PREALLOC = 1 << 0,
+	BPF_F_MMAPABLE = 1 << 10,
+};
+
+/* BPF helpers, by number (include/uapi/linux/bpf.h). */
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+static long (*const bpf_ringbuf_output)(void *map, void *data, u64 size, u64 flags) = (void *)130;
+
+struct task_struct;
+static void *(*const bpf_task_storage_get)(void *map, struct task_struct *p, void *value,
+					   u64 flags) = (void *)156;
+
+struct cpumask {
+	unsigned long bits[1];
+} KERNEL_TYPE;
+
+struct sched_ext_entity {
+	u32 flags;
+	u64 slice;
+} KERNEL_TYPE;
+
+struct task_struct {
+	struct sched_ext_entity scx;
+	const struct cpumask *cpus_ptr;
+} KERNEL_TYPE;
+
+/* An enum here as there, or CO-RE finds no field of this type. */
+enum scx_exit_kind {
+	SCX_EXIT_NONE,
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	const char *reason;
+	char *msg;
+} KERNEL_TYPE;
+
+/* The operations that we have; the kernel's struct has more, and libbpf finds ours by name. */
+struct sched_ext_ops {
+	void (*enqueue)(struct task_struct *p, u64 flags);
+	void (*dispatch)(s32 cpu, struct task_struct *previous);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	u64 flags;
+	u32 timeout_ms;
+	char name[128];
+};
+
+#define SCX_OPS_ENQ_LAST (1ULL << 1)
+#define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
+#define SCX_DSQ_GLOBAL ((1ULL << 63) | 1)
+#define SCX_KICK_IDLE (1ULL << 0)
+#define SCX_SLICE_DFL 20000000ULL
+/* In sched_ext_entity.flags: runnable. */
+#define SCX_TASK_QUEUED (1U << 0)
+
+/* libbpf looks for what stands before the last three underscores. */
+KERNEL_FUNCTION s32 scx_bpf_create_dsq(u64 queue, s32 node);
+KERNEL_FUNCTION bool scx_bpf_dsq_insert___v2___here(struct task_struct *p, u64 queue, u64 slice,
+						     u64 flags);
+KERNEL_FUNCTION bool scx_bpf_dsq_move_to_local___v2___here(u64 queue, u64 flags);
+KERNEL_FUNCTION s32 scx_bpf_dsq_nr_queued(u64 queue);
+KERNEL_FUNCTION bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice);
+KERNEL_FUNCTION s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags);
+KERNEL_FUNCTION void scx_bpf_kick_cpu(s32 cpu, u64 flags);
+
+#define scx_insert scx_bpf_dsq_insert___v2___here
+#define scx_move_to_local scx_bpf_dsq_move_to_local___v2___here

@@ -1,0 +1,288 @@
+//! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
+//!
+//! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the telemetry that
+//! guests publish about their locks: the lines of each machine lie in a page of [`Scheduler::pages`],
+//! which the VMM maps into the guest's memory. It schedules the threads that have called
+//! [`Scheduler::enrol`], and no others; it ends with this process, and its threads then continue under
+//! the kernel's own scheduler.
+
+mod shared;
+mod sys;
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Mutex, PoisonError},
+};
+
+use base::units::Nanos;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use thiserror::Error;
+
+use shared::{RawMemory, RawSeat, RawSettings, RawTurn};
+use sys::{Failed, Link, Object, Ring};
+
+/// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
+const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
+
+/// Size of a machine's page of lines, and the distance between two of them.
+pub const PAGE: u64 = hypercalls::telemetry::SIZE;
+
+/// The number of machines that a schedule can have.
+pub const MOST_MACHINES: u32 = 64;
+
+/// When turns end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// After one slice, whatever the vCPU does.
+    Blind,
+    /// As soon as the vCPU neither holds nor awaits a lock, for this grace at most.
+    OutsideLocks(Nanos),
+}
+
+/// Why the scheduler cannot be used.
+#[derive(Debug, Error)]
+pub enum BpfError {
+    /// The object file is damaged.
+    #[error("cannot read the scheduler's program")]
+    Open(#[source] io::Error),
+    /// Its settings do not fit.
+    #[error("cannot set the scheduler's {0}")]
+    Set(&'static str, #[source] io::Error),
+    /// The kernel refuses it.
+    #[error("the kernel refuses the scheduler's program{}", because(.0))]
+    Load(String, #[source] io::Error),
+    /// A map of the program is missing.
+    #[error("the scheduler has no {0}")]
+    Map(&'static str, #[source] io::Error),
+    /// It cannot be attached.
+    #[error("cannot attach the scheduler (another one may be loaded: see /sys/kernel/sched_ext)")]
+    Attach(#[source] io::Error),
+    /// The calling thread has no descriptor.
+    #[error("cannot open the vCPU's thread")]
+    Thread(#[source] io::Error),
+    /// The thread cannot be registered.
+    #[error("cannot register the vCPU's thread")]
+    Register(#[source] io::Error),
+    /// The thread cannot change to the scheduler.
+    #[error("cannot schedule the vCPU's thread by BPF")]
+    Class(#[source] io::Error),
+    /// Its records cannot be read.
+    #[error("cannot read the scheduler's {0}")]
+    Read(&'static str, #[source] io::Error),
+}
+
+fn because(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!(" ({log})") }
+}
+
+/// Why a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnEnd {
+    /// The thread sleeps: its vCPU halts, or it has ended.
+    Blocked,
+    /// The slice was over, or the vCPU yielded, in no lock.
+    Slice,
+    /// The slice was over; locks are not looked at.
+    Blind,
+    /// The grace was over.
+    Forced,
+    /// A thread of a higher class took the CPU; the turn goes on afterwards.
+    Taken,
+    /// The kernel switched without asking the scheduler.
+    Unasked,
+}
+
+impl TurnEnd {
+    const ALL: [Self; 6] =
+        [Self::Blocked, Self::Slice, Self::Blind, Self::Forced, Self::Taken, Self::Unasked];
+}
+
+/// A turn that has ended, with what the vCPU's line said at that moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// The machine's number.
+    pub machine: u32,
+    /// The vCPU's number in it.
+    pub vcpu: u32,
+    /// The host CPU, by the kernel's number.
+    pub cpu: u32,
+    /// Why it ended.
+    pub end: TurnEnd,
+    /// On the monotonic clock.
+    pub began: Nanos,
+    /// On the monotonic clock.
+    pub ended: Nanos,
+    /// How long the vCPU was left in a lock after its slice.
+    pub grace: Nanos,
+    /// How many locks the vCPU said that it held.
+    pub held: u32,
+    /// What it said that it waited for, as [`hypercalls::telemetry::Wait::parse`] reads it.
+    pub wait: u32,
+    /// The lock that it said it awaited.
+    pub wait_lock: u64,
+    /// The outermost lock that it said it held.
+    pub held_lock: u64,
+}
+
+impl Turn {
+    /// A record of the scheduler; `None` for an end that this version does not know.
+    fn parse(raw: RawTurn) -> Option<Self> {
+        let RawTurn { machine, vcpu, cpu, held, wait, wait_lock, held_lock, .. } = raw;
+        let end = *TurnEnd::ALL.get(raw.end as usize)?;
+        let grace = match raw.due_ns {
+            0 => 0,
+            due => raw.ended_ns.saturating_sub(due),
+        };
+        let (began, ended, grace) = (Nanos(raw.began_ns), Nanos(raw.ended_ns), Nanos(grace));
+        Some(Self {
+            machine,
+            vcpu,
+            cpu,
+            end,
+            began,
+            ended,
+            grace,
+            held,
+            wait,
+            wait_lock,
+            held_lock,
+        })
+    }
+}
+
+/// How many turns there were, and how many of them are in no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// All turns, those that were taken away counted each time.
+    pub turns: u64,
+    /// Those that did not fit into the ring buffer.
+    pub lost: u64,
+}
+
+/// A scheduler that is loaded and attached. Dropping it detaches it.
+pub struct Scheduler {
+    // Dropped first: the program must not be in use when it is closed.
+    _link: Link,
+    ring: Mutex<Ring>,
+    object: Object,
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler").finish_non_exhaustive()
+    }
+}
+
+impl Scheduler {
+    /// Loads and attaches it. The host can have one such scheduler at a time.
+    pub fn start(slice: Nanos, rule: Rule) -> Result<Self, BpfError> {
+        let mut object = Object::open(PROGRAM).map_err(|Failed(why)| BpfError::Open(why))?;
+        let (lock_aware, grace) = match rule {
+            Rule::Blind => (0, Nanos(0)),
+            Rule::OutsideLocks(grace) => (1, grace),
+        };
+        let settings = RawSettings { slice_ns: slice.0, grace_ns: grace.0, lock_aware, unused: 0 };
+        object
+            .set_initial(c".rodata", &settings)
+            .map_err(|Failed(why)| BpfError::Set("settings", why))?;
+        if let Err(Failed(why)) = object.load() {
+            return Err(BpfError::Load(reason(&object.log()), why));
+        }
+        let ring = object.descriptor(c"turns").and_then(Ring::new);
+        let ring = ring.map_err(|Failed(why)| BpfError::Map("record of turns", why))?;
+        let link = object.attach(c"pvticket").map_err(|Failed(why)| BpfError::Attach(why))?;
+        Ok(Self { _link: link, ring: Mutex::new(ring), object })
+    }
+
+    /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
+    /// [`PAGE`].
+    pub fn pages(&self) -> Result<BorrowedFd<'_>, BpfError> {
+        self.object.descriptor(c"pages").map_err(|Failed(why)| BpfError::Map("pages", why))
+    }
+
+    /// Puts the calling thread under the scheduler, as this vCPU. Its affinity says which CPUs are
+    /// slots.
+    pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
+        /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
+        const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
+        let own = Pid::as_raw(Some(rustix::thread::gettid()));
+        let own =
+            Pid::from_raw(own).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
+        let thread = pidfd_open(own, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
+        let seats =
+            self.object.descriptor(c"seats").map_err(|Failed(why)| BpfError::Map("seats", why))?;
+        sys::put(seats, thread.as_fd(), &RawSeat { machine, vcpu })
+            .map_err(|Failed(why)| BpfError::Register(why))?;
+        sys::change_class().map_err(|Failed(why)| BpfError::Class(why))
+    }
+
+    /// Takes the records of the turns that have ended since the last call.
+    pub fn turns(&self) -> Result<Vec<Turn>, BpfError> {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = ring.take().map_err(|Failed(why)| BpfError::Read("turns", why))?;
+        Ok(records.into_iter().filter_map(Turn::parse).collect())
+    }
+
+    /// The number of turns so far.
+    pub fn counts(&self) -> Result<Counts, BpfError> {
+        let RawMemory { turns, lost, .. } = self.memory()?;
+        Ok(Counts { turns, lost })
+    }
+
+    /// Why the kernel has ended the scheduler; `None` while it runs.
+    pub fn ended(&self) -> Result<Option<String>, BpfError> {
+        let RawMemory { reason, message, .. } = self.memory()?;
+        let [reason, message] = [text(&reason), text(&message)];
+        Ok(match (reason.is_empty(), message.is_empty()) {
+            (true, _) => None,
+            (false, true) => Some(reason),
+            (false, false) => Some(format!("{reason}: {message}")),
+        })
+    }
+
+    fn memory(&self) -> Result<RawMemory, BpfError> {
+        let memory = self.object.descriptor(c".bss").and_then(sys::get);
+        memory.map_err(|Failed(why)| BpfError::Read("counters", why))
+    }
+}
+
+/// Text that ends at the first zero byte.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The line of a verifier's log that says what is wrong: the last before its statistics.
+fn reason(log: &str) -> String {
+    let is_said = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+    log.lines().rev().find(is_said).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifier_is_quoted() {
+        let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
+                   processed 2 insns (limit 1000000) max_states_per_insn 0\n\n";
+        assert_eq!(reason(log), "R1 invalid mem access 'scalar'");
+        assert_eq!(reason(""), "");
+    }
+
+    #[test]
+    fn a_turn_says_how_long_it_was_left_in_a_lock() {
+        let raw = RawTurn { ended_ns: 50, began_ns: 10, due_ns: 30, end: 3, ..RawTurn::default() };
+        let turn = Turn::parse(raw).unwrap();
+        assert_eq!((turn.end, turn.grace), (TurnEnd::Forced, Nanos(20)));
+        assert_eq!(Turn::parse(RawTurn { due_ns: 0, ..raw }).unwrap().grace, Nanos(0));
+        assert_eq!(Turn::parse(RawTurn { end: 6, ..raw }), None);
+    }
+
+    #[test]
+    fn a_page_is_as_large_as_the_programs() {
+        assert_eq!(PAGE, 128 * 128);
+        assert_eq!(PAGE % 4096, 0);
+    }
+}

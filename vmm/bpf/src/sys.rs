@@ -1,0 +1,240 @@
+//! libbpf, behind safe types: all the unsafe code of this crate.
+
+use std::{
+    ffi::{CStr, c_int, c_void},
+    io,
+    mem::{self, MaybeUninit},
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::{self, NonNull},
+    slice,
+};
+
+use libbpf_sys as c;
+
+use crate::shared::RawTurn;
+
+/// The call that failed, by what it does.
+#[derive(Debug)]
+pub(crate) struct Failed(pub io::Error);
+
+type Result<T> = std::result::Result<T, Failed>;
+
+/// Values that are the same bytes here and in the kernel.
+///
+/// # Safety
+///
+/// `repr(C)`, without padding, and every pattern of bits is a value.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: the types of `shared.rs` have no padding (see the order of their fields) and only integers.
+unsafe impl Plain for crate::shared::RawSettings {}
+// SAFETY: as above.
+unsafe impl Plain for crate::shared::RawSeat {}
+// SAFETY: as above.
+unsafe impl Plain for crate::shared::RawMemory {}
+
+/// A program with its maps: opened, then loaded.
+#[derive(Debug)]
+pub(crate) struct Object {
+    object: NonNull<c::bpf_object>,
+    /// What the verifier says when it refuses a program; libbpf writes to it during `load` only.
+    log: Box<[u8]>,
+}
+
+// SAFETY: a `bpf_object` has no ties to a thread, and this type gives no shared mutable access to it.
+unsafe impl Send for Object {}
+// SAFETY: as above: the calls that take `&self` read what `load` has left, or are system calls.
+unsafe impl Sync for Object {}
+
+/// Size of the verifier's log.
+const LOG: usize = 1 << 18;
+
+impl Object {
+    /// Reads an object file.
+    pub fn open(file: &[u8]) -> Result<Self> {
+        // Its messages go to stderr, several lines each; errors tell what matters.
+        // SAFETY: without a function there is nothing to call.
+        unsafe { c::libbpf_set_print(None) };
+        let mut log = vec![0; LOG].into_boxed_slice();
+        let mut options = c::bpf_object_open_opts {
+            sz: size_of::<c::bpf_object_open_opts>() as u64,
+            ..Default::default()
+        };
+        (options.kernel_log_buf, options.kernel_log_size) = (log.as_mut_ptr().cast(), LOG as u64);
+        // SAFETY: file and options live during the call, which copies both; the log lives as long as
+        // the object, and is read only when no call is in progress.
+        let object = unsafe {
+            c::bpf_object__open_mem(file.as_ptr().cast(), file.len() as u64, &raw const options)
+        };
+        Ok(Self { object: made(object)?, log })
+    }
+
+    fn map(&self, name: &CStr) -> Result<NonNull<c::bpf_map>> {
+        // SAFETY: the object is open.
+        made(unsafe { c::bpf_object__find_map_by_name(self.object.as_ptr(), name.as_ptr()) })
+    }
+
+    /// Sets the initial contents of a map, before it is loaded. Its size must be the value's.
+    pub fn set_initial<T: Plain>(&mut self, name: &CStr, value: &T) -> Result<()> {
+        let map = self.map(name)?.as_ptr();
+        // SAFETY: the value has this many bytes, none of which is padding.
+        done(unsafe {
+            c::bpf_map__set_initial_value(map, ptr::from_ref(value).cast(), size_of::<T>() as u64)
+        })
+    }
+
+    /// Loads programs and maps into the kernel.
+    pub fn load(&mut self) -> Result<()> {
+        // SAFETY: the object is open, and not loaded yet: its owner calls this once.
+        done(unsafe { c::bpf_object__load(self.object.as_ptr()) })
+    }
+
+    /// What the verifier said last.
+    pub fn log(&self) -> String {
+        let end = self.log.iter().position(|byte| *byte == 0).unwrap_or(self.log.len());
+        String::from_utf8_lossy(&self.log[..end]).into_owned()
+    }
+
+    /// A map's descriptor.
+    pub fn descriptor(&self, name: &CStr) -> Result<BorrowedFd<'_>> {
+        let map = self.map(name)?;
+        // SAFETY: the map belongs to this object.
+        let fd = unsafe { c::bpf_map__fd(map.as_ptr()) };
+        done(fd.min(0))?;
+        // SAFETY: the descriptor is open as long as the object.
+        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Attaches the scheduler of this map.
+    pub fn attach(&self, name: &CStr) -> Result<Link> {
+        let map = self.map(name)?;
+        // SAFETY: the map is a loaded one of this object.
+        Ok(Link(made(unsafe { c::bpf_map__attach_struct_ops(map.as_ptr()) })?))
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object is open, and nothing refers to it any more.
+        unsafe { c::bpf_object__close(self.object.as_ptr()) };
+    }
+}
+
+/// A scheduler that is attached; dropping it detaches it.
+#[derive(Debug)]
+pub(crate) struct Link(NonNull<c::bpf_link>);
+
+// SAFETY: a `bpf_link` has no ties to a thread.
+unsafe impl Send for Link {}
+// SAFETY: nothing is done with a shared link.
+unsafe impl Sync for Link {}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: the link is attached, and owned by this value.
+        unsafe { c::bpf_link__destroy(self.0.as_ptr()) };
+    }
+}
+
+/// Puts a value into a map, under a descriptor as its key.
+pub(crate) fn put<T: Plain>(map: BorrowedFd<'_>, key: BorrowedFd<'_>, value: &T) -> Result<()> {
+    let key = key.as_raw_fd();
+    // SAFETY: key and value are as large as the map's, by its definition in scheduler.bpf.c.
+    done(unsafe {
+        let (key, value) = (ptr::from_ref(&key).cast(), ptr::from_ref(value).cast());
+        c::bpf_map_update_elem(map.as_raw_fd(), key, value, 0)
+    })
+}
+
+/// Reads the only value of an array, which must be of this size.
+pub(crate) fn get<T: Plain>(map: BorrowedFd<'_>) -> Result<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let key = 0_u32;
+    // SAFETY: the map's value has T's size, by its definition; it is written in full on success.
+    unsafe {
+        let key = ptr::from_ref(&key).cast();
+        done(c::bpf_map_lookup_elem(map.as_raw_fd(), key, value.as_mut_ptr().cast()))?;
+        Ok(value.assume_init())
+    }
+}
+
+/// A reader of a ring buffer of turns.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    ring: NonNull<c::ring_buffer>,
+    /// Where `keep` puts what it gets; owned by this value.
+    records: NonNull<Vec<RawTurn>>,
+}
+
+// SAFETY: a `ring_buffer` has no ties to a thread, and the records belong to this value alone.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A reader of the ring buffer in this map.
+    pub fn new(map: BorrowedFd<'_>) -> Result<Self> {
+        let records = NonNull::from(Box::leak(Box::<Vec<RawTurn>>::default()));
+        // SAFETY: the map is a ring buffer; the records live as long as the reader.
+        let ring = unsafe {
+            let to = records.as_ptr().cast();
+            c::ring_buffer__new(map.as_raw_fd(), Some(keep), to, ptr::null())
+        };
+        match made(ring) {
+            Ok(ring) => Ok(Self { ring, records }),
+            Err(error) => {
+                // SAFETY: leaked above, and nothing refers to it.
+                drop(unsafe { Box::from_raw(records.as_ptr()) });
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the turns that are there.
+    pub fn take(&mut self) -> Result<Vec<RawTurn>> {
+        // SAFETY: the reader is open; it calls `keep` during this call only.
+        done(unsafe { c::ring_buffer__consume(self.ring.as_ptr()) })?;
+        // SAFETY: no call of `keep` is in progress, and `self` is borrowed exclusively.
+        Ok(mem::take(unsafe { self.records.as_mut() }))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the reader is open; after it nothing refers to the records, which `new` leaked.
+        unsafe {
+            c::ring_buffer__free(self.ring.as_ptr());
+            drop(Box::from_raw(self.records.as_ptr()));
+        }
+    }
+}
+
+/// Keeps a record of the ring buffer. One of another length is left out.
+unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t) -> c_int {
+    // SAFETY: libbpf passes the context of `Ring::new`, and a record of this size.
+    let (records, bytes) = unsafe {
+        (&mut *to.cast::<Vec<RawTurn>>(), slice::from_raw_parts(record.cast::<u8>(), size as usize))
+    };
+    records.extend(RawTurn::parse(bytes));
+    0
+}
+
+/// A pointer from libbpf: null is a failure.
+fn made<T>(pointer: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or_else(|| Failed(io::Error::last_os_error()))
+}
+
+/// A status from libbpf: negative is a failure.
+fn done(status: c_int) -> Result<()> {
+    if status < 0 { Err(Failed(io::Error::from_raw_os_error(-status))) } else { Ok(()) }
+}
+
+/// Puts the calling thread into the class of BPF schedulers.
+pub(crate) fn change_class() -> Result<()> {
+    /// `SCHED_EXT` (include/uapi/linux/sched.h).
+    const SCHED_EXT: c_int = 7;
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread; the parameters are read during the call.
+    match unsafe { libc::sched_setscheduler(0, SCHED_EXT, &raw const none) } {
+        0 => Ok(()),
+        _ => Err(Failed(io::Error::last_os_error())),
+    }
+}

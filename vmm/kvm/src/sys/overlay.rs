@@ -1,0 +1,73 @@
+//! Guest memory that something else shares.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use base::units::Gpa;
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+/// Memory behind a descriptor.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared<'a> {
+    /// What is mapped.
+    pub file: BorrowedFd<'a>,
+    /// Where in it, in bytes; a multiple of a page.
+    pub offset: u64,
+}
+
+/// Replaces `size` bytes of guest memory by the shared memory. Both are to begin and end at page
+/// boundaries. The guest must not run yet.
+pub fn lay_over(
+    memory: &GuestMemoryMmap,
+    at: Gpa,
+    size: usize,
+    shared: Shared<'_>,
+) -> io::Result<()> {
+    let range = memory.get_slice(GuestAddress(at.0), size).map_err(io::Error::other)?;
+    let start = range.ptr_guard_mut();
+    let offset = libc::off_t::try_from(shared.offset).map_err(io::Error::other)?;
+    // SAFETY: the range lies within a live mapping of `memory`, which stays mapped and of the same
+    // length: only what is behind these pages changes. The mapping is undone with that of the memory.
+    let mapped = unsafe {
+        libc::mmap(
+            start.as_ptr().cast(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            shared.file.as_raw_fd(),
+            offset,
+        )
+    };
+    match mapped {
+        libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, os::fd::AsFd};
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use vm_memory::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn only_the_range_is_shared() {
+        let mut file = std::fs::File::from(memfd_create("lines", MemfdFlags::CLOEXEC).unwrap());
+        file.write_all(&[7; 3 * 4096]).unwrap();
+        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 16 * 4096)]).unwrap();
+        let shared = Shared { file: file.as_fd(), offset: 4096 };
+        lay_over(&memory, Gpa(2 * 4096), 2 * 4096, shared).unwrap();
+        let byte = |page: u64| memory.read_obj::<u8>(GuestAddress(page * 4096)).unwrap();
+        assert_eq!([byte(1), byte(2), byte(3), byte(4)], [0, 7, 7, 0]);
+        memory.write_obj(9_u8, GuestAddress(2 * 4096)).unwrap();
+        let mut read = [0; 1];
+        rustix::io::pread(&file, &mut read, 4096).unwrap();
+        assert_eq!(read, [9]);
+        assert!(lay_over(&memory, Gpa(15 * 4096), 2 * 4096, shared).is_err(), "beyond the memory");
+    }
+}
