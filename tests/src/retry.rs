@@ -17,6 +17,10 @@ use crate::{
 /// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
 const MISSED: usize = 2;
 
+/// How often a test whose guest died in the emulated host is repeated. Switching static keys twenty
+/// times under load killed it twice in a row (seen once).
+const KILLED: usize = 2;
+
 /// A condition that nearly always holds for a sound product on a calm machine, and did not.
 #[derive(Debug)]
 pub struct Chance(pub String);
@@ -46,15 +50,16 @@ macro_rules! expect_usually {
 pub struct Repeats {
     /// What was missed, once per repetition.
     missed: Vec<String>,
-    /// How the guest died that the test was repeated for.
-    killed: Option<String>,
+    /// How guests died that the test was repeated for.
+    killed: Vec<String>,
 }
 
 impl Repeats {
     /// Notes a missed chance or a dead guest; false if the error is a real failure.
     fn forgive(&mut self, error: &anyhow::Error) -> bool {
         if let Some(Killed(how)) = error.downcast_ref() {
-            return self.killed.is_none() && self.killed.replace(how.clone()).is_none();
+            self.killed.push(how.clone());
+            return self.killed.len() <= KILLED;
         }
         let missed = error.downcast_ref::<Chance>().filter(|_| self.missed.len() < MISSED);
         self.missed.extend(missed.map(|Chance(what)| what.lines().next().unwrap_or("").to_owned()));
@@ -62,22 +67,22 @@ impl Repeats {
     }
 
     fn is_empty(&self) -> bool {
-        self.missed.is_empty() && self.killed.is_none()
+        self.missed.is_empty() && self.killed.is_empty()
     }
 
     /// Was a guest dead?
     pub const fn has_killed(&self) -> bool {
-        self.killed.is_some()
+        !self.killed.is_empty()
     }
 }
 
 impl fmt::Display for Repeats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(how) = &self.killed {
-            write!(f, "a guest of the emulated host died: {how}")?;
+        if self.has_killed() {
+            write!(f, "a guest of the emulated host died: {}", self.killed.join("; "))?;
         }
         if !self.missed.is_empty() {
-            let comma = if self.killed.is_some() { "; " } else { "" };
+            let comma = if self.has_killed() { "; " } else { "" };
             let (times, missed) = (self.missed.len(), self.missed.join("; "));
             write!(f, "{comma}missed by chance, {times} of {MISSED} times: {missed}")?;
         }
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_guest_is_forgiven_once_and_told() {
+    fn a_dead_guest_is_forgiven_twice_and_told() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let verdict = run(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
             0 => Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1")),
