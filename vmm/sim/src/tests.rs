@@ -335,9 +335,9 @@ fn with_noise_and_ple() -> Host {
 }
 
 /// Regression: the host took a CPU from a holder for longer than a slice and a grace. The waiters
-/// were forced off one after the other, each to the end of the round, and the lock made a few
-/// operations a second ever after: with tickets behind those forced off twice, and without tickets
-/// since nobody knew who was next.
+/// were forced off one after the other, each to the end of the round, and the lock never made more
+/// than a few operations a second again: with tickets because those behind a vCPU forced off twice ran
+/// before it, without tickets because the next in line was unknown.
 #[test]
 fn deferred_resumes_a_line_that_the_host_has_stopped() {
     let noise = Noise { busy: Picos(20 * MILLI.0), idle: Picos(100 * MILLI.0) };

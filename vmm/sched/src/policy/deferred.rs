@@ -236,7 +236,7 @@ impl Policy for Deferred {
 
     fn pick(&mut self, _: SlotId, view: &View<'_>) -> Option<Pick> {
         let (vcpu, lane) = self.pop(view)?;
-        let (ahead, activity) = (lane == Lane::Stranded, view.last_seen(vcpu));
+        let ahead = lane == Lane::Stranded;
         let is_lost = ahead || self.turns[vcpu.ix()].spent;
         self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
         let end = self.rr.turn(view);
@@ -245,8 +245,8 @@ impl Policy for Deferred {
         }
         // It soon runs into the lock that a lost vCPU holds up, or is out of its own.
         let asked = is_lost && self.way == Way::Ask && self.is_contended();
-        let only_spins = self.only_spins(vcpu, activity, view);
-        let until = if asked && !only_spins { end } else { self.look_again(end, view.now) };
+        let leaves = asked && !self.only_spins(vcpu, view.last_seen(vcpu), view);
+        let until = if leaves { end } else { self.look_again(end, view.now) };
         self.turns[vcpu.ix()].makes_way = is_lost && self.is_contended();
         Some(Pick { vcpu, until, asked })
     }
