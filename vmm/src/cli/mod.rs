@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod bar;
 mod bench;
 mod boot;
 mod cells;

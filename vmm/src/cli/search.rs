@@ -9,11 +9,11 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Usage, print,
+    Usage, bar, print,
     results::ResultFile,
     say,
     schedule::{PolicyList, write_record},
@@ -345,14 +345,7 @@ struct Display(Option<ProgressBar>);
 
 impl Display {
     fn new() -> Self {
-        Self(io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            // The template is a constant that indicatif accepts; otherwise the default is used.
-            if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        }))
+        Self(io::stderr().is_terminal().then(|| bar::on_stderr(None, "{elapsed} {msg}")))
     }
 
     fn show(&self, state: &State) {

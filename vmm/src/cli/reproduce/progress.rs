@@ -5,9 +5,9 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::streams::say;
+use crate::{cli::bar, streams::say};
 
 /// Shows the progress on stderr.
 pub(super) struct Display {
@@ -20,13 +20,8 @@ impl Display {
     /// Of `all` steps.
     pub(super) fn new(all: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let target = ProgressDrawTarget::stderr();
-            let bar = ProgressBar::with_draw_target(Some(all as u64), target);
             let template = "{bar:30} {pos}/{len} simulations, {elapsed}  {msg}";
-            // The template is a constant that indicatif accepts; otherwise the default is used.
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("=> "));
-            }
+            let bar = bar::on_stderr(Some(all as u64), template);
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::{
+    cli::bar::on_stderr,
     lab::run::{Order, Watcher, estimate, estimate_cell},
     streams::say,
 };
@@ -63,11 +64,7 @@ impl<'a> Progress<'a> {
 /// the first cell on.
 fn bar(whole: Duration) -> ProgressBar {
     let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    // The template is a constant that indicatif accepts; otherwise the default style is used.
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {prefix} cells, {eta} left  {msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
+    let bar = on_stderr(Some(length), "{bar:30} {prefix} cells, {eta} left  {msg}");
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
