@@ -1,7 +1,9 @@
 //! The table of `pvticket compare`: a heading, a block for each number of vCPUs, and what the
 //! comparisons of the study show.
 
-use std::fmt::Write;
+mod conclusions;
+
+pub use conclusions::conclusions;
 
 use super::{
     faults::in_a_line,
@@ -9,17 +11,17 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::sentences::{self, p as probability};
+use crate::words::{sentences, simulated};
 use base::units::{CpuList, VcpuCount};
+use conclusions::ratios;
 use study::{
     findings::{
         Comparison, PointStudy, Study,
-        compare::Outcome,
         point::{Preempted, SimRates},
     },
     host::HostFacts,
     point::{GuestKind, HostKind, Point},
-    stats::{self, Estimate, Fairness},
+    stats::{Estimate, Fairness},
     store::record::MachineFile,
 };
 
@@ -130,7 +132,7 @@ impl Table<'_> {
         let file = files.find(|file| file.name == machine);
         file.map_or_else(String::new, |file| {
             let MachineFile { assumed, costs, .. } = file;
-            let state = sentences::validation(file);
+            let state = simulated::validation(file);
             format!("        {state}; {assumed} of its {costs} costs are assumed\n")
         })
     }
@@ -258,63 +260,6 @@ impl Table<'_> {
     fn comparisons(&self, vcpus: VcpuCount) -> impl Iterator<Item = &Comparison> {
         let all = self.study.comparisons.iter();
         all.filter(move |its| self.study.points[its.of].point.vcpus == vcpus)
-    }
-}
-
-/// What all comparisons show, tested together; nothing if there are none.
-pub fn conclusions(study: &Study) -> String {
-    let count = study.comparisons.len();
-    let mut text = match count {
-        0 => return String::new(),
-        1 => "Does it differ? (rank-sum test, p below 0.05)\n".to_owned(),
-        _ => format!(
-            "What differs? ({count} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
-        ),
-    };
-    for its in &study.comparisons {
-        let vcpus = study.points[its.of].point.vcpus.get();
-        // Writing to a String cannot fail.
-        let _ =
-            writeln!(text, "  {vcpus} vCPU{}: {}", plural(vcpus as usize), conclusion(study, its));
-    }
-    text
-}
-
-/// Both sides of a comparison by name, and what they have in common.
-fn sides(study: &Study, its: &Comparison) -> (String, String, String) {
-    let (of, against) = names::sides(study, its);
-    let around = names::shared(study, its);
-    let around = if around.is_empty() { around } else { format!("{around}: ") };
-    (of, against, around)
-}
-
-fn conclusion(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let times = its.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
-    let adjusted = its.verdict.adjusted;
-    let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
-    let text = match its.outcome(study) {
-        Outcome::More => format!("{of} beats {against}{times}{p}"),
-        Outcome::Less => format!("{against} beats {of}{p}"),
-        Outcome::Unclear => format!("no difference seen between {of} and {against}{p}"),
-        Outcome::TooFew => {
-            let least = stats::least_samples(study.comparisons.len());
-            format!("{of} and {against}: too few runs to tell: at least {least} of each are needed")
-        }
-    };
-    format!("{around}{text}")
-}
-
-/// The ratios behind a conclusion, with their intervals.
-fn ratios(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let parts: Vec<String> = [("medians", its.ratio), ("pairs", its.paired)]
-        .into_iter()
-        .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
-        .collect();
-    match parts.is_empty() {
-        true => format!("{around}{of}/{against} has no ratio: {against} did nothing"),
-        false => format!("{around}{of}/{against} {}", parts.join(", ")),
     }
 }
 

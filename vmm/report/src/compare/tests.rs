@@ -1,9 +1,10 @@
 //! Tables of made-up comparisons.
 
-use super::*;
+use super::{conclusions::conclusion, *};
 use crate::words::{tables, text};
 use sched::policy::Hits;
 use study::{
+    findings::compare::Outcome,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
 };

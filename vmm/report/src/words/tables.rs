@@ -8,7 +8,7 @@ use super::{
     },
     titles,
 };
-use crate::words::sentences;
+use crate::words::{sentences, simulated};
 use study::{
     findings::{PointStudy, Study, compare::Outcome, diff},
     stats::{self, Estimate},
@@ -100,7 +100,7 @@ pub fn all(study: &Study) -> Vec<Table> {
         lost(study),
     ];
     let mut all: Vec<Table> = all.into_iter().flatten().collect();
-    all.iter_mut().for_each(|table| table.title = sentences::marked(study, &table.title));
+    all.iter_mut().for_each(|table| table.title = simulated::marked(study, &table.title));
     all
 }
 
