@@ -18,6 +18,8 @@ use super::{
     ram::{self, Usage},
     watchdog::{self, Watchdog},
 };
+#[cfg(feature = "bpf")]
+use crate::driver::BpfDriver;
 use crate::{
     driver::{Driver, Kept, TelemetryView, Translate},
     guest::{
@@ -45,12 +47,13 @@ use boot::{
     cpuid::{self, CpuidSpec},
     lapic, layout, msrs,
 };
+#[cfg(feature = "bpf")]
+use kvm::sys::overlay::{self, Shared};
 use kvm::{
     KvmVm, Vcpu, Wiring,
     host::is_emulated,
     pending::Pending,
     stats::{Blocking, VcpuStats},
-    sys::overlay::{self, Shared},
     vcpu::TscClock,
 };
 
@@ -69,7 +72,8 @@ impl<'a> Vm<'a> {
     }
 
     /// The same, with the guest's telemetry lines in memory that something else shares.
-    pub fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
+    #[cfg(feature = "bpf")]
+    pub(super) fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
         let memory = map_memory(spec)?;
         overlay::lay_over(&memory, lines_at(&spec.guest), telemetry::SIZE as usize, lines)
             .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
@@ -121,7 +125,7 @@ impl<'a> Vm<'a> {
     }
 
     /// Starts the vCPUs as machine number `vm` of a schedule.
-    pub fn start_in(
+    pub(super) fn start_in(
         self,
         console: Console,
         schedule: &Arc<Driver>,
@@ -131,6 +135,18 @@ impl<'a> Vm<'a> {
         let blocking = self.blocking()?.map(|all| all.into_iter().map(Blocking::into_fn).collect());
         let scheduler = schedule.vm_scheduler(vm, lines, blocking);
         self.start_behind(console, Some(scheduler), vm)
+    }
+
+    /// Starts the vCPUs as machine number `vm` of a schedule of the host's kernel.
+    #[cfg(feature = "bpf")]
+    pub(super) fn start_in_kernel(
+        self,
+        console: Console,
+        schedule: &BpfDriver,
+        vm: usize,
+    ) -> Result<Running, VmError> {
+        let lines = self.spec.oversight.telemetry().then(|| self.lines()).transpose()?;
+        self.start_behind(console, Some(schedule.vm_scheduler(vm, lines)), vm)
     }
 
     /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
@@ -156,7 +172,7 @@ impl<'a> Vm<'a> {
     }
 
     /// Starts the vCPUs as machine number `number` under this scheduler.
-    pub fn start_behind(
+    fn start_behind(
         self,
         console: Console,
         scheduler: Option<Arc<dyn VcpuScheduler>>,
@@ -194,7 +210,8 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let is_scheduled = scheduler.is_some();
+        // One that has no part in halts does not tell, either, which vCPUs wait for a turn.
+        let is_scheduled = scheduler.as_ref().is_some_and(|its| its.halts().is_some());
         let board_spec = BoardSpec {
             vcpus: spec.vcpus,
             dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),

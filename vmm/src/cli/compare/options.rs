@@ -8,6 +8,7 @@ use crate::{
     chain::chain,
     cli::{
         Usage,
+        driver::check_record,
         host::{self, GuestClass, Place},
         run::{Plan, Request},
     },
@@ -46,6 +47,7 @@ impl What {
     /// Checks what a spec cannot tell.
     fn check(&self) -> Result<(), Usage> {
         self.schedule.check()?;
+        check_record(&self.driver, self.schedule.record.is_some())?;
         let is_payload = self.guest == Guest::Payload;
         for (option, is_given) in
             [("--latency", self.latency), ("--sum-every", self.sum_every.is_some())]
@@ -155,6 +157,7 @@ impl What {
         }
         spec.text("workloads", [workload]);
         spec.text("policies", self.policies());
+        spec.text("drivers", &self.driver);
         spec.one("slots", slots);
         spec.one("vms", self.schedule.vms);
         spec.text("slice", [self.schedule.slice]);
@@ -194,6 +197,7 @@ fn option(key: &str) -> &str {
         "guests" => "guest",
         "workloads" => "workload",
         "policies" => "policy",
+        "drivers" => "driver",
         "machines" => "machine",
         "faults" => "fault",
         "backends" => "pv-backends",
@@ -282,7 +286,7 @@ mod tests {
     #[test]
     fn every_option_reaches_the_points() {
         let words = "--vcpus 3 --seconds 0.25 --runs 7 --critical 1 --think 2 --sum-every 3 --latency \
-                     --spin-threshold 4 --policy rr,fair:1,2 --policy lhp:10,20ms --slots 1 --vms 2 \
+                     --spin-threshold 4 --policy rr,fair:1,2 --policy lhp:10,20ms --driver user --slots 1 --vms 2 \
                      --slice 500us --seed 9 --fault kick-dup:0.5,kick-delay:5us --workload mixed";
         let experiment = parsed(words).unwrap();
         assert_eq!((experiment.repetitions, experiment.method.sum_every), (7, 3));
@@ -300,6 +304,14 @@ mod tests {
         let linux = parsed("--guest linux --workload mmap --vcpus 2").unwrap();
         assert_eq!(linux.method.warm_up, defaults::LINUX_WARM_UP);
         assert_eq!((linux.repetitions, linux.points[0].duration.as_millis()), (6, 800));
+    }
+
+    #[test]
+    fn each_schedule_has_each_driver_and_the_hosts_own_has_none() {
+        let words = "--vcpus 2 --locks ticket --policy host,rr,deferred --driver user,bpf";
+        let points = parsed(words).unwrap().points;
+        let names: Vec<String> = points.iter().map(|point| point.schedule_name()).collect();
+        assert_eq!(names, ["host", "rr", "rr (bpf)", "deferred", "deferred (bpf)"]);
     }
 
     #[test]
@@ -396,6 +408,17 @@ mod tests {
             ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
             ("--guest linux --latency", &["--latency is only for --guest payload"]),
             ("--vcpus 100x", &["100x"]),
+            ("--driver bpf", &["--driver bpf with --policy host", "name another policy"]),
+            (
+                "--driver bpf --policy rr,gang",
+                &["--driver bpf with --policy gang", "the policies rr"],
+            ),
+            ("--driver user,bpf --policy point:critical", &["--policy point:critical"]),
+            ("--driver user,bpf --policy rr --record f", &["--record", "records nothing"]),
+            (
+                "--guest sim --machine m --driver bpf",
+                &["--driver bpf with --guest sim", "no kernel"],
+            ),
         ] {
             let error = parsed(words).unwrap_err().to_string();
             for part in parts {
