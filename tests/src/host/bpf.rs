@@ -128,7 +128,8 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
         let head = table.lines().next()?.split(',').position(|its| its == name)?;
         row.split(',').nth(head).map(str::to_owned)
     };
-    let rows: Vec<_> = table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
+    let rows: Vec<_> =
+        table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
     for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
         let its = (Some(policy.to_owned()), Some(driver.to_owned()));
         ensure!(rows.contains(&its), "no {policy} by {driver}: {table}");
@@ -160,7 +161,8 @@ fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
 /// Of a comparison the run is marked as failed, soon and in one line.
 fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let compare = "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket --runs 1";
+    let compare =
+        "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket --runs 1";
     let ran = ended_in_the_middle(&format!("{compare} --seconds 60"))?;
     let ran = ran.says("status 1\ndisabled\n")?;
     let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -183,7 +185,8 @@ fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
     let ran = pvticket(words).limit(120).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
-    ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"]).map(drop)
+    ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
+        .map(drop)
 }
 
 fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {

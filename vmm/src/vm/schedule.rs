@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kvm::stats::Blocking;
 use study::driver::DriverKind;
 use thiserror::Error;
 
@@ -81,12 +82,17 @@ impl Schedule {
 
     /// Starts machine number `vm`.
     pub fn run(&self, machine: Vm<'_>, console: Console, vm: usize) -> Result<Running, VmError> {
-        match self {
-            Self::Host => machine.start(console),
-            Self::User(driver) => machine.start_in(console, driver, vm),
+        let scheduler = match self {
+            Self::Host => None,
+            Self::User(driver) => {
+                let blocking = machine.blocking()?;
+                let blocking = blocking.map(|all| all.into_iter().map(Blocking::into_fn).collect());
+                Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
+            }
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => machine.start_in_kernel(console, driver, vm),
-        }
+            Self::Bpf(driver) => Some(driver.vm_scheduler(vm, machine.telemetry()?)),
+        };
+        machine.start_behind(console, scheduler, vm)
     }
 
     /// Number of locks that the vCPUs of machine number `vm` have taken, if its guest counts them and

@@ -55,13 +55,19 @@ fn rows_and_heading_name_the_drivers() {
     let usual = with(|_| false);
     assert!(usual.contains("\n  rr ticket ") && !usual.contains("driver"), "{usual}");
     let kernels = with(|_| true);
-    assert!(kernels.contains("\n  rr (bpf) ticket ") && kernels.contains("\n  ticket "), "{kernels}");
+    assert!(
+        kernels.contains("\n  rr (bpf) ticket ") && kernels.contains("\n  ticket "),
+        "{kernels}"
+    );
     assert!(kernels.contains("; driver bpf\n") && kernels.contains("note    driver bpf: "));
     let row = kernels.lines().find(|line| line.starts_with("  rr (bpf) ticket ")).unwrap();
     assert_eq!(row.split_whitespace().rev().nth(1), Some("-"), "no waste is counted: {row}");
     let both = with(|round| round % 2 == 0);
     assert!(both.contains("; drivers user, bpf\n"), "{both}");
-    assert!(both.contains("\n  rr (user) ticket ") && both.contains("\n  rr (bpf) ticket "), "{both}");
+    assert!(
+        both.contains("\n  rr (user) ticket ") && both.contains("\n  rr (bpf) ticket "),
+        "{both}"
+    );
     assert!(both.contains("under rr: ") && both.contains("driver bpf"), "{both}");
 }
 
