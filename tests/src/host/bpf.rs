@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
@@ -21,6 +21,7 @@ tests![
     a_spec_has_drivers,
     a_scheduler_that_the_kernel_ends_is_reported,
     a_measurement_without_its_scheduler_has_no_figures,
+    a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
     what_the_driver_lacks_is_refused,
 ];
@@ -137,13 +138,16 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command in the emulated host, and has its kernel end the scheduler in the middle.
-fn ended_in_the_middle(command: &str) -> anyhow::Result<Ran> {
+/// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
+const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
+
+/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
+/// Prints the command's status and the state of `sched_ext` at the end.
+fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
     let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
-    // SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
     let script = format!(
         "{command} & until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
-         {BUSYBOX} sleep 1; echo S > /proc/sysrq-trigger; wait $!; echo status $?; {state}"
+         {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
     );
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
     pvticket(words).limit(180).run()?.exits(0)
@@ -153,22 +157,38 @@ fn ended_in_the_middle(command: &str) -> anyhow::Result<Ran> {
 fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
     need_kernel_7()?;
     let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
-    let ran = ended_in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"))?;
+    let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
     let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
     ran.complains(&["the host's kernel ended the scheduler (", "went on under its own"]).map(drop)
 }
 
-/// Of a comparison the run is marked as failed, soon and in one line.
+/// A comparison whose runs would last a minute.
+fn long_comparison(event: &str) -> anyhow::Result<Ran> {
+    let compare = "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket";
+    let ran = in_the_middle(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
+    ran.says("status 1\ndisabled\n")
+}
+
+/// The run is marked as failed at once, and the comparison ends with one line.
 fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let compare =
-        "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket --runs 1";
-    let ran = ended_in_the_middle(&format!("{compare} --seconds 60"))?;
-    let ran = ran.says("status 1\ndisabled\n")?;
+    let ran = long_comparison(SYSRQ)?;
     let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
-    let lines = stderr.lines().filter(|line| line.contains("ended the BPF scheduler")).count();
-    ensure!(lines == 1, "{}", ran.show());
-    ran.complains(&["under deferred (bpf)"]).map(drop)
+    let said = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
+    let lines: Vec<_> = stderr.lines().filter(said).collect();
+    let [line] = lines[..] else { bail!("{}", ran.show()) };
+    let why = "under deferred (bpf), 50+200, 60 s: the host's kernel ended the BPF scheduler (";
+    ensure!(line.contains(why), "{}", ran.show());
+    Ok(())
+}
+
+/// The worker has loaded the scheduler, and takes it along.
+fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let list =
+        format!("{BUSYBOX} ps -o pid,args | {BUSYBOX} grep '[i]nit cells' | {BUSYBOX} cut -c1-5");
+    let ran = long_comparison(&format!("{BUSYBOX} kill -9 $({list})"))?;
+    ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
 /// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.

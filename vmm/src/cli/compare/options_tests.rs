@@ -46,14 +46,8 @@ fn options_make_points() {
         ]
     );
     let all = "--guest linux --vcpus 2 --locks all --pv-backends vmm,doorbell";
-    let locks = [
-        "ticket",
-        "pv-ticket",
-        "pv-ticket-doorbell",
-        "test-and-set",
-        "queued",
-        "pv-queued-kvm",
-    ];
+    let locks =
+        ["ticket", "pv-ticket", "pv-ticket-doorbell", "test-and-set", "queued", "pv-queued-kvm"];
     assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
 }
 
@@ -173,26 +167,17 @@ fn what_cannot_be_run_is_said_of_the_options() {
         ("--noise 5us+1ms", &["--noise 5us+1ms", "only a simulated host"]),
         ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
         ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
-        (
-            "--guest linux --locks preemptable-ticket",
-            &["--locks preemptable-ticket", "there are"],
-        ),
+        ("--guest linux --locks preemptable-ticket", &["--locks preemptable-ticket", "there are"]),
         ("--locks small-ticket --vcpus 128", &["--locks small-ticket with --vcpus 128", "127"]),
         ("--fault kick-dup:0.1 --pv-backends kvm", &["--fault", "--pv-backends kvm", "KVM"]),
         ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
         ("--guest linux --latency", &["--latency is only for --guest payload"]),
         ("--vcpus 100x", &["100x"]),
         ("--driver bpf", &["--driver bpf with --policy host", "name another policy"]),
-        (
-            "--driver bpf --policy rr,gang",
-            &["--driver bpf with --policy gang", "the policies rr"],
-        ),
+        ("--driver bpf --policy rr,gang", &["--driver bpf with --policy gang", "the policies rr"]),
         ("--driver user,bpf --policy point:critical", &["--policy point:critical"]),
         ("--driver user,bpf --policy rr --record f", &["--record", "records nothing"]),
-        (
-            "--guest sim --machine m --driver bpf",
-            &["--driver bpf with --guest sim", "no kernel"],
-        ),
+        ("--guest sim --machine m --driver bpf", &["--driver bpf with --guest sim", "no kernel"]),
     ] {
         let error = parsed(words).unwrap_err().to_string();
         for part in parts {
