@@ -15,6 +15,7 @@ use crate::words::{sentences, simulated};
 use base::units::{CpuList, VcpuCount};
 use conclusions::ratios;
 use study::{
+    driver::DriverKind,
     findings::{
         Comparison, PointStudy, Study,
         point::{Preempted, SimRates},
@@ -38,6 +39,8 @@ struct Table<'a> {
     study: &'a Study,
     /// A schedule of ours counts preemptions, at some points at least.
     scheduled: bool,
+    /// What carries out the schedules, each once; empty if the host's is the only one.
+    drivers: Vec<DriverKind>,
     /// Width of the column of names.
     names: usize,
 }
@@ -45,13 +48,11 @@ struct Table<'a> {
 /// The whole table; empty if nothing has been measured.
 pub fn render(study: &Study) -> String {
     let Some(first) = study.points.first() else { return String::new() };
-    let names = study.points.iter().map(|its| label(&its.point).chars().count()).max();
-    let table = Table {
-        study,
-        scheduled: study.points.iter().any(|its| !its.point.policy.is_host()),
-        // Two spaces before the name; the next column has spaces of its own.
-        names: names.unwrap_or_default().max(6) + 2,
-    };
+    let drivers = drivers(study);
+    let mut table = Table { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
+    let names = study.points.iter().map(|its| table.label(&its.point).chars().count()).max();
+    // Two spaces before the name; the next column has spaces of its own.
+    table.names = names.unwrap_or_default().max(6) + 2;
     let mut levels: Vec<VcpuCount> = Vec::new();
     for its in &study.points {
         if !levels.contains(&its.point.vcpus) {
@@ -66,12 +67,11 @@ pub fn render(study: &Study) -> String {
     text + &conclusions(study)
 }
 
-/// A point as the table names it.
-fn label(point: &Point) -> String {
-    match point.policy.is_host() {
-        true => names::system(point),
-        false => format!("{} {}", point.policy, names::system(point)),
-    }
+/// The drivers of a study's schedules.
+fn drivers(study: &Study) -> Vec<DriverKind> {
+    let scheduled = || study.points.iter().filter(|its| !its.point.policy.is_host());
+    let has = |driver: &DriverKind| scheduled().any(|its| its.point.driver == *driver);
+    DriverKind::ALL.into_iter().filter(has).collect()
 }
 
 fn plural(count: usize) -> &'static str {
@@ -82,7 +82,21 @@ fn plural(count: usize) -> &'static str {
 const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of spinlocks: holders of \
     reader-writer locks, mutexes and RCU are not counted\n";
 
+/// How a schedule of the host's kernel differs from one of this program.
+const OF_KERNEL: &str = "note    driver bpf: the host's kernel ends turns at its timer tick; LWP/s is a lower bound, and \
+    wasted is not counted\n";
+
 impl Table<'_> {
+    /// A point as the table names it. Only if all schedules have the usual driver, it is not named.
+    fn label(&self, point: &Point) -> String {
+        let system = names::system(point);
+        match (point.policy.is_host(), self.drivers.as_slice()) {
+            (true, _) => system,
+            (false, [DriverKind::User]) => format!("{} {system}", point.policy),
+            (false, _) => format!("{} ({}) {system}", point.policy, point.driver),
+        }
+    }
+
     /// Host, guest and method, a line each, and the names of the columns.
     fn heading(&self, first: &Point) -> String {
         // Of a simulation the host says nothing.
@@ -100,6 +114,9 @@ impl Table<'_> {
         }
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;
+        }
+        if self.drivers.contains(&DriverKind::Bpf) {
+            text += OF_KERNEL;
         }
         let tail = match self.scheduled {
             false => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
@@ -154,7 +171,13 @@ impl Table<'_> {
         };
         let turns = match self.scheduled {
             false => String::new(),
-            true => format!("; turns of {}, seed {}", first.slice, first.seed),
+            true => {
+                let drivers: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+                let named = format!("; driver{} {}", plural(drivers.len()), drivers.join(", "));
+                let named =
+                    if drivers == [DriverKind::User.name()] { String::new() } else { named };
+                format!("; turns of {}, seed {}{named}", first.slice, first.seed)
+            }
         };
         let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
         let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();
@@ -179,7 +202,7 @@ impl Table<'_> {
         }
         for its in here() {
             for note in notes(its) {
-                text += &format!("  {}: {note}\n", label(&its.point));
+                text += &format!("  {}: {note}\n", self.label(&its.point));
             }
         }
         for its in self.comparisons(vcpus) {
@@ -216,7 +239,7 @@ impl Table<'_> {
     }
 
     fn row(&self, its: &PointStudy) -> String {
-        let name = format!("  {:<w$}", label(&its.point), w = self.names - 2);
+        let name = format!("  {:<w$}", self.label(&its.point), w = self.names - 2);
         let Some(rate) = its.rate else { return format!("{name}{:>4}", 0) };
         let within = rate
             .median
@@ -253,7 +276,7 @@ impl Table<'_> {
             "{:>8}{:>8}{:>8}{jain:>6}",
             of(|its| si(its.lhp)),
             of(|its| si(its.lwp)),
-            of(|its| percent(its.wasted_share)),
+            of(|its| its.wasted_share.map_or_else(dash, percent)),
         )
     }
 

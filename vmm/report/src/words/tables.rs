@@ -193,8 +193,8 @@ fn behaviour(study: &Study) -> Option<Table> {
             point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
             its.map_or_else(dash, |its| si(its.lhp)),
             its.map_or_else(dash, |its| si(its.lwp)),
-            its.map_or_else(dash, |its| percent(its.wasted_share)),
-            its.map_or_else(dash, |its| si(its.wasted)),
+            its.and_then(|its| its.wasted_share).map_or_else(dash, percent),
+            its.and_then(|its| its.wasted).map_or_else(dash, si),
         ])
     })
 }

@@ -17,7 +17,7 @@ use super::{
     workers::{self, KernelFiles},
 };
 use crate::{
-    cli::{Usage, say, schedule::recording, trace},
+    cli::{Usage, driver, say, schedule::recording, trace},
     clock,
     lab::host::{gather_facts, with_files},
     units::CpuList,
@@ -76,6 +76,7 @@ impl Plan {
         let finished = self.finished();
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
+        driver::check(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
