@@ -230,7 +230,7 @@ fn look(driver: &Driver) {
         assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
         let whose = |slot: SlotId| slots[slot.0 as usize].1;
         match seen.state {
-            State::Running(slot) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
+            Some(State::Running(slot)) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
             _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
         }
     }

@@ -176,34 +176,37 @@ pub const POLICIES: &[Registered] = &[
     },
     Registered {
         name: "host-cfs",
-        usage: "host-cfs[:LATENCY,MIN,WAKEUP]",
+        usage: "host-cfs[:kick-yield,LATENCY,MIN,WAKEUP]",
         about: "for simulations: Linux's scheduler up to 6.5",
         slices: Some(16),
         // The settings for 8 or more CPUs at a tick of 4 ms, for one of a microsecond.
-        tested: &["host-cfs:6us,750ns,1us"],
+        tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
         in_kernel: None,
         make: |s, args| {
-            let cfs = match args.0.len() {
+            let first = args.yields_on_kick();
+            let cfs = match args.0.len() - first {
                 0 => Cfs::usual(s.slots),
-                3 => Cfs::new(args.span(0)?, args.span(1)?, args.span(2)?),
+                3 => Cfs::new(args.span(first)?, args.span(first + 1)?, args.span(first + 2)?),
                 _ => return Err("all three times, or none".to_owned()),
             };
-            boxed(Host::cfs(s, cfs))
+            boxed(Host::cfs(s, cfs, first == 1))
         },
     },
     Registered {
         name: "host-eevdf",
-        usage: "host-eevdf[:BASE]",
+        usage: "host-eevdf[:kick-yield,BASE]",
         about: "for simulations: Linux's scheduler from 6.6",
         slices: Some(16),
-        tested: &["host-eevdf:750ns"],
+        tested: &["host-eevdf:750ns", "host-eevdf:kick-yield,750ns"],
         in_kernel: None,
         make: |s, args| {
-            let eevdf = match args.0.len() {
+            let first = args.yields_on_kick();
+            let eevdf = match args.0.len() - first {
                 0 => Eevdf::usual(s.slots, s.slice),
-                _ => Eevdf::new(args.span(0)?, s.slice),
+                1 => Eevdf::new(args.span(first)?, s.slice),
+                _ => return Err("one time, or none".to_owned()),
             };
-            boxed(Host::eevdf(s, eevdf))
+            boxed(Host::eevdf(s, eevdf, first == 1))
         },
     },
     Registered {
@@ -241,6 +244,11 @@ impl Args {
         self.word(ix).map_or(Ok(default), |word| {
             word.parse().map_err(|error: T::Err| format!("'{word}': {error}"))
         })
+    }
+
+    /// Words before the times of a model of the host's scheduler: one, if a kicker yields.
+    fn yields_on_kick(&self) -> usize {
+        usize::from(self.word(0) == Some("kick-yield"))
     }
 
     /// A time that must be given.
