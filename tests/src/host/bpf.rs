@@ -24,6 +24,7 @@ tests![
     a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
     what_the_driver_lacks_is_refused,
+    a_missing_kernel_is_named_before_anything_runs,
 ];
 
 /// Four vCPUs on one slot, native locks.
@@ -173,7 +174,7 @@ fn long_comparison(event: &str) -> anyhow::Result<Ran> {
 fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
     need_kernel_7()?;
     let ran = long_comparison(SYSRQ)?;
-    let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+    let stderr = ran.errors();
     let said = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
     let lines: Vec<_> = stderr.lines().filter(said).collect();
     let [line] = lines[..] else { bail!("{}", ran.show()) };
@@ -234,4 +235,13 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
         pvticket(words).run()?.fails(2, parts)?.says("")?;
     }
     Ok(())
+}
+
+/// Wrong before: the workers were started three times in vain, and an empty table was printed.
+fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
+    let cache = files::scratch()?;
+    let words =
+        "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
+    let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
+    program.run()?.fails(1, &["no kernel 7", "make host HOST_KERNEL=7"])?.says("").map(drop)
 }
