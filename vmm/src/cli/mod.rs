@@ -7,6 +7,7 @@ mod cells;
 mod compare;
 mod descriptors;
 mod doctor;
+mod driver;
 mod emulate;
 mod emulated_test;
 mod export;
