@@ -11,7 +11,7 @@ mod spin;
 mod step;
 mod tasks;
 
-pub use decisions::Decisions;
+pub use decisions::{Decisions, Kept};
 pub use snapshot::{Snapshot, VcpuSnapshot};
 
 use std::rc::Rc;
@@ -21,6 +21,7 @@ use base::units::{Nanos, SlotId};
 use hypercalls::telemetry::Point;
 use sched::core::{Core, Member};
 use sched::event::{Action, Event, Kicker, VcpuIndex};
+use sched::log::Turn;
 use sched::policy::{Divergence, Hits, Setup};
 use sched::recording::Recording;
 use sim_cell::{Request, Work};
@@ -358,6 +359,11 @@ impl Sim {
         self.now
     }
 
+    /// The same on the clock of the schedule and of what is kept of it.
+    pub fn clock(&self) -> Nanos {
+        self.now.to_clock()
+    }
+
     fn operations(&self) -> u64 {
         self.shared.operations.get()
     }
@@ -402,6 +408,21 @@ impl Sim {
     /// The decisions so far; without turns if they are not recorded.
     pub fn recording(&self) -> Recording {
         Recording::of(&self.core, self.vcpus.len() as u32)
+    }
+
+    /// Its schedule as a timeline shows it, all times on the simulation's clock. Turns only if they are
+    /// kept.
+    pub fn kept(&self) -> Kept {
+        let log = self.core.log();
+        let turn = |turn: &Turn| Turn { at: log.start().after(turn.at), ..*turn };
+        let accounting = self.core.accounting();
+        Kept {
+            now: self.now.to_clock(),
+            turns: log.turns().iter().map(turn).collect(),
+            lost_turns: log.lost(),
+            preemptions: accounting.records().to_vec(),
+            totals: accounting.totals_at(self.now.to_clock()),
+        }
     }
 
     /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
