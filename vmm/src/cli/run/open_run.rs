@@ -97,7 +97,7 @@ impl Plan {
             gather_facts(&cpus),
             [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
         );
-        let session = SessionLine { at_ms: clock::since_1970(), command, host };
+        let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {
             experiment,

@@ -7,6 +7,7 @@
 pub mod export;
 mod read;
 pub mod record;
+pub mod sweep;
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -24,8 +25,12 @@ use thiserror::Error;
 use read::open_regular;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use read::read_from;
-pub use read::{Contents, Torn, read};
-use record::{Line, RunLine};
+pub use read::{Contents, Torn, read, read_head};
+use record::{Line, RunLine, SessionLine};
+use sweep::{
+    Sum,
+    record::{Unit, UnitLine},
+};
 
 use base::files::FileError;
 
@@ -91,6 +96,8 @@ fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> S
 pub struct Store {
     path: PathBuf,
     file: File,
+    /// Of what was written since it was opened.
+    sum: Sum,
 }
 
 impl Store {
@@ -101,7 +108,7 @@ impl Store {
         let mut new = Builder::new();
         new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
         let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
-        let mut store = Self { path, file };
+        let mut store = Self { path, file, sum: Sum::default() };
         store.lock(dir)?;
         store.append(&Line::Run(run))?;
         // The store gets its name only once its first line is complete.
@@ -120,7 +127,8 @@ impl Store {
         let path = dir.join(FILE);
         open_regular(&path, dir)?;
         let open = OpenOptions::new().append(true).open(&path);
-        let store = Self { file: open.map_err(failed("open", &path))?, path };
+        let file = open.map_err(failed("open", &path))?;
+        let store = Self { path, file, sum: Sum::default() };
         // Locked before it is read: another process may be writing a line.
         store.lock(dir)?;
         let contents = read(dir)?;
@@ -152,12 +160,32 @@ impl Store {
         }
     }
 
+    /// Begins a part of the sweep in `dir`. No other attempt writes to the same file, on whatever
+    /// node: O_EXCL is atomic, also over NFS.
+    pub fn part(dir: &Path, name: &str, session: SessionLine) -> Result<Self, StoreError> {
+        let place = dir.join(sweep::PARTS);
+        let path = place.join(format!("{name}{}", sweep::SUFFIX));
+        let open = OpenOptions::new().append(true).create_new(true).open(&path);
+        let mut part =
+            Self { file: open.map_err(failed("make", &path))?, path, sum: Sum::default() };
+        part.append(&Line::Session(Box::new(session)))?;
+        File::open(&place).and_then(|dir| dir.sync_all()).map_err(failed("sync", &place))?;
+        Ok(part)
+    }
+
+    /// Ends a part whose cells have all ended.
+    pub fn end_part(mut self, number: u32, unit: Unit) -> Result<(), StoreError> {
+        let line = UnitLine { unit: number, cells: unit.cells, sum: self.sum.value() };
+        self.append(&Line::Unit(line))
+    }
+
     /// Appends a line and syncs it to the disk.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         let text = serde_json::to_vec(line).map_err(io::Error::from);
         let append = text.and_then(|mut text| {
             text.push(b'\n');
             self.file.write_all(&text)?;
+            self.sum.add(&text);
             self.file.sync_data()
         });
         append.map_err(failed("write", &self.path))

@@ -49,9 +49,11 @@ fn lines() -> Vec<Value> {
         at_ms: 2,
         took: 0.5,
         load: Load::default(),
+        node: None,
         outcome: Outcome::Done { figures: Box::new(figures) },
     };
-    let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
+    let session =
+        SessionLine { at_ms: 1, command: Vec::new(), host: Default::default(), attempt: None };
     let lines = [Line::Run(run), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
     lines.iter().map(|line| serde_json::to_value(line).unwrap()).collect()
 }
