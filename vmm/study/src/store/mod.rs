@@ -29,7 +29,7 @@ pub use read::{Contents, Torn, read, read_head};
 use record::{Line, RunLine, SessionLine};
 use sweep::{
     Sum,
-    record::{Unit, UnitLine},
+    record::{SweepLine, Unit, UnitLine},
 };
 
 use base::files::FileError;
@@ -86,6 +86,13 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// A file of that name exists already.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::File { error, .. } if error.kind() == io::ErrorKind::AlreadyExists)
+    }
+}
+
 /// Wraps an I/O error of an operation on a file.
 fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
     move |error| StoreError::File { what, file: file.to_owned(), error }
@@ -103,6 +110,15 @@ pub struct Store {
 impl Store {
     /// Creates a store in `dir`, and `dir` if needed.
     pub fn create(dir: &Path, run: RunLine) -> Result<Self, StoreError> {
+        Self::create_with(dir, &[Line::Run(run)])
+    }
+
+    /// Creates the head of a sweep.
+    pub fn create_sweep(dir: &Path, run: RunLine, sweep: SweepLine) -> Result<Self, StoreError> {
+        Self::create_with(dir, &[Line::Run(run), Line::Sweep(Box::new(sweep))])
+    }
+
+    fn create_with(dir: &Path, lines: &[Line]) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(failed("make", dir))?;
         let path = dir.join(FILE);
         let mut new = Builder::new();
@@ -110,8 +126,8 @@ impl Store {
         let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
         let mut store = Self { path, file, sum: Sum::default() };
         store.lock(dir)?;
-        store.append(&Line::Run(run))?;
-        // The store gets its name only once its first line is complete.
+        lines.iter().try_for_each(|line| store.append(line))?;
+        // The store gets its name only once these lines are complete.
         new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
             _ => failed("make", &store.path)(failure.error),

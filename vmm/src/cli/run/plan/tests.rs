@@ -40,7 +40,7 @@ fn first() -> RunLine {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, |error| Usage(error.to_string())).unwrap();
+    let planned = experiment(&run, Nodes::Here, |error| Usage(error.to_string())).unwrap();
     let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
     let cell = CellLine {
         cell: 0,
