@@ -148,7 +148,11 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     let known = study.comparisons.iter().filter(|its| its.verdict.p.is_some());
     let sizes = known.map(|its| [its.of, its.against].map(|ix| study.points[ix].repetitions.len()));
     let sizes: Vec<[usize; 2]> = sizes.collect();
-    let lowest = sizes.iter().map(|[of, against]| stats::lowest_p(*of, *against));
+    let lowest = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
+        let blocks = study.points[its.of].blocks(&study.points[its.against]);
+        let sizes: Vec<_> = blocks.iter().map(|(a, b)| (a.len(), b.len())).collect();
+        stats::lowest_p_in_blocks(&sizes)
+    });
     let lowest = lowest.fold(f64::INFINITY, f64::min);
     let most = sizes.iter().flatten().max()?;
     (lowest * sizes.len() as f64 >= stats::LEVEL).then(|| {
