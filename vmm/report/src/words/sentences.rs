@@ -8,57 +8,13 @@ use super::super::{
     names,
     si::{ratio, si},
 };
+use super::simulated;
 use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
     stats::{self, Estimate},
-    store::record::{MachineFile, MachineOrigin},
+    store::record::MachineFile,
 };
-
-/// `simulated NAME`, with the machines of all simulated points; `None` if all were measured. The mark of
-/// every figure and table.
-pub fn simulated(study: &Study) -> Option<String> {
-    let mut machines: Vec<&str> = Vec::new();
-    for point in study.points.iter().map(|study| study.point.machine.as_str()) {
-        if !point.is_empty() && !machines.contains(&point) {
-            machines.push(point);
-        }
-    }
-    (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
-}
-
-/// The machine files of a study, each once.
-fn machine_files(study: &Study) -> Vec<&MachineFile> {
-    let mut files: Vec<&MachineFile> = Vec::new();
-    for file in study.runs.iter().flat_map(|run| &run.run.machines) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
-}
-
-/// Which validation a machine file has passed.
-pub const fn validation(file: &MachineFile) -> &'static str {
-    match file.origin {
-        MachineOrigin::Shipped => {
-            "rungs 1 and 3 of `pvticket sim validate` hold, which do not say that its costs are true"
-        }
-        MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
-             --rung 2` says on that host"
-        }
-        MachineOrigin::File => "a file that does not come with pvticket, not validated",
-    }
-}
-
-/// A title with the mark of what was simulated.
-pub fn marked(study: &Study, title: &str) -> String {
-    match simulated(study) {
-        Some(mark) => format!("{title} ({mark})"),
-        None => title.to_owned(),
-    }
-}
 
 /// What the study's operations are called, in the plural.
 pub fn operations(study: &Study) -> &'static str {
@@ -168,15 +124,15 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
 /// What makes the figures worth less, or worthless.
 pub fn warnings(study: &Study) -> Vec<Sentence> {
     let mut all = Vec::new();
-    all.extend(simulated(study).map(|machines| {
+    all.extend(simulated::simulated(study).map(|machines| {
         bad(format!(
             "Figures marked as {machines} were not measured. How far the simulator may be believed is \
              in vmm/sim/README.md."
         ))
     }));
-    for file in machine_files(study) {
+    for file in simulated::machine_files(study) {
         let MachineFile { name, assumed, costs, .. } = file;
-        let state = validation(file);
+        let state = simulated::validation(file);
         all.push(bad(format!(
             "Machine {name}: {state}; {assumed} of its {costs} costs are assumed."
         )));

@@ -10,7 +10,7 @@ use super::{
     },
     titles,
 };
-use crate::words::sentences;
+use crate::words::{sentences, simulated};
 use study::{
     findings::{PointStudy, Study, compare::Outcome, diff},
     stats::{self, Estimate},
@@ -102,7 +102,7 @@ pub fn all(study: &Study) -> Vec<Table> {
         lost(study),
     ];
     let mut all: Vec<Table> = all.into_iter().flatten().collect();
-    all.iter_mut().for_each(|table| table.title = sentences::marked(study, &table.title));
+    all.iter_mut().for_each(|table| table.title = simulated::marked(study, &table.title));
     all
 }
 
@@ -195,8 +195,8 @@ fn behaviour(study: &Study) -> Option<Table> {
             point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
             its.map_or_else(dash, |its| si(its.lhp)),
             its.map_or_else(dash, |its| si(its.lwp)),
-            its.map_or_else(dash, |its| percent(its.wasted_share)),
-            its.map_or_else(dash, |its| si(its.wasted)),
+            its.and_then(|its| its.wasted_share).map_or_else(dash, percent),
+            its.and_then(|its| its.wasted).map_or_else(dash, si),
         ])
     })
 }

@@ -274,8 +274,22 @@ impl Sim {
         if spec.host.noise.is_some() {
             sim.start_noise(noise_seed);
         }
-        (0..vcpus).for_each(|v| sim.tell(v, Event::Started, Picos::ZERO));
+        sim.start(spec.starts, seeds.next_u64());
         Ok(sim)
+    }
+
+    /// Starts all vCPUs, now or each at a random moment from now to `within`.
+    fn start(&mut self, within: Picos, seed: u64) {
+        let mut rng = SplitMix64::new(seed);
+        for v in 0..self.vcpus.len() {
+            match within {
+                Picos::ZERO => self.tell(v, Event::Started, Picos::ZERO),
+                _ => {
+                    let at = Picos(rng.below(within.0 as usize + 1) as u64);
+                    self.set_timer(self.pcpus.len() + v, at);
+                }
+            }
+        }
     }
 
     /// Simulates until `end`, at most [`Picos::LAST`].

@@ -17,14 +17,15 @@ use super::{
     workers::{self, KernelFiles},
 };
 use crate::{
-    cli::{Usage, say, schedule::recording, trace},
+    cli::{Usage, driver, say, schedule::recording, trace},
     clock,
+    emulated::Pieces,
     lab::host::{gather_facts, with_files},
     units::CpuList,
 };
 use study::{
     guest::kernels::Kernels,
-    point::{HostKernel, Point},
+    point::{HostKernel, HostKind, Point},
     spec::Experiment,
     store::{
         Contents, Store,
@@ -76,6 +77,11 @@ impl Plan {
         let finished = self.finished();
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
+        driver::check(&experiment.points, run.host_kernel, run.jobs)?;
+        if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
+            // What it needs is missing before a worker starts, or not at all.
+            Pieces::find(run.host_kernel)?;
+        }
         let kernels = workers::kernels(files, &experiment)?;
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);

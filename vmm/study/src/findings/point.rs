@@ -119,10 +119,10 @@ pub struct Preempted {
     pub yields: f64,
     /// Turns that ended because a grace had run out.
     pub forced: f64,
-    /// vCPU-seconds spun on a lock whose holder or next in line was preempted.
-    pub wasted: f64,
+    /// vCPU-seconds spun on a lock whose holder or next in line was preempted; None: not counted.
+    pub wasted: Option<f64>,
     /// The same as a share of the slots' time.
-    pub wasted_share: f64,
+    pub wasted_share: Option<f64>,
     /// Hits and misses of a policy that injects preemptions, over all repetitions.
     pub hits: Option<Hits>,
     /// How replays differ from their recording, over all repetitions.
@@ -342,7 +342,10 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         return None;
     }
     let (lhp, lwp, queued) = (sum(|its| its.lhp), sum(|its| its.lwp), sum(|its| its.queued));
-    let wasted = each(sum(|its| its.wasted_spin_ns) / 1e9, seconds);
+    let wasted = scheduled
+        .iter()
+        .all(|(_, its)| !its.waste_uncounted)
+        .then(|| each(sum(|its| its.wasted_spin_ns) / 1e9, seconds));
     Some(Preempted {
         lhp: each(lhp, seconds),
         lwp: each(lwp, seconds),
@@ -352,7 +355,7 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         yields: each(sum(|its| its.yields), seconds),
         forced: each(sum(|its| its.forced), seconds),
         wasted,
-        wasted_share: each(wasted, slots),
+        wasted_share: wasted.map(|wasted| each(wasted, slots)),
         hits,
         divergence: scheduled.iter().filter_map(|(_, its)| its.divergence).reduce(Add::add),
     })

@@ -299,6 +299,9 @@ pub struct ScheduleFigures {
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
+    /// The driver does not count what spinning is wasted: `wasted_spin_ns` of the sums says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waste_uncounted: bool,
     /// Sums since the machines' start; None in older stores.
     #[serde(default)]
     pub since_start: Option<SinceStart>,
