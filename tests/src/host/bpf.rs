@@ -19,6 +19,8 @@ tests![
     two_machines_have_pages_of_their_own,
     drivers_are_compared,
     a_spec_has_drivers,
+    every_backend_halts_under_it,
+    a_soak_runs_under_it,
     a_scheduler_that_the_kernel_ends_is_reported,
     a_measurement_without_its_scheduler_has_no_figures,
     a_killed_worker_leaves_no_scheduler,
@@ -136,6 +138,35 @@ fn a_spec_has_drivers() -> anyhow::Result<()> {
         let its = (Some(policy.to_owned()), Some(driver.to_owned()));
         ensure!(rows.contains(&its), "no {policy} by {driver}: {table}");
     }
+    Ok(())
+}
+
+/// vCPUs that halt in the VMM and in KVM, kicked by the VMM, by doorbells and by KVM.
+fn every_backend_halts_under_it() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let words = "compare --guest linux --host emulated --host-kernel 7 --driver bpf --policy rr --slots 1 \
+                 --vcpus 4 --runs 1 --seconds 0.5 --locks pv-ticket --pv-backends vmm,doorbell,kvm --json";
+    pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
+    let runs = runs_of(&file)?;
+    ensure!(runs.len() == 3, "{runs:?}");
+    for run in &runs {
+        ensure!(run["violations"] == 0, "{run}");
+        expect_usually!(run["halts"].as_u64() > Some(0), "nothing halted: {run}");
+        expect_usually!(run["kicks"].as_u64() > Some(0), "nothing was kicked: {run}");
+    }
+    Ok(())
+}
+
+fn a_soak_runs_under_it() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let words = "soak --host emulated --host-kernel 7 --driver bpf --policy rr --acquisitions 100 --round 1 \
+                 --vcpus 2x --slots 1";
+    let ran = pvticket(words.split_whitespace()).limit(200).run()?.exits(0)?;
+    let text = ran.text()?;
+    ensure!(text.contains(" vCPUs on 1 slots under rr (bpf), seed 1\n"), "{text}");
+    ensure!(text.contains("\n0 violations of mutual exclusion, 0 tickets out of order"), "{text}");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-use hypercalls::{payload::TELEMETRY_GPA, ports, telemetry};
+use hypercalls::{payload::TELEMETRY_GPA, ports};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -72,8 +72,8 @@ impl<'a> Vm<'a> {
     /// The same, with the guest's telemetry lines in memory that something else shares.
     #[cfg(feature = "bpf")]
     pub(super) fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
-        let memory = map_memory(spec)?;
-        overlay::lay_over(&memory, lines_at(&spec.guest), telemetry::SIZE as usize, lines)
+        let (memory, size) = (map_memory(spec)?, hypercalls::telemetry::SIZE as usize);
+        overlay::lay_over(&memory, lines_at(&spec.guest), size, lines)
             .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
         Self::build_in(spec, memory)
     }
