@@ -336,6 +336,9 @@ mod tests {
         assert_eq!(schedule.preemptions.len() as u64, schedule.totals.preemptions);
         let is_in = |turn: &sched::log::Turn| turn.at <= timeline.span.to;
         assert!(schedule.turns.iter().all(is_in), "{:?}", schedule.turns);
+        assert!(!schedule.handoffs.is_empty() && figures.kicks > 0, "PV locks kick");
+        let is_later = |kick: &sched::log::Handoff| kick.granted.is_none_or(|at| at >= kick.at);
+        assert!(schedule.handoffs.iter().all(is_later), "{:?}", schedule.handoffs);
         let counted: u64 = timeline.progress.last().expect("it has samples").done;
         assert!(counted as f64 >= figures.all_operations(), "of the warm-up, too: {counted}");
         interrupt.raise();
