@@ -24,6 +24,7 @@ mod schedule;
 mod search;
 mod sim;
 mod soak;
+mod status;
 mod system_map;
 mod task;
 mod tiny;
@@ -61,10 +62,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Boot(boot::BootArgs),
-    Compare(compare::CompareArgs),
+    Compare(Box<compare::CompareArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Top(top::TopArgs),
+    Status(status::StatusArgs),
+    Task(run::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
@@ -82,7 +85,7 @@ enum Command {
     Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
-    Task(task::TaskArgs),
+    Inside(task::TaskArgs),
     #[command(hide = true)]
     Tiny(tiny::TinyArgs),
 }
@@ -126,10 +129,12 @@ pub fn main() -> ExitCode {
     descriptors::raise_limit();
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
-        Command::Compare(args) => compare::run(args),
+        Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Task(args) => run::task(&args),
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks::run(&args)),
@@ -143,7 +148,7 @@ pub fn main() -> ExitCode {
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
-        Command::Task(args) => task::run(&args),
+        Command::Inside(args) => task::run(&args),
         Command::Tiny(args) => tiny::run(&args),
     };
     match result {

@@ -217,6 +217,7 @@ mod tests {
                 at_ms: 0,
                 took: 1.0,
                 load: Load::default(),
+                node: None,
                 outcome: Outcome::Done { figures: Box::new(figures) },
             });
         }

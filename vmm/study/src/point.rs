@@ -170,6 +170,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// Does its guest run in ring 0: a kernel, or a payload that executes HLT?
+    pub fn needs_ring_0(&self) -> bool {
+        self.guest == GuestKind::Linux || self.backend.needs_ring_0()
+    }
+
     /// vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.vcpus.get()) * f64::from(self.vms) / f64::from(self.slots)

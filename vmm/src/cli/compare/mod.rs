@@ -239,12 +239,12 @@ impl Files {
 }
 
 /// Runs the subcommand and returns the exit status.
-pub fn run(args: CompareArgs) -> anyhow::Result<u8> {
+pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     let plan = match &args.resume {
         Some(dir) => run::resumed(dir)?,
-        None => options::plan(&args)?,
+        None => options::plan(args)?,
     };
-    let files = Files::new(&args)?;
+    let files = Files::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
     match compare(plan, &folder, &args.kernels, &files) {
         Ok(0) => Ok(0),

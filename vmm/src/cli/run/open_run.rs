@@ -103,7 +103,7 @@ impl Plan {
             gather_facts(&cpus),
             [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
         );
-        let session = SessionLine { at_ms: clock::since_1970(), command, host };
+        let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {
             experiment,
@@ -148,7 +148,7 @@ fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<
 
 /// Creates the default directory of a run, named after the spec and the time (UTC), with a number
 /// if two runs begin in the same second.
-fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
+pub(super) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
     let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));

@@ -76,6 +76,13 @@ pub(in crate::cli) struct Workers {
     last: u32,
 }
 
+impl KernelFiles {
+    /// No kernel is named.
+    pub(in crate::cli) const fn is_empty(&self) -> bool {
+        self.kernel.is_none() && self.stock_kernel.is_none()
+    }
+}
+
 impl Workers {
     /// The workers of this run.
     pub(in crate::cli) fn new(

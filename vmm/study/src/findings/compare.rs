@@ -117,7 +117,9 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .collect();
     let samples: Vec<(Vec<f64>, Vec<f64>)> =
         which.iter().map(|(of, base, _)| (points[*of].rates(), points[*base].rates())).collect();
-    let verdicts = stats::judge(&samples, seed);
+    let blocks: Vec<stats::Blocks> =
+        which.iter().map(|(of, base, _)| points[*of].blocks(&points[*base])).collect();
+    let verdicts = stats::judge_in_blocks(&blocks, seed);
     let judged = which.into_iter().zip(&samples).zip(verdicts);
     judged
         .map(|(((of, against, axis), (above, below)), verdict)| {

@@ -1,6 +1,6 @@
 //! The cells of one point, all repetitions and seeds together.
 
-use std::ops::Add;
+use std::{collections::BTreeMap, ops::Add};
 
 use serde::Serialize;
 
@@ -30,10 +30,12 @@ pub struct RoundKey {
 }
 
 /// A repetition of a point.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Repetition {
     /// Its run, round and seed.
     pub key: RoundKey,
+    /// The node of the sweep that it ran on.
+    pub node: Option<String>,
     /// Its number in the run.
     pub cell: u32,
     /// Operations per second by all vCPUs.
@@ -214,6 +216,18 @@ impl PointStudy {
         self.repetitions.iter().map(|its| its.rate).collect()
     }
 
+    /// The rates of both points on each node, this point's first. Runs without nodes are one block.
+    pub fn blocks(&self, other: &Self) -> stats::Blocks {
+        let mut blocks: BTreeMap<&Option<String>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for its in &self.repetitions {
+            blocks.entry(&its.node).or_default().0.push(its.rate);
+        }
+        for its in &other.repetitions {
+            blocks.entry(&its.node).or_default().1.push(its.rate);
+        }
+        blocks.into_values().collect()
+    }
+
     /// The rates of both points in each round that both have, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
         let of = |key| other.repetitions.iter().find(|its| its.key == key);
@@ -280,6 +294,7 @@ fn each(count: f64, of: f64) -> f64 {
 fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
     let of = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
         key: RoundKey { run: *run, round: cell.round, seed: cell.point.seed },
+        node: cell.node.clone(),
         cell: cell.cell,
         rate: figures.rate(),
         load: cell.load,

@@ -121,6 +121,33 @@ fn a_cell_counts_as_it_ended_last() {
     assert_eq!(study.lost[0].error.as_deref(), Some("4 vCPUs: a kick was lost"));
 }
 
+/// Every second round ran on a node that is twenty times as fast. Nodes are blocks, so that what
+/// differs within both is found.
+#[test]
+fn nodes_are_blocks() {
+    let mut run = record(&Fixture::default());
+    for cell in &mut run.contents.cells {
+        cell.node = Some(format!("n{}", cell.round % 2));
+        if let Ended::Done { figures } = &mut cell.outcome
+            && cell.round % 2 == 1
+        {
+            figures.seconds /= 20.0;
+        }
+    }
+    let significant = |run: &RunRecord| {
+        let study = Study::new(std::slice::from_ref(run));
+        let pv = find(&study, "pv-ticket", "rr", 8).blocks(find(&study, "ticket", "rr", 8));
+        let found = study.comparisons.iter().filter(|its| its.verdict.significant).count();
+        (pv.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(), found)
+    };
+    let (blocks, by_node) = significant(&run);
+    assert_eq!(blocks, [(4, 4), (4, 4)]);
+    run.contents.cells.iter_mut().for_each(|cell| cell.node = None);
+    let (blocks, pooled) = significant(&run);
+    assert_eq!(blocks, [(8, 8)]);
+    assert!(by_node > pooled, "{by_node} differences by node, {pooled} without");
+}
+
 #[test]
 fn figures_that_make_no_sense_are_lost_and_said() {
     let mut run = record(&Fixture::default());

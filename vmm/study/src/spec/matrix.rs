@@ -59,7 +59,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
             continue;
         }
         let point = combination.point(setting)?;
-        let needs_ring_0 = point.guest == GuestKind::Linux || point.backend.needs_ring_0();
+        let needs_ring_0 = point.needs_ring_0();
         if seen.insert(point.key()) {
             points.push((point, needs_ring_0));
         }

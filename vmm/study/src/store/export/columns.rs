@@ -76,6 +76,7 @@ const CELL: &[Column] = &[
     text("error", |row| row.error().map(Into::into)),
     count("at_ms", |row| Some(row.cell.at_ms)),
     number("took", |row| Some(row.cell.took)),
+    text("node", |row| row.cell.node.clone()),
 ];
 
 const POINT: &[Column] = &[
