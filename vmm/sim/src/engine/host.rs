@@ -131,6 +131,12 @@ impl Sim {
     /// from the guest to the decision.
     pub(super) fn tell(&mut self, v: usize, event: Event, exit: Picos) {
         let now = self.now.to_clock();
+        if let (Some(handoffs), Event::Kicked(by)) = (&mut self.handoffs, event) {
+            let to = VcpuIndex(v as u32);
+            if self.core.state(to) == Turn::Halted {
+                handoffs.kicked(to, by, now);
+            }
+        }
         let mut actions = std::mem::take(&mut self.actions);
         actions.clear();
         actions.extend_from_slice(self.core.handle(VcpuIndex(v as u32), event, now));
@@ -220,6 +226,9 @@ impl Sim {
         let entered = self.now.max(self.pcpus[pcpu].stolen) + exit + entry;
         self.stolen += self.pcpus[pcpu].stolen.since(self.now);
         let left = vcpu.left;
+        if let Some(handoffs) = &mut self.handoffs {
+            handoffs.granted(VcpuIndex(v as u32), self.now.to_clock());
+        }
         self.reset_pauses(v);
         self.learn_poll(v);
         let entered = self.answer_all(v, entered);

@@ -39,6 +39,7 @@ use crate::vcpu::{NOWHERE, Park, Round, State, Vcpu};
 
 pub(crate) use self::tasks::Answers;
 
+use self::decisions::Handoffs;
 use self::faults::Faults;
 
 /// Bytes of a cache line, as a power of two.
@@ -130,6 +131,8 @@ pub struct Sim {
     counted: u64,
     unfinished: usize,
     faults: Faults,
+    /// Kicks that ended halts, if decisions are kept.
+    handoffs: Option<Handoffs>,
     actions: Vec<Action>,
     woken: Vec<usize>,
     /// Time without progress after which it is stuck: the longest wait for a slot, many times.
@@ -266,6 +269,7 @@ impl Sim {
             looks: 0,
             counted: 0,
             unfinished: vcpus,
+            handoffs: decisions.are_kept.then(|| Handoffs::new(vcpus)),
             actions: Vec::new(),
             woken: Vec::new(),
             patience: Picos::from(Nanos::millis(1_000))

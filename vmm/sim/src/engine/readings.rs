@@ -55,7 +55,11 @@ impl Sim {
         let log = self.core.log();
         let turn = |turn: &Turn| Turn { at: log.start().after(turn.at), ..*turn };
         let accounting = self.core.accounting();
+        let (handoffs, lost_handoffs) =
+            self.handoffs.as_ref().map(Handoffs::kept).unwrap_or_default();
         Kept {
+            handoffs,
+            lost_handoffs,
             now: self.now.to_clock(),
             turns: log.turns().iter().map(turn).collect(),
             lost_turns: log.lost(),

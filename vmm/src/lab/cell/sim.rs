@@ -344,6 +344,35 @@ mod tests {
     }
 
     #[test]
+    fn a_timeline_has_the_kicks_that_ended_a_halt() {
+        let experiment = experiment(
+            "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-ticket\"\npolicies = \"rr\"\n\
+             vcpus = \"2x\"\nseconds = 0.002\nwarm-up = 0.002\nhandoffs = \"none\"\n\
+             spin-threshold = 4\n",
+        );
+        let (interrupt, cpus) = (Interrupt::default(), "0".parse().unwrap());
+        let spec = RunSpec {
+            point: &experiment.points[0],
+            machine: None,
+            method: &experiment.method,
+            cpus: &cpus,
+            replay: None,
+            record: false,
+            trace: true,
+            onlooker: None,
+        };
+        let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
+        let handoffs = timeline.and_then(|its| its.schedule).expect("a schedule").handoffs;
+        // Those of the warm-up, too; a kick before its halt ends none.
+        assert!(figures.kicks > 0 && handoffs.len() as u64 > figures.kicks / 2, "{figures:?}");
+        let granted: Vec<_> =
+            handoffs.iter().filter_map(|its| Some((its.at, its.granted?))).collect();
+        assert!(granted.len() + 16 >= handoffs.len(), "all but the last of each vCPU");
+        assert!(granted.iter().all(|(at, granted)| granted >= at), "{granted:?}");
+        assert!(handoffs.iter().all(|its| its.by != Some(its.to)), "none kicks itself");
+    }
+
+    #[test]
     fn several_machines_share_the_simulated_cpus() {
         let experiment = experiment(
             "guests = \"sim\"\nmachines = \"haswell-ex-32\"\nlocks = \"pv-ticket\"\npolicies = \"rr\"\n\

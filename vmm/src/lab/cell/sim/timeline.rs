@@ -1,5 +1,5 @@
-//! The timeline of a simulation: turns, preemptions with what they met, and operations. What a vCPU does
-//! within a turn is not kept: there are no exits, handoffs or lock sections in it.
+//! The timeline of a simulation: turns, preemptions with what they met, kicks that ended a halt, and
+//! operations. What a vCPU does within a turn is not kept: there are no exits and lock sections in it.
 
 use sim::{Kept, Sim};
 use study::{
@@ -20,9 +20,10 @@ pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<Progress> {
 
 /// The timeline of a simulation that was measured from `from` to its present time.
 pub(super) fn timeline(sim: &Sim, point: &Point, from: Nanos, progress: Vec<Progress>) -> Timeline {
-    let Kept { now, turns, lost_turns, preemptions, totals } = sim.kept();
+    let Kept { now, turns, lost_turns, preemptions, handoffs, lost_handoffs, totals } = sim.kept();
     let lost = Lost {
         turns: lost_turns,
+        handoffs: lost_handoffs,
         preemptions: totals.preemptions - preemptions.len() as u64,
         ..Lost::default()
     };
@@ -38,7 +39,7 @@ pub(super) fn timeline(sim: &Sim, point: &Point, from: Nanos, progress: Vec<Prog
             turns,
             preemptions,
             sightings: Vec::new(),
-            handoffs: Vec::new(),
+            handoffs,
             totals,
         }),
         late: Vec::new(),
