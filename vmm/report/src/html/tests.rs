@@ -65,7 +65,7 @@ fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
         let (sweep, submission, restart) = ("s".to_owned(), 0, 0);
         its.attempt =
             Some(Attempt { sweep, unit, submission, restart, node: node(unit), job: None });
-        its.host.microcode = Some(if unit % 2 == 0 { "0x1" } else { "0x2" }.into());
+        its.host.microcode = Some(if unit.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
         its
     };
     run.contents.sessions = (0..8).map(session).collect();

@@ -19,7 +19,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("aim7", include_str!("../../profiles/aim7.toml")),
 ];
 
-/// What a workload does. Its file format is explained in the guide, `vmm/sim/README.md`.
+/// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Its name.

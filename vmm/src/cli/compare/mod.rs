@@ -175,7 +175,7 @@ struct What {
     extras: HostExtras,
 }
 
-/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/README.md).
+/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/docs/HOST.md).
 #[derive(Debug, Clone, Args)]
 struct HostExtras {
     /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a

@@ -1,6 +1,5 @@
 //! From the options of a comparison to a spec.
 
-use anyhow::bail;
 use locks::System;
 
 use super::{CompareArgs, Guest, HostExtras, What, workload::WorkloadName};
@@ -28,11 +27,6 @@ use study::{
 pub(super) fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     let what = &args.what;
     what.check()?;
-    if what.guest == Guest::Sim && args.trace.is_some() {
-        bail!(Usage(
-            "--trace: not with --guest sim, which keeps no timeline; --record has its turns".into()
-        ));
-    }
     let cpus = match what.guest {
         Guest::Sim => what.simulated_cpus()?,
         Guest::Payload | Guest::Linux => resolve_cpus(what.cpus.clone()).map_err(Usage::from)?,
