@@ -1,14 +1,12 @@
 //! The findings of a study in sentences, each backed by its figures.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use locks::Family;
 
 use super::super::{
     names,
     si::{ratio, si},
 };
-use super::simulated;
+use super::{nodes, simulated};
 use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
@@ -154,7 +152,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             study.cells()
         )));
     }
-    all.extend(unlike_nodes(study));
+    all.extend(nodes::unlike(study).into_iter().map(bad));
     let hosts = strangers(study);
     if !hosts.is_empty() {
         all.push(bad(format!(
@@ -166,35 +164,6 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     if failed > 0 {
         let cells = if failed == 1 { "cell" } else { "cells" };
         all.push(bad(format!("{failed} {cells} failed; they are listed below.")));
-    }
-    all
-}
-
-/// Facts by which nodes may differ and figures with them, and how they are called.
-const OF_NODES: [(&str, &str); 3] =
-    [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
-
-/// Names the nodes of sweeps that differ in CPU model, kernel or microcode.
-fn unlike_nodes(study: &Study) -> Vec<Sentence> {
-    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
-    let of_nodes: Vec<_> = sessions
-        .filter_map(|its| Some((&its.attempt.as_ref()?.node, diff::facts(&its.host))))
-        .collect();
-    let mut all = Vec::new();
-    for (fact, what) in OF_NODES {
-        let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (node, facts) in &of_nodes {
-            let value = facts.iter().find(|(name, _)| name == fact);
-            values.entry(value.map_or("unknown", |(_, value)| value)).or_default().insert(node);
-        }
-        if values.len() > 1 {
-            let each = values.iter().map(|(value, nodes)| {
-                let nodes: Vec<&str> = nodes.iter().copied().collect();
-                format!("{value} on {}", nodes.join(", "))
-            });
-            let each: Vec<String> = each.collect();
-            all.push(bad(format!("The nodes differ in {what}: {}.", each.join("; "))));
-        }
     }
     all
 }

@@ -10,7 +10,7 @@ use super::{
     },
     titles,
 };
-use crate::words::{sentences, simulated};
+use crate::words::{nodes, sentences, simulated};
 use study::{
     findings::{PointStudy, Study, compare::Outcome, diff},
     stats::{self, Estimate},
@@ -257,32 +257,11 @@ fn lost(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// The nodes of sweeps, with the units that count.
-fn nodes(study: &Study) -> Table {
-    let note =
-        "Each round was measured on one node. Comparisons exchange repetitions within nodes only.";
-    let head = ["node", "CPU", "Linux", "microcode", "units"];
-    let mut table = Table::new("nodes", "Nodes", note, &head);
-    table.figures_from = 4;
-    let mut units: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
-    for session in study.runs.iter().flat_map(|run| &run.sessions) {
-        if let Some(attempt) = &session.attempt {
-            let host = &session.host;
-            let microcode = host.microcode.as_deref().unwrap_or_default();
-            *units.entry((&attempt.node, &host.cpu, &host.kernel, microcode)).or_default() += 1;
-        }
-    }
-    for ((node, cpu, kernel, microcode), units) in units {
-        table.cells([node, cpu, kernel, microcode, &units.to_string()].map(str::to_owned));
-    }
-    table
-}
-
 /// The nodes of sweeps, and one table per start of each run.
 pub fn hosts(study: &Study) -> Vec<Table> {
     let head = ["fact", "value"];
     let mut tables = Vec::new();
-    tables.extend(nodes(study).filled());
+    tables.extend(nodes::table(study).filled());
     for run in &study.runs {
         let mut last = None;
         let mut seen: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();

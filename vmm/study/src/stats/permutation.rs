@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_difference_within_blocks_is_found_across_them() {
         let block = |scale: f64| {
-            let of = |from: i32| (from..from + 6).map(|ix| scale * f64::from(ix)).collect();
+            let of = |from: i32| (from..from + 4).map(|ix| scale * f64::from(ix)).collect();
             (of(100), of(107))
         };
         let blocks: [(Vec<f64>, Vec<f64>); 2] = [block(1.0), block(10.0)];
@@ -220,7 +220,7 @@ mod tests {
         let below: Vec<f64> = blocks.iter().flat_map(|(_, below)| below.clone()).collect();
         let pooled = rank_sum(&above, &below, SEED);
         let blocked = rank_sum_in_blocks(&blocks, SEED).unwrap();
-        assert!(pooled.unwrap() > 0.05 && blocked < 1e-4, "{pooled:?}, {blocked}");
+        assert!(pooled.unwrap() > 0.05 && blocked < 1e-3, "{pooled:?}, {blocked}");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(super) fn line(state: &State, activities: &Activities, units: usize, cells: 
 /// The time that is left if as many tasks run as do now; nothing is promised while none does.
 fn left(state: &State, running: usize, waiting: usize) -> Option<String> {
     match running {
-        0 if waiting > 0 => Some("no node yet".into()),
+        0 if waiting > 0 => Some("none runs now".into()),
         0 => None,
         _ => {
             let left = state.left.div_f64(running as f64);
@@ -138,6 +138,6 @@ mod tests {
              about 50s left on 2 nodes"
         );
         let line = line(&state, &[(3, waiting())].into(), 5, 20);
-        assert!(line.ends_with("0 running, 1 waiting; 1 failed; no node yet"), "{line}");
+        assert!(line.ends_with("0 running, 1 waiting; 1 failed; none runs now"), "{line}");
     }
 }

@@ -1,0 +1,56 @@
+//! The nodes of sweeps: a table of them, and what makes them unlike each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tables::Table;
+use study::findings::{Study, diff};
+
+/// The nodes of sweeps, with the units that count.
+pub(super) fn table(study: &Study) -> Table {
+    let note =
+        "Each round was measured on one node. Comparisons exchange repetitions within nodes only.";
+    let head = ["node", "CPU", "Linux", "microcode", "units"];
+    let mut table = Table::new("nodes", "Nodes", note, &head);
+    table.figures_from = 4;
+    let mut units: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
+    for session in study.runs.iter().flat_map(|run| &run.sessions) {
+        if let Some(attempt) = &session.attempt {
+            let host = &session.host;
+            let microcode = host.microcode.as_deref().unwrap_or_default();
+            *units.entry((&attempt.node, &host.cpu, &host.kernel, microcode)).or_default() += 1;
+        }
+    }
+    for ((node, cpu, kernel, microcode), units) in units {
+        table.cells([node, cpu, kernel, microcode, &units.to_string()].map(str::to_owned));
+    }
+    table
+}
+
+/// Facts by which nodes may differ and figures with them, and how they are called.
+const OF_NODES: [(&str, &str); 3] =
+    [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
+
+/// Names the nodes of sweeps that differ in CPU model, kernel or microcode.
+pub(super) fn unlike(study: &Study) -> Vec<String> {
+    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
+    let of_nodes: Vec<_> = sessions
+        .filter_map(|its| Some((&its.attempt.as_ref()?.node, diff::facts(&its.host))))
+        .collect();
+    let mut all = Vec::new();
+    for (fact, what) in OF_NODES {
+        let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (node, facts) in &of_nodes {
+            let value = facts.iter().find(|(name, _)| name == fact);
+            values.entry(value.map_or("unknown", |(_, value)| value)).or_default().insert(node);
+        }
+        if values.len() > 1 {
+            let each = values.iter().map(|(value, nodes)| {
+                let nodes: Vec<&str> = nodes.iter().copied().collect();
+                format!("{value} on {}", nodes.join(", "))
+            });
+            let each: Vec<String> = each.collect();
+            all.push(format!("The nodes differ in {what}: {}.", each.join("; ")));
+        }
+    }
+    all
+}
