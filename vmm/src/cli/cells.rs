@@ -13,7 +13,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FAILURE,
+    FAILURE, confinement,
     inside::Inside,
     schedule::{RECORDING_INSIDE, read_recording},
 };
@@ -26,6 +26,7 @@ use crate::{
     units::ByteSize,
 };
 use base::text;
+use confine::{Class, Files};
 use report::perfetto;
 use study::{
     guest::kernels::Kernels,
@@ -102,6 +103,7 @@ fn setup(json: &str) -> Result<Setup, String> {
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     let here = (HostKind::Direct, HostKernel::default());
     let none = || Setup::new(here, ByteSize(0), &Kernels::default(), None);
+    confinement::choose_by_environment()?;
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
         HostKind::Direct => direct(&setup),
@@ -122,6 +124,8 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = setup.kernels();
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
+    // The signal thread starts in confinement.
+    confinement::begin(Class::Worker, &files(&kernels))?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let input = BufReader::new(io::stdin());
     let most = trace_limit()?;
@@ -134,6 +138,13 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let tools = Tools { kernels: &kernels, recording: recording.as_ref(), draw: &draw };
     worker::work(tools, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// What cells open: their kernels. Their results go to stdout.
+fn files(kernels: &Kernels) -> Files {
+    let mut files = confinement::files();
+    files.read.extend([&kernels.ticket, &kernels.stock].into_iter().flatten().cloned());
+    files
 }
 
 /// Largest size of a trace, from the environment or built in.

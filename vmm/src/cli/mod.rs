@@ -5,6 +5,7 @@ mod bench;
 mod boot;
 mod cells;
 mod compare;
+mod confinement;
 mod descriptors;
 mod doctor;
 mod emulate;

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::{
     Usage,
+    confinement::SeccompArgs,
     host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, finish, measure, plan_of},
     print,
@@ -89,10 +90,14 @@ pub struct SoakArgs {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
+
+    #[command(flatten)]
+    seccomp: SeccompArgs,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     let (soak, cpus) = plan(args)?;
     let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel))?;
     let rounds = soak.rounds(plan.experiment.clone());

@@ -27,6 +27,7 @@ use crate::{
     units::{CpuList, UnitError, VcpuId},
     vcpu::{Stopped, VcpuScheduler},
 };
+use confine::Class;
 use kvm::{futex, signal, sys::overlay::Shared};
 use sched::policy::TurnRule;
 
@@ -174,6 +175,7 @@ impl Drop for BpfDriver {
 impl Counted {
     /// Takes records until it is told to stop, and then once more.
     fn read(&self, scheduler: &Scheduler) {
+        confine::enter(Class::Turns);
         loop {
             let last = self.stop.load(SeqCst);
             let turns = scheduler.turns().unwrap_or_default();

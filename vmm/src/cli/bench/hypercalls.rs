@@ -86,6 +86,7 @@ pub(in crate::cli) struct Plan {
 struct Backends(#[serde(with = "text::list")] Vec<PvBackend>);
 
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
+    args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     cli::{
+        confinement,
         fault::show,
         host::{self, GuestClass},
         results::ResultFile,
@@ -23,6 +24,7 @@ use crate::{
     vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, VmError},
 };
 use base::counters::sum;
+use confine::{Class, Files};
 use kvm::KvmKind;
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
@@ -39,6 +41,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let vcpus = spec.vcpus.get();
     let schedule = Schedule::start(plan, &schedule, &vec![vcpus; vms])?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
+    confinement::begin(Class::Main, &files(plan))?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
@@ -87,6 +90,12 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
+/// What is opened once the machines are built: the results.
+fn files(plan: &Plan) -> Files {
+    let results = [plan.stats.as_deref(), plan.schedule.record.as_deref()];
+    Files { results: confinement::places(results), ..confinement::files() }
+}
+
 /// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
 fn is_left_behind(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(_)))
@@ -96,13 +105,18 @@ fn is_left_behind(error: &anyhow::Error) -> bool {
 fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
     thread::scope(|scope| {
         let waiting: Vec<_> =
-            running.into_iter().map(|running| scope.spawn(|| running.wait())).collect();
+            running.into_iter().map(|running| scope.spawn(|| wait_for(running))).collect();
         let reports = waiting.into_iter().map(|thread| match thread.join() {
             Ok(report) => Ok(report?),
             Err(_) => bail!("a machine's event loop failed"),
         });
         reports.collect()
     })
+}
+
+fn wait_for(running: Running) -> Result<Report, VmError> {
+    confine::enter(Class::Machine);
+    running.wait()
 }
 
 fn console(

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::{
     FAILURE,
+    confinement::SeccompArgs,
     host::{HostKernelArgs, HostMode},
     print, report, say,
 };
@@ -78,6 +79,9 @@ pub struct RunArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
+    #[command(flatten)]
+    seccomp: SeccompArgs,
+
     /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
     /// [default path: control.sock in the run's directory]
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
@@ -94,6 +98,7 @@ pub struct RunArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     let plan = plan::plan(args)?;
     if args.dry_run {
         print(&plan.dry_run());

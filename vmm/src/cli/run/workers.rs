@@ -167,6 +167,7 @@ fn memory(experiment: &Experiment) -> ByteSize {
 impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
+        command.env(confine::VARIABLE, confine::chosen().to_string());
         command.args(match host {
             HostKind::Direct => &self.direct,
             HostKind::Emulated => &self.emulated,
