@@ -4,6 +4,7 @@
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
+use kvm::host::DEV_KVM;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError,
@@ -33,6 +34,18 @@ pub struct Files {
 pub(crate) fn restrict(files: &Files) -> Result<(), RulesetError> {
     // Sets no_new_privs, too.
     rules(files)?.restrict_self().map(drop)
+}
+
+impl Files {
+    /// What every process with guests opens: KVM, and the files of the kernel that describe this
+    /// host.
+    pub fn of_guests() -> Self {
+        Self {
+            read: ["/proc", "/sys"].map(PathBuf::from).into(),
+            devices: vec![DEV_KVM.into()],
+            ..Self::default()
+        }
+    }
 }
 
 /// The same for a process that is to be started; None where the kernel has no Landlock.

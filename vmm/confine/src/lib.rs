@@ -27,12 +27,13 @@ use std::{
     fs::OpenOptions,
     io::{self, Write},
     os::fd::IntoRawFd,
-    process,
+    panic, process,
     str::FromStr,
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    thread,
 };
 
 use kvm::{
@@ -114,6 +115,9 @@ pub enum ConfineError {
     /// The file for notes cannot be opened.
     #[error("cannot open the file that {NOTES} names")]
     Notes(#[source] io::Error),
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     /// A list cannot be made a filter.
     #[error("cannot make a filter of system calls")]
     Filter(#[source] seccompiler::BackendError),
@@ -194,6 +198,17 @@ pub fn begin(class: Class, files: &Files) -> Result<(), ConfineError> {
     signal::may_leave_background();
     BEGUN.store(true, Relaxed);
     narrow(*MODE.get_or_init(|| mode), class)
+}
+
+/// Does `work` on a thread of its own that is confined as a worker, for processes that also start
+/// others: what is confined cannot.
+pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+    let confined = || begin(Class::Worker, files).map(|()| work());
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("confined".into());
+        let thread = thread.spawn_scoped(scope, confined).map_err(ConfineError::Thread)?;
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
 }
 
 /// No core dumps, which would hold the guest's memory; and threads that gave up their priority for a

@@ -142,7 +142,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
 
 /// What cells open: their kernels. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
-    let mut files = confinement::files();
+    let mut files = Files::of_guests();
     files.read.extend([&kernels.ticket, &kernels.stock].into_iter().flatten().cloned());
     files
 }

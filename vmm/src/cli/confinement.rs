@@ -10,7 +10,6 @@ use clap::Args;
 
 use super::Usage;
 use confine::{Class, Files, Seccomp, VARIABLE};
-use kvm::host::DEV_KVM;
 
 /// The option of all commands that run guests.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -43,15 +42,6 @@ fn from_variable(text: Option<&str>) -> Result<Option<Seccomp>, Usage> {
 /// Confines this thread and all that it starts from now on.
 pub(super) fn begin(class: Class, files: &Files) -> anyhow::Result<()> {
     confine::begin(class, files).context("cannot confine this process")
-}
-
-/// What every process with guests opens: KVM, and the files of the kernel that describe this host.
-pub(super) fn files() -> Files {
-    Files {
-        read: ["/proc", "/sys"].map(PathBuf::from).into(),
-        devices: vec![DEV_KVM.into()],
-        ..Files::default()
-    }
 }
 
 /// The directories in which results with these names appear. A result goes through a temporary file:

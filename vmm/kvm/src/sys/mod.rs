@@ -11,4 +11,5 @@ pub mod program;
 pub mod sigsys;
 pub mod spawn;
 pub mod timer;
+pub mod trace;
 pub mod tsc;

@@ -42,6 +42,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let schedule = Schedule::start(plan, &schedule, &vec![vcpus; vms])?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
     confinement::begin(Class::Main, &files(plan))?;
+    // Without capabilities, root can write in fewer places than before.
+    ResultFile::named("--stats", plan.stats.as_deref())?;
+    plan.schedule.record_file()?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
@@ -93,7 +96,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
 /// What is opened once the machines are built: the results.
 fn files(plan: &Plan) -> Files {
     let results = [plan.stats.as_deref(), plan.schedule.record.as_deref()];
-    Files { results: confinement::places(results), ..confinement::files() }
+    Files { results: confinement::places(results), ..Files::of_guests() }
 }
 
 /// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
