@@ -80,9 +80,9 @@ impl Class {
     pub const fn lists(self) -> &'static [&'static [Call]] {
         use lists::*;
         match self {
-            Self::New => &[UNTRAPPABLE, EVERY, NEW, STEPS],
-            Self::Main => &[UNTRAPPABLE, EVERY, STARTS, MACHINE, MAIN],
-            Self::Worker => &[UNTRAPPABLE, EVERY, STARTS, MACHINE, WORKER],
+            Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
+            Self::Main => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, MAIN],
+            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER],
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
             // The request that matters most comes first.
             Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],

@@ -24,8 +24,9 @@ pub(crate) fn is_supported() -> bool {
 /// The filter of a class.
 pub(crate) fn program(class: Class, mode: Mode) -> Result<BpfProgram, BackendError> {
     let lists = match mode {
-        Mode::Lists | Mode::WithGate => class.filter(),
-        Mode::AllNoted => vec![lists::UNTRAPPABLE],
+        Mode::Lists => class.filter(),
+        Mode::WithGate => [class.filter(), vec![lists::BEGINNINGS]].concat(),
+        Mode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     // An empty vector of rules matches all arguments, and must stay empty.

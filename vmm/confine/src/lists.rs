@@ -24,6 +24,16 @@ pub const UNTRAPPABLE: &[Call] = &[
     Call::ours(SYS_tgkill, "interrupts vCPU threads; raises fatal signals again"),
 ];
 
+/// Calls that start threads: of the main threads, and of the first vCPU of a schedule, which starts its
+/// idle watchers. They are not trapped either where calls are only reported: a new thread has a stack
+/// of its own, from which it could not return to the handler.
+pub const BEGINNINGS: &[Call] = &[
+    Call::any(SYS_clone3, "starts threads"),
+    Call::any(SYS_clone, "starts threads where clone3 is unknown"),
+    Call::any(SYS_set_robust_list, "the C library's start of a thread"),
+    Call::any(SYS_rseq, "the C library's start of a thread"),
+];
+
 /// Calls of all threads.
 pub const EVERY: &[Call] = &[
     Call::any(SYS_futex, "locks, parking, halts of vCPUs, joins"),
@@ -51,15 +61,12 @@ pub const EVERY: &[Call] = &[
 
 /// Calls of threads that have not said yet what they are.
 pub const NEW: &[Call] = &[
-    Call::any(SYS_set_robust_list, "the C library's start of a thread"),
-    Call::any(SYS_rseq, "the C library's start of a thread"),
     Call::any(SYS_sched_getaffinity, "the C library looks for the limits of the stack"),
     Call::any(SYS_openat, "the C library counts CPUs before the first heap of a thread"),
     Call::any(SYS_read, "the C library counts CPUs before the first heap of a thread"),
     Call::any(SYS_prctl, "the thread's name; no new privileges"),
     Call::any(SYS_seccomp, "the thread's own filter"),
     Call::any(SYS_timer_create, "the timer that ends a vCPU's turns"),
-    Call::any(SYS_clone3, "the first vCPU of a schedule starts its idle watchers"),
     Call::only(
         SYS_bpf,
         0,
@@ -141,8 +148,6 @@ pub const TURNS: &[Call] = &[];
 
 /// Calls of both main threads: they start machines.
 pub const STARTS: &[Call] = &[
-    Call::any(SYS_clone3, "starts threads"),
-    Call::any(SYS_clone, "starts threads where clone3 is unknown"),
     Call::any(SYS_rt_sigaction, "catches signals"),
     Call::any(SYS_socketpair, "tells the thread of signals"),
     Call::any(SYS_eventfd2, "wakes event loops"),
