@@ -7,7 +7,7 @@
 //! * [`lists`]: the system calls of each class of threads, with the reason for each.
 //! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that
 //!   one line can name it before the process ends ([`kvm::sys::sigsys`]).
-//! * [`files`]: Landlock.
+//! * `files` limits files by Landlock.
 //!
 //! A thread inherits the confinement of the one that starts it, and can only narrow it: the first
 //! list has all calls of the others.

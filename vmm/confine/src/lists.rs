@@ -199,6 +199,8 @@ pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_SET_LAPIC, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_CPUID2, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_MP_STATE, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_GET_SREGS, "the first state of a vCPU"),
+    Call::any(SYS_sched_setscheduler, "a bench keeps wakeups from preempting"),
     Call::any(SYS_sched_getaffinity, "the CPUs of a cell"),
     Call::any(SYS_getdents64, "the CPUs of this host"),
 ];

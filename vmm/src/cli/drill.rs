@@ -14,8 +14,9 @@ use std::{
     thread,
 };
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
-use rustix::process::{getppid, kill_process};
+use rustix::process::{Pid, Signal, getppid, kill_process};
 
 use super::{
     FAILURE,
@@ -59,15 +60,14 @@ enum Deed {
 }
 
 impl Deed {
-    fn try_it(self, file: &PathBuf) -> io::Result<()> {
-        let parent = || getppid().ok_or(io::ErrorKind::NotFound);
+    fn try_it(self, file: &PathBuf, parent: Pid) -> io::Result<()> {
         match self {
             Self::Read => File::open(file).map(drop),
             Self::Write => fs::write(file, "written by an intruder\n"),
             Self::Connect => TcpStream::connect((Ipv4Addr::LOCALHOST, 9)).map(drop),
             Self::Execute => Err(Command::new(file).args(None::<OsString>).exec()),
-            Self::Trace => trace::attach(parent()?),
-            Self::Signal => Ok(kill_process(parent()?, rustix::process::Signal::CONT)?),
+            Self::Trace => trace::attach(parent),
+            Self::Signal => Ok(kill_process(parent, Signal::CONT)?),
             Self::Root => Ok(rustix::process::chroot("/")?),
         }
     }
@@ -76,11 +76,13 @@ impl Deed {
 /// Runs the subcommand; gives the exit status.
 pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
+    // Asked while it may be asked.
+    let parent = getppid().context("there is no parent")?;
     confinement::begin(Class::Main, &Files::of_guests())?;
     let tried = thread::scope(|scope| {
         let intruder = || {
             confine::enter(Class::Vcpu);
-            args.deed.try_it(&args.file)
+            args.deed.try_it(&args.file, parent)
         };
         scope.spawn(intruder).join()
     });
