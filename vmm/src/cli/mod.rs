@@ -62,7 +62,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Boot(boot::BootArgs),
-    Compare(compare::CompareArgs),
+    Compare(Box<compare::CompareArgs>),
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Top(top::TopArgs),
@@ -129,7 +129,7 @@ pub fn main() -> ExitCode {
     descriptors::raise_limit();
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
-        Command::Compare(args) => compare::run(args),
+        Command::Compare(args) => compare::run(*args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Top(args) => top::run(&args),
