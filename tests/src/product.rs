@@ -95,7 +95,7 @@ impl Results {
 }
 
 fn with_point(mut figures: Value, point: &Value) -> Value {
-    for name in ["lock", "backend", "policy", "handoff", "vcpus"] {
+    for name in ["lock", "backend", "policy", "driver", "handoff", "vcpus"] {
         figures[name] = point[name].clone();
     }
     figures

@@ -3,21 +3,28 @@
 
 use std::fs;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
-    files,
-    product::{Boot, pvticket},
+    expect_usually, files,
+    product::{Boot, pvticket, runs_of},
+    ran::Ran,
     tests,
 };
 
 tests![
     a_guest_is_scheduled_by_the_hosts_kernel,
     two_machines_have_pages_of_their_own,
+    drivers_are_compared,
+    a_spec_has_drivers,
+    a_scheduler_that_the_kernel_ends_is_reported,
+    a_measurement_without_its_scheduler_has_no_figures,
+    a_killed_worker_leaves_no_scheduler,
     a_killed_loader_leaves_nothing,
     what_the_driver_lacks_is_refused,
+    a_missing_kernel_is_named_before_anything_runs,
 ];
 
 /// Four vCPUs on one slot, native locks.
@@ -71,6 +78,120 @@ fn two_machines_have_pages_of_their_own() -> anyhow::Result<()> {
     ran.complains(&["schedule in the host's kernel: "]).map(drop)
 }
 
+/// Both drivers in one comparison: each row says which, and both keep the lock from collapsing.
+fn drivers_are_compared() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let words = "compare --guest linux --host emulated --host-kernel 7 --driver user,bpf --policy rr,deferred \
+                 --slots 1 --vcpus 4 --runs 1 --seconds 0.5 --locks ticket --json";
+    let ran = pvticket(words.split_whitespace()).args([&file]).limit(300).run()?.exits(0)?;
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    ensure!(text.contains("; drivers user, bpf\n"), "{text}");
+    let runs = runs_of(&file)?;
+    let rate = |policy: &str, driver: &str| {
+        let its = |run: &&Value| {
+            run["policy"] == policy && run["driver"].as_str().unwrap_or("user") == driver
+        };
+        let run = runs.iter().find(its).with_context(|| format!("no {policy} by {driver}"))?;
+        ensure!(run["violations"] == 0, "{run}");
+        ensure!(text.contains(&format!("\n  {policy} ({driver}) ticket ")), "{text}");
+        let whole = &run["schedule"]["whole"];
+        ensure!(whole["grants"].as_u64() > Some(20), "few turns: {run}");
+        let each = run["operations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        Ok((each.sum::<u64>(), whole["lhp"].as_u64().unwrap_or(u64::MAX)))
+    };
+    for driver in ["user", "bpf"] {
+        let ((collapsed, lhp), (kept, _)) = (rate("rr", driver)?, rate("deferred", driver)?);
+        ensure!(kept > 5 * collapsed, "{driver}: {kept} under deferred, {collapsed} under rr");
+        expect_usually!(lhp > 0, "{driver}: rr preempted no holder");
+    }
+    Ok(())
+}
+
+/// `drivers` of a spec, through the store to the exported table.
+fn a_spec_has_drivers() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let [spec, dir, csv] = ["spec.toml", "run", "cells.csv"].map(|name| folder.path().join(name));
+    let text = "name = \"drivers\"\nguests = \"linux\"\nhost = \"emulated\"\nlocks = \"pv-ticket\"\n\
+                policies = [\"host\", \"deferred\"]\ndrivers = [\"user\", \"bpf\"]\n\
+                vcpus = 2\nslots = 1\nseconds = 0.3\nwarm-up = 0.1\nrepetitions = 1\n";
+    fs::write(&spec, text)?;
+    let run = |more: &[&str]| pvticket(["run", "--host-kernel", "7"]).args(more).args([&spec]);
+    let planned = run(&["--dry-run"]).run()?.exits(0)?;
+    let planned = String::from_utf8_lossy(&planned.stdout).into_owned();
+    ensure!(planned.contains("under deferred (bpf)"), "{planned}");
+    ensure!(planned.contains("3 cells of 3 points"), "host has no driver: {planned}");
+    run(&[]).args(["--dir"]).args([&dir]).limit(300).run()?.exits(0)?;
+    pvticket(["export", "--csv"]).args([&csv, &dir]).run()?.exits(0)?;
+    let table = fs::read_to_string(&csv)?;
+    let column = |name: &str, row: &str| {
+        let head = table.lines().next()?.split(',').position(|its| its == name)?;
+        row.split(',').nth(head).map(str::to_owned)
+    };
+    let rows: Vec<_> =
+        table.lines().skip(1).map(|row| (column("policy", row), column("driver", row))).collect();
+    for (policy, driver) in [("host", "user"), ("deferred", "user"), ("deferred", "bpf")] {
+        let its = (Some(policy.to_owned()), Some(driver.to_owned()));
+        ensure!(rows.contains(&its), "no {policy} by {driver}: {table}");
+    }
+    Ok(())
+}
+
+/// SysRq-S ends any scheduler (Documentation/scheduler/sched-ext.rst).
+const SYSRQ: &str = "echo S > /proc/sysrq-trigger";
+
+/// Runs a command in the emulated host, and `event` a second after its scheduler has been loaded.
+/// Prints the command's status and the state of `sched_ext` at the end.
+fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
+    let state = format!("{BUSYBOX} cat /sys/kernel/sched_ext/state");
+    let script = format!(
+        "{command} & until {state} | {BUSYBOX} grep -q enabled; do {BUSYBOX} sleep 0.1; done; \
+         {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
+    );
+    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
+    pvticket(words).limit(180).run()?.exits(0)
+}
+
+/// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
+fn a_scheduler_that_the_kernel_ends_is_reported() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let boot = "/init boot --cpus 2 --slots 1 --policy deferred --driver bpf";
+    let ran = in_the_middle(&format!("{boot} -- sh -c 'sleep 4; echo whole'"), SYSRQ)?;
+    let ran = ran.says("whole\nstatus 1\ndisabled\n")?;
+    ran.complains(&["the host's kernel ended the scheduler (", "went on under its own"]).map(drop)
+}
+
+/// A comparison whose runs would last a minute.
+fn long_comparison(event: &str) -> anyhow::Result<Ran> {
+    let compare = "/init compare --policy deferred --driver bpf --vcpus 2 --slots 1 --locks ticket";
+    let ran = in_the_middle(&format!("{compare} --runs 1 --seconds 60 > /dev/null"), event)?;
+    ran.says("status 1\ndisabled\n")
+}
+
+/// The run is marked as failed at once, and the comparison ends with one line.
+fn a_measurement_without_its_scheduler_has_no_figures() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let ran = long_comparison(SYSRQ)?;
+    let stderr = ran.errors();
+    let said = |line: &&str| line.starts_with("pvticket: cell 0: payload lock, ticket");
+    let lines: Vec<_> = stderr.lines().filter(said).collect();
+    let [line] = lines[..] else { bail!("{}", ran.show()) };
+    let why = "under deferred (bpf), 50+200, 60 s: the host's kernel ended the BPF scheduler (";
+    ensure!(line.contains(why), "{}", ran.show());
+    Ok(())
+}
+
+/// The worker has loaded the scheduler, and takes it along.
+fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let list =
+        format!("{BUSYBOX} ps -o pid,args | {BUSYBOX} grep '[i]nit cells' | {BUSYBOX} cut -c1-5");
+    let ran = long_comparison(&format!("{BUSYBOX} kill -9 $({list})"))?;
+    ran.complains(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
+}
+
 /// While it runs a second one is refused; killed, it leaves its vCPUs to the kernel's own scheduler.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     need_kernel_7()?;
@@ -85,7 +206,8 @@ fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
     let ran = pvticket(words).limit(120).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
-    ran.complains(&["--driver bpf: end the scheduler pvticket, which is loaded"]).map(drop)
+    ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
+        .map(drop)
 }
 
 fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
@@ -99,5 +221,27 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
         refused(&["--host-kernel", "7", "--policy", policy], &["rr and deferred", policy])?;
     }
     let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
-    refused(&record, &["--record", "records nothing"])
+    refused(&record, &["--record", "records nothing"])?;
+    for (words, parts) in [
+        ("compare --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
+        ("compare --host-kernel 7", &["--driver bpf with --policy host", "name another policy"]),
+        ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
+        ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
+        ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
+        ("soak --policy rr", &["no sched_ext", "--host-kernel 7"]),
+        ("soak --host-kernel 7", &["--driver bpf", "not random"]),
+    ] {
+        let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
+        pvticket(words).run()?.fails(2, parts)?.says("")?;
+    }
+    Ok(())
+}
+
+/// Wrong before: the workers were started three times in vain, and an empty table was printed.
+fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
+    let cache = files::scratch()?;
+    let words =
+        "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
+    let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
+    program.run()?.fails(1, &["no kernel 7", "make host HOST_KERNEL=7"])?.says("").map(drop)
 }

@@ -26,6 +26,7 @@ mod search;
 mod signals;
 mod sim;
 mod supply;
+mod sweeps;
 mod tiny;
 mod trace;
 
@@ -66,7 +67,7 @@ pub fn schedules() -> Vec<Test> {
         figures::TESTS,
         control::TESTS,
     ];
-    all.concat()
+    all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()
 }
 
 /// Tests of the emulated host, one after the other.

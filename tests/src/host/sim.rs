@@ -18,6 +18,7 @@ tests![
     a_seed_gives_the_same_figures_again,
     what_is_simulated_says_so_in_the_report,
     what_no_simulation_has_is_refused,
+    a_simulation_has_a_timeline,
     the_host_of_a_simulation_does_more_if_it_is_asked_to,
     faults_are_injected_into_simulations,
     a_bad_machine_file_is_named_with_its_line,
@@ -72,7 +73,6 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
         (&["81"], &["--cpus 81", "1 to 80"]),
         (&["80", "--vcpus", "20x"], &["1600", "1024"]),
         (&["4", "--fault", "kick-drop:2"], &["--fault", "probability"]),
-        (&["4", "--trace", "t"], &["--trace", "no timeline", "--record"]),
         (&["4", "--ple", "0"], &["--ple", "cycles"]),
         (&["4", "--noise", "5us"], &["--noise", "BUSY+IDLE"]),
         (&["4", "--machine", "cray-1"], &["cray-1"]),
@@ -84,6 +84,23 @@ fn what_no_simulation_has_is_refused() -> anyhow::Result<()> {
         }
         pvticket(words).args(options).run()?.fails(2, parts)?;
     }
+    Ok(())
+}
+
+/// It is one of the figures' run, with the schedule's turns, and says that it is simulated.
+fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let trace = folder.path().join("trace");
+    let fixed = ["4", "--runs", "2", "--seconds", "0.02", "--vcpus", "2x", "--policy", "rr"];
+    let words = [&MACHINE[..], &fixed, &["--locks", "pv-ticket"]].concat();
+    pvticket(words).args(["--trace"]).args([&trace]).run()?.exits(0)?;
+    let ran = pvticket(["trace"]).args([&trace]).run()?.exits(0)?;
+    for part in ["SIMULATED cell", "westmere-80"] {
+        ensure!(ran.text()?.contains(part), "{part}: {}", ran.show());
+    }
+    let ran = pvticket(["trace", "--json"]).args([&trace]).run()?.exits(0)?;
+    let preempted = ran.text()?.matches("preempted").count();
+    ensure!(preempted > 0, "no preemption: {}", ran.show());
     Ok(())
 }
 

@@ -122,7 +122,7 @@ fn throughput_line(study: &Study, its: &PointStudy) -> String {
         counted(|its| si(its.lwp)),
         counted(|its| si(its.yields)),
         counted(|its| si(its.forced)),
-        counted(|its| percent(its.wasted_share)),
+        counted(|its| its.wasted_share.map_or_else(dash, percent)),
     )
 }
 

@@ -55,6 +55,22 @@ fn no_guest_waits_for_a_kick_of_another() {
     }
 }
 
+/// Guests that start at once take turns as wholes, so that none waits for a vCPU without a CPU.
+#[test]
+fn vcpus_that_start_at_random_moments_do_not_take_turns_as_guests() {
+    let at_once = Spec { guests: 2, ..spec(System::NativeTicket, 4, "rr") };
+    let apart = Spec { starts: Picos(2 * MILLI.0), ..at_once.clone() };
+    let began = run(&apart, micros(500));
+    let idle = began.operations.iter().filter(|count| **count <= 1).count();
+    assert!((1..8).contains(&idle), "some have begun: {:?}", began.operations);
+    assert_eq!(began, run(&apart, micros(500)), "the same seed is the same run");
+    let later = Spec { seed: 12, ..apart.clone() };
+    assert_ne!(began, run(&later, micros(500)), "and another is another");
+    let [whole, apart] = [&at_once, &apart].map(|spec| run(spec, Picos(20 * MILLI.0)));
+    assert!(apart.operations.iter().all(|count| *count > 0), "all have begun");
+    assert!(apart.all() * 2 < whole.all(), "{} apart, {} at once", apart.all(), whole.all());
+}
+
 fn micros(micros: u64) -> Picos {
     Picos(micros * 1_000_000)
 }

@@ -65,6 +65,12 @@ impl Default for Ple {
 }
 
 impl Ple {
+    /// As before Linux 3.18, which made windows grow (`ple_window_grow`, commit b4a2d31da812): every
+    /// loop has the same.
+    pub fn fixed() -> Self {
+        Self { grow: 0, ..Self::default() }
+    }
+
     fn grown(&self, window: u32) -> u32 {
         let grown = match self.grow {
             0 => self.window,
@@ -233,7 +239,7 @@ mod tests {
         let other = Ple { grow: 5_000, shrink: 2, max: 20_000, ..usual };
         assert_eq!((other.grown(4_096), other.grown(18_000)), (9_096, 20_000));
         assert_eq!((other.shrunk(16_384), other.shrunk(5_000)), (8_192, 4_096));
-        assert_eq!(Ple { grow: 0, ..usual }.grown(9_999), 4_096);
+        assert_eq!(Ple::fixed().grown(4_096), 4_096);
     }
 
     #[test]

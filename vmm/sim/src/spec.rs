@@ -47,6 +47,8 @@ pub struct Spec {
     pub faults: FaultSpec,
     /// What the host does beside it.
     pub host: Host,
+    /// Each vCPU starts at a random moment from zero to this; zero: all at once.
+    pub starts: Picos,
     /// The seed of all random choices.
     pub seed: u64,
     /// Skip looks that would see what the last one saw. Results do not depend on it beyond chance,
@@ -128,6 +130,7 @@ impl Spec {
             slice: DEFAULT_SLICE,
             faults: FaultSpec::default(),
             host: Host::default(),
+            starts: Picos::ZERO,
             seed: 1,
             parks: true,
         }

@@ -62,6 +62,8 @@ pub(super) struct Setup {
     stock_kernel: Option<OsString>,
     /// The recording that the policy `replay` follows.
     recording: Option<OsString>,
+    /// Some cells load a scheduler into the host's kernel, which needs capabilities.
+    loads_scheduler: bool,
 }
 
 impl Setup {
@@ -80,7 +82,13 @@ impl Setup {
             kernel: kernels.ticket.as_deref().map(name),
             stock_kernel: kernels.stock.as_deref().map(name),
             recording: recording.map(name),
+            loads_scheduler: false,
         }
+    }
+
+    /// The same for cells of which some load a scheduler into the host's kernel.
+    pub(super) fn that_loads(self, loads_scheduler: bool) -> Self {
+        Self { loads_scheduler, ..self }
     }
 
     /// The command's arguments for it.
@@ -118,14 +126,17 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
+    let there = there.that_loads(setup.loads_scheduler);
     inside.run(there.words()?)
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = setup.kernels();
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
-    // The signal thread starts in confinement.
-    confinement::begin(Class::Worker, &files(&kernels))?;
+    if !setup.loads_scheduler {
+        // The signal thread starts in confinement.
+        confinement::begin(Class::Worker, &files(&kernels))?;
+    }
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let input = BufReader::new(io::stdin());
     let most = trace_limit()?;

@@ -101,7 +101,7 @@ impl Inside {
     pub fn run_task(mut self, task: &Task) -> anyhow::Result<u8> {
         let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
         self.errand.contents_in.push((bytes, task::INSIDE.into()));
-        self.run(["task".into(), task::INSIDE.into()])
+        self.run(["inside".into(), task::INSIDE.into()])
     }
 
     /// Runs `pvticket ARGS` there and returns its exit status.

@@ -9,6 +9,7 @@ mod confinement;
 mod descriptors;
 mod doctor;
 mod drill;
+mod driver;
 mod emulate;
 mod emulated_test;
 mod export;
@@ -25,6 +26,7 @@ mod schedule;
 mod search;
 mod sim;
 mod soak;
+mod status;
 mod system_map;
 mod task;
 mod tiny;
@@ -66,6 +68,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     Report(report::ReportArgs),
     Top(top::TopArgs),
+    Status(status::StatusArgs),
+    Task(run::TaskArgs),
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Soak(soak::SoakArgs),
@@ -85,7 +89,7 @@ enum Command {
     Trace(trace::TraceArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
-    Task(task::TaskArgs),
+    Inside(task::TaskArgs),
     #[command(hide = true)]
     Tiny(tiny::TinyArgs),
 }
@@ -129,10 +133,12 @@ pub fn main() -> ExitCode {
     descriptors::raise_limit();
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
-        Command::Compare(args) => compare::run(*args),
+        Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Task(args) => run::task(&args),
         Command::Cells(args) => cells::run(args),
         Command::Soak(args) => soak::run(&args),
         Command::Locks(args) => Ok(locks::run(&args)),
@@ -147,7 +153,7 @@ pub fn main() -> ExitCode {
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),
         Command::Bench(args) => bench::run(args),
-        Command::Task(args) => task::run(&args),
+        Command::Inside(args) => task::run(&args),
         Command::Tiny(args) => tiny::run(&args),
     };
     match result {

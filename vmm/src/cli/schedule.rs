@@ -211,7 +211,6 @@ impl SchedulePlan {
     }
 
     /// Are its decisions to be recorded?
-    #[cfg(feature = "bpf")]
     pub(super) fn records(&self) -> bool {
         self.record.is_some()
     }

@@ -38,7 +38,7 @@ use study::{
 };
 
 /// Look for schedules and faults that break a lock or starve its waiters, in simulations (see
-/// vmm/sim/README.md). Exit status: 0 if nothing was found, 1 if something was.
+/// vmm/sim/docs/SEARCH.md). Exit status: 0 if nothing was found, 1 if something was.
 #[derive(Debug, Args)]
 pub struct SearchArgs {
     /// Systems to search, in turn: names as in pvticket locks, or all [default: all]

@@ -8,6 +8,7 @@ use clap::Args;
 use super::{
     Usage,
     confinement::SeccompArgs,
+    driver,
     host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, finish, measure, plan_of},
     print,
@@ -25,6 +26,7 @@ use base::faults::{Fault, FaultSpec};
 use report::{faults::in_a_line, si::si};
 use sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE};
 use study::{
+    driver::DriverKind,
     findings::Study,
     plan::{Level, Seconds, resolve_levels},
     point::Point,
@@ -61,6 +63,9 @@ pub struct SoakArgs {
     /// Policy that schedules the vCPUs, as for compare
     #[arg(long, value_name = "P", default_value = "random")]
     policy: PolicySpec,
+
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver::HELP.as_str())]
+    driver: DriverKind,
 
     /// How long a turn on a slot lasts, for example 500us or 4ms
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
@@ -141,6 +146,7 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
     if is_other || args.policy.replays().is_some() {
         return Err(Usage(format!("--policy {}: a soak needs a schedule of ours", args.policy)));
     }
+    driver::check_schedule(args.driver, &args.policy, false)?;
     let cpus = resolve_cpus(args.cpus.clone())?;
     let there = cpus.cpus().len();
     let slots = args.slots.unwrap_or(there);
@@ -152,6 +158,7 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
         levels: resolve_levels(&args.vcpus, &cpus)?,
         slots: slots as u32,
         policy: args.policy.clone(),
+        driver: args.driver,
         slice: args.slice,
         seed: args.seed,
         faults: FaultSpec::collect(&args.fault)
@@ -176,7 +183,7 @@ fn summary(plan: &SoakPlan, tally: &Tally) -> String {
          waited forever\n",
         rate = si(*acquisitions as f64 / seconds.max(f64::MIN_POSITIVE)),
         levels = levels.join(", "),
-        policy = plan.policy,
+        policy = study::point::schedule_name(&plan.policy, plan.driver),
         seed = plan.seed,
         faults = in_a_line(&tally.faults),
     )

@@ -1,4 +1,4 @@
-//! `pvticket task`, hidden: what a subcommand resolved on one host, carried out in the emulated host.
+//! `pvticket inside`, hidden: what a subcommand resolved on one host, carried out in the emulated host.
 
 use std::path::{Path, PathBuf};
 

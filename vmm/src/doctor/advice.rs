@@ -142,6 +142,7 @@ mod tests {
             cpu: CpuFacts {
                 vendor: None,
                 model: None,
+                microcode: None,
                 flags: flags.iter().map(|flag| (*flag, true)).collect::<BTreeMap<_, _>>(),
                 online: 4,
                 spared: 0,

@@ -24,6 +24,8 @@ pub struct CpuFacts {
     pub vendor: Option<String>,
     /// For example `AMD EPYC`.
     pub model: Option<String>,
+    /// The microcode's revision.
+    pub microcode: Option<String>,
     /// Relevant flags, and whether the CPU has them.
     pub flags: BTreeMap<&'static str, bool>,
     /// CPUs that are online, without the spared ones.
@@ -51,6 +53,7 @@ impl CpuFacts {
         Self {
             vendor: field(&cpuinfo, "vendor_id"),
             model: field(&cpuinfo, "model name"),
+            microcode: field(&cpuinfo, "microcode"),
             online: online(&cpuinfo).saturating_sub(spared()),
             spared: spared(),
             smt: files.flag("/sys/devices/system/cpu/smt/active"),

@@ -10,9 +10,9 @@ pub struct Account {
     /// The moment, monotonic clock.
     pub at: Nanos,
     /// The sums, including the part so far of what is still going on.
-    totals: Totals,
+    pub(super) totals: Totals,
     /// Hits and misses, for a policy that aims at certain preemptions.
-    hits: Option<Hits>,
+    pub(super) hits: Option<Hits>,
 }
 
 /// What happened between two moments.

@@ -15,7 +15,7 @@ use sched::{
 /// Capacity for each kind of entry. The kernel commits only the memory that is used.
 const ROOM: usize = 1 << 20;
 /// Interval between two readings of the VMs' progress.
-const METER_EVERY: Nanos = Nanos::millis(1);
+pub(super) const METER_EVERY: Nanos = Nanos::millis(1);
 
 /// Returns how many operations a VM has done. Called under the core's lock: it must only read.
 pub type Meter = Box<dyn Fn() -> u64 + Send>;

@@ -53,6 +53,8 @@ pub struct SchedReport {
     pub totals: Totals,
     /// Hits and misses, for a policy that aims at certain preemptions.
     pub hits: Option<Hits>,
+    /// Are the sums of wasted spinning counted?
+    pub counts_waste: bool,
     /// How a replay differs from its recording, if this was one.
     pub divergence: Option<Divergence>,
     /// How late turns ended: time of the stop minus the deadline.
@@ -85,6 +87,7 @@ impl SchedReport {
         Self {
             totals: core.accounting().totals(),
             hits: core.policy().hits(),
+            counts_waste: true,
             divergence: core.policy().divergence(),
             lateness: Latency::of(&histograms.lateness),
             handover: Latency::of(&histograms.handover),
@@ -146,7 +149,7 @@ mod tests {
     fn a_kick_of_a_running_vcpu_is_no_handoff_to_its_next_turn() {
         let report = alone(
             |scheduler| {
-                scheduler.wake(ONE, Some(ONE));
+                scheduler.halts().unwrap().wake(ONE, Some(ONE));
                 scheduler.yielded(ONE);
             },
             |_, _| {},
@@ -161,12 +164,12 @@ mod tests {
     fn a_kick_that_ends_a_halt_is_a_handoff_to_the_next_turn() {
         let halted = |driver: &Driver| driver.lock().core.state(VcpuIndex(0)) == State::Halted;
         let report = alone(
-            |scheduler| scheduler.halt(ONE),
+            |scheduler| scheduler.halts().unwrap().halt(ONE),
             |driver, scheduler| {
                 while !halted(driver) {
                     thread::sleep(Duration::from_millis(1));
                 }
-                scheduler.wake(ONE, None);
+                scheduler.halts().unwrap().wake(ONE, None);
             },
         );
         let captured = report.captured.unwrap();

@@ -15,8 +15,8 @@ pub struct Seen {
     pub vm: usize,
     /// Its number in that VM.
     pub id: VcpuId,
-    /// Its scheduling state.
-    pub state: State,
+    /// Its scheduling state; None: only the host's kernel knows it.
+    pub state: Option<State>,
     /// What it is doing with locks; may be out of date if it is running.
     pub activity: LockActivity,
     /// Locks that it has taken, if its guest counts them.
@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub at: Nanos,
     /// All vCPUs, by [`VcpuIndex`].
     pub vcpus: Vec<Seen>,
-    /// The host CPU of each slot, and the vCPU that has it.
+    /// The host CPU of each slot, and the vCPU that has it; empty if only the host's kernel knows it.
     pub slots: Vec<(usize, Option<VcpuIndex>)>,
     /// The sums so far.
     pub totals: Totals,
@@ -57,7 +57,7 @@ impl Driver {
             Seen {
                 vm,
                 id,
-                state,
+                state: Some(state),
                 activity: lines.map(|lines| lines.activity(id, at)).unwrap_or_default(),
                 taken: lines.and_then(|lines| lines.taken(id)),
             }

@@ -51,6 +51,18 @@ pub(super) struct Stats {
     pub(super) capture: Option<Capture>,
 }
 
+impl Default for Histograms {
+    fn default() -> Self {
+        Self {
+            lateness: histogram(),
+            handover: histogram(),
+            release_to_kick: histogram(),
+            kick_to_grant: histogram(),
+            grant_to_guest: histogram(),
+        }
+    }
+}
+
 fn histogram() -> Histogram<u64> {
     // Two significant digits: an error below 1 %. These bounds are valid, so the fallback is never
     // used.
@@ -60,13 +72,7 @@ fn histogram() -> Histogram<u64> {
 impl Stats {
     pub(super) fn new(vcpus: usize, capture: Option<Capture>) -> Self {
         Self {
-            times: Histograms {
-                lateness: histogram(),
-                handover: histogram(),
-                release_to_kick: histogram(),
-                kick_to_grant: histogram(),
-                grant_to_guest: histogram(),
-            },
+            times: Histograms::default(),
             kicked: vec![None; vcpus].into(),
             granted: vec![None; vcpus].into(),
             capture,

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use halts::{Halts, Host, Kicked};
+use halts::{HaltScheduler, Halts, Host, Kicked};
 
 use super::{schedule::LOCKED_IN_BACKGROUND, *};
 use crate::{
@@ -68,10 +68,10 @@ impl Stopped for InHlt {
 struct TestHost(Arc<dyn VcpuScheduler>);
 
 impl Host for TestHost {
-    type Scheduler = dyn VcpuScheduler;
+    type Scheduler = dyn HaltScheduler;
 
-    fn scheduler(&self) -> Option<&Self::Scheduler> {
-        Some(self.0.as_ref())
+    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        self.0.halts()
     }
 
     fn wait(&self, _: &AtomicU32, _: u32) {
@@ -230,7 +230,7 @@ fn look(driver: &Driver) {
         assert_eq!((seen.vm, seen.id.0), (ix / VCPUS as usize, ix as u32 % VCPUS));
         let whose = |slot: SlotId| slots[slot.0 as usize].1;
         match seen.state {
-            State::Running(slot) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
+            Some(State::Running(slot)) => assert_eq!(whose(slot), Some(VcpuIndex(ix as u32))),
             _ => assert!(slots.iter().all(|(_, whose)| *whose != Some(VcpuIndex(ix as u32)))),
         }
     }
@@ -302,14 +302,14 @@ fn a_stopped_machine_leaves_at_once_wherever_its_vcpus_are() {
                 signal::block_in_this_thread().unwrap();
                 let (gate, id) = (&world.gates[0], VcpuId(id));
                 gate.enter(id).unwrap();
-                gate.halt(id);
+                gate.halts().unwrap().halt(id);
                 gate.leave(id);
             })
         })
         .collect();
     thread::sleep(Duration::from_millis(20));
     assert!(threads.iter().all(|thread| !thread.is_finished()), "they halt");
-    world.gates[0].stop();
+    world.gates[0].halts().unwrap().stop();
     let deadline = Instant::now() + Duration::from_secs(10);
     while !threads.iter().all(|thread| thread.is_finished()) {
         assert!(Instant::now() < deadline, "a halted vCPU does not leave");

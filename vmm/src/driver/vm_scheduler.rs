@@ -125,6 +125,10 @@ impl HaltScheduler for VmScheduler {
 }
 
 impl VcpuScheduler for VmScheduler {
+    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        Some(self)
+    }
+
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         let vcpu = self.index(id);
         self.driver.thread(vcpu).take()?;

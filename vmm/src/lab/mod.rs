@@ -12,6 +12,7 @@ pub mod cell;
 pub mod host;
 pub mod run;
 pub mod soak;
+pub mod sweep;
 
 pub use crate::signals::Interrupt;
 pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};

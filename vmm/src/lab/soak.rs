@@ -8,6 +8,7 @@ use crate::units::{Nanos, VcpuCount};
 use base::{counters::FaultCounts, faults::FaultSpec};
 use sched::{PolicySpec, accounting::Totals};
 use study::{
+    driver::DriverKind,
     point::Point,
     spec::{Experiment, MOST_CELLS, PlannedCell, SpecText},
     store::record::{CellLine, Figures, Outcome},
@@ -24,6 +25,8 @@ pub struct SoakPlan {
     pub slots: u32,
     /// The scheduling policy.
     pub policy: PolicySpec,
+    /// What carries out the schedule.
+    pub driver: DriverKind,
     /// The time slice.
     pub slice: Nanos,
     /// Seed of schedules and faults; each round derives its own.
@@ -86,6 +89,7 @@ impl SoakPlan {
             .list("vcpus", &self.levels)
             .text("locks", ["pv-ticket"])
             .text("policies", [&self.policy])
+            .text("drivers", [self.driver])
             .text("slice", [self.slice])
             .one("seconds", self.round.as_secs_f64())
             .one("warm-up", 0)
@@ -161,6 +165,7 @@ mod tests {
             levels: [8, 4, 2].map(|count| VcpuCount::try_from(count).unwrap()).into(),
             slots: 2,
             policy: "random".parse().unwrap(),
+            driver: DriverKind::User,
             slice: Nanos::millis(4),
             seed: 7,
             faults: None,
@@ -212,6 +217,7 @@ mod tests {
                 at_ms: 0,
                 took: 1.0,
                 load: Load::default(),
+                node: None,
                 outcome: Outcome::Done { figures: Box::new(figures) },
             });
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU32};
 
-use halts::Host;
+use halts::{HaltScheduler, Host};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
@@ -57,10 +57,10 @@ pub struct KvmHost {
 }
 
 impl Host for KvmHost {
-    type Scheduler = dyn VcpuScheduler;
+    type Scheduler = dyn HaltScheduler;
 
-    fn scheduler(&self) -> Option<&Self::Scheduler> {
-        self.scheduler.as_deref()
+    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        self.scheduler.as_deref()?.halts()
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
@@ -96,7 +96,7 @@ impl Board {
 
     /// The scheduler; None: the host's alone.
     pub fn scheduler(&self) -> Option<&dyn VcpuScheduler> {
-        self.kicks.halts().host().scheduler()
+        self.kicks.halts().host().scheduler.as_deref()
     }
 
     /// Everything that the vCPUs did, if the machine is traced. To be called after their threads

@@ -25,7 +25,7 @@ pub trait Stopped {
 /// scheduler alone decides when a thread runs.
 ///
 /// Halts and kicks, and the stop of the machine, are in [`HaltScheduler`], with the duties of both
-/// sides. Further duties of the vCPU threads:
+/// sides, if it has a part in them. Further duties of the vCPU threads:
 ///
 /// * Thread `id` calls [`VcpuScheduler::enter`] once before its first entry into the guest, and
 ///   [`VcpuScheduler::leave`] once at its end, even if `enter` failed or was never reached. It
@@ -41,7 +41,11 @@ pub trait Stopped {
 ///   machine stops.
 /// * [`VcpuScheduler::awaits_turn`] may be called by any thread and does not wait for a turn.
 /// * Numbers of target vCPUs come from the guest: one that does not exist is ignored.
-pub trait VcpuScheduler: HaltScheduler + fmt::Debug + Send + Sync {
+pub trait VcpuScheduler: fmt::Debug + Send + Sync {
+    /// Its part in halts and kicks. None: threads sleep on their latches, and a wakeup is all that it
+    /// takes for them to go on.
+    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)>;
+
     /// The thread is ready; blocks until its first turn.
     fn enter(&self, id: VcpuId) -> io::Result<()>;
 

@@ -19,7 +19,7 @@ use super::{
     watchdog::{self, Watchdog},
 };
 use crate::{
-    driver::{Driver, Kept, TelemetryView, Translate},
+    driver::{Kept, TelemetryView, Translate},
     guest::{
         initrd::InitrdSource,
         linux,
@@ -45,12 +45,13 @@ use boot::{
     cpuid::{self, CpuidSpec},
     lapic, layout, msrs,
 };
+#[cfg(feature = "bpf")]
+use kvm::sys::overlay::{self, Shared};
 use kvm::{
     KvmVm, Vcpu, Wiring,
     host::is_emulated,
     pending::Pending,
     stats::{Blocking, VcpuStats},
-    sys::overlay::{self, Shared},
     vcpu::TscClock,
 };
 
@@ -69,7 +70,8 @@ impl<'a> Vm<'a> {
     }
 
     /// The same, with the guest's telemetry lines in memory that something else shares.
-    pub fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
+    #[cfg(feature = "bpf")]
+    pub(super) fn build_over(spec: &'a MachineSpec, lines: Shared<'_>) -> Result<Self, VmError> {
         let memory = map_memory(spec)?;
         overlay::lay_over(&memory, lines_at(&spec.guest), telemetry::SIZE as usize, lines)
             .map_err(|error| VmError::SetUp("memory for telemetry that the host shares", error))?;
@@ -120,21 +122,13 @@ impl<'a> Vm<'a> {
         self.start_behind(console, None, 0)
     }
 
-    /// Starts the vCPUs as machine number `vm` of a schedule.
-    pub fn start_in(
-        self,
-        console: Console,
-        schedule: &Arc<Driver>,
-        vm: usize,
-    ) -> Result<Running, VmError> {
-        let lines = self.spec.oversight.telemetry().then(|| self.lines()).transpose()?;
-        let blocking = self.blocking()?.map(|all| all.into_iter().map(Blocking::into_fn).collect());
-        let scheduler = schedule.vm_scheduler(vm, lines, blocking);
-        self.start_behind(console, Some(scheduler), vm)
+    /// The telemetry of its guest, if that publishes any.
+    pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
+        self.spec.oversight.telemetry().then(|| self.lines()).transpose()
     }
 
     /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.
-    fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
+    pub(super) fn blocking(&self) -> Result<Option<Vec<Blocking>>, VmError> {
         match self.vm.wiring().has_halt() {
             true => Ok(self.vcpus.iter().map(Blocking::open).collect::<Result<_, _>>()?),
             false => Ok(None),
@@ -156,7 +150,7 @@ impl<'a> Vm<'a> {
     }
 
     /// Starts the vCPUs as machine number `number` under this scheduler.
-    pub fn start_behind(
+    pub(super) fn start_behind(
         self,
         console: Console,
         scheduler: Option<Arc<dyn VcpuScheduler>>,
@@ -170,9 +164,10 @@ impl<'a> Vm<'a> {
         let is_timed = matches!(&self.spec.guest, GuestSpec::Payload(payload) if payload.timed);
         let clocks = if is_timed { self.clocks()? } else { Box::default() };
         let Self { spec, mut vm, vcpus } = self;
-        // A schedule has to know each kicker and target, and faults are injected by the VMM: in
-        // both cases the writes have to come to the VMM instead.
-        if spec.pv == PvBackend::Doorbell && scheduler.is_none() && spec.faults.is_none() {
+        // A schedule with a part in halts has to know each kicker and target, and faults are injected
+        // by the VMM: in both cases the writes have to come to the VMM instead.
+        let is_scheduled = scheduler.as_ref().is_some_and(|its| its.halts().is_some());
+        if spec.pv == PvBackend::Doorbell && !is_scheduled && spec.faults.is_none() {
             vm.wire_doorbells(ports::DEFAULT_BASE + ports::DOORBELL, spec.vcpus)?;
         }
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
@@ -194,7 +189,6 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
-        let is_scheduled = scheduler.is_some();
         let board_spec = BoardSpec {
             vcpus: spec.vcpus,
             dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),

@@ -8,6 +8,7 @@ mod input;
 mod oversight;
 mod ram;
 mod run;
+pub mod schedule;
 pub mod spec;
 mod watchdog;
 
@@ -16,6 +17,7 @@ pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget, Loss, Outlet};
 pub use oversight::{Oversight, Purpose};
 pub use run::{Report, Running};
+pub use schedule::{Done, Schedule, ScheduleError};
 pub use spec::{GuestSpec, MachineSpec};
 
 use std::{io, path::PathBuf};
@@ -50,6 +52,9 @@ pub enum VmError {
     /// An event descriptor or thread cannot be created.
     #[error("cannot set up {0}")]
     SetUp(&'static str, #[source] io::Error),
+    /// The schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The event loop failed.
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),

@@ -73,6 +73,8 @@ axes! {
     Handoff: Some("handoffs"), "handoff", handoff, |point| point.handoff.to_string();
     /// The scheduling policy.
     Policy: Some("policies"), "policy", policy, |point| point.policy.to_string();
+    /// What carries out the schedule.
+    Driver: Some("drivers"), "driver", driver, |point| point.driver.to_string();
     /// The injected faults.
     Fault: Some("faults"), "fault", fault, |point| point.fault.map_or("none".to_owned(), |fault| fault.to_string());
     /// Pause-loop exits of the simulated host.
@@ -100,13 +102,14 @@ axes! {
 }
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying.
-pub const KEYS: [&str; 21] = [
+pub const KEYS: [&str; 22] = [
     "guests",
     "machines",
     "workloads",
     "slots",
     "vms",
     "policies",
+    "drivers",
     "slice",
     "faults",
     "ple",
@@ -161,7 +164,8 @@ impl Axis {
             Self::Think => point.think.into(),
             Self::Seconds => point.duration.as_secs_f64(),
             Self::Label | Self::Guest | Self::Machine | Self::Host | Self::Workload => return None,
-            Self::Lock | Self::Backend | Self::Handoff | Self::Policy => return None,
+            Self::Lock | Self::Backend | Self::Handoff => return None,
+            Self::Policy | Self::Driver => return None,
             Self::Fault | Self::Ple | Self::HaltPoll | Self::Noise => return None,
         })
     }

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct HostFacts {
     /// Model name of the first CPU.
     pub cpu: String,
+    /// Its microcode's revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub microcode: Option<String>,
     /// Number of online CPUs.
     pub cpu_count: Option<usize>,
     /// `hardware`, `emulated` (a genuine KVM on a CPU whose AMD-V QEMU emulates), `software`,

@@ -15,6 +15,8 @@ use base::{
 };
 use sched::PolicySpec;
 
+use super::driver::DriverKind;
+
 /// Kinds of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,6 +130,10 @@ pub struct Point {
     /// The scheduling policy.
     #[serde(with = "text")]
     pub policy: PolicySpec,
+    /// What carries out the schedule. Earlier versions had only the one in user space, which is also
+    /// written where the schedule is left to the host.
+    #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
+    pub driver: DriverKind,
     /// The injected faults.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
@@ -164,6 +170,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// Does its guest run in ring 0: a kernel, or a payload that executes HLT?
+    pub fn needs_ring_0(&self) -> bool {
+        self.guest == GuestKind::Linux || self.backend.needs_ring_0()
+    }
+
     /// vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.vcpus.get()) * f64::from(self.vms) / f64::from(self.slots)
@@ -190,7 +201,12 @@ impl Point {
         }
     }
 
-    /// A lock is compared, under the same policy, with the first of its family, and if it has handoff
+    /// The name of the schedule: its policy, with the driver if that is not this program.
+    pub fn schedule_name(&self) -> String {
+        schedule_name(&self.policy, self.driver)
+    }
+
+    /// A lock is compared, under the same policy and driver, with the first of its family, and if it has handoff
     /// options, also with the same lock without them.
     pub fn is_baseline_of(&self, other: &Self) -> bool {
         let is_first = self.lock == other.lock.baseline() && self.lock != other.lock;
@@ -198,7 +214,7 @@ impl Point {
             && self.backend == other.backend
             && self.handoff == HandoffSpec::NONE
             && other.handoff != HandoffSpec::NONE;
-        self.policy == other.policy && (is_first || is_plain)
+        self.policy == other.policy && self.driver == other.driver && (is_first || is_plain)
     }
 
     /// Are cells of both points repetitions of one point? They are if only the seeds differ.
@@ -246,7 +262,7 @@ impl fmt::Display for Point {
         }
         write!(f, " on {slots} CPU{}", if *slots == 1 { "" } else { "s" })?;
         if !self.policy.is_host() {
-            write!(f, " under {}", self.policy)?;
+            write!(f, " under {}", self.schedule_name())?;
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
@@ -255,6 +271,14 @@ impl fmt::Display for Point {
             write!(f, ", {extra}")?;
         }
         write!(f, ", {critical}+{think}, {} s", self.duration.as_secs_f64())
+    }
+}
+
+/// The name of a schedule: its policy, with the driver if that is not this program.
+pub fn schedule_name(policy: &PolicySpec, driver: DriverKind) -> String {
+    match driver {
+        DriverKind::User => policy.to_string(),
+        DriverKind::Bpf => format!("{policy} ({driver})"),
     }
 }
 

@@ -1,7 +1,9 @@
 //! The table of `pvticket compare`: a heading, a block for each number of vCPUs, and what the
 //! comparisons of the study show.
 
-use std::fmt::Write;
+mod conclusions;
+
+pub use conclusions::conclusions;
 
 use super::{
     faults::in_a_line,
@@ -9,17 +11,18 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::sentences::{self, p as probability};
+use crate::words::{sentences, simulated};
 use base::units::{CpuList, VcpuCount};
+use conclusions::ratios;
 use study::{
+    driver::DriverKind,
     findings::{
         Comparison, PointStudy, Study,
-        compare::Outcome,
         point::{Preempted, SimRates},
     },
     host::HostFacts,
     point::{GuestKind, HostKind, Point},
-    stats::{self, Estimate, Fairness},
+    stats::{Estimate, Fairness},
     store::record::MachineFile,
 };
 
@@ -36,6 +39,8 @@ struct Table<'a> {
     study: &'a Study,
     /// A schedule of ours counts preemptions, at some points at least.
     scheduled: bool,
+    /// What carries out the schedules, each once; empty if the host's is the only one.
+    drivers: Vec<DriverKind>,
     /// Width of the column of names.
     names: usize,
 }
@@ -43,13 +48,11 @@ struct Table<'a> {
 /// The whole table; empty if nothing has been measured.
 pub fn render(study: &Study) -> String {
     let Some(first) = study.points.first() else { return String::new() };
-    let names = study.points.iter().map(|its| label(&its.point).chars().count()).max();
-    let table = Table {
-        study,
-        scheduled: study.points.iter().any(|its| !its.point.policy.is_host()),
-        // Two spaces before the name; the next column has spaces of its own.
-        names: names.unwrap_or_default().max(6) + 2,
-    };
+    let drivers = drivers(study);
+    let mut table = Table { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
+    let names = study.points.iter().map(|its| table.label(&its.point).chars().count()).max();
+    // Two spaces before the name; the next column has spaces of its own.
+    table.names = names.unwrap_or_default().max(6) + 2;
     let mut levels: Vec<VcpuCount> = Vec::new();
     for its in &study.points {
         if !levels.contains(&its.point.vcpus) {
@@ -64,12 +67,11 @@ pub fn render(study: &Study) -> String {
     text + &conclusions(study)
 }
 
-/// A point as the table names it.
-fn label(point: &Point) -> String {
-    match point.policy.is_host() {
-        true => names::system(point),
-        false => format!("{} {}", point.policy, names::system(point)),
-    }
+/// The drivers of a study's schedules.
+fn drivers(study: &Study) -> Vec<DriverKind> {
+    let scheduled = || study.points.iter().filter(|its| !its.point.policy.is_host());
+    let has = |driver: &DriverKind| scheduled().any(|its| its.point.driver == *driver);
+    DriverKind::ALL.into_iter().filter(has).collect()
 }
 
 fn plural(count: usize) -> &'static str {
@@ -80,7 +82,21 @@ fn plural(count: usize) -> &'static str {
 const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of spinlocks: holders of \
     reader-writer locks, mutexes and RCU are not counted\n";
 
+/// How a schedule of the host's kernel differs from one of this program.
+const OF_KERNEL: &str = "note    driver bpf: the host's kernel ends turns at its timer tick; LWP/s is a lower bound, and \
+    wasted is not counted\n";
+
 impl Table<'_> {
+    /// A point as the table names it. Only if all schedules have the usual driver, it is not named.
+    fn label(&self, point: &Point) -> String {
+        let system = names::system(point);
+        match (point.policy.is_host(), self.drivers.as_slice()) {
+            (true, _) => system,
+            (false, [DriverKind::User]) => format!("{} {system}", point.policy),
+            (false, _) => format!("{} ({}) {system}", point.policy, point.driver),
+        }
+    }
+
     /// Host, guest and method, a line each, and the names of the columns.
     fn heading(&self, first: &Point) -> String {
         // Of a simulation the host says nothing.
@@ -98,6 +114,9 @@ impl Table<'_> {
         }
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;
+        }
+        if self.drivers.contains(&DriverKind::Bpf) {
+            text += OF_KERNEL;
         }
         let tail = match self.scheduled {
             false => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
@@ -130,7 +149,7 @@ impl Table<'_> {
         let file = files.find(|file| file.name == machine);
         file.map_or_else(String::new, |file| {
             let MachineFile { assumed, costs, .. } = file;
-            let state = sentences::validation(file);
+            let state = simulated::validation(file);
             format!("        {state}; {assumed} of its {costs} costs are assumed\n")
         })
     }
@@ -152,7 +171,13 @@ impl Table<'_> {
         };
         let turns = match self.scheduled {
             false => String::new(),
-            true => format!("; turns of {}, seed {}", first.slice, first.seed),
+            true => {
+                let drivers: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
+                let named = format!("; driver{} {}", plural(drivers.len()), drivers.join(", "));
+                let named =
+                    if drivers == [DriverKind::User.name()] { String::new() } else { named };
+                format!("; turns of {}, seed {}{named}", first.slice, first.seed)
+            }
         };
         let faults = first.fault.map_or_else(String::new, |fault| format!("; faults {fault}"));
         let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();
@@ -177,7 +202,7 @@ impl Table<'_> {
         }
         for its in here() {
             for note in notes(its) {
-                text += &format!("  {}: {note}\n", label(&its.point));
+                text += &format!("  {}: {note}\n", self.label(&its.point));
             }
         }
         for its in self.comparisons(vcpus) {
@@ -214,7 +239,7 @@ impl Table<'_> {
     }
 
     fn row(&self, its: &PointStudy) -> String {
-        let name = format!("  {:<w$}", label(&its.point), w = self.names - 2);
+        let name = format!("  {:<w$}", self.label(&its.point), w = self.names - 2);
         let Some(rate) = its.rate else { return format!("{name}{:>4}", 0) };
         let within = rate
             .median
@@ -251,70 +276,13 @@ impl Table<'_> {
             "{:>8}{:>8}{:>8}{jain:>6}",
             of(|its| si(its.lhp)),
             of(|its| si(its.lwp)),
-            of(|its| percent(its.wasted_share)),
+            of(|its| its.wasted_share.map_or_else(dash, percent)),
         )
     }
 
     fn comparisons(&self, vcpus: VcpuCount) -> impl Iterator<Item = &Comparison> {
         let all = self.study.comparisons.iter();
         all.filter(move |its| self.study.points[its.of].point.vcpus == vcpus)
-    }
-}
-
-/// What all comparisons show, tested together; nothing if there are none.
-pub fn conclusions(study: &Study) -> String {
-    let count = study.comparisons.len();
-    let mut text = match count {
-        0 => return String::new(),
-        1 => "Does it differ? (rank-sum test, p below 0.05)\n".to_owned(),
-        _ => format!(
-            "What differs? ({count} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
-        ),
-    };
-    for its in &study.comparisons {
-        let vcpus = study.points[its.of].point.vcpus.get();
-        // Writing to a String cannot fail.
-        let _ =
-            writeln!(text, "  {vcpus} vCPU{}: {}", plural(vcpus as usize), conclusion(study, its));
-    }
-    text
-}
-
-/// Both sides of a comparison by name, and what they have in common.
-fn sides(study: &Study, its: &Comparison) -> (String, String, String) {
-    let (of, against) = names::sides(study, its);
-    let around = names::shared(study, its);
-    let around = if around.is_empty() { around } else { format!("{around}: ") };
-    (of, against, around)
-}
-
-fn conclusion(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let times = its.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
-    let adjusted = its.verdict.adjusted;
-    let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
-    let text = match its.outcome(study) {
-        Outcome::More => format!("{of} beats {against}{times}{p}"),
-        Outcome::Less => format!("{against} beats {of}{p}"),
-        Outcome::Unclear => format!("no difference seen between {of} and {against}{p}"),
-        Outcome::TooFew => {
-            let least = stats::least_samples(study.comparisons.len());
-            format!("{of} and {against}: too few runs to tell: at least {least} of each are needed")
-        }
-    };
-    format!("{around}{text}")
-}
-
-/// The ratios behind a conclusion, with their intervals.
-fn ratios(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let parts: Vec<String> = [("medians", its.ratio), ("pairs", its.paired)]
-        .into_iter()
-        .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
-        .collect();
-    match parts.is_empty() {
-        true => format!("{around}{of}/{against} has no ratio: {against} did nothing"),
-        false => format!("{around}{of}/{against} {}", parts.join(", ")),
     }
 }
 

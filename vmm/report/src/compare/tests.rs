@@ -1,9 +1,10 @@
 //! Tables of made-up comparisons.
 
-use super::*;
+use super::{conclusions::conclusion, *};
 use crate::words::{tables, text};
 use sched::policy::Hits;
 use study::{
+    findings::compare::Outcome,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
 };
@@ -33,6 +34,42 @@ fn rows_line_up_under_the_columns_within_110_characters() {
         let most = if policy == "host" { 110 } else { 120 };
         assert!(width <= most, "{text}");
     }
+}
+
+/// A schedule of the host's kernel is told from one of this program, in the heading, too.
+#[test]
+fn rows_and_heading_name_the_drivers() {
+    let fixture = Fixture { policies: vec!["host", "rr"], vcpus: vec![4], ..plain() };
+    let with = |is_by_kernel: fn(usize) -> bool| {
+        let mut run = record(&fixture);
+        let scheduled = run.contents.cells.iter_mut().filter(|its| !its.point.policy.is_host());
+        for (ix, cell) in scheduled.enumerate() {
+            if is_by_kernel(ix / 2) {
+                cell.point.driver = DriverKind::Bpf;
+                if let Ended::Done { figures } = &mut cell.outcome {
+                    figures.schedule.as_mut().unwrap().waste_uncounted = true;
+                }
+            }
+        }
+        render(&Study::new(&[run]))
+    };
+    let usual = with(|_| false);
+    assert!(usual.contains("\n  rr ticket ") && !usual.contains("driver"), "{usual}");
+    let kernels = with(|_| true);
+    assert!(
+        kernels.contains("\n  rr (bpf) ticket ") && kernels.contains("\n  ticket "),
+        "{kernels}"
+    );
+    assert!(kernels.contains("; driver bpf\n") && kernels.contains("note    driver bpf: "));
+    let row = kernels.lines().find(|line| line.starts_with("  rr (bpf) ticket ")).unwrap();
+    assert_eq!(row.split_whitespace().rev().nth(1), Some("-"), "no waste is counted: {row}");
+    let both = with(|round| round % 2 == 0);
+    assert!(both.contains("; drivers user, bpf\n"), "{both}");
+    assert!(
+        both.contains("\n  rr (user) ticket ") && both.contains("\n  rr (bpf) ticket "),
+        "{both}"
+    );
+    assert!(both.contains("under rr: ") && both.contains("driver bpf"), "{both}");
 }
 
 /// Both the table and the report say how far the machine file was validated.

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     names,
     si::si,
-    words::{command, sentences, titles},
+    words::{command, sentences, simulated, titles},
 };
 use study::{
     findings::{PointStudy, Study},
@@ -26,7 +26,7 @@ pub fn all(study: &Study) -> Vec<Figure> {
     figures.extend(preempted::wasted(study));
     figures.extend(preempted::kinds(study));
     figures.extend(latency::all(study));
-    figures.iter_mut().for_each(|figure| figure.title = sentences::marked(study, &figure.title));
+    figures.iter_mut().for_each(|figure| figure.title = simulated::marked(study, &figure.title));
     figures
 }
 

@@ -29,14 +29,14 @@ fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
 pub(super) fn wasted(study: &Study) -> Option<Figure> {
     let legend = build::legend(study);
     let mark = |point: &PointStudy| {
-        let preempted = point.preempted?;
+        let share = point.preempted?.wasted_share?;
         Some(Mark {
-            y: preempted.wasted_share,
-            note: percent(preempted.wasted_share),
+            y: share,
+            note: percent(share),
             says: format!(
                 "{}: {} of the slots' time",
                 names::whole(study, &point.point),
-                percent(preempted.wasted_share)
+                percent(share)
             ),
             ..Mark::of(study, &point.point)
         })

@@ -7,6 +7,7 @@ use super::*;
 use crate::words::{diff, text};
 use study::{
     findings::RunRecord,
+    store::sweep::record::Attempt,
     testing::{Fixture, parse, record},
 };
 
@@ -48,6 +49,35 @@ fn too_few_repetitions_are_said() {
         page.contains("No difference can be significant here")
     };
     assert!(said(&small()) && !said(&Fixture::default()));
+}
+
+/// A sweep on two nodes, of which one has another kernel and other microcode.
+#[test]
+fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
+    let mut run = record(&Fixture::default());
+    let node = |round: u32| format!("node-{}", round % 2);
+    for cell in &mut run.contents.cells {
+        cell.node = Some(node(cell.round));
+    }
+    let first = run.contents.sessions[0].clone();
+    let session = |unit: u32| {
+        let mut its = first.clone();
+        let (sweep, submission, restart) = ("s".to_owned(), 0, 0);
+        its.attempt =
+            Some(Attempt { sweep, unit, submission, restart, node: node(unit), job: None });
+        its.host.microcode = Some(if unit.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
+        its
+    };
+    run.contents.sessions = (0..8).map(session).collect();
+    let (page, text) = shown(&[run.clone()]);
+    let said = "The nodes differ in microcode: 0x1 on node-0; 0x2 on node-1.";
+    assert!(page.contains(said) && text.replace('\n', " ").contains("0x2 on node-1."), "{text}");
+    assert!(!page.contains("differ in CPU model") && !page.contains("differ in host"));
+    assert!(page.contains("Nodes") && page.contains(", node node-1"));
+    assert_eq!(page.matches(", node node-0").count(), 1, "a node is described once");
+    run.contents.sessions.iter_mut().for_each(|its| its.host.microcode = None);
+    let (page, _) = shown(&[run]);
+    assert!(!page.contains("The nodes differ"));
 }
 
 #[test]

@@ -61,6 +61,9 @@ pub(super) fn section(cell: &AtWork, sample: Option<Sample<'_>>) -> Section {
         Some(_) => schedule(&sample),
         None => "  under the host's scheduler, whose decisions are not visible".to_owned(),
     });
+    if view.totals.is_some() && view.slots.is_empty() {
+        above.push("  only the host's kernel knows which vCPU has which slot".to_owned());
+    }
     above.extend(slots(view, name));
     above.extend(locks::lines(view, name));
     above.push(format!(
@@ -123,8 +126,9 @@ fn state(state: Option<State>) -> String {
 
 fn schedule(sample: &Sample<'_>) -> String {
     let rate = |count: fn(&Totals) -> u64| sample.rate(|live| live.view.totals.as_ref().map(count));
-    let slots = sample.now.view.slots.len().max(1) as f64;
-    let wasted = rate(|totals| totals.wasted_spin_ns).map(|nanos| nanos / 1e9 / slots);
+    let slots = sample.now.view.slots.len() as f64;
+    let wasted = rate(|totals| totals.wasted_spin_ns).filter(|_| slots > 0.0);
+    let wasted = wasted.map(|nanos| nanos / 1e9 / slots);
     format!(
         "  LHP/s {}  LWP/s {}  preemptions/s {}  turns/s {}  wasted {}",
         figure(rate(|totals| totals.lhp)),

@@ -59,6 +59,22 @@ fn a_frame_says_who_is_where_and_how_fast() {
 }
 
 #[test]
+fn a_schedule_of_the_hosts_kernel_shows_counts_and_no_slots() {
+    let (mut status, mut samples) = two();
+    let view = view_of(&mut status);
+    view.slots.clear();
+    view.vcpus.iter_mut().for_each(|vcpu| vcpu.state = None);
+    samples.add(&status);
+    let text = frame(&status, &samples, WIDE, "").join("\n");
+    for part in
+        ["turns/s ", "  wasted -\n  only the host's kernel knows which vCPU has which slot\n"]
+    {
+        assert!(text.contains(part), "no {part:?} in\n{text}");
+    }
+    assert!(!text.contains("slot 0"), "{text}");
+}
+
+#[test]
 fn a_kernel_is_seen_by_the_locks_that_it_takes() {
     let mut status = status();
     let mut samples = Samples::default();

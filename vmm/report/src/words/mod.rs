@@ -9,6 +9,7 @@ pub mod diff;
 pub mod published;
 pub mod reproduction;
 pub mod sentences;
+pub mod simulated;
 pub mod tables;
 pub mod text;
 pub mod titles;

@@ -1,62 +1,20 @@
 //! The findings of a study in sentences, each backed by its figures.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use locks::Family;
 
 use super::super::{
     names,
     si::{ratio, si},
 };
+use super::simulated;
 use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
     stats::{self, Estimate},
-    store::record::{MachineFile, MachineOrigin},
+    store::record::MachineFile,
 };
-
-/// `simulated NAME`, with the machines of all simulated points; `None` if all were measured. The mark of
-/// every figure and table.
-pub fn simulated(study: &Study) -> Option<String> {
-    let mut machines: Vec<&str> = Vec::new();
-    for point in study.points.iter().map(|study| study.point.machine.as_str()) {
-        if !point.is_empty() && !machines.contains(&point) {
-            machines.push(point);
-        }
-    }
-    (!machines.is_empty()).then(|| format!("simulated {}", machines.join(", ")))
-}
-
-/// The machine files of a study, each once.
-fn machine_files(study: &Study) -> Vec<&MachineFile> {
-    let mut files: Vec<&MachineFile> = Vec::new();
-    for file in study.runs.iter().flat_map(|run| &run.run.machines) {
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
-    files
-}
-
-/// Which validation a machine file has passed.
-pub const fn validation(file: &MachineFile) -> &'static str {
-    match file.origin {
-        MachineOrigin::Shipped => {
-            "rungs 1 and 3 of `pvticket sim validate` hold, which do not say that its costs are true"
-        }
-        MachineOrigin::Calibrated => {
-            "measured by `pvticket sim calibrate`; not validated beyond what `pvticket sim validate \
-             --rung 2` says on that host"
-        }
-        MachineOrigin::File => "a file that does not come with pvticket, not validated",
-    }
-}
-
-/// A title with the mark of what was simulated.
-pub fn marked(study: &Study, title: &str) -> String {
-    match simulated(study) {
-        Some(mark) => format!("{title} ({mark})"),
-        None => title.to_owned(),
-    }
-}
 
 /// What the study's operations are called, in the plural.
 pub fn operations(study: &Study) -> &'static str {
@@ -146,7 +104,11 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     let known = study.comparisons.iter().filter(|its| its.verdict.p.is_some());
     let sizes = known.map(|its| [its.of, its.against].map(|ix| study.points[ix].repetitions.len()));
     let sizes: Vec<[usize; 2]> = sizes.collect();
-    let lowest = sizes.iter().map(|[of, against]| stats::lowest_p(*of, *against));
+    let lowest = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
+        let blocks = study.points[its.of].blocks(&study.points[its.against]);
+        let sizes: Vec<_> = blocks.iter().map(|(a, b)| (a.len(), b.len())).collect();
+        stats::lowest_p_in_blocks(&sizes)
+    });
     let lowest = lowest.fold(f64::INFINITY, f64::min);
     let most = sizes.iter().flatten().max()?;
     (lowest * sizes.len() as f64 >= stats::LEVEL).then(|| {
@@ -162,15 +124,15 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
 /// What makes the figures worth less, or worthless.
 pub fn warnings(study: &Study) -> Vec<Sentence> {
     let mut all = Vec::new();
-    all.extend(simulated(study).map(|machines| {
+    all.extend(simulated::simulated(study).map(|machines| {
         bad(format!(
             "Figures marked as {machines} were not measured. How far the simulator may be believed is \
              in vmm/sim/README.md."
         ))
     }));
-    for file in machine_files(study) {
+    for file in simulated::machine_files(study) {
         let MachineFile { name, assumed, costs, .. } = file;
-        let state = validation(file);
+        let state = simulated::validation(file);
         all.push(bad(format!(
             "Machine {name}: {state}; {assumed} of its {costs} costs are assumed."
         )));
@@ -192,6 +154,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             study.cells()
         )));
     }
+    all.extend(unlike_nodes(study));
     let hosts = strangers(study);
     if !hosts.is_empty() {
         all.push(bad(format!(
@@ -203,6 +166,35 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     if failed > 0 {
         let cells = if failed == 1 { "cell" } else { "cells" };
         all.push(bad(format!("{failed} {cells} failed; they are listed below.")));
+    }
+    all
+}
+
+/// Facts by which nodes may differ and figures with them, and how they are called.
+const OF_NODES: [(&str, &str); 3] =
+    [("cpu", "CPU model"), ("kernel", "host's Linux"), ("microcode", "microcode")];
+
+/// Names the nodes of sweeps that differ in CPU model, kernel or microcode.
+fn unlike_nodes(study: &Study) -> Vec<Sentence> {
+    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
+    let of_nodes: Vec<_> = sessions
+        .filter_map(|its| Some((&its.attempt.as_ref()?.node, diff::facts(&its.host))))
+        .collect();
+    let mut all = Vec::new();
+    for (fact, what) in OF_NODES {
+        let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (node, facts) in &of_nodes {
+            let value = facts.iter().find(|(name, _)| name == fact);
+            values.entry(value.map_or("unknown", |(_, value)| value)).or_default().insert(node);
+        }
+        if values.len() > 1 {
+            let each = values.iter().map(|(value, nodes)| {
+                let nodes: Vec<&str> = nodes.iter().copied().collect();
+                format!("{value} on {}", nodes.join(", "))
+            });
+            let each: Vec<String> = each.collect();
+            all.push(bad(format!("The nodes differ in {what}: {}.", each.join("; "))));
+        }
     }
     all
 }

@@ -1,5 +1,7 @@
 //! The tables of a report.
 
+use std::collections::BTreeMap;
+
 use super::{
     super::{
         figures::scale::time,
@@ -8,7 +10,7 @@ use super::{
     },
     titles,
 };
-use crate::words::sentences;
+use crate::words::{sentences, simulated};
 use study::{
     findings::{PointStudy, Study, compare::Outcome, diff},
     stats::{self, Estimate},
@@ -100,7 +102,7 @@ pub fn all(study: &Study) -> Vec<Table> {
         lost(study),
     ];
     let mut all: Vec<Table> = all.into_iter().flatten().collect();
-    all.iter_mut().for_each(|table| table.title = sentences::marked(study, &table.title));
+    all.iter_mut().for_each(|table| table.title = simulated::marked(study, &table.title));
     all
 }
 
@@ -193,8 +195,8 @@ fn behaviour(study: &Study) -> Option<Table> {
             point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
             its.map_or_else(dash, |its| si(its.lhp)),
             its.map_or_else(dash, |its| si(its.lwp)),
-            its.map_or_else(dash, |its| percent(its.wasted_share)),
-            its.map_or_else(dash, |its| si(its.wasted)),
+            its.and_then(|its| its.wasted_share).map_or_else(dash, percent),
+            its.and_then(|its| its.wasted).map_or_else(dash, si),
         ])
     })
 }
@@ -255,19 +257,45 @@ fn lost(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-/// One table per start of each run.
+/// The nodes of sweeps, with the units that count.
+fn nodes(study: &Study) -> Table {
+    let note =
+        "Each round was measured on one node. Comparisons exchange repetitions within nodes only.";
+    let head = ["node", "CPU", "Linux", "microcode", "units"];
+    let mut table = Table::new("nodes", "Nodes", note, &head);
+    table.figures_from = 4;
+    let mut units: BTreeMap<(&str, &str, &str, &str), usize> = BTreeMap::new();
+    for session in study.runs.iter().flat_map(|run| &run.sessions) {
+        if let Some(attempt) = &session.attempt {
+            let host = &session.host;
+            let microcode = host.microcode.as_deref().unwrap_or_default();
+            *units.entry((&attempt.node, &host.cpu, &host.kernel, microcode)).or_default() += 1;
+        }
+    }
+    for ((node, cpu, kernel, microcode), units) in units {
+        table.cells([node, cpu, kernel, microcode, &units.to_string()].map(str::to_owned));
+    }
+    table
+}
+
+/// The nodes of sweeps, and one table per start of each run.
 pub fn hosts(study: &Study) -> Vec<Table> {
     let head = ["fact", "value"];
     let mut tables = Vec::new();
+    tables.extend(nodes(study).filled());
     for run in &study.runs {
         let mut last = None;
+        let mut seen: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
         for session in &run.sessions {
             let lasting = diff::lasting(&session.host);
-            // The same host after a resume is described once.
-            if last.as_ref() == Some(&lasting) {
+            // The same host after a resume is described once, and so is each node.
+            let node = session.attempt.as_ref().map(|attempt| attempt.node.as_str());
+            let described = seen.entry(node).or_default();
+            if last.as_ref() == Some(&lasting) || (node.is_some() && described.contains(&lasting)) {
                 continue;
             }
-            let title = format!("{}: {}", run.source, super::when(session.at_ms));
+            let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
+            let title = format!("{}{node}: {}", run.source, super::when(session.at_ms));
             let mut table = Table::new("host", &title, "", &head);
             table.figures_from = usize::MAX;
             for (name, value) in diff::facts(&session.host) {
@@ -276,6 +304,7 @@ pub fn hosts(study: &Study) -> Vec<Table> {
             let cpus: Vec<String> = run.run.cpus.iter().map(usize::to_string).collect();
             table.cells(["CPUs of the vCPUs".to_owned(), cpus.join(", ")]);
             tables.extend(table.filled());
+            described.push(lasting.clone());
             last = Some(lasting);
         }
     }

@@ -138,7 +138,7 @@ pub(super) fn most(
 
 /// The figure of wasted time.
 pub fn wasted(study: &Study) -> String {
-    let share = |point: &PointStudy| point.preempted.map(|its| its.wasted_share);
+    let share = |point: &PointStudy| point.preempted.and_then(|its| its.wasted_share);
     match most(study, share) {
         Some((point, share)) if share > 0.0 => format!(
             "{} wastes {} of the CPUs' time by spinning",

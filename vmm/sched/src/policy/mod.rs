@@ -9,6 +9,7 @@ mod directed_yield;
 mod fair;
 mod gang;
 mod host;
+mod in_kernel;
 mod inject;
 mod kick_boost;
 mod point;
@@ -29,8 +30,9 @@ use crate::{log::TurnEnd, recording::Recording};
 use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
+pub use in_kernel::{InKernel, TurnRule};
 pub use inject::Hits;
-pub use spec::{POLICIES, PolicySpec, TurnRule};
+pub use spec::{POLICIES, PolicySpec};
 
 /// The default slice, close to that of Linux's own scheduler.
 pub const DEFAULT_SLICE: Nanos = Nanos::millis(4);

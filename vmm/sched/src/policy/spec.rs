@@ -9,6 +9,7 @@ use super::{
     fair::Fair,
     gang::Gang,
     host::{Cfs, Eevdf, Host},
+    in_kernel::{self, InKernel, TurnRule},
     inject::{Inject, Target},
     kick_boost::KickBoost,
     point::{self, AtPoint},
@@ -34,6 +35,8 @@ pub struct Registered {
     pub slices: Option<u64>,
     /// With each set of arguments that is to be tested.
     pub tested: &'static [&'static str],
+    /// What the scheduler in the host's kernel has of it (`--driver bpf`). `None`: nothing.
+    pub in_kernel: Option<InKernel>,
     make: fn(&Setup<'_>, &Args) -> Made,
 }
 
@@ -52,6 +55,7 @@ pub const POLICIES: &[Registered] = &[
         about: "leave it to the host's scheduler",
         slices: None,
         tested: &[],
+        in_kernel: None,
         make: |_, _| Ok(None),
     },
     Registered {
@@ -60,6 +64,7 @@ pub const POLICIES: &[Registered] = &[
         about: "each vCPU in turn, blind to locks",
         slices: Some(1),
         tested: &["rr"],
+        in_kernel: Some(in_kernel::RR),
         make: |s, _| boxed(Rr::new(s)),
     },
     Registered {
@@ -68,6 +73,7 @@ pub const POLICIES: &[Registered] = &[
         about: "least CPU time first, by weight",
         slices: None,
         tested: &["fair"],
+        in_kernel: None,
         make: |s, args| {
             (0..args.0.len()).try_for_each(|ix| args.weight(ix).map(drop))?;
             boxed(Fair::new(s))
@@ -79,6 +85,7 @@ pub const POLICIES: &[Registered] = &[
         about: "all slots to one VM at a time",
         slices: None,
         tested: &["gang"],
+        in_kernel: None,
         make: |s, _| boxed(Gang::new(s)),
     },
     Registered {
@@ -87,6 +94,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a kicked vCPU runs next, on its kicker's CPU",
         slices: Some(2),
         tested: &["kick-boost", "kick-boost:later"],
+        in_kernel: None,
         make: |s, args| match args.word(0) {
             None => boxed(KickBoost::new(s, false)),
             Some("later") => boxed(KickBoost::new(s, true)),
@@ -99,6 +107,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a spinner gives its slot to the vCPU it waits for",
         slices: Some(2),
         tested: &["directed-yield"],
+        in_kernel: None,
         make: |s, args| boxed(DirectedYield::new(s, args.get(0, DirectedYield::LOOKS)?)),
     },
     Registered {
@@ -108,6 +117,7 @@ pub const POLICIES: &[Registered] = &[
         // Two, and a grace, which is a slice unless it is given.
         slices: Some(3),
         tested: &["deferred", "deferred:look"],
+        in_kernel: Some(in_kernel::DEFERRED),
         make: |s, args| {
             let way = match args.word(0) {
                 None | Some("ask") => Way::Ask,
@@ -126,6 +136,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt lock holders",
         slices: None,
         tested: &["lhp:100000,5us"],
+        in_kernel: None,
         make: |s, args| inject(s, args, Target::Holder),
     },
     Registered {
@@ -134,6 +145,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt the next in line",
         slices: None,
         tested: &["lwp:100000,5us"],
+        in_kernel: None,
         make: |s, args| inject(s, args, Target::Next),
     },
     Registered {
@@ -142,6 +154,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt at a named point",
         slices: None,
         tested: &["point:critical,100000,5us"],
+        in_kernel: None,
         make: |s, args| {
             let names = point::NAMES.map(|(name, _)| name);
             let wanted =
@@ -158,36 +171,42 @@ pub const POLICIES: &[Registered] = &[
         about: "a random vCPU for a random time, by the seed",
         slices: None,
         tested: &["random"],
+        in_kernel: None,
         make: |s, _| boxed(Random::new(s)),
     },
     Registered {
         name: "host-cfs",
-        usage: "host-cfs[:LATENCY,MIN,WAKEUP]",
+        usage: "host-cfs[:kick-yield,LATENCY,MIN,WAKEUP]",
         about: "for simulations: Linux's scheduler up to 6.5",
         slices: Some(16),
         // The settings for 8 or more CPUs at a tick of 4 ms, for one of a microsecond.
-        tested: &["host-cfs:6us,750ns,1us"],
+        tested: &["host-cfs:6us,750ns,1us", "host-cfs:kick-yield,6us,750ns,1us"],
+        in_kernel: None,
         make: |s, args| {
-            let cfs = match args.0.len() {
+            let first = args.yields_on_kick();
+            let cfs = match args.0.len() - first {
                 0 => Cfs::usual(s.slots),
-                3 => Cfs::new(args.span(0)?, args.span(1)?, args.span(2)?),
+                3 => Cfs::new(args.span(first)?, args.span(first + 1)?, args.span(first + 2)?),
                 _ => return Err("all three times, or none".to_owned()),
             };
-            boxed(Host::cfs(s, cfs))
+            boxed(Host::cfs(s, cfs, first == 1))
         },
     },
     Registered {
         name: "host-eevdf",
-        usage: "host-eevdf[:BASE]",
+        usage: "host-eevdf[:kick-yield,BASE]",
         about: "for simulations: Linux's scheduler from 6.6",
         slices: Some(16),
-        tested: &["host-eevdf:750ns"],
+        tested: &["host-eevdf:750ns", "host-eevdf:kick-yield,750ns"],
+        in_kernel: None,
         make: |s, args| {
-            let eevdf = match args.0.len() {
+            let first = args.yields_on_kick();
+            let eevdf = match args.0.len() - first {
                 0 => Eevdf::usual(s.slots, s.slice),
-                _ => Eevdf::new(args.span(0)?, s.slice),
+                1 => Eevdf::new(args.span(first)?, s.slice),
+                _ => return Err("one time, or none".to_owned()),
             };
-            boxed(Host::eevdf(s, eevdf))
+            boxed(Host::eevdf(s, eevdf, first == 1))
         },
     },
     Registered {
@@ -196,6 +215,7 @@ pub const POLICIES: &[Registered] = &[
         about: "repeat the decisions of a recording",
         slices: None,
         tested: &["replay:none"],
+        in_kernel: None,
         make: |s, args| {
             args.word(0).ok_or("the recording's file is missing")?;
             boxed(Replay::new(s))
@@ -209,14 +229,14 @@ fn inject(setup: &Setup<'_>, args: &Args, target: Target) -> Made {
 
 /// The arguments of a policy, as written after its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Args(Vec<String>);
+pub(super) struct Args(Vec<String>);
 
 impl Args {
-    fn word(&self, ix: usize) -> Option<&str> {
+    pub(super) fn word(&self, ix: usize) -> Option<&str> {
         self.0.get(ix).map(String::as_str)
     }
 
-    fn get<T>(&self, ix: usize, default: T) -> Result<T, String>
+    pub(super) fn get<T>(&self, ix: usize, default: T) -> Result<T, String>
     where
         T: FromStr,
         T::Err: fmt::Display,
@@ -224,6 +244,11 @@ impl Args {
         self.word(ix).map_or(Ok(default), |word| {
             word.parse().map_err(|error: T::Err| format!("'{word}': {error}"))
         })
+    }
+
+    /// Words before the times of a model of the host's scheduler: one, if a kicker yields.
+    fn yields_on_kick(&self) -> usize {
+        usize::from(self.word(0) == Some("kick-yield"))
     }
 
     /// A time that must be given.
@@ -245,15 +270,6 @@ impl Args {
             false => Err(format!("rate {rate} is out of range: 0.001 to 100000 per second")),
         }
     }
-}
-
-/// When the turns of a simple policy end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TurnRule {
-    /// After one slice.
-    Slice,
-    /// As soon as the vCPU is in no lock, and after this grace at the latest; None: one slice.
-    OutOfLocks(Option<Nanos>),
 }
 
 /// A policy and its arguments as the user gave them.
@@ -309,17 +325,10 @@ impl PolicySpec {
         if self.name == "replay" { self.args.word(0) } else { None }
     }
 
-    /// The rule by which its turns end, if a scheduler in the host's kernel can follow it: `rr`, and
-    /// `deferred` whose guests are asked.
+    /// The rule by which its turns end, if the scheduler in the host's kernel has it.
     pub fn turn_rule(&self) -> Option<TurnRule> {
-        match (self.name, self.args.word(0)) {
-            ("rr", _) => Some(TurnRule::Slice),
-            ("deferred", None | Some("ask")) => {
-                let grace = self.args.word(1).and_then(|_| self.args.get(1, Nanos::ZERO).ok());
-                Some(TurnRule::OutOfLocks(grace))
-            }
-            _ => None,
-        }
+        let in_kernel = registered(self.name)?.in_kernel.as_ref()?;
+        (in_kernel.rule)(&self.args)
     }
 
     /// The policy; `None` if scheduling is left to the host.

@@ -1,6 +1,8 @@
 //! Decisions of a schedule that are kept, or that come from a recording.
 
-use sched::log::Log;
+use base::units::Nanos;
+use sched::accounting::{Preemption, Totals};
+use sched::log::{Log, Turn};
 use sched::recording::Recording;
 
 use crate::spec::{Spec, SpecError};
@@ -12,6 +14,21 @@ pub struct Decisions<'a> {
     pub replayed: Option<&'a Recording>,
     /// Keep them, for [`Sim::recording`](super::Sim::recording).
     pub are_kept: bool,
+}
+
+/// What is kept of a schedule for a timeline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The time up to which it is simulated.
+    pub now: Nanos,
+    /// The turns, in the order in which they began.
+    pub turns: Vec<Turn>,
+    /// Turns for which there was no room.
+    pub lost_turns: u64,
+    /// The first preemptions, each with what the vCPU was doing.
+    pub preemptions: Vec<Preemption>,
+    /// The schedule's sums.
+    pub totals: Totals,
 }
 
 impl Decisions<'_> {

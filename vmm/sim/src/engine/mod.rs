@@ -6,12 +6,13 @@ mod host;
 mod noise;
 mod pauses;
 mod poll;
+mod readings;
 mod snapshot;
 mod spin;
 mod step;
 mod tasks;
 
-pub use decisions::Decisions;
+pub use decisions::{Decisions, Kept};
 pub use snapshot::{Snapshot, VcpuSnapshot};
 
 use std::rc::Rc;
@@ -21,8 +22,7 @@ use base::units::{Nanos, SlotId};
 use hypercalls::telemetry::Point;
 use sched::core::{Core, Member};
 use sched::event::{Action, Event, Kicker, VcpuIndex};
-use sched::policy::{Divergence, Hits, Setup};
-use sched::recording::Recording;
+use sched::policy::Setup;
 use sim_cell::{Request, Work};
 
 use crate::figures::Figures;
@@ -274,8 +274,22 @@ impl Sim {
         if spec.host.noise.is_some() {
             sim.start_noise(noise_seed);
         }
-        (0..vcpus).for_each(|v| sim.tell(v, Event::Started, Picos::ZERO));
+        sim.start(spec.starts, seeds.next_u64());
         Ok(sim)
+    }
+
+    /// Starts all vCPUs, now or each at a random moment from now to `within`.
+    fn start(&mut self, within: Picos, seed: u64) {
+        let mut rng = SplitMix64::new(seed);
+        for v in 0..self.vcpus.len() {
+            match within {
+                Picos::ZERO => self.tell(v, Event::Started, Picos::ZERO),
+                _ => {
+                    let at = Picos(rng.below(within.0 as usize + 1) as u64);
+                    self.set_timer(self.pcpus.len() + v, at);
+                }
+            }
+        }
     }
 
     /// Simulates until `end`, at most [`Picos::LAST`].
@@ -344,58 +358,12 @@ impl Sim {
         self.now
     }
 
+    /// The same on the clock of the schedule and of what is kept of it.
+    pub fn clock(&self) -> Nanos {
+        self.now.to_clock()
+    }
+
     fn operations(&self) -> u64 {
         self.shared.operations.get()
-    }
-
-    /// What was counted so far.
-    pub fn figures(&mut self) -> Figures {
-        self.sample_all();
-        let all = self.shared.all();
-        let sum = |of: fn(&guest::Doing) -> u64| all.iter().map(of).sum();
-        Figures {
-            time: self.now,
-            operations: all.iter().map(|doing| doing.operations.get()).collect(),
-            slow: sum(|doing| doing.slow.get()),
-            halts: sum(|doing| doing.halts.get()),
-            kicks: sum(|doing| doing.kicks.get()),
-            retries: sum(|doing| doing.retries.get()),
-            stolen: self.stolen,
-            polled: self.polled,
-            sleeps: self.sleeps,
-            shootdowns: self.shootdowns,
-            pause_exits: self.pause_exits,
-            violations: sum(|doing| doing.violations.get()),
-            disorder: sum(|doing| doing.disorder.get()),
-            looks: self.looks,
-            transfers: self.lines.transfers(),
-            events: self.counted,
-            faults: self.faults.counts(),
-            schedule: self.core.accounting().totals_at(self.now.to_clock()),
-        }
-    }
-
-    /// How a replay differs from its recording so far; `None` for all other policies.
-    pub fn divergence(&self) -> Option<Divergence> {
-        self.core.policy().divergence()
-    }
-
-    /// Hits and misses so far of a policy that aims at certain preemptions.
-    pub fn hits(&self) -> Option<Hits> {
-        self.core.policy().hits()
-    }
-
-    /// The decisions so far; without turns if they are not recorded.
-    pub fn recording(&self) -> Recording {
-        Recording::of(&self.core, self.vcpus.len() as u32)
-    }
-
-    /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
-    /// its part of the guest's memory and of the lines, without its stack.
-    pub fn bytes_per_vcpu(&self) -> usize {
-        let guests: usize = self.subjects.iter().map(|subject| subject.memory().1).sum();
-        let all =
-            guests + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
-        all / self.vcpus.len()
     }
 }

@@ -63,10 +63,11 @@ impl Sim {
         self.tell(v, Event::Idle(look), self.costs.exit);
     }
 
-    /// The timer of `v`, which has no CPU: its task wakes, or the time is over for which the schedule
-    /// holds it off.
+    /// The timer of `v`, which has no CPU: it starts, its task wakes, or the time is over for which the
+    /// schedule holds it off.
     pub(super) fn vcpu_timer(&mut self, v: usize) {
         let event = match self.core.state(VcpuIndex(v as u32)) {
+            Turn::New => Event::Started,
             Turn::Idle => Event::Woken(self.observe(v)),
             _ => Event::HoldOver,
         };

@@ -96,7 +96,7 @@ pub struct Costs {
     pub wakeup: Picos,
 }
 
-/// A machine. Its file format is explained in the guide, `vmm/sim/README.md`.
+/// A machine. Its file format is explained in the guide, `vmm/sim/docs/MACHINES.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     /// Its name, which every figure of it carries.

@@ -13,24 +13,18 @@ pub use fit::Fit;
 
 use crate::profile::Profile;
 use crate::published::{Cell, Setup, Table};
-use crate::{Effort, Figures, Host, Machine, Picos, Ple, Sim, Spec};
+use crate::{Effort, Figures, Host, Machine, Picos, Sim, Spec};
 use crate::{SpecError, Stuck};
 
-/// A table that is predicted, and the one whose fit it takes.
-const FITTED: [(&str, &str); 6] = [
-    ("build", "build"),
-    ("build-haswell", "build"),
-    ("dbench", "dbench"),
-    ("ebizzy", "ebizzy"),
-    ("aim7-many", "aim7-many"),
-    ("aim7-few", "aim7-few"),
-];
+/// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
+/// (`sched_latency`): the guests of a publication were not started at once, and guests that are
+/// take turns as whole guests, as under `gang`.
+const STARTS: Picos = Picos(24_000_000_000);
 
-/// The tables that are predicted, each with the name of the table whose fit it takes, itself or one
-/// before it.
+/// The tables that are predicted, each with the one whose fit it takes.
 pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
     let named = |name: &str| tables.iter().find(|table| table.name == name);
-    FITTED.iter().filter_map(move |(name, base)| Some((named(name)?, named(base)?)))
+    tables.iter().filter_map(move |table| Some((table, named(table.fit.as_deref()?)?)))
 }
 
 /// Why a cell has no prediction.
@@ -81,7 +75,7 @@ pub struct Predictor<'a> {
     profile: Profile,
 }
 
-/// How long a cell is simulated, after a tenth of it to warm up.
+/// How long a cell is simulated, after all vCPUs have started and a tenth of it to warm up.
 #[derive(Debug, Clone, Copy)]
 enum Window {
     /// For so many operations: enough where no vCPU waits for a CPU.
@@ -117,6 +111,7 @@ impl Window {
                 sim.run_until(end)
             }
         };
+        sim.run_until(STARTS)?;
         tenths(sim, 1)?;
         let before = sim.figures();
         tenths(sim, 10)?;
@@ -170,7 +165,8 @@ impl<'a> Predictor<'a> {
             spin_threshold: setup.spin_threshold,
             policy: setup.policy.clone(),
             slice: setup.slice,
-            host: Host { ple: self.table.has_ple.then(Ple::default), ..Host::default() },
+            host: Host { ple: self.table.ple, noise: self.profile.noise(), ..Host::default() },
+            starts: STARTS,
             seed: 4,
             ..Spec::new(self.machine.clone(), setup.system, setup.vcpus, load)
         }

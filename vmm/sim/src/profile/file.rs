@@ -3,15 +3,17 @@
 use base::faults::Probability;
 
 use super::{Lock, Profile, Shape, Sources, Think, Time};
+use crate::host::Noise;
 use crate::load::{Shootdown, Sleep};
 use crate::machine::Source;
 use crate::machine::file::{Result, Table as Keys, read};
 use crate::time::Picos;
 
-const KEYS: &[&str] = &["name", "about", "think", "held", "locks", "sleep", "shootdown"];
+const KEYS: &[&str] = &["name", "about", "think", "held", "locks", "sleep", "shootdown", "noise"];
 const LOCK: &[&str] = &["name", "share", "critical"];
 const SLEEP: &[&str] = &["chance", "time"];
 const SHOOTDOWN: &[&str] = &["chance", "handler", "held"];
+const NOISE: &[&str] = &["busy", "idle"];
 const TIME: &[&str] = &["us", "shape", "source", "note"];
 const FIXED: &[&str] = &["us", "source", "note"];
 const NUMBER: &[&str] = &["value", "source", "note"];
@@ -33,8 +35,9 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
         }
         let sleep = file.get("sleep").map(|_| reader.sleep(file)).transpose()?;
         let shootdown = file.get("shootdown").map(|_| reader.shootdown(file)).transpose()?;
+        let noise = file.get("noise").map(|_| reader.noise(file)).transpose()?;
         let (name, about, sources) = (file.text("name")?, file.text("about")?, reader.sources);
-        Ok(Profile { name, about, think, locks, sleep, shootdown, sources })
+        Ok(Profile { name, about, think, locks, sleep, shootdown, noise, sources })
     })
 }
 
@@ -141,10 +144,22 @@ impl Reader {
     fn shootdown(&mut self, file: &Keys<'_>) -> Result<Shootdown> {
         let keys = file.table("shootdown", SHOOTDOWN)?;
         let chance = self.chance(&keys)?;
-        let handler = keys.table("handler", FIXED)?;
-        let micros = handler.number("us", 0.0, MOST_MICROS)?;
-        self.stated(&handler)?;
+        let handler = self.fixed(&keys, "handler", 0.0)?;
         let is_held = keys.is_set("held")?;
-        Ok(Shootdown { chance, is_held, handler: Picos::from_nanos(micros * 1e3) })
+        Ok(Shootdown { chance, is_held, handler })
+    }
+
+    fn noise(&mut self, file: &Keys<'_>) -> Result<Noise> {
+        let keys = file.table("noise", NOISE)?;
+        let (busy, idle) = (self.fixed(&keys, "busy", 0.001)?, self.fixed(&keys, "idle", 0.001)?);
+        Ok(Noise { busy, idle })
+    }
+
+    /// A stated time whose law is not to be chosen.
+    fn fixed(&mut self, of: &Keys<'_>, key: &str, least: f64) -> Result<Picos> {
+        let table = of.table(key, FIXED)?;
+        let micros = table.number("us", least, MOST_MICROS)?;
+        self.stated(&table)?;
+        Ok(Picos::from_nanos(micros * 1e3))
     }
 }

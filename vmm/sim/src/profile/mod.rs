@@ -5,6 +5,7 @@
 
 mod file;
 
+use crate::host::Noise;
 use crate::load::{Load, LockLoad, Shootdown, Sleep};
 use crate::machine::{MachineError, Source};
 use crate::random::Span;
@@ -18,7 +19,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("aim7", include_str!("../../profiles/aim7.toml")),
 ];
 
-/// What a workload does. Its file format is explained in the guide, `vmm/sim/README.md`.
+/// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Its name.
@@ -29,6 +30,7 @@ pub struct Profile {
     locks: Vec<Lock>,
     sleep: Option<Sleep>,
     shootdown: Option<Shootdown>,
+    noise: Option<Noise>,
     /// Where its parameters come from.
     pub sources: Sources,
 }
@@ -130,6 +132,11 @@ impl Profile {
         }
     }
 
+    /// What the host does for it beside its vCPUs: threads of QEMU that carry out its reads and writes.
+    pub fn noise(&self) -> Option<Noise> {
+        self.noise
+    }
+
     /// Its mean think time and that of its first critical section, for `vcpus` vCPUs with a CPU each;
     /// `None` if they are to be fitted.
     pub fn times(&self, vcpus: usize) -> Option<(Picos, Picos)> {
@@ -188,10 +195,14 @@ mod tests {
         let load = build.load(Picos(7), Picos(3));
         assert_eq!(load.locks[0].critical, Span::Exponential(Picos(3)));
         assert_eq!((load.think, build.sources.fitted), (Span::Exponential(Picos(7)), 2));
+        let noise = build.noise().expect("it has threads of the host");
+        assert_eq!((noise.busy, noise.idle), (Picos(200_000_000), Picos(9_800_000_000)));
+        assert_eq!(dbench.noise(), None);
     }
 
     #[test]
     fn an_error_is_one_line_with_line_and_key() {
+        let (_, build) = SHIPPED[0];
         let (_, dbench) = SHIPPED[1];
         let (_, ebizzy) = SHIPPED[2];
         for (text, from, to, what) in [
@@ -229,6 +240,7 @@ mod tests {
                 "source = \"fitted\"",
                 "locks: think and",
             ),
+            (build, "us = 200, source", "us = 0, source", "noise.busy.us: 0 is not"),
             (ebizzy, "held = false", "held = 0", "shootdown.held wants true or false"),
             (
                 ebizzy,

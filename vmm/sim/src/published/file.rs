@@ -4,6 +4,7 @@ use sched::PolicySpec;
 
 use super::{Cell, Claim, Row, Setup, Table, measured};
 use crate::guest::WIDE;
+use crate::host::Ple;
 use crate::machine::MOST_CPUS;
 use crate::machine::file::{Result, Table as Keys, read};
 use base::units::Nanos;
@@ -19,6 +20,7 @@ const KEYS: &[&str] = &[
     "noise",
     "machine",
     "profile",
+    "fit",
     "pause-loop-exits",
     "notes",
     "spin-threshold",
@@ -99,7 +101,8 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             noise: file.number("noise", 0.0, 100.0)? / 100.0,
             machine: file.text("machine")?,
             profile: file.text("profile")?,
-            has_ple: file.is_set("pause-loop-exits")?,
+            fit: file.text_if_any("fit")?,
+            ple: ple(file)?,
             notes: file.texts("notes")?,
             card: file.text_if_any("card")?,
             measured: measured::of_table(file)?,
@@ -107,6 +110,19 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             rows,
         })
     })
+}
+
+/// How the kernel of the publication had pause-loop exits.
+fn ple(file: &Keys<'_>) -> Result<Option<Ple>> {
+    match file.text_if_any("pause-loop-exits")?.as_deref() {
+        None => Ok(None),
+        Some("dynamic") => Ok(Some(Ple::default())),
+        Some("fixed") => Ok(Some(Ple::fixed())),
+        Some(other) => {
+            let why = format!("'{other}' is neither dynamic (Linux 3.18 and later) nor fixed");
+            Err(file.wrong("pause-loop-exits", why))
+        }
+    }
 }
 
 /// What a table states once for all cells.

@@ -14,6 +14,7 @@ use sched::PolicySpec;
 use simulated_locks::System;
 use thiserror::Error;
 
+use crate::host::Ple;
 use crate::machine::MachineError;
 use base::units::Nanos;
 
@@ -67,8 +68,11 @@ pub struct Table {
     pub machine: String,
     /// The profile of its workload.
     pub profile: String,
-    /// The host stops guests that spin: pause-loop exits.
-    pub has_ple: bool,
+    /// The table whose fit its simulation takes, itself or one before it; none if its cells are not
+    /// simulated.
+    pub fit: Option<String>,
+    /// How the host stops guests that spin, if it does: pause-loop exits.
+    pub ple: Option<Ple>,
     /// In what its simulation differs from what was measured.
     pub notes: Vec<String>,
     /// The entry of the score card that its rows belong to.
@@ -155,6 +159,27 @@ impl Claim {
 }
 
 impl Table {
+    /// The base and the changed cell of a row, if its ratio is to be simulated.
+    pub fn simulated(&self, row: &Row) -> Option<(&Cell, &Cell)> {
+        let is_ratio = matches!(row.claim, Claim::Ratio(_));
+        let (base, changed) = row.cells.filter(|_| is_ratio && row.not_simulated.is_none())?;
+        let (base, changed) = (self.cells.get(base)?, self.cells.get(changed)?);
+        (base.setup.is_ok() && changed.setup.is_ok()).then_some((base, changed))
+    }
+
+    /// The cells that have to be simulated for these rows, each once.
+    pub fn simulated_cells<'a>(&'a self, rows: impl IntoIterator<Item = &'a Row>) -> Vec<&'a Cell> {
+        let mut cells: Vec<&Cell> = Vec::new();
+        for (base, changed) in rows.into_iter().filter_map(|row| self.simulated(row)) {
+            for cell in [base, changed] {
+                if cells.iter().all(|its| its.id != cell.id) {
+                    cells.push(cell);
+                }
+            }
+        }
+        cells
+    }
+
     /// Reads the table in `text`; errors name `file`.
     pub fn parse(file: &str, text: &str) -> Result<Self, PublishedError> {
         file::parse(text).map_err(|fault| PublishedError { file: file.to_owned(), fault })
@@ -209,6 +234,31 @@ mod tests {
     }
 
     #[test]
+    fn a_fit_is_that_of_the_table_itself_or_of_one_before_it() {
+        let tables = Table::all().expect("they can be read");
+        let mut simulated = 0;
+        for (at, table) in tables.iter().enumerate() {
+            let Some(fit) = &table.fit else { continue };
+            let base = tables[..=at].iter().find(|its| its.name == *fit);
+            let base = base.unwrap_or_else(|| panic!("{}: {fit}", table.name));
+            assert!(base.cells.iter().any(|cell| cell.is_fitted), "{}", base.name);
+            simulated += usize::from(!table.simulated_cells(&table.rows).is_empty());
+        }
+        assert_eq!(simulated, 6, "the tables whose cells are simulated");
+    }
+
+    #[test]
+    fn cells_of_rows_are_simulated_once() {
+        let tables = Table::all().expect("they can be read");
+        let dbench = tables.iter().find(|table| table.name == "dbench").expect("dbench");
+        let cells = dbench.simulated_cells(&dbench.rows);
+        assert_eq!(cells.len(), 8, "four bases and four changed ones");
+        let build = tables.iter().find(|table| table.name == "build").expect("build");
+        let not: Vec<&Row> = build.rows.iter().filter(|row| row.not_simulated.is_some()).collect();
+        assert!(!not.is_empty() && build.simulated_cells(not).is_empty());
+    }
+
+    #[test]
     fn ratios_are_as_the_documents_state_them() {
         let tables = Table::all().expect("they can be read");
         for (table, row, percent) in [
@@ -242,6 +292,7 @@ mod tests {
             ("better = \"more\"", "better = \"most\"", "better: 'most' is neither more nor less"),
             ("cpus = 32", "cores = 32", "unknown key 'cells.cores'"),
             ("policy = \"host-cfs\"", "policy = \"fairly\"", "policy: "),
+            ("= \"fixed\"", "= \"old\"", "pause-loop-exits: 'old' is neither"),
             ("id = \"pv 1x\"", "id = \"base 1x\"", "cells.id: there is another 'base 1x'"),
         ] {
             let changed = text.replacen(from, to, 1);

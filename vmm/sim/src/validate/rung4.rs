@@ -7,7 +7,7 @@
 use super::{Bound, Row, ValidateError};
 use crate::Effort;
 use crate::predict::{Fit, Predictor, predicted};
-use crate::published::{self, Claim, Table};
+use crate::published::{self, Cell, Table};
 
 /// A prediction may be off by this factor.
 const FACTOR: f64 = 2.0;
@@ -74,24 +74,18 @@ fn is_too_large(table: &Table, row: &published::Row, effort: Effort) -> bool {
 /// The rows of the table that can be simulated, and the order of each group.
 fn predict(table: &Table, fit: &Fit, effort: Effort) -> Result<Vec<Row>, ValidateError> {
     let predictor = Predictor::of(table)?;
-    let mut rates: Vec<Option<f64>> = vec![None; table.cells.len()];
+    let asked = || table.rows.iter().filter(|row| !is_too_large(table, row, effort));
+    let mut rates: Vec<(&str, f64)> = Vec::new();
+    for cell in table.simulated_cells(asked()) {
+        rates.push((&cell.id, predictor.rate(cell, fit, effort)?));
+    }
+    let rate = |cell: &Cell| rates.iter().find(|(id, _)| *id == cell.id).map(|(_, rate)| *rate);
     let mut rows = Vec::new();
     let mut groups: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
-    for row in table.rows.iter().filter(|row| row.not_simulated.is_none()) {
-        if is_too_large(table, row, effort) {
-            continue;
-        }
-        let (Claim::Ratio(expected), Some((base, changed))) = (row.claim, row.cells) else {
-            continue;
-        };
-        for index in [base, changed] {
-            let cell = &table.cells[index];
-            if rates[index].is_none() && cell.setup.is_ok() {
-                rates[index] = Some(predictor.rate(cell, fit, effort)?);
-            }
-        }
-        let (Some(base), Some(changed)) = (rates[base], rates[changed]) else { continue };
-        let simulated = changed / base;
+    for row in asked() {
+        let Some((base, changed)) = table.simulated(row) else { continue };
+        let (Some(base), Some(changed)) = (rate(base), rate(changed)) else { continue };
+        let (expected, simulated) = (row.claim.value(), changed / base);
         let fitted = if row.is_fitted { " (fitted)" } else { "" };
         rows.push(Row {
             table: PREDICTED,

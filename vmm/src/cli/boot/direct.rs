@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::{
     plan::{Mode, Plan},
-    schedule::{Account, Schedule},
+    schedule::{self, Account},
 };
 use crate::{
     cli::{
-        confinement,
+        confinement, driver,
         fault::show,
         host::{self, GuestClass},
         results::ResultFile,
@@ -21,7 +21,7 @@ use crate::{
     signals,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, VmError},
+    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, VmError},
 };
 use base::counters::sum;
 use confine::{Class, Files};
@@ -39,7 +39,8 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let stats = ResultFile::named("--stats", plan.stats.as_deref())?;
     let vms = plan.schedule.vms as usize;
     let vcpus = spec.vcpus.get();
-    let schedule = Schedule::start(plan, &schedule, &vec![vcpus; vms])?;
+    driver::check_here(plan.driver)?;
+    let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false)?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
     confinement::begin(Class::Main, &files(plan))?;
     // Without capabilities, root can write in fewer places than before.
@@ -56,7 +57,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     for (ix, vm) in built.into_iter().enumerate() {
         let console = console(plan, ix, terminal.is_some(), allowance.as_ref());
         let console = console.context("cannot set up the guest's input and output")?;
-        running.push(schedule.run(vm, console, (ix, vcpus))?);
+        running.push(schedule.run(vm, console, ix)?);
     }
     // The guest has its initrd by now; the files it was assembled from take as much memory as a
     // VMM.
@@ -70,7 +71,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         }
         reports => reports?,
     };
-    let account = schedule.end(record)?;
+    let account = schedule::end(&schedule, record)?;
     if let Some(file) = &stats {
         write_stats(file, &reports, account.as_ref())?;
     }

@@ -34,9 +34,8 @@ impl fmt::Display for DryRun<'_> {
             row("machines", &plan.schedule.vms)?;
         }
         row("policy", &plan.schedule.policy)?;
-        #[cfg(feature = "bpf")]
-        if plan.driver == super::schedule::DriverKind::Bpf {
-            row("driver", &"bpf")?;
+        if !plan.driver.is_user() {
+            row("driver", &plan.driver)?;
         }
         if let Some(faults) = &plan.faults {
             row("faults", faults)?;

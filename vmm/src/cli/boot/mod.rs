@@ -12,6 +12,7 @@ use clap::Args;
 
 use super::{
     confinement::SeccompArgs,
+    driver,
     fault::FaultArgs,
     host::{self, GuestClass, HostKernelArgs, HostMode, Place},
     print,
@@ -21,7 +22,7 @@ use crate::units::{ByteSize, VcpuCount};
 use base::{backend::PvBackend, handoff::HandoffSpec};
 use dry_run::DryRun;
 use kvm::KvmKind;
-use schedule::DriverKind;
+use study::driver::DriverKind;
 
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
@@ -78,8 +79,7 @@ pub struct BootArgs {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
-    /// What carries out the schedule
-    #[arg(long, value_enum, default_value_t = DriverKind::User)]
+    #[arg(long, value_name = "user|bpf", default_value = "user", help = driver::HELP.as_str())]
     driver: DriverKind,
 
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     args.host_kernel.check(choice.place == Place::Emulated)?;
     let is_dry = args.dry_run;
     if choice.place == Place::Emulated {
-        args.driver.check_emulated(host_kernel)?;
+        driver::check_emulated(args.driver, host_kernel)?;
     }
     let plan = Plan::resolve(args)?;
     if is_dry {

@@ -13,12 +13,9 @@ use std::{
 use rustix::system::sysinfo;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    BootArgs,
-    schedule::{self, DriverKind},
-};
+use super::BootArgs;
 use crate::{
-    cli::{Usage, say, schedule::SchedulePlan, system_map},
+    cli::{Usage, driver, say, schedule::SchedulePlan, system_map},
     guest::{
         artifacts, initrd,
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT},
@@ -29,6 +26,7 @@ use crate::{
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
 };
 use base::{backend::PvBackend, faults::FaultSpec, files, handoff::HandoffSpec, text};
+use study::driver::DriverKind;
 
 /// What runs as the guest's init.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +63,7 @@ pub(in crate::cli) struct Plan {
     /// Address of the kernel's `__preempt_count`.
     pub(super) preempt_count: Option<u64>,
     pub(super) schedule: SchedulePlan,
+    #[serde(with = "text")]
     pub(super) driver: DriverKind,
     #[serde(with = "text::option")]
     pub(super) faults: Option<FaultSpec>,
@@ -118,7 +117,7 @@ impl Plan {
             stats: args.stats,
             output_limit: args.output_limit,
         };
-        schedule::check(&plan)?;
+        driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
         Ok(plan)
     }
 

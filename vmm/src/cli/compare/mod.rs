@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     confinement::SeccompArgs,
+    driver,
     fault::FaultArgs,
     host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, Measured, finish, measure},
@@ -29,6 +30,7 @@ use base::{
 use report;
 use sched::recording::Recording;
 use study::{
+    driver::DriverKind,
     findings::Study,
     guest::systems::Systems,
     plan::{Level, Seconds},
@@ -56,7 +58,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = [
         "vcpus", "cpus", "guest", "machine", "workload", "seconds", "runs", "critical", "think", "sum_every",
         "latency", "spin_threshold", "pv_backends", "locks", "handoff", "host", "host_kernel", "policy",
-        "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
+        "driver", "slots", "slice", "seed", "vms", "record", "fault", "ple", "halt_poll",
         "noise",
     ])]
     resume: Option<PathBuf>,
@@ -166,6 +168,10 @@ struct What {
     #[command(flatten)]
     schedule: ScheduleArgs,
 
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "user",
+          help = driver::HELP.as_str())]
+    driver: Vec<DriverKind>,
+
     #[command(flatten)]
     faults: FaultArgs,
 
@@ -173,7 +179,7 @@ struct What {
     extras: HostExtras,
 }
 
-/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/README.md).
+/// For --guest sim: what the simulated host does beside its schedule (see vmm/sim/docs/HOST.md).
 #[derive(Debug, Clone, Args)]
 struct HostExtras {
     /// For --guest sim: pause-loop exits, as KVM has them, after this window in cycles [without a
@@ -237,13 +243,13 @@ impl Files {
 }
 
 /// Runs the subcommand and returns the exit status.
-pub fn run(args: CompareArgs) -> anyhow::Result<u8> {
+pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     let plan = match &args.resume {
         Some(dir) => run::resumed(dir)?,
-        None => options::plan(&args)?,
+        None => options::plan(args)?,
     };
-    let files = Files::new(&args)?;
+    let files = Files::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
     match compare(plan, &folder, &args.kernels, &files) {
         Ok(0) => Ok(0),

@@ -23,7 +23,7 @@ use crate::{chain::chain, signals::Interrupt};
 use ::sim::{
     Effort,
     predict::{Fit, PredictError, Predictor, predicted},
-    published::{Cell, Claim, Table},
+    published::{Cell, Table},
 };
 use report::si::si;
 
@@ -133,16 +133,9 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
 fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
     let of_table = |(table, base): (&Table, &Table)| {
         let (_, rows) = asked.tables.iter().find(|(its, _)| its.name == table.name)?;
-        let mut cells: Vec<Cell> = Vec::new();
-        for row in rows.iter().filter(|row| row.not_simulated.is_none()) {
-            let (Claim::Ratio(_), Some((base, changed))) = (row.claim, row.cells) else { continue };
-            for cell in [base, changed].into_iter().filter_map(|index| table.cells.get(index)) {
-                let is_new = cells.iter().all(|its| its.id != cell.id);
-                if is_new && saved.rate(&table.name, &cell.id).is_none() {
-                    cells.push(cell.clone());
-                }
-            }
-        }
+        let is_left = |cell: &&Cell| saved.rate(&table.name, &cell.id).is_none();
+        let all = table.simulated_cells(rows.iter().copied());
+        let cells: Vec<Cell> = all.into_iter().filter(is_left).cloned().collect();
         (!cells.is_empty()).then(|| Work { table: table.clone(), base: base.clone(), cells })
     };
     predicted(asked.all).filter_map(of_table).collect()

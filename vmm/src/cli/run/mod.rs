@@ -5,6 +5,7 @@ mod open_run;
 mod plan;
 mod progress;
 mod ready;
+mod sweep;
 mod tee;
 mod workers;
 
@@ -34,6 +35,7 @@ pub(super) use listen::NAME as SOCKET;
 pub(super) use open_run::RUNS;
 pub(super) use plan::{Plan, Request, resumed};
 pub(super) use progress::Progress;
+pub(super) use sweep::{SweepArgs, TaskArgs, status, task};
 pub(super) use workers::{KernelFiles, Traced, Workers};
 
 /// Largest number of cells at the same time.
@@ -94,11 +96,17 @@ pub struct RunArgs {
 
     #[command(flatten)]
     kernels: KernelFiles,
+
+    #[command(flatten)]
+    sweep: SweepArgs,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
+    if let Some(status) = sweep::run(args)? {
+        return Ok(status);
+    }
     let plan = plan::plan(args)?;
     if args.dry_run {
         print(&plan.dry_run());
@@ -132,7 +140,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         let _ = server.await;
         ran
     })?;
-    finish(&begun, summary)
+    finish(&begun.dir, summary)
 }
 
 /// The channel of the user's orders: signals send to it, and so does the control socket.
@@ -149,18 +157,18 @@ pub(super) async fn orders() -> anyhow::Result<(UnboundedSender<Order>, Unbounde
     Ok((send, orders))
 }
 
-fn finish(begun: &OpenRun, summary: Summary) -> anyhow::Result<u8> {
+fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
     let Summary { done, failed, left, broken, stopped } = summary;
-    let dir = begun.dir.display();
+    let shown = dir.display();
     if stopped || left > 0 {
         say(format_args!(
-            "pvticket: {left} cells are left; resume with: pvticket run --resume {dir}"
+            "pvticket: {left} cells are left; resume with: pvticket run --resume {shown}"
         ));
         return Ok(signals::exit_status());
     }
-    let page = report::of_run(&begun.dir)?;
+    let page = report::of_run(dir)?;
     print(&format!(
-        "\n{done} cells done, {failed} failed; in {dir}, its page is {}\n",
+        "\n{done} cells done, {failed} failed; in {shown}, its page is {}\n",
         page.display()
     ));
     if broken > 0 {

@@ -17,14 +17,15 @@ use super::{
     workers::{self, KernelFiles},
 };
 use crate::{
-    cli::{Usage, say, schedule::recording, trace},
+    cli::{Usage, driver, say, schedule::recording, trace},
     clock,
+    emulated::Pieces,
     lab::host::{gather_facts, with_files},
     units::CpuList,
 };
 use study::{
     guest::kernels::Kernels,
-    point::{HostKernel, Point},
+    point::{HostKernel, HostKind, Point},
     spec::Experiment,
     store::{
         Contents, Store,
@@ -76,6 +77,11 @@ impl Plan {
         let finished = self.finished();
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
+        driver::check(&experiment.points, run.host_kernel, run.jobs)?;
+        if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
+            // What it needs is missing before a worker starts, or not at all.
+            Pieces::find(run.host_kernel)?;
+        }
         let kernels = workers::kernels(files, &experiment)?;
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
@@ -97,7 +103,7 @@ impl Plan {
             gather_facts(&cpus),
             [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
         );
-        let session = SessionLine { at_ms: clock::since_1970(), command, host };
+        let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };
         store.append(&Line::Session(Box::new(session)))?;
         Ok(OpenRun {
             experiment,
@@ -142,7 +148,7 @@ fn repair(store: &mut Store, contents: &Contents, dir: &Path) -> anyhow::Result<
 
 /// Creates the default directory of a run, named after the spec and the time (UTC), with a number
 /// if two runs begin in the same second.
-fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
+pub(super) fn default_dir(run: &RunLine) -> anyhow::Result<PathBuf> {
     let at = UNIX_EPOCH + Duration::from_millis(run.at_ms);
     let stamp = format_rfc3339_seconds(at).to_string().replace(':', "-");
     let name = format!("{}-{}", run.name, stamp.trim_end_matches('Z'));

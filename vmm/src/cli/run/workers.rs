@@ -27,6 +27,7 @@ use crate::{
     units::{ByteSize, CpuList},
 };
 use study::{
+    driver::DriverKind,
     guest::kernels::{self, Flavour, Kernels},
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, PlannedCell},
@@ -76,6 +77,13 @@ pub(in crate::cli) struct Workers {
     last: u32,
 }
 
+impl KernelFiles {
+    /// No kernel is named.
+    pub(in crate::cli) const fn is_empty(&self) -> bool {
+        self.kernel.is_none() && self.stock_kernel.is_none()
+    }
+}
+
 impl Workers {
     /// The workers of this run.
     pub(in crate::cli) fn new(
@@ -84,9 +92,12 @@ impl Workers {
         is_recorded: bool,
     ) -> anyhow::Result<Self> {
         let memory = memory(&begun.experiment);
+        let points = &begun.experiment.points;
+        let loads_scheduler = points.iter().any(|point| point.driver == DriverKind::Bpf);
         let words = |host| {
             let host = (host, begun.host_kernel);
-            Setup::new(host, memory, &begun.kernels, begun.recording.as_deref()).words()
+            let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
+            setup.that_loads(loads_scheduler).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,

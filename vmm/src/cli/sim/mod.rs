@@ -37,7 +37,7 @@ struct ValidateArgs {
     /// Only these rungs: 1 (mathematics), 2 (cells measured on this host beside their simulation, by
     /// the costs of `sim calibrate`), 3 (the machine files' costs, given back by simulated
     /// micro-benchmarks), 4 (published tables, predicted from their 1x column; some rows fail, see
-    /// vmm/sim/README.md)
+    /// vmm/sim/docs/VALIDATION.md)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_value = "1,3")]
     rung: Vec<Rung>,
 }

@@ -1,9 +1,19 @@
-//! Costs that one CPU pays alone.
+//! Costs that a CPU pays without any other's help, while all CPUs work.
+//!
+//! Under overcommit each CPU always runs a vCPU, and two hyperthreads share what their core can do: a CPU
+//! whose sibling is idle is faster than any vCPU ever is.
 
 use std::{
     hint::{black_box, spin_loop},
     io,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Barrier,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread,
     time::Instant,
 };
 
@@ -35,15 +45,44 @@ const FAR: usize = 1 << 20;
 /// Of everything that is short.
 const OPERATIONS: u32 = 1 << 18;
 
-/// Measures on `cpu`, in a thread of its own, `rounds` times.
-pub(super) fn measure(cpu: usize, rounds: usize) -> io::Result<Vec<Alone>> {
-    let measure = move || {
-        pin_this_thread(&CpuList::of(cpu))?;
-        let (near, far) = (Chain::new(NEAR, 1), Chain::new(FAR, 2));
-        Ok((0..rounds).map(|_| once(&near, &far)).collect())
-    };
-    let thread = std::thread::Builder::new().name("calibrate".into()).spawn(measure)?;
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")))
+/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work.
+pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
+    let (done, ready) = (&AtomicBool::new(false), &Barrier::new(cpus.cpus().len()));
+    let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
+    thread::scope(|scope| {
+        // Each is at the barrier whether it could be pinned or not, or the rest would wait for ever.
+        let busy: Vec<_> = others
+            .iter()
+            .map(|cpu| {
+                scope.spawn(move || {
+                    let pinned = pin_this_thread(&CpuList::of(*cpu));
+                    ready.wait();
+                    work_until(done);
+                    pinned
+                })
+            })
+            .collect();
+        let mine = scope.spawn(move || {
+            let pinned = pin_this_thread(&CpuList::of(first));
+            let (near, far) = (Chain::new(NEAR, 1), Chain::new(FAR, 2));
+            ready.wait();
+            let found = (0..rounds).map(|_| once(&near, &far)).collect();
+            done.store(true, Release);
+            pinned.map(|()| found)
+        });
+        let found = mine.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
+        // One that died would have left the barrier short; nothing in it panics.
+        busy.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
+        found
+    })
+}
+
+/// Increments a line of its own, as the payload does between its locks.
+fn work_until(done: &AtomicBool) {
+    let own = AtomicU64::new(0);
+    while !done.load(Acquire) {
+        increment(black_box(&own), OPERATIONS / 64);
+    }
 }
 
 fn once(near: &Chain, far: &Chain) -> Alone {

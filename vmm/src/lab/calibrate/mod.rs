@@ -2,7 +2,7 @@
 //!
 //! Costs of cache lines come from two threads of this program, each on its CPU; those of exits from
 //! the payload under KVM; those of switches and wakeups from futex handoffs, which is how vCPUs are
-//! switched. No lock is run: measured locks are what the simulation is compared with.
+//! switched. Costs of one CPU are those it has while all others work, too. No lock is run: measured locks are what the simulation is compared with.
 
 mod alone;
 mod pairs;
@@ -82,7 +82,7 @@ impl Cost {
 
 /// Measures the machine that `cpus` are. Takes some seconds; other work on them spoils it.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
-    let mut own: Vec<Cost> = alone_costs(cpus.cpus()[0])?;
+    let mut own: Vec<Cost> = alone_costs(cpus)?;
     let lines = line_costs(cpus, interrupt)?;
     own.extend(host_costs(cpus, interrupt)?);
     let of = |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
@@ -129,8 +129,8 @@ fn rounds<T>(mut of: impl FnMut() -> Result<T, CalibrateError>) -> Result<Vec<T>
     (0..ROUNDS).map(|_| of()).collect()
 }
 
-fn alone_costs(cpu: usize) -> Result<Vec<Cost>, CalibrateError> {
-    let found = alone::measure(cpu, ROUNDS).map_err(CalibrateError::Threads)?;
+fn alone_costs(cpus: &CpuList) -> Result<Vec<Cost>, CalibrateError> {
+    let found = alone::measure(cpus, ROUNDS).map_err(CalibrateError::Threads)?;
     let each = |of: fn(&alone::Alone) -> f64| found.iter().map(of).collect();
     Ok(vec![
         Cost::measured("hit", each(|its| its.hit), "chain of loads in the first-level cache"),
@@ -147,7 +147,11 @@ fn alone_costs(cpu: usize) -> Result<Vec<Cost>, CalibrateError> {
             source: Source::Assumed,
             note: "not measured: stores cost alike however many share the line",
         },
-        Cost::measured("increment", each(|its| its.increment), "the payload's own loop"),
+        Cost::measured(
+            "increment",
+            each(|its| its.increment),
+            "the payload's own loop, all CPUs busy with it",
+        ),
     ])
 }
 

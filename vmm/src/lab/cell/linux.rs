@@ -117,7 +117,8 @@ impl Cell for LinuxCell {
         machines.meter_locks();
         let patience = run.method.warm_up + run.point.duration + PATIENCE;
         let deadline = Instant::now() + patience;
-        let is_over = || machines.have_all_ended() || machines.has_one_failed();
+        let has_failed = || machines.has_one_failed() || machines.is_left_alone();
+        let is_over = || machines.have_all_ended() || has_failed();
         while !is_over() && Instant::now() < deadline && !interrupt.raised() {
             machines.let_others_go();
             machines.show_linux(run);

@@ -74,7 +74,7 @@ fn view(phase: Phase, mut vcpus: Vec<VcpuView>, schedule: Option<Snapshot>) -> V
     };
     // Both are sorted by machine and vCPU.
     for (view, seen) in vcpus.iter_mut().zip(&schedule.vcpus) {
-        (view.state, view.locks, view.taken) = (Some(seen.state), seen.activity, seen.taken);
+        (view.state, view.locks, view.taken) = (seen.state, seen.activity, seen.taken);
     }
     let slot =
         |(cpu, vcpu): (usize, Option<VcpuIndex>)| SlotView { cpu, vcpu: vcpu.map(|vcpu| vcpu.0) };

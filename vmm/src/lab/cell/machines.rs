@@ -5,12 +5,12 @@ use std::{sync::Arc, thread, time::Duration};
 use super::{timeline::timeline, window::Gathering};
 use crate::{
     clock::Moment,
-    driver::{Account, Driver, Meter, SchedReport, Snapshot},
+    driver::{Account, Meter, SchedReport, Snapshot},
     lab::{
         Interrupt,
         cell::{CellError, RunSpec},
     },
-    vm::{Console, MachineSpec, Report, Running, Vm},
+    vm::{Console, MachineSpec, Report, Running, Schedule},
 };
 use base::counters::MachineCounts;
 use study::timeline::{Span, Timeline};
@@ -24,7 +24,7 @@ pub(super) struct Machines {
     pub(super) running: Vec<Running>,
     /// Where guests report the steps of their benchmarks.
     pub(super) gathering: Arc<Gathering>,
-    schedule: Option<Arc<Driver>>,
+    schedule: Schedule,
     started: Moment,
 }
 
@@ -47,20 +47,18 @@ impl Machines {
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
         let vms = run.point.vms as usize;
-        let make = if run.trace { Driver::traced } else { Driver::new };
-        let schedule = make(&run.schedule(), &vec![run.point.vcpus.get(); vms]);
+        let (driver, vcpus) = (run.point.driver, vec![run.point.vcpus.get(); vms]);
+        let schedule = Schedule::start(driver, &run.schedule(), &vcpus, run.trace)?;
         // All are built before the first one starts, as building them takes time.
-        let built = (0..vms).map(|_| Vm::build(spec)).collect::<Result<Vec<_>, _>>()?;
+        let built = (0..vms).map(|ix| schedule.build(spec, ix)).collect::<Result<Vec<_>, _>>()?;
         let gathering = Gathering::new(vms, schedule.clone());
         let (running, started) = (Vec::new(), Moment::now());
         let mut machines = Self { running, gathering, schedule, started };
         for (ix, vm) in built.into_iter().enumerate() {
             let bench = Some(machines.gathering.seat(ix));
             let console = Console { bench, ..console(ix)? };
-            machines.running.push(match &machines.schedule {
-                Some(schedule) => vm.start_in(console, schedule, ix)?,
-                None => vm.start(console)?,
-            });
+            let running = machines.schedule.run(vm, console, ix)?;
+            machines.running.push(running);
         }
         Ok(machines)
     }
@@ -73,6 +71,11 @@ impl Machines {
     /// Has any machine failed?
     pub(super) fn has_one_failed(&self) -> bool {
         self.running.iter().any(Running::has_failed)
+    }
+
+    /// Has the host's kernel ended the schedule? What is measured then means nothing.
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.schedule.ended().is_some()
     }
 
     /// Waits until the watchdogs know for every vCPU halted now that it has not lost a wakeup, or
@@ -108,41 +111,42 @@ impl Machines {
 
     /// Has the schedule read these progress meters, if it is ours and traced.
     pub(super) fn meter(&self, meters: impl IntoIterator<Item = Meter>) {
-        if let Some(schedule) = &self.schedule {
-            schedule.meter(meters.into_iter().collect());
-        }
+        self.schedule.meter(meters.into_iter().collect());
     }
 
     /// Has it read the count of locks taken by the guests' kernels, from their telemetry, as their
     /// progress.
     pub(super) fn meter_locks(&self) {
-        let Some(schedule) = &self.schedule else { return };
         let meter = |vm| -> Meter {
             // A weak reference, because the schedule keeps its meters.
-            let schedule = Arc::downgrade(schedule);
-            Box::new(move || schedule.upgrade().and_then(|its| its.taken(vm)).unwrap_or(0))
+            let gathering = Arc::downgrade(&self.gathering);
+            Box::new(move || gathering.upgrade().and_then(|its| its.taken(vm)).unwrap_or(0))
         };
         self.meter((0..self.running.len()).map(meter));
     }
 
     /// The schedule's account now, if it is a pvticket schedule.
     pub(super) fn account(&self) -> Option<Account> {
-        self.schedule.as_ref().map(|schedule| schedule.account())
+        self.schedule.account()
     }
 
     /// A snapshot of the schedule, if it is a pvticket schedule.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
-        self.schedule.as_ref().map(|schedule| schedule.snapshot())
+        self.schedule.snapshot()
     }
 
     /// Stops all machines; `run` is the run that they were started for.
     pub(super) fn stop(self, run: &RunSpec<'_>) -> Result<Ended, CellError> {
-        let schedule = self.schedule.as_ref().map(|schedule| schedule.report());
+        let schedule = self.schedule.report()?.map(|done| done.report);
+        let ended = self.schedule.ended().map(str::to_owned);
         let span = Span { from: self.started.reading(), to: Moment::now().reading() };
         self.running.iter().for_each(Running::stop);
         let mut reports =
             self.running.into_iter().map(Running::wait).collect::<Result<Vec<_>, _>>()?;
         let histories = reports.iter_mut().map(|report| report.history.take()).collect();
+        if let Some(why) = ended {
+            return Err(CellError::ScheduleEnded(why));
+        }
         let timeline = timeline(run, histories, schedule.as_ref(), span);
         Ok(Ended { reports, schedule, timeline })
     }

@@ -21,7 +21,7 @@ use crate::{
     lab::cell::live::LiveObserver,
     units::{ByteSize, CpuList, VcpuCount},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
-    vm::{GuestSpec, MachineSpec, Oversight, Purpose, VmError},
+    vm::{GuestSpec, MachineSpec, Oversight, Purpose, ScheduleError, VmError},
 };
 use base::backend::PvBackend;
 use sched::recording::Recording;
@@ -91,6 +91,7 @@ fn schedule_figures(measured: &Measured, whole: &SchedReport) -> ScheduleFigures
         seconds: Some(measured.seconds()),
         totals: measured.totals,
         hits: measured.hits,
+        waste_uncounted: !whole.counts_waste,
         since_start: Some(SinceStart { totals: whole.totals, hits: whole.hits }),
         divergence: whole.divergence,
         lateness: Timings::of(&histograms.lateness),
@@ -110,6 +111,12 @@ pub enum CellError {
     /// The machine could not be built or failed while it ran.
     #[error(transparent)]
     Vm(#[from] VmError),
+    /// The schedule cannot be started or read.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// The host's kernel ended the schedule, for this reason.
+    #[error("the host's kernel ended the BPF scheduler ({0}); the vCPUs went on under its own")]
+    ScheduleEnded(String),
     /// The block of memory shared with the payload is invalid.
     #[error(transparent)]
     Shared(#[from] SharedError),

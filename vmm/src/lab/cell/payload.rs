@@ -270,7 +270,8 @@ fn pause(
     mut look: impl FnMut(),
 ) -> Result<(), CellError> {
     let deadline = Instant::now() + duration;
-    while Instant::now() < deadline && !machines.has_one_ended() {
+    let is_over = || machines.has_one_ended() || machines.is_left_alone();
+    while Instant::now() < deadline && !is_over() {
         look();
         if !interrupt.sleep_until(deadline.min(Instant::now() + LOOK_EVERY)) {
             return Err(CellError::Interrupted);

@@ -1,5 +1,7 @@
 //! Simulates a point instead of measuring it.
 
+mod timeline;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -143,19 +145,24 @@ pub fn simulate(
     interrupt: &Interrupt,
 ) -> Result<Measurement, SimCellError> {
     let RunSpec { point, method, .. } = *spec;
-    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept: spec.record };
+    let are_kept = spec.record || spec.trace;
+    let decisions = Decisions { replayed: spec.replay.as_deref(), are_kept };
     let machine = match spec.machine {
         Some(text) => parsed(&point.machine, text)?,
         None => machine(&point.machine)?,
     };
     let mut sim = Sim::scheduled(&simulated(point, machine, cell)?, decisions)?;
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
-    let run = |sim: &mut Sim, end: Picos, phase: Phase| {
+    let mut progress = Vec::new();
+    let mut run = |sim: &mut Sim, end: Picos, phase: Phase| {
         while sim.now() < end {
             if interrupt.raised() {
                 return Err(SimCellError::Interrupted);
             }
             sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+            if spec.trace {
+                progress.extend(timeline::progress(sim, point));
+            }
             if let Some(onlooker) = spec.onlooker.filter(|onlooker| onlooker.is_due()) {
                 onlooker.see(view(&sim.snapshot(), point.vcpus.get(), phase));
             }
@@ -163,7 +170,7 @@ pub fn simulate(
         Ok(())
     };
     run(&mut sim, picos(method.warm_up), Phase::WarmUp)?;
-    let (before, hits) = (sim.figures(), sim.hits());
+    let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
     run(&mut sim, picos(method.warm_up + point.duration), Phase::Measured)?;
     let whole = sim.figures();
     let window = whole.clone() - &before;
@@ -176,6 +183,7 @@ pub fn simulate(
         ..ScheduleFigures::default()
     };
     let recording = spec.record.then(|| sim.recording());
+    let timeline = spec.trace.then(|| timeline::timeline(&sim, point, from, progress));
     let violations = sim.finish()?.violations;
     let figures = Figures {
         seconds: window.time.seconds(),
@@ -197,7 +205,7 @@ pub fn simulate(
         operations: window.operations,
         ..Figures::default()
     };
-    Ok(Measurement { figures, timeline: None, recording })
+    Ok(Measurement { figures, timeline, recording })
 }
 
 /// What `top` shows of it. Of the exits only those of calls are known by vCPU.
@@ -261,6 +269,7 @@ fn host(point: &Point) -> Host {
 mod tests {
     use super::*;
     use crate::lab::cell::live::LiveObserver;
+    use crate::units::Nanos;
     use study::spec::{Experiment, Setting};
 
     fn experiment(spec: &str) -> Experiment {
@@ -314,6 +323,21 @@ mod tests {
         assert_eq!((views[3].vcpus.len(), views[3].slots.len()), (16, 8));
         let works = |vcpu: &VcpuView| vcpu.operations > Some(0) && vcpu.state.is_some();
         assert!(views[3].vcpus.iter().any(works), "{views:?}");
+        let traced = RunSpec { trace: true, replay: None, ..spec };
+        let Measurement { figures: figures_traced, timeline, .. } =
+            simulate(&traced, 3, &interrupt).unwrap();
+        assert_eq!(figures, figures_traced, "a timeline changes nothing");
+        let timeline = timeline.expect("it was asked for");
+        let millis = |ms| Nanos::millis(ms).after(Nanos(1));
+        assert_eq!(timeline.span.to, millis(4));
+        assert_eq!(timeline.measured.map(|span| span.from), Some(millis(2)));
+        let schedule = timeline.schedule.expect("it is of a schedule");
+        assert_eq!(schedule.turns.len() as u64, schedule.totals.grants);
+        assert_eq!(schedule.preemptions.len() as u64, schedule.totals.preemptions);
+        let is_in = |turn: &sched::log::Turn| turn.at <= timeline.span.to;
+        assert!(schedule.turns.iter().all(is_in), "{:?}", schedule.turns);
+        let counted: u64 = timeline.progress.last().expect("it has samples").done;
+        assert!(counted as f64 >= figures.all_operations(), "of the warm-up, too: {counted}");
         interrupt.raise();
         let ended = simulate(&spec, 3, &interrupt);
         assert!(matches!(ended, Err(SimCellError::Interrupted)), "{ended:?}");

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
     clock::Moment,
-    driver::{Account, Driver, Measured},
+    driver::{Account, Measured},
     machine::bench::{Bench, Step},
+    vm::Schedule,
 };
 use base::counters::MachineCounts;
 use study::{live::Phase, timeline::Span};
@@ -14,7 +15,7 @@ use study::{live::Phase, timeline::Span};
 /// The machines of a run, at the barrier and in their windows.
 #[derive(Debug)]
 pub(super) struct Gathering {
-    schedule: Option<Arc<Driver>>,
+    schedule: Schedule,
     state: Mutex<State>,
 }
 
@@ -69,8 +70,8 @@ pub(super) struct Windows {
 }
 
 impl Gathering {
-    /// For `vms` machines under that schedule, if it is a pvticket schedule.
-    pub(super) fn new(vms: usize, schedule: Option<Arc<Driver>>) -> Arc<Self> {
+    /// For `vms` machines under that schedule.
+    pub(super) fn new(vms: usize, schedule: Schedule) -> Arc<Self> {
         let state = State { guests: vec![Guest::default(); vms], ..State::default() };
         Arc::new(Self { schedule, state: Mutex::new(state) })
     }
@@ -113,8 +114,8 @@ impl Gathering {
     }
 
     /// Locks that machine number `vm` has taken so far.
-    fn taken(&self, vm: usize) -> Option<u64> {
-        self.schedule.as_ref()?.taken(vm)
+    pub(super) fn taken(&self, vm: usize) -> Option<u64> {
+        self.schedule.taken(vm)
     }
 
     fn begins(&self, vm: usize, counts: MachineCounts) {
@@ -127,7 +128,7 @@ impl Gathering {
         state.span.get_or_insert(Span { from: now, to: now });
         // The last machine to begin: from now on all are in their windows.
         if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
-            state.open = self.schedule.as_ref().map(|schedule| schedule.account());
+            state.open = self.schedule.account();
         }
     }
 
@@ -135,8 +136,8 @@ impl Gathering {
         let taken = self.taken(vm);
         let mut state = self.lock();
         // The first machine to end.
-        if let Some((open, schedule)) = state.open.take().zip(self.schedule.as_ref()) {
-            state.measured += schedule.account().since(&open);
+        if let Some((open, account)) = state.open.take().zip(self.schedule.account()) {
+            state.measured += account.since(&open);
         }
         let guest = &mut state.guests[vm];
         guest.ended = guest.ended.saturating_add(1);
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn no_machine_begins_before_all_are_ready_nor_stops_before_all_have_ended() {
-        let gathering = Gathering::new(2, None);
+        let gathering = Gathering::new(2, Schedule::Host);
         let (a, b) = (gathering.seat(0), gathering.seat(1));
         a.step(Step::Ready, exits(5));
         assert!(!a.is_open() && gathering.phase() == Phase::Boot);
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_machine_that_has_ended() {
-        let gathering = Gathering::new(2, None);
+        let gathering = Gathering::new(2, Schedule::Host);
         let a = gathering.seat(0);
         a.step(Step::Ready, exits(0));
         assert!(!a.is_open());
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_windows_of_a_benchmark_in_parts_add_up() {
-        let gathering = Gathering::new(1, None);
+        let gathering = Gathering::new(1, Schedule::Host);
         let seat = gathering.seat(0);
         for (before, after) in [(10, 11), (50, 55)] {
             seat.step(Step::Ready, exits(before));
@@ -239,7 +240,7 @@ mod tests {
             vcpus: Counts { unlock_kick, ..Counts::default() },
             faults: Some(FaultCounts { duplicated, ..FaultCounts::default() }),
         };
-        let gathering = Gathering::new(2, None);
+        let gathering = Gathering::new(2, Schedule::Host);
         for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
             let seat = gathering.seat(vm);
             seat.step(Step::Begins, counts(before.0, before.1));
@@ -250,6 +251,6 @@ mod tests {
 
     #[test]
     fn a_guest_that_announces_nothing_has_no_window() {
-        assert!(Gathering::new(1, None).windows().is_none());
+        assert!(Gathering::new(1, Schedule::Host).windows().is_none());
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     },
     units::CpuList,
 };
+pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
 use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
 use study::{
@@ -55,6 +56,7 @@ fn read(files: &Files, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     let system = SystemFacts::read(files);
     HostFacts {
         cpu: cpu.model.unwrap_or_default(),
+        microcode: cpu.microcode,
         cpu_count: Some(cpu.online).filter(|count| *count > 0),
         kvm: kvm.kind.to_owned(),
         kernel: system.kernel.unwrap_or_default(),
@@ -108,7 +110,10 @@ mod tests {
         let governor = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
         let (first, second) = (governor(0), governor(1));
         let host = [
-            ("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC\nprocessor\t: 1\n"),
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nmodel name\t: AMD EPYC\nmicrocode\t: 0x1000065\nprocessor\t: 1\n",
+            ),
             ("proc/sys/kernel/osrelease", "6.1.0\n"),
             ("proc/meminfo", "MemTotal:       1024 kB\nMemFree: 12 kB\n"),
             ("proc/loadavg", "0.35 1.50 2.00 1/99 1234\n"),
@@ -126,6 +131,7 @@ mod tests {
         let windows = [("ple_gap", 128), ("ple_window", 4096)];
         let expected = HostFacts {
             cpu: "AMD EPYC".into(),
+            microcode: Some("0x1000065".into()),
             cpu_count: Some(2),
             kvm: "denied".into(),
             kernel: "6.1.0".into(),

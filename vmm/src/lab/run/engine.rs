@@ -239,6 +239,7 @@ impl Run<'_> {
             at_ms: ended.at_ms,
             took: ended.took,
             load: ended.load,
+            node: None,
             outcome: ended.outcome,
         };
         match &line.outcome {

@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::process::Command;
 
 pub use engine::run;
+pub use estimate::EMULATED_HOST;
 pub use worker_handle::HandError;
 
 use job::{Bytes, Extras};

@@ -180,7 +180,9 @@ impl Task<'_> {
 
     /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.
     fn drawn(&self, timeline: &Timeline) -> Result<Bytes, String> {
-        let title = format!("cell {}: {}", self.job.cell, self.job.point);
+        let Job { cell, point, .. } = self.job;
+        let simulated = if point.guest == GuestKind::Sim { "SIMULATED " } else { "" };
+        let title = format!("{simulated}cell {cell}: {point}");
         let drawn = (self.tools.draw)(self.job.cell, &title, timeline);
         drawn.map(Bytes).map_err(|error| chain(&error))
     }

@@ -74,8 +74,8 @@ pub struct Finding {
 
 /// Axes whose first value is the baseline of the others. Other axes change the work itself, and a
 /// ratio along them says nothing.
-pub(super) const FIRST: [Axis; 5] =
-    [Axis::Backend, Axis::Policy, Axis::Fault, Axis::Slice, Axis::SpinThreshold];
+pub(super) const FIRST: [Axis; 6] =
+    [Axis::Backend, Axis::Policy, Axis::Driver, Axis::Fault, Axis::Slice, Axis::SpinThreshold];
 
 /// The baselines of a point, and the axis along which each differs from it.
 fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
@@ -117,7 +117,9 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .collect();
     let samples: Vec<(Vec<f64>, Vec<f64>)> =
         which.iter().map(|(of, base, _)| (points[*of].rates(), points[*base].rates())).collect();
-    let verdicts = stats::judge(&samples, seed);
+    let blocks: Vec<stats::Blocks> =
+        which.iter().map(|(of, base, _)| points[*of].blocks(&points[*base])).collect();
+    let verdicts = stats::judge_in_blocks(&blocks, seed);
     let judged = which.into_iter().zip(&samples).zip(verdicts);
     judged
         .map(|(((of, against, axis), (above, below)), verdict)| {

@@ -3,7 +3,7 @@
 //! A chart draws its values along the axis `x`. Each combination of the values of the *facets* has
 //! a chart of its own; the other axes that vary tell the *series* within a chart apart. A spec can
 //! name `x` and the facets. Without that, `x` is the overcommit ratio if it varies, or else the
-//! axis with most values, and the locks with their options make the series.
+//! axis with most values, and the locks with their options and the drivers make the series.
 
 use std::collections::{HashMap, HashSet};
 
@@ -62,7 +62,9 @@ impl Layout {
             && (matches!(x, Axis::Vcpus | Axis::Vms) || x == Axis::Slots && named_x.is_none());
         let others = || varying.iter().copied().filter(move |axis| *axis != x);
         let facets = chosen.unwrap_or_else(|| {
-            let around = others().filter(|axis| !OF_LOCKS.contains(axis));
+            // Drivers carry out the same schedule: they belong side by side.
+            let beside = |axis: &Axis| OF_LOCKS.contains(axis) || *axis == Axis::Driver;
+            let around = others().filter(|axis| !beside(axis));
             around.filter(|axis| is_ratio || !follows(points, *axis, &[x])).collect()
         });
         let known = [&[x], facets.as_slice()].concat();

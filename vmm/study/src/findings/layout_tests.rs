@@ -1,7 +1,10 @@
 //! Which axis goes where.
 
 use super::{layout::Role, *};
-use crate::testing::{Fixture, record};
+use crate::{
+    driver::DriverKind,
+    testing::{Fixture, record},
+};
 
 /// The study of a fixture whose spec has these lines only.
 fn study(fixture: &Fixture, spec: &str) -> Study {
@@ -46,6 +49,29 @@ fn otherwise_it_is_the_axis_with_most_values() {
     // Of two axes with as many values it is the one that is compared.
     let two = Fixture { policies: vec!["rr", "fair"], ..policies() };
     assert_eq!(super::layout_tests::study(&two, "").layout.x, Axis::Policy);
+}
+
+/// Each policy by both drivers: both are in one chart, and compared under each policy.
+#[test]
+fn drivers_are_series() {
+    let fixture = Fixture { critical: vec![50], policies: vec!["rr", "deferred"], ..policies() };
+    let mut run = record(&fixture);
+    let cells = run.contents.cells.clone();
+    let by_kernel = cells.into_iter().map(|mut cell| {
+        cell.point.driver = DriverKind::Bpf;
+        cell.cell += 1000;
+        cell
+    });
+    run.contents.cells.extend(by_kernel);
+    run.contents.run.spec = String::new();
+    let study = Study::new(&[run]);
+    assert_eq!((study.layout.x, study.layout.facets.len()), (Axis::Policy, 0));
+    assert!(study.layout.series.contains(&Axis::Driver), "{:?}", study.layout);
+    let drivers = study.comparisons.iter().filter(|its| its.axis == Axis::Driver);
+    assert_eq!(drivers.count(), 4, "two locks under two policies");
+    let order: Vec<String> = study.points.iter().map(|its| its.point.schedule_name()).collect();
+    assert_eq!(order[0], "rr");
+    assert!(order.windows(2).filter(|two| two[0] != two[1]).count() == 3, "{order:?}");
 }
 
 #[test]

@@ -67,6 +67,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         .then_with(|| a.machine.cmp(&b.machine))
         .then_with(|| a.workload.cmp(&b.workload))
         .then_with(|| policy(a).cmp(&policy(b)))
+        .then_with(|| (a.driver as u8).cmp(&(b.driver as u8)))
         .then_with(|| fault(a).cmp(&fault(b)))
         .then_with(|| extras(a).cmp(&extras(b)))
         .then_with(|| numbers(a).cmp(&numbers(b)))

@@ -1,6 +1,6 @@
 //! The cells of one point, all repetitions and seeds together.
 
-use std::ops::Add;
+use std::{collections::BTreeMap, ops::Add};
 
 use serde::Serialize;
 
@@ -30,10 +30,12 @@ pub struct RoundKey {
 }
 
 /// A repetition of a point.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Repetition {
     /// Its run, round and seed.
     pub key: RoundKey,
+    /// The node of the sweep that it ran on.
+    pub node: Option<String>,
     /// Its number in the run.
     pub cell: u32,
     /// Operations per second by all vCPUs.
@@ -117,10 +119,10 @@ pub struct Preempted {
     pub yields: f64,
     /// Turns that ended because a grace had run out.
     pub forced: f64,
-    /// vCPU-seconds spun on a lock whose holder or next in line was preempted.
-    pub wasted: f64,
+    /// vCPU-seconds spun on a lock whose holder or next in line was preempted; None: not counted.
+    pub wasted: Option<f64>,
     /// The same as a share of the slots' time.
-    pub wasted_share: f64,
+    pub wasted_share: Option<f64>,
     /// Hits and misses of a policy that injects preemptions, over all repetitions.
     pub hits: Option<Hits>,
     /// How replays differ from their recording, over all repetitions.
@@ -214,6 +216,18 @@ impl PointStudy {
         self.repetitions.iter().map(|its| its.rate).collect()
     }
 
+    /// The rates of both points on each node, this point's first. Runs without nodes are one block.
+    pub fn blocks(&self, other: &Self) -> stats::Blocks {
+        let mut blocks: BTreeMap<&Option<String>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for its in &self.repetitions {
+            blocks.entry(&its.node).or_default().0.push(its.rate);
+        }
+        for its in &other.repetitions {
+            blocks.entry(&its.node).or_default().1.push(its.rate);
+        }
+        blocks.into_values().collect()
+    }
+
     /// The rates of both points in each round that both have, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
         let of = |key| other.repetitions.iter().find(|its| its.key == key);
@@ -280,6 +294,7 @@ fn each(count: f64, of: f64) -> f64 {
 fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
     let of = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
         key: RoundKey { run: *run, round: cell.round, seed: cell.point.seed },
+        node: cell.node.clone(),
         cell: cell.cell,
         rate: figures.rate(),
         load: cell.load,
@@ -327,7 +342,10 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         return None;
     }
     let (lhp, lwp, queued) = (sum(|its| its.lhp), sum(|its| its.lwp), sum(|its| its.queued));
-    let wasted = each(sum(|its| its.wasted_spin_ns) / 1e9, seconds);
+    let wasted = scheduled
+        .iter()
+        .all(|(_, its)| !its.waste_uncounted)
+        .then(|| each(sum(|its| its.wasted_spin_ns) / 1e9, seconds));
     Some(Preempted {
         lhp: each(lhp, seconds),
         lwp: each(lwp, seconds),
@@ -337,7 +355,7 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         yields: each(sum(|its| its.yields), seconds),
         forced: each(sum(|its| its.forced), seconds),
         wasted,
-        wasted_share: each(wasted, slots),
+        wasted_share: wasted.map(|wasted| each(wasted, slots)),
         hits,
         divergence: scheduled.iter().filter_map(|(_, its)| its.divergence).reduce(Add::add),
     })

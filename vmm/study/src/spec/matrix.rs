@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     axis::{KEYS, OFF},
+    driver::DriverKind,
     guest::{
         kernels,
         systems::{Systems, all_of},
@@ -48,6 +49,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
     if combinations > super::MOST_CELLS {
         return Err(SpecFault::TooMany(combinations).at(1));
     }
+    check_drivers(&axes)?;
     let mut excludes = Excludes::new(&form.excludes, &axes)?;
     let mut seen = HashSet::new();
     let mut points: Vec<(Point, bool)> = Vec::new();
@@ -57,7 +59,7 @@ pub fn points(form: &Form, setting: &Setting<'_>) -> Result<Vec<Point>, SpecErro
             continue;
         }
         let point = combination.point(setting)?;
-        let needs_ring_0 = point.guest == GuestKind::Linux || point.backend.needs_ring_0();
+        let needs_ring_0 = point.needs_ring_0();
         if seen.insert(point.key()) {
             points.push((point, needs_ring_0));
         }
@@ -123,6 +125,21 @@ fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     Ok(axes)
 }
 
+/// Refuses a driver of schedules where there is none but the host's own.
+fn check_drivers(axes: &[Axis]) -> Result<(), SpecError> {
+    let values =
+        |key| axes.iter().filter(move |axis| axis.key == key).flat_map(|axis| &axis.values);
+    let others = values("drivers").find(|driver| driver.text != DriverKind::User.name());
+    match others.filter(|_| values("policies").all(|policy| policy.text == "host")) {
+        Some(driver) => {
+            let cell = format!("drivers {} with policies host", driver.text);
+            let why = "the host's own scheduling has no driver; name another policy".into();
+            Err(SpecFault::Impossible { cell, why }.at(driver.line))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The default of a key; none if it depends on the guest.
 fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
     let texts: &[&str] = match key {
@@ -131,6 +148,7 @@ fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
         "slots" => return vec![setting.cpus.cpus().len().min(MOST_SLOTS).to_string()],
         "vms" | "seeds" => &["1"],
         "policies" => &["host"],
+        "drivers" => &["user"],
         "slice" => return vec![DEFAULT_SLICE.to_string()],
         "faults" | "handoffs" => &[NONE],
         "ple" | "halt-poll" | "noise" => &[OFF],
@@ -298,6 +316,13 @@ impl<'a> Combination<'a> {
         }
     }
 
+    /// What carries out the schedule. That of the host needs none, and is one point with any.
+    fn driver(&self) -> Result<DriverKind, SpecError> {
+        let driver: DriverKind = self.parse("drivers")?;
+        let policy: PolicySpec = self.parse("policies")?;
+        Ok(if policy.is_host() { DriverKind::User } else { driver })
+    }
+
     fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {
         let guest = self.guest()?;
         let lock: System = self.parse("locks")?;
@@ -325,6 +350,7 @@ impl<'a> Combination<'a> {
             lock,
             backend,
             handoff,
+            driver: self.driver()?,
             policy: self.policy(guest)?,
             fault: self.unless("faults", NONE)?,
             ple: self.unless("ple", OFF)?,

@@ -24,7 +24,18 @@ impl Combination<'_> {
         if point.guest != GuestKind::Sim {
             self.check_measured(point)?;
         }
+        self.check_driver(point)?;
         self.check_fault(point)
+    }
+
+    /// Refuses what the schedule's driver does not have.
+    fn check_driver(&self, point: &Point) -> Result<(), SpecError> {
+        if point.guest == GuestKind::Sim && !point.driver.is_user() {
+            let why = "a simulation has no kernel that could carry out a schedule";
+            return Err(self.impossible(&["drivers", "guests"], why));
+        }
+        let obstacle = point.driver.obstacle(&point.policy);
+        obstacle.map_or(Ok(()), |why| Err(self.impossible(&["drivers", "policies"], why)))
     }
 
     /// Refuses what only a simulated host has.

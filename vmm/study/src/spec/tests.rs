@@ -60,6 +60,20 @@ fn what_a_lock_has_not_makes_no_more_points_of_it() {
 }
 
 #[test]
+fn drivers_are_of_schedules_and_the_hosts_own_has_none() {
+    let text = "vcpus = 2\nlocks = \"ticket\"\npolicies = [\"host\", \"rr\", \"gang\"]\n\
+                drivers = [\"user\", \"bpf\"]\n[[exclude]]\npolicies = \"gang\"\ndrivers = \"bpf\"\n";
+    let points = parse(text).unwrap().points;
+    let names: Vec<String> = points.iter().map(Point::schedule_name).collect();
+    assert_eq!(names, ["host", "rr", "rr (bpf)", "gang"]);
+    let line = serde_json::to_string(&points[2]).unwrap();
+    assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[2]);
+    let line = serde_json::to_string(&points[1]).unwrap();
+    assert!(!line.contains("driver"), "stores of the usual driver stay as they are: {line}");
+    assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[1], "as of earlier versions");
+}
+
+#[test]
 fn excludes_take_cells_out() {
     let text = "vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nlocks = \"ticket\"\nvcpus = 4\n";
     assert_eq!(names(text), ["ticket 2", "pv-ticket 2", "pv-ticket 4"]);
@@ -108,6 +122,14 @@ fn mistakes_are_said_with_their_line() {
         ("guests = \"linux\"\nlocks = \"small-ticket\"", 2, "no kernel"),
         ("guests = \"linux\"\nlocks = \"pv-queued\"\nvcpus = 1", 2, "one CPU"),
         ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM serves"),
+        ("drivers = \"kernel\"\npolicies = \"rr\"", 1, "user or bpf"),
+        ("vcpus = 2\ndrivers = \"bpf\"", 2, "name another policy"),
+        ("policies = [\"rr\", \"gang\"]\ndrivers = \"bpf\"", 2, "it has the policies rr"),
+        (
+            "policies = \"rr\"\ndrivers = [\"bpf\"]\nguests = \"sim\"\nmachines = \"m\"",
+            2,
+            "no kernel",
+        ),
         ("vcpus = 2\n[[exclude]]\nvcpus = 3", 3, "matches no cell"),
         ("vcpus = 2\n[[exclude]]\nvcpus = 2", 1, "nothing is left"),
     ] {

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use super::{ENOUGH, correction::holm, permutation::rank_sum};
+use super::{ENOUGH, correction::holm, permutation::rank_sum_in_blocks};
 
 /// Significance level: the probability of calling any difference significant where there is none.
 pub const LEVEL: f64 = 0.05;
@@ -15,7 +15,7 @@ pub const LEVEL: f64 = 0.05;
 /// The verdict on one comparison.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Verdict {
-    /// p of the comparison alone, by [`rank_sum`]; None without samples of both sides.
+    /// p of the comparison alone, by [`rank_sum`](super::rank_sum); None without samples of both sides.
     pub p: Option<f64>,
     /// p corrected for all comparisons, by [`holm`].
     pub adjusted: Option<f64>,
@@ -27,7 +27,16 @@ pub struct Verdict {
 /// correction is void. Those without samples of both sides are not counted. `seed` is used for sets
 /// of samples that are too large for the exact test.
 pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
-    let p: Vec<_> = comparisons.iter().map(|(a, b)| rank_sum(a, b, seed)).collect();
+    let one = |samples: &(Vec<f64>, Vec<f64>)| vec![samples.clone()];
+    judge_in_blocks(&comparisons.iter().map(one).collect::<Vec<_>>(), seed)
+}
+
+/// Both sides' samples of a comparison, for each block.
+pub type Blocks = Vec<(Vec<f64>, Vec<f64>)>;
+
+/// As [`judge`], for samples taken in blocks ([`rank_sum_in_blocks`]).
+pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
+    let p: Vec<_> = comparisons.iter().map(|blocks| rank_sum_in_blocks(blocks, seed)).collect();
     let known: Vec<f64> = p.iter().copied().flatten().collect();
     let mut adjusted = holm(&known).into_iter();
     let verdict = |p: Option<f64>| {
@@ -37,11 +46,21 @@ pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
     p.into_iter().map(verdict).collect()
 }
 
-/// The lowest p that [`rank_sum`] can give for sets of `a` and `b` samples: that of sets that do not
+/// The lowest p that [`rank_sum`](super::rank_sum) can give for sets of `a` and `b` samples: that of sets that do not
 /// overlap, as is so for two of all permutations.
 pub fn lowest_p(a: usize, b: usize) -> f64 {
+    lowest_p_in_blocks(&[(a, b)])
+}
+
+/// As [`lowest_p`], for blocks with so many samples of each side.
+pub fn lowest_p_in_blocks(blocks: &[(usize, usize)]) -> f64 {
+    let one = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
+    (2.0 * blocks.iter().map(one).product::<f64>()).min(1.0)
+}
+
+fn lowest_one_sided(a: usize, b: usize) -> f64 {
     let ways: f64 = (1..=a).map(|n| (b + n) as f64 / n as f64).product();
-    (2.0 / ways).min(1.0)
+    1.0 / ways
 }
 
 /// The least number of samples of each side with which a difference can be significant as one of
@@ -59,7 +78,7 @@ pub fn least_samples(comparisons: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::permutation::rank_sum, *};
     use base::rng::SplitMix64;
 
     #[test]

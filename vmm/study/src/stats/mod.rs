@@ -16,7 +16,10 @@ pub mod permutation;
 #[cfg(test)]
 mod reference;
 
-pub use judgement::{LEVEL, Verdict, judge, least_samples, lowest_p, samples_for};
+pub use judgement::{
+    Blocks, LEVEL, Verdict, judge, judge_in_blocks, least_samples, lowest_p, lowest_p_in_blocks,
+    samples_for,
+};
 
 use serde::Serialize;
 

@@ -27,6 +27,62 @@ pub fn rank_sum(a: &[f64], b: &[f64], seed: u64) -> Option<f64> {
     Some(if test.steps() <= CHEAP { test.exact(distance) } else { test.random(distance, seed) })
 }
 
+/// As [`rank_sum`], for samples that were taken in blocks, such as the nodes of a cluster: the rank
+/// sums within the blocks are added, and sides are exchanged within blocks only, so that a difference
+/// between blocks neither hides nor feigns one of the sides. None if no block has both sides.
+pub fn rank_sum_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<f64> {
+    let both: Vec<_> = blocks.iter().filter(|(a, b)| !a.is_empty() && !b.is_empty()).collect();
+    if let [(a, b)] = both[..] {
+        return rank_sum(a, b, seed);
+    }
+    if both.is_empty() {
+        return None;
+    }
+    let ranks: Vec<Vec<usize>> =
+        both.iter().map(|(a, b)| doubled_ranks(&[a.as_slice(), b].concat())).collect();
+    let tests: Vec<Test<'_>> =
+        both.iter().zip(&ranks).map(|((a, _), ranks)| Test { taken: a.len(), ranks }).collect();
+    let expected: usize = tests.iter().map(|test| test.taken * (test.ranks.len() + 1)).sum();
+    let sum: usize = tests.iter().map(|test| test.ranks[..test.taken].iter().sum::<usize>()).sum();
+    let distance = sum.abs_diff(expected);
+    let steps = tests.iter().fold(0_usize, |all, test| all.saturating_add(test.steps()));
+    Some(match steps <= CHEAP {
+        true => exact_in_blocks(&tests, expected, distance),
+        false => random_in_blocks(&tests, expected, distance, seed),
+    })
+}
+
+/// The sum's distribution is the convolution of those of the blocks.
+fn exact_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize) -> f64 {
+    let mut chances = vec![1.0];
+    for test in tests {
+        let ways = ways(test.taken, test.ranks);
+        let all: f64 = ways.iter().sum();
+        let mut next = vec![0.0; chances.len() + ways.len() - 1];
+        for (sum, chance) in chances.iter().enumerate().filter(|(_, chance)| **chance > 0.0) {
+            for (more, ways) in ways.iter().enumerate() {
+                next[sum + more] += chance * ways / all;
+            }
+        }
+        chances = next;
+    }
+    let far = chances.iter().enumerate().filter(|(sum, _)| sum.abs_diff(expected) >= distance);
+    far.map(|(_, chance)| chance).sum::<f64>().min(1.0)
+}
+
+fn random_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize, seed: u64) -> f64 {
+    let mut rng = SplitMix64::new(seed);
+    let mut ranks: Vec<Vec<usize>> = tests.iter().map(|test| test.ranks.to_vec()).collect();
+    let far = (0..DRAWS).filter(|_| {
+        let drawn = tests.iter().zip(&mut ranks).map(|(test, ranks)| {
+            rng.shuffle(ranks);
+            ranks[..test.taken].iter().sum::<usize>()
+        });
+        drawn.sum::<usize>().abs_diff(expected) >= distance
+    });
+    (far.count() as u64 + 1) as f64 / (DRAWS + 1) as f64
+}
+
 /// Twice the rank of each sample, from 2; equal samples share the mean of their ranks.
 fn doubled_ranks(samples: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples.len()).collect();
@@ -136,6 +192,49 @@ mod tests {
         assert_eq!(rank_sum(&[2.0], &[1.0, 3.0], SEED), Some(1.0));
         assert_eq!(rank_sum(&[], &[1.0], SEED), None);
         assert_eq!(rank_sum(&[1.0], &[], SEED), None);
+    }
+
+    /// Two blocks of 1 and 1: of the four exchanges two are as extreme as 'above in both'.
+    #[test]
+    fn p_in_blocks_by_hand() {
+        let p = |blocks: &[(Vec<f64>, Vec<f64>)]| rank_sum_in_blocks(blocks, SEED);
+        let above = || (vec![2.0], vec![1.0]);
+        assert!((p(&[above(), above()]).unwrap() - 0.5).abs() < 1e-12);
+        let apart = || (vec![4.0, 5.0, 6.0], vec![1.0, 2.0, 3.0]);
+        assert!((p(&[apart(), apart()]).unwrap() - 2.0 / 400.0).abs() < 1e-12);
+        // One block is the test without blocks; those without both sides say nothing.
+        assert_eq!(p(&[apart(), (vec![], vec![9.0])]), rank_sum(&apart().0, &apart().1, SEED));
+        assert_eq!(p(&[(vec![1.0], vec![]), (vec![], vec![1.0])]), None);
+        assert_eq!(p(&[]), None);
+    }
+
+    /// A node that is ten times as fast as the other hides the difference from a test without blocks.
+    #[test]
+    fn a_difference_within_blocks_is_found_across_them() {
+        let block = |scale: f64| {
+            let of = |from: i32| (from..from + 6).map(|ix| scale * f64::from(ix)).collect();
+            (of(100), of(107))
+        };
+        let blocks: [(Vec<f64>, Vec<f64>); 2] = [block(1.0), block(10.0)];
+        let above: Vec<f64> = blocks.iter().flat_map(|(above, _)| above.clone()).collect();
+        let below: Vec<f64> = blocks.iter().flat_map(|(_, below)| below.clone()).collect();
+        let pooled = rank_sum(&above, &below, SEED);
+        let blocked = rank_sum_in_blocks(&blocks, SEED).unwrap();
+        assert!(pooled.unwrap() > 0.05 && blocked < 1e-4, "{pooled:?}, {blocked}");
+    }
+
+    #[test]
+    fn random_shares_in_blocks_come_close_to_all_of_them() {
+        let of =
+            |count: i32, by: i32| (0..count).map(|ix| f64::from(ix * by % 12)).collect::<Vec<_>>();
+        let ranks = [doubled_ranks(&of(12, 7)), doubled_ranks(&of(10, 5))];
+        let tests: Vec<Test<'_>> =
+            ranks.iter().map(|ranks| Test { taken: ranks.len() / 2, ranks }).collect();
+        let expected = tests.iter().map(|test| test.taken * (test.ranks.len() + 1)).sum();
+        let exact = exact_in_blocks(&tests, expected, 24);
+        let random = random_in_blocks(&tests, expected, 24, SEED);
+        let error = (exact * (1.0 - exact) / DRAWS as f64).sqrt();
+        assert!(exact > 0.01 && (exact - random).abs() < 4.0 * error, "{exact} and {random}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub mod export;
 mod read;
 pub mod record;
+pub mod sweep;
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -24,8 +25,12 @@ use thiserror::Error;
 use read::open_regular;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use read::read_from;
-pub use read::{Contents, Torn, read};
-use record::{Line, RunLine};
+pub use read::{Contents, Torn, read, read_head};
+use record::{Line, RunLine, SessionLine};
+use sweep::{
+    Sum,
+    record::{SweepLine, Unit, UnitLine},
+};
 
 use base::files::FileError;
 
@@ -81,6 +86,13 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// A file of that name exists already.
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::File { error, .. } if error.kind() == io::ErrorKind::AlreadyExists)
+    }
+}
+
 /// Wraps an I/O error of an operation on a file.
 fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
     move |error| StoreError::File { what, file: file.to_owned(), error }
@@ -91,20 +103,31 @@ fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> S
 pub struct Store {
     path: PathBuf,
     file: File,
+    /// Of what was written since it was opened.
+    sum: Sum,
 }
 
 impl Store {
     /// Creates a store in `dir`, and `dir` if needed.
     pub fn create(dir: &Path, run: RunLine) -> Result<Self, StoreError> {
+        Self::create_with(dir, &[Line::Run(run)])
+    }
+
+    /// Creates the head of a sweep.
+    pub fn create_sweep(dir: &Path, run: RunLine, sweep: SweepLine) -> Result<Self, StoreError> {
+        Self::create_with(dir, &[Line::Run(run), Line::Sweep(Box::new(sweep))])
+    }
+
+    fn create_with(dir: &Path, lines: &[Line]) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(failed("make", dir))?;
         let path = dir.join(FILE);
         let mut new = Builder::new();
         new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
         let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
-        let mut store = Self { path, file };
+        let mut store = Self { path, file, sum: Sum::default() };
         store.lock(dir)?;
-        store.append(&Line::Run(run))?;
-        // The store gets its name only once its first line is complete.
+        lines.iter().try_for_each(|line| store.append(line))?;
+        // The store gets its name only once these lines are complete.
         new.persist_noclobber(&store.path).map_err(|failure| match failure.error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists(dir.to_owned()),
             _ => failed("make", &store.path)(failure.error),
@@ -120,7 +143,8 @@ impl Store {
         let path = dir.join(FILE);
         open_regular(&path, dir)?;
         let open = OpenOptions::new().append(true).open(&path);
-        let store = Self { file: open.map_err(failed("open", &path))?, path };
+        let file = open.map_err(failed("open", &path))?;
+        let store = Self { path, file, sum: Sum::default() };
         // Locked before it is read: another process may be writing a line.
         store.lock(dir)?;
         let contents = read(dir)?;
@@ -152,12 +176,32 @@ impl Store {
         }
     }
 
+    /// Begins a part of the sweep in `dir`. No other attempt writes to the same file, on whatever
+    /// node: O_EXCL is atomic, also over NFS.
+    pub fn part(dir: &Path, name: &str, session: SessionLine) -> Result<Self, StoreError> {
+        let place = dir.join(sweep::PARTS);
+        let path = place.join(format!("{name}{}", sweep::SUFFIX));
+        let open = OpenOptions::new().append(true).create_new(true).open(&path);
+        let mut part =
+            Self { file: open.map_err(failed("make", &path))?, path, sum: Sum::default() };
+        part.append(&Line::Session(Box::new(session)))?;
+        File::open(&place).and_then(|dir| dir.sync_all()).map_err(failed("sync", &place))?;
+        Ok(part)
+    }
+
+    /// Ends a part whose cells have all ended.
+    pub fn end_part(mut self, number: u32, unit: Unit) -> Result<(), StoreError> {
+        let line = UnitLine { unit: number, cells: unit.cells, sum: self.sum.value() };
+        self.append(&Line::Unit(line))
+    }
+
     /// Appends a line and syncs it to the disk.
     pub fn append(&mut self, line: &Line) -> Result<(), StoreError> {
         let text = serde_json::to_vec(line).map_err(io::Error::from);
         let append = text.and_then(|mut text| {
             text.push(b'\n');
             self.file.write_all(&text)?;
+            self.sum.add(&text);
             self.file.sync_data()
         });
         append.map_err(failed("write", &self.path))

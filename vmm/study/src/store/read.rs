@@ -9,7 +9,11 @@ use std::{
 
 use super::{
     FILE, StoreError, failed,
-    record::{CellLine, FORMAT, Line, Outcome, RunLine, SessionLine},
+    record::{CellLine, FORMAT, Line, RunLine, SessionLine},
+    sweep::{
+        self, Merged,
+        record::{SweepLine, Unit},
+    },
 };
 use base::{
     files::{self, FileError},
@@ -17,7 +21,7 @@ use base::{
 };
 
 /// Longest line, in bytes: a cell of 128 vCPUs with all its histograms is far below.
-const LONGEST: u64 = 16 << 20;
+pub(super) const LONGEST: u64 = 16 << 20;
 
 /// The contents of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +34,8 @@ pub struct Contents {
     pub cells: Vec<CellLine>,
     /// The incomplete last line, if there is one.
     pub torn: Option<Torn>,
+    /// What the merge of its parts found, if the run is a sweep.
+    pub sweep: Option<Merged>,
 }
 
 /// A last line without a newline.
@@ -44,16 +50,23 @@ pub struct Torn {
 impl Contents {
     /// Numbers of the cells that need not be run again: those done and those failed.
     pub fn finished(&self) -> HashSet<u32> {
-        let ended = self.cells.iter().filter(|cell| cell.outcome != Outcome::Aborted);
-        ended.map(|cell| cell.cell).collect()
+        self.cells.iter().filter(|cell| cell.is_ended()).map(|cell| cell.cell).collect()
     }
 }
 
-/// Reads the store in `dir`.
+/// Reads the store in `dir`. The parts of a sweep are merged.
 pub fn read(dir: &Path) -> Result<Contents, StoreError> {
+    match read_head(dir)? {
+        (contents, Some(sweep)) => sweep::read(dir, contents, sweep),
+        (contents, None) => Ok(contents),
+    }
+}
+
+/// Reads the store in `dir` without the parts of a sweep, and what was planned of one.
+pub fn read_head(dir: &Path) -> Result<(Contents, Option<SweepLine>), StoreError> {
     let path = dir.join(FILE);
     let file = open_regular(&path, dir)?;
-    read_from(BufReader::new(file), &path)
+    read_both(BufReader::new(file), &path)
 }
 
 /// Opens the file of the store in `dir` for reading; it must be a regular file.
@@ -68,7 +81,15 @@ pub(super) fn open_regular(path: &Path, dir: &Path) -> Result<File, StoreError> 
 }
 
 /// Reads a store from any input; `path` is used in errors.
-pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents, StoreError> {
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn read_from(input: impl BufRead, path: &Path) -> Result<Contents, StoreError> {
+    read_both(input, path).map(|(contents, _)| contents)
+}
+
+fn read_both(
+    mut input: impl BufRead,
+    path: &Path,
+) -> Result<(Contents, Option<SweepLine>), StoreError> {
     let damaged = |line, why: String| StoreError::Damaged { file: path.to_owned(), line, why };
     let mut reading = Reading::default();
     let mut at = 0;
@@ -91,8 +112,8 @@ pub(crate) fn read_from(mut input: impl BufRead, path: &Path) -> Result<Contents
         at += count;
     }
     match reading {
-        Reading { run: Some(run), sessions, cells, torn, .. } => {
-            Ok(Contents { run, sessions, cells, torn })
+        Reading { run: Some(run), sweep, sessions, cells, torn, .. } => {
+            Ok((Contents { run, sessions, cells, torn, sweep: None }, sweep))
         }
         _ => Err(damaged(1, "it has no first line; begin the run anew".into())),
     }
@@ -121,6 +142,7 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
 #[derive(Debug, Default)]
 struct Reading {
     run: Option<RunLine>,
+    sweep: Option<SweepLine>,
     sessions: Vec<SessionLine>,
     cells: Vec<CellLine>,
     finished: HashSet<u32>,
@@ -133,12 +155,25 @@ impl Reading {
             (Line::Run(run), None) => self.run = Some(run),
             (_, None) => return Err("the first line does not say what the run is"),
             (Line::Run(_), Some(_)) => return Err("it says again what the run is"),
+            (Line::Sweep(sweep), Some(run)) => {
+                if self.sweep.is_some() || !self.cells.is_empty() {
+                    return Err("it says too late that the run is a sweep");
+                }
+                if !covers(&sweep.units, run.cells) {
+                    return Err("the units do not have the run's cells");
+                }
+                self.sweep = Some(*sweep);
+            }
+            (Line::Unit(_), Some(_)) => return Err("only a part of a sweep has such a line"),
+            (Line::Cell(_), Some(_)) if self.sweep.is_some() => {
+                return Err("the cells of a sweep are in its parts");
+            }
             (Line::Session(session), Some(_)) => self.sessions.push(*session),
             (Line::Cell(cell), Some(run)) => {
                 if cell.cell >= run.cells {
                     return Err("the run has no cell of that number");
                 }
-                if cell.outcome != Outcome::Aborted && !self.finished.insert(cell.cell) {
+                if cell.is_ended() && !self.finished.insert(cell.cell) {
                     return Err("the cell is there already");
                 }
                 self.cells.push(*cell);
@@ -146,4 +181,13 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+/// Do these units follow each other, and have all cells of a run together?
+fn covers(units: &[Unit], cells: u32) -> bool {
+    let end = units.iter().try_fold(0_u32, |next, unit| {
+        let follows = unit.first == next && unit.cells > 0;
+        follows.then(|| next.checked_add(unit.cells)).flatten()
+    });
+    end == Some(cells)
 }

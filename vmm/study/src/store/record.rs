@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{
-    host::HostFacts,
-    point::{HostKernel, Point},
-    sync_counters::WorkCounts,
-    timings::Timings,
+use super::{
+    super::{
+        host::HostFacts,
+        point::{HostKernel, Point},
+        sync_counters::WorkCounts,
+        timings::Timings,
+    },
+    sweep::record::{Attempt, SweepLine, UnitLine},
 };
 use base::{
     counters::{Counts, FaultCounts},
@@ -26,10 +29,14 @@ pub const FORMAT: u32 = 1;
 pub enum Line {
     /// The first line only.
     Run(RunLine),
+    /// The second line of a sweep's head.
+    Sweep(Box<SweepLine>),
     /// Written each time the run is started or resumed, before its cells.
     Session(Box<SessionLine>),
     /// Written each time a cell has ended.
     Cell(Box<CellLine>),
+    /// The last line of a part of a sweep.
+    Unit(UnitLine),
 }
 
 /// Describes the run.
@@ -101,6 +108,9 @@ pub struct SessionLine {
     pub command: Vec<String>,
     /// The host at that time.
     pub host: HostFacts,
+    /// Which attempt at which unit of a sweep it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
 }
 
 /// One cell: one repetition of one point, on fresh machines.
@@ -118,9 +128,20 @@ pub struct CellLine {
     pub took: f64,
     /// How busy the CPUs were besides.
     pub load: Load,
+    /// The node of the sweep that it ran on. The lines of a part do not repeat it: it is filled in
+    /// when they are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+impl CellLine {
+    /// It has figures or has failed, and need not be run again.
+    pub fn is_ended(&self) -> bool {
+        self.outcome != Outcome::Aborted
+    }
 }
 
 /// How busy the host was, with the cell's own load included.
@@ -278,6 +299,9 @@ pub struct ScheduleFigures {
     pub totals: Totals,
     /// Hits and misses of a policy that injects preemptions.
     pub hits: Option<Hits>,
+    /// The driver does not count what spinning is wasted: `wasted_spin_ns` of the sums says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waste_uncounted: bool,
     /// Sums since the machines' start; None in older stores.
     #[serde(default)]
     pub since_start: Option<SinceStart>,

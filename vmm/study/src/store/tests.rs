@@ -33,7 +33,7 @@ pub(super) fn run() -> RunLine {
 
 fn session() -> Line {
     let (command, host) = (vec!["pvticket".into()], HostFacts::default());
-    Line::Session(Box::new(SessionLine { at_ms: 1, command, host }))
+    Line::Session(Box::new(SessionLine { at_ms: 1, command, host, attempt: None }))
 }
 
 pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
@@ -50,6 +50,7 @@ pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
         at_ms: 2,
         took: 0.5,
         load,
+        node: None,
         outcome,
     }))
 }

@@ -17,6 +17,9 @@
 //! * **A pause-loop exit** ([`Event::SpunOut`](crate::Event::SpunOut)) yields to the next vCPU of the
 //!   machine, in turn, that waits for a CPU (`kvm_vcpu_on_spin` and `yield_to`). One that itself
 //!   waits because it yielded is passed over every other time.
+//! * **A kick** is a wakeup. With `kick-yield` the kicker then yields to the vCPU that it has woken, as
+//!   KVM has it since Linux 5.4 (`kvm_sched_yield` in the `KVM_HC_KICK_CPU` hypercall, commit
+//!   266e85a5ec91), unless that vCPU got an idle CPU: what `yield_to` does then depends on a race.
 //!
 //! Not modelled: groups (cgroups, autogroup), nice levels other than as weights, other classes,
 //! distances between CPUs (all share one cache, as in one scheduling domain), load averages over
@@ -35,6 +38,7 @@ mod eevdf;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod yields;
 
 use std::fmt::Debug;
 
@@ -108,6 +112,10 @@ pub(super) struct Host {
     recalled: Vec<VcpuIndex>,
     /// The vCPU that each machine's vCPUs yielded to last.
     boosted: Box<[u32]>,
+    /// A vCPU yields to the one that it has kicked.
+    yields_on_kick: bool,
+    /// The vCPU that was kicked last.
+    kicked: Option<VcpuIndex>,
 }
 
 /// A busy CPU balances once in this many ticks of 4 ms for each CPU.
@@ -116,15 +124,15 @@ const BALANCE_TICKS: u64 = 4;
 const BALANCE_CPUS: u64 = 10;
 
 impl Host {
-    pub(super) fn cfs(setup: &Setup<'_>, cfs: Cfs) -> Self {
-        Self::new(setup, Box::new(cfs))
+    pub(super) fn cfs(setup: &Setup<'_>, cfs: Cfs, yields_on_kick: bool) -> Self {
+        Self::new(setup, Box::new(cfs), yields_on_kick)
     }
 
-    pub(super) fn eevdf(setup: &Setup<'_>, eevdf: Eevdf) -> Self {
-        Self::new(setup, Box::new(eevdf))
+    pub(super) fn eevdf(setup: &Setup<'_>, eevdf: Eevdf, yields_on_kick: bool) -> Self {
+        Self::new(setup, Box::new(eevdf), yields_on_kick)
     }
 
-    fn new(setup: &Setup<'_>, law: Box<dyn Law>) -> Self {
+    fn new(setup: &Setup<'_>, law: Box<dyn Law>, yields_on_kick: bool) -> Self {
         let (vcpus, cpus) = (setup.vms.len(), setup.slots);
         let vms = setup.vms.iter().max().map_or(0, |vm| *vm as usize + 1);
         let ticks = BALANCE_TICKS * BALANCE_CPUS.min(cpus as u64);
@@ -135,6 +143,8 @@ impl Host {
             interval: Nanos(setup.slice.0.saturating_mul(ticks)),
             recalled: Vec::with_capacity(cpus),
             boosted: vec![0; vms].into(),
+            yields_on_kick,
+            kicked: None,
         }
     }
 
@@ -270,27 +280,6 @@ impl Host {
         queue.chosen = picked;
         Verdict::Preempt(why)
     }
-
-    /// The vCPU that KVM yields to for one in a pause loop.
-    fn beneficiary(&mut self, spinner: VcpuIndex, view: &View<'_>) -> Option<VcpuIndex> {
-        let vm = view.vm_of(spinner);
-        let last = self.boosted[vm as usize];
-        let count = self.queues.all.len() as u32;
-        let around = (last + 1..count).chain(0..=last.min(count - 1)).map(VcpuIndex);
-        for vcpu in around.filter(|vcpu| view.vm_of(*vcpu) == vm && *vcpu != spinner) {
-            let entity = self.queues.of_mut(vcpu);
-            if entity.place != Place::Queued {
-                continue;
-            }
-            let takes = !entity.yielded || entity.takes_yields;
-            entity.takes_yields ^= entity.yielded;
-            if takes {
-                self.boosted[vm as usize] = vcpu.0;
-                return Some(vcpu);
-            }
-        }
-        None
-    }
 }
 
 impl Policy for Host {
@@ -300,7 +289,10 @@ impl Policy for Host {
         entity.since = view.now;
         match why {
             Ready::Preempted | Ready::Yielded => self.queues.insert(vcpu, Place::Queued),
-            Ready::Kicked(by) => self.wake(vcpu, by, view),
+            Ready::Kicked(by) => {
+                self.kicked = Some(vcpu);
+                self.wake(vcpu, by, view);
+            }
             Ready::Started | Ready::Woken | Ready::Released => self.wake(vcpu, None, view),
         }
     }
@@ -362,26 +354,19 @@ impl Policy for Host {
         }
     }
 
-    fn makes_way(&mut self, vcpu: VcpuIndex, _: &LockActivity, _: &View<'_>) -> Option<Verdict> {
+    fn makes_way(&mut self, vcpu: VcpuIndex, _: &LockActivity, view: &View<'_>) -> Option<Verdict> {
         let cpu = self.queues.of(vcpu).cpu;
-        let verdict = self.queues.cpus[cpu].is_due.then(|| self.decide(cpu, Why::MadeWay));
+        let kicked = self.kicked.take().filter(|_| self.yields_on_kick);
+        let verdict = match kicked.filter(|kicked| self.waits_for_another(*kicked)) {
+            Some(kicked) => Some(self.yield_to(vcpu, kicked, Why::MadeWay, view)),
+            None => self.queues.cpus[cpu].is_due.then(|| self.decide(cpu, Why::MadeWay)),
+        };
         verdict.filter(|verdict| matches!(verdict, Verdict::Preempt(_)))
     }
 
     fn spun_out(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Option<Verdict> {
         let to = self.beneficiary(vcpu, view)?;
-        let (cpu, its) = (self.queues.of(vcpu).cpu, self.queues.of(to).cpu);
-        self.charge(cpu, view);
-        self.queues.cpus[its].next = Some(to);
-        if self.queues.waiting(cpu).next().is_some() {
-            self.law.yields(&mut self.queues, cpu);
-        }
-        if its != cpu {
-            self.charge(its, view);
-            self.queues.cpus[its].is_due = true;
-            self.recall(its, None);
-        }
-        let verdict = self.decide(cpu, Why::Spun);
+        let verdict = self.yield_to(vcpu, to, Why::Spun, view);
         self.queues.of_mut(vcpu).yielded = matches!(verdict, Verdict::Preempt(_));
         Some(verdict)
     }

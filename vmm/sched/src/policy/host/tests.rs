@@ -119,6 +119,39 @@ fn a_waker_on_the_same_cpu_makes_way_at_once() {
     }
 }
 
+/// With `kick-yield`, a kicked vCPU that would have to wait takes the CPU of its kicker, or that of
+/// the vCPU whose queue it is in.
+#[test]
+fn a_kicker_yields_to_the_vcpu_that_it_has_woken() {
+    // A granularity that calls nothing unfair: every yield is followed.
+    let yields = "host-cfs:kick-yield,6us,750ns,1ms";
+    for (policy, is_followed) in [("host-cfs:6us,750ns,1ms", false), (yields, true)] {
+        let mut alone = core(policy, &alike(2), 1);
+        tell(&mut alone, 0, Event::Halted(waiting(2, 1, 0)), 10);
+        let actions = tell(&mut alone, 0, Event::Kicked(by(VcpuIndex(1))), 20);
+        let grant = Action::Grant(VcpuIndex(0), SlotId(0));
+        assert_eq!(actions.contains(&grant), is_followed, "{policy}: {actions:?}");
+
+        // vCPUs 0 and 2 share a CPU, 1 and 3 the other; 2 halts, and then 0 is there.
+        let mut core = core(policy, &alike(4), 2);
+        while !runs(&core, 2) || !runs(&core, 1) {
+            let next = core.next_deadline().unwrap().0;
+            let which = if runs(&core, 0) { 0 } else { 1 };
+            assert!(next < 100 * TICK, "{policy}: {which} goes on");
+            run(&mut core, next);
+            if runs(&core, 2) && runs(&core, 3) {
+                let now = next + 1;
+                tell(&mut core, 3, Event::Halted(waiting(2, 1, 0)), now);
+            }
+        }
+        let now = core.next_deadline().unwrap().0 - 1;
+        tell(&mut core, 2, Event::Halted(waiting(2, 1, 0)), now);
+        assert!(runs(&core, 0) && runs(&core, 1), "{policy}");
+        let actions = tell(&mut core, 2, Event::Kicked(by(VcpuIndex(1))), now + 1);
+        assert_eq!(actions.contains(&Action::Recall(VcpuIndex(0))), is_followed, "{policy}");
+    }
+}
+
 #[test]
 fn a_vcpu_that_is_owed_nothing_waits_when_it_wakes() {
     for policy in [CFS, EEVDF] {

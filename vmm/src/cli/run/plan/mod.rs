@@ -10,7 +10,7 @@ use std::{
 use anyhow::bail;
 use humantime::format_duration;
 
-use super::{MOST_JOBS, RunArgs, ready, shown};
+use super::{MOST_JOBS, RunArgs, ready, shown, sweep};
 use crate::{
     chain::chain,
     cli::{
@@ -28,7 +28,7 @@ use study::{
     spec::{Experiment, Only, Setting, SpecError, is_simulated},
     store::{
         Contents, Store,
-        record::{FORMAT, MachineFile, Outcome, RunLine},
+        record::{CellLine, FORMAT, MachineFile, Outcome, RunLine},
     },
 };
 
@@ -55,21 +55,34 @@ pub(in crate::cli) struct Request {
     pub(in crate::cli) only: Only,
 }
 
+/// Where the cells of an experiment will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Nodes {
+    /// In workers of this process.
+    Here,
+    /// In tasks on this host.
+    Local,
+    /// In tasks on other hosts, of which nothing is known.
+    Remote,
+}
+
 /// Reads the experiment. Writes nothing.
 pub(super) fn plan(args: &RunArgs) -> anyhow::Result<Plan> {
     match (&args.resume, &args.spec) {
         (Some(dir), _) => resumed(dir),
-        (None, Some(spec)) => fresh(args, spec),
+        (None, Some(spec)) => fresh(args, spec, Nodes::Here),
         (None, None) => bail!(Usage("name a spec, or --resume DIR".into())),
     }
 }
 
-fn fresh(args: &RunArgs, spec: &Path) -> anyhow::Result<Plan> {
+/// The experiment of this spec, to run from its beginning.
+pub(super) fn fresh(args: &RunArgs, spec: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
     let (text, name) = read(spec)?;
     let cpus = match is_simulated(&text) {
         // Whether a machine has as many as a cell wants is found out by that cell.
         true => CpuList::new(&Vec::from_iter(0..::sim::machine::MOST_CPUS)).map_err(Usage::from)?,
-        false => resolve_cpus(args.cpus.clone()).map_err(Usage::from)?,
+        false if nodes == Nodes::Here => resolve_cpus(args.cpus.clone()).map_err(Usage::from)?,
+        false => sweep::node_cpus(args, nodes)?,
     };
     let share = cpus.cpus().len() / usize::from(args.jobs);
     if share == 0 {
@@ -80,7 +93,7 @@ fn fresh(args: &RunArgs, spec: &Path) -> anyhow::Result<Plan> {
     let (spec, at) = (text, shown(spec));
     let (jobs, host, host_kernel) = (args.jobs, args.host, args.host_kernel);
     let request = Request { name, spec, cpus, jobs, host, host_kernel, only };
-    Plan::new(request, |error| Usage(format!("{at}: {error}")))
+    Plan::on(nodes, request, |error| Usage(format!("{at}: {error}")))
 }
 
 impl Plan {
@@ -89,9 +102,17 @@ impl Plan {
         request: Request,
         usage: impl FnOnce(&SpecError) -> Usage,
     ) -> anyhow::Result<Self> {
+        Self::on(Nodes::Here, request, usage)
+    }
+
+    fn on(
+        nodes: Nodes,
+        request: Request,
+        usage: impl FnOnce(&SpecError) -> Usage,
+    ) -> anyhow::Result<Self> {
         let host_kernel = request.host_kernel;
         let mut run = request.first_line()?;
-        let experiment = experiment(&run, usage)?;
+        let experiment = experiment(&run, nodes, usage)?;
         if experiment.points.is_empty() {
             bail!(Usage(format!("--only {}: no cell matches", run.only.join(" --only "))));
         }
@@ -149,17 +170,42 @@ fn describe(run: &mut RunLine, experiment: &Experiment) {
 
 pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
     let (store, contents) = Store::resume(dir)?;
+    if contents.sweep.is_some() {
+        let dir = dir.display();
+        bail!(Usage(format!("{dir} is a sweep: resume it with pvticket run --resume {dir}")));
+    }
+    reopened(dir, store, contents, Nodes::Here)
+}
+
+/// As [`resumed`], for a sweep.
+pub(super) fn resumed_sweep(dir: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
+    let (store, contents) = Store::resume(dir)?;
+    reopened(dir, store, contents, nodes)
+}
+
+fn reopened(dir: &Path, store: Store, contents: Contents, nodes: Nodes) -> anyhow::Result<Plan> {
     let run = contents.run.clone();
-    if let Some(why) = contradiction(&run) {
+    let experiment = stored(dir, &run, &contents.cells, nodes)?;
+    Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
+}
+
+/// The experiment of a stored run, which has to give the stored cells again.
+pub(super) fn stored(
+    dir: &Path,
+    run: &RunLine,
+    stored: &[CellLine],
+    nodes: Nodes,
+) -> anyhow::Result<Experiment> {
+    if let Some(why) = contradiction(run) {
         bail!("{}: its first line is damaged: {why}; start the run anew", dir.display());
     }
     let experiment =
-        experiment(&run, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+        experiment(run, nodes, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
     let cells = experiment.cells();
     let is_same = !cells.is_empty()
         && cells.len() == run.cells as usize
         && experiment.seed == run.seed
-        && contents.cells.iter().all(|line| {
+        && stored.iter().all(|line| {
             let planned = &cells[line.cell as usize];
             line.round == planned.round && line.point == experiment.points[planned.point]
         });
@@ -169,7 +215,7 @@ pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
             dir.display()
         );
     }
-    Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
+    Ok(experiment)
 }
 
 /// A value in a run's first line that `fresh` would never have written.
@@ -206,14 +252,18 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
 
 fn experiment(
     run: &RunLine,
+    nodes: Nodes,
     usage: impl FnOnce(&SpecError) -> Usage,
 ) -> anyhow::Result<Experiment> {
     let share = run.cpus.len() / run.jobs.max(1) as usize;
     let cpus = CpuList::new(&run.cpus).map_err(Usage::from)?.first(share);
-    if !is_simulated(&run.spec) {
+    if nodes == Nodes::Here && !is_simulated(&run.spec) {
         resolve_cpus(Some(cpus.clone())).map_err(Usage::from)?;
     }
-    let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
+    let place = |spec: &str, _: GuestKind, needs_ring_0| match nodes {
+        Nodes::Here | Nodes::Local => place_of(spec, &run.host, needs_ring_0),
+        Nodes::Remote => place_on_nodes(spec, &run.host),
+    };
     let setting = Setting { cpus: &cpus, place: &place };
     let mut experiment = match Experiment::parse(&run.spec, &run.name, &setting) {
         Ok(experiment) => experiment,
@@ -250,6 +300,18 @@ fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, Str
             Ok(HostKind::Direct)
         }
         Place::Emulated => Ok(HostKind::Emulated),
+    }
+}
+
+/// Where a guest runs on nodes whose KVM is not known.
+fn place_on_nodes(spec: &str, asked: &str) -> Result<HostKind, String> {
+    match (spec, asked) {
+        ("direct", _) | ("auto", "direct") => Ok(HostKind::Direct),
+        ("emulated", _) | ("auto", "emulated") => Ok(HostKind::Emulated),
+        ("auto", _) => {
+            Err("the nodes' KVM is not known here: add --host direct or --host emulated".into())
+        }
+        (other, _) => Err(format!("unknown host '{other}': direct, emulated")),
     }
 }
 
@@ -293,7 +355,7 @@ impl Plan {
 }
 
 /// The duration in words, in whole seconds.
-fn spoken(span: Duration) -> String {
+pub(super) fn spoken(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs().max(1))).to_string()
 }
 

@@ -40,7 +40,7 @@ fn first() -> RunLine {
 /// A store with one of the two cells.
 fn lines() -> Vec<Value> {
     let run = first();
-    let planned = experiment(&run, |error| Usage(error.to_string())).unwrap();
+    let planned = experiment(&run, Nodes::Here, |error| Usage(error.to_string())).unwrap();
     let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
     let cell = CellLine {
         cell: 0,
@@ -49,9 +49,11 @@ fn lines() -> Vec<Value> {
         at_ms: 2,
         took: 0.5,
         load: Load::default(),
+        node: None,
         outcome: Outcome::Done { figures: Box::new(figures) },
     };
-    let session = SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() };
+    let session =
+        SessionLine { at_ms: 1, command: Vec::new(), host: Default::default(), attempt: None };
     let lines = [Line::Run(run), Line::Session(Box::new(session)), Line::Cell(Box::new(cell))];
     lines.iter().map(|line| serde_json::to_value(line).unwrap()).collect()
 }

@@ -15,6 +15,7 @@ fn line(experiment: &Experiment, cell: &PlannedCell, outcome: Outcome) -> CellLi
         at_ms: 1,
         took: 2.0,
         load: Load::default(),
+        node: None,
         outcome,
     }
 }

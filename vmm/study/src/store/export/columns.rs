@@ -64,8 +64,8 @@ pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// The groups of columns.
-const ALL: [&[Column]; 11] =
-    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, HITS, FAULTS, SIM, WORK, PERCENTILES];
+const ALL: [&[Column]; 13] =
+    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, WASTED, OFF, HITS, FAULTS, SIM, WORK, PERCENTILES];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -76,6 +76,7 @@ const CELL: &[Column] = &[
     text("error", |row| row.error().map(Into::into)),
     count("at_ms", |row| Some(row.cell.at_ms)),
     number("took", |row| Some(row.cell.took)),
+    text("node", |row| row.cell.node.clone()),
 ];
 
 const POINT: &[Column] = &[
@@ -88,6 +89,7 @@ const POINT: &[Column] = &[
     text("backend", |row| Some(row.cell.point.backend.to_string())),
     text("handoff", |row| Some(row.cell.point.handoff.to_string())),
     text("policy", |row| Some(row.cell.point.policy.to_string())),
+    text("driver", |row| Some(row.cell.point.driver.to_string())),
     text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string())),
     text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string())),
     text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
@@ -135,8 +137,12 @@ const VMM: &[Column] = counts!(
 
 const SCHEDULE: &[Column] = counts!(
     "sched_", totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected,
-    yields, wasted_spin_ns, holders_off_ns, next_off_ns
+    yields
 );
+
+const WASTED: &[Column] = &[count("sched_wasted_spin_ns", |row| row.wasted_spin_ns())];
+
+const OFF: &[Column] = counts!("sched_", totals: holders_off_ns, next_off_ns);
 
 const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 

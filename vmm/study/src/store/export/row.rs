@@ -76,6 +76,11 @@ impl<'a> Row<'a> {
         Some(&self.figures()?.schedule.as_ref()?.totals)
     }
 
+    pub fn wasted_spin_ns(&self) -> Option<u64> {
+        let schedule = self.figures()?.schedule.as_ref()?;
+        (!schedule.waste_uncounted).then_some(schedule.totals.wasted_spin_ns)
+    }
+
     pub fn hits(&self) -> Option<&'a Hits> {
         self.figures()?.schedule.as_ref()?.hits.as_ref()
     }

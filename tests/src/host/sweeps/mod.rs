@@ -1,0 +1,121 @@
+//! Sweeps: runs whose units are tasks of their own, in child processes, under Slurm, or under whatever
+//! starts `pvticket task`. The cells are simulated, so that no KVM is needed, and the same cells give
+//! the same figures wherever they run.
+
+mod cluster;
+mod local;
+mod refused;
+mod slurm;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+
+use crate::{process::Program, product::pvticket, suite::Test};
+
+/// All tests of sweeps, which run one after the other: they start many processes.
+pub fn tests() -> Vec<Test> {
+    [local::TESTS, refused::TESTS, slurm::TESTS].concat()
+}
+
+/// Eight rounds of four cells, each of which takes about `seconds` times 10.
+fn rounds(seconds: f64, repetitions: u32) -> String {
+    format!(
+        "name = \"rounds\"\nguests = \"sim\"\nmachines = \"westmere-80\"\nslots = 2\n\
+         vcpus = [\"1x\", \"2x\"]\nlocks = [\"ticket\", \"pv-ticket\"]\npolicies = \"rr\"\n\
+         seconds = {seconds}\nrepetitions = {repetitions}\n"
+    )
+}
+
+fn spec(folder: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let file = folder.join("spec.toml");
+    fs::write(&file, text)?;
+    Ok(file)
+}
+
+/// A cell as an export has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cell {
+    node: String,
+    status: String,
+    round: String,
+    point: String,
+    operations: String,
+}
+
+/// The cells that count, by number; each at most once.
+fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
+    let ran = pvticket(["export", "--csv", "-"]).args([dir]).run()?.exits(0)?;
+    let mut lines = ran.text()?.lines();
+    let names: Vec<&str> = lines.next().context("no header")?.split(',').collect();
+    let mut cells = BTreeMap::new();
+    for line in lines {
+        let values: Vec<&str> = line.split(',').collect();
+        let of = |name: &str| {
+            let at = names.iter().position(|its| *its == name);
+            let at = at.with_context(|| format!("no column {name}"))?;
+            Ok::<_, anyhow::Error>(values.get(at).copied().unwrap_or_default().to_owned())
+        };
+        let point = ["lock", "vcpus", "seed"].map(of).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let cell = Cell {
+            node: of("node")?,
+            status: of("status")?,
+            round: of("round")?,
+            point: point.join(" "),
+            operations: of("operations")?,
+        };
+        let number: u32 = of("cell")?.parse()?;
+        ensure!(cells.insert(number, cell).is_none(), "cell {number} is there twice");
+    }
+    Ok(cells)
+}
+
+/// The sweep is whole: all cells once and done, each round of one node, and what they gave is what
+/// the same spec gives in a plain run. Returns the nodes.
+fn check(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
+    let cells = cells(dir)?;
+    ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());
+    let mut of_round = BTreeMap::<&str, &str>::new();
+    for (number, cell) in &cells {
+        let same = Cell { node: cell.node.clone(), ..plain[number].clone() };
+        ensure!(*cell == same, "cell {number}: {cell:?}, not {same:?}");
+        ensure!(!cell.node.is_empty(), "cell {number} is of no node");
+        let node = of_round.entry(&cell.round).or_insert(&cell.node);
+        ensure!(*node == cell.node, "round {} is of two nodes", cell.round);
+    }
+    let mut nodes: Vec<String> = cells.into_values().map(|cell| cell.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    Ok(nodes)
+}
+
+/// The cells of a plain run of this spec.
+fn plain(folder: &Path, spec: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
+    let dir = folder.join("plain");
+    if !dir.exists() {
+        pvticket(["run", "--dir"]).args([&dir, spec]).run()?.exits(0)?;
+    }
+    cells(&dir)
+}
+
+/// `pvticket run --resume DIR`.
+fn resume(dir: &Path) -> Program {
+    pvticket(["run", "--resume"]).args([dir])
+}
+
+/// The parts of a sweep that end with a whole unit.
+fn whole_parts(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir.join("parts")).into_iter().flatten().flatten();
+    let text = entries.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
+    text.filter(|text| text.contains("{\"kind\":\"unit\"") && text.ends_with('\n')).count()
+}
+
+/// Numbers from a linear congruential generator below `most`, seeded by the caller.
+fn random(state: &mut u64, most: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize % most.max(1)
+}

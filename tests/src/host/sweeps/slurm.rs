@@ -1,0 +1,246 @@
+//! Sweeps on a real Slurm, whose daemons the tests start, and some of which they kill.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    Cell, check,
+    cluster::{Cluster, User, wait_until},
+    plain, random, rounds, spec, whole_parts,
+};
+use crate::{files, process::Program, product, ran::Ran, tests};
+
+tests![
+    a_plain_users_cluster_runs_a_sweep,
+    tasks_are_killed_and_no_cell_is_lost_or_twice,
+    a_dead_head_and_ctrl_c_lose_nothing,
+    two_nodes_that_run_the_same_unit_count_once,
+    a_dead_controller_is_waited_for,
+    what_never_starts_is_said,
+];
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A cluster, a spec, and what a plain run of it gives.
+struct Kit {
+    cluster: Cluster,
+    pvticket: PathBuf,
+    spec: PathBuf,
+    dir: PathBuf,
+    plain: BTreeMap<u32, Cell>,
+    /// Of the plain run.
+    _folder: tempfile::TempDir,
+}
+
+impl Kit {
+    fn new(nodes: usize, user: User, text: &str) -> anyhow::Result<Self> {
+        let cluster = Cluster::start(nodes, user)?;
+        let folder = files::scratch()?;
+        let spec = spec(folder.path(), text)?;
+        let plain = plain(folder.path(), &spec)?;
+        // The cluster's user may not see where the product was built.
+        let pvticket = folder.path().join("pvticket");
+        fs::copy(product::binary(), &pvticket)?;
+        let dir = cluster.path().join("work/sweep");
+        Ok(Self { cluster, pvticket, spec, dir, plain, _folder: folder })
+    }
+
+    fn pvticket(&self, words: &[&str]) -> Program {
+        self.cluster.program(&self.pvticket).args(words.iter().copied())
+    }
+
+    fn run(&self, options: &[&str]) -> Program {
+        let run = self.pvticket(&["run", "--on", "slurm"]).args(options.iter().copied());
+        run.args(["--dir"]).args([&self.dir, &self.spec])
+    }
+
+    fn resume(&self) -> Program {
+        self.pvticket(&["run", "--resume"]).args([&self.dir])
+    }
+
+    fn check(&self) -> anyhow::Result<Vec<String>> {
+        check(&self.dir, &self.plain)
+    }
+
+    fn status(&self) -> anyhow::Result<Ran> {
+        self.pvticket(&["status"]).args([&self.dir]).run()?.exits(0)
+    }
+
+    /// The tasks that run.
+    fn tasks(&self) -> anyhow::Result<Vec<Pid>> {
+        self.cluster.processes(&self.dir.join("bin/pvticket"), "task")
+    }
+
+    fn queue(&self) -> anyhow::Result<String> {
+        let ran = self.cluster.slurm("squeue", &["-h", "-r", "-o", "%i %T %N"])?.exits(0)?;
+        Ok(ran.text()?.trim().to_owned())
+    }
+
+    fn wait_for_empty_queue(&self) -> anyhow::Result<()> {
+        wait_until("the queue is empty", PATIENCE, || Ok(self.queue()?.is_empty()))
+    }
+}
+
+/// As `nobody`, if the tests are root's; otherwise the other tests are a plain user's already.
+fn a_plain_users_cluster_runs_a_sweep() -> anyhow::Result<()> {
+    let kit = Kit::new(2, User::Nobody, &rounds(0.005, 4))?;
+    let dry = kit.run(&["--dry-run"]).run()?.exits(0)?;
+    for part in ["--array=0-3", "task '", "Slurm says: sbatch: Job", "4 units of up to 4 cells"] {
+        ensure!(dry.text()?.contains(part), "no {part}\n{}", dry.show());
+    }
+    ensure!(!kit.dir.exists(), "a dry run leaves nothing");
+    let ran = kit.run(&[]).run()?.exits(0)?;
+    ensure!(ran.errors().contains("4 units submitted as job"), "{}", ran.show());
+    let nodes = kit.check()?;
+    ensure!(nodes.iter().all(|node| ["n1", "n2"].contains(&node.as_str())), "{nodes:?}");
+    let logs = kit.dir.join("submissions/0");
+    ensure!(fs::read_to_string(logs.join("script.sh"))?.contains("--submission 0"), "the script");
+    ensure!(fs::read_to_string(logs.join("3.log"))?.contains("cell"), "what unit 3 printed");
+    Ok(())
+}
+
+/// Six times, by SIGKILL and SIGTERM; each time what is missing is submitted again.
+fn tasks_are_killed_and_no_cell_is_lost_or_twice() -> anyhow::Result<()> {
+    let kit = Kit::new(3, User::Own, &rounds(0.02, 8))?;
+    let (mut state, mut kills, mut submissions) = (7, 0, 0);
+    loop {
+        let head = if submissions == 0 { kit.run(&[]) } else { kit.resume() };
+        let mut running = head.start()?;
+        submissions += 1;
+        while kills < 6 && !running.has_ended()? {
+            let tasks = kit.tasks()?;
+            if !tasks.is_empty() {
+                let victim = tasks[random(&mut state, tasks.len())];
+                let signal = if kills % 3 == 2 { Signal::TERM } else { Signal::KILL };
+                // It may have ended in the meantime.
+                kills += u32::from(kill_process(victim, signal).is_ok());
+            }
+            thread::sleep(Duration::from_millis(100 + random(&mut state, 300) as u64));
+        }
+        let ran = running.wait()?;
+        match ran.status()? {
+            0 => break,
+            _ => ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show()),
+        }
+        ensure!(submissions < 10, "{}", ran.show());
+    }
+    ensure!(kills == 6, "{kills} tasks were killed");
+    let nodes = kit.check()?;
+    ensure!(nodes.len() > 1, "only {nodes:?} took part");
+    Ok(())
+}
+
+fn a_dead_head_and_ctrl_c_lose_nothing() -> anyhow::Result<()> {
+    let kit = Kit::new(2, User::Own, &rounds(0.02, 6))?;
+    let mut head = kit.run(&[]).start()?;
+    head.wait_for_stderr("submitted as job")?;
+    head.signal(Signal::KILL)?;
+    let _ = head.wait()?;
+    // While its tasks run, and after them, nothing is submitted again.
+    let resumed = kit.resume().run()?.exits(0)?;
+    ensure!(resumed.errors().contains("6 units of an earlier submission"), "{}", resumed.show());
+    ensure!(!resumed.errors().contains("submitted"), "{}", resumed.show());
+    kit.check()?;
+    ensure!(whole_parts(&kit.dir) == 6, "each unit was run once");
+    fs::remove_dir_all(&kit.dir)?;
+    let mut head = kit.run(&[]).start()?;
+    head.wait_until("a part", || {
+        fs::read_dir(kit.dir.join("parts")).is_ok_and(|all| all.count() > 0)
+    })?;
+    thread::sleep(Duration::from_millis(200));
+    head.signal(Signal::INT)?;
+    let ran = head.wait()?.exits(130)?;
+    ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show());
+    kit.wait_for_empty_queue()?;
+    let parts = fs::read_dir(kit.dir.join("parts"))?.flatten();
+    let aborted = parts
+        .filter_map(|part| fs::read_to_string(part.path()).ok())
+        .filter(|text| text.contains("\"status\":\"aborted\""));
+    ensure!(aborted.count() > 0, "the running cells are stored as aborted\n{}", ran.show());
+    kit.resume().run()?.exits(0)?;
+    kit.check().map(drop)
+}
+
+/// slurmd is killed and its node declared dead: Slurm runs the unit again elsewhere, while the first
+/// attempt goes on.
+fn two_nodes_that_run_the_same_unit_count_once() -> anyhow::Result<()> {
+    let mut kit = Kit::new(2, User::Own, &rounds(0.05, 1))?;
+    kit.run(&["--detach"]).run()?.exits(0)?;
+    wait_until("the unit runs", PATIENCE, || {
+        Ok(kit.tasks()?.len() == 1 && parts(&kit.dir).len() == 1)
+    })?;
+    let queue = kit.queue()?;
+    let words: Vec<&str> = queue.split(' ').collect();
+    let (job, node) = (words[0], words.get(2).copied().context("no node")?);
+    kit.cluster.kill(node)?;
+    // It would end before the second begins, on a busy machine.
+    let first = kit.tasks()?.first().copied().context("it has ended")?;
+    kill_process(first, Signal::STOP)?;
+    let name = format!("nodename={node}");
+    kit.cluster.slurm("scontrol", &["update", &name, "state=down", "reason=test"])?.exits(0)?;
+    let job = format!("jobid={job}");
+    wait_until("it is queued again", PATIENCE, || {
+        let again = kit.cluster.slurm("scontrol", &["update", &job, "StartTime=now"])?;
+        Ok(again.status()? == 0 && parts(&kit.dir).len() == 2)
+    })?;
+    ensure!(kit.tasks()?.len() == 2, "both attempts run: {:?}", kit.tasks()?);
+    kill_process(first, Signal::CONT)?;
+    wait_until("both write all of it", PATIENCE, || Ok(whole_parts(&kit.dir) == 2))?;
+    ensure!(kit.check()?.len() == 1, "one node's cells count");
+    let status = kit.status()?;
+    ensure!(status.text()?.contains("another attempt at the unit counts"), "{}", status.show());
+    let resumed = kit.resume().run()?.exits(0)?;
+    ensure!(!resumed.errors().contains("submitted"), "{}", resumed.show());
+    Ok(())
+}
+
+fn parts(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir.join("parts")).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// slurmctld is killed in the middle and started again with its last state, which may be older than
+/// the start of the tasks: it then runs them again.
+fn a_dead_controller_is_waited_for() -> anyhow::Result<()> {
+    let mut kit = Kit::new(2, User::Own, &rounds(0.03, 6))?;
+    let mut head = kit.run(&[]).start()?;
+    head.wait_until("a part", || !parts(&kit.dir).is_empty())?;
+    kit.cluster.kill("slurmctld")?;
+    thread::sleep(Duration::from_millis(500));
+    kit.cluster.controller(false)?;
+    // Nodes whose tasks it does not remember are drained.
+    for _ in 0..4 {
+        thread::sleep(Duration::from_millis(500));
+        for node in ["nodename=n1", "nodename=n2"] {
+            let _ = kit.cluster.slurm("scontrol", &["update", node, "state=resume"])?;
+        }
+    }
+    let ran = head.wait()?;
+    if ran.status()? != 0 {
+        // It asked while the controller knew nothing of the tasks.
+        ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show());
+        kit.resume().run()?.exits(0)?;
+    }
+    kit.check().map(drop)
+}
+
+fn what_never_starts_is_said() -> anyhow::Result<()> {
+    let kit = Kit::new(1, User::Own, &rounds(0.005, 2))?;
+    let bad = kit.run(&["--slurm", "--partition=nowhere"]).run()?;
+    bad.fails(1, &["sbatch failed", "invalid partition", "nothing is lost"])?;
+    let long = kit.resume().args(["--slurm", "--time=10:00:00"]).run()?.exits(1)?;
+    let why = "unit 0 is not done: it never starts: PartitionTimeLimit";
+    ensure!(long.errors().contains(why), "{}", long.show());
+    kit.wait_for_empty_queue()?;
+    // What cannot be run twice can be corrected.
+    kit.resume().args(["--slurm", "--time=10"]).run()?.exits(0)?;
+    kit.check().map(drop)
+}

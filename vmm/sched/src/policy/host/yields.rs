@@ -1,0 +1,57 @@
+//! Yields to another vCPU: of a kicker, and of a vCPU in a pause loop.
+
+use super::queue::Place;
+use super::{Host, Verdict, View, Why};
+use crate::event::VcpuIndex;
+
+impl Host {
+    /// Does `vcpu` wait for a CPU that another one has?
+    pub(super) fn waits_for_another(&self, vcpu: VcpuIndex) -> bool {
+        let entity = self.queues.of(vcpu);
+        entity.place == Place::Queued && self.queues.cpus[entity.cpu].current.is_some()
+    }
+
+    /// The current `vcpu` yields to `to`, which waits for a CPU (`yield_to`): that becomes its CPU's
+    /// next buddy, and is followed as far as the order of that queue permits.
+    pub(super) fn yield_to(
+        &mut self,
+        vcpu: VcpuIndex,
+        to: VcpuIndex,
+        why: Why,
+        view: &View<'_>,
+    ) -> Verdict {
+        let (cpu, its) = (self.queues.of(vcpu).cpu, self.queues.of(to).cpu);
+        self.charge(cpu, view);
+        self.queues.cpus[its].next = Some(to);
+        if self.queues.waiting(cpu).next().is_some() {
+            self.law.yields(&mut self.queues, cpu);
+        }
+        if its != cpu {
+            self.charge(its, view);
+            self.queues.cpus[its].is_due = true;
+            self.recall(its, None);
+        }
+        self.decide(cpu, why)
+    }
+
+    /// The vCPU that KVM yields to for one in a pause loop.
+    pub(super) fn beneficiary(&mut self, spinner: VcpuIndex, view: &View<'_>) -> Option<VcpuIndex> {
+        let vm = view.vm_of(spinner);
+        let last = self.boosted[vm as usize];
+        let count = self.queues.all.len() as u32;
+        let around = (last + 1..count).chain(0..=last.min(count - 1)).map(VcpuIndex);
+        for vcpu in around.filter(|vcpu| view.vm_of(*vcpu) == vm && *vcpu != spinner) {
+            let entity = self.queues.of_mut(vcpu);
+            if entity.place != Place::Queued {
+                continue;
+            }
+            let takes = !entity.yielded || entity.takes_yields;
+            entity.takes_yields ^= entity.yielded;
+            if takes {
+                self.boosted[vm as usize] = vcpu.0;
+                return Some(vcpu);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,75 @@
+//! What is read of a simulation: sums, decisions, sizes.
+
+use sched::log::Turn;
+use sched::policy::{Divergence, Hits};
+use sched::recording::Recording;
+
+use super::*;
+
+impl Sim {
+    /// What was counted so far.
+    pub fn figures(&mut self) -> Figures {
+        self.sample_all();
+        let all = self.shared.all();
+        let sum = |of: fn(&guest::Doing) -> u64| all.iter().map(of).sum();
+        Figures {
+            time: self.now,
+            operations: all.iter().map(|doing| doing.operations.get()).collect(),
+            slow: sum(|doing| doing.slow.get()),
+            halts: sum(|doing| doing.halts.get()),
+            kicks: sum(|doing| doing.kicks.get()),
+            retries: sum(|doing| doing.retries.get()),
+            stolen: self.stolen,
+            polled: self.polled,
+            sleeps: self.sleeps,
+            shootdowns: self.shootdowns,
+            pause_exits: self.pause_exits,
+            violations: sum(|doing| doing.violations.get()),
+            disorder: sum(|doing| doing.disorder.get()),
+            looks: self.looks,
+            transfers: self.lines.transfers(),
+            events: self.counted,
+            faults: self.faults.counts(),
+            schedule: self.core.accounting().totals_at(self.now.to_clock()),
+        }
+    }
+
+    /// How a replay differs from its recording so far; `None` for all other policies.
+    pub fn divergence(&self) -> Option<Divergence> {
+        self.core.policy().divergence()
+    }
+
+    /// Hits and misses so far of a policy that aims at certain preemptions.
+    pub fn hits(&self) -> Option<Hits> {
+        self.core.policy().hits()
+    }
+
+    /// The decisions so far; without turns if they are not recorded.
+    pub fn recording(&self) -> Recording {
+        Recording::of(&self.core, self.vcpus.len() as u32)
+    }
+
+    /// Its schedule as a timeline shows it, all times on the simulation's clock. Turns only if they are
+    /// kept.
+    pub fn kept(&self) -> Kept {
+        let log = self.core.log();
+        let turn = |turn: &Turn| Turn { at: log.start().after(turn.at), ..*turn };
+        let accounting = self.core.accounting();
+        Kept {
+            now: self.now.to_clock(),
+            turns: log.turns().iter().map(turn).collect(),
+            lost_turns: log.lost(),
+            preemptions: accounting.records().to_vec(),
+            totals: accounting.totals_at(self.now.to_clock()),
+        }
+    }
+
+    /// Bytes of memory that one more vCPU takes, as far as the simulator allocates them itself: with
+    /// its part of the guest's memory and of the lines, without its stack.
+    pub fn bytes_per_vcpu(&self) -> usize {
+        let guests: usize = self.subjects.iter().map(|subject| subject.memory().1).sum();
+        let all =
+            guests + self.lines.bytes() + size_of_val(&*self.vcpus) + size_of_val(&*self.pcpus);
+        all / self.vcpus.len()
+    }
+}

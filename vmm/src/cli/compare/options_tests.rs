@@ -1,0 +1,202 @@
+//! From options to points.
+
+use clap::Parser;
+
+use super::*;
+use study::{
+    point::HostKind,
+    spec::{Experiment, Setting},
+};
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: CompareArgs,
+}
+
+fn parsed(words: &str) -> Result<Experiment, Usage> {
+    let words = ["compare"].into_iter().chain(words.split_whitespace());
+    let what = Line::try_parse_from(words).unwrap().args.what;
+    what.check()?;
+    let cpus = "0-1".parse().unwrap();
+    let place = |_: &str, _, _| Ok(HostKind::Direct);
+    let setting = Setting { cpus: &cpus, place: &place };
+    let spec = what.spec(&cpus)?;
+    Experiment::parse(&spec, "compare", &setting).map_err(|error| in_options(&error))
+}
+
+fn names(words: &str) -> Vec<String> {
+    let experiment = parsed(words).unwrap();
+    let name = |point: &study::point::Point| format!("{} {}", point.lock_name(), point.vcpus);
+    experiment.points.iter().map(name).collect()
+}
+
+#[test]
+fn options_make_points() {
+    assert_eq!(names("--vcpus 1x,2"), ["ticket 2", "pv-ticket 2"]);
+    let words = "--vcpus 4 --pv-backends vmm,doorbell --handoff none,fuse";
+    assert_eq!(
+        names(words),
+        [
+            "ticket 4",
+            "pv-ticket 4",
+            "pv-ticket fuse 4",
+            "pv-ticket-doorbell 4",
+            "pv-ticket-doorbell fuse 4"
+        ]
+    );
+    let all = "--guest linux --vcpus 2 --locks all --pv-backends vmm,doorbell";
+    let locks =
+        ["ticket", "pv-ticket", "pv-ticket-doorbell", "test-and-set", "queued", "pv-queued-kvm"];
+    assert_eq!(names(all), locks.map(|lock| format!("{lock} 2")));
+}
+
+#[test]
+fn every_option_reaches_the_points() {
+    let words = "--vcpus 3 --seconds 0.25 --runs 7 --critical 1 --think 2 --sum-every 3 --latency \
+                 --spin-threshold 4 --policy rr,fair:1,2 --policy lhp:10,20ms --driver user --slots 1 --vms 2 \
+                 --slice 500us --seed 9 --fault kick-dup:0.5,kick-delay:5us --workload mixed";
+    let experiment = parsed(words).unwrap();
+    assert_eq!((experiment.repetitions, experiment.method.sum_every), (7, 3));
+    assert!(experiment.method.timed && experiment.method.warm_up == defaults::PAYLOAD_WARM_UP);
+    let policies: Vec<String> =
+        experiment.points.iter().map(|point| point.policy.to_string()).collect();
+    assert_eq!(policies, ["rr", "rr", "fair:1,2", "fair:1,2", "lhp:10,20ms", "lhp:10,20ms"]);
+    for point in &experiment.points {
+        assert_eq!((point.critical, point.think, point.spin_threshold), (1, 2, 4));
+        assert_eq!((point.slots, point.vms, point.vcpus.get(), point.seed), (1, 2, 3, 9));
+        assert_eq!((point.duration.as_millis(), point.slice.0), (250, 500_000));
+        assert_eq!(point.workload, "mixed");
+        assert_eq!(point.fault.unwrap().to_string(), "kick-delay:5us,kick-dup:0.5");
+    }
+    let linux = parsed("--guest linux --workload mmap --vcpus 2").unwrap();
+    assert_eq!(linux.method.warm_up, defaults::LINUX_WARM_UP);
+    assert_eq!((linux.repetitions, linux.points[0].duration.as_millis()), (6, 800));
+}
+
+#[test]
+fn each_schedule_has_each_driver_and_the_hosts_own_has_none() {
+    let words = "--vcpus 2 --locks ticket --policy host,rr,deferred --driver user,bpf";
+    let points = parsed(words).unwrap().points;
+    let names: Vec<String> = points.iter().map(|point| point.schedule_name()).collect();
+    assert_eq!(names, ["host", "rr", "rr (bpf)", "deferred", "deferred (bpf)"]);
+}
+
+#[test]
+fn a_simulation_has_a_machine_and_a_schedule_and_may_have_more_vcpus() {
+    let words = "--guest sim --machine westmere-80 --vcpus 1x,100x --locks pv-ticket";
+    let experiment = parsed(words).unwrap();
+    let vcpus = |point: &study::point::Point| point.vcpus.get();
+    assert_eq!(experiment.points.iter().map(vcpus).collect::<Vec<_>>(), [2, 200]);
+    for point in &experiment.points {
+        assert_eq!((point.machine.as_str(), point.policy.name()), ("westmere-80", "rr"));
+        assert!(point.to_string().starts_with("simulated westmere-80, lock, "), "{point}");
+        let line = serde_json::to_string(point).unwrap();
+        assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);
+    }
+    assert!(
+        !serde_json::to_string(&parsed("--vcpus 2").unwrap().points[0])
+            .unwrap()
+            .contains("machine"),
+        "stores of measured points stay as they are"
+    );
+}
+
+#[test]
+fn a_simulated_host_can_be_given_more_than_a_schedule() {
+    let words = "--guest sim --machine m --vcpus 2 --locks pv-ticket --fault kick-dup:0.1 --ple \
+                 --halt-poll 50us --noise 5us+1ms";
+    let point = &parsed(words).unwrap().points[0];
+    assert_eq!(point.fault.unwrap().to_string(), "kick-dup:0.1");
+    assert_eq!(
+        point.host_extras(),
+        ["pause-loop exits on", "halt polling 50us", "background noise 5us+1ms"]
+    );
+    assert!(point.to_string().contains(", halt polling 50us, "), "{point}");
+    let line = serde_json::to_string(point).unwrap();
+    assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);
+    let refused = |words: &str| {
+        let words = ["compare"].into_iter().chain(words.split_whitespace());
+        Line::try_parse_from(words).unwrap_err().to_string()
+    };
+    assert!(refused("--ple 0").contains("a number of cycles"));
+    assert!(refused("--noise 5us").contains("BUSY+IDLE"));
+}
+
+#[test]
+fn host_in_a_simulation_is_a_model_of_it() {
+    let words =
+        "--guest sim --machine m --vcpus 2 --locks ticket --policy host,host-eevdf,host-cfs";
+    let points = parsed(words).unwrap().points;
+    let policies: Vec<String> = points.iter().map(|point| point.policy.to_string()).collect();
+    assert_eq!(policies, ["host-eevdf", "host-cfs"], "two of them are the same");
+}
+
+#[test]
+fn the_cpus_of_a_simulation_are_those_of_its_machine() {
+    let cpus = |words: &str| {
+        let words = ["compare", "--guest", "sim"].into_iter().chain(words.split_whitespace());
+        let cpus = Line::try_parse_from(words).unwrap().args.what.simulated_cpus();
+        cpus.map(|cpus| cpus.cpus().len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(cpus("--machine opteron-48"), Ok(48));
+    assert_eq!(cpus("--machine opteron-48 --cpus 12"), Ok(12));
+    assert_eq!(cpus("--machine opteron-48 --cpus 0-11"), Ok(12));
+    for (words, part) in [
+        ("", "name a --machine"),
+        ("--machine opteron-48 --cpus 49", "--cpus 49: opteron-48 has 1 to 48 CPUs"),
+        (
+            "--machine no-such",
+            "machine no-such: it is not one that comes with pvticket (westmere-80,",
+        ),
+    ] {
+        let error = cpus(words).unwrap_err();
+        assert!(error.contains(part), "{words}: {error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_of_the_options() {
+    for (words, parts) in [
+        ("--machine westmere-80", &["--machine is only for --guest sim"][..]),
+        ("--policy host-cfs", &["--policy host-cfs", "a model of the host"]),
+        ("--guest sim --machine m --workload mixed", &["--workload mixed", "has lock"]),
+        ("--guest sim --machine m --pv-backends kvm --locks pv-ticket", &["--pv-backends kvm"]),
+        ("--ple", &["--ple on", "only a simulated host"]),
+        ("--halt-poll 50us", &["--halt-poll 50us", "only a simulated host"]),
+        ("--noise 5us+1ms", &["--noise 5us+1ms", "only a simulated host"]),
+        ("--workload mmap", &["--workload mmap with --guest payload", "the payload has"]),
+        ("--guest linux --workload mixed", &["--workload mixed with --guest linux"]),
+        ("--guest linux --locks preemptable-ticket", &["--locks preemptable-ticket", "there are"]),
+        ("--locks small-ticket --vcpus 128", &["--locks small-ticket with --vcpus 128", "127"]),
+        ("--fault kick-dup:0.1 --pv-backends kvm", &["--fault", "--pv-backends kvm", "KVM"]),
+        ("--guest linux --spin-threshold 0", &["--spin-threshold 0", "at least once"]),
+        ("--guest linux --latency", &["--latency is only for --guest payload"]),
+        ("--vcpus 100x", &["100x"]),
+        ("--driver bpf", &["--driver bpf with --policy host", "name another policy"]),
+        ("--driver bpf --policy rr,gang", &["--driver bpf with --policy gang", "the policies rr"]),
+        ("--driver user,bpf --policy point:critical", &["--policy point:critical"]),
+        ("--driver user,bpf --policy rr --record f", &["--record", "records nothing"]),
+        ("--guest sim --machine m --driver bpf", &["--driver bpf with --guest sim", "no kernel"]),
+    ] {
+        let error = parsed(words).unwrap_err().to_string();
+        for part in parts {
+            assert!(error.contains(part), "{words}: {error}");
+        }
+        assert!(!error.contains("exclude"), "{words}: {error}");
+    }
+}
+
+/// A store says what was run, so nothing else may be given.
+#[test]
+fn a_resumed_comparison_takes_no_new_options() {
+    let parses = |words: &str| {
+        Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
+    };
+    assert!(parses("--resume d --json f --trace t --kernel k"));
+    for words in
+        ["--vcpus 2", "--runs 3", "--policy rr", "--fault kick-dup:0.1", "--dir e", "--ple"]
+    {
+        assert!(!parses(&format!("--resume d {words}")), "{words}");
+    }
+}

@@ -1,0 +1,49 @@
+//! `--dry-run` of a sweep: what would be submitted, and what the cluster says to it.
+
+use std::{fmt::Write as _, path::Path};
+
+use super::{super::plan::spoken, head::Head};
+use crate::lab::sweep::{
+    EngineError, EngineKind,
+    dir::SweepDir,
+    slurm::{Shape, array, options, text as script},
+    units::is_simulated,
+};
+
+/// The cells, the units, the estimate; for Slurm the options, the script and its answer.
+pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyhow::Result<String> {
+    let mut text = head.plan.dry_run();
+    let units = match &head.plan.resumed {
+        Some((_, _, contents)) => contents.sweep.iter().flat_map(|its| its.missing()).collect(),
+        None => Vec::from_iter(0..head.sweep.units.len() as u32),
+    };
+    let cells = head.sweep.units.iter().map(|unit| unit.cells).max().unwrap_or(0);
+    let longest = head.longest();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} units of up to {cells} cells, each about {} on {} CPUs: {}",
+        units.len(),
+        spoken(longest),
+        head.sweep.cpus,
+        array(&units)
+    );
+    if head.kind != EngineKind::Slurm {
+        return Ok(text);
+    }
+    let default = Path::new("runs/NAME-TIME");
+    let dir = SweepDir::new(head.resumed.as_deref().or(dir).unwrap_or(default))?;
+    let submission = head.submission(0, given, units);
+    let shape = Shape { exclusive: !is_simulated(head.experiment()), estimate: longest };
+    let words = options(&dir, &submission, &shape);
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let _ = writeln!(text, "\nsbatch {}\n\n{}", words.join(" "), script(&dir, 0));
+    let _ = match head.slurm(&dir).try_out(&submission) {
+        Ok(said) => writeln!(text, "Slurm says: {said}"),
+        Err(EngineError::Absent(command)) => {
+            writeln!(text, "There is no {command} here to ask what the cluster says.")
+        }
+        Err(error) => writeln!(text, "Slurm refuses it: {error}"),
+    };
+    Ok(text)
+}

@@ -1,0 +1,166 @@
+//! The head of a sweep: what was planned, and the engine that starts its tasks.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+
+use super::{
+    super::{
+        RunArgs,
+        open_run::default_dir,
+        plan::{self, Plan},
+        workers::KernelFiles,
+    },
+    SweepArgs, fix, nodes,
+};
+use crate::{
+    cli::Usage,
+    clock,
+    lab::{
+        host::resolve_cpus,
+        run::{EMULATED_HOST, estimate_cell},
+        sweep::{
+            Engine, EngineKind, Submission,
+            dir::SweepDir,
+            local::Local,
+            slurm::{self, Shape, Slurm},
+            units::is_simulated,
+        },
+    },
+};
+use study::{
+    point::HostKind,
+    spec::Experiment,
+    store::{FILE, Store, StoreError, sweep::record::SweepLine},
+};
+
+/// A sweep as its head knows it.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub plan: Plan,
+    pub sweep: SweepLine,
+    pub kind: EngineKind,
+    /// Where it is resumed.
+    pub resumed: Option<PathBuf>,
+}
+
+impl Head {
+    /// A new sweep. Writes nothing.
+    pub fn planned(args: &RunArgs, kind: EngineKind) -> anyhow::Result<Self> {
+        let spec = args.spec.as_deref().context("name a spec")?;
+        let plan = plan::fresh(args, spec, nodes(kind))?;
+        let sweep = fix::fix(&plan, args, kind)?;
+        Ok(Self { plan, sweep, kind, resumed: None })
+    }
+
+    /// A sweep in its directory, with another engine if one is named. It is locked from now on.
+    pub fn resumed(
+        dir: &Path,
+        sweep: SweepLine,
+        kind: Option<&EngineKind>,
+    ) -> anyhow::Result<Self> {
+        let planned: EngineKind = sweep.engine.parse().map_err(anyhow::Error::msg)?;
+        let plan = plan::resumed_sweep(dir, nodes(planned))?;
+        let kind = kind.copied().unwrap_or(planned);
+        Ok(Self { plan, sweep, kind, resumed: Some(dir.to_owned()) })
+    }
+
+    /// Rejects options that the engine has no use for.
+    pub fn check_options(&self, args: &SweepArgs, kernels: &KernelFiles) -> Result<(), Usage> {
+        let Self { kind, resumed, .. } = self;
+        if resumed.is_some() {
+            fix::check_kernels(kernels)?;
+        }
+        if let Some(options) = &args.slurm {
+            if *kind != EngineKind::Slurm {
+                return Err(Usage(format!("--slurm: the sweep is on {kind}; add --on slurm")));
+            }
+            slurm::words(options).map_err(|why| Usage(format!("--slurm: {why}")))?;
+        }
+        match args.detach && *kind == EngineKind::Local {
+            true => Err(Usage(
+                "--detach: child processes end with this program; use --on slurm, or --on manual"
+                    .into(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    pub fn experiment(&self) -> &Experiment {
+        &self.plan.experiment
+    }
+
+    /// The directory, with all that tasks need, and its store, which is locked.
+    pub fn open(&mut self, named: Option<&Path>) -> anyhow::Result<(SweepDir, Store)> {
+        if let Some((dir, store, _)) = self.plan.resumed.take() {
+            let dir = SweepDir::new(&dir)?;
+            dir.prepare()?;
+            return Ok((dir, store));
+        }
+        let run = self.plan.run.clone();
+        let dir = named.map_or_else(|| default_dir(&run), |dir| Ok(dir.to_owned()))?;
+        if dir.join(FILE).exists() {
+            bail!(StoreError::Exists(dir));
+        }
+        let sweep = SweepDir::new(&dir)?;
+        sweep.prepare()?;
+        fix::keep(&sweep, &self.sweep)?;
+        // Last: whatever has a store is whole.
+        let store = Store::create_sweep(&dir, run, self.sweep.clone())?;
+        Ok((sweep, store))
+    }
+
+    /// The engine; None if the user starts the tasks.
+    pub fn engine(&self, dir: &SweepDir) -> Option<Arc<dyn Engine>> {
+        match self.kind {
+            EngineKind::Manual => None,
+            EngineKind::Slurm => Some(Arc::new(self.slurm(dir))),
+            EngineKind::Local => {
+                // Measured cells would disturb each other.
+                let width = match is_simulated(self.experiment()) {
+                    true => resolve_cpus(None).map_or(1, |cpus| cpus.cpus().len()),
+                    false => 1,
+                };
+                Some(Arc::new(Local::new(dir.clone(), width)))
+            }
+        }
+    }
+
+    pub fn slurm(&self, dir: &SweepDir) -> Slurm {
+        let experiment = self.experiment();
+        let exclusive = !is_simulated(experiment);
+        Slurm::new(dir.clone(), Shape { exclusive, estimate: self.longest() })
+    }
+
+    /// How long the longest unit may take by estimate.
+    pub fn longest(&self) -> Duration {
+        let experiment = self.experiment();
+        let cells = experiment.cells();
+        let of = |first: u32, count: u32| {
+            let cells = cells.iter().skip(first as usize).take(count as usize);
+            let points = cells.map(|cell| &experiment.points[cell.point]);
+            let boots = points.clone().any(|point| point.host == HostKind::Emulated);
+            let boot = if boots { EMULATED_HOST } else { Duration::ZERO };
+            points.map(|point| estimate_cell(experiment, point)).sum::<Duration>() + boot
+        };
+        let units = self.sweep.units.iter().map(|unit| of(unit.first, unit.cells));
+        units.max().unwrap_or_default()
+    }
+
+    /// A submission of these units.
+    pub fn submission(&self, number: u32, options: Option<&str>, units: Vec<u32>) -> Submission {
+        Submission {
+            number,
+            engine: self.kind.name().to_owned(),
+            options: options.map_or_else(|| self.sweep.options.clone(), str::to_owned),
+            name: format!("{}-{number}", self.sweep.id),
+            units,
+            at_ms: clock::since_1970(),
+            job: None,
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! `pvticket task DIR --unit N`: one unit of a sweep, whatever starts it.
+
+use std::{
+    collections::HashSet,
+    env,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use rustix::{
+    process::{Pid, Signal, getppid, set_parent_process_death_signal},
+    system::uname,
+};
+use thiserror::Error;
+
+use super::{
+    super::{
+        open_run::OpenRun,
+        orders,
+        plan::stored,
+        progress::Progress,
+        workers::{Traced, Workers},
+    },
+    fix, nodes,
+};
+use crate::{
+    cli::{
+        Usage,
+        host::{self, GuestClass},
+        say,
+    },
+    clock,
+    lab::{
+        host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
+        run::{self, Order, Watcher},
+        sweep::{EngineKind, dir::SweepDir},
+    },
+    runtime, signals,
+    units::CpuList,
+};
+use kvm::KvmKind;
+use study::{
+    guest::kernels::Kernels,
+    host::FileFacts,
+    point::{HostKind, Point},
+    spec::{Experiment, PlannedCell},
+    store::{
+        self, Store, StoreError,
+        record::{CellLine, RunLine, SessionLine},
+        sweep::{
+            End,
+            record::{Attempt, SweepLine, Unit},
+        },
+    },
+};
+
+/// Most parts with equal names but for a number at their end.
+const MOST_ALIKE: u32 = 1000;
+
+/// Run one unit of a sweep that `pvticket run SPEC --on ENGINE` has prepared. Any scheduler may start
+/// it, on any node that sees the directory; a unit that is done already is not run again.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TaskArgs {
+    /// The sweep's directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// The unit's number, from 0
+    #[arg(long, value_name = "N")]
+    unit: u32,
+
+    /// The submission that it belongs to
+    #[arg(long, value_name = "K", default_value_t = 0, hide = true)]
+    submission: u32,
+
+    /// The process without which it ends
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<u32>,
+}
+
+/// Why a node cannot run the unit.
+#[derive(Debug, Error)]
+enum Refusal {
+    #[error(
+        "this pvticket ({found}) is not the one that the sweep was planned with ({planned}); start \
+         {program}"
+    )]
+    Program { found: String, planned: String, program: String },
+    #[error(
+        "{file} has the sum {found}, not {planned} as when the sweep was planned; start it anew"
+    )]
+    Kernel { file: String, found: String, planned: String },
+    #[error(
+        "this task may use {there} CPUs ({cpus}), and its unit needs {wanted}: ask for whole nodes \
+         that have as many"
+    )]
+    Cpus { wanted: u32, there: usize, cpus: CpuList },
+    #[error(
+        "there is no /dev/kvm: ask the administrator to load kvm_intel or kvm_amd (with \
+         virtualization on in the firmware), or ask for nodes that have it (--slurm \
+         '--constraint=kvm', if that is their feature's name)"
+    )]
+    NoKvm,
+    #[error(
+        "/dev/kvm may not be opened: ask the administrator for mode 0666 on the nodes, or for your \
+         user in its group in the directory service (jobs do not have the groups of your shell)"
+    )]
+    KvmDenied,
+    #[error(transparent)]
+    Kernels(host::CannotRunKernels),
+}
+
+/// Runs the unit and returns the exit status.
+pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
+    if !bound_to(args.parent) {
+        return Ok(signals::status_of(Signal::TERM.as_raw()));
+    }
+    let (head, sweep) = store::read_head(&args.dir)?;
+    let shown = args.dir.display();
+    let sweep = sweep.ok_or_else(|| {
+        Usage(format!("{shown} is no sweep: prepare one with pvticket run SPEC --on ENGINE"))
+    })?;
+    let unit = *sweep.units.get(args.unit as usize).ok_or_else(|| {
+        let last = sweep.units.len() - 1;
+        Usage(format!("--unit {}: {shown} has units 0 to {last}", args.unit))
+    })?;
+    let dir = SweepDir::new(&args.dir)?;
+    let number = args.unit;
+    if is_done(&dir, &sweep, number)? {
+        say(format_args!("pvticket: unit {number} is done already"));
+        return Ok(0);
+    }
+    if dir.stop_file(args.submission).exists() {
+        bail!("unit {number}: the sweep was stopped; pvticket run --resume {shown} continues it");
+    }
+    let node = node();
+    let engine: EngineKind = sweep.engine.parse().map_err(anyhow::Error::msg)?;
+    let experiment = stored(&args.dir, &head.run, &[], nodes(engine))?;
+    let kernels = fix::kept(&dir, &sweep);
+    let cpus = fits(&dir, &sweep, &kernels, &experiment)
+        .with_context(|| format!("unit {number}: node {node}"))?;
+    let task = Task { args, run: head.run, sweep, unit, dir, node, kernels, cpus };
+    task.run(experiment)
+}
+
+/// Ends this task in order when its parent ends. False: it has ended already.
+fn bound_to(parent: Option<u32>) -> bool {
+    let Some(parent) = parent else { return true };
+    // A process cannot refuse that: it only fails for signals that do not exist.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    getppid().map(Pid::as_raw_pid) == i32::try_from(parent).ok()
+}
+
+/// Has any attempt at the unit ended whole?
+fn is_done(dir: &SweepDir, sweep: &SweepLine, unit: u32) -> Result<bool, StoreError> {
+    let prefix = format!("{unit}.");
+    let names = store::sweep::names(dir.path())?;
+    Ok(names.iter().filter(|name| name.starts_with(&prefix)).any(|name| {
+        let part = store::sweep::read_part(dir.path(), name, sweep);
+        part.end == End::Whole && part.attempt().is_some_and(|attempt| attempt.unit == unit)
+    }))
+}
+
+/// This node's name. Several nodes of Slurm may be one machine.
+fn node() -> String {
+    let name = env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned())
+}
+
+/// The CPUs to use, if this node can run the unit.
+fn fits(
+    dir: &SweepDir,
+    sweep: &SweepLine,
+    kernels: &Kernels,
+    experiment: &Experiment,
+) -> anyhow::Result<CpuList> {
+    let binary = binary_facts().context("cannot read this program's own file")?;
+    if binary.sha256 != sweep.binary.sha256 {
+        let (found, planned) = (binary.sha256, sweep.binary.sha256.clone());
+        bail!(Refusal::Program { found, planned, program: dir.program().display().to_string() });
+    }
+    let planned = [&sweep.kernel, &sweep.stock_kernel].into_iter().flatten();
+    let files = [&kernels.ticket, &kernels.stock].into_iter().flatten();
+    for (planned, file) in planned.zip(files) {
+        check_kernel(planned, file)?;
+    }
+    let allowed = resolve_cpus(None).map_err(Usage::from)?;
+    let there = allowed.cpus().len();
+    if there < sweep.cpus as usize {
+        bail!(Refusal::Cpus { wanted: sweep.cpus, there, cpus: allowed });
+    }
+    if sweep.kvm {
+        check_kvm(experiment)?;
+    }
+    Ok(allowed.first(sweep.cpus as usize))
+}
+
+fn check_kernel(planned: &FileFacts, file: &Path) -> anyhow::Result<()> {
+    let found = kernel_facts(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if found.sha256 != planned.sha256 {
+        let (file, planned) = (found.path, planned.sha256.clone());
+        bail!(Refusal::Kernel { file, found: found.sha256, planned });
+    }
+    Ok(())
+}
+
+fn check_kvm(experiment: &Experiment) -> Result<(), Refusal> {
+    match KvmKind::detect() {
+        KvmKind::Absent => Err(Refusal::NoKvm),
+        KvmKind::Denied => Err(Refusal::KvmDenied),
+        kind => {
+            let direct = experiment.points.iter().filter(|point| point.host == HostKind::Direct);
+            let class = match direct.into_iter().any(Point::needs_ring_0) {
+                true => GuestClass::Ring0,
+                false => GuestClass::Payload,
+            };
+            host::check_direct(class, kind).map_err(Refusal::Kernels)
+        }
+    }
+}
+
+/// A unit that this node can run.
+struct Task<'a> {
+    args: &'a TaskArgs,
+    run: RunLine,
+    sweep: SweepLine,
+    unit: Unit,
+    dir: SweepDir,
+    node: String,
+    kernels: Kernels,
+    cpus: CpuList,
+}
+
+impl Task<'_> {
+    fn run(self, experiment: Experiment) -> anyhow::Result<u8> {
+        let runtime = runtime::build()?;
+        let (_send, orders) = runtime.block_on(orders())?;
+        let others = (0..self.run.cells).filter(|cell| !self.unit.has(*cell));
+        let finished: HashSet<u32> = others.collect();
+        let store = self.part()?;
+        let mut begun = OpenRun {
+            experiment,
+            finished,
+            failed: 0,
+            store,
+            dir: self.dir.path().to_owned(),
+            cpus: self.cpus,
+            jobs: 1,
+            host_kernel: self.run.host_kernel,
+            kernels: self.kernels,
+            recording: None,
+            trace: None,
+        };
+        let workers = Workers::new(&begun, Traced::Nothing, false)?;
+        let OpenRun { experiment, finished, store, .. } = &mut begun;
+        let progress = Progress::new(experiment, finished, false);
+        let stop = self.dir.stop_file(self.args.submission);
+        let mut watcher = Stoppable { progress, stop };
+        let summary = run::run(experiment, finished, store, &workers, &mut watcher, orders);
+        let summary = runtime.block_on(summary)?;
+        if summary.left > 0 || summary.stopped {
+            say(format_args!("pvticket: unit {} was ended early", self.args.unit));
+            return Ok(signals::exit_status());
+        }
+        drop(watcher);
+        begun.store.end_part(self.args.unit, self.unit)?;
+        Ok(0)
+    }
+
+    /// Begins this attempt's own part.
+    fn part(&self) -> Result<Store, StoreError> {
+        let restart = env::var("SLURM_RESTART_COUNT").ok().and_then(|text| text.parse().ok());
+        let restart: u32 = restart.unwrap_or(0);
+        let TaskArgs { unit, submission, .. } = self.args;
+        let files = [&self.kernels.ticket, &self.kernels.stock].into_iter().flatten();
+        let session = SessionLine {
+            at_ms: clock::since_1970(),
+            command: self.sweep.command.clone(),
+            host: with_files(gather_facts(&self.cpus), files.map(PathBuf::as_path)),
+            attempt: Some(Attempt {
+                sweep: self.sweep.id.clone(),
+                unit: *unit,
+                submission: *submission,
+                restart,
+                node: self.node.clone(),
+                job: job(),
+            }),
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let node: String =
+            self.node.chars().map(|c| if is_plain(c) { c } else { '-' }).take(64).collect();
+        let mut name = format!("{unit}.{submission}.{restart}.{node}.{}", process::id());
+        let plain = name.len();
+        let mut number = 1;
+        loop {
+            match Store::part(self.dir.path(), &name, session.clone()) {
+                // The same process number again, as in containers.
+                Err(error) if error.is_taken() && number < MOST_ALIKE => {
+                    number += 1;
+                    name.truncate(plain);
+                    // Writing to a string cannot fail.
+                    let _ = write!(name, ".{number}");
+                }
+                made => return made,
+            }
+        }
+    }
+}
+
+/// What the engine calls this task, for people.
+fn job() -> Option<String> {
+    let array = env::var("SLURM_ARRAY_JOB_ID").ok()?;
+    Some(format!("{array}_{}", env::var("SLURM_ARRAY_TASK_ID").ok()?))
+}
+
+/// Begins no further cell once the sweep is stopped.
+struct Stoppable<'a> {
+    progress: Progress<'a>,
+    stop: PathBuf,
+}
+
+impl Watcher for Stoppable<'_> {
+    fn started(&mut self, cell: &PlannedCell, point: &Point) {
+        self.progress.started(cell, point);
+    }
+
+    fn ended(&mut self, line: &CellLine) {
+        self.progress.ended(line);
+    }
+
+    fn died(&mut self, cell: &PlannedCell, why: &str) {
+        self.progress.died(cell, why);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.stop.exists()
+    }
+
+    fn ordered(&mut self, order: Order) {
+        self.progress.ordered(order);
+    }
+}

@@ -1,0 +1,280 @@
+//! The other driver: a scheduler in the host's kernel, which reads the telemetry page that it shares with
+//! the guests. The vCPU threads enrol and then run freely: there are no signals, and no exits at the end
+//! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
+
+mod report;
+mod turns;
+
+use std::{
+    fmt, io,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use ::bpf::{PAGE, Rule, Scheduler};
+use halts::HaltScheduler;
+use hypercalls::telemetry::Point;
+use thiserror::Error;
+
+use super::{
+    Account, Meter, SchedReport, ScheduleSpec, Snapshot, TelemetryView, schedule::now,
+    snapshot::Seen,
+};
+use crate::{
+    units::{CpuList, UnitError, VcpuId},
+    vcpu::{Stopped, VcpuScheduler},
+};
+use kvm::{cpus, signal, sys::overlay::Shared};
+use sched::{event::LockActivity, policy::TurnRule};
+use turns::Turns;
+
+pub use report::BpfReport;
+
+/// How often the records of turns are taken. The ring buffer has room for 14 000, more than all turns of
+/// 128 CPUs in this time.
+const TAKE_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a trace reads the machines' progress.
+const TRACE_EVERY: Duration = Duration::from_millis(2);
+
+/// Why this driver cannot be used.
+#[derive(Debug, Error)]
+pub enum BpfError {
+    /// The policy is not one of the scheduler's.
+    #[error("the BPF scheduler has no policy {0}")]
+    Policy(String),
+    /// The slots are no list of CPUs.
+    #[error(transparent)]
+    Slots(#[from] UnitError),
+    /// The scheduler cannot be started or used.
+    #[error(transparent)]
+    Scheduler(#[from] ::bpf::BpfError),
+    /// The thread that reads its records cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A schedule that the host's kernel carries out.
+pub struct BpfDriver {
+    scheduler: Arc<Scheduler>,
+    slots: CpuList,
+    kept: Arc<Kept>,
+    /// By machine: its number of vCPUs.
+    counts: Box<[u32]>,
+    /// By machine.
+    lines: Box<[OnceLock<TelemetryView>]>,
+    reader: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What is kept of the scheduler's records.
+struct Kept {
+    turns: Mutex<Turns>,
+    /// How long its reader sleeps.
+    pause: Duration,
+    stop: AtomicBool,
+    /// Why the kernel has ended the scheduler.
+    ended: OnceLock<String>,
+}
+
+impl fmt::Debug for BpfDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BpfDriver").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl BpfDriver {
+    /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    pub fn start(spec: &ScheduleSpec, vcpus: &[u32], traced: bool) -> Result<Arc<Self>, BpfError> {
+        let rule = rule(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
+        let slots = CpuList::new(&spec.cpus)?;
+        let turns = Turns::new(vcpus, spec.cpus.iter().copied().map(cpus::kernels), traced);
+        let scheduler = Arc::new(Scheduler::start(spec.slice, rule)?);
+        let kept = Arc::new(Kept {
+            turns: Mutex::new(turns),
+            pause: if traced { TRACE_EVERY } else { TAKE_EVERY },
+            stop: AtomicBool::new(false),
+            ended: OnceLock::new(),
+        });
+        let (its, from) = (kept.clone(), scheduler.clone());
+        let reader = thread::Builder::new().name("turns".into()).spawn(move || its.read(&from));
+        let reader = Mutex::new(Some(reader.map_err(BpfError::Thread)?));
+        let lines = vcpus.iter().map(|_| OnceLock::new()).collect();
+        Ok(Arc::new(Self { scheduler, slots, kept, counts: vcpus.into(), lines, reader }))
+    }
+
+    /// The memory for the telemetry lines of machine `vm`.
+    pub fn lines(&self, vm: usize) -> Result<Shared<'_>, BpfError> {
+        let file: BorrowedFd<'_> = self.scheduler.pages()?;
+        Ok(Shared { file, offset: vm as u64 * PAGE })
+    }
+
+    /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
+    pub fn vm_scheduler(&self, vm: usize, lines: Option<TelemetryView>) -> Arc<dyn VcpuScheduler> {
+        if let Some(lines) = lines {
+            let _ = self.lines[vm].set(lines);
+        }
+        let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
+        Arc::new(VmScheduler { scheduler, slots, vm: vm as u32 })
+    }
+
+    /// Has a trace read the machines' progress.
+    pub fn meter(&self, meters: Vec<Meter>) {
+        self.kept.turns().meter(meters);
+    }
+
+    /// Number of locks that the vCPUs of a machine have taken, if its guest counts them.
+    pub fn taken(&self, vm: usize) -> Option<u64> {
+        let lines = self.lines[vm].get()?;
+        let counts = (0..self.counts[vm]).filter_map(|id| lines.taken(VcpuId(id)));
+        counts.reduce(u64::saturating_add)
+    }
+
+    /// The account now, of the turns that have ended. What an unfinished turn or preemption adds to it
+    /// belongs to the time after.
+    pub fn account(&self) -> Account {
+        let mut turns = self.kept.turns();
+        self.kept.take(&self.scheduler, &mut turns);
+        Account { at: now(), totals: turns.totals, hits: None }
+    }
+
+    /// What is known now without the kernel, which alone knows which vCPU has which slot.
+    pub fn snapshot(&self) -> Snapshot {
+        let totals = self.kept.turns().totals;
+        let at = now();
+        let machines = self.counts.iter().enumerate();
+        let all = machines.flat_map(|(vm, count)| (0..*count).map(move |id| (vm, VcpuId(id))));
+        let seen = |(vm, id): (usize, VcpuId)| {
+            let lines = self.lines[vm].get();
+            let activity = lines.map_or(LockActivity::Unknown, |lines| lines.activity(id, at));
+            let taken = lines.and_then(|lines| lines.taken(id));
+            Seen { vm, id, state: None, activity, taken }
+        };
+        Snapshot { at, vcpus: all.map(seen).collect(), slots: Vec::new(), totals }
+    }
+
+    /// Why the kernel has ended the scheduler, if it has. The vCPU threads then go on under the
+    /// kernel's own. Known within a tenth of a second.
+    pub fn ended(&self) -> Option<&str> {
+        self.kept.ended.get().map(String::as_str)
+    }
+
+    /// Takes no more records; what the scheduler did, by its own words and by those of a schedule of
+    /// this program.
+    pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfError> {
+        self.stop();
+        let mut turns = self.kept.turns();
+        let counts = self.scheduler.counts()?;
+        (turns.report.turns, turns.report.lost) = (counts.turns, counts.lost);
+        turns.report.ended = self.scheduler.ended()?;
+        Ok((turns.report.clone(), turns.sched_report(now())))
+    }
+
+    fn stop(&self) {
+        self.kept.stop.store(true, SeqCst);
+        if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            reader.thread().unpark();
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Drop for BpfDriver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What the scheduler is told of a policy; None: it does not have it.
+fn rule(spec: &ScheduleSpec) -> Option<Rule> {
+    Some(match spec.policy.turn_rule()? {
+        TurnRule::Slice => Rule::Blind,
+        TurnRule::OutOfLocks(grace) => Rule::OutsideLocks(grace.unwrap_or(spec.slice)),
+    })
+}
+
+impl Kept {
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the records that are there.
+    fn take(&self, scheduler: &Scheduler, turns: &mut Turns) {
+        // A failure leaves the records where they are; they are counted as they come.
+        for turn in scheduler.turns().unwrap_or_default() {
+            turns.add(&turn);
+        }
+    }
+
+    /// Takes records until it is told to stop, and then once more.
+    fn read(&self, scheduler: &Scheduler) {
+        confine::enter(confine::Class::Turns);
+        loop {
+            let last = self.stop.load(SeqCst);
+            let mut turns = self.turns();
+            self.take(scheduler, &mut turns);
+            turns.read_meters(now());
+            drop(turns);
+            if let Ok(Some(why)) = scheduler.ended() {
+                let _ = self.ended.set(why);
+            }
+            if last {
+                return;
+            }
+            thread::park_timeout(self.pause);
+        }
+    }
+}
+
+/// The vCPU threads of one machine.
+#[derive(Debug)]
+struct VmScheduler {
+    scheduler: Arc<Scheduler>,
+    slots: CpuList,
+    vm: u32,
+}
+
+impl VcpuScheduler for VmScheduler {
+    fn halts(&self) -> Option<&(dyn HaltScheduler + 'static)> {
+        // The kernel sees a thread that sleeps, and one that is woken.
+        None
+    }
+
+    fn enter(&self, id: VcpuId) -> io::Result<()> {
+        signal::pin_this_thread(&self.slots)?;
+        self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)
+    }
+
+    fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
+        // No turn ends by a signal.
+    }
+
+    fn came_out(&self, _: VcpuId) {
+        // A thread that runs has its turn.
+    }
+
+    fn yielded(&self, _: VcpuId) {
+        thread::yield_now();
+    }
+
+    fn spun_out(&self, _: VcpuId) {
+        // No policy of this driver asks for it.
+    }
+
+    fn point(&self, _: VcpuId, _: Point) {
+        // No policy of this driver asks for it.
+    }
+
+    fn awaits_turn(&self, _: VcpuId) -> bool {
+        // Only the kernel knows.
+        false
+    }
+
+    fn leave(&self, _: VcpuId) {
+        // The scheduler forgets a thread when it ends.
+    }
+}

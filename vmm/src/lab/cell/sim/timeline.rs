@@ -1,0 +1,49 @@
+//! The timeline of a simulation: turns, preemptions with what they met, and operations. What a vCPU does
+//! within a turn is not kept: there are no exits, handoffs or lock sections in it.
+
+use sim::{Kept, Sim};
+use study::{
+    point::Point,
+    timeline::{Counted, Lost, Span, Timeline, Traced},
+};
+
+use base::units::Nanos;
+use sched::log::Progress;
+
+/// The operations of each machine by now.
+pub(super) fn progress(sim: &Sim, point: &Point) -> Vec<Progress> {
+    let (at, vcpus) = (sim.clock(), sim.snapshot().vcpus);
+    let machines = vcpus.chunks(point.vcpus.get() as usize);
+    let done = machines.map(|vcpus| vcpus.iter().map(|vcpu| vcpu.operations).sum());
+    (0..).zip(done).map(|(vm, done)| Progress { at, vm, done }).collect()
+}
+
+/// The timeline of a simulation that was measured from `from` to its present time.
+pub(super) fn timeline(sim: &Sim, point: &Point, from: Nanos, progress: Vec<Progress>) -> Timeline {
+    let Kept { now, turns, lost_turns, preemptions, totals } = sim.kept();
+    let lost = Lost {
+        turns: lost_turns,
+        preemptions: totals.preemptions - preemptions.len() as u64,
+        ..Lost::default()
+    };
+    let vcpus: Vec<_> =
+        (0..point.vms).flat_map(|vm| point.vcpus.ids().map(move |id| (vm, id))).collect();
+    Timeline {
+        events: vec![Vec::new(); vcpus.len()],
+        vcpus,
+        span: Span { from: Nanos::ZERO, to: now },
+        measured: Some(Span { from, to: now }),
+        schedule: Some(Traced {
+            cpus: (0..point.slots as usize).collect(),
+            turns,
+            preemptions,
+            sightings: Vec::new(),
+            handoffs: Vec::new(),
+            totals,
+        }),
+        late: Vec::new(),
+        progress,
+        counted: Counted::Operations,
+        lost,
+    }
+}

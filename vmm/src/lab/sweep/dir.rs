@@ -1,0 +1,225 @@
+//! The directory of a sweep, beside the store's own files.
+//!
+//! ```text
+//! DIR/bin/                                 the program and its kernels, read only
+//! DIR/submissions/K/submission.json        what was submitted
+//! DIR/submissions/K/script.sh, UNIT.log    how, and what its tasks printed
+//! DIR/control/stop.K                       tasks of this submission begin no further cell
+//! ```
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::statfs;
+use tempfile::Builder;
+use thiserror::Error;
+
+use super::Submission;
+use crate::units::ByteSize;
+use base::files;
+use study::store::sweep::PARTS;
+
+/// The directory of submissions.
+const SUBMISSIONS: &str = "submissions";
+/// The file that describes a submission.
+const DESCRIPTION: &str = "submission.json";
+/// The directory of the program and its kernels.
+const BIN: &str = "bin";
+/// The directory of orders to tasks.
+const CONTROL: &str = "control";
+
+/// Longest description of a submission.
+const LONGEST: ByteSize = ByteSize::mib(16);
+
+/// File systems that only one host sees, or that show every write at once (`statfs(2)`): ext4, xfs,
+/// btrfs, tmpfs, overlayfs.
+const LOCAL: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630];
+
+/// A file of the sweep cannot be used.
+#[derive(Debug, Error)]
+#[error("cannot {what} {file}: {why}", file = .file.display())]
+pub struct DirError {
+    what: &'static str,
+    file: PathBuf,
+    why: String,
+}
+
+impl DirError {
+    /// The system's error of an operation on a file.
+    pub fn of(what: &'static str, file: &Path, error: &io::Error) -> Self {
+        Self { what, file: file.to_owned(), why: error.to_string() }
+    }
+}
+
+fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> DirError + 'a {
+    move |error| DirError::of(what, file, &error)
+}
+
+/// A sweep's directory.
+#[derive(Debug, Clone)]
+pub struct SweepDir(PathBuf);
+
+impl SweepDir {
+    /// The directory at this path, which need not be absolute.
+    pub fn new(dir: &Path) -> Result<Self, DirError> {
+        std::path::absolute(dir).map(Self).map_err(failed("find", dir))
+    }
+
+    /// Its absolute path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes its directories.
+    pub fn prepare(&self) -> Result<(), DirError> {
+        for name in [PARTS, SUBMISSIONS, BIN, CONTROL] {
+            let place = self.0.join(name);
+            fs::create_dir_all(&place).map_err(failed("make", &place))?;
+        }
+        Ok(())
+    }
+
+    /// The program that tasks run.
+    pub fn program(&self) -> PathBuf {
+        self.0.join(BIN).join("pvticket")
+    }
+
+    /// A guest kernel.
+    pub fn kernel(&self, name: &str) -> PathBuf {
+        self.0.join(BIN).join(name)
+    }
+
+    /// Copies a file that tasks use, so that later changes of the original do not reach them.
+    pub fn keep(&self, from: &Path, to: &Path) -> Result<(), DirError> {
+        fs::copy(from, to).map_err(failed("copy", from))?;
+        let mode = if to == self.program() { 0o555 } else { 0o444 };
+        fs::set_permissions(to, Permissions::from_mode(mode)).map_err(failed("write", to))?;
+        File::open(to).and_then(|file| file.sync_all()).map_err(failed("sync", to))
+    }
+
+    /// The directory of a submission.
+    pub fn submission(&self, number: u32) -> PathBuf {
+        self.0.join(SUBMISSIONS).join(number.to_string())
+    }
+
+    /// What a unit's task printed.
+    pub fn log(&self, submission: u32, unit: u32) -> PathBuf {
+        self.submission(submission).join(format!("{unit}.log"))
+    }
+
+    /// The last line that a unit's task printed.
+    pub fn last_words(&self, submission: u32, unit: u32) -> Option<String> {
+        let bytes = files::read(&self.log(submission, unit), LONGEST).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+    }
+
+    /// Stores what is submitted; its former description is replaced at once.
+    pub fn describe(&self, submission: &Submission) -> Result<(), DirError> {
+        let place = self.submission(submission.number);
+        fs::create_dir_all(&place).map_err(failed("make", &place))?;
+        let file = place.join(DESCRIPTION);
+        let text = serde_json::to_vec(submission).map_err(io::Error::from);
+        let write = text.and_then(|text| {
+            let permissions = Permissions::from_mode(0o644);
+            let mut new = Builder::new().permissions(permissions).tempfile_in(&place)?;
+            new.write_all(&text)?;
+            new.as_file().sync_all()?;
+            new.persist(&file).map_err(|error| error.error)?;
+            File::open(&place)?.sync_all()
+        });
+        write.map_err(failed("write", &file))
+    }
+
+    /// All submissions, in their order. One whose description was never written is left out: nothing
+    /// was submitted.
+    pub fn submissions(&self) -> Result<Vec<Submission>, DirError> {
+        let place = self.0.join(SUBMISSIONS);
+        let mut all: Vec<Submission> = Vec::new();
+        for entry in fs::read_dir(&place).map_err(failed("list", &place))? {
+            let file = entry.map_err(failed("list", &place))?.path().join(DESCRIPTION);
+            if !file.exists() {
+                continue;
+            }
+            let bytes = files::read(&file, LONGEST);
+            let damaged = |why: String| DirError { what: "read", file: file.clone(), why };
+            let bytes = bytes.map_err(|error| damaged(error.to_string()))?;
+            all.push(serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?);
+        }
+        all.sort_by_key(|submission| submission.number);
+        Ok(all)
+    }
+
+    /// Tells the tasks of a submission to begin no further cell.
+    pub fn stop(&self, submission: u32) -> Result<(), DirError> {
+        let file = self.stop_file(submission);
+        File::create(&file).map(drop).map_err(failed("make", &file))
+    }
+
+    /// The file whose presence tells them so.
+    pub fn stop_file(&self, submission: u32) -> PathBuf {
+        self.0.join(CONTROL).join(format!("stop.{submission}"))
+    }
+
+    /// May other hosts write here, whose files appear with delay?
+    pub fn is_shared(&self) -> bool {
+        statfs(&self.0).is_ok_and(|facts| !LOCAL.contains(&facts.f_type))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn submission(number: u32) -> Submission {
+        Submission {
+            number,
+            engine: "slurm".into(),
+            options: "-p all".into(),
+            name: format!("pvticket-test-{number}"),
+            units: vec![0, 2],
+            at_ms: 5,
+            job: None,
+        }
+    }
+
+    #[test]
+    fn submissions_are_read_as_they_were_described() {
+        let folder = TempDir::new().unwrap();
+        let dir = SweepDir::new(folder.path()).unwrap();
+        dir.prepare().unwrap();
+        assert_eq!(dir.submissions().unwrap(), []);
+        let second = Submission { job: Some("12".into()), ..submission(1) };
+        dir.describe(&submission(1)).unwrap();
+        dir.describe(&second).unwrap();
+        dir.describe(&submission(0)).unwrap();
+        // A head that died before it described anything.
+        fs::create_dir(dir.submission(2)).unwrap();
+        assert_eq!(dir.submissions().unwrap(), [submission(0), second]);
+        fs::write(dir.submission(0).join(DESCRIPTION), "{").unwrap();
+        let said = dir.submissions().unwrap_err().to_string();
+        assert!(said.contains("submission.json") && !said.contains('\n'), "{said}");
+    }
+
+    #[test]
+    fn what_tasks_use_is_a_copy() {
+        let folder = TempDir::new().unwrap();
+        let dir = SweepDir::new(folder.path()).unwrap();
+        dir.prepare().unwrap();
+        let original = folder.path().join("program");
+        fs::write(&original, "old").unwrap();
+        dir.keep(&original, &dir.program()).unwrap();
+        fs::write(&original, "new").unwrap();
+        assert_eq!(fs::read(dir.program()).unwrap(), b"old");
+        assert_eq!(fs::metadata(dir.program()).unwrap().permissions().mode() & 0o777, 0o555);
+        dir.stop(3).unwrap();
+        assert!(dir.stop_file(3).exists() && !dir.stop_file(2).exists());
+        assert_eq!(dir.last_words(0, 0), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Sweeps: the units of a run as tasks of their own, on this host or on the nodes of a cluster.
+//!
+//! An [`Engine`] only submits, watches and cancels. Which units are done is known from the parts that
+//! tasks write ([`study::store::sweep`]), whatever an engine says.
+
+pub mod dir;
+pub mod local;
+pub mod progress;
+pub mod slurm;
+pub mod units;
+
+use std::{collections::BTreeMap, fmt, io, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use dir::DirError;
+
+/// What starts the tasks of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum EngineKind {
+    /// Child processes on this host.
+    Local,
+    /// A batch array of Slurm.
+    Slurm,
+    /// Something else: the directory is prepared, and `pvticket task` is yours to start.
+    Manual,
+}
+
+impl EngineKind {
+    /// Its name in options and stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Slurm => "slurm",
+            Self::Manual => "manual",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Local, Self::Slurm, Self::Manual];
+        let found = all.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("unknown engine '{name}': local, slurm, manual"))
+    }
+}
+
+/// A set of units that is submitted at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Its number in the sweep, from 0.
+    pub number: u32,
+    /// The engine's name.
+    pub engine: String,
+    /// The user's options for the engine.
+    pub options: String,
+    /// What the engine calls it; unique on its cluster.
+    pub name: String,
+    /// Numbers of the units.
+    pub units: Vec<u32>,
+    /// When it was submitted, in milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+    /// The engine's own identifier, once it is known. Only for people: a head may die before it is
+    /// stored.
+    pub job: Option<String>,
+}
+
+/// What an engine says about a unit that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Activity {
+    /// It waits; for the reason in the engine's words.
+    Waiting(String),
+    /// It waits and will never start.
+    Stuck(String),
+    /// It runs.
+    Running,
+}
+
+/// How a sweep is ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancel {
+    /// Drop the units that wait, and ask those that run to end in order.
+    Ask,
+    /// End all.
+    Kill,
+}
+
+/// Why an engine did not do what it was asked for.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The engine's command is not installed.
+    #[error("there is no {0} here: is this a machine from which jobs can be submitted?")]
+    Absent(&'static str),
+    /// The engine's command cannot be started.
+    #[error("cannot run {command}: {error}")]
+    Start {
+        /// The command.
+        command: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The engine's command failed.
+    #[error("{command} failed ({status}): {said}")]
+    Failed {
+        /// The command.
+        command: &'static str,
+        /// Its exit status in words.
+        status: String,
+        /// What it printed, in one line.
+        said: String,
+    },
+    /// The engine's command did not end in time.
+    #[error(
+        "{command} has not answered for {seconds} s: is the controller up? (PVTICKET_SLURM_PATIENCE \
+         sets how long it may take)"
+    )]
+    Silent {
+        /// The command.
+        command: &'static str,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The engine's command printed something unexpected.
+    #[error("{command} printed '{said}' where {expected} was expected")]
+    Unclear {
+        /// The command.
+        command: &'static str,
+        /// What it printed, in one line.
+        said: String,
+        /// What it should have printed.
+        expected: &'static str,
+    },
+    /// A file of the sweep cannot be written or read.
+    #[error(transparent)]
+    Dir(#[from] DirError),
+}
+
+/// Starts the tasks of a sweep.
+pub trait Engine: Send + Sync + fmt::Debug {
+    /// Submits units, whose directory is prepared; returns the engine's identifier.
+    fn submit(&self, submission: &Submission) -> Result<Option<String>, EngineError>;
+
+    /// The units of these submissions that have not ended, as far as the engine knows.
+    fn watch(&self, submissions: &[Submission]) -> Result<BTreeMap<u32, Activity>, EngineError>;
+
+    /// Ends these submissions.
+    fn cancel(&self, submissions: &[Submission], how: Cancel) -> Result<(), EngineError>;
+}

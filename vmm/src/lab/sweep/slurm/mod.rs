@@ -1,0 +1,107 @@
+//! Slurm as the engine of a sweep: a batch array whose script runs this program, without srun and
+//! without accounting.
+//!
+//! A task may run twice, also at the same time, and Slurm may learn a minute late, or never, that it
+//! has ended (measured with killed daemons of 22.05). So Slurm is only asked what may still run.
+
+mod call;
+mod queue;
+mod script;
+
+use std::{collections::BTreeMap, env, fs, io, time::Duration};
+
+use super::{
+    Activity, Cancel, Engine, EngineError, Submission,
+    dir::{DirError, SweepDir},
+};
+use call::call;
+pub use script::{Shape, array, options, text, words};
+
+/// Environment variable: how long a command of Slurm may take, in seconds.
+const PATIENCE: &str = "PVTICKET_SLURM_PATIENCE";
+
+/// Default of it. With a dead controller Slurm's commands give up after 9 s (measured).
+const PATIENCE_SECONDS: u64 = 60;
+
+/// Slurm, by its commands.
+#[derive(Debug)]
+pub struct Slurm {
+    dir: SweepDir,
+    shape: Shape,
+    patience: Duration,
+}
+
+impl Slurm {
+    /// Jobs of this shape for the sweep in `dir`.
+    pub fn new(dir: SweepDir, shape: Shape) -> Self {
+        let seconds = env::var(PATIENCE).ok().and_then(|text| text.parse().ok());
+        let patience = Duration::from_secs(seconds.unwrap_or(PATIENCE_SECONDS).max(1));
+        Self { dir, shape, patience }
+    }
+
+    /// What Slurm says about this submission without accepting it (`sbatch --test-only`).
+    pub fn try_out(&self, submission: &Submission) -> Result<String, EngineError> {
+        let mut words = options(&self.dir, submission, &self.shape);
+        words.insert(0, "--test-only".into());
+        // There is no directory yet that the tasks' output could go to.
+        words.retain(|word| !word.as_encoded_bytes().starts_with(b"--output="));
+        let script = text(&self.dir, submission.number);
+        call("sbatch", &words, Some(&script), self.patience).map(|done| done.said())
+    }
+}
+
+impl Engine for Slurm {
+    fn submit(&self, submission: &Submission) -> Result<Option<String>, EngineError> {
+        let script = text(&self.dir, submission.number);
+        let kept = self.dir.submission(submission.number).join("script.sh");
+        fs::write(&kept, &script)
+            .map_err(|error: io::Error| DirError::of("write", &kept, &error))?;
+        let words = options(&self.dir, submission, &self.shape);
+        let done = call("sbatch", &words, Some(&script), self.patience)?;
+        // With several clusters: "12;cluster".
+        let id = done.output.lines().last().unwrap_or_default().trim();
+        let number = id.split(';').next().unwrap_or_default();
+        match !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => Ok(Some(id.to_owned())),
+            false => Err(EngineError::Unclear {
+                command: "sbatch",
+                said: done.said(),
+                expected: "a job's number",
+            }),
+        }
+    }
+
+    fn watch(&self, submissions: &[Submission]) -> Result<BTreeMap<u32, Activity>, EngineError> {
+        if submissions.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let words = ["-h", "-r", "-o", queue::FORMAT, "-n", &names(submissions)];
+        let done = call("squeue", &words, None, self.patience)?;
+        queue::parse(&done.output)
+    }
+
+    fn cancel(&self, submissions: &[Submission], how: Cancel) -> Result<(), EngineError> {
+        // By the name of each: scancel takes one.
+        for submission in submissions {
+            let name = ["-n", &submission.name];
+            let scancel = |words: &[&str]| {
+                let words: Vec<&str> = words.iter().chain(&name).copied().collect();
+                call("scancel", &words, None, self.patience)
+            };
+            match how {
+                Cancel::Ask => {
+                    scancel(&["--state=PENDING"])?;
+                    // Only the batch script, which is the task: it stores what its worker still says.
+                    scancel(&["--batch", "--signal=TERM"])?;
+                }
+                Cancel::Kill => drop(scancel(&[])?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names(submissions: &[Submission]) -> String {
+    let names: Vec<&str> = submissions.iter().map(|its| its.name.as_str()).collect();
+    names.join(",")
+}

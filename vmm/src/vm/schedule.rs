@@ -1,0 +1,164 @@
+//! What schedules the vCPUs of machines: the host, this program, or a scheduler in the host's kernel.
+
+use std::sync::Arc;
+
+use kvm::stats::Blocking;
+use study::driver::DriverKind;
+use thiserror::Error;
+
+use super::{Console, MachineSpec, Running, Vm, VmError};
+use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec, Snapshot};
+#[cfg(feature = "bpf")]
+use crate::driver::{BpfDriver, BpfError, BpfReport};
+
+/// Why a schedule cannot be started, or its results not be read.
+#[derive(Debug, Error)]
+pub enum ScheduleError {
+    /// This program was built without the driver.
+    #[cfg(not(feature = "bpf"))]
+    #[error("this pvticket was built without the driver bpf")]
+    NotBuilt,
+    /// The scheduler in the host's kernel.
+    #[cfg(feature = "bpf")]
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+}
+
+/// A schedule at work.
+#[derive(Debug, Clone)]
+pub enum Schedule {
+    /// It is left to the host's scheduler.
+    Host,
+    /// This program's.
+    User(Arc<Driver>),
+    /// A scheduler in the host's kernel.
+    #[cfg(feature = "bpf")]
+    Bpf(Arc<BpfDriver>),
+}
+
+/// What a schedule has done.
+#[derive(Debug)]
+pub struct Done {
+    /// Its account.
+    pub report: SchedReport,
+    /// What only a scheduler in the host's kernel says.
+    #[cfg(feature = "bpf")]
+    pub in_kernel: Option<BpfReport>,
+}
+
+impl Schedule {
+    /// Starts the schedule for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
+    pub fn start(
+        driver: DriverKind,
+        spec: &ScheduleSpec,
+        vcpus: &[u32],
+        traced: bool,
+    ) -> Result<Self, ScheduleError> {
+        match driver {
+            DriverKind::User => {
+                let make = if traced { Driver::traced } else { Driver::new };
+                Ok(make(spec, vcpus).map_or(Self::Host, Self::User))
+            }
+            #[cfg(feature = "bpf")]
+            DriverKind::Bpf => Ok(Self::Bpf(BpfDriver::start(spec, vcpus, traced)?)),
+            #[cfg(not(feature = "bpf"))]
+            DriverKind::Bpf => Err(ScheduleError::NotBuilt),
+        }
+    }
+
+    /// Builds machine number `vm`.
+    pub fn build<'a>(&self, spec: &'a MachineSpec, vm: usize) -> Result<Vm<'a>, VmError> {
+        match self {
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => {
+                Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)
+            }
+            _ => {
+                let _ = vm;
+                Vm::build(spec)
+            }
+        }
+    }
+
+    /// Starts machine number `vm`.
+    pub fn run(&self, machine: Vm<'_>, console: Console, vm: usize) -> Result<Running, VmError> {
+        let scheduler = match self {
+            Self::Host => None,
+            Self::User(driver) => {
+                let blocking = machine.blocking()?;
+                let blocking = blocking.map(|all| all.into_iter().map(Blocking::into_fn).collect());
+                Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
+            }
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => Some(driver.vm_scheduler(vm, machine.telemetry()?)),
+        };
+        machine.start_behind(console, scheduler, vm)
+    }
+
+    /// Number of locks that the vCPUs of machine number `vm` have taken, if its guest counts them and
+    /// the schedule is not the host's.
+    pub fn taken(&self, vm: usize) -> Option<u64> {
+        match self {
+            Self::Host => None,
+            Self::User(driver) => driver.taken(vm),
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => driver.taken(vm),
+        }
+    }
+
+    /// The account now; None: the schedule is the host's.
+    pub fn account(&self) -> Option<Account> {
+        match self {
+            Self::Host => None,
+            Self::User(driver) => Some(driver.account()),
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => Some(driver.account()),
+        }
+    }
+
+    /// The vCPUs at this moment; None: the schedule is the host's.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        match self {
+            Self::Host => None,
+            Self::User(driver) => Some(driver.snapshot()),
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => Some(driver.snapshot()),
+        }
+    }
+
+    /// Has it read these progress meters, if it is not the host's and traced.
+    pub fn meter(&self, meters: Vec<Meter>) {
+        match self {
+            Self::Host => {}
+            Self::User(driver) => driver.meter(meters),
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => driver.meter(meters),
+        }
+    }
+
+    /// Why the host's kernel has ended it, if it has. The vCPUs then go on under the host's scheduler.
+    pub fn ended(&self) -> Option<&str> {
+        match self {
+            Self::Host | Self::User(_) => None,
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => driver.ended(),
+        }
+    }
+
+    /// What it has done so far; None: the schedule is the host's.
+    pub fn report(&self) -> Result<Option<Done>, ScheduleError> {
+        Ok(match self {
+            Self::Host => None,
+            Self::User(driver) => Some(Done {
+                report: driver.report(),
+                #[cfg(feature = "bpf")]
+                in_kernel: None,
+            }),
+            #[cfg(feature = "bpf")]
+            Self::Bpf(driver) => {
+                let (in_kernel, report) = driver.report()?;
+                Some(Done { report, in_kernel: Some(in_kernel) })
+            }
+        })
+    }
+}

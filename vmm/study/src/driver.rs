@@ -1,0 +1,81 @@
+//! What carries out a schedule.
+
+use std::{fmt, str::FromStr};
+
+use sched::{PolicySpec, policy::InKernel};
+
+/// What carries out a schedule.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DriverKind {
+    /// This program, in user space: all policies, records and replays.
+    #[default]
+    User,
+    /// A BPF scheduler in the host's kernel (`sched_ext`, Linux 7.x).
+    Bpf,
+}
+
+impl DriverKind {
+    /// All drivers.
+    pub const ALL: [Self; 2] = [Self::User, Self::Bpf];
+
+    /// Its name in options, specs and stores.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Bpf => "bpf",
+        }
+    }
+
+    /// Is it the one that points of earlier stores have, and that the host's own scheduling is given?
+    pub fn is_user(&self) -> bool {
+        *self == Self::User
+    }
+
+    /// Why it cannot carry out this policy; None: it can. A driver has no part in `host`.
+    pub fn obstacle(self, policy: &PolicySpec) -> Option<String> {
+        let has = self == Self::User || policy.turn_rule().is_some();
+        (!has).then(|| format!("it has the policies {}, not {policy}", InKernel::usages()))
+    }
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for DriverKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|driver| driver.name() == text);
+        known.ok_or_else(|| format!("unknown driver '{text}' (expected: user or bpf)"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_says_which_policies_it_has() {
+        let obstacle = |driver: DriverKind, policy: &str| driver.obstacle(&policy.parse().unwrap());
+        for policy in ["rr", "gang", "replay:f", "deferred:look"] {
+            assert_eq!(obstacle(DriverKind::User, policy), None, "{policy}");
+        }
+        assert_eq!(obstacle(DriverKind::Bpf, "rr"), None);
+        assert_eq!(obstacle(DriverKind::Bpf, "deferred:ask,3ms"), None);
+        for policy in ["host", "gang", "replay:f", "deferred:look", "point:critical", "host-cfs"] {
+            let why = obstacle(DriverKind::Bpf, policy).unwrap();
+            assert!(why.starts_with("it has the policies rr") && why.ends_with(policy), "{why}");
+        }
+    }
+
+    #[test]
+    fn drivers_have_names() {
+        for driver in DriverKind::ALL {
+            assert_eq!(driver.to_string().parse(), Ok(driver));
+        }
+        assert!("kernel".parse::<DriverKind>().unwrap_err().contains("user or bpf"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Reads a part: one attempt at one unit.
+//!
+//! A task may die in the middle of a line, and over NFS the end of a file may show NULs. So
+//! whatever cannot be parsed at the end is torn, with or without a newline; before the end it is
+//! damage.
+
+use std::{
+    collections::HashSet,
+    io::{BufRead, Read},
+};
+
+use super::{
+    super::{
+        read::LONGEST,
+        record::{CellLine, Line, SessionLine},
+    },
+    Sum,
+    record::{Attempt, SweepLine, Unit, UnitLine},
+};
+
+/// An attempt at a unit, as far as it got.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// Its first line; None: it ended before that was written.
+    pub session: Option<SessionLine>,
+    /// Its cells, aborted ones included.
+    pub cells: Vec<CellLine>,
+    /// How it ends.
+    pub end: End,
+}
+
+/// How a part ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum End {
+    /// All cells of its unit are in it.
+    Whole,
+    /// It has no last line: it is being written, or its task has ended early.
+    #[default]
+    Half,
+    /// It cannot be what a task of this sweep wrote.
+    Damaged {
+        /// The line's number, from 1; 0: the file itself.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Part {
+    /// Which attempt it is.
+    pub fn attempt(&self) -> Option<&Attempt> {
+        self.session.as_ref()?.attempt.as_ref()
+    }
+}
+
+/// Reads a part from any input. Never fails: a part may be anything.
+pub fn parse(mut input: impl BufRead, sweep: &SweepLine) -> Part {
+    let mut reading = Reading {
+        sweep,
+        part: Part::default(),
+        unit: None,
+        ended: HashSet::new(),
+        sum: Sum::default(),
+    };
+    let mut torn: Option<(u64, String)> = None;
+    for number in 1.. {
+        let mut bytes = Vec::new();
+        let read = match (&mut input).take(LONGEST).read_until(b'\n', &mut bytes) {
+            Ok(read) => read,
+            Err(error) => return reading.damaged(number, error.to_string()),
+        };
+        if read == 0 {
+            break;
+        }
+        if let Some((line, why)) = torn {
+            return reading.damaged(line, why);
+        }
+        let line = match bytes.last() {
+            Some(b'\n') => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+            _ => Err("it is torn".to_owned()),
+        };
+        match line {
+            Err(why) => torn = Some((number, why)),
+            Ok(line) => {
+                if let Err(why) = reading.add(line) {
+                    return reading.damaged(number, why.into());
+                }
+                reading.sum.add(&bytes);
+            }
+        }
+    }
+    reading.part
+}
+
+struct Reading<'a> {
+    sweep: &'a SweepLine,
+    part: Part,
+    unit: Option<Unit>,
+    ended: HashSet<u32>,
+    sum: Sum,
+}
+
+impl Reading<'_> {
+    fn damaged(mut self, line: u64, why: String) -> Part {
+        self.part.end = End::Damaged { line, why };
+        self.part
+    }
+
+    fn add(&mut self, line: Line) -> Result<(), &'static str> {
+        if self.part.end == End::Whole {
+            return Err("it comes after the unit's end");
+        }
+        match (line, self.unit) {
+            (Line::Session(session), None) => self.begin(*session),
+            (_, None) => Err("the first line does not say which attempt it is"),
+            (Line::Cell(cell), Some(unit)) => self.cell(*cell, unit),
+            (Line::Unit(line), Some(unit)) => self.end(line, unit),
+            (Line::Run(_) | Line::Sweep(_) | Line::Session(_), Some(_)) => {
+                Err("a part has no such line")
+            }
+        }
+    }
+
+    fn begin(&mut self, session: SessionLine) -> Result<(), &'static str> {
+        let attempt = session.attempt.as_ref().ok_or("the session is not an attempt at a unit")?;
+        if attempt.sweep != self.sweep.id {
+            return Err("it belongs to another sweep");
+        }
+        let unit = self.sweep.units.get(attempt.unit as usize);
+        self.unit = Some(*unit.ok_or("the sweep has no unit of that number")?);
+        self.part.session = Some(session);
+        Ok(())
+    }
+
+    fn cell(&mut self, mut cell: CellLine, unit: Unit) -> Result<(), &'static str> {
+        if !unit.has(cell.cell) {
+            return Err("the unit has no cell of that number");
+        }
+        if cell.is_ended() && !self.ended.insert(cell.cell) {
+            return Err("the cell is there already");
+        }
+        cell.node = self.part.attempt().map(|attempt| attempt.node.clone());
+        self.part.cells.push(cell);
+        Ok(())
+    }
+
+    fn end(&mut self, line: UnitLine, unit: Unit) -> Result<(), &'static str> {
+        let number = self.part.attempt().map(|attempt| attempt.unit);
+        if Some(line.unit) != number || line.cells != unit.cells {
+            return Err("it ends another unit");
+        }
+        if self.ended.len() != unit.cells as usize {
+            return Err("cells of the unit are missing");
+        }
+        if line.sum != self.sum.value() {
+            return Err("its checksum differs from that of the lines before it");
+        }
+        self.part.end = End::Whole;
+        Ok(())
+    }
+}

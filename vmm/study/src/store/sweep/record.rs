@@ -1,0 +1,77 @@
+//! The lines that only sweeps have.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::FileFacts;
+
+/// What is fixed for all tasks of a sweep when it is planned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SweepLine {
+    /// Identifies the sweep: a part of another one is recognized.
+    pub id: String,
+    /// The command line that planned it.
+    pub command: Vec<String>,
+    /// What starts its tasks: `local`, `slurm` or `manual`.
+    pub engine: String,
+    /// The user's own options for the engine.
+    pub options: String,
+    /// CPUs that a task needs.
+    pub cpus: u32,
+    /// Do its cells need /dev/kvm of the node?
+    pub kvm: bool,
+    /// The program that all tasks must be.
+    pub binary: FileFacts,
+    /// The guest kernel with ticketlocks, in the run's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<FileFacts>,
+    /// The guest kernel with mainline's spinlocks, in the run's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stock_kernel: Option<FileFacts>,
+    /// What each task runs.
+    pub units: Vec<Unit>,
+}
+
+/// The cells of a unit, which one task runs on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// Number of the first cell.
+    pub first: u32,
+    /// How many cells follow each other.
+    pub cells: u32,
+}
+
+impl Unit {
+    /// Is the cell of this number one of its cells?
+    pub const fn has(&self, cell: u32) -> bool {
+        cell >= self.first && cell - self.first < self.cells
+    }
+}
+
+/// Which attempt at which unit a session is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// [`SweepLine::id`].
+    pub sweep: String,
+    /// The unit's number.
+    pub unit: u32,
+    /// Number of the submission that the task belongs to, from 0.
+    pub submission: u32,
+    /// How often the engine had restarted the task.
+    pub restart: u32,
+    /// The node's name.
+    pub node: String,
+    /// The task's name for the engine, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+}
+
+/// The last line of a whole part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitLine {
+    /// The unit's number.
+    pub unit: u32,
+    /// How many cells it has.
+    pub cells: u32,
+    /// Checksum of all bytes before this line (FNV-1a, 64 bits).
+    pub sum: u64,
+}
