@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod bpf;
+mod confinement;
 mod control;
 mod emulated;
 mod faults;
@@ -47,6 +48,7 @@ pub fn quick() -> Vec<Test> {
         outputs::TESTS,
         sim::TESTS,
         search::TESTS,
+        confinement::TESTS,
     ]
     .concat()
 }
@@ -70,5 +72,6 @@ pub fn schedules() -> Vec<Test> {
 
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
-    [emulated::TESTS, bpf::TESTS, first_cpu::TESTS, signals::TESTS].concat()
+    [emulated::TESTS, bpf::TESTS, first_cpu::TESTS, signals::TESTS, confinement::emulated::TESTS]
+        .concat()
 }

@@ -8,12 +8,16 @@ use std::{
     io, mem,
     os::unix::thread::JoinHandleExt,
     ptr,
+    sync::OnceLock,
     thread::{self, JoinHandle},
 };
 
 use rustix::{
-    process::Pid,
-    thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity},
+    process::{Pid, Resource, getrlimit},
+    thread::{
+        CapabilitySet, CapabilitySets, CpuSet, capabilities, gettid, sched_getaffinity,
+        sched_setaffinity,
+    },
 };
 
 use super::{KvmError, cpus};
@@ -106,6 +110,21 @@ pub enum Class {
     Background,
 }
 
+/// `RLIMIT_NICE` with which a process may use nice value 0 (setrlimit(2): 20 minus the value).
+pub const USUAL_PRIORITY: u64 = 20;
+
+/// May threads of this process leave `SCHED_IDLE`? The kernel takes that for a change from nice 20 to
+/// the thread's own value, which needs `RLIMIT_NICE` or `CAP_SYS_NICE` (user_check_sched_setscheduler
+/// in kernel/sched/syscalls.c; sched(7) says otherwise). Asked once.
+pub fn may_leave_background() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let is_in_limit = getrlimit(Resource::Nice).current.is_none_or(|now| now >= USUAL_PRIORITY);
+        let has = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_NICE);
+        is_in_limit || capabilities(None).is_ok_and(has)
+    })
+}
+
 /// A thread of this process, by its thread id. The kernel may reuse the id after the thread has
 /// ended: it must not be kept beyond that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,15 +149,19 @@ impl ThreadId {
     }
 
     /// Changes its scheduling class. Threads that it starts inherit the class.
+    ///
+    /// [`Class::Background`] is left alone by processes that could not leave it again.
     pub fn set_class(self, class: Class) {
+        if class == Class::Background && !may_leave_background() {
+            return;
+        }
         let policy = match class {
             Class::Usual => libc::SCHED_OTHER,
             Class::Patient => libc::SCHED_BATCH,
             Class::Background => libc::SCHED_IDLE,
         };
         let param = libc::sched_param { sched_priority: 0 };
-        // SAFETY: `param` is live through the call. All changes are allowed to every process
-        // (since Linux 2.6.39), and a refused one costs precision only.
+        // SAFETY: `param` is live through the call. A refused change costs precision only.
         unsafe { libc::sched_setscheduler(self.0, policy, &param) };
     }
 

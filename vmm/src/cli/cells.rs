@@ -13,7 +13,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FAILURE,
+    FAILURE, confinement,
     inside::Inside,
     schedule::{RECORDING_INSIDE, read_recording},
 };
@@ -26,6 +26,7 @@ use crate::{
     units::ByteSize,
 };
 use base::text;
+use confine::{Class, Files};
 use report::perfetto;
 use study::{
     guest::kernels::Kernels,
@@ -61,6 +62,8 @@ pub(super) struct Setup {
     stock_kernel: Option<OsString>,
     /// The recording that the policy `replay` follows.
     recording: Option<OsString>,
+    /// Some cells load a scheduler into the host's kernel, which needs capabilities.
+    loads_scheduler: bool,
 }
 
 impl Setup {
@@ -79,7 +82,13 @@ impl Setup {
             kernel: kernels.ticket.as_deref().map(name),
             stock_kernel: kernels.stock.as_deref().map(name),
             recording: recording.map(name),
+            loads_scheduler: false,
         }
+    }
+
+    /// The same for cells of which some load a scheduler into the host's kernel.
+    pub(super) fn that_loads(self, loads_scheduler: bool) -> Self {
+        Self { loads_scheduler, ..self }
     }
 
     /// The command's arguments for it.
@@ -102,6 +111,7 @@ fn setup(json: &str) -> Result<Setup, String> {
 pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     let here = (HostKind::Direct, HostKernel::default());
     let none = || Setup::new(here, ByteSize(0), &Kernels::default(), None);
+    confinement::choose_by_environment()?;
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
         HostKind::Direct => direct(&setup),
@@ -116,12 +126,17 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
+    let there = there.that_loads(setup.loads_scheduler);
     inside.run(there.words()?)
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = setup.kernels();
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
+    if !setup.loads_scheduler {
+        // The signal thread starts in confinement.
+        confinement::begin(Class::Worker, &files(&kernels))?;
+    }
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let input = BufReader::new(io::stdin());
     let most = trace_limit()?;
@@ -134,6 +149,13 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let tools = Tools { kernels: &kernels, recording: recording.as_ref(), draw: &draw };
     worker::work(tools, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// What cells open: their kernels. Their results go to stdout.
+fn files(kernels: &Kernels) -> Files {
+    let mut files = Files::of_guests();
+    files.read.extend([&kernels.ticket, &kernels.stock].into_iter().flatten().cloned());
+    files
 }
 
 /// Largest size of a trace, from the environment or built in.

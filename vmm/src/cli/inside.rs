@@ -43,6 +43,7 @@ impl Inside {
         errand.kernel = kernel;
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
+        errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
         Self { errand }
     }

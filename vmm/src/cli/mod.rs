@@ -5,8 +5,10 @@ mod bench;
 mod boot;
 mod cells;
 mod compare;
+mod confinement;
 mod descriptors;
 mod doctor;
+mod drill;
 mod driver;
 mod emulate;
 mod emulated_test;
@@ -79,6 +81,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
+    Drill(drill::DrillArgs),
+    #[command(hide = true)]
     Exec(emulate::ExecArgs),
     #[command(hide = true)]
     EmulatedTest(emulated_test::EmulatedTestArgs),
@@ -144,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Emulate(args) => emulate::run(args),
+        Command::Drill(args) => drill::run(&args),
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),

@@ -201,7 +201,7 @@ pub(super) struct SchedulePlan {
     /// Number of machines.
     pub(super) vms: u32,
     /// The file for the schedule's decisions.
-    record: Option<PathBuf>,
+    pub(super) record: Option<PathBuf>,
 }
 
 impl SchedulePlan {

@@ -6,7 +6,9 @@ use anyhow::bail;
 use clap::Args;
 
 use super::{
-    Usage, driver,
+    Usage,
+    confinement::SeccompArgs,
+    driver,
     host::{HostKernelArgs, HostMode},
     measure::{Asked, Folder, finish, measure, plan_of},
     print,
@@ -93,10 +95,14 @@ pub struct SoakArgs {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
+
+    #[command(flatten)]
+    seccomp: SeccompArgs,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     let (soak, cpus) = plan(args)?;
     let mut plan = plan_of("soak", &[soak.spec()], cpus, (args.host, args.host_kernel))?;
     let rounds = soak.rounds(plan.experiment.clone());

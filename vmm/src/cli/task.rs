@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::{Usage, bench, boot};
+use super::{Usage, bench, boot, confinement};
 use crate::units::ByteSize;
 use base::files;
 
@@ -37,6 +37,7 @@ pub struct TaskArgs {
 
 /// Carries out the task and returns the exit status.
 pub fn run(args: &TaskArgs) -> anyhow::Result<u8> {
+    confinement::choose_by_environment()?;
     match read(&args.file)? {
         Task::Boot(plan) => boot::direct(&plan),
         Task::BenchBoot(plan) => bench::boot(&plan),

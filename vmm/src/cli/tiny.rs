@@ -6,11 +6,12 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use hypercalls::payload::Workload;
 
-use super::say;
+use super::{confinement, say};
 use crate::{
     vcpu::End,
     vm::{Console, MachineSpec, Vm},
 };
+use confine::{Class, Files};
 
 /// Boot the smallest guest: for timing and for tests.
 #[derive(Debug, Args)]
@@ -40,7 +41,10 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let spec = MachineSpec::tiny(workload);
     let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let console = Console { com1: Box::new(stdout), ..Console::null() };
-    let report = Vm::build(&spec)?.start(console)?.wait()?;
+    confinement::choose_by_environment()?;
+    let vm = Vm::build(&spec)?;
+    confinement::begin(Class::Main, &Files::of_guests())?;
+    let report = vm.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
         say(format_args!("pvticket: {complaint}"));
     }

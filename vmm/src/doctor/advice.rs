@@ -124,6 +124,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::{
+        confinement::ConfinementFacts,
         cpu::CpuFacts,
         kvm::KvmFacts,
         sched_ext::SchedExtFacts,
@@ -152,6 +153,7 @@ mod tests {
                 hypervisor: None,
             },
             system: SystemFacts::read(&none),
+            confinement: ConfinementFacts::read(),
             sched_ext: SchedExtFacts::read(&none),
             tools: Vec::new(),
             artifacts: Vec::new(),

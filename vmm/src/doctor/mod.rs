@@ -4,6 +4,7 @@
 //! that the host does not provide is `None` and shown as unknown, never guessed.
 
 pub mod advice;
+pub mod confinement;
 pub mod cpu;
 pub mod files;
 pub mod kvm;
@@ -27,6 +28,8 @@ pub struct Facts {
     pub cpu: cpu::CpuFacts,
     /// The host's kernel, and the hypervisor above it.
     pub system: system::SystemFacts,
+    /// What confines the threads of machines.
+    pub confinement: confinement::ConfinementFacts,
     /// Schedulers in BPF.
     pub sched_ext: sched_ext::SchedExtFacts,
     /// Programs that are used, found or not.
@@ -43,6 +46,7 @@ impl Facts {
             kvm: kvm::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &::kvm::signal::allowed_cpus()),
             system: system::SystemFacts::read(&files),
+            confinement: confinement::ConfinementFacts::read(),
             sched_ext: sched_ext::SchedExtFacts::read(&files),
             tools: tools::find_tools(),
             artifacts: tools::find_artifacts(),

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{
-    Facts, GuestRuns, Report, cpu::CpuFacts, cpu_list, kvm::KvmFacts, sched_ext::SchedExtFacts,
-    system::SystemFacts, tools::Artifact, tools::Tool,
+    Facts, GuestRuns, Report, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
+    kvm::KvmFacts, sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact, tools::Tool,
 };
 use crate::emulated::default_cpus;
 use kvm::KvmKind;
@@ -17,10 +17,11 @@ const NAME: usize = 22;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Facts { kvm, cpu, system, sched_ext, tools, artifacts } = &self.facts;
+        let Facts { kvm, cpu, system, confinement, sched_ext, tools, artifacts } = &self.facts;
         section(f, "KVM", &kvm_rows(kvm))?;
         section(f, "CPU", &cpu_rows(cpu))?;
         section(f, "System", &system_rows(system, cpu))?;
+        section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         section(f, "Ours", &artifacts.iter().map(artifact_row).collect::<Vec<_>>())?;
@@ -138,6 +139,19 @@ fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {
     if let Some(steal) = system.steal_percent {
         rows.push(row("stolen CPU time", format!("{steal} % since boot")));
     }
+    rows
+}
+
+fn confinement_rows(facts: &ConfinementFacts) -> Vec<Row> {
+    let landlock = match facts.landlock {
+        0 => "not limited".into(),
+        version => format!("limited by Landlock, version {version}"),
+    };
+    let mut rows = vec![
+        row("system calls", if facts.seccomp { "filtered by thread" } else { "not filtered" }),
+        row("files", landlock),
+    ];
+    rows.extend(facts.missing.iter().map(|part| row("this kernel lacks", *part)));
     rows
 }
 

@@ -41,6 +41,7 @@ pub(super) fn start(driver: &Arc<Driver>) {
 fn watch(schedule: &Weak<Driver>, slot: SlotId, cpu: usize) {
     let me = ThreadId::current();
     me.pin(cpu);
+    confine::enter(confine::Class::IdleWatcher);
     me.set_class(Class::Background);
     while let Some(driver) = schedule.upgrade().filter(|driver| driver.alive.load(SeqCst) > 0) {
         let occupant = driver.watched.occupant(slot);

@@ -27,6 +27,7 @@ use signal_hook::{
 pub use interrupt::Interrupt;
 
 use crate::terminal;
+use confine::Class;
 use kvm::sys::disposition::is_ignored;
 
 /// Signals that end the program.
@@ -94,6 +95,7 @@ pub fn since_first() -> Option<Duration> {
 }
 
 fn attend(mut signals: Signals, interrupt: &Interrupt) {
+    confine::enter(Class::Signals);
     for signal in signals.forever() {
         match signal {
             SIGTSTP => {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use confine::Class;
 use halts::Courier;
 
 use super::Board;
@@ -18,6 +19,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// Starts the courier thread. It ends when the machine stops and the thread is unparked.
 pub fn start(board: Arc<Board>) -> io::Result<JoinHandle<()>> {
     Builder::new().name("courier".into()).stack_size(STACK_BYTES).spawn(move || {
+        confine::enter(Class::Courier);
         let mut courier = Courier::default();
         board.kicks.register_courier(thread::current());
         while !board.stopping() {

@@ -16,6 +16,7 @@ use std::{
 
 use super::Board;
 use crate::units::VcpuId;
+use confine::Class;
 use kvm::pending::Pending;
 
 /// Time between two looks. A kernel that stops its CPUs gives them a second.
@@ -28,6 +29,7 @@ const STACK_BYTES: usize = 64 << 10;
 /// has one entry per vCPU, in order.
 pub fn start(board: Arc<Board>, pending: Vec<Pending>) -> io::Result<JoinHandle<()>> {
     Builder::new().name("nurse".into()).stack_size(STACK_BYTES).spawn(move || {
+        confine::enter(Class::Nurse);
         while !board.stopping() && !board.life.has_ended() {
             for (id, pending) in (0..).map(VcpuId).zip(&pending) {
                 // A parked vCPU is not in the guest, where asking would block.

@@ -12,6 +12,7 @@ use super::{
     step::{self, Next},
 };
 use crate::units::CpuList;
+use confine::Class;
 use kvm::{KvmError, Vcpu, signal};
 
 /// Stack of a vCPU thread: the exit path is shallow and allocates nothing.
@@ -35,7 +36,11 @@ pub fn spawn(
 
 fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
     match prepare(&vcpu, affinity).and_then(|()| enter(&vcpu, board)) {
-        Ok(()) => drive(&mut vcpu, board),
+        Ok(()) => {
+            // Not before: the first vCPU of a schedule starts its idle watchers.
+            confine::enter(Class::Vcpu);
+            drive(&mut vcpu, board);
+        }
         Err(error) => fail(&vcpu, board, Cause::Kvm(error)),
     }
     // Also if it never entered: the schedule must not wait for it.

@@ -20,6 +20,7 @@ use crate::{
     },
 };
 use base::faults::FaultSpec;
+use confine::Class;
 use kvm::{host::is_emulated, stats::Blocking};
 use sched::event::{LockActivity, LockId};
 
@@ -71,6 +72,7 @@ impl Watchdog {
     pub(super) fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         let watchdog = self.clone();
         Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || {
+            confine::enter(Class::Watchdog);
             while !watchdog.board.stopping() && !watchdog.board.life.has_ended() {
                 watchdog.look();
                 thread::park_timeout(PERIOD);

@@ -24,6 +24,9 @@ pub struct HostFacts {
     pub preemption: Option<String>,
     /// The hypervisor that this host runs under, by the name it reports.
     pub hypervisor: Option<String>,
+    /// What confined the machines, in words: none, and version 0, for what the kernel lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<String>,
     /// CPUs this process may use.
     pub cpus_allowed: String,
     /// Is SMT active?

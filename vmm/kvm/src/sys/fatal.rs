@@ -60,22 +60,29 @@ pub fn disarm() {
 }
 
 extern "C" fn restore(signal: libc::c_int) {
-    // SAFETY: installed after `SAVED` was written. The calls are async-signal-safe, but for poll,
+    restore_terminal();
+    // SAFETY: a call by number.
+    unsafe { libc::raise(signal) };
+}
+
+/// Restores the terminal's modes, if they have been changed. Async-signal-safe.
+pub(super) fn restore_terminal() {
+    if !ARMED.swap(false, SeqCst) {
+        return;
+    }
+    // SAFETY: armed after `SAVED` was written. The calls are async-signal-safe, but for poll,
     // which is a bare system call on Linux; their pointers are live. The write follows a poll that
     // says that it will not wait.
     unsafe {
-        if ARMED.swap(false, SeqCst) {
-            if ON_OTHER_SCREEN.load(SeqCst) {
-                let mut stdout =
-                    libc::pollfd { fd: libc::STDOUT_FILENO, events: libc::POLLOUT, revents: 0 };
-                if libc::poll(&mut stdout, 1, 0) == 1 {
-                    let bytes = LEAVE_SCREEN.as_bytes();
-                    libc::write(libc::STDOUT_FILENO, bytes.as_ptr().cast(), bytes.len());
-                }
+        if ON_OTHER_SCREEN.load(SeqCst) {
+            let mut stdout =
+                libc::pollfd { fd: libc::STDOUT_FILENO, events: libc::POLLOUT, revents: 0 };
+            if libc::poll(&mut stdout, 1, 0) == 1 {
+                let bytes = LEAVE_SCREEN.as_bytes();
+                libc::write(libc::STDOUT_FILENO, bytes.as_ptr().cast(), bytes.len());
             }
-            let saved = (*SAVED.0.get()).as_ptr();
-            libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved);
         }
-        libc::raise(signal);
+        let saved = (*SAVED.0.get()).as_ptr();
+        libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved);
     }
 }

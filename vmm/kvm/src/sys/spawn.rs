@@ -3,7 +3,7 @@
 use std::{
     io,
     os::{
-        fd::{BorrowedFd, RawFd},
+        fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     process::Command,
@@ -11,16 +11,21 @@ use std::{
 
 use rustix::{
     io::{FdFlags, fcntl_setfd},
-    process::{Signal, getpid, getppid, set_parent_process_death_signal},
+    process::{
+        Resource, Rlimit, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal,
+        setrlimit,
+    },
+    thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs},
 };
 
-/// Makes `command` inherit the descriptors `keep` (under their own numbers), and be killed when the
-/// thread that spawns it ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
+/// Makes `command` inherit the descriptors `keep` (under their own numbers) and no others, and be
+/// killed when the thread that spawns it ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
 ///
 /// The descriptors must be open when the command is spawned; otherwise spawning fails with EBADF.
 pub fn keep_and_die_with_us(command: &mut Command, keep: Vec<RawFd>) {
     let parent = getpid();
     let before_exec = move || {
+        close_all_at_exec();
         for fd in &keep {
             // SAFETY: the number is used for this one call, which fails on a closed descriptor.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
@@ -32,5 +37,57 @@ pub fn keep_and_die_with_us(command: &mut Command, keep: Vec<RawFd>) {
     };
     // SAFETY: between fork and exec the closure makes bare system calls only: no allocation, no
     // lock, no libc state.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+/// Marks all descriptors but the standard streams, also those that this process was started with, as
+/// not to be inherited. Kernels before 5.11 leave them as they are.
+fn close_all_at_exec() {
+    // SAFETY: a call by numbers; it closes nothing in this process.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            libc::STDERR_FILENO + 1,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+}
+
+/// Limits of a process that is to run confined.
+#[derive(Debug)]
+pub struct Cell {
+    /// What it may open: a Landlock ruleset; None where the kernel has no Landlock.
+    pub files: Option<OwnedFd>,
+    /// Its address space in bytes.
+    pub memory: u64,
+}
+
+/// Confines `command` from its start: no capabilities and no way to get any, no core dumps, no
+/// regular files written, and the limits of `cell`. Call it after [`keep_and_die_with_us`].
+pub fn confine(command: &mut Command, cell: Cell) {
+    let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
+    let before_exec = move || {
+        for (resource, limit) in limits {
+            let there = getrlimit(resource).maximum;
+            let limit = Some(there.map_or(limit, |there| there.min(limit)));
+            setrlimit(resource, Rlimit { current: limit, maximum: limit })?;
+        }
+        set_no_new_privs(true)?;
+        let none = CapabilitySet::empty();
+        let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, none)?;
+        if let Some(files) = &cell.files {
+            // SAFETY: a call by numbers.
+            let result = unsafe {
+                libc::syscall(libc::SYS_landlock_restrict_self, files.as_raw_fd(), 0_u32)
+            };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: as above.
     unsafe { command.pre_exec(before_exec) };
 }

@@ -52,6 +52,7 @@ pub(in crate::cli) struct Plan {
 }
 
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
+    args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
     let place = host::choose(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.check(place == host::Place::Emulated)?;

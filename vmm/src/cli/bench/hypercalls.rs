@@ -29,6 +29,7 @@ use crate::{
     units::{ByteSize, CpuList},
 };
 use base::{backend::PvBackend, text};
+use confine::Files;
 use kvm::KvmKind;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
 
@@ -86,6 +87,7 @@ pub(in crate::cli) struct Plan {
 struct Backends(#[serde(with = "text::list")] Vec<PvBackend>);
 
 pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
+    args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
     let asked = args.pv_backends.as_deref().unwrap_or_default();
     if asked.contains(&PvBackend::Off) {
@@ -149,11 +151,14 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
     let plan = asked.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
     let host = gather_facts(&plan.cpus);
-    let mut started = |round: u32, case: Case| {
+    let started = |round: u32, case: Case| {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));
     };
-    let figures = hypercalls::run(&plan, &interrupt, &mut started)?;
+    // Its second table comes from workers, which a confined thread cannot start.
+    let run = || hypercalls::run(&plan, &interrupt, &mut { started });
+    let figures =
+        confine::within(&Files::of_guests(), run).context("cannot confine the bench")??;
     let handed = match plan.backends.contains(&PvBackend::Vmm) && !figures.interrupted {
         true => Some(handed(asked.runs, &plan)?),
         false => None,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::{
+    confinement::SeccompArgs,
     host::{HostKernelArgs, HostMode},
     results::ResultFile,
 };
@@ -79,6 +80,9 @@ struct Common {
 
     #[command(flatten)]
     host_kernel: HostKernelArgs,
+
+    #[command(flatten)]
+    seccomp: SeccompArgs,
 }
 
 impl Common {

@@ -109,6 +109,7 @@ fn plan(args: &SchedBenchArgs) -> Result<(SchedPlan, CpuList), Usage> {
 }
 
 pub(super) fn run(args: &SchedBenchArgs) -> anyhow::Result<u8> {
+    args.scheduled.common.seccomp.choose()?;
     let (bench, cpus) = plan(args)?;
     let plan = plan_of("sched", &bench.specs(), cpus.clone(), args.scheduled.common.place())?;
     let costs = is_here(&plan).then(|| host_costs(&cpus)).transpose()?;

@@ -53,6 +53,7 @@ pub(super) struct TraceBenchArgs {
 }
 
 pub(super) fn run(args: &TraceBenchArgs) -> anyhow::Result<u8> {
+    args.scheduled.common.seccomp.choose()?;
     let policies = PolicyList::named(&args.policy);
     if policies.iter().any(|policy| policy.replays().is_some()) {
         return Err(Usage("--policy: replays cannot be measured here".into()).into());

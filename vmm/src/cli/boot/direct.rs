@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cli::{
-        driver,
+        confinement, driver,
         fault::show,
         host::{self, GuestClass},
         results::ResultFile,
@@ -24,6 +24,7 @@ use crate::{
     vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, VmError},
 };
 use base::counters::sum;
+use confine::{Class, Files};
 use kvm::KvmKind;
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
@@ -41,6 +42,10 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     driver::check_here(plan.driver)?;
     let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false)?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
+    confinement::begin(Class::Main, &files(plan))?;
+    // Without capabilities, root can write in fewer places than before.
+    ResultFile::named("--stats", plan.stats.as_deref())?;
+    plan.schedule.record_file()?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
@@ -89,6 +94,12 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
+/// What is opened once the machines are built: the results.
+fn files(plan: &Plan) -> Files {
+    let results = [plan.stats.as_deref(), plan.schedule.record.as_deref()];
+    Files { results: confinement::places(results), ..Files::of_guests() }
+}
+
 /// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
 fn is_left_behind(error: &anyhow::Error) -> bool {
     signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(_)))
@@ -98,13 +109,18 @@ fn is_left_behind(error: &anyhow::Error) -> bool {
 fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
     thread::scope(|scope| {
         let waiting: Vec<_> =
-            running.into_iter().map(|running| scope.spawn(|| running.wait())).collect();
+            running.into_iter().map(|running| scope.spawn(|| wait_for(running))).collect();
         let reports = waiting.into_iter().map(|thread| match thread.join() {
             Ok(report) => Ok(report?),
             Err(_) => bail!("a machine's event loop failed"),
         });
         reports.collect()
     })
+}
+
+fn wait_for(running: Running) -> Result<Report, VmError> {
+    confine::enter(Class::Machine);
+    running.wait()
 }
 
 fn console(

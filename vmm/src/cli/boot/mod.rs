@@ -11,6 +11,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use super::{
+    confinement::SeccompArgs,
     driver,
     fault::FaultArgs,
     host::{self, GuestClass, HostKernelArgs, HostMode, Place},
@@ -67,6 +68,9 @@ pub struct BootArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
+    #[command(flatten)]
+    seccomp: SeccompArgs,
+
     /// The kernel's System.map, for a kernel without telemetry: what a schedule's preemptions hit
     /// is then estimated from its __preempt_count
     #[arg(long, value_name = "F")]
@@ -101,6 +105,7 @@ pub struct BootArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     let choice = host::choose(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.kernel()?;
     args.host_kernel.check(choice.place == Place::Emulated)?;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
+    confinement::SeccompArgs,
     driver,
     fault::FaultArgs,
     host::{HostKernelArgs, HostMode},
@@ -44,6 +45,9 @@ use workload::WorkloadName;
 pub struct CompareArgs {
     #[command(flatten)]
     what: What,
+
+    #[command(flatten)]
+    seccomp: SeccompArgs,
 
     /// Directory for the results, as that of `pvticket run` [default: a temporary one, which is kept
     /// if the comparison fails or is interrupted]
@@ -240,6 +244,7 @@ impl Files {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     let plan = match &args.resume {
         Some(dir) => run::resumed(dir)?,
         None => options::plan(args)?,

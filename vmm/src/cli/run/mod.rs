@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::{
     FAILURE,
+    confinement::SeccompArgs,
     host::{HostKernelArgs, HostMode},
     print, report, say,
 };
@@ -80,6 +81,9 @@ pub struct RunArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
+    #[command(flatten)]
+    seccomp: SeccompArgs,
+
     /// Serve status, pause, resume, stop and live figures on a Unix socket (see pvticket top)
     /// [default path: control.sock in the run's directory]
     #[arg(long, value_name = "PATH", num_args = 0..=1)]
@@ -99,6 +103,7 @@ pub struct RunArgs {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
     if let Some(status) = sweep::run(args)? {
         return Ok(status);
     }

@@ -27,6 +27,7 @@ use crate::{
     units::{ByteSize, CpuList},
 };
 use study::{
+    driver::DriverKind,
     guest::kernels::{self, Flavour, Kernels},
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, PlannedCell},
@@ -91,9 +92,12 @@ impl Workers {
         is_recorded: bool,
     ) -> anyhow::Result<Self> {
         let memory = memory(&begun.experiment);
+        let points = &begun.experiment.points;
+        let loads_scheduler = points.iter().any(|point| point.driver == DriverKind::Bpf);
         let words = |host| {
             let host = (host, begun.host_kernel);
-            Setup::new(host, memory, &begun.kernels, begun.recording.as_deref()).words()
+            let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
+            setup.that_loads(loads_scheduler).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
@@ -174,6 +178,7 @@ fn memory(experiment: &Experiment) -> ByteSize {
 impl WorkerPool for Workers {
     fn worker(&self, host: HostKind) -> Command {
         let mut command = Command::new(&self.program);
+        command.env(confine::VARIABLE, confine::chosen().to_string());
         command.args(match host {
             HostKind::Direct => &self.direct,
             HostKind::Emulated => &self.emulated,

@@ -212,6 +212,7 @@ impl Kept {
 
     /// Takes records until it is told to stop, and then once more.
     fn read(&self, scheduler: &Scheduler) {
+        confine::enter(confine::Class::Turns);
         loop {
             let last = self.stop.load(SeqCst);
             let mut turns = self.turns();

@@ -9,7 +9,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use thiserror::Error;
 
 use super::pieces::Module;
@@ -59,8 +59,9 @@ impl Image {
         if !is_static(Path::new("/proc/self/exe")) {
             return Err(ImageError::NotStatic(own));
         }
-        let memory = memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC)
-            .map_err(|errno| ImageError::Memory(errno.into()))?;
+        let memory =
+            memfd_create("pvticket-initramfs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(|errno| ImageError::Memory(errno.into()))?;
         let mut packer = Packer::new(File::from(memory));
         packer.skeleton()?;
         packer.add(Path::new("/proc/self/exe"), "init")?;
@@ -73,7 +74,11 @@ impl Image {
         for (bytes, inside) in &errand.contents_in {
             packer.contents(bytes, &relative(inside)?)?;
         }
-        Ok(Self { file: packer.finish()? })
+        let file = packer.finish()?;
+        // QEMU gets a writable descriptor, and the next life of the machine the same file.
+        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&file, all).map_err(|errno| ImageError::Memory(errno.into()))?;
+        Ok(Self { file })
     }
 
     /// The file that contains it.

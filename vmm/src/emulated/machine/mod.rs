@@ -17,6 +17,7 @@ use super::wire::PORTS;
 use image::Image;
 use pieces::Pieces;
 
+mod confinement;
 pub(super) mod image;
 pub(super) mod pieces;
 
@@ -57,6 +58,9 @@ pub enum MachineError {
     /// A socket pair cannot be made.
     #[error("cannot make a socket for the emulated host")]
     Socket(#[source] io::Error),
+    /// Its files cannot be restricted.
+    #[error("cannot confine the emulated host")]
+    Confine(#[source] confine::RulesetError),
     /// The process cannot be started.
     #[error("cannot start {qemu}")]
     Spawn { qemu: String, source: io::Error },
@@ -109,6 +113,7 @@ impl Machine {
         let mut keep: Vec<RawFd> = sockets.theirs.iter().map(AsRawFd::as_raw_fd).collect();
         keep.push(image.file().as_raw_fd());
         keep_and_die_with_us(&mut command, keep);
+        confinement::confine(&mut command, pieces, size)?;
         let command_line = format!("{command:?}");
         let spawned = Command::from(command).kill_on_drop(true).spawn();
         let qemu = || pieces.qemu.display().to_string();
@@ -121,6 +126,7 @@ impl Machine {
 
 fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
     command
+        .args(["-sandbox", confinement::SANDBOX])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-machine", "pc,usb=off,vmport=off,smm=off", "-accel", "tcg,thread=multi"])
         .args(["-cpu", CPU, "-smp", &size.cpus.to_string()])

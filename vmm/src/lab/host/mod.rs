@@ -6,7 +6,10 @@ mod load;
 use std::{path::Path, thread, time::Duration};
 
 use crate::{
-    doctor::{cpu::CpuFacts, files::Files, kvm::KvmFacts, system::SystemFacts},
+    doctor::{
+        confinement::ConfinementFacts, cpu::CpuFacts, files::Files, kvm::KvmFacts,
+        system::SystemFacts,
+    },
     units::CpuList,
 };
 pub use file::{of_binary as binary_facts, of_kernel as kernel_facts};
@@ -35,7 +38,15 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     let kind = KvmKind::detect();
     let facts = read(&Files::host(), kind, cpus);
     let kvm = kvm_name(kind, is_emulated()).to_owned();
-    HostFacts { kvm, cpus_allowed: allowed, busy: load.busy, steal: load.steal, ..facts }
+    let confinement = Some(ConfinementFacts::in_words());
+    HostFacts {
+        kvm,
+        confinement,
+        cpus_allowed: allowed,
+        busy: load.busy,
+        steal: load.steal,
+        ..facts
+    }
 }
 
 /// The facts found in files of the host.

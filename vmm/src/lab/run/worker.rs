@@ -30,6 +30,7 @@ use crate::{
     lab::cell::live::LiveObserver,
     units::{ByteSize, CpuList, UnitError, VcpuCount},
 };
+use confine::Class;
 use sched::recording::Recording;
 use study::{
     guest::{kernels::Kernels, workload::GuestWorkload},
@@ -131,6 +132,7 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
 fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::sync_channel(JOBS_AHEAD);
     thread::spawn(move || {
+        confine::enter(Class::Jobs);
         loop {
             let mut line = Vec::new();
             let read = (&mut input).take(LONGEST_JOB).read_until(b'\n', &mut line);

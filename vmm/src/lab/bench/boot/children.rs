@@ -82,7 +82,7 @@ impl Binary {
 
     /// Time from before the start to the first byte of the tiny guest's output.
     pub fn first_output(&self) -> Result<Nanos, BenchError> {
-        let mut command = Command::new(&self.program);
+        let mut command = pvticket(&self.program);
         command.arg("tiny").stdin(Stdio::null());
         let start = Moment::now();
         let mut run = Run::start(&mut command)?;
@@ -121,7 +121,7 @@ impl Binary {
     fn start(&self, guest: Waiting, memory: ByteSize) -> Result<Waiter, BenchError> {
         let (mut command, memory) = match guest {
             Waiting::Tiny => {
-                let mut command = Command::new(&self.copy);
+                let mut command = pvticket(&self.copy);
                 command.args(["tiny", "rest"]).stdin(Stdio::null());
                 (command, ByteSize(hypercalls::payload::MEMORY))
             }
@@ -141,13 +141,20 @@ impl Binary {
     }
 
     fn boot(&self, program: &Path, vcpus: VcpuCount, memory: ByteSize) -> Command {
-        let mut command = Command::new(program);
+        let mut command = pvticket(program);
         command
             .args(["boot", "--host", "direct", "--cpus", &vcpus.to_string()])
             .args(["--mem", &memory.0.to_string()])
             .args([OsStr::new("--kernel"), self.kernel.as_os_str()]);
         command
     }
+}
+
+/// A command of this binary, confined as was asked of this process.
+fn pvticket(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env(confine::VARIABLE, confine::chosen().to_string());
+    command
 }
 
 impl Drop for Binary {

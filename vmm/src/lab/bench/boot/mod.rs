@@ -33,6 +33,7 @@ use crate::{
     units::{ByteSize, UnitError, VcpuCount},
     vm::VmError,
 };
+use confine::{ConfineError, Files};
 use kvm::{KvmError, signal};
 
 /// Memory of the Linux guests.
@@ -84,6 +85,9 @@ pub enum BenchError {
         /// The size of the guest's memory.
         expected: ByteSize,
     },
+    /// The thread of the exits cannot be confined.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     /// The payload counted no exits.
     #[error("the guest made no exits")]
     NoExits,
@@ -203,7 +207,9 @@ fn one_round(
         linux.memory.alone.push(binary.alone(Waiting::Linux(*vcpus))?);
     }
     for pair in 0..EXIT_PAIRS {
-        figures.exits.push(exits::measure(cpu, (number + pair).is_multiple_of(2))?);
+        // This thread starts processes, which a confined one cannot.
+        let measure = || exits::measure(cpu, (number + pair).is_multiple_of(2));
+        figures.exits.push(confine::within(&Files::of_guests(), measure)??);
     }
     Ok(())
 }

@@ -1,0 +1,246 @@
+//! What the threads of a running machine may do.
+
+use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
+
+use anyhow::{Context, ensure};
+use confine::{Class, NOTES};
+use rustix::process::{Pid, Signal, geteuid};
+
+use crate::{
+    facts::need_kvm,
+    files::{self, code},
+    process::{Input, Program},
+    product::{self, pvticket},
+    suite::skip,
+    tests,
+};
+
+tests![
+    every_thread_is_confined,
+    every_thread_of_a_plain_user_is_confined,
+    every_thread_of_a_worker_is_confined,
+    an_intruder_is_stopped,
+    a_forbidden_call_is_named_in_one_line,
+    lists_are_complete_on_this_host,
+];
+
+/// Tests that boot Linux, in the emulated host where this host's KVM cannot.
+pub mod emulated {
+    use super::*;
+
+    tests![the_emulator_is_confined, lists_are_complete_in_the_emulated_host];
+}
+
+/// What /proc says of a confined thread.
+const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
+
+/// The threads of a process by name, with those of these names confined.
+fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
+    let mut threads = BTreeMap::new();
+    for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
+        let task = task?.path();
+        let name = fs::read_to_string(task.join("comm"))?;
+        let status = fs::read_to_string(task.join("status"))?;
+        let is_confined = CONFINED.iter().all(|line| status.lines().any(|found| found == *line));
+        // Two threads of one name: both have to be.
+        *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
+    }
+    Ok(threads)
+}
+
+/// The process has threads of these names, and all its threads are confined.
+fn are_confined(process: Pid, names: &[&str]) -> anyhow::Result<()> {
+    let threads = threads(process)?;
+    ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
+    ensure!(threads.values().all(|is_confined| *is_confined), "{threads:?}");
+    Ok(())
+}
+
+/// `boot` of a guest that says so and then spins, with this program in front.
+fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let mut code = code::hello("up\n");
+    code.truncate(code.len() - 6);
+    code.extend(code::SPIN);
+    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code))?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let boot = front(folder.path()).args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]);
+    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).limit(60);
+    let mut running = boot.env("PVTICKET_TRUST_KVM", "1").input(Input::Silence).start()?;
+    running.wait_for_stdout("up\n")?;
+    are_confined(running.pid(), &["vcpu0", "signals"])?;
+    running.signal(Signal::TERM)?;
+    running.wait()?.exits(143).map(drop)
+}
+
+fn every_thread_is_confined() -> anyhow::Result<()> {
+    boots_confined(|_| Program::new(product::binary()))
+}
+
+fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
+    if !geteuid().is_root() {
+        return skip("only root can become another user");
+    }
+    // A device node of the test's own, which that user may open.
+    const SCRIPT: &str = "mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
+        cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && shift && \
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$folder/pvticket\" \"$@\"";
+    boots_confined(|folder| {
+        let program = Program::new("unshare").args(["-m", "sh", "-c", SCRIPT]);
+        program.args([folder, product::binary()])
+    })
+}
+
+fn children(process: Pid) -> Vec<Pid> {
+    let id = process.as_raw_nonzero();
+    let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
+}
+
+fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
+    need_kvm()?;
+    let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
+                 --fault kick-delay:50us --seconds 600 --runs 1";
+    let mut running = pvticket(words.split_whitespace()).limit(120).start()?;
+    let run = running.pid();
+    let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
+    running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
+    // The last threads have their filters once they have run.
+    thread::sleep(Duration::from_millis(500));
+    let worker = children(run).pop().context("no worker")?;
+    are_confined(worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
+    running.signal(Signal::TERM)?;
+    running.wait().map(drop)
+}
+
+/// What an intruder tries from a vCPU thread, and what stops it without the filter of system calls.
+const DEEDS: [(&str, &str); 7] = [
+    ("read", "Permission denied"),
+    ("write", "Permission denied"),
+    ("connect", "Permission denied"),
+    ("execute", "Permission denied"),
+    // Landlock: a process outside has fewer limits.
+    ("trace", "Operation not permitted"),
+    // Nothing but the filter.
+    ("signal", "done"),
+    ("root", "Operation not permitted"),
+];
+
+/// The table of the drill is printed: `--nocapture` of the runner shows it.
+fn an_intruder_is_stopped() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    println!("{:<8}  {:<44}  without the filter", "deed", "with the filter");
+    for (deed, below) in DEEDS {
+        let file = files::put(&folder, deed, b"untouched")?;
+        let file = if deed == "execute" { Path::new("/bin/true") } else { &file };
+        let drill = |mode| pvticket(["drill", deed]).args([file]).args(["--seccomp", mode]).run();
+        let filtered = drill("kill")?;
+        ensure!(filtered.status()? == 159, "{}", filtered.show());
+        let filtered = filtered.one_line(&["a thread of class vcpu called "])?.errors();
+        let open = drill("off")?.errors();
+        ensure!(open.contains(below), "{deed}: {open}");
+        let named = filtered.split("called ").nth(1).and_then(|rest| rest.split(',').next());
+        println!("{deed:<8}  {:<44}  {}", named.unwrap_or_default(), open.trim());
+        if deed != "execute" {
+            ensure!(fs::read(file)? == b"untouched", "{deed}");
+        }
+    }
+    Ok(())
+}
+
+fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
+    let line = "pvticket: seccomp: a thread of class vcpu called openat, which is not on its list; \
+                ended (--seccomp)\n";
+    let ran = pvticket(["drill", "read"]).run()?.exits(159)?;
+    ensure!(ran.errors() == line, "{}", ran.show());
+    // It is made all the same, and Landlock has the last word.
+    let ran = pvticket(["drill", "read", "--seccomp", "log"]).run()?.exits(1)?;
+    ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
+    let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
+    ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
+}
+
+/// The calls that a run noted: class and call.
+fn noted(file: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(file).context("no calls were noted")?;
+    let pair = |line: &str| line.split_once(' ').map(|(class, call)| (class.into(), call.into()));
+    Ok(text.lines().filter_map(pair).collect())
+}
+
+/// A call that is on no list of its class.
+fn unlisted((class, call): &(String, String)) -> bool {
+    let lists = Class::ALL.iter().find(|known| known.name() == class).map(|class| class.lists());
+    let mut listed = lists.unwrap_or_default().iter().flat_map(|list| list.iter());
+    !listed.any(|listed| listed.name() == *call)
+}
+
+/// All calls of what can run on any KVM are on the lists.
+fn lists_are_complete_on_this_host() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let notes = folder.path().join("calls");
+    let commands = [
+        "tiny",
+        "tiny misuse",
+        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
+         --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
+        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
+         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
+        "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
+    ];
+    for words in commands {
+        pvticket(words.split_whitespace()).env(NOTES, &notes).limit(120).run()?.exits(0)?;
+    }
+    let noted = noted(&notes)?;
+    ensure!(noted.iter().any(|(class, call)| class == "vcpu" && call == "ioctl KVM_RUN"));
+    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
+    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
+    Ok(())
+}
+
+/// What runs in the emulated host to see the calls of Linux guests.
+const SCRIPT: &str = r#"
+export PVTICKET_SYSTEM_CALLS=/tmp/calls
+B=/in/cache/busybox/busybox
+set -e
+echo hello | /init boot --cpus 2 --stats /tmp/stats -- cat
+/init boot --cpus 2 --pv kvm --stats /dev/null -- true
+/init boot --cpus 2 --pv doorbell --vms 2 --policy deferred --record /tmp/rec -- lockbench --seconds 1
+/init boot --cpus 3 --policy lhp:20,5ms --fault kick-delay:50us,halt-delay:20us -- lockbench --seconds 1
+echo exit | /init boot --cpus 2
+/init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
+$B sort -u /tmp/calls > /tmp/calls.once
+"#;
+
+fn lists_are_complete_in_the_emulated_host() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let script = files::put(&folder, "script", SCRIPT.as_bytes())?;
+    let calls = folder.path().join("calls");
+    let into = format!("{}:/in/script", script.display());
+    let out = format!("/tmp/calls.once:{}", calls.display());
+    let words = ["emulate", "--in", &into, "--out", &out, "--", "/in/cache/busybox/busybox", "sh"];
+    pvticket(words).args(["/in/script"]).limit(600).run()?.exits(0)?;
+    let noted = noted(&calls)?;
+    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
+    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
+    Ok(())
+}
+
+fn the_emulator_is_confined() -> anyhow::Result<()> {
+    let words = ["emulate", "--", "/in/cache/busybox/busybox", "sh", "-c", "echo up; sleep 600"];
+    let mut running = pvticket(words).limit(120).start()?;
+    running.wait_for_stdout("up")?;
+    let emulator = children(running.pid()).pop().context("no emulator")?;
+    let threads = threads(emulator)?;
+    ensure!(!threads.is_empty() && threads.values().all(|is_confined| *is_confined), "{threads:?}");
+    // Its standard streams, its sockets and its own: nothing of ours, which the test's pipes would be.
+    for descriptor in fs::read_dir(format!("/proc/{}/fd", emulator.as_raw_nonzero()))? {
+        let target = fs::read_link(descriptor?.path())?;
+        let target = target.display().to_string();
+        let is_known = ["/dev/null", "socket:", "pipe:", "anon_inode:", "/memfd:", "/dev/urandom"];
+        ensure!(is_known.iter().any(|known| target.starts_with(known)), "{target}");
+    }
+    running.signal(Signal::TERM)?;
+    running.wait()?.exits(143).map(drop)
+}

@@ -1,0 +1,78 @@
+//! Entries of the lists.
+
+/// A system call that a class of threads may make.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// Its number.
+    pub number: i64,
+    /// With which arguments.
+    pub rule: Rule,
+    /// What for.
+    pub why: &'static str,
+}
+
+/// With which arguments a call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Any.
+    Any,
+    /// This value of an argument (counted from 0), of which the kernel reads the low 32 bits.
+    Only(u8, u32),
+    /// This argument, with all its 64 bits, is zero.
+    Zero(u8),
+    /// An ioctl with this request of this descriptor.
+    Request(i32, u32),
+    /// The first argument is this process.
+    OurProcess,
+    /// None of these bits of an argument (counted from 0) is set.
+    Without(u8, u32),
+}
+
+impl Call {
+    pub(crate) const fn any(number: i64, why: &'static str) -> Self {
+        Self { number, rule: Rule::Any, why }
+    }
+
+    pub(crate) const fn ioctl(request: u32, why: &'static str) -> Self {
+        Self { number: libc::SYS_ioctl, rule: Rule::Only(1, request), why }
+    }
+
+    pub(crate) const fn only(number: i64, argument: u8, value: i32, why: &'static str) -> Self {
+        Self { number, rule: Rule::Only(argument, value as u32), why }
+    }
+
+    pub(crate) const fn zero(number: i64, argument: u8, why: &'static str) -> Self {
+        Self { number, rule: Rule::Zero(argument), why }
+    }
+
+    pub(crate) const fn ioctl_on(fd: i32, request: u32, why: &'static str) -> Self {
+        Self { number: libc::SYS_ioctl, rule: Rule::Request(fd, request), why }
+    }
+
+    /// Memory that is not executable.
+    pub(crate) const fn no_code(number: i64, why: &'static str) -> Self {
+        Self { number, rule: Rule::Without(2, libc::PROT_EXEC as u32), why }
+    }
+
+    pub(crate) const fn ours(number: i64, why: &'static str) -> Self {
+        Self { number, rule: Rule::OurProcess, why }
+    }
+
+    /// The name of the call, with its request if it is an ioctl.
+    pub fn name(&self) -> String {
+        let name = crate::names::NAMES.get(self.number as usize).copied().unwrap_or_default();
+        match self.rule {
+            Rule::Only(1, request) | Rule::Request(_, request)
+                if self.number == libc::SYS_ioctl =>
+            {
+                let requests = crate::requests::NAMES;
+                let known = requests.iter().find(|(number, _)| *number == request);
+                match known {
+                    Some((_, request)) => format!("{name} {request}"),
+                    None => format!("{name} {request:#x}"),
+                }
+            }
+            _ => name.into(),
+        }
+    }
+}

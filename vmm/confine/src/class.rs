@@ -1,0 +1,112 @@
+//! Classes of threads.
+
+use std::fmt;
+
+use kvm::sys::sigsys::NEW;
+
+use crate::{Call, lists};
+
+/// What a thread does, which decides what it may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It has not said yet what it is.
+    New,
+    /// The main thread of `boot`, once its machines are built.
+    Main,
+    /// The main thread of a worker, which builds and measures machines; also the thread of a bench
+    /// that does.
+    Worker,
+    /// The event loop of one of `boot`'s machines.
+    Machine,
+    /// A vCPU.
+    Vcpu,
+    /// Wakes halted vCPUs for NMIs.
+    Nurse,
+    /// Delivers late kicks.
+    Courier,
+    /// Looks for vCPUs that wait forever.
+    Watchdog,
+    /// Looks for idle slots of a schedule.
+    IdleWatcher,
+    /// Takes signals.
+    Signals,
+    /// Reads a worker's jobs.
+    Jobs,
+    /// Reads the turns of a scheduler in the host's kernel.
+    Turns,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::New,
+        Self::Main,
+        Self::Worker,
+        Self::Machine,
+        Self::Vcpu,
+        Self::Nurse,
+        Self::Courier,
+        Self::Watchdog,
+        Self::IdleWatcher,
+        Self::Signals,
+        Self::Jobs,
+        Self::Turns,
+    ];
+
+    /// The name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => NEW,
+            Self::Main => "main",
+            Self::Worker => "worker",
+            Self::Machine => "machine",
+            Self::Vcpu => "vcpu",
+            Self::Nurse => "nurse",
+            Self::Courier => "courier",
+            Self::Watchdog => "watchdog",
+            Self::IdleWatcher => "idle-watcher",
+            Self::Signals => "signals",
+            Self::Jobs => "jobs",
+            Self::Turns => "turns",
+        }
+    }
+
+    /// Does it start threads of other classes, which inherit its filter?
+    pub const fn is_first(self) -> bool {
+        matches!(self, Self::Main | Self::Worker)
+    }
+
+    /// The lists that its own filter is made of.
+    pub const fn lists(self) -> &'static [&'static [Call]] {
+        use lists::*;
+        match self {
+            Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
+            Self::Main => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, MAIN],
+            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER],
+            Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
+            // The request that matters most comes first.
+            Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
+            Self::Nurse => &[UNTRAPPABLE, EVERY, NURSE],
+            Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
+            Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
+            Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],
+            Self::Signals => &[UNTRAPPABLE, EVERY, SIGNALS],
+            Self::Jobs => &[UNTRAPPABLE, EVERY, JOBS],
+            Self::Turns => &[UNTRAPPABLE, EVERY, TURNS],
+        }
+    }
+
+    /// The lists of its filter: those of the threads that it starts, too, which inherit the filter.
+    pub(crate) fn filter(self) -> Vec<&'static [Call]> {
+        let heirs = Self::ALL.iter().filter(|heir| self.is_first() && !heir.is_first());
+        let vcpus = heirs.clone().filter(|heir| **heir == Self::Vcpu);
+        let all = vcpus.chain(std::iter::once(&self)).chain(heirs);
+        all.flat_map(|class| class.lists().iter().copied()).collect()
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,278 @@
+//! Confines a VMM before its guest's first instruction: each thread may make only the system calls
+//! of its class, has no capabilities and cannot get any, and opens only the files that it needs.
+//!
+//! A guest that escapes into a vCPU thread is then left with what that thread does anyway. The parts
+//! are independent of each other; one that the kernel does not have is skipped ([`Support`]).
+//!
+//! * [`lists`]: the system calls of each class of threads, with the reason for each.
+//! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that
+//!   one line can name it before the process ends ([`kvm::sys::sigsys`]).
+//! * `files` limits files by Landlock.
+//!
+//! A thread inherits the confinement of the one that starts it, and can only narrow it: the first
+//! list has all calls of the others.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod class;
+mod files;
+mod filter;
+pub mod lists;
+mod names;
+pub mod requests;
+
+use std::{
+    env, fmt,
+    fs::OpenOptions,
+    io::{self, Write},
+    os::fd::IntoRawFd,
+    panic, process,
+    str::FromStr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use kvm::{
+    signal,
+    sys::{
+        self,
+        sigsys::{self, Reporter, Then},
+    },
+};
+use rustix::{
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+    stdio,
+    thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs},
+};
+use thiserror::Error;
+
+pub use calls::{Call, Rule};
+pub use class::Class;
+pub use files::{Files, rules_of_child};
+pub use landlock::RulesetError;
+
+/// What becomes of a system call that is not on its thread's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Seccomp {
+    /// It is reported and ends the process.
+    #[default]
+    Kill,
+    /// It is reported the first time and made.
+    Log,
+    /// There are no lists.
+    Off,
+}
+
+/// The modes and their names.
+const MODES: [(Seccomp, &str); 3] =
+    [(Seccomp::Kill, "kill"), (Seccomp::Log, "log"), (Seccomp::Off, "off")];
+
+impl fmt::Display for Seccomp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = MODES.iter().find(|(mode, _)| mode == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+impl FromStr for Seccomp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = MODES.iter().find(|(_, name)| *name == text);
+        found.map(|(mode, _)| *mode).ok_or_else(|| format!("'{text}' is not kill, log or off"))
+    }
+}
+
+/// Environment variable: the default of `--seccomp`, by which a command tells its workers.
+pub const VARIABLE: &str = "PVTICKET_SECCOMP";
+
+/// Environment variable, for tests: a file to which each system call of each class is appended. All
+/// calls are made.
+pub const NOTES: &str = "PVTICKET_SYSTEM_CALLS";
+
+/// Why a process cannot be confined.
+#[derive(Debug, Error)]
+pub enum ConfineError {
+    /// `no_new_privs` cannot be set.
+    #[error("cannot give up new privileges")]
+    NoNewPrivs(#[source] io::Error),
+    /// The capabilities cannot be dropped.
+    #[error("cannot drop the capabilities")]
+    Capabilities(#[source] io::Error),
+    /// Core dumps cannot be forbidden.
+    #[error("cannot forbid core dumps")]
+    Cores(#[source] io::Error),
+    /// Landlock is there, and refuses.
+    #[error("cannot restrict the files")]
+    Files(#[source] RulesetError),
+    /// The handler of trapped calls cannot be installed.
+    #[error("cannot catch forbidden system calls")]
+    Handler(#[source] io::Error),
+    /// The file for notes cannot be opened.
+    #[error("cannot open the file that {NOTES} names")]
+    Notes(#[source] io::Error),
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// A list cannot be made a filter.
+    #[error("cannot make a filter of system calls")]
+    Filter(#[source] seccompiler::BackendError),
+    /// The kernel refuses the filter.
+    #[error("cannot filter system calls")]
+    Apply(#[source] seccompiler::Error),
+}
+
+/// Which parts of the confinement this kernel has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Support {
+    /// Filters of system calls that trap.
+    pub seccomp: bool,
+    /// The version of Landlock's interface; 0: there is none.
+    pub landlock: u32,
+}
+
+impl Support {
+    /// Asks the kernel.
+    pub fn here() -> Self {
+        Self { seccomp: filter::is_supported(), landlock: sys::landlock::version() }
+    }
+
+    /// What is missing, in words; empty where nothing is.
+    pub fn missing(self) -> Vec<&'static str> {
+        let parts = [
+            (!self.seccomp, "filters of system calls (CONFIG_SECCOMP_FILTER, Linux 4.14)"),
+            (self.landlock == 0, "limits to files (Landlock, Linux 5.13, CONFIG_LSM)"),
+            (
+                (1..files::WITH_NET).contains(&self.landlock),
+                "limits to TCP (Landlock's version 4, Linux 6.7)",
+            ),
+        ];
+        parts.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, part)| part).collect()
+    }
+}
+
+static CHOSEN: OnceLock<Seccomp> = OnceLock::new();
+
+/// Chooses what becomes of calls that are not on a list; only the first choice counts.
+pub fn choose(seccomp: Seccomp) {
+    CHOSEN.get_or_init(|| seccomp);
+}
+
+/// What was chosen.
+pub fn chosen() -> Seccomp {
+    CHOSEN.get().copied().unwrap_or_default()
+}
+
+/// How filters are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// What is not on the list is trapped.
+    Lists,
+    /// The same, and the handler's calls pass.
+    WithGate,
+    /// Everything is trapped, and the handler's calls pass.
+    AllNoted,
+}
+
+static MODE: OnceLock<Option<Mode>> = OnceLock::new();
+
+/// Threads are confined from now on.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Confines the calling thread, and all threads that it starts from now on, as one of this class.
+pub fn begin(class: Class, files: &Files) -> Result<(), ConfineError> {
+    set_limits()?;
+    set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
+    // Opened before files are restricted.
+    let mode = match MODE.get() {
+        Some(mode) => *mode,
+        None => start(chosen())?,
+    };
+    files::restrict(files).map_err(ConfineError::Files)?;
+    drop_capabilities().map_err(|error| ConfineError::Capabilities(error.into()))?;
+    // Asked while it may be asked, and without capabilities.
+    signal::may_leave_background();
+    BEGUN.store(true, Relaxed);
+    narrow(*MODE.get_or_init(|| mode), class)
+}
+
+/// Does `work` on a thread of its own that is confined as a worker, for processes that also start
+/// others: what is confined cannot.
+pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
+    let confined = || begin(Class::Worker, files).map(|()| work());
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("confined".into());
+        let thread = thread.spawn_scoped(scope, confined).map_err(ConfineError::Thread)?;
+        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
+}
+
+/// No core dumps, which would hold the guest's memory; and threads that gave up their priority for a
+/// while may take it back (`kvm::signal`), which takes a limit once there are no capabilities.
+fn set_limits() -> Result<(), ConfineError> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(|error| ConfineError::Cores(error.into()))?;
+    let nice = getrlimit(Resource::Nice);
+    let usual = Some(signal::USUAL_PRIORITY);
+    if nice.current.is_some_and(|current| Some(current) < usual) {
+        let maximum = nice.maximum.map(|maximum| maximum.max(signal::USUAL_PRIORITY));
+        // Refused to plain users.
+        let _ = setrlimit(Resource::Nice, Rlimit { current: usual, maximum });
+    }
+    Ok(())
+}
+
+/// Decides how filters are made, and catches what they trap.
+fn start(seccomp: Seccomp) -> Result<Option<Mode>, ConfineError> {
+    let notes = env::var_os(NOTES);
+    let (mode, then) = match seccomp {
+        _ if !filter::is_supported() => return Ok(None),
+        _ if notes.is_some() => (Mode::AllNoted, Then::Note),
+        Seccomp::Off => return Ok(None),
+        Seccomp::Log => (Mode::WithGate, Then::Go),
+        Seccomp::Kill => (Mode::Lists, Then::End),
+    };
+    let to = match notes {
+        None => stdio::raw_stderr(),
+        Some(file) => {
+            let file = OpenOptions::new().create(true).append(true).open(file);
+            file.map_err(ConfineError::Notes)?.into_raw_fd()
+        }
+    };
+    let reporter = Reporter { then, to, calls: &names::NAMES, requests: requests::NAMES };
+    sigsys::install(reporter).map_err(ConfineError::Handler)?;
+    Ok(Some(mode))
+}
+
+/// Drops all capabilities of the calling thread. (Ambient ones go with the permitted ones.)
+fn drop_capabilities() -> rustix::io::Result<()> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+}
+
+fn narrow(mode: Option<Mode>, class: Class) -> Result<(), ConfineError> {
+    if let Some(mode) = mode {
+        let program = filter::program(class, mode).map_err(ConfineError::Filter)?;
+        seccompiler::apply_filter(&program).map_err(ConfineError::Apply)?;
+    }
+    sigsys::set_class(class.name());
+    Ok(())
+}
+
+/// Narrows the calling thread to the calls of this class. Does nothing in a process that is not
+/// confined. If the kernel refuses, the process ends: it never goes on with fewer limits than it
+/// promised.
+pub fn enter(class: Class) {
+    if !BEGUN.load(Relaxed) {
+        return;
+    }
+    if let Err(error) = narrow(MODE.get().copied().flatten(), class) {
+        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(io::stderr(), "pvticket: the thread {class}: {error}: {why}");
+        process::exit(1);
+    }
+}

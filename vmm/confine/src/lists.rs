@@ -1,0 +1,213 @@
+//! The system calls of each class, with the reason for each.
+//!
+//! Tests run the product with all its calls noted, and fail on a call that is not on its list.
+
+use libc::*;
+
+use crate::{Call, requests as r};
+
+/// Calls that no handler can make for a thread, or that it makes while signals are blocked: they are
+/// on every list, and pass where all others are noted.
+pub const UNTRAPPABLE: &[Call] = &[
+    Call::any(SYS_rt_sigreturn, "the end of a signal handler"),
+    Call::any(SYS_rt_sigprocmask, "blocks signals around the start and end of threads"),
+    Call::any(
+        SYS_sigaltstack,
+        "the stack on which Rust reports a stack overflow, at a thread's end",
+    ),
+    Call::any(SYS_restart_syscall, "a sleep goes on after SIGSTOP and SIGCONT"),
+    Call::any(SYS_madvise, "gives back stacks, heaps and unused pages of the program"),
+    Call::any(SYS_exit, "the end of a thread"),
+    Call::any(SYS_exit_group, "the end of the process"),
+    Call::any(SYS_getpid, "whom to signal (pthread_kill, raise)"),
+    Call::any(SYS_gettid, "whom to signal (raise, abort)"),
+    Call::ours(SYS_tgkill, "interrupts vCPU threads; raises fatal signals again"),
+];
+
+/// Calls that start threads: of the main threads, and of the first vCPU of a schedule, which starts its
+/// idle watchers. They are not trapped either where calls are only reported: a new thread has a stack
+/// of its own, from which it could not return to the handler.
+pub const BEGINNINGS: &[Call] = &[
+    Call::any(SYS_clone3, "starts threads"),
+    Call::any(SYS_clone, "starts threads where clone3 is unknown"),
+    Call::any(SYS_set_robust_list, "the C library's start of a thread"),
+    Call::any(SYS_rseq, "the C library's start of a thread"),
+];
+
+/// Calls of all threads.
+pub const EVERY: &[Call] = &[
+    Call::any(SYS_futex, "locks, parking, halts of vCPUs, joins"),
+    Call::no_code(SYS_mmap, "heaps"),
+    Call::no_code(SYS_mprotect, "heaps of threads grow"),
+    Call::any(SYS_munmap, "heaps and stacks are given back"),
+    Call::any(SYS_brk, "the heap of the main thread"),
+    Call::any(SYS_mremap, "large buffers grow"),
+    Call::any(SYS_write, "messages, wakeups by eventfd, a guest's output"),
+    Call::any(SYS_poll, "the last words of the process do not wait for their reader"),
+    Call::any(SYS_close, "descriptors of what a thread is the last to use"),
+    Call::zero(SYS_sendto, 4, "a signal's handler tells the thread of signals, on a socket pair"),
+    Call::only(
+        SYS_fcntl,
+        1,
+        F_GETFD,
+        "debug builds look whether a descriptor is open before they close it",
+    ),
+    Call::ioctl_on(
+        STDIN_FILENO,
+        r::TCSETS,
+        "restores the terminal before a fatal signal ends the process",
+    ),
+];
+
+/// Calls of threads that have not said yet what they are.
+pub const NEW: &[Call] = &[
+    Call::any(SYS_sched_getaffinity, "the C library looks for the limits of the stack"),
+    Call::any(SYS_openat, "the C library counts CPUs before the first heap of a thread"),
+    Call::any(SYS_read, "the C library counts CPUs before the first heap of a thread"),
+    Call::any(SYS_prctl, "the thread's name; no new privileges"),
+    Call::any(SYS_seccomp, "the thread's own filter"),
+    Call::any(SYS_timer_create, "the timer that ends a vCPU's turns"),
+    Call::only(
+        SYS_bpf,
+        0,
+        BPF_MAP_UPDATE_ELEM,
+        "a vCPU enrols with a scheduler in the host's kernel",
+    ),
+    Call::ioctl(r::KVM_SET_SIGNAL_MASK, "the signal that ends KVM_RUN"),
+];
+
+/// Calls that carry out the steps of a schedule, of whichever thread reports an event to it.
+pub const STEPS: &[Call] = &[
+    Call::any(SYS_timer_settime, "when the turn of a vCPU ends"),
+    Call::any(SYS_sched_setaffinity, "the CPU of the slot that a vCPU is granted"),
+    Call::any(SYS_sched_setscheduler, "the priority of a vCPU without a slot"),
+    Call::any(SYS_pread64, "KVM's statistics: does a vCPU halt in KVM?"),
+    Call::ioctl(r::KVM_SIGNAL_MSI, "a kick that ends KVM's HLT"),
+];
+
+/// Calls of vCPUs.
+pub const VCPU: &[Call] = &[
+    Call::ioctl(r::KVM_RUN, "runs the guest"),
+    Call::ioctl(r::KVM_GET_SREGS, "was the guest in user mode when its turn ended?"),
+    Call::ioctl(r::KVM_TRANSLATE, "the guest's preemption count (--system-map)"),
+    Call::ioctl(r::KVM_GET_MP_STATE, "is it in HLT, or not yet started?"),
+    Call::ioctl(r::KVM_GET_REGS, "the instruction at which it failed"),
+    Call::any(SYS_rt_sigtimedwait, "takes the signal that ended KVM_RUN"),
+    Call::any(SYS_clock_nanosleep, "halts that a fault delays; vCPUs that are not started"),
+    Call::any(SYS_ppoll, "waits for the reader of the guest's output"),
+    Call::any(SYS_sched_yield, "yields to a scheduler in the host's kernel"),
+];
+
+/// Calls of event loops.
+pub const MACHINE: &[Call] = &[
+    Call::any(SYS_epoll_create1, "the event loop"),
+    Call::any(SYS_epoll_ctl, "the event loop"),
+    Call::any(SYS_epoll_wait, "the event loop"),
+    Call::any(SYS_read, "the guest's input; events"),
+    Call::any(SYS_ppoll, "is there input?"),
+    Call::any(SYS_getrandom, "the seed of a hash table"),
+    Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
+    Call::any(SYS_pread64, "KVM's statistics"),
+    Call::any(SYS_timer_delete, "the end of a schedule"),
+];
+
+/// Calls of nurses.
+pub const NURSE: &[Call] = &[Call::ioctl(r::KVM_GET_VCPU_EVENTS, "is an NMI pending?")];
+
+/// Calls of couriers, besides those of [`STEPS`].
+pub const COURIER: &[Call] = &[];
+
+/// Calls of watchdogs.
+pub const WATCHDOG: &[Call] =
+    &[Call::any(SYS_pread64, "KVM's statistics: does a vCPU halt in KVM?")];
+
+/// Calls of idle watchers, besides those of [`STEPS`].
+pub const IDLE_WATCHER: &[Call] = &[
+    Call::any(SYS_clock_nanosleep, "the time between two looks"),
+    Call::any(SYS_sched_yield, "its CPU is in use"),
+    Call::any(SYS_timer_delete, "the end of a schedule"),
+];
+
+/// Calls of the thread of signals.
+pub const SIGNALS: &[Call] = &[
+    Call::any(SYS_recvfrom, "waits for a signal"),
+    Call::any(SYS_read, "waits for a signal"),
+    Call::any(SYS_rt_sigaction, "the default action of the second signal"),
+    Call::ours(SYS_kill, "stops the process after SIGTSTP"),
+    Call::any(SYS_getpgrp, "is the terminal ours?"),
+    Call::any(SYS_ppoll, "offers the terminal what leaves its screen"),
+    Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
+    Call::ioctl_on(STDIN_FILENO, r::TCGETS, "the modes of the terminal"),
+];
+
+/// Calls of the thread that reads a worker's jobs.
+pub const JOBS: &[Call] = &[Call::any(SYS_read, "reads jobs")];
+
+/// Calls of the thread that reads the turns of a scheduler in the host's kernel, from memory.
+pub const TURNS: &[Call] = &[];
+
+/// Calls of both main threads: they start machines.
+pub const STARTS: &[Call] = &[
+    Call::any(SYS_rt_sigaction, "catches signals"),
+    Call::any(SYS_socketpair, "tells the thread of signals"),
+    Call::any(SYS_eventfd2, "wakes event loops"),
+    Call::any(SYS_fcntl, "copies descriptors, and makes them wait or not"),
+    Call::any(SYS_openat, "files that Landlock permits"),
+    Call::any(SYS_statx, "the sizes and kinds of files"),
+    Call::any(SYS_lseek, "reads files from the start"),
+    Call::ioctl(r::KVM_IRQFD, "the interrupts of devices"),
+    Call::ioctl(r::KVM_IOEVENTFD, "doorbells: kicks that KVM serves"),
+    Call::ioctl(r::KVM_SET_GSI_ROUTING, "doorbells: their interrupts"),
+    Call::ioctl(r::KVM_GET_STATS_FD, "KVM's statistics"),
+    Call::ioctl(r::KVM_GET_TSC_KHZ, "the time stamp counters of vCPUs"),
+    Call::ioctl(r::KVM_GET_DEVICE_ATTR, "the time stamp counters of vCPUs"),
+];
+
+/// Calls of the main thread of `boot`.
+pub const MAIN: &[Call] = &[
+    Call::any(SYS_access, "may a device or pipe be written to?"),
+    Call::any(SYS_fstat, "is a result's name another one of stdout?"),
+    Call::any(SYS_readlink, "is a result's name another one of stdout?"),
+    Call::any(SYS_fchmod, "a result keeps the mode of the file that it replaces"),
+    Call::any(SYS_fsync, "a result is on disk before it has its name"),
+    Call::any(SYS_renameat, "a result gets its name when it is complete"),
+    Call::any(SYS_rename, "a result gets its name when it is complete"),
+    Call::any(SYS_unlink, "a result that is not complete"),
+    Call::any(SYS_unlinkat, "a result that is not complete"),
+    Call::any(SYS_getpgrp, "is the terminal ours?"),
+    Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
+    Call::ioctl(r::TCGETS, "the modes of the terminal"),
+    Call::ioctl(r::KVM_GET_API_VERSION, "an error tells what kind of KVM this is"),
+    Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "what a scheduler in the host's kernel did"),
+];
+
+/// Calls of workers, which build machines, too.
+pub const WORKER: &[Call] = &[
+    Call::ioctl(r::KVM_GET_API_VERSION, "opens KVM"),
+    Call::ioctl(r::KVM_CREATE_VM, "builds a machine"),
+    Call::ioctl(r::KVM_CHECK_EXTENSION, "builds a machine"),
+    Call::ioctl(r::KVM_GET_VCPU_MMAP_SIZE, "builds a vCPU"),
+    Call::ioctl(r::KVM_GET_SUPPORTED_CPUID, "builds a vCPU"),
+    Call::ioctl(r::KVM_CREATE_VCPU, "builds a vCPU"),
+    Call::ioctl(r::KVM_SET_USER_MEMORY_REGION, "the guest's memory"),
+    Call::ioctl(r::KVM_SET_TSS_ADDR, "what VT-x needs in real mode"),
+    Call::ioctl(r::KVM_SET_IDENTITY_MAP_ADDR, "what VT-x needs in real mode"),
+    Call::ioctl(r::KVM_CREATE_IRQCHIP, "interrupt controllers"),
+    Call::ioctl(r::KVM_CREATE_PIT2, "the timer of a PC"),
+    Call::ioctl(r::KVM_SET_REGS, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_SREGS, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_MSRS, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_XCRS, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_GET_LAPIC, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_LAPIC, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_CPUID2, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_SET_MP_STATE, "the first state of a vCPU"),
+    Call::ioctl(r::KVM_GET_SREGS, "the first state of a vCPU"),
+    Call::any(SYS_sched_setscheduler, "a bench keeps wakeups from preempting"),
+    Call::any(SYS_sched_getaffinity, "the CPUs of a cell"),
+    Call::any(SYS_getdents64, "the CPUs of this host"),
+];
+
+/// Commands of bpf(2) (include/uapi/linux/bpf.h).
+const BPF_MAP_LOOKUP_ELEM: i32 = 1;
+const BPF_MAP_UPDATE_ELEM: i32 = 2;

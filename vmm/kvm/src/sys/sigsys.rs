@@ -1,0 +1,281 @@
+//! What happens to a system call that a seccomp filter traps: it is reported, and ends the process or
+//! is made all the same.
+//!
+//! A trap (`SECCOMP_RET_TRAP`) raises SIGSYS in the thread that made the call, which alone knows who it
+//! is and what it asked for. Killing the process in the kernel would leave its parent with the number
+//! of a signal and nothing to say.
+
+use std::{
+    cell::Cell,
+    io, mem, ptr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::fatal;
+
+/// Exit status of a process that made a forbidden call: 128 and the number of SIGSYS, as shells give it.
+pub const STATUS: i32 = 128 + libc::SIGSYS;
+
+/// `si_code` of a SIGSYS from a seccomp filter (include/uapi/asm-generic/siginfo.h).
+const SYS_SECCOMP: i32 = 1;
+
+/// What to do about a trapped call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Report it and end the process.
+    End,
+    /// Report it the first time and make it.
+    Go,
+    /// Note it the first time, as `class call request`, and make it.
+    Note,
+}
+
+/// How trapped calls are reported.
+#[derive(Debug)]
+pub struct Reporter {
+    /// What to do.
+    pub then: Then,
+    /// The descriptor of the reports.
+    pub to: i32,
+    /// Names of system calls, by number; empty where there is none.
+    pub calls: &'static [&'static str],
+    /// Names of ioctl requests.
+    pub requests: &'static [(u32, &'static str)],
+}
+
+/// The class of threads that have not said what they are.
+pub const NEW: &str = "new";
+
+static REPORTER: OnceLock<Reporter> = OnceLock::new();
+
+thread_local! {
+    /// The class of this thread.
+    static CLASS: Cell<&'static str> = const { Cell::new(NEW) };
+}
+
+/// Sets the class by which this thread is reported.
+pub fn set_class(class: &'static str) {
+    CLASS.set(class);
+}
+
+/// Reports trapped calls from now on; only the first call of a process counts.
+pub fn install(reporter: Reporter) -> io::Result<()> {
+    // A call of the handler's own that is trapped then ends the process without a report.
+    let flags = if reporter.then == Then::End { 0 } else { libc::SA_NODEFER };
+    if REPORTER.set(reporter).is_err() {
+        return Ok(());
+    }
+    // SAFETY: the sigaction is zeroed and then filled in; the handler has the signature that
+    // SA_SIGINFO asks for and makes only calls that are async-signal-safe (signal-safety(7)), on data
+    // that was set before. With SA_NODEFER a call within the handler that is trapped again is
+    // reported, too, and with the default action kept for blocked signals nothing goes on unseen.
+    let result = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction =
+            trapped as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+        action.sa_flags = libc::SA_SIGINFO | flags;
+        libc::sigaction(libc::SIGSYS, &action, ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+std::arch::global_asm!(
+    ".pushsection .text.pvticket_gate, \"ax\"",
+    ".globl pvticket_gate",
+    ".globl pvticket_gate_end",
+    "pvticket_gate:",
+    // (number, six arguments): the last one is on the stack.
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "mov r10, r8",
+    "mov r8, r9",
+    "mov r9, [rsp + 8]",
+    "syscall",
+    "pvticket_gate_end:",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    /// Makes a system call from the one place that filters with [`gate`] let pass.
+    fn pvticket_gate(number: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64) -> i64;
+    /// The instruction after the system call.
+    fn pvticket_gate_end();
+}
+
+/// The address that seccomp sees as the instruction pointer of calls that the handler makes for
+/// [`Then::Go`] and [`Then::Note`].
+pub fn gate() -> u64 {
+    pvticket_gate_end as *const () as u64
+}
+
+extern "C" fn trapped(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a siginfo and the ucontext of the interrupted call, both live until
+    // the handler returns, and nothing else refers to them.
+    let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+    let registers = &mut context.uc_mcontext.gregs;
+    let at = |register: libc::c_int| registers[register as usize];
+    // The kernel restores the number before the trap (syscall_rollback).
+    let number = at(libc::REG_RAX);
+    let arguments =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8].map(at);
+    let last = at(libc::REG_R9);
+    let reporter = REPORTER.get().filter(|_| info.si_code == SYS_SECCOMP);
+    let Some(reporter) = reporter.filter(|reporter| reporter.then != Then::End) else {
+        end(reporter, number, arguments[1] as u32);
+    };
+    if FIRST.is_first(CLASS.get(), number, arguments[1] as u32) {
+        report(reporter, number, arguments[1] as u32);
+    }
+    let [a, b, c, d, e] = arguments;
+    // SAFETY: the call that the program was about to make, with its own arguments: as safe as there.
+    // Calls that a handler cannot make for its thread (clone, sigreturn, the signal mask) are never
+    // trapped by filters with a gate.
+    registers[libc::REG_RAX as usize] = unsafe { pvticket_gate(number, a, b, c, d, e, last) };
+}
+
+/// Reports the call and ends the process.
+fn end(reporter: Option<&Reporter>, number: i64, request: u32) -> ! {
+    fatal::restore_terminal();
+    if let Some(reporter) = reporter {
+        report(reporter, number, request);
+    }
+    // SAFETY: ends the process; nothing of it is used any more.
+    unsafe { libc::_exit(STATUS) }
+}
+
+/// Writes one line, if the descriptor takes it at once.
+fn report(reporter: &Reporter, number: i64, request: u32) {
+    let mut line = Line::default();
+    let call = usize::try_from(number).ok().and_then(|number| reporter.calls.get(number));
+    let call = call.filter(|name| !name.is_empty());
+    let is_note = reporter.then == Then::Note;
+    line.add(if is_note { "" } else { "pvticket: seccomp: a thread of class " });
+    line.add(CLASS.get());
+    line.add(if is_note { " " } else { " called " });
+    match call {
+        Some(name) => line.add(name),
+        None => line.add_hex(number as u64),
+    }
+    if number == libc::SYS_ioctl {
+        line.add(" ");
+        match reporter.requests.iter().find(|(known, _)| *known == request) {
+            Some((_, name)) => line.add(name),
+            None => line.add_hex(request.into()),
+        }
+    }
+    line.add(match reporter.then {
+        Then::Note => "\n",
+        Then::Go => ", which is not on its list; it goes on (--seccomp log)\n",
+        Then::End => ", which is not on its list; ended (--seccomp)\n",
+    });
+    let mut ready = libc::pollfd { fd: reporter.to, events: libc::POLLOUT, revents: 0 };
+    let (ready, bytes) =
+        (ptr::from_mut(&mut ready).expose_provenance(), line.bytes.as_ptr().expose_provenance());
+    // SAFETY: both pointers are to live objects of the lengths that are passed; the kernel writes
+    // one, which is not read afterwards. The write follows a poll that says that it will not wait.
+    // Through the gate, so that the report itself is neither reported nor missed.
+    unsafe {
+        if pvticket_gate(libc::SYS_poll, ready as i64, 1, 0, 0, 0, 0) == 1 {
+            let to = reporter.to.into();
+            pvticket_gate(libc::SYS_write, to, bytes as i64, line.len as i64, 0, 0, 0);
+        }
+    }
+}
+
+/// A line made without allocation; what does not fit is left out.
+struct Line {
+    bytes: [u8; 192],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { bytes: [0; 192], len: 0 }
+    }
+}
+
+impl Line {
+    fn add(&mut self, text: &str) {
+        for byte in text.bytes() {
+            if let Some(room) = self.bytes.get_mut(self.len) {
+                *room = byte;
+                self.len += 1;
+            }
+        }
+    }
+
+    fn add_hex(&mut self, number: u64) {
+        self.add("0x");
+        let digits = (64 - number.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            let digit = (number >> (4 * digit) & 0xf) as usize;
+            self.add(&"0123456789abcdef"[digit..=digit]);
+        }
+    }
+}
+
+/// The calls that have been reported: an open hash table.
+struct Firsts([AtomicU64; 1024]);
+
+static FIRST: Firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
+
+impl Firsts {
+    /// Is it the first time that a thread of this class makes this call, with this request if it is
+    /// an ioctl? Once the table is full, every time is.
+    fn is_first(&self, class: &str, number: i64, request: u32) -> bool {
+        let request = if number == libc::SYS_ioctl { request } else { 0 };
+        // Classes are told apart by their static names' addresses. Never zero.
+        let key =
+            (class.as_ptr() as u64) << 40 ^ u64::from(request) << 10 ^ (number as u64 & 0x3ff)
+                | 1 << 63;
+        let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize;
+        for step in 0..self.0.len() {
+            let place = &self.0[(start + step) % self.0.len()];
+            match place.compare_exchange(0, key, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(there) if there == key => return false,
+                Err(_) => {}
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_of_a_class_is_reported_once() {
+        let firsts = Firsts([const { AtomicU64::new(0) }; 1024]);
+        let (one, other) = ("vcpu", "courier");
+        assert!(firsts.is_first(one, 1, 0) && !firsts.is_first(one, 1, 7));
+        assert!(firsts.is_first(other, 1, 0) && firsts.is_first(one, 2, 0));
+        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae80));
+        assert!(firsts.is_first(one, libc::SYS_ioctl, 0xae81));
+        assert!(!firsts.is_first(one, libc::SYS_ioctl, 0xae80));
+    }
+
+    #[test]
+    fn lines_have_a_limit() {
+        let mut line = Line::default();
+        line.add_hex(0xae80);
+        line.add_hex(0);
+        assert_eq!(&line.bytes[..line.len], b"0xae800x0");
+        (0..100).for_each(|_| line.add("long"));
+        assert_eq!(line.len, line.bytes.len());
+    }
+
+    #[test]
+    fn the_gate_makes_calls() {
+        // SAFETY: getpid has no arguments.
+        let id = unsafe { pvticket_gate(libc::SYS_getpid, 0, 0, 0, 0, 0, 0) };
+        assert_eq!(id, i64::from(std::process::id()));
+    }
+}

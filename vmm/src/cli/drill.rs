@@ -1,0 +1,100 @@
+//! `pvticket drill`, hidden: what becomes of a thread that a guest has taken over.
+//!
+//! A thread with the confinement of a vCPU tries what an intruder would. With `--seccomp off` the
+//! layers below the filter of system calls are seen at work.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io,
+    net::{Ipv4Addr, TcpStream},
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::Command,
+    thread,
+};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use rustix::process::{Pid, Signal, getppid, kill_process};
+
+use super::{
+    FAILURE,
+    confinement::{self, SeccompArgs},
+    say,
+};
+use confine::{Class, Files};
+use kvm::sys::trace;
+
+/// Try as a vCPU thread what an intruder would: for tests.
+#[derive(Debug, Args)]
+pub struct DrillArgs {
+    /// What it tries
+    #[arg(value_enum)]
+    deed: Deed,
+
+    /// The file to read, write or execute
+    #[arg(default_value = "/etc/passwd")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    seccomp: SeccompArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Deed {
+    /// Reads a file.
+    Read,
+    /// Writes a file.
+    Write,
+    /// Connects to a TCP port of this host.
+    Connect,
+    /// Executes a program.
+    Execute,
+    /// Attaches to the parent as a debugger.
+    Trace,
+    /// Asks whether it may signal the parent.
+    Signal,
+    /// Changes the root directory.
+    Root,
+}
+
+impl Deed {
+    fn try_it(self, file: &PathBuf, parent: Pid) -> io::Result<()> {
+        match self {
+            Self::Read => File::open(file).map(drop),
+            Self::Write => fs::write(file, "written by an intruder\n"),
+            Self::Connect => TcpStream::connect((Ipv4Addr::LOCALHOST, 9)).map(drop),
+            Self::Execute => Err(Command::new(file).args(None::<OsString>).exec()),
+            Self::Trace => trace::attach(parent),
+            Self::Signal => Ok(kill_process(parent, Signal::CONT)?),
+            Self::Root => Ok(rustix::process::chroot("/")?),
+        }
+    }
+}
+
+/// Runs the subcommand; gives the exit status.
+pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
+    args.seccomp.choose()?;
+    // Asked while it may be asked.
+    let parent = getppid().context("there is no parent")?;
+    confinement::begin(Class::Main, &Files::of_guests())?;
+    let tried = thread::scope(|scope| {
+        let intruder = || {
+            confine::enter(Class::Vcpu);
+            args.deed.try_it(&args.file, parent)
+        };
+        scope.spawn(intruder).join()
+    });
+    match tried {
+        Ok(Ok(())) => {
+            say(format_args!("done"));
+            Ok(0)
+        }
+        Ok(Err(error)) => {
+            say(format_args!("refused: {error}"));
+            Ok(FAILURE)
+        }
+        Err(_) => Ok(FAILURE),
+    }
+}
