@@ -37,6 +37,12 @@ pub const BEGINNINGS: &[Call] = &[
 /// Calls of all threads.
 pub const EVERY: &[Call] = &[
     Call::any(SYS_futex, "locks, parking, halts of vCPUs, joins"),
+    Call::any(SYS_clock_gettime, "the time, where the vDSO cannot read the host's clock source"),
+    Call::any(
+        SYS_sched_yield,
+        "a CPU is in use; a scheduler in the host's kernel; contended channels",
+    ),
+    Call::any(SYS_getrandom, "the seed of a thread's first hash table"),
     Call::no_code(SYS_mmap, "heaps"),
     Call::no_code(SYS_mprotect, "heaps of threads grow"),
     Call::any(SYS_munmap, "heaps and stacks are given back"),
@@ -95,7 +101,6 @@ pub const VCPU: &[Call] = &[
     Call::any(SYS_rt_sigtimedwait, "takes the signal that ended KVM_RUN"),
     Call::any(SYS_clock_nanosleep, "halts that a fault delays; vCPUs that are not started"),
     Call::any(SYS_ppoll, "waits for the reader of the guest's output"),
-    Call::any(SYS_sched_yield, "yields to a scheduler in the host's kernel"),
 ];
 
 /// Calls of event loops.
@@ -105,7 +110,6 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_epoll_wait, "the event loop"),
     Call::any(SYS_read, "the guest's input; events"),
     Call::any(SYS_ppoll, "is there input?"),
-    Call::any(SYS_getrandom, "the seed of a hash table"),
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
     Call::any(SYS_pread64, "KVM's statistics"),
     Call::any(SYS_timer_delete, "the end of a schedule"),
@@ -124,7 +128,6 @@ pub const WATCHDOG: &[Call] =
 /// Calls of idle watchers, besides those of [`STEPS`].
 pub const IDLE_WATCHER: &[Call] = &[
     Call::any(SYS_clock_nanosleep, "the time between two looks"),
-    Call::any(SYS_sched_yield, "its CPU is in use"),
     Call::any(SYS_timer_delete, "the end of a schedule"),
 ];
 
