@@ -168,6 +168,9 @@ pub const STARTS: &[Call] = &[
 
 /// Calls of the main thread of `boot`.
 pub const MAIN: &[Call] = &[
+    Call::any(SYS_sched_setaffinity, "its own threads get the CPUs of slots back (driver bpf)"),
+    Call::any(SYS_sched_getaffinity, "which threads have left the CPUs of slots (driver bpf)"),
+    Call::any(SYS_getdents64, "the threads of this process (driver bpf)"),
     Call::any(SYS_access, "may a device or pipe be written to?"),
     Call::any(SYS_fstat, "is a result's name another one of stdout?"),
     Call::any(SYS_readlink, "is a result's name another one of stdout?"),

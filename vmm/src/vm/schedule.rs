@@ -71,7 +71,9 @@ impl Schedule {
         match self {
             #[cfg(feature = "bpf")]
             Self::Bpf(driver) => {
-                Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)
+                let machine = Vm::build_over(spec, driver.lines(vm).map_err(ScheduleError::Bpf)?)?;
+                driver.describe(vm, machine.lock_ranges()).map_err(ScheduleError::Bpf)?;
+                Ok(machine)
             }
             _ => {
                 let _ = vm;
