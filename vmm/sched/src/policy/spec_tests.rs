@@ -97,4 +97,10 @@ fn arguments_decide_about_the_rule() {
     assert_eq!(rule("deferred"), Some(TurnRule::OutOfLocks(None)));
     assert_eq!(rule("deferred:ask,3ms"), Some(TurnRule::OutOfLocks(Some(Nanos::millis(3)))));
     assert_eq!(rule("deferred:look"), None);
+    assert_eq!(rule("kick-boost:later"), Some(TurnRule::KickBoost { later: true }));
+    let hold = Nanos::millis(20);
+    assert_eq!(rule("lhp"), Some(TurnRule::Inject { next: false, rate_milli: 10_000, hold }));
+    let hold = Nanos::millis(5);
+    let expected = TurnRule::Inject { next: true, rate_milli: 500, hold };
+    assert_eq!(rule("lwp:0.5,5ms"), Some(expected));
 }
