@@ -4,9 +4,7 @@ use base::units::Nanos;
 
 use crate::{
     BpfError,
-    shared::{
-        INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawMachine, RawRange, RawSettings,
-    },
+    shared::{INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawMachine, RawRange, RawSettings},
 };
 
 /// In what order vCPUs have their turns, and when these end.
@@ -89,8 +87,10 @@ pub struct Range {
 impl Settings {
     /// As the scheduler has them.
     pub(crate) fn raw(&self) -> Result<RawSettings, BpfError> {
-        let cpus: Option<Vec<u32>> = self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
-        let cpus = cpus.filter(|all| all.len() <= MOST_SLOTS && all.iter().all(|cpu| *cpu < MOST_CPUS));
+        let cpus: Option<Vec<u32>> =
+            self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
+        let cpus =
+            cpus.filter(|all| all.len() <= MOST_SLOTS && all.iter().all(|cpu| *cpu < MOST_CPUS));
         let cpus = cpus.ok_or(BpfError::Slots)?;
         let mut cpu = [0; MOST_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);

@@ -229,7 +229,10 @@ impl Drop for Ring {
 unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t) -> c_int {
     // SAFETY: libbpf passes the context of `Ring::new`, and a record of this size.
     let (records, bytes) = unsafe {
-        (&mut *to.cast::<Vec<RawRecord>>(), slice::from_raw_parts(record.cast::<u8>(), size as usize))
+        (
+            &mut *to.cast::<Vec<RawRecord>>(),
+            slice::from_raw_parts(record.cast::<u8>(), size as usize),
+        )
     };
     records.extend(RawRecord::parse(bytes));
     0

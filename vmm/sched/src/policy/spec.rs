@@ -320,6 +320,14 @@ impl PolicySpec {
         }
     }
 
+    /// How many times the weight of a VM the largest one is, at most.
+    pub(super) fn spread(&self) -> u64 {
+        let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
+        let (least, most) =
+            all.fold((USUAL_WEIGHT, 0), |(least, most), its| (its.min(least), its.max(most)));
+        u64::from(most.div_ceil(least)).max(1)
+    }
+
     /// The recording it replays.
     pub fn replays(&self) -> Option<&str> {
         if self.name == "replay" { self.args.word(0) } else { None }

@@ -151,8 +151,7 @@ impl Reader {
 
     fn noise(&mut self, file: &Keys<'_>) -> Result<Noise> {
         let keys = file.table("noise", NOISE)?;
-        let (busy, idle) =
-            (self.fixed(&keys, "busy", 0.001)?, self.fixed(&keys, "idle", 0.001)?);
+        let (busy, idle) = (self.fixed(&keys, "busy", 0.001)?, self.fixed(&keys, "idle", 0.001)?);
         Ok(Noise { busy, idle })
     }
 

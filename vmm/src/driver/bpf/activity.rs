@@ -166,9 +166,8 @@ mod tests {
 
     #[test]
     fn a_ticket_that_nobody_claims_is_the_drawers() {
-        let entering = |claimed, wait_word| {
-            of(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) })
-        };
+        let entering =
+            |claimed, wait_word| of(Locks { claimed, ..waiting(Wait::Entering, 0, wait_word) });
         // Three tickets are out, and the others have some of them.
         let word = word(10, 16);
         assert_eq!(entering(Some(0b111), word), LockActivity::Free, "it has drawn none");

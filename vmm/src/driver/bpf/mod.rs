@@ -53,6 +53,9 @@ pub enum BpfError {
     /// The policy is not one of the scheduler's.
     #[error("the BPF scheduler has no policy {0}")]
     Policy(String),
+    /// The kernel would end the scheduler.
+    #[error("driver bpf: {0}")]
+    Overlong(String),
     /// The slots are no list of CPUs.
     #[error(transparent)]
     Slots(#[from] UnitError),
@@ -102,6 +105,10 @@ impl BpfDriver {
     /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
     pub fn start(spec: &ScheduleSpec, vcpus: &[u32], traced: bool) -> Result<Arc<Self>, BpfError> {
         let policy = policy(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
+        let all = vcpus.iter().sum();
+        if let Some(why) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
+            return Err(BpfError::Overlong(why));
+        }
         let slots = CpuList::new(&spec.cpus)?;
         let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
         let turns = Turns::new(vcpus, cpus.iter().copied(), traced);
@@ -109,7 +116,7 @@ impl BpfDriver {
             policy,
             slice: spec.slice,
             slots: cpus,
-            vcpus: vcpus.iter().sum(),
+            vcpus: all,
             seed: spec.seed,
             fault: fault(),
         })?);

@@ -75,7 +75,8 @@ impl Turns {
     pub(super) fn add(&mut self, record: &Record, lines: Option<&TelemetryView>, now: Nanos) {
         let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
         let see = |locks: &Locks| {
-            let since = lines.and_then(|its| its.time_of(VcpuId(record.vcpu), locks.wait_since, now));
+            let since =
+                lines.and_then(|its| its.time_of(VcpuId(record.vcpu), locks.wait_since, now));
             let blank = lines.is_none_or(|its| its.kept() == Kept::Perhaps);
             activity(locks, since.unwrap_or_default(), record.at, blank)
         };
@@ -214,7 +215,12 @@ mod tests {
 
     /// It holds the lock with ticket 2.
     fn holder() -> Locks {
-        Locks { held: 1, held_ticket: [2, 0, 0], held_word: [Some(2 | 8 << 16), None, None], ..free() }
+        Locks {
+            held: 1,
+            held_ticket: [2, 0, 0],
+            held_word: [Some(2 | 8 << 16), None, None],
+            ..free()
+        }
     }
 
     /// It spins with this ticket.
@@ -286,70 +292,5 @@ mod tests {
     fn records_of_unknown_vcpus_are_left_out() {
         let turns = account(&[record(4, 0, What::Began), ended(9, 5, TurnEnd::Slice, holder())]);
         assert_eq!(turns.totals(Nanos(10)), Totals::default());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A turn of vCPU 1 of machine 1 on CPU 3, which ends at this time.
-    fn turn(end: TurnEnd, (began, ended): (u64, u64), held: u32) -> Turn {
-        let (began, ended, grace) = (Nanos(began), Nanos(ended), Nanos::ZERO);
-        let (wait, wait_lock) = (Wait::Nothing.word(0), 8);
-        let (machine, vcpu, cpu) = (1, 1, 3);
-        let held_lock = 16;
-        Turn { machine, vcpu, cpu, end, began, ended, grace, held, wait, wait_lock, held_lock }
-    }
-
-    fn turns(traced: bool) -> Turns {
-        Turns::new(&[2, 2], [2, 3], traced)
-    }
-
-    #[test]
-    fn a_preempted_holder_counts_with_its_time_off() {
-        let mut turns = turns(false);
-        turns.add(&turn(TurnEnd::Blind, (10, 20), 1));
-        turns.add(&turn(TurnEnd::Blocked, (50, 60), 1));
-        turns.add(&turn(TurnEnd::Forced, (70, 80), 0));
-        let expected = Totals {
-            grants: 3,
-            preemptions: 2,
-            lhp: 1,
-            forced: 1,
-            holders_off_ns: 30,
-            ..Totals::default()
-        };
-        assert_eq!(turns.totals, expected);
-        let report = turns.sched_report(Nanos(100));
-        let first = report.preemptions[0];
-        assert_eq!((first.vcpu, first.slot, first.off), (VcpuIndex(3), SlotId(1), Some(Nanos(30))));
-        assert!(first.look.activity.is_holder() && report.preemptions[1].off.is_none());
-    }
-
-    #[test]
-    fn a_thread_of_the_host_ends_no_turn_and_parts_it_in_a_trace() {
-        let mut turns = turns(true);
-        turns.add(&turn(TurnEnd::Taken, (10, 20), 1));
-        turns.add(&turn(TurnEnd::Slice, (10, 40), 0));
-        assert_eq!((turns.totals.grants, turns.totals.preemptions, turns.totals.lhp), (1, 1, 0));
-        assert_eq!((turns.report.taken, turns.report.held), (1, 1));
-        let report = turns.sched_report(Nanos(100));
-        let parts: Vec<_> =
-            report.recording.turns.iter().map(|its| (its.at.0, its.ran.0)).collect();
-        assert_eq!(parts, [(0, 10), (10, 20)]);
-        assert_eq!(
-            report.captured.map(|its| (its.began, its.until)),
-            Some((Nanos(10), Nanos(100)))
-        );
-    }
-
-    #[test]
-    fn a_turn_of_no_vcpu_of_the_schedule_is_in_no_sum() {
-        let mut turns = turns(false);
-        turns.add(&Turn { machine: 2, ..turn(TurnEnd::Blind, (1, 2), 1) });
-        turns.add(&Turn { vcpu: 2, ..turn(TurnEnd::Blind, (1, 2), 1) });
-        assert_eq!(turns.totals, Totals::default());
-        assert_eq!(turns.report.blind, 2, "it is counted as the kernel counts it");
     }
 }

@@ -397,12 +397,7 @@ impl Policy for Host {
         }
     }
 
-    fn makes_way(
-        &mut self,
-        vcpu: VcpuIndex,
-        _: &LockActivity,
-        view: &View<'_>,
-    ) -> Option<Verdict> {
+    fn makes_way(&mut self, vcpu: VcpuIndex, _: &LockActivity, view: &View<'_>) -> Option<Verdict> {
         let cpu = self.queues.of(vcpu).cpu;
         let kicked = self.kicked.take().filter(|_| self.yields_on_kick);
         let verdict = match kicked.filter(|kicked| self.waits_for_another(*kicked)) {
