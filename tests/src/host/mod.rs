@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod bpf;
+mod bpf_policies;
 mod control;
 mod emulated;
 mod faults;
@@ -69,5 +70,5 @@ pub fn schedules() -> Vec<Test> {
 
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
-    [emulated::TESTS, bpf::TESTS, first_cpu::TESTS, signals::TESTS].concat()
+    [emulated::TESTS, bpf::TESTS, bpf_policies::TESTS, first_cpu::TESTS, signals::TESTS].concat()
 }

@@ -70,6 +70,27 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	return 1;
 }
 
+/* What a vCPU has had by now, by its weight. */
+INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
+{
+	u64 weight = vcpu->machine->weight ? vcpu->machine->weight : 1024;
+
+	return vcpu->state->had_ns + (now - vcpu->state->began_ns) * 1024 / weight;
+}
+
+/* fair: has this vCPU, whose slice is over, still had less than the one that has had least? */
+INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
+{
+	u64 had = had_by(vcpu, now), least;
+
+	if (first_due(now, &least) && had > least)
+		return 0;
+	if (memory.floor_ns < had)
+		memory.floor_ns = had;
+	scx_bpf_task_set_slice(p, settings.slice_ns);
+	return 1;
+}
+
 /* Decides whether a turn goes on, which then has a new slice, and if not says why. */
 INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
@@ -93,6 +114,8 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		state->end = TURN_MADE_WAY;
 	else if (settings.policy == POLICY_DEFERRED)
 		return has_grace(p, vcpu, now);
+	else if (settings.policy == POLICY_FAIR)
+		return is_least(p, vcpu, now);
 	return 0;
 }
 
@@ -273,7 +296,6 @@ int stopping(u64 *context)
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
 	struct state *state;
 	struct vcpu vcpu;
-	u32 weight;
 
 	if (!find(p, &vcpu))
 		return 0;
@@ -295,8 +317,7 @@ int stopping(u64 *context)
 	state->stranded = runnable && is_busy(vcpu.line);
 	state->yielded = 0;
 	state->makes_way = 0;
-	weight = vcpu.machine->weight ? vcpu.machine->weight : 1024;
-	state->had_ns += (now - state->began_ns) * 1024 / weight;
+	state->had_ns = had_by(&vcpu, now);
 	return 0;
 }
 
