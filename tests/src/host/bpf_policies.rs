@@ -109,7 +109,12 @@ fn what_is_wasted_is_counted() -> anyhow::Result<()> {
     need_kernel_7()?;
     let (schedule, _) = measured(boot("rr", 4))?;
     let count = |name: &str| schedule["account"][name].as_u64();
-    expect_usually!(count("lwp") > Some(5), "few of the next in line: {schedule}");
+    // In a convoy most of them wait further back.
+    expect_usually!(count("lwp") > Some(0), "none was next in line: {schedule}");
+    let all = schedule["account"]["preemptions_one_by_one"].as_array().context("none")?;
+    let waiting: Vec<_> = all.iter().filter(|its| its["doing"] == "waiting").collect();
+    let known = waiting.iter().filter(|its| its["distance"].is_u64()).count();
+    expect_usually!(known > 20 && known * 10 > waiting.len() * 9, "{known} of {}", waiting.len());
     // One slot: it cannot be more than the time of the run, most of which is the second measured.
     let range: RangeInclusive<u64> = 200_000_000..=20_000_000_000;
     expect_usually!(
@@ -155,8 +160,8 @@ fn a_kicker_makes_way() -> anyhow::Result<()> {
     };
     // 1.1 M against 1.5 k; the lock is handed from vCPU to vCPU instead of waiting for a round.
     expect_usually!(rate("kick-boost") > 10 * rate("rr"), "{} {}", rate("kick-boost"), rate("rr"));
-    let boot = boot("kick-boost:later", 2).pv("kvm");
-    let (schedule, _) = measured(boot)?;
+    let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).pv("kvm");
+    let (schedule, _) = measured(boot.policy("kick-boost:later").driver("bpf"))?;
     ensure!(schedule["made_way"] == 0, "{schedule}");
     Ok(())
 }
@@ -196,9 +201,9 @@ fn inside(script: &str) -> anyhow::Result<Ran> {
 
 fn a_full_ring_buffer_loses_no_count() -> anyhow::Result<()> {
     need_kernel_7()?;
-    let boot = "PVTICKET_BPF_FAULT=ring BOOT --policy rr --stats /dev/stdout";
-    let ran =
-        inside(&format!("{boot} -- sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'"))?;
+    let boot = "PVTICKET_BPF_FAULT=ring BOOT --policy rr --stats /tmp/stats";
+    let guest = "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'";
+    let ran = inside(&format!("{boot} -- {guest}\n{BUSYBOX} cat /tmp/stats"))?;
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     let (json, rest) = text.split_once("status 0\n").with_context(|| ran.show())?;
     ensure!(rest == "disabled\n", "{}", ran.show());

@@ -337,11 +337,10 @@ SEC("struct_ops.s/init")
 int init(u64 *context)
 {
 	s32 failed = scx_bpf_create_dsq(QUEUE, -1);
-	u32 none = 0;
 
 	/* For tests: the verifier refuses this, and removes it if the setting is zero. */
 	if (settings.is_unsafe)
-		return *(s32 *)bpf_map_lookup_elem(&machines, &none);
+		return *(s32 *)bpf_ktime_get_ns();
 
 	return failed ? failed : scx_bpf_create_dsq(BOOSTED, -1);
 }
