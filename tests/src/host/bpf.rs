@@ -52,15 +52,11 @@ fn a_guest_is_scheduled_by_the_hosts_kernel() -> anyhow::Result<()> {
     need_kernel_7()?;
     let (rr, collapsed) = measured(boot("rr"))?;
     let (deferred, kept) = measured(boot("deferred"))?;
-    for account in [&rr, &deferred] {
-        let sum =
-            |names: &[&str]| names.iter().filter_map(|name| account[name].as_u64()).sum::<u64>();
-        let ends = ["blocked", "out_of_locks", "blind", "forced", "taken", "unasked", "lost"];
-        ensure!(account["turns"].as_u64() == Some(sum(&ends)), "turns are missing: {account}");
-        ensure!(account["ended"].is_null(), "{account}");
+    for schedule in [&rr, &deferred] {
+        ensure!(schedule["ended"].is_null(), "{schedule}");
     }
-    ensure!(rr["blind"].as_u64() > Some(50) && rr["out_of_locks"] == 0, "{rr}");
-    ensure!(deferred["out_of_locks"].as_u64() > Some(20) && deferred["blind"] == 0, "{deferred}");
+    ensure!(rr["slice"].as_u64() > Some(50) && rr["forced"] == 0, "{rr}");
+    ensure!(deferred["yielded"].as_u64() > Some(20), "{deferred}");
     // 400 times as many in the probe; a busy machine is far from that.
     ensure!(kept > 5 * collapsed, "{kept} operations under deferred, {collapsed} under rr");
     Ok(())
@@ -248,8 +244,9 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
         pvticket(words.copied()).run()?.fails(2, parts)?.says("").map(drop)
     };
     refused(&["--host-kernel", "6.1", "--policy", "rr"], &["no sched_ext", "--host-kernel 7"])?;
-    for policy in ["host", "fair", "gang", "lhp", "deferred:look"] {
-        refused(&["--host-kernel", "7", "--policy", policy], &["rr and deferred", policy])?;
+    for policy in ["host", "gang", "point:critical", "deferred:look"] {
+        let parts = ["it has the policies rr, fair", "and lwp", policy];
+        refused(&["--host-kernel", "7", "--policy", policy], &parts)?;
     }
     let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
     refused(&record, &["--record", "records nothing"])?;

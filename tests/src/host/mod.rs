@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod bpf;
+mod bpf_policies;
 mod confinement;
 mod control;
 mod emulated;
@@ -72,6 +73,13 @@ pub fn schedules() -> Vec<Test> {
 
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
-    [emulated::TESTS, bpf::TESTS, first_cpu::TESTS, signals::TESTS, confinement::emulated::TESTS]
-        .concat()
+    [
+        emulated::TESTS,
+        bpf::TESTS,
+        bpf_policies::TESTS,
+        first_cpu::TESTS,
+        signals::TESTS,
+        confinement::emulated::TESTS,
+    ]
+    .concat()
 }

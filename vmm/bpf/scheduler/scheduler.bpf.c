@@ -1,137 +1,63 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Schedules vCPU threads by what their guests publish about locks. One queue for all slots, first in,
- * first out: the threads' affinity says which CPUs are slots. A turn lasts one slice, or goes on while
- * no other vCPU waits. If locks are looked at, a turn whose slice is over goes on while its vCPU holds
- * or awaits a lock, for a grace at most, and the vCPU is asked to yield after its next release; the
- * request stays if the grace runs out, so that a convoy of waiters dissolves.
+ * Schedules vCPU threads by what their guests publish about locks. All slots have one queue; the threads'
+ * affinity says which CPUs are slots. A turn lasts one slice, or goes on while no other vCPU waits.
  *
- * Guests write their lines: nothing there is used but to choose between two bounded times.
+ * The queue's order is the time from which a vCPU waits for a slot: first in, first out, and one that is
+ * held off waits from the end of that time. Under `fair` it is what each vCPU has had, by its weight. Under
+ * `kick-boost` and `deferred` kicked vCPUs have a queue of their own, which goes first until the first of
+ * the other has waited for a round; their kickers make way.
+ *
+ * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
+ * most, and the vCPU is asked to yield after its next release; the request stays if the grace runs out, so
+ * that a convoy of waiters dissolves.
+ *
+ * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
+ * first for a round.
  */
-#include "kernel.h"
-#include "shared.h"
+#include "inject.h"
+#include "records.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
 
 #define QUEUE 0
+#define BOOSTED 1
 
-/* The line of a vCPU (hypercalls/src/telemetry.rs), as far as it is used here. */
-struct line {
-	u32 held;
-	u32 wait;
-	u64 wait_lock;
-	u64 wait_since;
-	u64 held_lock[3];
-	u16 held_ticket[4];
-	u64 released_at;
-	u32 yield_wanted;
-	u32 points;
-	u32 spin_looks;
-	u32 off_cpu;
-	u64 rest[6];
-};
-_Static_assert(sizeof(struct line) == 128, "a line is two cache lines");
-
-struct lines {
-	struct line vcpu[MOST_VCPUS];
-};
-
-/* What this scheduler knows of a vCPU; no guest sees it. */
-struct state {
-	u64 began_ns;
-	u64 due_ns;
-	u32 end;
-};
-
-volatile const struct settings settings SEC(".rodata");
-struct counters counters;
-struct farewell farewell;
-
-/* A machine's telemetry page each; mapped into the guests' memory. */
-struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
-	MAP_NUMBER(max_entries, MOST_MACHINES);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct lines);
-} pages SEC(".maps");
-
-struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
-	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
-	MAP_TYPE(key, u32);
-	MAP_TYPE(value, struct state);
-} states SEC(".maps");
-
-struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_TASK_STORAGE);
-	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
-	MAP_TYPE(key, int);
-	MAP_TYPE(value, struct seat);
-} seats SEC(".maps");
-
-struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
-	MAP_NUMBER(max_entries, 1 << 20);
-} turns SEC(".maps");
-
-/* A vCPU's thread, with its line and its state. */
-struct vcpu {
-	struct seat *seat;
-	struct line *line;
-	struct state *state;
-};
-
-static __attribute__((always_inline)) bool find(struct task_struct *p, struct vcpu *found)
+INLINE bool boosts(void)
 {
-	struct seat *seat = bpf_task_storage_get(&seats, p, 0, 0);
-	struct lines *lines;
-	u32 machine, vcpu, place;
-
-	if (!seat)
-		return 0;
-	machine = seat->machine;
-	vcpu = seat->vcpu;
-	if (vcpu >= MOST_VCPUS)
-		return 0;
-	lines = bpf_map_lookup_elem(&pages, &machine);
-	place = machine * MOST_VCPUS + vcpu;
-	found->state = bpf_map_lookup_elem(&states, &place);
-	if (!lines || !found->state)
-		return 0;
-	found->seat = seat;
-	found->line = &lines->vcpu[vcpu];
-	return 1;
+	return settings.policy == POLICY_KICK_BOOST || settings.policy == POLICY_KICK_BOOST_LATER ||
+	       settings.policy == POLICY_DEFERRED;
 }
 
-/* In a lock: holds one, has drawn a ticket or is about to, or has a waiter to kick. */
-static bool is_busy(const volatile struct line *line)
+/* The first vCPU of the queue that may run now, and since when it waits. */
+INLINE bool first_due(u64 now, u64 *since)
 {
-	return line->held || (u8)line->wait;
+	struct task_struct *first = scx_bpf_dsq_peek(QUEUE);
+
+	if (!first)
+		return 0;
+	*since = first->scx.dsq_vtime;
+	return settings.policy == POLICY_FAIR || *since <= now;
 }
 
-/* Ends the turn of a vCPU for this reason, unless it may go on: then it has a new slice. */
-static bool goes_on(struct task_struct *p, struct vcpu *vcpu)
+INLINE bool is_contended(u64 now)
+{
+	u64 since;
+
+	return (boosts() && scx_bpf_dsq_nr_queued(BOOSTED)) || first_due(now, &since);
+}
+
+/* May this vCPU, whose slice is over, stay for the lock that it is in? */
+INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	volatile struct line *line = vcpu->line;
 	struct state *state = vcpu->state;
-	u64 now, left;
+	u64 left;
 
-	if (!scx_bpf_dsq_nr_queued(QUEUE)) {
-		state->due_ns = 0;
-		scx_bpf_task_set_slice(p, settings.slice_ns);
-		return 1;
-	}
-	if (!settings.lock_aware) {
-		state->end = TURN_BLIND;
-		return 0;
-	}
 	if (!is_busy(line)) {
 		line->yield_wanted = 0;
-		state->end = TURN_SLICE;
 		return 0;
 	}
-	now = bpf_ktime_get_ns();
 	if (!state->due_ns)
 		state->due_ns = now;
 	line->yield_wanted = 1;
@@ -144,21 +70,174 @@ static bool goes_on(struct task_struct *p, struct vcpu *vcpu)
 	return 1;
 }
 
+/* What a vCPU has had by now, by its weight. */
+INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
+{
+	u64 weight = vcpu->machine->weight ? vcpu->machine->weight : 1024;
+
+	return vcpu->state->had_ns + (now - vcpu->state->began_ns) * 1024 / weight;
+}
+
+/* fair: has this vCPU, whose slice is over, still had less than the one that has had least? */
+INLINE bool is_least(struct task_struct *p, const struct vcpu *vcpu, u64 now)
+{
+	u64 had = had_by(vcpu, now), least;
+
+	if (first_due(now, &least) && had > least)
+		return 0;
+	if (memory.floor_ns < had)
+		memory.floor_ns = had;
+	scx_bpf_task_set_slice(p, settings.slice_ns);
+	return 1;
+}
+
+/* Decides whether a turn goes on, which then has a new slice, and if not says why. */
+INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
+{
+	struct state *state = vcpu->state;
+
+	if (injects() && state->hold_ns && is_hit(vcpu, now)) {
+		state->end = TURN_INJECTED;
+		return 0;
+	}
+	if (!is_contended(now)) {
+		state->due_ns = 0;
+		state->yielded = 0;
+		state->makes_way = 0;
+		scx_bpf_task_set_slice(p, settings.slice_ns);
+		return 1;
+	}
+	state->end = TURN_SLICE;
+	if (state->yielded)
+		state->end = TURN_YIELDED;
+	else if (state->makes_way)
+		state->end = TURN_MADE_WAY;
+	else if (settings.policy == POLICY_DEFERRED)
+		return has_grace(p, vcpu, now);
+	else if (settings.policy == POLICY_FAIR)
+		return is_least(p, vcpu, now);
+	return 0;
+}
+
+/* Runs the kicked vCPU whose kicker ran here, or the first one. */
+INLINE bool move_boosted(u32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct vcpu vcpu;
+	bool moved = 0;
+
+	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
+	while ((p = bpf_iter_scx_dsq_next(&it))) {
+		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
+			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved || scx_move_to_local(BOOSTED, 0);
+}
+
+/* Runs the next vCPU. */
+INLINE void take_next(u64 now, u32 cpu)
+{
+	struct task_struct *kicked;
+	u64 since = 0;
+	bool has_first = first_due(now, &since);
+
+	if (boosts()) {
+		kicked = scx_bpf_dsq_peek(BOOSTED);
+		if (kicked && !(has_first && now - since >= settings.round_ns &&
+				since <= kicked->scx.dsq_vtime) &&
+		    move_boosted(cpu))
+			return;
+	}
+	if (has_first)
+		scx_move_to_local(QUEUE, 0);
+}
+
+INLINE void insert(struct task_struct *p, u64 queue, u64 from, u64 flags)
+{
+	struct scx_bpf_dsq_insert_vtime_args args = {
+		.dsq_id = queue,
+		.slice = settings.slice_ns,
+		.vtime = from,
+		.enq_flags = flags,
+	};
+
+	__scx_bpf_dsq_insert_vtime(p, &args);
+}
+
+/* fair: one that wakes up is at most one slice behind those that ran. */
+INLINE u64 had(struct vcpu *vcpu, bool wakes)
+{
+	u64 floor = memory.floor_ns;
+
+	floor = floor > settings.slice_ns ? floor - settings.slice_ns : 0;
+	if (wakes && vcpu->state->had_ns < floor)
+		vcpu->state->had_ns = floor;
+	return vcpu->state->had_ns;
+}
+
+/* A vCPU of this machine has woken it: was that a kick? The kicker may have to make way. */
+INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct vcpu by;
+	bool kicked = 0;
+
+	vcpu->state->beside = 0;
+	if (current && find(current, &by) && kicks(&by, vcpu)) {
+		kicked = 1;
+		vcpu->state->beside = cpu + 1;
+		if (has_idle || settings.policy == POLICY_KICK_BOOST_LATER)
+			return 1;
+		if (!is_holder(&by)) {
+			by.state->makes_way = 1;
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		} else if (settings.policy == POLICY_DEFERRED) {
+			by.line->yield_wanted = 1;
+		}
+	}
+	return kicked || is_served(vcpu);
+}
+
+SEC("struct_ops/select_cpu")
+int select_cpu(u64 *context)
+{
+	/* The queue decides; by default a CPU that idles would be taken past it. */
+	return context[1];
+}
+
 SEC("struct_ops/enqueue")
 int enqueue(u64 *context)
 {
 	struct task_struct *p = (void *)context[0];
+	u64 flags = context[1], now = bpf_ktime_get_ns(), from = now, queue = QUEUE;
 	struct vcpu vcpu;
 	s32 idle;
 
 	if (!find(p, &vcpu)) {
-		scx_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_DFL, context[1]);
+		scx_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_DFL, flags);
 		return 0;
 	}
-	scx_insert(p, QUEUE, settings.slice_ns, context[1]);
+	if (vcpu.state->hold_ns) {
+		/* Not before that time; see dispatch. */
+		insert(p, QUEUE, vcpu.state->hold_ns, flags);
+		return 0;
+	}
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (settings.policy == POLICY_FAIR)
+		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
+	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0))
+		queue = BOOSTED;
+	insert(p, queue, from, flags);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	else if (flags & SCX_ENQ_LAST)
+		/* Nothing else runs here, whoever it was to make way for. */
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 	return 0;
 }
 
@@ -166,27 +245,44 @@ SEC("struct_ops/dispatch")
 int dispatch(u64 *context)
 {
 	struct task_struct *previous = (void *)context[1];
+	u64 now = bpf_ktime_get_ns();
 	struct vcpu vcpu;
 
 	if (previous && (previous->scx.flags & SCX_TASK_QUEUED) && find(previous, &vcpu) &&
-	    goes_on(previous, &vcpu))
+	    goes_on(previous, &vcpu, now))
 		return 0;
-	scx_move_to_local(QUEUE, 0);
+	take_next(now, context[0]);
 	return 0;
 }
 
 SEC("struct_ops/running")
 int running(u64 *context)
 {
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 now = bpf_ktime_get_ns();
+	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
+	struct state *state;
 	struct vcpu vcpu;
 
-	if (!find((void *)context[0], &vcpu))
+	if (!on || !find((void *)context[0], &vcpu))
 		return 0;
-	if (vcpu.state->end != TURN_TAKEN) {
-		vcpu.state->began_ns = bpf_ktime_get_ns();
-		vcpu.state->due_ns = 0;
+	state = vcpu.state;
+	if (state->end != TURN_TAKEN) {
+		state->began_ns = now;
+		state->due_ns = 0;
+		tell(&vcpu, RECORD_BEGAN, now, 0);
+		if (memory.floor_ns < state->had_ns)
+			memory.floor_ns = state->had_ns;
+		if (state->stranded)
+			tell_all(&vcpu, now);
 	}
-	vcpu.state->end = TURN_UNASKED;
+	state->end = TURN_UNASKED;
+	state->stranded = 0;
+	state->hold_ns = 0;
+	on->seat = vcpu.seat;
+	on->runs = 1;
+	if (injects())
+		watch_cpu(on, now);
 	return 0;
 }
 
@@ -195,54 +291,79 @@ int stopping(u64 *context)
 {
 	struct task_struct *p = (void *)context[0];
 	bool runnable = context[1];
-	struct turn turn = {};
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 now = bpf_ktime_get_ns();
+	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
+	struct state *state;
 	struct vcpu vcpu;
 
 	if (!find(p, &vcpu))
 		return 0;
+	state = vcpu.state;
+	if (on)
+		on->runs = 0;
 	if (!runnable)
-		vcpu.state->end = TURN_BLOCKED;
+		state->end = TURN_BLOCKED;
 	else if (p->scx.slice)
-		vcpu.state->end = TURN_TAKEN;
-	turn.ended_ns = bpf_ktime_get_ns();
-	turn.began_ns = vcpu.state->began_ns;
-	turn.due_ns = vcpu.state->due_ns;
-	turn.machine = vcpu.seat->machine;
-	turn.vcpu = vcpu.seat->vcpu;
-	turn.cpu = bpf_get_smp_processor_id();
-	turn.end = vcpu.state->end;
-	turn.held = vcpu.line->held;
-	turn.wait = vcpu.line->wait;
-	turn.wait_lock = vcpu.line->wait_lock;
-	turn.held_lock = vcpu.line->held_lock[0];
-	__sync_fetch_and_add(&counters.turns, 1);
-	if (bpf_ringbuf_output(&turns, &turn, sizeof(turn), 0))
-		__sync_fetch_and_add(&counters.lost, 1);
+		state->end = TURN_TAKEN;
+	if (state->hold_ns && state->end != TURN_INJECTED) {
+		/* It was to be held off, and has stopped for another reason. */
+		state->hold_ns = 0;
+		memory.injector.due_ns = now;
+	}
+	tell_turn(&vcpu, now);
+	if (state->end == TURN_TAKEN)
+		return 0;
+	state->stranded = runnable && is_busy(vcpu.line);
+	state->yielded = 0;
+	state->makes_way = 0;
+	state->had_ns = had_by(&vcpu, now);
+	return 0;
+}
+
+SEC("struct_ops/yield")
+int yield(u64 *context)
+{
+	struct task_struct *p = (void *)context[0];
+	struct vcpu vcpu;
+
+	if (find(p, &vcpu))
+		vcpu.state->yielded = 1;
+	scx_bpf_task_set_slice(p, 0);
 	return 0;
 }
 
 SEC("struct_ops.s/init")
 int init(u64 *context)
 {
-	return scx_bpf_create_dsq(QUEUE, -1);
+	s32 failed = scx_bpf_create_dsq(QUEUE, -1);
+
+	/* For tests: the verifier refuses this, and removes it if the setting is zero. */
+	if (settings.is_unsafe)
+		return *(s32 *)bpf_ktime_get_ns();
+
+	return failed ? failed : scx_bpf_create_dsq(BOOSTED, -1);
 }
 
 SEC("struct_ops/exit")
 int leave(u64 *context)
 {
 	struct scx_exit_info *info = (void *)context[0];
+	struct farewell *farewell = &memory.farewell;
 
-	bpf_probe_read_kernel_str(farewell.reason, sizeof(farewell.reason), info->reason);
-	bpf_probe_read_kernel_str(farewell.message, sizeof(farewell.message), info->msg);
+	bpf_probe_read_kernel_str(farewell->reason, sizeof(farewell->reason), info->reason);
+	bpf_probe_read_kernel_str(farewell->message, sizeof(farewell->message), info->msg);
 	return 0;
 }
 
 SEC(".struct_ops.link")
 struct sched_ext_ops pvticket = {
+	.select_cpu = (void *)select_cpu,
 	.enqueue = (void *)enqueue,
 	.dispatch = (void *)dispatch,
 	.running = (void *)running,
 	.stopping = (void *)stopping,
+	.yield = (void *)yield,
 	.init = (void *)init,
 	.exit = (void *)leave,
 	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST,

@@ -6,8 +6,13 @@
 //! [`Scheduler::enrol`], and no others; it ends with this process, and its threads then continue under
 //! the kernel's own scheduler.
 
+mod record;
+mod settings;
 mod shared;
 mod sys;
+
+pub use record::{Locks, Record, TurnEnd, What};
+pub use settings::{Fault, Injection, Machine, Policy, Range, Settings};
 
 use std::{
     fmt, io,
@@ -15,11 +20,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use base::units::Nanos;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use thiserror::Error;
 
-use shared::{RawMemory, RawSeat, RawSettings, RawTurn};
+use shared::{RawMemory, RawSeat};
 use sys::{Failed, Link, Object, Ring};
 
 /// The scheduler, as `make bpf` compiles it: little-endian ELF for BPF.
@@ -28,17 +32,11 @@ const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 /// Size of a machine's page of lines, and the distance between two of them.
 pub const PAGE: u64 = hypercalls::telemetry::SIZE;
 
+/// A ring buffer cannot be smaller than a page.
+const SMALLEST_RING: u32 = 4096;
+
 /// The number of machines that a schedule can have.
 pub const MOST_MACHINES: u32 = 64;
-
-/// When turns end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// After one slice, whatever the vCPU does.
-    Blind,
-    /// As soon as the vCPU neither holds nor awaits a lock, for this grace at most.
-    OutsideLocks(Nanos),
-}
 
 /// Why the scheduler cannot be used.
 #[derive(Debug, Error)]
@@ -46,6 +44,9 @@ pub enum BpfError {
     /// The object file is damaged.
     #[error("cannot read the scheduler's program")]
     Open(#[source] io::Error),
+    /// More slots, or CPUs of higher numbers, than it has room for.
+    #[error("the scheduler has at most 128 slots, on CPUs 0 to 1023")]
+    Slots,
     /// Its settings do not fit.
     #[error("cannot set the scheduler's {0}")]
     Set(&'static str, #[source] io::Error),
@@ -76,88 +77,19 @@ fn because(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!(" ({log})") }
 }
 
-/// Why a turn ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TurnEnd {
-    /// The thread sleeps: its vCPU halts, or it has ended.
-    Blocked,
-    /// The slice was over, or the vCPU yielded, in no lock.
-    Slice,
-    /// The slice was over; locks are not looked at.
-    Blind,
-    /// The grace was over.
-    Forced,
-    /// A thread of a higher class took the CPU; the turn goes on afterwards.
-    Taken,
-    /// The kernel switched without asking the scheduler.
-    Unasked,
-}
-
-impl TurnEnd {
-    const ALL: [Self; 6] =
-        [Self::Blocked, Self::Slice, Self::Blind, Self::Forced, Self::Taken, Self::Unasked];
-}
-
-/// A turn that has ended, with what the vCPU's line said at that moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
-    /// The machine's number.
-    pub machine: u32,
-    /// The vCPU's number in it.
-    pub vcpu: u32,
-    /// The host CPU, by the kernel's number.
-    pub cpu: u32,
-    /// Why it ended.
-    pub end: TurnEnd,
-    /// On the monotonic clock.
-    pub began: Nanos,
-    /// On the monotonic clock.
-    pub ended: Nanos,
-    /// How long the vCPU was left in a lock after its slice.
-    pub grace: Nanos,
-    /// How many locks the vCPU said that it held.
-    pub held: u32,
-    /// What it said that it waited for, as [`hypercalls::telemetry::Wait::parse`] reads it.
-    pub wait: u32,
-    /// The lock that it said it awaited.
-    pub wait_lock: u64,
-    /// The outermost lock that it said it held.
-    pub held_lock: u64,
-}
-
-impl Turn {
-    /// A record of the scheduler; `None` for an end that this version does not know.
-    fn parse(raw: RawTurn) -> Option<Self> {
-        let RawTurn { machine, vcpu, cpu, held, wait, wait_lock, held_lock, .. } = raw;
-        let end = *TurnEnd::ALL.get(raw.end as usize)?;
-        let grace = match raw.due_ns {
-            0 => 0,
-            due => raw.ended_ns.saturating_sub(due),
-        };
-        let (began, ended, grace) = (Nanos(raw.began_ns), Nanos(raw.ended_ns), Nanos(grace));
-        Some(Self {
-            machine,
-            vcpu,
-            cpu,
-            end,
-            began,
-            ended,
-            grace,
-            held,
-            wait,
-            wait_lock,
-            held_lock,
-        })
-    }
-}
-
-/// How many turns there were, and how many of them are in no record.
+/// What the scheduler has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// All turns, those that were taken away counted each time.
+    /// Ends of turns, those that were taken away counted each time.
     pub turns: u64,
     /// Those that did not fit into the ring buffer.
     pub lost: u64,
+    /// Other records that did not fit.
+    pub lost_others: u64,
+    /// Injected preemptions of the kind aimed at.
+    pub hits: u64,
+    /// Looks that found no such vCPU.
+    pub misses: u64,
 }
 
 /// A scheduler that is loaded and attached. Dropping it detaches it.
@@ -176,16 +108,16 @@ impl fmt::Debug for Scheduler {
 
 impl Scheduler {
     /// Loads and attaches it. The host can have one such scheduler at a time.
-    pub fn start(slice: Nanos, rule: Rule) -> Result<Self, BpfError> {
+    pub fn start(settings: &Settings) -> Result<Self, BpfError> {
         let mut object = Object::open(PROGRAM).map_err(|Failed(why)| BpfError::Open(why))?;
-        let (lock_aware, grace) = match rule {
-            Rule::Blind => (0, Nanos(0)),
-            Rule::OutsideLocks(grace) => (1, grace),
-        };
-        let settings = RawSettings { slice_ns: slice.0, grace_ns: grace.0, lock_aware, unused: 0 };
         object
-            .set_initial(c".rodata", &settings)
+            .set_initial(c".rodata", &settings.raw()?)
             .map_err(|Failed(why)| BpfError::Set("settings", why))?;
+        if settings.fault == Some(Fault::Ring) {
+            object
+                .set_size(c"turns", SMALLEST_RING)
+                .map_err(|Failed(why)| BpfError::Set("ring buffer", why))?;
+        }
         if let Err(Failed(why)) = object.load() {
             return Err(BpfError::Load(reason(&object.log()), why));
         }
@@ -193,6 +125,14 @@ impl Scheduler {
         let ring = ring.map_err(|Failed(why)| BpfError::Map("record of turns", why))?;
         let link = object.attach(c"pvticket").map_err(|Failed(why)| BpfError::Attach(why))?;
         Ok(Self { _link: link, ring: Mutex::new(ring), object })
+    }
+
+    /// Describes a machine. Before its vCPUs enrol.
+    pub fn describe(&self, machine: u32, its: &Machine) -> Result<(), BpfError> {
+        let machines = self.object.descriptor(c"machines");
+        let machines = machines.map_err(|Failed(why)| BpfError::Map("machines", why))?;
+        sys::put_at(machines, machine, &its.raw())
+            .map_err(|Failed(why)| BpfError::Set("machine", why))
     }
 
     /// The memory of all machines' lines, to be mapped (shared): that of machine N begins at N times
@@ -217,17 +157,17 @@ impl Scheduler {
         sys::change_class().map_err(|Failed(why)| BpfError::Class(why))
     }
 
-    /// Takes the records of the turns that have ended since the last call.
-    pub fn turns(&self) -> Result<Vec<Turn>, BpfError> {
+    /// Takes the records since the last call.
+    pub fn records(&self) -> Result<Vec<Record>, BpfError> {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = ring.take().map_err(|Failed(why)| BpfError::Read("turns", why))?;
-        Ok(records.into_iter().filter_map(Turn::parse).collect())
+        let records = ring.take().map_err(|Failed(why)| BpfError::Read("records", why))?;
+        Ok(records.into_iter().filter_map(Record::parse).collect())
     }
 
-    /// The number of turns so far.
+    /// What it has counted so far.
     pub fn counts(&self) -> Result<Counts, BpfError> {
-        let RawMemory { turns, lost, .. } = self.memory()?;
-        Ok(Counts { turns, lost })
+        let RawMemory { turns, lost, lost_others, hits, misses, .. } = self.memory()?;
+        Ok(Counts { turns, lost, lost_others, hits, misses })
     }
 
     /// Why the kernel has ended the scheduler; `None` while it runs.
@@ -269,15 +209,6 @@ mod tests {
                    processed 2 insns (limit 1000000) max_states_per_insn 0\n\n";
         assert_eq!(reason(log), "R1 invalid mem access 'scalar'");
         assert_eq!(reason(""), "");
-    }
-
-    #[test]
-    fn a_turn_says_how_long_it_was_left_in_a_lock() {
-        let raw = RawTurn { ended_ns: 50, began_ns: 10, due_ns: 30, end: 3, ..RawTurn::default() };
-        let turn = Turn::parse(raw).unwrap();
-        assert_eq!((turn.end, turn.grace), (TurnEnd::Forced, Nanos(20)));
-        assert_eq!(Turn::parse(RawTurn { due_ns: 0, ..raw }).unwrap().grace, Nanos(0));
-        assert_eq!(Turn::parse(RawTurn { end: 6, ..raw }), None);
     }
 
     #[test]

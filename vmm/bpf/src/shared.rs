@@ -2,14 +2,33 @@
 
 use std::mem::size_of;
 
+pub(crate) const MOST_SLOTS: usize = 128;
+pub(crate) const MOST_CPUS: u32 = 1024;
+pub(crate) const MOST_RANGES: usize = 4;
+pub(crate) const INTERVALS: usize = 256;
+/// The locks of which a line says which they are.
+pub(crate) const NAMED: usize = hypercalls::telemetry::NAMED;
+/// Bit of [`RawRecord::known`]: the awaited lock's word could be read.
+pub(crate) const KNOWN_WAIT: u32 = 1 << NAMED;
+/// Bit of [`RawRecord::known`]: `claimed` is complete.
+pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
+
 /// `struct settings`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawSettings {
     pub slice_ns: u64,
     pub grace_ns: u64,
-    pub lock_aware: u32,
+    pub round_ns: u64,
+    pub hold_ns: u64,
+    pub mean_ns: u64,
+    pub seed: u64,
+    pub interval_ns: [u64; INTERVALS],
+    pub policy: u32,
+    pub slots: u32,
+    pub is_unsafe: u32,
     pub unused: u32,
+    pub cpu: [u32; MOST_SLOTS],
 }
 
 /// `struct seat`.
@@ -20,53 +39,114 @@ pub(crate) struct RawSeat {
     pub vcpu: u32,
 }
 
-/// `struct turn`.
+/// `struct range`.
+#[derive(Debug, Default, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawRange {
+    pub guest: u64,
+    pub size: u64,
+    pub host: u64,
+}
+
+/// `struct machine`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawMachine {
+    pub ranges: [RawRange; MOST_RANGES],
+    pub vcpus: u32,
+    pub weight: u32,
+}
+
+/// `struct record`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct RawTurn {
-    pub ended_ns: u64,
+pub(crate) struct RawRecord {
+    pub at_ns: u64,
     pub began_ns: u64,
     pub due_ns: u64,
+    pub kind: u32,
+    pub end: u32,
     pub machine: u32,
     pub vcpu: u32,
     pub cpu: u32,
-    pub end: u32,
+    pub known: u32,
     pub held: u32,
     pub wait: u32,
     pub wait_lock: u64,
-    pub held_lock: u64,
+    pub wait_since: u64,
+    pub held_lock: [u64; NAMED],
+    pub held_ticket: [u16; NAMED + 1],
+    pub released_at: u64,
+    pub held_word: [u32; NAMED],
+    pub wait_word: u32,
+    pub claimed: u64,
 }
 
-/// `struct counters` and `struct farewell`, as they lie in the scheduler's memory.
+/// `struct memory`, as far as the loader reads it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawMemory {
     pub turns: u64,
     pub lost: u64,
+    pub lost_others: u64,
+    pub hits: u64,
+    pub misses: u64,
     pub reason: [u8; 64],
     pub message: [u8; 128],
+    pub injector: [u64; 2],
+    pub floor_ns: u64,
 }
 
-impl RawTurn {
+/// Reads integers one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn long(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        self.take().map(u16::from_ne_bytes)
+    }
+}
+
+impl RawRecord {
     /// A record of the ring buffer; `None` if it has another length.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != size_of::<Self>() {
             return None;
         }
-        let long = |at: usize| bytes[at..].first_chunk().map(|part| u64::from_ne_bytes(*part));
-        let word = |at: usize| bytes[at..].first_chunk().map(|part| u32::from_ne_bytes(*part));
+        let mut from = Fields(bytes);
         Some(Self {
-            ended_ns: long(0)?,
-            began_ns: long(8)?,
-            due_ns: long(16)?,
-            machine: word(24)?,
-            vcpu: word(28)?,
-            cpu: word(32)?,
-            end: word(36)?,
-            held: word(40)?,
-            wait: word(44)?,
-            wait_lock: long(48)?,
-            held_lock: long(56)?,
+            at_ns: from.long()?,
+            began_ns: from.long()?,
+            due_ns: from.long()?,
+            kind: from.word()?,
+            end: from.word()?,
+            machine: from.word()?,
+            vcpu: from.word()?,
+            cpu: from.word()?,
+            known: from.word()?,
+            held: from.word()?,
+            wait: from.word()?,
+            wait_lock: from.long()?,
+            wait_since: from.long()?,
+            held_lock: [from.long()?, from.long()?, from.long()?],
+            held_ticket: [from.short()?, from.short()?, from.short()?, from.short()?],
+            released_at: from.long()?,
+            held_word: [from.word()?, from.word()?, from.word()?],
+            wait_word: from.word()?,
+            claimed: from.long()?,
         })
     }
 }
@@ -78,13 +158,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_a_length() {
-        let mut bytes = [0; 64];
-        bytes[24] = 3;
-        bytes[offset_of!(RawTurn, held_lock)] = 9;
-        let turn = RawTurn { machine: 3, held_lock: 9, ..RawTurn::default() };
-        assert_eq!(RawTurn::parse(&bytes), Some(turn));
-        assert_eq!(RawTurn::parse(&bytes[1..]), None);
-        assert_eq!(RawTurn::parse(&[]), None);
+    fn a_record_is_read_by_the_order_of_its_fields() {
+        let mut bytes = [0; size_of::<RawRecord>()];
+        bytes[offset_of!(RawRecord, machine)] = 3;
+        bytes[offset_of!(RawRecord, held_lock) + 8] = 5;
+        bytes[offset_of!(RawRecord, held_ticket) + 4] = 6;
+        bytes[offset_of!(RawRecord, wait_word)] = 7;
+        bytes[offset_of!(RawRecord, claimed)] = 9;
+        let record = RawRecord {
+            machine: 3,
+            held_lock: [0, 5, 0],
+            held_ticket: [0, 0, 6, 0],
+            wait_word: 7,
+            claimed: 9,
+            ..RawRecord::default()
+        };
+        assert_eq!(RawRecord::parse(&bytes), Some(record));
+        assert_eq!(RawRecord::parse(&bytes[1..]), None);
+        assert_eq!(RawRecord::parse(&[]), None);
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use libbpf_sys as c;
 
-use crate::shared::RawTurn;
+use crate::shared::RawRecord;
 
 /// The call that failed, by what it does.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) unsafe trait Plain: Copy {}
 unsafe impl Plain for crate::shared::RawSettings {}
 // SAFETY: as above.
 unsafe impl Plain for crate::shared::RawSeat {}
+// SAFETY: as above.
+unsafe impl Plain for crate::shared::RawMachine {}
 // SAFETY: as above.
 unsafe impl Plain for crate::shared::RawMemory {}
 
@@ -81,6 +83,13 @@ impl Object {
         done(unsafe {
             c::bpf_map__set_initial_value(map, ptr::from_ref(value).cast(), size_of::<T>() as u64)
         })
+    }
+
+    /// Sets how many entries a map has, or bytes a ring buffer, before it is loaded.
+    pub fn set_size(&mut self, name: &CStr, size: u32) -> Result<()> {
+        let map = self.map(name)?.as_ptr();
+        // SAFETY: the map belongs to this object.
+        done(unsafe { c::bpf_map__set_max_entries(map, size) })
     }
 
     /// Loads programs and maps into the kernel.
@@ -139,9 +148,18 @@ impl Drop for Link {
 /// Puts a value into a map, under a descriptor as its key.
 pub(crate) fn put<T: Plain>(map: BorrowedFd<'_>, key: BorrowedFd<'_>, value: &T) -> Result<()> {
     let key = key.as_raw_fd();
-    // SAFETY: key and value are as large as the map's, by its definition in scheduler.bpf.c.
+    // SAFETY: key and value are as large as the map's, by its definition in state.h.
     done(unsafe {
         let (key, value) = (ptr::from_ref(&key).cast(), ptr::from_ref(value).cast());
+        c::bpf_map_update_elem(map.as_raw_fd(), key, value, 0)
+    })
+}
+
+/// Puts a value into an array.
+pub(crate) fn put_at<T: Plain>(map: BorrowedFd<'_>, place: u32, value: &T) -> Result<()> {
+    // SAFETY: key and value are as large as the map's, by its definition in state.h.
+    done(unsafe {
+        let (key, value) = (ptr::from_ref(&place).cast(), ptr::from_ref(value).cast());
         c::bpf_map_update_elem(map.as_raw_fd(), key, value, 0)
     })
 }
@@ -158,12 +176,12 @@ pub(crate) fn get<T: Plain>(map: BorrowedFd<'_>) -> Result<T> {
     }
 }
 
-/// A reader of a ring buffer of turns.
+/// A reader of a ring buffer of records.
 #[derive(Debug)]
 pub(crate) struct Ring {
     ring: NonNull<c::ring_buffer>,
     /// Where `keep` puts what it gets; owned by this value.
-    records: NonNull<Vec<RawTurn>>,
+    records: NonNull<Vec<RawRecord>>,
 }
 
 // SAFETY: a `ring_buffer` has no ties to a thread, and the records belong to this value alone.
@@ -172,7 +190,7 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// A reader of the ring buffer in this map.
     pub fn new(map: BorrowedFd<'_>) -> Result<Self> {
-        let records = NonNull::from(Box::leak(Box::<Vec<RawTurn>>::default()));
+        let records = NonNull::from(Box::leak(Box::<Vec<RawRecord>>::default()));
         // SAFETY: the map is a ring buffer; the records live as long as the reader.
         let ring = unsafe {
             let to = records.as_ptr().cast();
@@ -188,8 +206,8 @@ impl Ring {
         }
     }
 
-    /// Takes the turns that are there.
-    pub fn take(&mut self) -> Result<Vec<RawTurn>> {
+    /// Takes the records that are there.
+    pub fn take(&mut self) -> Result<Vec<RawRecord>> {
         // SAFETY: the reader is open; it calls `keep` during this call only.
         done(unsafe { c::ring_buffer__consume(self.ring.as_ptr()) })?;
         // SAFETY: no call of `keep` is in progress, and `self` is borrowed exclusively.
@@ -211,9 +229,12 @@ impl Drop for Ring {
 unsafe extern "C" fn keep(to: *mut c_void, record: *mut c_void, size: c::size_t) -> c_int {
     // SAFETY: libbpf passes the context of `Ring::new`, and a record of this size.
     let (records, bytes) = unsafe {
-        (&mut *to.cast::<Vec<RawTurn>>(), slice::from_raw_parts(record.cast::<u8>(), size as usize))
+        (
+            &mut *to.cast::<Vec<RawRecord>>(),
+            slice::from_raw_parts(record.cast::<u8>(), size as usize),
+        )
     };
-    records.extend(RawTurn::parse(bytes));
+    records.extend(RawRecord::parse(bytes));
     0
 }
 

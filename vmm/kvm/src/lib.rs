@@ -1,5 +1,6 @@
 //! The only place that talks to KVM, and the only crate of the VMM with `unsafe`: the others forbid it.
 
+pub mod aside;
 pub mod caps;
 pub mod cpus;
 pub mod futex;

@@ -182,7 +182,8 @@ impl Accounting {
         &self.records
     }
 
-    pub(super) fn preempted(&mut self, p: Preemption, vm: u32) {
+    /// A vCPU of machine `vm` loses its slot against its will.
+    pub fn preempted(&mut self, p: Preemption, vm: u32) {
         let totals = &mut self.totals;
         totals.preemptions += 1;
         match p.look.activity {
@@ -210,11 +211,13 @@ impl Accounting {
         self.open[p.vcpu.ix()] = Some(Open { at: p.at, vm, activity, back: None, record });
     }
 
-    pub(super) fn yielded(&mut self) {
+    /// A vCPU gives up its slot because it was asked to.
+    pub fn yielded(&mut self) {
         self.totals.yields += 1;
     }
 
-    pub(super) fn granted(&mut self) {
+    /// A turn begins.
+    pub fn granted(&mut self) {
         self.totals.grants += 1;
     }
 
@@ -225,7 +228,7 @@ impl Accounting {
     }
 
     /// It has a slot again. Spinning that other vCPUs are sampled to have done until now still counts.
-    pub(super) fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
+    pub fn back(&mut self, vcpu: VcpuIndex, now: Nanos) {
         let Some(open) = self.open[vcpu.ix()].as_mut().filter(|open| open.back.is_none()) else {
             return;
         };
@@ -240,7 +243,7 @@ impl Accounting {
     /// `spinner` of `vm` has run and waited as `activity` says from `from` to `now`. This is wasted
     /// if the lock's holder is preempted, or the vCPU that the lock serves by now. (A holder that
     /// runs keeps the lock so briefly that its part of the wait is not told apart.)
-    pub(super) fn spun(
+    pub fn spun(
         &mut self,
         spinner: VcpuIndex,
         vm: u32,

@@ -210,6 +210,11 @@ impl SchedulePlan {
         ResultFile::named("--record", self.record.as_deref())
     }
 
+    /// Why the host's kernel would end it on so many slots, if it would and their number is known.
+    pub(super) fn overlong(&self, vcpus: VcpuCount) -> Option<String> {
+        self.policy.overlong(self.slice, vcpus.get() * self.vms, self.slots? as u32)
+    }
+
     /// Are its decisions to be recorded?
     pub(super) fn records(&self) -> bool {
         self.record.is_some()

@@ -25,9 +25,13 @@ const DIRECT_MAP_SIZE: u64 = 64 << 40;
 /// Guest-physical address of a lock of our kernel, from its virtual one: in the kernel's image or
 /// in the direct map. None for other mappings (vmalloc).
 pub fn lock_address(address: u64) -> Option<Gpa> {
-    let in_direct_map = || offset_in(DIRECT_MAP, DIRECT_MAP_SIZE, address);
-    offset_in(KERNEL_MAP, KERNEL_MAP_SIZE, address).or_else(in_direct_map).map(Gpa)
+    LOCK_MAPS.into_iter().find_map(|(base, size)| offset_in(base, size, address)).map(Gpa)
 }
+
+/// Where our kernel has its locks: ranges of virtual addresses, each of which begins at guest-physical
+/// address 0.
+pub const LOCK_MAPS: [(u64, u64); 2] =
+    [(KERNEL_MAP, KERNEL_MAP_SIZE), (DIRECT_MAP, DIRECT_MAP_SIZE)];
 
 /// Is that an address of the kernel's image, without KASLR?
 pub fn is_in_image(address: u64) -> bool {

@@ -52,12 +52,12 @@ pub fn in_a_line(report: &SchedReport) -> String {
 /// One line: the turns that the host's kernel ended, and in which locks.
 #[cfg(feature = "bpf")]
 pub fn in_kernel(report: &BpfReport) -> String {
-    let BpfReport { turns, blocked, out_of_locks, blind, forced, taken, unasked, .. } = report;
+    let BpfReport { turns, blocked, slice, forced, yielded, taken, .. } = report;
     let mut text = format!(
-        "schedule in the host's kernel: {turns} turns ended: {blocked} by halts, {out_of_locks} out of \
-         locks, {blind} without a look, {forced} at the end of a grace, {taken} by threads of the host, \
-         {unasked} unasked; {} of lock holders, {} of waiters",
-        report.held, report.waiting,
+        "schedule in the host's kernel: {turns} turns ended: {blocked} by halts, {slice} at the end of a \
+         slice, {forced} at the end of a grace, {yielded} by yields, {} for a kicked vCPU, {} injected, \
+         {taken} by threads of the host, {} unasked; {} of lock holders, {} of waiters",
+        report.made_way, report.injected, report.unasked, report.held, report.waiting,
     );
     if report.lost > 0 {
         // Writing to a String cannot fail.

@@ -9,6 +9,8 @@ use std::{
 
 use hypercalls::{payload::TELEMETRY_GPA, ports};
 use vm_memory::GuestMemoryMmap;
+#[cfg(feature = "bpf")]
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::{
@@ -125,6 +127,29 @@ impl<'a> Vm<'a> {
     /// The telemetry of its guest, if that publishes any.
     pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
         self.spec.oversight.telemetry().then(|| self.lines()).transpose()
+    }
+
+    /// The memory in which the guest has its locks, at its own addresses and at ours.
+    #[cfg(feature = "bpf")]
+    pub(super) fn lock_ranges(&self) -> Vec<bpf::Range> {
+        let maps: &[(u64, u64)] = match self.spec.guest {
+            GuestSpec::Linux { .. } => &linux::LOCK_MAPS,
+            GuestSpec::Payload(_) => &[(0, u64::MAX)],
+        };
+        let memory = self.vm.memory();
+        let regions = memory.iter().filter_map(|region| {
+            let host = memory.get_host_address(region.start_addr()).ok()?;
+            Some((region.start_addr().0, region.len(), host as u64))
+        });
+        let ranges = regions.flat_map(|(start, length, host)| {
+            let mapped = maps.iter().filter(move |(_, size)| start < *size);
+            mapped.map(move |(base, size)| bpf::Range {
+                guest: base + start,
+                size: length.min(size - start),
+                host,
+            })
+        });
+        ranges.collect()
     }
 
     /// For each vCPU, what tells whether it is in KVM's HLT; None where vCPUs cannot halt in KVM.

@@ -83,8 +83,7 @@ const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of
     reader-writer locks, mutexes and RCU are not counted\n";
 
 /// How a schedule of the host's kernel differs from one of this program.
-const OF_KERNEL: &str = "note    driver bpf: the host's kernel ends turns at its timer tick; LWP/s is a lower bound, and \
-    wasted is not counted\n";
+const OF_KERNEL: &str = "note    driver bpf: the host's kernel ends turns at its timer tick\n";
 
 impl Table<'_> {
     /// A point as the table names it. Only if all schedules have the usual driver, it is not named.

@@ -1,7 +1,11 @@
 //! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
 //! policy is enabled there by its entry in `POLICIES`.
 
-use super::{POLICIES, spec::Args};
+use super::{
+    POLICIES,
+    inject::Inject,
+    spec::{Args, PolicySpec},
+};
 use base::units::Nanos;
 
 /// When turns end under a policy that a scheduler in the host's kernel has.
@@ -11,6 +15,22 @@ pub enum TurnRule {
     Slice,
     /// As soon as the vCPU is in no lock, and after this grace at the latest; None: one slice.
     OutOfLocks(Option<Nanos>),
+    /// After one slice; the vCPU that has had the least comes next.
+    Fair,
+    /// After one slice, or for the vCPU that it has kicked.
+    KickBoost {
+        /// Its kicker does not make way.
+        later: bool,
+    },
+    /// After one slice, and at random times in a lock.
+    Inject {
+        /// The next in line, not holders.
+        next: bool,
+        /// A second, on average; in thousandths.
+        rate_milli: u64,
+        /// How long each preemption lasts.
+        hold: Nanos,
+    },
 }
 
 /// A policy as a scheduler in the host's kernel has it.
@@ -32,6 +52,53 @@ pub(super) const DEFERRED: InKernel = InKernel {
         is_asked.then(|| TurnRule::OutOfLocks(grace()))
     },
 };
+
+pub(super) const FAIR: InKernel =
+    InKernel { usage: "fair[:WEIGHT,...]", rule: |_| Some(TurnRule::Fair) };
+
+pub(super) const KICK_BOOST: InKernel = InKernel {
+    usage: "kick-boost[:later]",
+    rule: |args| Some(TurnRule::KickBoost { later: args.word(0) == Some("later") }),
+};
+
+pub(super) const LHP: InKernel =
+    InKernel { usage: "lhp[:RATE,HOLD]", rule: |args| inject(args, false) };
+
+pub(super) const LWP: InKernel =
+    InKernel { usage: "lwp[:RATE,HOLD]", rule: |args| inject(args, true) };
+
+fn inject(args: &Args, next: bool) -> Option<TurnRule> {
+    let rate_milli = (args.rate(0).ok()? * 1e3).round() as u64;
+    Some(TurnRule::Inject { next, rate_milli, hold: args.get(1, Inject::HOLD).ok()? })
+}
+
+/// The kernel ends a scheduler under which a runnable thread waits for so long: the longest that a scheduler
+/// can ask for (`SCX_WATCHDOG_MAX_TIMEOUT`).
+const WATCHDOG: Nanos = Nanos::millis(30_000);
+
+impl PolicySpec {
+    /// Why the kernel would end a schedule of so many vCPUs (of all machines), if it would.
+    pub fn overlong(&self, slice: Nanos, vcpus: u32, slots: u32) -> Option<String> {
+        let others = u64::from(vcpus.div_ceil(slots.max(1)).saturating_sub(1));
+        let times = |time: Nanos, count: u64| Nanos(time.0.saturating_mul(count));
+        let round = times(slice, others);
+        let longest = match self.turn_rule()? {
+            TurnRule::Slice => round,
+            TurnRule::Fair => times(round, self.spread()),
+            TurnRule::KickBoost { .. } => times(round, 2),
+            TurnRule::OutOfLocks(grace) => {
+                times(round, 2).after(times(grace.unwrap_or(slice), others))
+            }
+            TurnRule::Inject { hold, .. } => round.after(hold),
+        };
+        (longest >= WATCHDOG).then(|| {
+            format!(
+                "a vCPU may wait {longest} for its turn, and the kernel ends a scheduler under which one \
+                 waits {WATCHDOG}; take a shorter slice, fewer vCPUs or more slots"
+            )
+        })
+    }
+}
 
 impl InKernel {
     /// All of them, as written on the command line: `rr and deferred[:ask[,GRACE]]`.

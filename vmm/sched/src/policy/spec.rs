@@ -73,7 +73,7 @@ pub const POLICIES: &[Registered] = &[
         about: "least CPU time first, by weight",
         slices: None,
         tested: &["fair"],
-        in_kernel: None,
+        in_kernel: Some(in_kernel::FAIR),
         make: |s, args| {
             (0..args.0.len()).try_for_each(|ix| args.weight(ix).map(drop))?;
             boxed(Fair::new(s))
@@ -94,7 +94,7 @@ pub const POLICIES: &[Registered] = &[
         about: "a kicked vCPU runs next, on its kicker's CPU",
         slices: Some(2),
         tested: &["kick-boost", "kick-boost:later"],
-        in_kernel: None,
+        in_kernel: Some(in_kernel::KICK_BOOST),
         make: |s, args| match args.word(0) {
             None => boxed(KickBoost::new(s, false)),
             Some("later") => boxed(KickBoost::new(s, true)),
@@ -136,7 +136,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt lock holders",
         slices: None,
         tested: &["lhp:100000,5us"],
-        in_kernel: None,
+        in_kernel: Some(in_kernel::LHP),
         make: |s, args| inject(s, args, Target::Holder),
     },
     Registered {
@@ -145,7 +145,7 @@ pub const POLICIES: &[Registered] = &[
         about: "preempt the next in line",
         slices: None,
         tested: &["lwp:100000,5us"],
-        in_kernel: None,
+        in_kernel: Some(in_kernel::LWP),
         make: |s, args| inject(s, args, Target::Next),
     },
     Registered {
@@ -263,7 +263,7 @@ impl Args {
         }
     }
 
-    fn rate(&self, ix: usize) -> Result<f64, String> {
+    pub(super) fn rate(&self, ix: usize) -> Result<f64, String> {
         let rate = self.get(ix, Inject::RATE)?;
         match (0.001..=100_000.0).contains(&rate) {
             true => Ok(rate),
@@ -318,6 +318,14 @@ impl PolicySpec {
             _ if self.name != "fair" => USUAL_WEIGHT,
             count => self.args.weight(vm as usize % count).unwrap_or(1) * USUAL_WEIGHT,
         }
+    }
+
+    /// How many times the weight of a VM the largest one is, at most.
+    pub(super) fn spread(&self) -> u64 {
+        let all = (0..self.args.0.len() as u32).map(|vm| self.weight_of(vm));
+        let (least, most) =
+            all.fold((USUAL_WEIGHT, 0), |(least, most), its| (its.min(least), its.max(most)));
+        u64::from(most.div_ceil(least)).max(1)
     }
 
     /// The recording it replays.

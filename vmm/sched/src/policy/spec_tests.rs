@@ -97,4 +97,31 @@ fn arguments_decide_about_the_rule() {
     assert_eq!(rule("deferred"), Some(TurnRule::OutOfLocks(None)));
     assert_eq!(rule("deferred:ask,3ms"), Some(TurnRule::OutOfLocks(Some(Nanos::millis(3)))));
     assert_eq!(rule("deferred:look"), None);
+    assert_eq!(rule("kick-boost:later"), Some(TurnRule::KickBoost { later: true }));
+    let hold = Nanos::millis(20);
+    assert_eq!(rule("lhp"), Some(TurnRule::Inject { next: false, rate_milli: 10_000, hold }));
+    let hold = Nanos::millis(5);
+    let expected = TurnRule::Inject { next: true, rate_milli: 500, hold };
+    assert_eq!(rule("lwp:0.5,5ms"), Some(expected));
+}
+
+#[test]
+fn a_schedule_that_the_kernel_would_end_is_named() {
+    let overlong = |text: &str, slice, vcpus, slots| {
+        text.parse::<PolicySpec>().unwrap().overlong(Nanos::millis(slice), vcpus, slots)
+    };
+    assert_eq!(overlong("rr", 4, 128, 1), None);
+    assert_eq!(overlong("rr", 29_000, 2, 1), None);
+    assert_eq!(overlong("rr", 60_000, 2, 2), None, "none waits");
+    let why = overlong("rr", 1000, 31, 1).unwrap();
+    assert!(why.contains("may wait 30s") && why.contains("shorter slice"), "{why}");
+    assert_eq!(overlong("rr", 1000, 31, 2), None);
+    assert!(overlong("kick-boost", 1000, 16, 1).is_some());
+    assert!(overlong("deferred", 1000, 11, 1).is_some());
+    assert_eq!(overlong("deferred", 1000, 10, 1), None);
+    assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());
+    assert!(overlong("lhp:10,30s", 4, 2, 1).is_some());
+    assert_eq!(overlong("fair", 1000, 20, 1), None);
+    assert!(overlong("fair:1,3", 1000, 20, 1).is_some());
+    assert_eq!(overlong("gang", 60_000, 2, 1), None, "not the kernel's");
 }

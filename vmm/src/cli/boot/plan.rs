@@ -118,6 +118,9 @@ impl Plan {
             output_limit: args.output_limit,
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
+        if let Some(why) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
+            return Err(Usage(format!("--driver {}: {why}", plan.driver)).into());
+        }
         Ok(plan)
     }
 

@@ -2,11 +2,13 @@
 //! the guests. The vCPU threads enrol and then run freely: there are no signals, and no exits at the end
 //! of a turn. A halted vCPU sleeps on its latch, and the kernel learns from that.
 
+mod activity;
 mod report;
+mod trace;
 mod turns;
 
 use std::{
-    fmt, io,
+    env, fmt, io,
     os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -16,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use ::bpf::{PAGE, Rule, Scheduler};
+use ::bpf::{Fault, Injection, Machine, PAGE, Policy, Range, Scheduler, Settings};
 use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
 use thiserror::Error;
@@ -29,14 +31,17 @@ use crate::{
     units::{CpuList, UnitError, VcpuId},
     vcpu::{Stopped, VcpuScheduler},
 };
-use kvm::{cpus, signal, sys::overlay::Shared};
-use sched::{event::LockActivity, policy::TurnRule};
-use turns::Turns;
+use kvm::{aside::Aside, cpus, signal, sys::overlay::Shared};
+use sched::{
+    event::LockActivity,
+    policy::{Hits, TurnRule},
+};
+use turns::{Turns, hits};
 
 pub use report::BpfReport;
 
-/// How often the records of turns are taken. The ring buffer has room for 14 000, more than all turns of
-/// 128 CPUs in this time.
+/// How often records are taken. The ring buffer has room for 25 000, more than those of 128 CPUs in this
+/// time.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
 
 /// How often a trace reads the machines' progress.
@@ -48,6 +53,9 @@ pub enum BpfError {
     /// The policy is not one of the scheduler's.
     #[error("the BPF scheduler has no policy {0}")]
     Policy(String),
+    /// The kernel would end the scheduler.
+    #[error("driver bpf: {0}")]
+    Overlong(String),
     /// The slots are no list of CPUs.
     #[error(transparent)]
     Slots(#[from] UnitError),
@@ -66,14 +74,20 @@ pub struct BpfDriver {
     kept: Arc<Kept>,
     /// By machine: its number of vCPUs.
     counts: Box<[u32]>,
-    /// By machine.
-    lines: Box<[OnceLock<TelemetryView>]>,
+    /// By machine: the weight of its vCPUs.
+    weights: Box<[u32]>,
+    /// Does the policy aim at certain preemptions?
+    injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
+    /// Threads of the fair class go before all vCPUs: they are kept off the slots.
+    _aside: Aside,
 }
 
 /// What is kept of the scheduler's records.
 struct Kept {
     turns: Mutex<Turns>,
+    /// By machine.
+    lines: Box<[OnceLock<TelemetryView>]>,
     /// How long its reader sleeps.
     pause: Duration,
     stop: AtomicBool,
@@ -90,21 +104,43 @@ impl fmt::Debug for BpfDriver {
 impl BpfDriver {
     /// Starts the scheduler for machines with these numbers of vCPUs. `traced`: keep what a trace needs.
     pub fn start(spec: &ScheduleSpec, vcpus: &[u32], traced: bool) -> Result<Arc<Self>, BpfError> {
-        let rule = rule(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
+        let policy = policy(spec).ok_or_else(|| BpfError::Policy(spec.policy.to_string()))?;
+        let all = vcpus.iter().sum();
+        if let Some(why) = spec.policy.overlong(spec.slice, all, spec.cpus.len() as u32) {
+            return Err(BpfError::Overlong(why));
+        }
         let slots = CpuList::new(&spec.cpus)?;
-        let turns = Turns::new(vcpus, spec.cpus.iter().copied().map(cpus::kernels), traced);
-        let scheduler = Arc::new(Scheduler::start(spec.slice, rule)?);
+        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::kernels).collect();
+        let turns = Turns::new(vcpus, cpus.iter().copied(), traced);
+        let scheduler = Arc::new(Scheduler::start(&Settings {
+            policy,
+            slice: spec.slice,
+            slots: cpus,
+            vcpus: all,
+            seed: spec.seed,
+            fault: fault(),
+        })?);
         let kept = Arc::new(Kept {
             turns: Mutex::new(turns),
+            lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
             pause: if traced { TRACE_EVERY } else { TAKE_EVERY },
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         });
+        let aside = Aside::from(&slots);
         let (its, from) = (kept.clone(), scheduler.clone());
         let reader = thread::Builder::new().name("turns".into()).spawn(move || its.read(&from));
         let reader = Mutex::new(Some(reader.map_err(BpfError::Thread)?));
-        let lines = vcpus.iter().map(|_| OnceLock::new()).collect();
-        Ok(Arc::new(Self { scheduler, slots, kept, counts: vcpus.into(), lines, reader }))
+        let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
+        let injects = matches!(policy, Policy::Holders(_) | Policy::Next(_));
+        let (counts, _aside) = (vcpus.into(), aside);
+        Ok(Arc::new(Self { scheduler, slots, kept, counts, weights, injects, reader, _aside }))
+    }
+
+    /// Describes machine `vm` to the scheduler: `locks` is the memory in which its guest has locks.
+    pub fn describe(&self, vm: usize, locks: Vec<Range>) -> Result<(), BpfError> {
+        let (vcpus, weight) = (self.counts[vm], self.weights[vm]);
+        Ok(self.scheduler.describe(vm as u32, &Machine { ranges: locks, vcpus, weight })?)
     }
 
     /// The memory for the telemetry lines of machine `vm`.
@@ -116,7 +152,7 @@ impl BpfDriver {
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
     pub fn vm_scheduler(&self, vm: usize, lines: Option<TelemetryView>) -> Arc<dyn VcpuScheduler> {
         if let Some(lines) = lines {
-            let _ = self.lines[vm].set(lines);
+            let _ = self.kept.lines[vm].set(lines);
         }
         let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
         Arc::new(VmScheduler { scheduler, slots, vm: vm as u32 })
@@ -129,27 +165,33 @@ impl BpfDriver {
 
     /// Number of locks that the vCPUs of a machine have taken, if its guest counts them.
     pub fn taken(&self, vm: usize) -> Option<u64> {
-        let lines = self.lines[vm].get()?;
+        let lines = self.kept.lines[vm].get()?;
         let counts = (0..self.counts[vm]).filter_map(|id| lines.taken(VcpuId(id)));
         counts.reduce(u64::saturating_add)
     }
 
-    /// The account now, of the turns that have ended. What an unfinished turn or preemption adds to it
-    /// belongs to the time after.
+    /// The account now. A wait or a preemption that is still going on is included up to this moment; the
+    /// rest of it belongs to the time after.
     pub fn account(&self) -> Account {
         let mut turns = self.kept.turns();
         self.kept.take(&self.scheduler, &mut turns);
-        Account { at: now(), totals: turns.totals, hits: None }
+        let at = now();
+        turns.catch_up(|vm| self.kept.lines[vm].get(), at);
+        Account { at, totals: turns.totals(at), hits: self.hits() }
+    }
+
+    fn hits(&self) -> Option<Hits> {
+        self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
     }
 
     /// What is known now without the kernel, which alone knows which vCPU has which slot.
     pub fn snapshot(&self) -> Snapshot {
-        let totals = self.kept.turns().totals;
         let at = now();
+        let totals = self.kept.turns().totals(at);
         let machines = self.counts.iter().enumerate();
         let all = machines.flat_map(|(vm, count)| (0..*count).map(move |id| (vm, VcpuId(id))));
         let seen = |(vm, id): (usize, VcpuId)| {
-            let lines = self.lines[vm].get();
+            let lines = self.kept.lines[vm].get();
             let activity = lines.map_or(LockActivity::Unknown, |lines| lines.activity(id, at));
             let taken = lines.and_then(|lines| lines.taken(id));
             Seen { vm, id, state: None, activity, taken }
@@ -168,10 +210,8 @@ impl BpfDriver {
     pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfError> {
         self.stop();
         let mut turns = self.kept.turns();
-        let counts = self.scheduler.counts()?;
-        (turns.report.turns, turns.report.lost) = (counts.turns, counts.lost);
-        turns.report.ended = self.scheduler.ended()?;
-        Ok((turns.report.clone(), turns.sched_report(now())))
+        turns.report.complete(&self.scheduler.counts()?, self.scheduler.ended()?);
+        Ok((turns.report.clone(), turns.sched_report(self.hits(), now())))
     }
 
     fn stop(&self) {
@@ -189,11 +229,26 @@ impl Drop for BpfDriver {
     }
 }
 
+/// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`.
+fn fault() -> Option<Fault> {
+    match env::var("PVTICKET_BPF_FAULT").ok()?.as_str() {
+        "program" => Some(Fault::Program),
+        "ring" => Some(Fault::Ring),
+        _ => None,
+    }
+}
+
 /// What the scheduler is told of a policy; None: it does not have it.
-fn rule(spec: &ScheduleSpec) -> Option<Rule> {
+fn policy(spec: &ScheduleSpec) -> Option<Policy> {
     Some(match spec.policy.turn_rule()? {
-        TurnRule::Slice => Rule::Blind,
-        TurnRule::OutOfLocks(grace) => Rule::OutsideLocks(grace.unwrap_or(spec.slice)),
+        TurnRule::Slice => Policy::RoundRobin,
+        TurnRule::OutOfLocks(grace) => Policy::OutsideLocks(grace.unwrap_or(spec.slice)),
+        TurnRule::Fair => Policy::Fair,
+        TurnRule::KickBoost { later } => Policy::KickBoost { later },
+        TurnRule::Inject { next, rate_milli, hold } => {
+            let injection = Injection { rate: rate_milli as f64 / 1e3, hold };
+            if next { Policy::Next(injection) } else { Policy::Holders(injection) }
+        }
     })
 }
 
@@ -205,8 +260,13 @@ impl Kept {
     /// Adds the records that are there.
     fn take(&self, scheduler: &Scheduler, turns: &mut Turns) {
         // A failure leaves the records where they are; they are counted as they come.
-        for turn in scheduler.turns().unwrap_or_default() {
-            turns.add(&turn);
+        let mut records = scheduler.records().unwrap_or_default();
+        // CPUs write them in an order that is nearly that of their times.
+        records.sort_by_key(|record| record.at);
+        let now = now();
+        for record in records {
+            let lines = self.lines.get(record.machine as usize).and_then(OnceLock::get);
+            turns.add(&record, lines, now);
         }
     }
 

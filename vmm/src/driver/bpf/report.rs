@@ -1,24 +1,30 @@
 //! What a scheduler in the host's kernel did, by how its turns ended.
 
-use ::bpf::{Turn, TurnEnd};
-use hypercalls::telemetry::Wait;
+use ::bpf::{Counts, TurnEnd};
+use sched::event::LockActivity;
 use serde::Serialize;
 
 /// What the scheduler did.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct BpfReport {
-    /// Ends of turns.
+    /// Ends of turns, by the kernel's count.
     pub turns: u64,
     /// Those that are in no count below, because they came too fast.
     pub lost: u64,
+    /// Other records that were lost: beginnings of turns, and sightings of vCPUs that spun.
+    pub lost_others: u64,
     /// The vCPU halted, or its thread slept for another reason.
     pub blocked: u64,
-    /// At the end of a slice or by a yield, outside of locks.
-    pub out_of_locks: u64,
-    /// At the end of a slice, without a look at locks.
-    pub blind: u64,
+    /// At the end of a slice.
+    pub slice: u64,
     /// At the end of a grace.
     pub forced: u64,
+    /// The vCPU yielded.
+    pub yielded: u64,
+    /// For the vCPU that it had kicked.
+    pub made_way: u64,
+    /// On purpose.
+    pub injected: u64,
     /// A thread that goes before all vCPUs took the CPU.
     pub taken: u64,
     /// By the kernel, without asking the scheduler.
@@ -32,69 +38,58 @@ pub struct BpfReport {
 }
 
 impl BpfReport {
-    pub(super) fn count(&mut self, turn: &Turn) {
-        let of_its_kind = match turn.end {
+    pub(super) fn count(&mut self, end: TurnEnd, activity: &LockActivity) {
+        let of_its_kind = match end {
             TurnEnd::Blocked => &mut self.blocked,
-            TurnEnd::Slice => &mut self.out_of_locks,
-            TurnEnd::Blind => &mut self.blind,
+            TurnEnd::Slice => &mut self.slice,
             TurnEnd::Forced => &mut self.forced,
+            TurnEnd::Yielded => &mut self.yielded,
+            TurnEnd::MadeWay => &mut self.made_way,
+            TurnEnd::Injected => &mut self.injected,
             TurnEnd::Taken => &mut self.taken,
             TurnEnd::Unasked => &mut self.unasked,
         };
         *of_its_kind += 1;
-        match (turn.end, turn.held, Wait::parse(turn.wait).0) {
-            (TurnEnd::Blocked, ..) | (_, 0, Wait::Nothing) => {}
-            (_, 0, _) => self.waiting += 1,
-            _ => self.held += 1,
+        match end {
+            TurnEnd::Blocked => {}
+            _ if activity.is_holder() => self.held += 1,
+            _ if activity.is_involved() => self.waiting += 1,
+            _ => {}
         }
+    }
+
+    /// Adds what the kernel has counted itself.
+    pub(super) fn complete(&mut self, counts: &Counts, ended: Option<String>) {
+        (self.turns, self.lost) = (counts.turns, counts.lost);
+        (self.lost_others, self.ended) = (counts.lost_others, ended);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Nanos;
-
-    fn turn(end: TurnEnd, held: u32, wait: Wait) -> Turn {
-        let none = Nanos(0);
-        let (machine, vcpu, cpu, wait) = (0, 0, 0, wait.word(4));
-        let (began, ended, grace) = (none, none, none);
-        Turn {
-            machine,
-            vcpu,
-            cpu,
-            end,
-            began,
-            ended,
-            grace,
-            held,
-            wait,
-            wait_lock: 0,
-            held_lock: 0,
-        }
-    }
 
     #[test]
     fn turns_are_counted_by_their_ends_and_locks() {
         let mut report = BpfReport::default();
-        for (end, held, wait) in [
-            (TurnEnd::Blocked, 1, Wait::Halted),
-            (TurnEnd::Slice, 0, Wait::Nothing),
-            (TurnEnd::Forced, 2, Wait::Nothing),
-            (TurnEnd::Forced, 1, Wait::Spinning),
-            (TurnEnd::Taken, 0, Wait::Entering),
-            (TurnEnd::Blind, 0, Wait::Kicking),
+        let holding = LockActivity::Holding { lock: None, depth: 1 };
+        for (end, activity) in [
+            (TurnEnd::Blocked, holding),
+            (TurnEnd::Slice, LockActivity::Free),
+            (TurnEnd::Forced, holding),
+            (TurnEnd::Taken, LockActivity::Entering),
+            (TurnEnd::Unasked, LockActivity::Unknown),
         ] {
-            report.count(&turn(end, held, wait));
+            report.count(end, &activity);
         }
         let expected = BpfReport {
             blocked: 1,
-            out_of_locks: 1,
-            blind: 1,
-            forced: 2,
+            slice: 1,
+            forced: 1,
             taken: 1,
-            held: 2,
-            waiting: 2,
+            unasked: 1,
+            held: 1,
+            waiting: 1,
             ..BpfReport::default()
         };
         assert_eq!(report, expected);

@@ -1,60 +1,34 @@
-//! The turns that the host's kernel has ended: the account of them, and what a trace shows.
+//! The account of a schedule that the host's kernel carries out: its records, given to the accounting that
+//! the other driver's core has.
 
 use std::collections::HashMap;
 
-use ::bpf::{Turn, TurnEnd};
-use hypercalls::telemetry::Wait;
+use ::bpf::{Counts, Locks, Record, TurnEnd, What};
 
-use super::report::BpfReport;
+use super::{activity::activity, report::BpfReport, trace::Trace};
 use crate::{
-    driver::{Captured, Histograms, Latency, Meter, SchedReport, capture::METER_EVERY},
-    units::{Nanos, SlotId},
+    driver::{Histograms, Kept, Latency, Meter, SchedReport, TelemetryView},
+    units::{Nanos, SlotId, VcpuId},
 };
 use sched::{
-    accounting::{Preemption, Totals},
-    event::{LockActivity, LockId, Mode, Observation, VcpuIndex},
-    log::{self, Progress, Sighting},
+    accounting::{Accounting, Preemption, Totals},
+    event::{LockActivity, Mode, Observation, VcpuIndex},
+    log,
+    policy::Hits,
     recording::Recording,
 };
 
-/// Preemptions that are kept one by one.
-const PREEMPTIONS: usize = 1 << 16;
-/// Turns that a trace keeps.
-const TRACED: usize = 1 << 20;
-
-/// What the turns of a schedule sum up to.
+/// What the records of a schedule add up to.
 pub(super) struct Turns {
     /// By machine: the index of its first vCPU, and how many it has.
     machines: Box<[(u32, u32)]>,
     /// The slot of each CPU, by the kernel's number.
     slots: HashMap<u32, SlotId>,
     pub(super) report: BpfReport,
-    pub(super) totals: Totals,
-    preemptions: Vec<Preemption>,
-    /// By vCPU: what it was preempted at, while it is.
-    off: Box<[Option<Off>]>,
-    /// By vCPU: when a thread of the host took its CPU in the middle of its turn.
-    taken: Box<[Option<Nanos>]>,
+    accounting: Accounting,
+    /// By vCPU: when its turn began, while it has one.
+    running: Box<[Option<Nanos>]>,
     trace: Option<Trace>,
-}
-
-/// A preemption that still lasts.
-#[derive(Debug, Clone, Copy)]
-struct Off {
-    at: Nanos,
-    activity: LockActivity,
-    /// Its index in the list of preemptions, if that had room for it.
-    record: Option<usize>,
-}
-
-/// What a trace shows.
-#[derive(Default)]
-struct Trace {
-    turns: Vec<(Nanos, log::Turn)>,
-    lost: u64,
-    sightings: Vec<Sighting>,
-    progress: Vec<Progress>,
-    meters: Vec<Meter>,
 }
 
 impl Turns {
@@ -72,17 +46,15 @@ impl Turns {
             machines,
             slots: slots.collect(),
             report: BpfReport::default(),
-            totals: Totals::default(),
-            preemptions: Vec::new(),
-            off: vec![None; all as usize].into(),
-            taken: vec![None; all as usize].into(),
+            accounting: Accounting::new(all as usize),
+            running: vec![None; all as usize].into(),
             trace: traced.then(Trace::default),
         }
     }
 
-    fn index(&self, turn: &Turn) -> Option<VcpuIndex> {
-        let (first, count) = *self.machines.get(turn.machine as usize)?;
-        (turn.vcpu < count).then(|| VcpuIndex(first + turn.vcpu))
+    fn index(&self, machine: u32, vcpu: u32) -> Option<VcpuIndex> {
+        let (first, count) = *self.machines.get(machine as usize)?;
+        (vcpu < count).then(|| VcpuIndex(first + vcpu))
     }
 
     /// Has a trace read the machines' progress.
@@ -94,95 +66,100 @@ impl Turns {
 
     /// Reads the machines' progress, if a trace shows it.
     pub(super) fn read_meters(&mut self, now: Nanos) {
-        let Some(trace) = &mut self.trace else { return };
-        let is_due = |last: &Progress| now.since(last.at) >= METER_EVERY;
-        if trace.progress.last().is_none_or(is_due) && trace.progress.len() < TRACED {
-            let read = (0..).zip(&trace.meters);
-            let read = read.map(|(vm, meter)| Progress { at: now, vm, done: meter() });
-            trace.progress.extend(read);
-        }
-    }
-
-    /// Adds a turn, or the part of it before a thread of the host took the CPU.
-    pub(super) fn add(&mut self, turn: &Turn) {
-        self.report.count(turn);
-        let Some(vcpu) = self.index(turn) else { return };
-        let began = self.taken[vcpu.ix()].take().unwrap_or(turn.began).max(turn.began);
-        let activity = activity(turn);
-        let slot = self.slots.get(&turn.cpu).copied().unwrap_or(SlotId(0));
-        self.is_back(vcpu, turn.began);
         if let Some(trace) = &mut self.trace {
-            trace.add(turn, began, (vcpu, slot), activity);
-        }
-        if turn.end == TurnEnd::Taken {
-            self.taken[vcpu.ix()] = Some(turn.ended);
-            return;
-        }
-        self.totals.grants += 1;
-        if turn.end != TurnEnd::Blocked {
-            self.preempted(turn, (vcpu, slot), activity);
+            trace.read_meters(now);
         }
     }
 
-    fn preempted(
-        &mut self,
-        turn: &Turn,
-        (vcpu, slot): (VcpuIndex, SlotId),
-        activity: LockActivity,
-    ) {
-        let totals = &mut self.totals;
-        totals.preemptions += 1;
-        totals.forced += u64::from(turn.end == TurnEnd::Forced);
-        match activity {
-            LockActivity::Unknown => totals.unknown += 1,
-            LockActivity::Free => {}
-            activity if activity.is_holder() => totals.lhp += 1,
-            activity if activity.is_next() => totals.lwp += 1,
-            _ => {
-                totals.queued += 1;
-                // Whether it is next in line is not known: an upper bound on what `lwp` misses.
-                totals.entering += 1;
+    /// Adds what has happened; `lines` are those of the record's machine, `now` is the time of this call.
+    pub(super) fn add(&mut self, record: &Record, lines: Option<&TelemetryView>, now: Nanos) {
+        let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
+        let see = |locks: &Locks| {
+            let since =
+                lines.and_then(|its| its.time_of(VcpuId(record.vcpu), locks.wait_since, now));
+            let blank = lines.is_none_or(|its| its.kept() == Kept::Perhaps);
+            activity(locks, since.unwrap_or_default(), record.at, blank)
+        };
+        match &record.what {
+            What::Began => {
+                self.running[vcpu.ix()] = Some(record.at);
+                self.accounting.back(vcpu, record.at);
+                self.accounting.granted();
+            }
+            What::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
+            What::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
+        }
+    }
+
+    fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
+        self.report.count(end, &activity);
+        // The turn goes on when the thread of the host is done.
+        let Some(end) = as_logged(end) else { return };
+        // The record of its beginning may be lost.
+        let began = self.running[vcpu.ix()].unwrap_or(record.began);
+        self.spun(vcpu, record.machine, &activity, record.at);
+        self.running[vcpu.ix()] = None;
+        let slot = self.slots.get(&record.cpu).copied().unwrap_or(SlotId(0));
+        match end {
+            log::TurnEnd::Yield => self.accounting.yielded(),
+            end if end.is_voluntary() => {}
+            end => {
+                let look = Observation { mode: Mode::Unknown, activity };
+                let (at, off, spun) = (record.at, None, Nanos::ZERO);
+                let preemption = Preemption { at, vcpu, slot, end, look, off, spun };
+                self.accounting.preempted(preemption, record.machine);
             }
         }
-        let at = turn.ended;
-        let record = (self.preemptions.len() < PREEMPTIONS).then_some(self.preemptions.len());
-        if record.is_some() {
-            let look = Observation { mode: Mode::Unknown, activity };
-            let (end, off, spun) = (end(turn.end), None, Nanos::ZERO);
-            self.preemptions.push(Preemption { at, vcpu, slot, end, look, off, spun });
+        if let Some(trace) = &mut self.trace {
+            let ran = record.at.since(began);
+            let turn = log::Turn { at: Nanos::ZERO, ran, vcpu, slot, end, point: None };
+            trace.add(began, turn, activity);
         }
-        self.off[vcpu.ix()] = Some(Off { at, activity, record });
     }
 
-    /// It had a slot again at this time.
-    fn is_back(&mut self, vcpu: VcpuIndex, now: Nanos) {
-        let Some(off) = self.off[vcpu.ix()].take() else { return };
-        let lasted = now.since(off.at);
-        if let Some(record) = off.record {
-            self.preemptions[record].off = Some(lasted);
+    /// Accounts what a running vCPU did with locks until `at`.
+    fn spun(&mut self, vcpu: VcpuIndex, machine: u32, activity: &LockActivity, at: Nanos) {
+        let LockActivity::Waiting { since, halted: false, .. } = *activity else { return };
+        if let Some(began) = self.running[vcpu.ix()] {
+            self.accounting.spun(vcpu, machine, activity, since.max(began), at);
         }
-        if off.activity.is_holder() {
-            self.totals.holders_off_ns += lasted.0;
-        } else if off.activity.is_next() {
-            self.totals.next_off_ns += lasted.0;
+    }
+
+    /// Brings the account up to `now`: those that run may have spun until then.
+    pub(super) fn catch_up<'a>(
+        &mut self,
+        lines: impl Fn(usize) -> Option<&'a TelemetryView>,
+        now: Nanos,
+    ) {
+        for (machine, (first, count)) in self.machines.clone().into_iter().enumerate() {
+            let Some(lines) = lines(machine) else { continue };
+            for id in 0..count {
+                let activity = lines.activity(VcpuId(id), now);
+                self.spun(VcpuIndex(first + id), machine as u32, &activity, now);
+            }
         }
+    }
+
+    /// The sums, with the part so far of preemptions that still last.
+    pub(super) fn totals(&self, now: Nanos) -> Totals {
+        self.accounting.totals_at(now)
     }
 
     /// All of it, in the form of a schedule of this program. `until`: now.
-    pub(super) fn sched_report(&self, until: Nanos) -> SchedReport {
+    pub(super) fn sched_report(&self, hits: Option<Hits>, until: Nanos) -> SchedReport {
         let captured = self.trace.as_ref().map(|trace| trace.captured(until));
         let began = captured.as_ref().map_or(Nanos::ZERO, |captured| captured.began);
         let recording = Recording {
-            vcpus: self.off.len() as u32,
+            vcpus: self.running.len() as u32,
             slots: self.slots.len() as u32,
             spin_looks: 0,
             lost: self.trace.as_ref().map_or(0, |trace| trace.lost) + self.report.lost,
             turns: self.trace.as_ref().map_or_else(Vec::new, |trace| trace.turns(began)),
         };
         SchedReport {
-            totals: self.totals,
-            hits: None,
-            counts_waste: false,
+            totals: self.accounting.totals(),
+            hits,
+            counts_waste: true,
             divergence: None,
             lateness: Latency::default(),
             handover: Latency::default(),
@@ -190,153 +167,130 @@ impl Turns {
             kick_to_grant: Latency::default(),
             grant_to_guest: Latency::default(),
             histograms: Histograms::default(),
-            preemptions: self.preemptions.clone(),
+            preemptions: self.accounting.records().to_vec(),
             recording,
             captured,
         }
     }
 }
 
-impl Trace {
-    fn add(
-        &mut self,
-        turn: &Turn,
-        began: Nanos,
-        (vcpu, slot): (VcpuIndex, SlotId),
-        activity: LockActivity,
-    ) {
-        if self.turns.len() == TRACED {
-            self.lost += 1;
-            return;
-        }
-        let (at, ran) = (Nanos::ZERO, turn.ended.since(began));
-        let its = log::Turn { at, ran, vcpu, slot, end: end(turn.end), point: None };
-        self.turns.push((began, its));
-        self.sightings.push(Sighting { at: turn.ended, vcpu, activity });
-    }
-
-    fn captured(&self, until: Nanos) -> Captured {
-        let began = self.turns.iter().map(|(began, _)| *began).min().unwrap_or(until);
-        let mut sightings = self.sightings.clone();
-        sightings.sort_by_key(|its| its.at);
-        Captured {
-            sightings,
-            handoffs: Vec::new(),
-            progress: self.progress.clone(),
-            lost_sightings: self.lost,
-            lost_handoffs: 0,
-            began,
-            until,
-        }
-    }
-
-    /// The turns in the order in which they began, counted from `began`.
-    fn turns(&self, began: Nanos) -> Vec<log::Turn> {
-        let since = |(at, turn): &(Nanos, log::Turn)| log::Turn { at: at.since(began), ..*turn };
-        let mut turns: Vec<log::Turn> = self.turns.iter().map(since).collect();
-        turns.sort_by_key(|turn| turn.at);
-        turns
-    }
+/// Hits and misses, of a policy that injects.
+pub(super) const fn hits(counts: &Counts) -> Hits {
+    Hits { hits: counts.hits, misses: counts.misses }
 }
 
-/// The same end, as a schedule of this program has it. A thread of the host that takes the CPU ends a
-/// turn as the end of a slice does.
-const fn end(end: TurnEnd) -> log::TurnEnd {
-    match end {
+/// The same end, as a schedule of this program has it; `None`: the turn goes on.
+const fn as_logged(end: TurnEnd) -> Option<log::TurnEnd> {
+    Some(match end {
         TurnEnd::Blocked => log::TurnEnd::Halted,
-        TurnEnd::Slice | TurnEnd::Blind | TurnEnd::Taken | TurnEnd::Unasked => log::TurnEnd::Slice,
+        TurnEnd::Slice | TurnEnd::Unasked => log::TurnEnd::Slice,
         TurnEnd::Forced => log::TurnEnd::Grace,
-    }
-}
-
-/// What the vCPU did with locks when its turn ended. How far it was from the head of a queue is not
-/// known, since the kernel does not read the lock's word.
-fn activity(turn: &Turn) -> LockActivity {
-    let (wait, ticket) = Wait::parse(turn.wait);
-    let lock = LockId(turn.wait_lock);
-    match wait {
-        _ if turn.held > 0 => {
-            // The outermost is recorded: the innermost if it is the only one.
-            let lock = (turn.held == 1).then_some(LockId(turn.held_lock));
-            LockActivity::Holding { lock, depth: turn.held }
-        }
-        // Its line has never been written.
-        Wait::Nothing if turn.held_lock == 0 && turn.wait_lock == 0 => LockActivity::Unknown,
-        Wait::Nothing => LockActivity::Free,
-        Wait::Entering => LockActivity::Entering,
-        Wait::Spinning | Wait::Halted => LockActivity::Waiting {
-            lock,
-            ticket,
-            distance: None,
-            since: Nanos::ZERO,
-            halted: wait == Wait::Halted,
-        },
-        Wait::Outside => LockActivity::Outside { lock, queued: None, since: Nanos::ZERO },
-        Wait::Kicking => LockActivity::Kicking { lock, ticket },
-    }
+        TurnEnd::Yielded => log::TurnEnd::Yield,
+        TurnEnd::MadeWay => log::TurnEnd::MadeWay,
+        TurnEnd::Injected => log::TurnEnd::Injected,
+        TurnEnd::Taken => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use hypercalls::telemetry::Wait;
+
     use super::*;
 
-    /// A turn of vCPU 1 of machine 1 on CPU 3, which ends at this time.
-    fn turn(end: TurnEnd, (began, ended): (u64, u64), held: u32) -> Turn {
-        let (began, ended, grace) = (Nanos(began), Nanos(ended), Nanos::ZERO);
-        let (wait, wait_lock) = (Wait::Nothing.word(0), 8);
-        let (machine, vcpu, cpu) = (1, 1, 3);
-        let held_lock = 16;
-        Turn { machine, vcpu, cpu, end, began, ended, grace, held, wait, wait_lock, held_lock }
+    const LOCK: u64 = 0x1000;
+
+    fn record(vcpu: u32, at: u64, what: What) -> Record {
+        let (machine, cpu, began) = (0, vcpu % 2, Nanos(at));
+        Record { at: Nanos(at), machine, vcpu, cpu, began, what }
     }
 
-    fn turns(traced: bool) -> Turns {
-        Turns::new(&[2, 2], [2, 3], traced)
+    fn ended(vcpu: u32, at: u64, end: TurnEnd, locks: Locks) -> Record {
+        record(vcpu, at, What::Ended { end, grace: Nanos::ZERO, locks })
     }
 
-    #[test]
-    fn a_preempted_holder_counts_with_its_time_off() {
-        let mut turns = turns(false);
-        turns.add(&turn(TurnEnd::Blind, (10, 20), 1));
-        turns.add(&turn(TurnEnd::Blocked, (50, 60), 1));
-        turns.add(&turn(TurnEnd::Forced, (70, 80), 0));
-        let expected = Totals {
-            grants: 3,
-            preemptions: 2,
-            lhp: 1,
-            forced: 1,
-            holders_off_ns: 30,
-            ..Totals::default()
-        };
-        assert_eq!(turns.totals, expected);
-        let report = turns.sched_report(Nanos(100));
-        let first = report.preemptions[0];
-        assert_eq!((first.vcpu, first.slot, first.off), (VcpuIndex(3), SlotId(1), Some(Nanos(30))));
-        assert!(first.look.activity.is_holder() && report.preemptions[1].off.is_none());
+    fn free() -> Locks {
+        Locks { held_lock: [LOCK, 0, 0], ..Locks::default() }
     }
 
-    #[test]
-    fn a_thread_of_the_host_ends_no_turn_and_parts_it_in_a_trace() {
-        let mut turns = turns(true);
-        turns.add(&turn(TurnEnd::Taken, (10, 20), 1));
-        turns.add(&turn(TurnEnd::Slice, (10, 40), 0));
-        assert_eq!((turns.totals.grants, turns.totals.preemptions, turns.totals.lhp), (1, 1, 0));
-        assert_eq!((turns.report.taken, turns.report.held), (1, 1));
-        let report = turns.sched_report(Nanos(100));
-        let parts: Vec<_> =
-            report.recording.turns.iter().map(|its| (its.at.0, its.ran.0)).collect();
-        assert_eq!(parts, [(0, 10), (10, 20)]);
-        assert_eq!(
-            report.captured.map(|its| (its.began, its.until)),
-            Some((Nanos(10), Nanos(100)))
-        );
+    /// It holds the lock with ticket 2.
+    fn holder() -> Locks {
+        Locks {
+            held: 1,
+            held_ticket: [2, 0, 0],
+            held_word: [Some(2 | 8 << 16), None, None],
+            ..free()
+        }
+    }
+
+    /// It spins with this ticket.
+    fn waiter(ticket: u16) -> Locks {
+        let (wait, wait_word) = (Wait::Spinning.word(ticket), Some(2 | 8 << 16));
+        Locks { wait, wait_lock: LOCK, wait_word, ..free() }
+    }
+
+    fn account(records: &[Record]) -> Turns {
+        let mut turns = Turns::new(&[4], [0, 1], false);
+        for record in records {
+            turns.add(record, None, Nanos(10_000));
+        }
+        turns
     }
 
     #[test]
-    fn a_turn_of_no_vcpu_of_the_schedule_is_in_no_sum() {
-        let mut turns = turns(false);
-        turns.add(&Turn { machine: 2, ..turn(TurnEnd::Blind, (1, 2), 1) });
-        turns.add(&Turn { vcpu: 2, ..turn(TurnEnd::Blind, (1, 2), 1) });
-        assert_eq!(turns.totals, Totals::default());
-        assert_eq!(turns.report.blind, 2, "it is counted as the kernel counts it");
+    fn preemptions_are_classified_as_by_the_other_driver() {
+        let mut records = Vec::new();
+        let ends = [
+            (TurnEnd::Slice, holder()),
+            (TurnEnd::Forced, holder()),
+            (TurnEnd::Injected, waiter(4)),
+            (TurnEnd::Unasked, waiter(6)),
+            (TurnEnd::MadeWay, free()),
+            (TurnEnd::Yielded, free()),
+            (TurnEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
+        ];
+        for (at, (end, locks)) in (0..).step_by(10).zip(ends) {
+            records.extend([record(0, at, What::Began), ended(0, at + 5, end, locks)]);
+        }
+        let totals = account(&records).totals(Nanos(100));
+        let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
+        assert_eq!((grants, preemptions, lhp, lwp, queued), (7, 5, 2, 1, 1));
+        assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
+        // Each was off for five; the turns of two follow.
+        assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 5));
+    }
+
+    #[test]
+    fn spinning_for_a_preempted_holder_is_wasted_until_it_is_back() {
+        let turns = account(&[
+            record(0, 0, What::Began),
+            record(1, 10, What::Began),
+            ended(0, 100, TurnEnd::Slice, holder()),
+            record(2, 100, What::Began),
+            ended(2, 150, TurnEnd::Slice, waiter(6)),
+            record(0, 150, What::Began),
+            record(1, 150, What::Seen(waiter(4))),
+            ended(1, 300, TurnEnd::Slice, waiter(4)),
+        ]);
+        // Without a clock their waits are as old as their turns: vCPU 2 spun for 50, vCPU 1 since 100.
+        assert_eq!(turns.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
+    }
+
+    #[test]
+    fn a_thread_of_the_host_interrupts_a_turn_and_does_not_end_it() {
+        let turns = account(&[
+            record(0, 0, What::Began),
+            ended(0, 40, TurnEnd::Taken, holder()),
+            ended(0, 90, TurnEnd::Slice, free()),
+        ]);
+        let totals = turns.totals(Nanos(100));
+        assert_eq!((totals.grants, totals.preemptions, totals.lhp), (1, 1, 0));
+        assert_eq!((turns.report.taken, turns.report.slice, turns.report.held), (1, 1, 1));
+    }
+
+    #[test]
+    fn records_of_unknown_vcpus_are_left_out() {
+        let turns = account(&[record(4, 0, What::Began), ended(9, 5, TurnEnd::Slice, holder())]);
+        assert_eq!(turns.totals(Nanos(10)), Totals::default());
     }
 }

@@ -242,9 +242,20 @@ impl TelemetryView {
     /// Converts a TSC value of its line to the clock that shows `now`. None if it is in the future
     /// or more than an hour ago: the guest may write anything.
     fn when(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
+        self.time_of(vcpu, self.load(vcpu, offset), now)
+    }
+
+    /// The same for a value that its line had.
+    pub(super) fn time_of(&self, vcpu: VcpuId, stamp: u64, now: Nanos) -> Option<Nanos> {
         let clock = self.clocks.get(vcpu.0 as usize)?;
-        let ago = clock.since(self.load(vcpu, offset), tsc::read())?;
+        let ago = clock.since(stamp, tsc::read())?;
         now.0.checked_sub(ago.0).map(Nanos)
+    }
+
+    /// Whether the guest maintains its lines.
+    #[cfg(feature = "bpf")]
+    pub(super) const fn kept(&self) -> Kept {
+        self.kept
     }
 
     /// When it released the lock of its last kick.

@@ -34,8 +34,15 @@ impl Combination<'_> {
             let why = "a simulation has no kernel that could carry out a schedule";
             return Err(self.impossible(&["drivers", "guests"], why));
         }
-        let obstacle = point.driver.obstacle(&point.policy);
-        obstacle.map_or(Ok(()), |why| Err(self.impossible(&["drivers", "policies"], why)))
+        if let Some(why) = point.driver.obstacle(&point.policy) {
+            return Err(self.impossible(&["drivers", "policies"], why));
+        }
+        let vcpus = point.vcpus.get() * point.vms;
+        let overlong = point.policy.overlong(point.slice, vcpus, point.slots);
+        match overlong.filter(|_| !point.driver.is_user()) {
+            Some(why) => Err(self.impossible(&["drivers", "slice"], &why)),
+            None => Ok(()),
+        }
     }
 
     /// Refuses what only a simulated host has.

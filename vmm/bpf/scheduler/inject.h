@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * lhp and lwp: at random times vCPUs are looked at, on their own CPU, until one is found that holds a lock
+ * (is next in line), which is then held off. A guest does not run while a timer of its CPU looks at it, nor
+ * until the decision.
+ */
+#pragma once
+
+#include "locks.h"
+
+/* Between two looks: 60 to 200 us, and the granularity of the host's timers where that is more. */
+#define RETRY_NS 60000
+#define RETRY_SPREAD_NS 140000
+#define NEVER (~0ULL)
+
+INLINE bool injects(void)
+{
+	return settings.policy == POLICY_LHP || settings.policy == POLICY_LWP;
+}
+
+/* SplitMix64, as in base/src/rng.rs. CPUs that draw at the same time may draw the same. */
+INLINE u64 draw(void)
+{
+	u64 z = memory.injector.random += 0x9e3779b97f4a7c15;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
+INLINE u64 interval(void)
+{
+	return settings.interval_ns[draw() % MOST_INTERVALS];
+}
+
+INLINE bool is_target(const struct vcpu *vcpu)
+{
+	if (settings.policy == POLICY_LHP)
+		return is_holder(vcpu);
+	return !is_holder(vcpu) && is_next(vcpu);
+}
+
+/* Takes the injection that is due, so that no other CPU does. */
+INLINE bool take_due(u64 now)
+{
+	u64 due = memory.injector.due_ns;
+
+	return due <= now && __sync_val_compare_and_swap(&memory.injector.due_ns, due, NEVER) == due;
+}
+
+INLINE u64 next_look(u64 now)
+{
+	u64 due = memory.injector.due_ns;
+
+	return due <= now || due == NEVER ? RETRY_NS + draw() % RETRY_SPREAD_NS : due - now;
+}
+
+/* A CPU's timer: the guest on it is stopped meanwhile. */
+static int look_at_cpu(void *map, u32 *key, struct on_cpu *on)
+{
+	struct vcpu vcpu;
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = *key;
+
+	if (!on->runs || !find_seat(&on->seat, &vcpu)) {
+		on->is_armed = 0;
+		return 0;
+	}
+	if (memory.injector.due_ns <= now) {
+		if (!is_target(&vcpu)) {
+			__sync_fetch_and_add(&memory.counters.misses, 1);
+		} else if (take_due(now)) {
+			vcpu.state->hold_ns = now + settings.hold_ns;
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		}
+	}
+	bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+	return 0;
+}
+
+/* Sees to it that this CPU's timer runs. */
+INLINE void watch_cpu(struct on_cpu *on, u64 now)
+{
+	if (!memory.injector.due_ns) {
+		memory.injector.random = settings.seed;
+		memory.injector.due_ns = now + settings.mean_ns;
+	}
+	if (!on->is_ready) {
+		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
+			return;
+		bpf_timer_set_callback(&on->timer, look_at_cpu);
+		on->is_ready = 1;
+	}
+	if (!on->is_armed) {
+		on->is_armed = 1;
+		bpf_timer_start(&on->timer, next_look(now), BPF_F_TIMER_CPU_PIN);
+	}
+}
+
+/* Wakes a slot that idles (bpf_loop). */
+static long wake_slot(u64 slot, void *context)
+{
+	if (slot >= MOST_SLOTS)
+		return 1;
+	scx_bpf_kick_cpu(settings.cpu[slot], SCX_KICK_IDLE);
+	return 0;
+}
+
+/* A vCPU has been held off long enough. */
+static int release(void *map, u32 *key, struct releasing *releasing)
+{
+	bpf_loop(settings.slots, wake_slot, 0, 0);
+	return 0;
+}
+
+INLINE void release_later(void)
+{
+	u32 key = 0;
+	struct releasing *releasing = bpf_map_lookup_elem(&releases, &key);
+
+	if (!releasing)
+		return;
+	if (!releasing->is_ready) {
+		if (bpf_timer_init(&releasing->timer, &releases, CLOCK_MONOTONIC))
+			return;
+		bpf_timer_set_callback(&releasing->timer, release);
+		releasing->is_ready = 1;
+	}
+	bpf_timer_start(&releasing->timer, settings.hold_ns, 0);
+}
+
+/* The vCPU to be held off has stopped: is it still what was aimed at? The next one is due after its time. */
+INLINE bool is_hit(struct vcpu *vcpu, u64 now)
+{
+	if (is_target(vcpu)) {
+		vcpu->state->hold_ns = now + settings.hold_ns;
+		memory.injector.due_ns = vcpu->state->hold_ns + interval();
+		__sync_fetch_and_add(&memory.counters.hits, 1);
+		release_later();
+		return 1;
+	}
+	vcpu->state->hold_ns = 0;
+	memory.injector.due_ns = now;
+	__sync_fetch_and_add(&memory.counters.misses, 1);
+	return 0;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The ring buffer: what happened, with what the vCPU's line and its locks' words said. */
+#pragma once
+
+#include "locks.h"
+
+/* A search for the tickets of a lock that the lines of a machine claim. */
+struct claims {
+	struct lines *lines;
+	u64 lock;
+	u64 claimed;
+	u32 except;
+	u16 head;
+	u8 are_all;
+};
+
+INLINE void claim(struct claims *claims, u16 ticket)
+{
+	u32 ahead = AHEAD(ticket, claims->head);
+
+	if (ahead < 64)
+		claims->claimed |= 1ULL << ahead;
+}
+
+/* Adds the claims of one line (bpf_loop). */
+static long add_claims(u64 vcpu, struct claims *claims)
+{
+	const volatile struct line *line;
+	u32 wait, held, ix;
+
+	if (vcpu >= MOST_VCPUS || vcpu == claims->except)
+		return 0;
+	line = &claims->lines->vcpu[vcpu];
+	/* A waiter publishes that it holds the lock before it withdraws that it waits. */
+	wait = line->wait;
+	if (((u8)wait == WAIT_SPINNING || (u8)wait == WAIT_HALTED) && line->wait_lock == claims->lock)
+		claim(claims, TICKET(wait));
+	held = line->held;
+	for (ix = 0; ix < NAMED; ix++)
+		if (ix < held && line->held_lock[ix] == claims->lock)
+			claim(claims, line->held_ticket[ix]);
+	/* An interrupt handler's own lock hides a ticket that the interrupted code has drawn. */
+	if ((u8)wait == WAIT_ENTERING || (u8)wait == WAIT_OUTSIDE || (u8)wait == WAIT_KICKING ||
+	    held > NAMED)
+		claims->are_all = 0;
+	return 0;
+}
+
+/* Which tickets of the lock, for which this vCPU draws one, are the others'? */
+INLINE void find_claims(const struct vcpu *vcpu, struct record *record)
+{
+	struct claims claims = {
+		.lines = vcpu->lines,
+		.lock = record->wait_lock,
+		.except = vcpu->seat.vcpu,
+		.head = HEAD(record->wait_word),
+		.are_all = 1,
+	};
+	u32 word;
+
+	bpf_loop(vcpu->machine->vcpus, add_claims, &claims, 0);
+	record->claimed = claims.claimed;
+	if (claims.are_all && read_word(vcpu->machine, record->wait_lock, &word) &&
+	    word == record->wait_word)
+		record->known |= KNOWN_CLAIMS;
+}
+
+/* Fills in what the vCPU does with locks. */
+INLINE void look(const struct vcpu *vcpu, struct record *record)
+{
+	const volatile struct line *line = vcpu->line;
+	u32 ix;
+
+	record->held = line->held;
+	record->wait = line->wait;
+	record->wait_lock = line->wait_lock;
+	record->wait_since = line->wait_since;
+	record->released_at = line->released_at;
+	for (ix = 0; ix < NAMED; ix++) {
+		record->held_lock[ix] = line->held_lock[ix];
+		record->held_ticket[ix] = line->held_ticket[ix];
+		if (ix < record->held &&
+		    read_word(vcpu->machine, record->held_lock[ix], &record->held_word[ix]))
+			record->known |= 1u << ix;
+	}
+	if ((u8)record->wait && read_word(vcpu->machine, record->wait_lock, &record->wait_word))
+		record->known |= KNOWN_WAIT;
+}
+
+INLINE void name(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
+{
+	record->at_ns = now;
+	record->kind = kind;
+	record->machine = vcpu->seat.machine;
+	record->vcpu = vcpu->seat.vcpu;
+	record->cpu = bpf_get_smp_processor_id();
+}
+
+INLINE void tell_turn(const struct vcpu *vcpu, u64 now)
+{
+	struct record record = {
+		.began_ns = vcpu->state->began_ns,
+		.due_ns = vcpu->state->due_ns,
+		.end = vcpu->state->end,
+	};
+
+	name(vcpu, &record, RECORD_ENDED, now);
+	look(vcpu, &record);
+	if (!record.held && (u8)record.wait == WAIT_ENTERING && (record.known & KNOWN_WAIT))
+		find_claims(vcpu, &record);
+	__sync_fetch_and_add(&memory.counters.turns, 1);
+	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+		__sync_fetch_and_add(&memory.counters.lost, 1);
+}
+
+INLINE void tell(const struct vcpu *vcpu, u32 kind, u64 now, bool looks)
+{
+	struct record record = { .began_ns = vcpu->state->began_ns };
+
+	name(vcpu, &record, kind, now);
+	if (looks)
+		look(vcpu, &record);
+	if (bpf_ringbuf_output(&turns, &record, sizeof(record), 0))
+		__sync_fetch_and_add(&memory.counters.lost_others, 1);
+}
+
+/* The machine of a vCPU that is back, and when. */
+struct back {
+	u64 now;
+	u32 machine;
+	u32 cpu;
+};
+
+/* Tells what the vCPU of one slot does, if it is of the same machine (bpf_loop). */
+static long tell_slot(u64 slot, struct back *back)
+{
+	struct on_cpu *on;
+	struct vcpu vcpu;
+	u32 cpu;
+
+	if (slot >= MOST_SLOTS)
+		return 1;
+	cpu = settings.cpu[slot];
+	on = bpf_map_lookup_elem(&cpus, &cpu);
+	if (!on || !on->runs || cpu == back->cpu || on->seat.machine != back->machine ||
+	    !find_seat(&on->seat, &vcpu))
+		return 0;
+	tell(&vcpu, RECORD_SEEN, back->now, 1);
+	return 0;
+}
+
+/* One that was preempted in a lock is back: those that spun for it have done so for nothing until now. */
+INLINE void tell_all(const struct vcpu *vcpu, u64 now)
+{
+	struct back back = {
+		.now = now,
+		.machine = vcpu->seat.machine,
+		.cpu = bpf_get_smp_processor_id(),
+	};
+
+	bpf_loop(settings.slots, tell_slot, &back, 0);
+}

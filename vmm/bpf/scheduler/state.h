@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What the scheduler keeps: guests see the pages of lines, and nothing else. */
+#pragma once
+
+#include "kernel.h"
+#include "shared.h"
+
+/* The line of a vCPU (hypercalls/src/telemetry.rs), as far as it is used here. */
+struct line {
+	u32 held;
+	u32 wait;
+	u64 wait_lock;
+	u64 wait_since;
+	u64 held_lock[NAMED];
+	u16 held_ticket[NAMED + 1];
+	u64 released_at;
+	u32 yield_wanted;
+	u32 points;
+	u32 spin_looks;
+	u32 off_cpu;
+	u64 rest[6];
+};
+_Static_assert(sizeof(struct line) == 128, "a line is two cache lines");
+
+struct lines {
+	struct line vcpu[MOST_VCPUS];
+};
+
+/* What this scheduler knows of a vCPU. */
+struct state {
+	u64 began_ns;
+	u64 due_ns;
+	/* fair: what it has had, by its weight. */
+	u64 had_ns;
+	/* Held off until then; 0: not. */
+	u64 hold_ns;
+	u32 end;
+	/* kick-boost: one more than the CPU of the vCPU that has kicked it; 0: not kicked. */
+	u32 beside;
+	u8 yielded;
+	u8 makes_way;
+	/* Preempted in a lock. */
+	u8 stranded;
+	u8 unused[5];
+};
+
+/* The vCPU that runs on a CPU, and the CPU's timer, which looks at it for the injector. */
+struct on_cpu {
+	struct bpf_timer timer;
+	u32 is_ready;
+	u32 is_armed;
+	u32 runs;
+	struct seat seat;
+	u32 unused;
+};
+
+/* The timer of the vCPU that is held off: a slot may idle when its time is over. */
+struct releasing {
+	struct bpf_timer timer;
+	u64 is_ready;
+};
+
+/* When the next injection is due, and the state of its generator. */
+struct injector {
+	u64 due_ns;
+	u64 random;
+};
+
+/* The loader reads the counters and the farewell. */
+struct memory {
+	struct counters counters;
+	struct farewell farewell;
+	struct injector injector;
+	/* fair: what the vCPU had that ran last. */
+	u64 floor_ns;
+};
+
+volatile const struct settings settings SEC(".rodata");
+struct memory memory;
+
+/* A machine's telemetry page each; mapped into the guests' memory. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
+	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct lines);
+} pages SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, MOST_MACHINES);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct machine);
+} machines SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, MOST_MACHINES * MOST_VCPUS);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct state);
+} states SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, MOST_CPUS);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct on_cpu);
+} cpus SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct releasing);
+} releases SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_TASK_STORAGE);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+	MAP_TYPE(key, int);
+	MAP_TYPE(value, struct seat);
+} seats SEC(".maps");
+
+/* Its size is the loader's choice. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+	MAP_NUMBER(max_entries, 1 << 22);
+} turns SEC(".maps");
+
+/* A vCPU with its line and its state. */
+struct vcpu {
+	struct seat seat;
+	struct machine *machine;
+	struct lines *lines;
+	struct line *line;
+	struct state *state;
+};
+
+INLINE bool find_seat(const struct seat *seat, struct vcpu *found)
+{
+	u32 machine = seat->machine, vcpu = seat->vcpu, place;
+
+	if (vcpu >= MOST_VCPUS)
+		return 0;
+	found->lines = bpf_map_lookup_elem(&pages, &machine);
+	found->machine = bpf_map_lookup_elem(&machines, &machine);
+	place = machine * MOST_VCPUS + vcpu;
+	found->state = bpf_map_lookup_elem(&states, &place);
+	if (!found->lines || !found->machine || !found->state)
+		return 0;
+	found->seat.machine = machine;
+	found->seat.vcpu = vcpu;
+	found->line = &found->lines->vcpu[vcpu];
+	return 1;
+}
+
+/* The vCPU of a thread; none for threads that have not enrolled. */
+INLINE bool find(struct task_struct *p, struct vcpu *found)
+{
+	struct seat *seat = bpf_task_storage_get(&seats, p, 0, 0);
+
+	return seat && find_seat(seat, found);
+}

@@ -1,0 +1,177 @@
+//! What the scheduler is told before it runs.
+
+use base::units::Nanos;
+
+use crate::{
+    BpfError,
+    shared::{INTERVALS, MOST_CPUS, MOST_RANGES, MOST_SLOTS, RawMachine, RawRange, RawSettings},
+};
+
+/// In what order vCPUs have their turns, and when these end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Policy {
+    /// First in, first out; after one slice, whatever the vCPU does.
+    RoundRobin,
+    /// As soon as the vCPU neither holds nor awaits a lock, for this grace at most.
+    OutsideLocks(Nanos),
+    /// The vCPU first that has had the least by its machine's weight.
+    Fair,
+    /// Kicked vCPUs first; their kickers make way, or do so (`later`) when they halt or yield.
+    KickBoost {
+        /// No kicker makes way.
+        later: bool,
+    },
+    /// Lock holders are held off at random times.
+    Holders(Injection),
+    /// Those next in line for a lock are held off at random times.
+    Next(Injection),
+}
+
+/// Preemptions at random times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Injection {
+    /// How many a second there are, on average; above zero.
+    pub rate: f64,
+    /// How long each lasts.
+    pub hold: Nanos,
+}
+
+/// A schedule.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// In what order, and until when.
+    pub policy: Policy,
+    /// How long a turn lasts.
+    pub slice: Nanos,
+    /// The slots' CPUs, by the kernel's numbers.
+    pub slots: Vec<usize>,
+    /// vCPUs of all machines.
+    pub vcpus: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// For tests.
+    pub fault: Option<Fault>,
+}
+
+/// What is made to go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The program does what no verifier accepts.
+    Program,
+    /// The ring buffer has room for 25 records.
+    Ring,
+}
+
+/// A machine whose vCPUs are scheduled.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Where its locks are; empty: their words are not looked at.
+    pub ranges: Vec<Range>,
+    /// Its number of vCPUs.
+    pub vcpus: u32,
+    /// Of each of them; 1024 is usual.
+    pub weight: u32,
+}
+
+/// Guest memory in which locks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// Its first guest-virtual address.
+    pub guest: u64,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its first address in this process.
+    pub host: u64,
+}
+
+impl Settings {
+    /// As the scheduler has them.
+    pub(crate) fn raw(&self) -> Result<RawSettings, BpfError> {
+        let cpus: Option<Vec<u32>> =
+            self.slots.iter().map(|cpu| u32::try_from(*cpu).ok()).collect();
+        let cpus =
+            cpus.filter(|all| all.len() <= MOST_SLOTS && all.iter().all(|cpu| *cpu < MOST_CPUS));
+        let cpus = cpus.ok_or(BpfError::Slots)?;
+        let mut cpu = [0; MOST_SLOTS];
+        cpu[..cpus.len()].copy_from_slice(&cpus);
+        let none = Injection { rate: 1.0, hold: Nanos(0) };
+        let (policy, grace, injection) = match self.policy {
+            Policy::RoundRobin => (0, Nanos(0), none),
+            Policy::OutsideLocks(grace) => (1, grace, none),
+            Policy::Fair => (2, Nanos(0), none),
+            Policy::KickBoost { later: false } => (3, Nanos(0), none),
+            Policy::KickBoost { later: true } => (4, Nanos(0), none),
+            Policy::Holders(injection) => (5, Nanos(0), injection),
+            Policy::Next(injection) => (6, Nanos(0), injection),
+        };
+        let mean = 1e9 / injection.rate;
+        Ok(RawSettings {
+            slice_ns: self.slice.0,
+            grace_ns: grace.0,
+            round_ns: self.slice.0.saturating_mul(self.vcpus.into()),
+            hold_ns: injection.hold.0,
+            mean_ns: mean as u64,
+            seed: self.seed,
+            interval_ns: intervals(mean),
+            policy,
+            slots: cpus.len() as u32,
+            is_unsafe: (self.fault == Some(Fault::Program)).into(),
+            unused: 0,
+            cpu,
+        })
+    }
+}
+
+/// Intervals of this mean, exponentially distributed, like those between independent accidents: the means
+/// of as many parts of the distribution, each of which is as likely.
+fn intervals(mean: f64) -> [u64; INTERVALS] {
+    // The mean of x over a part, from the integral of -ln(1 - u).
+    let integral = |u: f64| if u < 1.0 { (1.0 - u) * (1.0 - u).ln() + u } else { 1.0 };
+    let parts = INTERVALS as f64;
+    std::array::from_fn(|ix| {
+        let [from, to] = [ix, ix + 1].map(|ix| integral(ix as f64 / parts));
+        ((to - from) * parts * mean) as u64
+    })
+}
+
+impl Machine {
+    pub(crate) fn raw(&self) -> RawMachine {
+        let mut ranges = [RawRange::default(); MOST_RANGES];
+        for (to, &Range { guest, size, host }) in ranges.iter_mut().zip(&self.ranges) {
+            *to = RawRange { guest, size, host };
+        }
+        RawMachine { ranges, vcpus: self.vcpus, weight: self.weight }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_their_mean_and_are_spread() {
+        let all = intervals(1e8);
+        let mean = all.iter().sum::<u64>() as f64 / INTERVALS as f64;
+        assert!((mean / 1e8 - 1.0).abs() < 1e-6, "{mean}");
+        assert!(all.is_sorted());
+        // The median of an exponential distribution is ln 2 of its mean, its 99th percentile ln 100.
+        assert!((all[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", all[INTERVALS / 2]);
+        assert!((all[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", all[253]);
+    }
+
+    #[test]
+    fn slots_that_do_not_fit_are_refused() {
+        let settings = |slots: Vec<usize>| Settings {
+            policy: Policy::RoundRobin,
+            slice: Nanos::millis(4),
+            slots,
+            vcpus: 3,
+            seed: 0,
+            fault: None,
+        };
+        let raw = settings(vec![1, 1023]).raw().unwrap();
+        assert_eq!((raw.slots, raw.cpu[1], raw.round_ns), (2, 1023, 12_000_000));
+        settings(vec![1024]).raw().unwrap_err();
+        settings((0..129).collect()).raw().unwrap_err();
+    }
+}

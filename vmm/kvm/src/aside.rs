@@ -1,0 +1,98 @@
+//! Keeps this program's own threads off the CPUs of vCPUs.
+
+use std::fs;
+
+use base::units::CpuList;
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+use crate::cpus;
+
+/// The threads of this program are kept off some CPUs while this value lives; those that they start
+/// inherit that, and may choose other CPUs for themselves.
+#[derive(Debug)]
+pub struct Aside {
+    /// What the threads may use now, and before: nothing, if all of their CPUs were to be left.
+    moved: Vec<(CpuSet, CpuSet)>,
+}
+
+impl Aside {
+    /// Keeps all threads of this program off these CPUs. Those that may use no others stay where they are.
+    pub fn from(cpus: &CpuList) -> Self {
+        let left: Vec<usize> = cpus.cpus().iter().map(|cpu| cpus::kernels(*cpu)).collect();
+        let mut moved: Vec<(CpuSet, CpuSet)> = Vec::new();
+        for thread in threads() {
+            let Ok(before) = sched_getaffinity(Some(thread)) else { continue };
+            let mut after = before;
+            left.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| after.unset(*cpu));
+            let moves = after != before && after.count() > 0;
+            if moves && sched_setaffinity(Some(thread), &after).is_ok() {
+                let pair = (after, before);
+                if !moved.contains(&pair) {
+                    moved.push(pair);
+                }
+            }
+        }
+        Self { moved }
+    }
+}
+
+impl Drop for Aside {
+    /// Gives their CPUs back to the threads, and to those that they have started.
+    fn drop(&mut self) {
+        for thread in threads() {
+            let Ok(now) = sched_getaffinity(Some(thread)) else { continue };
+            if let Some((_, before)) = self.moved.iter().find(|(after, _)| *after == now) {
+                // A thread that has ended meanwhile needs none.
+                let _ = sched_setaffinity(Some(thread), before);
+            }
+        }
+    }
+}
+
+/// The threads of this program, by proc(5).
+fn threads() -> impl Iterator<Item = Pid> {
+    let all = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+    use crate::signal::{allowed_cpus, pin_this_thread};
+
+    /// In one test: the CPUs of a thread are those that it is started with.
+    #[test]
+    fn threads_are_moved_off_a_cpu_and_back() {
+        let before = allowed_cpus();
+        let (first, rest) = before.split_first().unwrap();
+        if rest.is_empty() {
+            eprintln!("not tested: one CPU");
+            return;
+        }
+        let its = CpuList::new(&[*first]).unwrap();
+        let aside = Aside::from(&its);
+        assert_eq!(allowed_cpus(), rest);
+        let (end, ends) = mpsc::channel::<()>();
+        let (started, starts) = mpsc::channel();
+        let child = thread::spawn(move || {
+            started.send(allowed_cpus()).unwrap();
+            let _ = ends.recv();
+            allowed_cpus()
+        });
+        let vcpu = thread::spawn(move || {
+            pin_this_thread(&its).unwrap();
+            allowed_cpus()
+        });
+        assert_eq!(vcpu.join().unwrap(), [*first], "a thread may choose");
+        assert_eq!(starts.recv().unwrap(), rest, "inherited");
+        drop(aside);
+        drop(end);
+        assert_eq!(child.join().unwrap(), before);
+        assert_eq!(allowed_cpus(), before);
+    }
+}
