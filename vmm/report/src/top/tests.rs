@@ -64,6 +64,7 @@ fn a_schedule_of_the_hosts_kernel_shows_counts_and_no_slots() {
     let view = view_of(&mut status);
     view.slots.clear();
     view.vcpus.iter_mut().for_each(|vcpu| vcpu.state = None);
+    live_of(&mut status).seconds += 0.5;
     samples.add(&status);
     let text = frame(&status, &samples, WIDE, "").join("\n");
     for part in
