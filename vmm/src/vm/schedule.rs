@@ -92,10 +92,7 @@ impl Schedule {
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => {
-                driver.describe(vm, machine.lock_ranges()).map_err(ScheduleError::Bpf)?;
-                Some(driver.vm_scheduler(vm, machine.telemetry()?))
-            }
+            Self::Bpf(driver) => Some(driver.vm_scheduler(vm, machine.telemetry()?)),
         };
         machine.start_behind(console, scheduler, vm)
     }
