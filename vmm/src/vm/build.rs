@@ -1,9 +1,7 @@
 //! Building a machine. The order of the steps matters; each says why.
 
 use std::{
-    fs::File,
     io::{self, Write},
-    path::Path,
     sync::{Arc, atomic::AtomicU32},
 };
 
@@ -17,22 +15,18 @@ use super::{
     Console, GuestSpec, MachineSpec, Running, VmError,
     escape::EscapeFilter,
     input::{Pump, Subscriber},
-    ram::{self, Usage},
+    loaded::{LoadedGuest, map_memory},
     watchdog::{self, Watchdog},
 };
 use crate::{
     driver::{Kept, TelemetryView, Translate},
-    guest::{
-        initrd::InitrdSource,
-        linux,
-        payload::{PAYLOAD_ELF, SharedView},
-    },
+    guest::linux,
     machine::{
         Devices, EventLog, FirstMisuse,
         channel::{Output, StdinChannel},
         serial::SerialPort,
     },
-    units::{Gpa, VcpuId},
+    units::Gpa,
     vcpu::{
         Board, VcpuScheduler,
         board::{BoardSpec, KvmHost},
@@ -43,14 +37,13 @@ use crate::{
 };
 use base::backend::PvBackend;
 use boot::{
-    self, InitrdPart, LinuxEntry, Ring,
     cpuid::{self, CpuidSpec},
-    lapic, layout, msrs,
+    layout,
 };
 #[cfg(feature = "bpf")]
 use kvm::sys::overlay::{self, Shared};
 use kvm::{
-    KvmVm, Vcpu, Wiring,
+    KvmVm, Vcpu,
     host::is_emulated,
     pending::Pending,
     stats::{Blocking, VcpuStats},
@@ -306,113 +299,4 @@ fn serial(
     let irq = event()?;
     vm.wire_irq(&irq, gsi)?;
     Ok(SerialPort::new(irq, copy(&signals.drained)?, out))
-}
-
-fn map_memory(spec: &MachineSpec) -> Result<GuestMemoryMmap, VmError> {
-    let usage = match spec.guest {
-        GuestSpec::Linux { .. } => Usage::Dense,
-        GuestSpec::Payload(_) => Usage::Sparse,
-    };
-    ram::map(spec.memory, usage)
-}
-
-/// A guest in memory, and how its vCPUs start.
-enum LoadedGuest {
-    Linux(LinuxEntry),
-    Payload(Gpa, Ring),
-}
-
-impl LoadedGuest {
-    fn load(spec: &MachineSpec, memory: &GuestMemoryMmap) -> Result<Self, VmError> {
-        match &spec.guest {
-            GuestSpec::Linux { kernel, initrd, cmdline } => {
-                let mut kernel = open(kernel)?;
-                let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
-                let mut parts: Vec<InitrdPart<'_>> =
-                    files.iter_mut().map(OpenPart::as_part).collect();
-                let entry = boot::load_linux(memory, &mut kernel, &mut parts, cmdline, spec.vcpus)?;
-                Ok(Self::Linux(entry))
-            }
-            GuestSpec::Payload(payload) => {
-                let ring = if payload.needs_ring_0() { Ring::Kernel } else { Ring::User };
-                let entry = boot::load_payload(memory, PAYLOAD_ELF, ring)?;
-                SharedView::new(memory).write_params(
-                    payload,
-                    spec.vcpus,
-                    ports::DEFAULT_BASE,
-                    spec.oversight.telemetry(),
-                )?;
-                Ok(Self::Payload(entry, ring))
-            }
-        }
-    }
-
-    fn wiring(&self) -> Wiring {
-        match self {
-            Self::Linux(_) | Self::Payload(_, Ring::Kernel) => Wiring::Full,
-            Self::Payload(_, Ring::User) => Wiring::Bare,
-        }
-    }
-
-    fn set_registers(&self, vcpu: &Vcpu, xcr0: Option<u64>) -> Result<(), VmError> {
-        let mut sregs = vcpu.sregs()?;
-        match self {
-            Self::Linux(entry) => {
-                vcpu.set_msrs(&msrs::boot_msrs())?;
-                // The value that Linux sets itself. QEMU's emulated AMD-V does not intercept
-                // XSETBV: KVM would keep loading the reset value at every entry, and the kernel
-                // would find its state inconsistent and AVX unusable.
-                if let Some(xcr0) = xcr0 {
-                    vcpu.set_xcr0(xcr0)?;
-                }
-                let mut lapic = vcpu.lapic()?;
-                lapic::set_local_pins(&mut lapic);
-                vcpu.set_lapic(&lapic)?;
-                if vcpu.id() != VcpuId(0) {
-                    return Ok(()); // starts by INIT and SIPI
-                }
-                let regs = boot::linux_registers(&mut sregs, entry);
-                vcpu.set_sregs(&sregs)?;
-                vcpu.set_regs(&regs)?;
-            }
-            Self::Payload(entry, ring) => {
-                let regs = boot::payload_registers(&mut sregs, vcpu.id(), *entry, *ring);
-                vcpu.set_sregs(&sregs)?;
-                vcpu.set_regs(&regs)?;
-                if self.wiring().has_halt() {
-                    let mut apic = vcpu.lapic()?;
-                    lapic::enable(&mut apic);
-                    vcpu.set_lapic(&apic)?;
-                    vcpu.set_runnable()?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A part of the initrd, opened.
-enum OpenPart<'a> {
-    File(File),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> OpenPart<'a> {
-    fn open(source: &'a InitrdSource) -> Result<Self, VmError> {
-        match source {
-            InitrdSource::File(path) => open(path).map(Self::File),
-            InitrdSource::Bytes(bytes) => Ok(Self::Bytes(bytes)),
-        }
-    }
-
-    fn as_part(&mut self) -> InitrdPart<'_> {
-        match self {
-            Self::File(file) => InitrdPart::File(file),
-            Self::Bytes(bytes) => InitrdPart::Bytes(bytes),
-        }
-    }
-}
-
-fn open(path: &Path) -> Result<File, VmError> {
-    File::open(path).map_err(|error| VmError::Open(path.into(), error))
 }

@@ -5,6 +5,7 @@ mod build;
 pub mod console;
 pub mod escape;
 mod input;
+mod loaded;
 mod oversight;
 mod ram;
 mod run;

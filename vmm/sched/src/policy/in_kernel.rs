@@ -1,11 +1,7 @@
 //! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
 //! policy is enabled there by its entry in `POLICIES`.
 
-use super::{
-    POLICIES,
-    inject::Inject,
-    spec::{Args, PolicySpec},
-};
+use super::{POLICIES, args::Args, inject::Inject, spec::PolicySpec};
 use base::units::Nanos;
 
 /// When turns end under a policy that a scheduler in the host's kernel has.

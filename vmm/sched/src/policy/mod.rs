@@ -4,6 +4,7 @@
 //! A new policy is one file that implements [`Policy`], its line below, and its entry in
 //! [`POLICIES`].
 
+mod args;
 mod deferred;
 mod directed_yield;
 mod fair;

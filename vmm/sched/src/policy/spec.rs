@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::{
     Policy, Setup,
+    args::Args,
     deferred::{Deferred, Way},
     directed_yield::DirectedYield,
     fair::Fair,
@@ -225,51 +226,6 @@ pub const POLICIES: &[Registered] = &[
 
 fn inject(setup: &Setup<'_>, args: &Args, target: Target) -> Made {
     boxed(Inject::new(setup, target, args.rate(0)?, args.get(1, Inject::HOLD)?))
-}
-
-/// The arguments of a policy, as written after its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Args(Vec<String>);
-
-impl Args {
-    pub(super) fn word(&self, ix: usize) -> Option<&str> {
-        self.0.get(ix).map(String::as_str)
-    }
-
-    pub(super) fn get<T>(&self, ix: usize, default: T) -> Result<T, String>
-    where
-        T: FromStr,
-        T::Err: fmt::Display,
-    {
-        self.word(ix).map_or(Ok(default), |word| {
-            word.parse().map_err(|error: T::Err| format!("'{word}': {error}"))
-        })
-    }
-
-    /// Words before the times of a model of the host's scheduler: one, if a kicker yields.
-    fn yields_on_kick(&self) -> usize {
-        usize::from(self.word(0) == Some("kick-yield"))
-    }
-
-    /// A time that must be given.
-    fn span(&self, ix: usize) -> Result<Nanos, String> {
-        self.get(ix, Nanos::ZERO)
-    }
-
-    fn weight(&self, ix: usize) -> Result<u32, String> {
-        match self.get(ix, 1)? {
-            weight @ 1..=1000 => Ok(weight),
-            weight => Err(format!("weight {weight} is out of range: 1 to 1000")),
-        }
-    }
-
-    pub(super) fn rate(&self, ix: usize) -> Result<f64, String> {
-        let rate = self.get(ix, Inject::RATE)?;
-        match (0.001..=100_000.0).contains(&rate) {
-            true => Ok(rate),
-            false => Err(format!("rate {rate} is out of range: 0.001 to 100000 per second")),
-        }
-    }
 }
 
 /// A policy and its arguments as the user gave them.
