@@ -193,10 +193,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The line of a verifier's log that says what is wrong: the last before its statistics.
+/// The line of a verifier's log that says what is wrong: the first after the instructions, which have
+/// numbers. Explanations and statistics may follow it.
 fn reason(log: &str) -> String {
-    let is_said = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
-    log.lines().rev().find(is_said).unwrap_or_default().trim().to_owned()
+    let is_instruction = |line: &str| {
+        let number = line.split_once(':').map_or("", |(number, _)| number);
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let after = lines.iter().rposition(|line| is_instruction(line)).map_or(0, |last| last + 1);
+    lines.get(after).copied().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -206,7 +212,7 @@ mod tests {
     #[test]
     fn the_verifier_is_quoted() {
         let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
-                   processed 2 insns (limit 1000000) max_states_per_insn 0\n\n";
+                   A scalar is no pointer: 1 of 2.\nprocessed 2 insns (limit 1000000)\n\n";
         assert_eq!(reason(log), "R1 invalid mem access 'scalar'");
         assert_eq!(reason(""), "");
     }

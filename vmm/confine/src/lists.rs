@@ -73,6 +73,7 @@ pub const NEW: &[Call] = &[
     Call::any(SYS_prctl, "the thread's name; no new privileges"),
     Call::any(SYS_seccomp, "the thread's own filter"),
     Call::any(SYS_timer_create, "the timer that ends a vCPU's turns"),
+    Call::any(SYS_pidfd_open, "a vCPU enrols with a scheduler in the host's kernel"),
     Call::only(
         SYS_bpf,
         0,
