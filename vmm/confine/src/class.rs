@@ -81,7 +81,7 @@ impl Class {
         use lists::*;
         match self {
             Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
-            Self::Main => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, MAIN],
+            Self::Main => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, TERMINAL, MAIN],
             Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER],
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
             // The request that matters most comes first.
@@ -90,7 +90,7 @@ impl Class {
             Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
             Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
             Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],
-            Self::Signals => &[UNTRAPPABLE, EVERY, SIGNALS],
+            Self::Signals => &[UNTRAPPABLE, EVERY, TERMINAL, SIGNALS],
             Self::Jobs => &[UNTRAPPABLE, EVERY, JOBS],
             Self::Turns => &[UNTRAPPABLE, EVERY, TURNS],
         }

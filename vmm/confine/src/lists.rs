@@ -138,10 +138,16 @@ pub const SIGNALS: &[Call] = &[
     Call::any(SYS_read, "waits for a signal"),
     Call::any(SYS_rt_sigaction, "the default action of the second signal"),
     Call::ours(SYS_kill, "stops the process after SIGTSTP"),
-    Call::any(SYS_getpgrp, "is the terminal ours?"),
     Call::any(SYS_ppoll, "offers the terminal what leaves its screen"),
+];
+
+/// Calls that switch the terminal between its own modes and those of a guest's console.
+pub const TERMINAL: &[Call] = &[
+    Call::ioctl(r::TCGETS, "the modes of the terminal: is it one?"),
+    Call::ioctl_on(STDIN_FILENO, r::TCGETS2, "the modes of the terminal"),
+    Call::ioctl_on(STDIN_FILENO, r::TCSETS2, "keys go to the guest, or to the shell again"),
     Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
-    Call::ioctl_on(STDIN_FILENO, r::TCGETS, "the modes of the terminal"),
+    Call::any(SYS_getpgrp, "is the terminal ours?"),
 ];
 
 /// Calls of the thread that reads a worker's jobs.
@@ -181,9 +187,6 @@ pub const MAIN: &[Call] = &[
     Call::any(SYS_rename, "a result gets its name when it is complete"),
     Call::any(SYS_unlink, "a result that is not complete"),
     Call::any(SYS_unlinkat, "a result that is not complete"),
-    Call::any(SYS_getpgrp, "is the terminal ours?"),
-    Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
-    Call::ioctl(r::TCGETS, "the modes of the terminal"),
     Call::ioctl(r::KVM_GET_API_VERSION, "an error tells what kind of KVM this is"),
     Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "what a scheduler in the host's kernel did"),
 ];

@@ -50,4 +50,6 @@ requests! {
     TIOCGPGRP = 0x540f,
     TIOCGWINSZ = 0x5413,
     FIONBIO = 0x5421,
+    TCGETS2 = 0x802c_542a,
+    TCSETS2 = 0x402c_542b,
 }
