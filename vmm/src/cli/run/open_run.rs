@@ -78,11 +78,11 @@ impl Plan {
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
         driver::check(&experiment.points, run.host_kernel, run.jobs)?;
+        let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // What it needs is missing before a worker starts, or not at all.
             Pieces::find(run.host_kernel)?;
         }
-        let kernels = workers::kernels(files, &experiment)?;
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
         let (dir, mut store) = match resumed {
