@@ -180,6 +180,7 @@ pub const MAIN: &[Call] = &[
     Call::any(SYS_getdents64, "the threads of this process (driver bpf)"),
     Call::any(SYS_access, "may a device or pipe be written to?"),
     Call::any(SYS_fstat, "is a result's name another one of stdout?"),
+    Call::any(SYS_newfstatat, "the threads of this process (driver bpf)"),
     Call::any(SYS_readlink, "is a result's name another one of stdout?"),
     Call::any(SYS_fchmod, "a result keeps the mode of the file that it replaces"),
     Call::any(SYS_fsync, "a result is on disk before it has its name"),

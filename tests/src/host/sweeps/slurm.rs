@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -217,14 +218,22 @@ fn a_dead_controller_is_waited_for() -> anyhow::Result<()> {
     kit.cluster.kill("slurmctld")?;
     thread::sleep(Duration::from_millis(500));
     kit.cluster.controller(false)?;
-    // Nodes whose tasks it does not remember are drained.
-    for _ in 0..4 {
-        thread::sleep(Duration::from_millis(500));
-        for node in ["nodename=n1", "nodename=n2"] {
-            let _ = kit.cluster.slurm("scontrol", &["update", node, "state=resume"])?;
-        }
-    }
-    let ran = head.wait()?;
+    // Nodes whose tasks it does not remember are drained, at any time until the sweep ends.
+    let is_over = AtomicBool::new(false);
+    let cluster = &kit.cluster;
+    let ran = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for node in ["nodename=n1", "nodename=n2"] {
+                    let _ = cluster.slurm("scontrol", &["update", node, "state=resume"]);
+                }
+                thread::sleep(Duration::from_millis(500));
+            }
+        });
+        let ran = head.wait();
+        is_over.store(true, Ordering::Relaxed);
+        ran
+    })?;
     if ran.status()? != 0 {
         // It asked while the controller knew nothing of the tasks.
         ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show());
