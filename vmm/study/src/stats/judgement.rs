@@ -15,7 +15,7 @@ pub const LEVEL: f64 = 0.05;
 /// The verdict on one comparison.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Verdict {
-    /// p of the comparison alone, by [`rank_sum`](super::rank_sum); None without samples of both sides.
+    /// p of the comparison alone, by `rank_sum`; None without samples of both sides.
     pub p: Option<f64>,
     /// p corrected for all comparisons, by [`holm`].
     pub adjusted: Option<f64>,
@@ -46,7 +46,7 @@ pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     p.into_iter().map(verdict).collect()
 }
 
-/// The lowest p that [`rank_sum`](super::rank_sum) can give for sets of `a` and `b` samples: that of sets that do not
+/// The lowest p that `rank_sum` can give for sets of `a` and `b` samples: that of sets that do not
 /// overlap, as is so for two of all permutations.
 pub fn lowest_p(a: usize, b: usize) -> f64 {
     lowest_p_in_blocks(&[(a, b)])
