@@ -265,7 +265,7 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wrong before: the workers were started three times in vain, and an empty table was printed.
+/// Wrong before: the workers were started three times, each failed, and an empty table was printed.
 fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
     let cache = files::scratch()?;
     let words =

@@ -104,7 +104,7 @@ fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The lock's own word tells who is next; those that spin for a preempted vCPU do so in vain.
+/// The lock's own word tells who is next; what others spin for a preempted vCPU is wasted.
 fn what_is_wasted_is_counted() -> anyhow::Result<()> {
     need_kernel_7()?;
     let (schedule, _) = measured(boot("rr", 4))?;

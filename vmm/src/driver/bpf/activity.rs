@@ -6,7 +6,7 @@
 use ::bpf::Locks;
 use hypercalls::telemetry::{NAMED, Wait};
 
-use crate::units::Nanos;
+use crate::{driver::telemetry::drawn_ticket, units::Nanos};
 use sched::event::{LockActivity, LockId};
 
 /// Low bit of a ticketlock's head: the slow-path flag.
@@ -83,24 +83,7 @@ fn drawn(locks: &Locks, at: Nanos) -> Option<LockActivity> {
     let count = ahead(tail(word), head);
     // The kernel looks at 64 tickets.
     let out = 1_u64.checked_shl(count.into()).map_or(u64::MAX, |bit| bit - 1);
-    let left = out & !claimed;
-    if left == 0 {
-        return Some(LockActivity::Free);
-    }
-    if count > 64 || !left.is_power_of_two() {
-        return None;
-    }
-    let distance = left.trailing_zeros() as u16;
-    Some(match distance {
-        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
-        _ => LockActivity::Waiting {
-            lock,
-            ticket: head.wrapping_add(distance.wrapping_mul(2)),
-            distance: Some(distance),
-            since: at,
-            halted: false,
-        },
-    })
+    drawn_ticket(lock, head, (out & !claimed).into(), count <= 64, at)
 }
 
 #[cfg(test)]

@@ -1,5 +1,34 @@
 //! Telemetry as the VMM reads it: what a vCPU is doing with locks at this moment.
 
+/// What a vCPU did with `lock` that was drawing a ticket at `now`. `left` are the tickets that are out and that
+/// nobody claims, as bits from `head` on. `None`: more than one is left, or not all claims are known.
+pub(super) fn drawn_ticket(
+    lock: LockId,
+    head: u16,
+    left: u128,
+    all_say: bool,
+    now: Nanos,
+) -> Option<LockActivity> {
+    if left == 0 {
+        return Some(LockActivity::Free);
+    }
+    if !all_say || !left.is_power_of_two() {
+        return None;
+    }
+    let distance = left.trailing_zeros() as u16;
+    Some(match distance {
+        0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
+        _ => LockActivity::Waiting {
+            lock,
+            ticket: head.wrapping_add(distance.wrapping_mul(INC)),
+            distance: Some(distance),
+            // It drew the ticket just now.
+            since: now,
+            halted: false,
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -149,25 +178,7 @@ impl TelemetryView {
         if self.word(lock) != Some(before) {
             return None;
         }
-        let left = out & !owned;
-        if left == 0 {
-            return Some(LockActivity::Free);
-        }
-        if !all_say || !left.is_power_of_two() {
-            return None;
-        }
-        let distance = left.trailing_zeros() as u16;
-        Some(match distance {
-            0 => LockActivity::Holding { lock: Some(lock), depth: 1 },
-            _ => LockActivity::Waiting {
-                lock,
-                ticket: head.wrapping_add(distance.wrapping_mul(INC)),
-                distance: Some(distance),
-                // It drew the ticket just now.
-                since: now,
-                halted: false,
-            },
-        })
+        drawn_ticket(lock, head, out & !owned, all_say, now)
     }
 
     /// The ticket that a lock is serving, and how many are out, including that one.
