@@ -129,18 +129,23 @@ INLINE void release_later(void)
 	bpf_timer_start(&releasing->timer, settings.hold_ns, 0);
 }
 
-/* The vCPU to be held off has stopped: is it still what was aimed at? The next one is due after its time. */
+/* The vCPU to be held off stops: is it still what was aimed at? */
 INLINE bool is_hit(struct vcpu *vcpu, u64 now)
 {
 	if (is_target(vcpu)) {
-		vcpu->state->hold_ns = now + settings.hold_ns;
-		memory.injector.due_ns = vcpu->state->hold_ns + interval();
 		__sync_fetch_and_add(&memory.counters.hits, 1);
-		release_later();
 		return 1;
 	}
 	vcpu->state->hold_ns = 0;
 	memory.injector.due_ns = now;
 	__sync_fetch_and_add(&memory.counters.misses, 1);
 	return 0;
+}
+
+/* It has stopped: its time off counts from then. The next injection is due after it. */
+INLINE void hold_off(struct state *state, u64 now)
+{
+	state->hold_ns = now + settings.hold_ns;
+	memory.injector.due_ns = state->hold_ns + interval();
+	release_later();
 }

@@ -286,6 +286,15 @@ int running(u64 *context)
 	return 0;
 }
 
+/*
+ * The slice is over, and dispatch has not been asked whether the turn goes on: a thread of a higher class takes
+ * the CPU. If another vCPU is on the CPU's own list, as when threads have just enrolled, that one runs now.
+ */
+INLINE bool is_undecided(const struct state *state)
+{
+	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
+}
+
 SEC("struct_ops/stopping")
 int stopping(u64 *context)
 {
@@ -304,9 +313,12 @@ int stopping(u64 *context)
 		on->runs = 0;
 	if (!runnable)
 		state->end = TURN_BLOCKED;
-	else if (p->scx.slice)
+	else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now)))
+		/* The kernel puts it first on its own CPU, as it has a slice. */
 		state->end = TURN_TAKEN;
-	if (state->hold_ns && state->end != TURN_INJECTED) {
+	if (state->end == TURN_INJECTED) {
+		hold_off(state, now);
+	} else if (state->hold_ns) {
 		/* It was to be held off, and has stopped for another reason. */
 		state->hold_ns = 0;
 		memory.injector.due_ns = now;

@@ -95,7 +95,7 @@ enum turn_end {
 	TURN_INJECTED = 5,
 	/* A thread of a higher class took the CPU; the turn goes on afterwards. */
 	TURN_TAKEN = 6,
-	/* No decision of this scheduler was asked for. */
+	/* No decision was asked for: others were on the CPU's own list, as just after they enrolled. */
 	TURN_UNASKED = 7,
 };
 

@@ -21,7 +21,7 @@ pub enum TurnEnd {
     Injected,
     /// A thread of a higher class took the CPU; the turn goes on afterwards.
     Taken,
-    /// The kernel switched without asking the scheduler.
+    /// The kernel asked for no decision: others were on the CPU's own list, as just after they enrolled.
     Unasked,
 }
 

@@ -27,7 +27,7 @@ pub struct BpfReport {
     pub injected: u64,
     /// A thread that goes before all vCPUs took the CPU.
     pub taken: u64,
-    /// By the kernel, without asking the scheduler.
+    /// The kernel did not ask the scheduler, because others were on the CPU's own list (at the start).
     pub unasked: u64,
     /// Of all but `blocked`: the vCPU held a lock.
     pub held: u64,
