@@ -9,7 +9,7 @@
  * the other has waited for a round; their kickers make way.
  *
  * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
- * most, and the vCPU is asked to yield after its next release; the request stays if the grace runs out, so
+ * most (a waiter for a slice), and the vCPU is asked to yield after its next release; the request stays if the grace runs out, so
  * that a convoy of waiters dissolves.
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
@@ -52,7 +52,7 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	volatile struct line *line = vcpu->line;
 	struct state *state = vcpu->state;
-	u64 left;
+	u64 grace = settings.grace_ns, left;
 
 	if (!is_busy(line)) {
 		line->yield_wanted = 0;
@@ -61,7 +61,9 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	if (!state->due_ns)
 		state->due_ns = now;
 	line->yield_wanted = 1;
-	left = settings.grace_ns - (now - state->due_ns);
+	if (!line->held && grace > settings.slice_ns)
+		grace = settings.slice_ns;
+	left = grace - (now - state->due_ns);
 	if ((s64)left <= 0) {
 		state->end = TURN_FORCED;
 		return 0;

@@ -12,7 +12,7 @@ use crate::{
 pub enum Policy {
     /// First in, first out; after one slice, whatever the vCPU does.
     RoundRobin,
-    /// As soon as the vCPU neither holds nor awaits a lock, for this grace at most.
+    /// As soon as the vCPU neither holds nor awaits a lock: a holder has this grace at most, a waiter a slice.
     OutsideLocks(Nanos),
     /// The vCPU first that has had the least by its machine's weight.
     Fair,

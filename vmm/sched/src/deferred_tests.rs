@@ -40,7 +40,7 @@ fn hits(core: &Core) -> (u64, u64) {
 #[test]
 fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
     // With a grace shorter than the turn has lasted, and with a longer one.
-    for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 1_000)] {
+    for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 4_000)] {
         let mut core = alone(policy);
         prolong(&mut core);
         tell(&mut core, 0, Event::Kicked(None), 3_500);
@@ -50,6 +50,19 @@ fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
         assert_eq!(hits(&core), (0, 0), "{policy}");
         tell(&mut core, 1, Event::Stopped(holding()), 4_100 + grace);
         assert_eq!(hits(&core), (1, 1), "{policy}: the grace is over");
+    }
+}
+
+/// A waiter spins for others: it has no more than a slice, however long a holder may stay.
+#[test]
+fn a_waiter_has_a_grace_of_a_slice_at_most() {
+    for (policy, grace) in [("deferred", 1_000), ("deferred:ask,300ns", 300)] {
+        let mut core = core_of(policy, &[0, 0], 1);
+        let waits = waiting(4, 1, 0);
+        assert_eq!(tell(&mut core, 0, Event::Stopped(waits), 1_001), [Action::Ask(VcpuIndex(0))]);
+        assert_eq!(core.deadline(VcpuIndex(0)), Some(Nanos(1_001 + grace)), "{policy}");
+        tell(&mut core, 0, Event::Stopped(waits), 1_001 + grace);
+        assert_eq!(hits(&core), (1, 0), "{policy}");
     }
 }
 

@@ -83,10 +83,10 @@ fn the_holder_comes_before_its_waiters_and_those_by_their_tickets() {
     assert_eq!(core.state(VcpuIndex(0)), State::Running(SlotId(0)), "before the one behind it");
 }
 
-/// A guest that always claims to be in a lock gains one turn per round.
+/// A guest that always claims to hold a lock gains one turn per round, each with its grace.
 #[test]
 fn who_is_forced_off_again_takes_its_turn_in_the_round() {
-    let mut core = stranded("deferred");
+    let mut core = stranded("deferred:ask,1us");
     tell(&mut core, 1, Event::Stopped(free()), 2_100);
     for now in [3_100, 4_100] {
         tell(&mut core, 0, Event::Stopped(holding()), now);

@@ -115,8 +115,8 @@ pub const POLICIES: &[Registered] = &[
         name: "deferred",
         usage: "deferred[:ask|look[,GRACE]]",
         about: "a slice ends at the next moment out of any lock",
-        // Two, and a grace, which is a slice unless it is given.
-        slices: Some(3),
+        // Two, and a grace, which is four slices unless it is given.
+        slices: Some(6),
         tested: &["deferred", "deferred:look"],
         in_kernel: Some(in_kernel::DEFERRED),
         make: |s, args| {

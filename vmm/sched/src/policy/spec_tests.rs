@@ -117,8 +117,8 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     assert!(why.contains("may wait 30s") && why.contains("shorter slice"), "{why}");
     assert_eq!(overlong("rr", 1000, 31, 2), None);
     assert!(overlong("kick-boost", 1000, 16, 1).is_some());
-    assert!(overlong("deferred", 1000, 11, 1).is_some());
-    assert_eq!(overlong("deferred", 1000, 10, 1), None);
+    assert!(overlong("deferred", 1000, 6, 1).is_some());
+    assert_eq!(overlong("deferred", 1000, 5, 1), None);
     assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());
     assert!(overlong("lhp:10,30s", 4, 2, 1).is_some());
     assert_eq!(overlong("fair", 1000, 20, 1), None);

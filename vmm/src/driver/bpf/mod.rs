@@ -34,7 +34,7 @@ use crate::{
 use kvm::{aside::Aside, cpus, signal, sys::overlay::Shared};
 use sched::{
     event::LockActivity,
-    policy::{Hits, TurnRule},
+    policy::{Hits, TurnRule, grace_of},
 };
 use turns::{Turns, hits};
 
@@ -242,7 +242,7 @@ fn fault() -> Option<Fault> {
 fn policy(spec: &ScheduleSpec) -> Option<Policy> {
     Some(match spec.policy.turn_rule()? {
         TurnRule::Slice => Policy::RoundRobin,
-        TurnRule::OutOfLocks(grace) => Policy::OutsideLocks(grace.unwrap_or(spec.slice)),
+        TurnRule::OutOfLocks(grace) => Policy::OutsideLocks(grace_of(grace, spec.slice)),
         TurnRule::Fair => Policy::Fair,
         TurnRule::KickBoost { later } => Policy::KickBoost { later },
         TurnRule::Inject { next, rate_milli, hold } => {
