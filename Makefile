@@ -12,7 +12,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm setup bpf header lint check-licences clean help
+.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,12 +28,17 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
 	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
 
-# Tests that need the guest disk, the trace processor or Slurm are skipped without them, with the reason.
-test: check build kernels host busybox ## Run every check and test (50 min the first time, 35 then)
+# Tests that need the guest disk, the trace processor, Slurm or clang are skipped without them, with the reason.
+test: test-tools check build kernels host busybox ## Run every check and test (50 min the first time, 35 then)
 	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
+	$(E2E) -- $(TEST_ARGS)
+
+# Each on its own: one that is missing hides no other.
+.PHONY: test-tools
+test-tools: setup
+	-@$(MAKE) --no-print-directory clang
 	-@$(MAKE) --no-print-directory guest-disk
 	-@$(MAKE) --no-print-directory trace-processor browser slurm
-	$(E2E) -- $(TEST_ARGS)
 
 check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
 	$(CARGO) test --locked --quiet --workspace --exclude pvticket-tests
@@ -100,6 +105,9 @@ browser: setup ## Install Chromium for the tests of reports
 
 slurm: setup ## Install Slurm and GNU parallel for the tests of sweeps
 	@sh guest-kernel-config/setup.sh --slurm
+
+clang: setup ## Install the clang with which a test builds the BPF scheduler again
+	@sh guest-kernel-config/setup.sh --clang
 
 setup: ## Install what is missing
 	@sh guest-kernel-config/setup.sh

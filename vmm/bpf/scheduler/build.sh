@@ -1,8 +1,8 @@
 #!/bin/sh
 # Compiles the scheduler to the file $1 (default: scheduler.bpf.o here, which the loader includes).
-# Needs a clang that knows the target bpf: PVTICKET_CLANG, or clang. The same version makes the same
-# file wherever it runs.
+# Needs a clang that knows the target bpf: PVTICKET_CLANG, clang-19 (the checked-in object's), or clang. The
+# same version makes the same file wherever it runs.
 set -eu
 cd "$(dirname "$0")"
-exec "${PVTICKET_CLANG:-clang}" -target bpf -mcpu=v3 -O2 -g -fdebug-compilation-dir=. \
+exec "${PVTICKET_CLANG:-$(command -v clang-19 || echo clang)}" -target bpf -mcpu=v3 -O2 -g -fdebug-compilation-dir=. \
     -Wall -Wextra -Werror -Wno-unused-parameter -c scheduler.bpf.c -o "${1:-scheduler.bpf.o}"
