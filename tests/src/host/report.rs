@@ -14,6 +14,8 @@ use crate::{browser::Browser, files, fixture::Fixture, product::pvticket, tests}
 tests![
     a_run_is_reported_as_text,
     two_runs_are_compared,
+    its_text_fits_into_a_mail,
+    a_regression_is_an_exit_status,
     what_is_no_store_is_refused_in_a_line,
     its_page_is_whole_in_a_browser,
     the_page_of_two_runs_is_whole_in_a_browser,
@@ -60,6 +62,65 @@ fn two_runs_are_compared() -> anyhow::Result<()> {
     ensure!(text.contains("The second run gives less at"), "{text}");
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
     alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
+}
+
+/// Setup, tables, no control character of the store, no line of more than 72 columns.
+fn its_text_fits_into_a_mail() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let evil = Fixture::default().text().replace("AMD EPYC", "AMD\\u001b[31m EPYC");
+    let run =
+        store(&folder, "a-run-with-a-name-that-is-longer-than-a-line-of-a-mail-can-be", &evil)?;
+    let ran = pvticket(["report", "--text"]).args([&run]).run()?.exits(0)?;
+    let text = ran.text()?;
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 72).collect();
+    ensure!(long.is_empty(), "{long:#?}");
+    for part in ["machine  AMD?[31m EPYC", "windows  0.5 s", "Throughput, acquisitions/s", "Stddev"]
+    {
+        ensure!(text.contains(part), "no {part:?}\n{text}");
+    }
+    let page = folder.path().join("page.html");
+    let both = pvticket(["report", "--text", "--html"]).args([&page, &run]).run()?.exits(0)?;
+    ensure!(both.stdout == ran.stdout && page.exists(), "{}", both.show());
+    Ok(())
+}
+
+/// 0: none; 1: one at least, each in a line; 2: whatever cannot be judged.
+fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let make = |name: &str, its: &Fixture| store(&folder, name, &its.text());
+    let few = Fixture { rounds: 2, ..Fixture::default() };
+    let before = make("before", &Fixture::default())?;
+    let alike = make("alike", &Fixture { seed: 2, ..Fixture::default() })?;
+    let slow = make("slow", &Fixture { seed: 3, speed: 0.5, ..Fixture::default() })?;
+    let few = make("few", &few)?;
+    let other = make("other", &Fixture { vcpus: vec![5], ..Fixture::default() })?;
+    let diff = |after: &Path, more: &[&str]| {
+        let gate = pvticket(["report", "--fail-on", "regression", "--diff"]);
+        gate.args([before.as_path(), after]).args(more).run()
+    };
+    let ran = diff(&slow, &[])?;
+    ensure!(ran.status()? == 1 && ran.stderr.is_empty(), "{}", ran.show());
+    let (text, mut lines) = (ran.text()?, 0);
+    for line in text.lines().filter_map(|line| line.strip_prefix("regression: ")) {
+        let has = |part: &str| line.contains(part);
+        ensure!(has("x (") && has("x .. ") && has(", p ") && has("ticket at "), "{line}");
+        lines += 1;
+    }
+    let less = text.lines().filter(|line| line.ends_with("  less")).count();
+    ensure!(lines == less && lines > 4, "{lines} regressions, {less} points with less\n{text}");
+    let mail = diff(&slow, &["--text"])?;
+    ensure!(mail.status()? == 1 && mail.text()?.contains("\nRegressions\n"), "{}", mail.show());
+    diff(&alike, &[])?.exits(0)?;
+    let better = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&slow, &before]);
+    better.run()?.exits(0)?;
+    diff(&few, &[])?.fails(2, &["too few to find a difference among 16 points"])?;
+    diff(&other, &[])?.fails(2, &["no point with figures in common"])?;
+    diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;
+    diff(&slow, &["--html", "/absent/page.html"])?.fails(2, &["cannot write /absent/page.html"])?;
+    let alone = pvticket(["report", "--fail-on", "regression"]).args([&before]).run()?;
+    alone.fails(2, &["--diff"])?;
+    let what = pvticket(["report", "--diff", "--fail-on", "luck"]).args([&before, &slow]).run()?;
+    what.fails(2, &["luck", "regression"]).map(drop)
 }
 
 fn what_is_no_store_is_refused_in_a_line() -> anyhow::Result<()> {

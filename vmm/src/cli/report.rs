@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print};
-use crate::results;
+use crate::{results, streams};
 use report::{
     html,
-    words::{diff, text},
+    words::{diff, mail, text},
 };
 use study::findings::{Diff, RunRecord, Study};
 
@@ -33,10 +33,27 @@ pub struct ReportArgs {
     #[arg(long, value_name = "F")]
     html: Option<PathBuf>,
 
-    /// Also print the report when a page is written
+    /// Print the report as plain text for a mail: 72 columns, the setup first, then tables; with --html,
+    /// too
     #[arg(long)]
     text: bool,
+
+    /// With --diff: exit status 1 if the second run is worse at any point (0: at none, 2: cannot be
+    /// judged), and a line for each such point. A point is worse if it gives less, by the report's own
+    /// verdict, if its lock is broken, or if all its cells failed
+    #[arg(long, value_name = "WHAT", requires = "diff")]
+    fail_on: Option<FailOn>,
 }
+
+/// What makes the comparison of two runs fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// A point of the second run that is worse than in the first.
+    Regression,
+}
+
+/// The exit status of a comparison that found a regression.
+const REGRESSION: u8 = 1;
 
 /// File name of the page in a run's directory.
 const PAGE: &str = "report.html";
@@ -49,6 +66,23 @@ enum Subject {
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
+    match args.fail_on {
+        None => shown(args).map(|_| 0),
+        // A failure must not look like a regression, nor may one that nobody has read.
+        Some(FailOn::Regression) => {
+            let usage = |error: anyhow::Error| Usage(format!("{error:#}"));
+            let subject = shown(args).map_err(usage)?;
+            let status = judged(&subject, args.text).map_err(usage)?;
+            match streams::failure() {
+                Some(error) => Err(Usage(format!("cannot write to stdout: {error}")).into()),
+                None => Ok(status),
+            }
+        }
+    }
+}
+
+/// Shows what the command line asks for.
+fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
     if args.diff && args.runs.len() != 2 {
         let count = args.runs.len();
         let what = format!("--diff compares two runs, not {count}: give two directories");
@@ -59,10 +93,26 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     if let Some(file) = &args.html {
         subject.write_page(file)?;
     }
-    if args.html.is_none() || args.text {
-        print(&subject.text(columns()));
+    match (args.text, &args.html) {
+        (true, _) => print(&subject.mail()),
+        (false, None) => print(&subject.text(columns())),
+        (false, Some(_)) => {}
     }
-    Ok(0)
+    Ok(subject)
+}
+
+/// The exit status that says whether the second run is worse. A mail lists the regressions itself.
+fn judged(subject: &Subject, is_mail: bool) -> anyhow::Result<u8> {
+    let Subject::Diff(diff) = subject else { return Ok(0) };
+    let regressions = mail::regressions(diff);
+    if !is_mail {
+        print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
+    }
+    match diff.unjudged() {
+        _ if !regressions.is_empty() => Ok(REGRESSION),
+        Some(why) => Err(Usage(mail::unjudged(why)).into()),
+        None => Ok(0),
+    }
 }
 
 /// Prints the report of a run that has just ended, writes its page to its directory and returns the
@@ -99,6 +149,13 @@ impl Subject {
         match self {
             Self::Study(study) => text::render(study, columns),
             Self::Diff(its) => diff::render(its, columns),
+        }
+    }
+
+    fn mail(&self) -> String {
+        match self {
+            Self::Study(study) => mail::study(study),
+            Self::Diff(diff) => mail::diff(diff),
         }
     }
 }

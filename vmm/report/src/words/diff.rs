@@ -104,12 +104,15 @@ pub fn command(diff: &Diff) -> String {
     )
 }
 
+/// The anchor of the table of what differs beside the figures.
+pub(super) const DIFFERS: &str = "differs";
+
 /// All tables that have lines.
 pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
-    let mut both = Table::new("both", "Points of both", note, &head);
-    for its in &diff.both {
+    let both = Table::new("both", "Points of both", note, &head);
+    let line = |its: &Both| {
         let dash = || "-".to_owned();
         let outcome =
             match (its.verdict.significant, its.after.median.value > its.before.median.value) {
@@ -117,25 +120,25 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
                 (true, true) => "more",
                 (true, false) => "less",
             };
-        both.cells([
-            names::whole(&diff.before, &its.point),
+        vec![
             si(its.before.median.value),
             si(its.after.median.value),
             its.ratio.map_or_else(dash, |its| ratio(its.value)),
             its.ratio.map_or_else(dash, |its| within(&its, ratio)),
             sentences::bare_p(its.verdict.adjusted),
             outcome.to_owned(),
-        ]);
-    }
-    let mut differs =
-        Table::new("differs", "Not the same in both", "", &["what", "first", "second"]);
+        ]
+    };
+    let both = both.by_facets(&diff.before, diff.both.iter().map(|its| (&its.point, line(its))));
+    let mut differs = Table::new(DIFFERS, "Not the same in both", "", &["what", "first", "second"]);
     differs.figures_from = usize::MAX;
     for its in &diff.differs {
         differs.cells([its.what.clone(), its.before.clone(), its.after.clone()]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
     let only = only.map(|(which, points)| lonely(which, points));
-    [both, differs].into_iter().chain(only).filter_map(Table::filled).collect()
+    let others = [differs].into_iter().chain(only).filter_map(Table::filled);
+    both.into_iter().chain(others).collect()
 }
 
 fn lonely(which: &str, points: &[Point]) -> Table {

@@ -6,6 +6,7 @@ pub mod answer;
 mod answer_tests;
 pub mod command;
 pub mod diff;
+pub mod mail;
 mod nodes;
 pub mod published;
 pub mod reproduction;

@@ -5,6 +5,7 @@ use super::{
         figures::characters::wrapped,
         si::{ratio, si},
     },
+    mail::{WIDTH, command},
     sentences::{Sentence, Tone},
     tables::{Table, within},
     text::{printable, table},
@@ -14,9 +15,6 @@ use study::{
     reproduction::{Entry, FACTOR, Judged, Kind, Reproduction, Score, Section, Verdict, Way},
     stats::Estimate,
 };
-
-/// Columns of a mail.
-const MAIL: usize = 72;
 
 /// The score in a line.
 pub fn score_line(score: Score) -> String {
@@ -211,53 +209,37 @@ pub fn method(its: &Reproduction) -> Vec<String> {
     all
 }
 
-/// A command in lines of a mail, which a shell takes as one.
-fn command(words: &[String]) -> String {
-    let mut lines: Vec<String> = vec![" ".to_owned()];
-    for word in words {
-        match lines.last_mut() {
-            // Two columns for the backslash.
-            Some(line) if line.chars().count() + word.chars().count() + 3 <= MAIL => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(format!("    {word}")),
-        }
-    }
-    lines.join(" \\\n") + "\n"
-}
-
 /// The whole as text of at most 72 columns.
 pub fn mail(its: &Reproduction) -> String {
     let mut text = format!("{}\n", score_line(its.score(None)));
-    let mut say = |line: &str, indent: &str| text += &wrapped(line, MAIL, indent);
+    let mut say = |line: &str, indent: &str| text += &wrapped(line, WIDTH, indent);
     for part in parts(its) {
         say(&part, "  ");
     }
     say(&format!("{}; {}", when(its.at_ms), its.host), "  ");
     if let Some(card) = card(its) {
-        text += &format!("\n{}", table(&card, MAIL));
+        text += &format!("\n{}", table(&card, WIDTH));
     }
     for section in &its.sections {
         let title = format!("{}: {}", section.name, section.table);
-        text += &format!("\n{}", wrapped(&title, MAIL, ""));
+        text += &format!("\n{}", wrapped(&title, WIDTH, ""));
         for line in about(section) {
-            text += &wrapped(&line, MAIL, "  ");
+            text += &wrapped(&line, WIDTH, "  ");
         }
         if let Some(rows) = had(section) {
-            text += &table(&Table { title: String::new(), ..rows }, MAIL);
+            text += &table(&Table { title: String::new(), ..rows }, WIDTH);
         }
         for (why, rows) in reasons(section) {
             let names: Vec<String> = rows
                 .iter()
                 .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
                 .collect();
-            text += &wrapped(&format!("not had: {}: {why}", names.join("; ")), MAIL, "  ");
+            text += &wrapped(&format!("not had: {}: {why}", names.join("; ")), WIDTH, "  ");
         }
     }
     text += "\nMethod\n";
     for sentence in method(its) {
-        text += &wrapped(&sentence, MAIL, "  ");
+        text += &wrapped(&sentence, WIDTH, "  ");
     }
     text += &format!("\nTo make it again:\n{}", command(&its.command));
     printable(&text)

@@ -56,7 +56,7 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
     let text = mail(&made());
     assert!(text.starts_with("order and sign: 1 of 2 rows; ratio within 2x: 1\n"), "{text}");
     for line in text.lines() {
-        assert!(line.chars().count() <= MAIL, "{line}");
+        assert!(line.chars().count() <= WIDTH, "{line}");
     }
     let again = format!("\n  pvticket reproduce --row dbench \\\n    {}\n", long_row());
     assert!(text.ends_with(&again), "{text}");

@@ -13,6 +13,7 @@ use super::{
 use crate::words::{nodes, sentences, simulated};
 use study::{
     findings::{PointStudy, Study, compare::Outcome, diff},
+    point::Point,
     stats::{self, Estimate},
 };
 
@@ -58,25 +59,67 @@ impl Table {
         self.lines.push(TableLine::Cells(cells.into_iter().collect()));
     }
 
+    /// The table with these of its columns; the first one names the rows.
+    pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
+        let of = |all: &[String]| -> Vec<String> {
+            columns.iter().filter_map(|ix| all.get(*ix).cloned()).collect()
+        };
+        self.head = of(&self.head);
+        for line in &mut self.lines {
+            if let TableLine::Cells(cells) = line {
+                *cells = of(cells);
+            }
+        }
+        self
+    }
+
     pub(super) fn filled(self) -> Option<Self> {
         (!self.lines.is_empty()).then_some(self)
     }
 
+    /// The table with a heading wherever the first column changes, and without that column.
+    pub(super) fn headed(mut self) -> Self {
+        let rest: Vec<usize> = (1..self.head.len()).collect();
+        let mut last = None;
+        let mut lines = Vec::new();
+        for line in std::mem::take(&mut self.lines) {
+            if let TableLine::Cells(cells) = &line
+                && last != cells.first().cloned()
+            {
+                last = cells.first().cloned();
+                lines.extend(last.clone().map(TableLine::Heading));
+            }
+            lines.push(line);
+        }
+        self.lines = lines;
+        self.figures_from = self.figures_from.saturating_sub(1);
+        self.with_columns(&rest)
+    }
+
     /// One line per point, below the heading of its facet.
-    pub(super) fn by_facet(
-        mut self,
-        study: &Study,
+    pub(super) fn by_facet<'a>(
+        self,
+        study: &'a Study,
         line: impl Fn(&PointStudy) -> Option<Vec<String>>,
     ) -> Option<Self> {
+        let line = |its: &'a PointStudy| Some((&its.point, line(its)?));
+        self.by_facets(study, study.points.iter().filter_map(line))
+    }
+
+    /// The cells of each point, below the heading of its facet.
+    pub(super) fn by_facets<'a>(
+        mut self,
+        study: &Study,
+        lines: impl Iterator<Item = (&'a Point, Vec<String>)>,
+    ) -> Option<Self> {
         let mut last = String::new();
-        for point in &study.points {
-            let Some(line) = line(point) else { continue };
-            let facet = names::facet(study, &point.point);
+        for (point, line) in lines {
+            let facet = names::facet(study, point);
             if facet != last {
                 self.lines.push(TableLine::Heading(facet.clone()));
                 last = facet;
             }
-            self.cells([names::within(study, &point.point)].into_iter().chain(line));
+            self.cells([names::within(study, point)].into_iter().chain(line));
         }
         self.filled()
     }
@@ -96,7 +139,7 @@ pub fn all(study: &Study) -> Vec<Table> {
     let all = [
         throughput(study),
         comparisons(study),
-        behaviour(study),
+        behaviour(study, |_| true),
         latencies(study),
         outliers(study),
         lost(study),
@@ -127,7 +170,7 @@ pub fn throughput(study: &Study) -> Option<Table> {
     })
 }
 
-fn comparisons(study: &Study) -> Option<Table> {
+pub(super) fn comparisons(study: &Study) -> Option<Table> {
     let note = format!(
         "By medians: ratio of the medians, bootstrapped. By pairs: median of the ratios of \
          repetitions that were neighbours in time. p: permutation test of the rank sums; Holm's correction is over \
@@ -177,7 +220,13 @@ fn comparisons(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-fn behaviour(study: &Study) -> Option<Table> {
+/// What preemptions hit, at the points where a schedule counted them.
+pub(super) fn preemption(study: &Study) -> Option<Table> {
+    behaviour(study, |its| its.preempted.is_some())
+}
+
+/// What vCPUs did besides at some points: halts, waits, and what preemptions hit.
+pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. wasted: share of the slots' time spun while these \
                 were preempted. All three are lower bounds: in Linux guests they cover only spinlocks. \
@@ -186,7 +235,7 @@ fn behaviour(study: &Study) -> Option<Table> {
         ["point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "wasted", "spun s/s"];
     let title = "Waiting, preemption and fairness";
     Table::new("behaviour", title, note, &head).by_facet(study, |point| {
-        point.rate?;
+        point.rate.filter(|_| shows(point))?;
         let its = point.preempted;
         Some(vec![
             si(point.halts),
@@ -201,7 +250,7 @@ fn behaviour(study: &Study) -> Option<Table> {
     })
 }
 
-fn latencies(study: &Study) -> Option<Table> {
+pub(super) fn latencies(study: &Study) -> Option<Table> {
     let head = ["point", "what", "median", "p99", "p99.9", "longest", "by time: p50", "p99"];
     let note = "All repetitions together; the histograms tell times apart by about 6 %. By time: at \
                 most half, and one hundredth, of the total time is spent in longer ones.";
@@ -243,7 +292,7 @@ fn outliers(study: &Study) -> Option<Table> {
     table.filled()
 }
 
-fn lost(study: &Study) -> Option<Table> {
+pub(super) fn lost(study: &Study) -> Option<Table> {
     let note = "A failure ends its cell only. A cell that the user ended is run again when the run \
                 is resumed.";
     let head = ["point", "run", "cell", "why"];

@@ -71,6 +71,94 @@ impl Diff {
     }
 }
 
+/// A point at which the second run is worse than the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Regression<'a> {
+    /// It gives significantly less.
+    Less(&'a Both),
+    /// The lock failed more often than in the first run, whatever its rate.
+    Broken {
+        /// The point in the second run.
+        point: &'a Point,
+        /// Violations of mutual exclusion in the second run.
+        violations: f64,
+        /// Tickets served out of order in the second run.
+        disorder: f64,
+    },
+    /// The first run has figures of it. In the second every cell failed.
+    Failed {
+        /// The point in the second run.
+        point: &'a Point,
+        /// Why the first of the cells failed.
+        error: &'a str,
+    },
+}
+
+impl<'a> Regression<'a> {
+    /// The point that is worse.
+    pub const fn point(&self) -> &'a Point {
+        match self {
+            Self::Less(both) => &both.point,
+            Self::Broken { point, .. } | Self::Failed { point, .. } => point,
+        }
+    }
+}
+
+/// Why no regression can be found, however large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unjudged {
+    /// No point has figures in both runs.
+    NothingInCommon,
+    /// No test could be significant with so few repetitions.
+    TooFew {
+        /// The most repetitions of a point in one run.
+        most: usize,
+        /// Points that are compared.
+        points: usize,
+        /// Repetitions in each run that could be enough.
+        needed: usize,
+    },
+}
+
+impl Diff {
+    /// What is worse in the second run: by the verdicts of [`Diff::both`], and what has no figures or
+    /// wrong ones.
+    pub fn regressions(&self) -> Vec<Regression<'_>> {
+        let is_less = |its: &&Both| {
+            its.verdict.significant && its.after.median.value < its.before.median.value
+        };
+        let less = self.both.iter().filter(is_less).map(Regression::Less);
+        let was = |point: &Point| self.before.points.iter().find(|its| its.point.is_like(point));
+        let broken = self.after.points.iter().filter_map(move |is| {
+            let before = was(&is.point).map_or((0.0, 0.0), |its| (its.violations, its.disorder));
+            let PointStudy { point, violations, disorder, .. } = is;
+            let (violations, disorder) = (*violations, *disorder);
+            let is_more = violations > before.0 || disorder > before.1;
+            is_more.then_some(Regression::Broken { point, violations, disorder })
+        });
+        let failed = self.only_before.iter().filter_map(|point| {
+            let lost = self.after.lost.iter().find(|lost| lost.point.is_like(point));
+            let error = lost?.error.as_deref()?;
+            Some(Regression::Failed { point, error })
+        });
+        broken.chain(failed).chain(less).collect()
+    }
+
+    /// Why [`Diff::both`] cannot have a significant difference; None if it can.
+    pub fn unjudged(&self) -> Option<Unjudged> {
+        let points = self.both.len();
+        let sizes = || self.both.iter().map(|its| (its.before.count, its.after.count));
+        let can_be =
+            |(a, b): (usize, usize)| stats::lowest_p(a, b) * (points as f64) < stats::LEVEL;
+        if points == 0 {
+            return Some(Unjudged::NothingInCommon);
+        }
+        let most = sizes().map(|(a, b)| a.max(b)).max().unwrap_or(0);
+        let needed = stats::samples_for(points);
+        (!sizes().any(can_be)).then_some(Unjudged::TooFew { most, points, needed })
+    }
+}
+
 fn measured(study: &Study) -> impl Iterator<Item = (&PointStudy, Summary)> {
     study.points.iter().filter_map(|point| Some((point, point.rate?)))
 }

@@ -71,6 +71,11 @@ pub fn charts(text: &str) -> Charts {
     Form::parse(text).unwrap_or_default().charts
 }
 
+/// How a spec has its cells measured; None if it is not a spec.
+pub fn method_of(text: &str) -> Option<Method> {
+    Form::parse(text).and_then(|form| method(&form)).ok()
+}
+
 /// How every cell is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,216 @@
+//! The lines about what was measured, on what, and how.
+
+use std::collections::BTreeSet;
+
+use super::{super::command::started, super::when, hanging, names};
+use crate::compare;
+use base::units::CpuList;
+use study::{
+    findings::{Axis, RunFacts, Study},
+    host::{FileFacts, HostFacts},
+    point::HostKind,
+    spec,
+};
+
+/// The most guests that are described one by one.
+const MOST_GUESTS: usize = 3;
+
+/// The setup of a study, a line for each part of it.
+pub fn of(study: &Study) -> String {
+    let mut lines = Lines::default();
+    for run in &study.runs {
+        hosts(run, &mut lines);
+    }
+    emulated(study, &mut lines);
+    guests(study, &mut lines);
+    for run in &study.runs {
+        of_run(run, &mut lines);
+    }
+    axes(study, &mut lines);
+    schedules(study, &mut lines);
+    seeds(study, &mut lines);
+    windows(study, &mut lines);
+    lines.text
+}
+
+/// Lines that begin with what they are about, each text once.
+#[derive(Default)]
+struct Lines {
+    text: String,
+    seen: BTreeSet<(&'static str, String)>,
+    last: &'static str,
+}
+
+impl Lines {
+    fn add(&mut self, label: &'static str, text: &str) {
+        if text.is_empty() || !self.seen.insert((label, text.to_owned())) {
+            return;
+        }
+        let shown_label = if self.last == label { "" } else { label };
+        self.last = label;
+        self.text += &hanging(&format!("{shown_label:<9}"), text);
+    }
+}
+
+/// Texts that are there, one after the other.
+fn joined<const N: usize>(parts: [Option<String>; N], between: &str) -> String {
+    parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
+}
+
+fn hosts(run: &RunFacts, lines: &mut Lines) {
+    if spec::is_simulated(&run.run.spec) {
+        lines.add("machine", "SIMULATED: nothing was measured on the host below");
+    }
+    for part in [machine, kernel] {
+        for session in &run.sessions {
+            let (label, text) = part(&session.host);
+            let node = session.attempt.as_ref().map(|its| format!("{}: ", its.node));
+            lines.add(label, &format!("{}{text}", node.unwrap_or_default()));
+        }
+    }
+    for session in &run.sessions {
+        let Some(FileFacts { sha256, version, .. }) = &session.host.binary else { continue };
+        let version = version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+        lines.add("binary", &format!("pvticket{version}, SHA-256 {sha256}..."));
+    }
+}
+
+fn machine(host: &HostFacts) -> (&'static str, String) {
+    let cpus = host.cpu_count.map(|count| format!("{count} CPUs"));
+    let smt = host.smt.map(|on| if on { "SMT" } else { "no SMT" }.to_owned());
+    let microcode = host.microcode.as_ref().map(|its| format!("microcode {its}"));
+    let memory =
+        host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
+    let kvm = (!host.kvm.is_empty()).then(|| format!("{} KVM", host.kvm));
+    let under = host.hypervisor.as_ref().map(|name| format!("itself under {name}"));
+    let cpu = Some(host.cpu.clone());
+    ("machine", joined([cpu, cpus, smt, microcode, memory, kvm, under], ", "))
+}
+
+fn kernel(host: &HostFacts) -> (&'static str, String) {
+    let governors: Vec<&str> = host.governors.iter().map(String::as_str).collect();
+    let ple: Vec<String> =
+        host.pause_loop.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let preemption = host.preemption.clone();
+    let parts = [
+        Some(joined([Some(format!("Linux {}", host.kernel)), preemption], " ")),
+        host.clocksource.as_ref().map(|its| format!("clock source {its}")),
+        host.huge_pages.as_ref().map(|its| format!("huge pages {its}")),
+        host.halt_poll_ns.map(|its| format!("halt_poll_ns {its}")),
+        Some(ple.join(", ")),
+        (!governors.is_empty()).then(|| format!("governor {}", governors.join(", "))),
+        host.confinement.as_ref().map(|its| format!("machines confined: {its}")),
+    ];
+    ("kernel", if host.kernel.is_empty() { String::new() } else { joined(parts, "; ") })
+}
+
+fn emulated(study: &Study, lines: &mut Lines) {
+    if study.points.iter().any(|its| its.point.host == HostKind::Emulated) {
+        for run in &study.runs {
+            let kernel = run.run.host_kernel;
+            lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
+        }
+    }
+}
+
+fn guests(study: &Study, lines: &mut Lines) {
+    let mut all: Vec<String> = Vec::new();
+    for its in &study.points {
+        let guest = compare::guest(&its.point);
+        if !all.contains(&guest) {
+            all.push(guest);
+        }
+    }
+    for guest in all.iter().take(MOST_GUESTS) {
+        lines.add("guest", guest);
+    }
+    if let Some(more) = all.len().checked_sub(MOST_GUESTS).filter(|more| *more > 0) {
+        lines.add("guest", &format!("and {more} more"));
+    }
+    for file in study.runs.iter().flat_map(|run| &run.sessions).flat_map(|its| &its.host.kernels) {
+        let FileFacts { sha256, version, .. } = file;
+        let version = version.as_deref().unwrap_or("of unknown version");
+        lines.add("guest", &format!("kernel {version}, SHA-256 {sha256}..."));
+    }
+}
+
+fn of_run(run: &RunFacts, lines: &mut Lines) {
+    let facts = &run.run;
+    let only: String = facts.only.iter().map(|only| format!(", --only {only}")).collect();
+    let at = when(facts.at_ms);
+    let name = super::super::name(run);
+    let (done, cells) = (run.done, facts.cells);
+    lines.add("spec", &format!("{name}{only}: {done} of {cells} cells, {at} ({})", run.source));
+    if let Some(command) = started(run) {
+        lines.add("", &command);
+    }
+}
+
+/// Values of what varies, as a spec has them.
+fn axes(study: &Study, lines: &mut Lines) {
+    for axis in &study.varying {
+        let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
+        let mut values: Vec<String> = Vec::new();
+        for value in study.points.iter().map(|its| axis.of(&its.point)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        lines.add("axes", &format!("{key}: {}", values.join(", ")));
+    }
+}
+
+fn schedules(study: &Study, lines: &mut Lines) {
+    let mut all: Vec<String> = Vec::new();
+    for point in study.points.iter().map(|its| &its.point) {
+        let name = match point.policy.is_host() {
+            true => "host (the host's scheduler)".to_owned(),
+            false => format!("{}, slices of {}", point.schedule_name(), point.slice),
+        };
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    lines.add("policy", &all.join("; "));
+    for run in &study.runs {
+        let cpus = CpuList::new(&run.run.cpus).map(|list| list.to_string()).unwrap_or_default();
+        let mut slots: Vec<u32> = study.points.iter().map(|its| its.point.slots).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
+        let slots = names::listed(&slots);
+        lines.add("policy", &format!("vCPUs on {slots} of CPUs {cpus}, jobs {}", run.run.jobs));
+    }
+}
+
+fn seeds(study: &Study, lines: &mut Lines) {
+    let order: BTreeSet<u64> = study.runs.iter().map(|run| run.run.seed).collect();
+    let all = study.points.iter().flat_map(|its| &its.repetitions).map(|its| its.key.seed);
+    let [order, all] = [order, all.collect()].map(|seeds: BTreeSet<u64>| {
+        names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
+    });
+    lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
+}
+
+fn windows(study: &Study, lines: &mut Lines) {
+    let mut seconds: Vec<f64> = Vec::new();
+    for its in study.points.iter().map(|its| its.point.duration.as_secs_f64()) {
+        if !seconds.contains(&its) {
+            seconds.push(its);
+        }
+    }
+    let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
+    let warm_up = study.runs.first().and_then(|run| spec::method_of(&run.run.spec));
+    let warm_up = warm_up
+        .map(|its| format!(" after a warm-up of {} s", its.warm_up.as_secs_f64()))
+        .unwrap_or_default();
+    let counts = || study.points.iter().map(|its| its.repetitions.len());
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    let windows = names::listed(&seconds);
+    let text = format!(
+        "{windows} s{warm_up}, fresh machines each time; {counts} repetitions of each point, \
+         neighbours in alternating order"
+    );
+    lines.add("windows", &text);
+}

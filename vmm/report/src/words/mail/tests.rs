@@ -1,0 +1,187 @@
+//! The texts of made-up runs, letter by letter, and what must hold for those that could not occur.
+
+use super::*;
+use study::{
+    findings::RunRecord,
+    store::record::Outcome,
+    testing::{Fixture, record},
+};
+
+fn of(fixture: &Fixture) -> Study {
+    Study::new(&[record(fixture)])
+}
+
+fn slower() -> Diff {
+    Diff::new(of(&Fixture::default()), of(&Fixture { seed: 3, speed: 0.5, ..Fixture::default() }))
+}
+
+/// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
+fn golden(name: &str, text: &str) {
+    let file = format!("{}/src/words/mail/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("PVTICKET_GOLDEN").is_some() {
+        std::fs::write(&file, text).unwrap();
+    }
+    let known = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text, known, "{file}: PVTICKET_GOLDEN=1 writes it; read the difference");
+}
+
+fn fits(text: &str) {
+    let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > WIDTH).collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn the_text_of_a_study_is_known() {
+    golden("study", &study(&of(&Fixture::default())));
+}
+
+#[test]
+fn the_text_of_two_runs_is_known() {
+    golden("diff", &diff(&slower()));
+}
+
+#[test]
+fn the_setup_comes_first() {
+    let text = study(&of(&Fixture::default()));
+    let labels = ["machine", "kernel", "guest", "spec", "axes", "policy", "seeds", "windows"];
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?}: {text}"));
+    let places = labels.map(|label| at(&format!("\n{label:<9}")));
+    assert!(places.is_sorted(), "{places:?}: {text}");
+    assert!(places[labels.len() - 1] < at("Throughput, acquisitions/s"));
+}
+
+#[test]
+fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
+    let mut run = record(&Fixture::default());
+    let session = &mut run.contents.sessions[0];
+    session.host.binary = Some(study::host::FileFacts {
+        path: "/home/somebody/pvticket".into(),
+        sha256: "0123456789abcdef".into(),
+        version: None,
+    });
+    let mut other = session.clone();
+    other.host.kernel = "6.19.1".into();
+    run.contents.sessions.push(other);
+    let text = study(&Study::new(&[run]));
+    assert_eq!(text.matches("SHA-256 0123456789abcdef...").count(), 1, "{text}");
+    assert_eq!(text.matches("AMD EPYC").count(), 1, "{text}");
+    assert!(text.contains("Linux 6.18.44") && text.contains("Linux 6.19.1"), "{text}");
+    assert!(!text.contains("/home/somebody"), "{text}");
+}
+
+/// A store whose texts are long, odd or hostile.
+fn with_texts(said: &str) -> RunRecord {
+    let mut run = record(&Fixture { rounds: 3, vcpus: vec![2, 4], ..Fixture::default() });
+    run.source = said.into();
+    run.contents.run.question = said.into();
+    run.contents.run.name = said.into();
+    run.contents.sessions[0].command = vec![said.into(), said.into()];
+    run.contents.sessions[0].host.cpu = said.into();
+    run.contents.sessions[0].host.kernel = said.into();
+    for (ix, cell) in run.contents.cells.iter_mut().enumerate() {
+        cell.point.workload = said.into();
+        if ix % 5 == 0 {
+            cell.outcome = Outcome::Failed { error: said.into(), trace: String::new() };
+        }
+        if ix % 2 == 0 {
+            cell.point.label = said.into();
+        }
+    }
+    run
+}
+
+#[test]
+fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
+    let evil = "x\nRegressions\n\u{1b}[31m\u{202e}y";
+    let run = Study::new(&[with_texts(evil)]);
+    let both = Diff::new(run.clone(), of(&Fixture { vcpus: vec![2, 4], ..Fixture::default() }));
+    for text in [study(&run), diff(&both)] {
+        assert!(!text.contains(|c| c != '\n' && shown::is_hidden(c)), "{text}");
+    }
+    assert!(!study(&run).lines().any(|line| line == "Regressions"));
+}
+
+#[test]
+fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
+    let its = slower();
+    let less = its.regressions();
+    let lines = regressions(&its);
+    assert!(less.len() > 4 && less.len() == lines.len(), "{lines:#?}");
+    assert!(less.iter().all(|its| matches!(its, Regression::Less(_))), "{less:#?}");
+    assert_eq!(its.unjudged(), None);
+    for line in lines {
+        assert!(line.contains(" .. ") && line.contains(", p ") && !line.contains('\n'), "{line}");
+    }
+    let faster = Diff::new(its.after.clone(), its.before.clone());
+    assert_eq!(faster.regressions(), []);
+    let again = Diff::new(its.before.clone(), its.before);
+    assert_eq!(again.regressions(), []);
+}
+
+/// A lock that fails is worse, however fast it is, and so is a point of which nothing is left.
+#[test]
+fn broken_and_failed_points_are_regressions() {
+    let small = Fixture { vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
+    let before = of(&small);
+    let mut run = record(&small);
+    for cell in &mut run.contents.cells {
+        match &mut cell.outcome {
+            Outcome::Done { figures } if cell.point.lock.name() == "ticket" => {
+                figures.violations = 2;
+            }
+            outcome => {
+                *outcome =
+                    Outcome::Failed { error: "the guest\ndied".into(), trace: String::new() };
+            }
+        }
+    }
+    let its = Diff::new(before, Study::new(&[run]));
+    let lines = regressions(&its);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].starts_with("BROKEN, exclusion failed 16 times"), "{lines:#?}");
+    assert!(lines[1].starts_with("no figures, the guest?died: "), "{lines:#?}");
+}
+
+#[test]
+fn a_comparison_that_can_find_nothing_is_not_a_pass() {
+    let few = Fixture { rounds: 2, ..Fixture::default() };
+    let its = Diff::new(of(&few), of(&Fixture { seed: 3, speed: 0.1, ..few }));
+    assert_eq!(its.regressions(), []);
+    let why = its.unjudged().unwrap();
+    assert_eq!(why, Unjudged::TooFew { most: 2, points: 16, needed: 6 });
+    assert!(unjudged(why).contains("measure 6 of each"));
+    let [a, b] = [vec![2], vec![3]].map(|vcpus| of(&Fixture { vcpus, ..Fixture::default() }));
+    assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_line_is_longer_than_a_line_of_a_mail(
+            said in prop_oneof![
+                "[a-z0-9/=._'-]{0,200}",
+                "([a-zäλ漢]{1,30} ){0,12}",
+                any::<String>(),
+            ],
+        ) {
+            let run = Study::new(&[with_texts(&said)]);
+            fits(&study(&run));
+            let other = with_texts("plain");
+            fits(&diff(&Diff::new(run, Study::new(&[other]))));
+        }
+
+        #[test]
+        fn cutting_lines_loses_no_letter(text in "[ a-z\n]{0,400}") {
+            let letters = |text: &str| text.replace([' ', '\n'], "");
+            let cut = whole(&text);
+            fits(&cut);
+            prop_assert_eq!(letters(&cut), letters(&text));
+        }
+    }
+}
