@@ -105,8 +105,14 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
             cargo.env_remove(name);
         }
     }
+    let flags: Vec<String> = guest
+        .rustflags
+        .iter()
+        .map(|flag| (*flag).to_owned())
+        .chain(without_folders(root))
+        .collect();
     cargo
-        .env("CARGO_ENCODED_RUSTFLAGS", guest.rustflags.join("\x1f"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .current_dir(root.join(guest.dir))
         .args(["build", "--release", "--locked", "--quiet", "--target", TARGET])
         .args(["--bin", guest.bin, "--target-dir"])
@@ -120,6 +126,19 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
     let embedded = out.join(format!("{}.elf", guest.bin));
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
     Ok(embedded)
+}
+
+/// Flags that keep the folders of this build out of the guests: the same sources give the same bytes in
+/// whatever folder. Panics then name `hypercalls/src/...`.
+fn without_folders(root: &Path) -> Vec<String> {
+    let home = env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}/={to}", from.display());
+    [Some(remap(root, "")), home.map(|home| remap(&home, "/cargo/"))]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Would this variable of the outer build change the nested one?

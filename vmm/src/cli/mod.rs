@@ -38,7 +38,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
 use crate::{
@@ -110,6 +110,12 @@ impl From<UnitError> for Usage {
     fn from(error: UnitError) -> Self {
         PlanError::from(error).into()
     }
+}
+
+/// The whole command line, for what describes it: man pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line and runs it.
@@ -187,8 +193,6 @@ fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
