@@ -24,6 +24,7 @@ mod results;
 mod run;
 mod schedule;
 mod search;
+mod setup;
 mod sim;
 mod soak;
 mod status;
@@ -79,6 +80,7 @@ enum Command {
     Reproduce(reproduce::ReproduceArgs),
     Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
+    Setup(setup::SetupArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
     Drill(drill::DrillArgs),
@@ -153,6 +155,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Setup(args) => setup::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Drill(args) => drill::run(&args),
         Command::Exec(args) => emulate::exec(args),
