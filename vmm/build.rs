@@ -59,6 +59,9 @@ const GUESTS: &[Guest] = &[
     },
 ];
 
+/// What keeps the folder out of the symbols' hashes.
+const WRAPPER: &str = "packaging/rustc.sh";
+
 /// The parts of a crate's directory that determine the binary: not its `target`, if there is one.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];
 
@@ -68,6 +71,7 @@ const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HT
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../{WRAPPER}");
     let root = variable("CARGO_MANIFEST_DIR")?
         .parent()
         .ok_or("the vmm crate has no parent directory")?
@@ -113,6 +117,8 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
         .collect();
     cargo
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("RUSTC_WRAPPER", root.join(WRAPPER))
+        .env("PVTICKET_ROOT", root)
         .current_dir(root.join(guest.dir))
         .args(["build", "--release", "--locked", "--quiet", "--target", TARGET])
         .args(["--bin", guest.bin, "--target-dir"])
@@ -128,8 +134,7 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
     Ok(embedded)
 }
 
-/// Flags that keep the folders of this build out of the guests: the same sources give the same bytes in
-/// whatever folder. Panics then name `hypercalls/src/...`.
+/// Flags that keep the folders of this build out of the guests' texts: panics name `hypercalls/src/...`.
 fn without_folders(root: &Path) -> Vec<String> {
     let home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)
