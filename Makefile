@@ -12,7 +12,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences clean help
+.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -132,6 +132,15 @@ DENY := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket/cargo-deny
 check-licences: setup ## Licences, sources and bans of the dependencies (3 min the first time)
 	@$(CARGO) install --locked --quiet --version 0.20.2 --root $(DENY) cargo-deny
 	@PATH=$(DENY)/bin:$$PATH $(CARGO) deny --locked check licenses bans sources
+
+# The scripts call the cargo that the Makefile does.
+WITH_CARGO := $(patsubst %cargo,%,$(CARGO))
+
+dist: setup ## Make the tarball and the Debian package, in target/dist (8 min the first time)
+	@$(WITH_CARGO) sh packaging/dist.sh
+
+crates: setup ## Package the crates that others can use, and build them from their packages
+	@$(CARGO) package --locked --package pvticket-hypercalls --package pvticket-base --package pvticket-locks --package pvticket-sched
 
 clean: ## Remove what was built here (the cache stays)
 	$(CARGO) clean --locked

@@ -18,6 +18,8 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pvticket}
 
+. "$root/guest-kernel-config/apt.sh"
+
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
     printf 'setup: %s\n' "$@" >&2
@@ -226,21 +228,21 @@ set_up_busybox() {
     say "static busybox is in $place"
 }
 
-# Nothing is installed: the package is fetched and unpacked.
+# Nothing is installed: the package is fetched and unpacked. Where the system's package lists do not have it, separate
+# ones do, which needs no root.
 unpack_busybox() {
     command -v apt-get >/dev/null ||
         fail "no static busybox: put one at $place/busybox (a single file, statically linked)"
-    if ! have_lists; then
-        can_install || fail "apt has no package lists: run apt-get update as root"
-        update
-    fi
-    if ! (cd "$work" && apt-get -q download busybox-static >log 2>&1); then
-        if can_install; then update; fi
-        (cd "$work" && apt-get -q download busybox-static >log 2>&1) || {
-            tail -n 5 "$work/log" >&2
+    # shellcheck disable=SC2086 # a list of options
+    (
+        cd "$work"
+        apt-get -qq -o APT::Sandbox::User=root download busybox-static >apt.log 2>&1 ||
+            { own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root &&
+                apt-get $options -qq download busybox-static >apt.log 2>&1; } || {
+            tail -n 5 apt.log >&2
             fail "cannot fetch busybox-static; see above, or put a static busybox at $place/busybox"
         }
-    fi
+    )
     dpkg -x "$work"/busybox-static_*.deb "$work/root"
     for place_in in bin/busybox usr/bin/busybox; do
         if [ -x "$work/root/$place_in" ]; then mv "$work/root/$place_in" "$work/busybox"; fi

@@ -59,6 +59,9 @@ const GUESTS: &[Guest] = &[
     },
 ];
 
+/// What keeps the folder out of the symbols' hashes.
+const WRAPPER: &str = "packaging/rustc.sh";
+
 /// The parts of a crate's directory that determine the binary: not its `target`, if there is one.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];
 
@@ -68,6 +71,7 @@ const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HT
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../{WRAPPER}");
     let root = variable("CARGO_MANIFEST_DIR")?
         .parent()
         .ok_or("the vmm crate has no parent directory")?
@@ -105,8 +109,16 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
             cargo.env_remove(name);
         }
     }
+    let flags: Vec<String> = guest
+        .rustflags
+        .iter()
+        .map(|flag| (*flag).to_owned())
+        .chain(without_folders(root))
+        .collect();
     cargo
-        .env("CARGO_ENCODED_RUSTFLAGS", guest.rustflags.join("\x1f"))
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+        .env("RUSTC_WRAPPER", root.join(WRAPPER))
+        .env("PVTICKET_ROOT", root)
         .current_dir(root.join(guest.dir))
         .args(["build", "--release", "--locked", "--quiet", "--target", TARGET])
         .args(["--bin", guest.bin, "--target-dir"])
@@ -120,6 +132,18 @@ fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Erro
     let embedded = out.join(format!("{}.elf", guest.bin));
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
     Ok(embedded)
+}
+
+/// Flags that keep the folders of this build out of the guests' texts: panics name `hypercalls/src/...`.
+fn without_folders(root: &Path) -> Vec<String> {
+    let home = env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}/={to}", from.display());
+    [Some(remap(root, "")), home.map(|home| remap(&home, "/cargo/"))]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Would this variable of the outer build change the nested one?

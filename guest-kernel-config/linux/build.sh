@@ -24,9 +24,16 @@ cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pvticket}
 kernels=$cache/kernel
 package=linux-source-6.1
 recipe=1
+# For apt, where the system has no lists of packages.
+options=
 # The patched source, once a flavour has needed it, and the build folders.
 source=
 works=()
+# Where lists of our own are made, and the process that tells of progress.
+lists=$cache/source/lists.$$
+teller=
+
+. "$here/../apt.sh"
 
 say() { printf 'kernel: %s\n' "$*"; }
 fail() { printf 'kernel: %s\n' "$*" >&2; exit 1; }
@@ -63,16 +70,32 @@ cached_package() {
     find "$cache/source" -name "${package}_*_all.deb" | sort -V | tail -n 1
 }
 
-# The name of the file that apt would download.
-offered_package() {
+# What apt would download: the file's name, or with $1=3 its size.
+# shellcheck disable=SC2086 # a list of options
+offered() {
+    apt-get $options download --print-uris "$package" 2>/dev/null |
+        awk -v field="${1:-2}" '{ print $field; exit }' || true
+}
+
+# Sets deb to the file that apt would download, by the system's lists or, where they do not have it, by lists of our own,
+# which need no root.
+find_package() {
     command -v apt-get >/dev/null ||
         fail "no apt-get here to fetch $package: give a Linux 6.1 tree as KERNEL_SRC=dir"
-    apt-get download --print-uris "$package" 2>/dev/null | awk '{ print $2; exit }'
+    deb=$(offered)
+    [ -z "$deb" ] || return 0
+    mkdir -p "$lists"
+    pushd "$lists" >/dev/null
+    own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root ||
+        say "no package lists: $(tail -n 1 apt.log)" >&2
+    popd >/dev/null
+    deb=$(offered)
 }
 
 # The SHA-256 of the package file $1 in apt's lists; empty if apt does not know that version.
+# shellcheck disable=SC2086
 listed_sum() {
-    apt-cache show "$package" 2>/dev/null | awk -v RS= -v FS='\n' -v file="/$1" '{
+    apt-cache $options show "$package" 2>/dev/null | awk -v RS= -v FS='\n' -v file="/$1" '{
         name = sum = ""
         for (i = 1; i <= NF; i++) {
             if ($i ~ /^Filename: /) name = $i
@@ -107,8 +130,8 @@ identify_source() {
         return
     fi
     deb=$(cached_package)
-    [ -n "$deb" ] || deb=$(offered_package)
-    [ -n "$deb" ] || fail "apt knows no package $package (apt-get update?);" \
+    [ -n "$deb" ] || find_package
+    [ -n "$deb" ] || fail "apt knows no package $package (do its sources have Debian 12?);" \
         "or give a Linux 6.1 tree as KERNEL_SRC=dir"
     deb_sum=$(expected_sum "$deb")
     [ -n "$deb_sum" ] || fail "no SHA-256 to check $deb by: apt's lists do not have this version" \
@@ -126,13 +149,13 @@ hash_inputs() {
     } | sha256sum | cut -c 1-16
 }
 
+# shellcheck disable=SC2086
 fetch_package() {
     [ -f "$deb" ] && return
-    say "downloading $package ($(apt-get download --print-uris "$package" 2>/dev/null |
-        awk '{ printf "%d MB", $3 / 1000000; exit }'))"
+    say "downloading $package ($(($(offered 3) / 1000000)) MB)"
     mkdir -p "$cache/source/partial"
     (cd "$cache/source/partial" && rm -f ./*.deb &&
-        apt-get -qq -o APT::Sandbox::User=root download "$package") ||
+        apt-get $options -qq -o APT::Sandbox::User=root download "$package") ||
         fail "apt-get download $package failed"
     mv "$cache/source/partial"/*.deb "$cache/source/"
     deb=$(cached_package)
@@ -220,13 +243,27 @@ collect() {
     mv "$work/out" "$kernels/$hash"
 }
 
+# Says every 30 s how far the build is whose log is $1.
+tell_progress() {
+    # It outlives this function when that is killed, and must not keep the output open.
+    while sleep 30 >/dev/null 2>&1; do
+        say "$(grep -c '^  CC ' "$1") files compiled after $((SECONDS - began)) s"
+    done
+}
+
 build() {
-    local work=$kernels/.build-$hash began=$SECONDS
+    local work=$kernels/.build-$hash began=$SECONDS failed=
     rm -rf "$work"
     mkdir -p "$work"
     works+=("$work")
     say "building flavour $flavour (a few minutes; log: $work/build.log)"
-    if ! build_steps "$work" >"$work/build.log" 2>&1; then
+    tell_progress "$work/build.log" 9>&- &
+    teller=$!
+    build_steps "$work" >"$work/build.log" 2>&1 || failed=1
+    kill "$teller"
+    wait "$teller" 2>/dev/null || true
+    teller=
+    if [ -n "$failed" ]; then
         tail -n 20 "$work/build.log" >&2
         cp "$work/build.log" "$kernels/failed-$flavour.log"
         fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
@@ -247,6 +284,8 @@ link() {
 }
 
 clean_up() {
+    [ -z "$teller" ] || kill "$teller" 2>/dev/null || true
+    rm -rf "$lists"
     [ -n "${KEEP_BUILD:-}" ] || rm -rf "${works[@]}"
 }
 
@@ -264,12 +303,12 @@ make_flavour() {
 }
 
 for name in "${flavours[@]}"; do choose_flavour "$name"; done
+trap clean_up EXIT
 command -v gcc >/dev/null || check_tools
 identify_source
 mkdir -p "$kernels"
 exec 9>"$kernels/.lock"
 flock 9
-trap clean_up EXIT
 for name in "${flavours[@]}"; do
     choose_flavour "$name"
     make_flavour

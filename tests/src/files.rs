@@ -38,15 +38,15 @@ pub fn cached(name: &str) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// The kernel of `make kernel` as an ELF file.
+/// The kernel of `pvticket setup kernel` as an ELF file.
 pub const BUILT_KERNEL: &str = "kernel/current/vmlinux";
 /// That kernel as a bzImage.
 pub const BUILT_BZIMAGE: &str = "kernel/current/bzImage";
 /// That kernel's symbols.
 pub const SYSTEM_MAP: &str = "kernel/current/System.map";
-/// The kernel of `make kernel-stock` as an ELF file.
+/// The kernel of `pvticket setup kernel-stock` as an ELF file.
 pub const BUILT_STOCK: &str = "kernel/stock-pvqspinlock/vmlinux";
-/// The archive with PostgreSQL, of `make guest-disk`.
+/// The archive with PostgreSQL, of `pvticket setup guest-disk`.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 /// Debian's cloud kernel, a bzImage.
 pub const STOCK_KERNEL: &str = "host/current/vmlinuz";

@@ -146,9 +146,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
         .map_err(|error| {
             let path = path.to_string_lossy();
             Stop::failure(match error {
-                Errno::NOENT => format!(
-                    "no {path}: only the kernels of `make kernel` and `make kernel-stock` have it"
-                ),
+                Errno::NOENT => format!("no {path}: only the kernels of `pvticket setup` have it"),
                 Errno::ACCESS | Errno::PERM => format!("{path}: only root may open it"),
                 other => format!("cannot open {path}: error {}", other.raw_os_error()),
             })

@@ -25,7 +25,7 @@ tests![
 /// A boot with PostgreSQL and two CPUs; skips the test if there is no guest disk.
 fn boot(words: &[&str]) -> anyhow::Result<Boot> {
     if files::cached(files::GUEST_DISK).is_err() {
-        return skip("no guest disk with PostgreSQL (make guest-disk)");
+        return skip("no guest disk with PostgreSQL (pvticket setup guest-disk)");
     }
     Ok(Boot::direct().cpus(2).command([&["pgbench-table"], words].concat()))
 }
@@ -118,5 +118,5 @@ fn a_missing_guest_disk_is_named() -> anyhow::Result<()> {
     fs::create_dir(&cache)?;
     let program = pvticket(["boot", "--dry-run", "--", "pgbench-table"]);
     let ran = program.env("PVTICKET_CACHE", &cache).run()?;
-    ran.fails(1, &["no guest disk", "make guest-disk"]).map(drop)
+    ran.fails(1, &["no guest disk", "pvticket setup guest-disk"]).map(drop)
 }

@@ -271,5 +271,5 @@ fn a_missing_kernel_is_named_before_anything_runs() -> anyhow::Result<()> {
     let words =
         "compare --host emulated --host-kernel 7 --driver bpf --policy rr --vcpus 2 --runs 1";
     let program = pvticket(words.split_whitespace()).env("PVTICKET_CACHE", cache.path());
-    program.run()?.fails(1, &["no kernel 7", "make host HOST_KERNEL=7"])?.says("").map(drop)
+    program.run()?.fails(1, &["no kernel 7", "pvticket setup host-7"])?.says("").map(drop)
 }

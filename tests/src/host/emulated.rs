@@ -71,7 +71,7 @@ fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
 pub fn need_kernel_7() -> anyhow::Result<()> {
     match files::cached(files::HOST_KERNEL_7) {
         Ok(_) => Ok(()),
-        Err(_) => skip("no kernel 7 for the emulated host: run make host HOST_KERNEL=7"),
+        Err(_) => skip("no kernel 7 for the emulated host: run pvticket setup host-7"),
     }
 }
 

@@ -142,8 +142,8 @@ fn a_lock_that_no_kernel_has_is_refused() -> anyhow::Result<()> {
 
 /// Only the missing kernel is named.
 fn a_kernel_that_is_missing_is_asked_for() -> anyhow::Result<()> {
-    compare_kernels(&["--locks", "queued"])?.fails(1, &["run `make kernel-stock`"])?;
-    compare_kernels(&["--locks", "ticket"])?.fails(1, &["run `make kernel`"]).map(drop)
+    compare_kernels(&["--locks", "queued"])?.fails(1, &["run `pvticket setup kernel-stock`"])?;
+    compare_kernels(&["--locks", "ticket"])?.fails(1, &["run `pvticket setup kernel`"]).map(drop)
 }
 
 fn mutexes_that_read_first_write_less() -> anyhow::Result<()> {

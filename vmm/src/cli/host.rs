@@ -95,8 +95,8 @@ const HOST_KERNEL: &str = "PVTICKET_HOST_KERNEL";
 /// The option that chooses the emulated host's kernel.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct HostKernelArgs {
-    /// Kernel of the emulated host; 7 is the newest 7.x of Debian's backports (make host
-    /// HOST_KERNEL=7) [default: PVTICKET_HOST_KERNEL, or 6.1]
+    /// Kernel of the emulated host; 7 is the newest 7.x of Debian's backports (pvticket
+    /// setup host-7) [default: PVTICKET_HOST_KERNEL, or 6.1]
     #[arg(long, value_name = "6.1|7")]
     pub(super) host_kernel: Option<HostKernel>,
 }

@@ -24,6 +24,7 @@ mod results;
 mod run;
 mod schedule;
 mod search;
+mod setup;
 mod sim;
 mod soak;
 mod status;
@@ -38,7 +39,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
 use crate::{
@@ -79,6 +80,7 @@ enum Command {
     Reproduce(reproduce::ReproduceArgs),
     Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
+    Setup(setup::SetupArgs),
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
     Drill(drill::DrillArgs),
@@ -110,6 +112,12 @@ impl From<UnitError> for Usage {
     fn from(error: UnitError) -> Self {
         PlanError::from(error).into()
     }
+}
+
+/// The whole command line, for what describes it: man pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line and runs it.
@@ -147,6 +155,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Setup(args) => setup::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Drill(args) => drill::run(&args),
         Command::Exec(args) => emulate::exec(args),
@@ -187,8 +196,6 @@ fn one_line(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -50,7 +50,7 @@ fn old_qemu(facts: &Facts) -> Option<String> {
     (facts.kvm.known != KvmKind::Hardware && (major, minor) < (8, 1)).then(|| {
         format!(
             "for a steadier emulated host: QEMU 8.1 or newer instead of {version}; \
-             on Debian 12 `make host` fetches one"
+             on Debian 12 `pvticket setup host` fetches one"
         )
     })
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_is_missing_comes_first_and_once() {
         let mut facts = facts(KvmKind::Software, &[]);
-        let problem = "no kernel: run `make kernel`".to_owned();
+        let problem = "no kernel: run `pvticket setup kernel`".to_owned();
         let artifact = |name, needed, problem: &str| Artifact {
             name,
             needed,

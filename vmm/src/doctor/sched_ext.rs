@@ -63,7 +63,7 @@ impl fmt::Display for Obstacle {
         match self {
             Self::NoKernelSupport => f.write_str(
                 "a kernel with CONFIG_SCHED_CLASS_EXT, 6.12 or newer; the emulated host has one with \
-                 --host-kernel 7 (make host HOST_KERNEL=7)",
+                 --host-kernel 7 (pvticket setup host-7)",
             ),
             Self::NoBtf => f.write_str("a kernel with CONFIG_DEBUG_INFO_BTF"),
             Self::NotAllowed => f.write_str(

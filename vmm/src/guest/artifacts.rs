@@ -16,20 +16,22 @@ pub enum ArtifactError {
     /// Neither a cache directory nor a home is known.
     #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
-    /// `make kernel` has not run.
-    #[error("no PV ticketlock kernel at {0}: run `make kernel`, or name one with --kernel")]
-    Kernel(PathBuf),
-    /// `make kernel-stock` has not run.
+    /// `pvticket setup kernel` has not run.
     #[error(
-        "no kernel with stock spinlocks at {0}: run `make kernel-stock`, or name one with \
+        "no PV ticketlock kernel at {0}: run `pvticket setup kernel`, or name one with --kernel"
+    )]
+    Kernel(PathBuf),
+    /// `pvticket setup kernel-stock` has not run.
+    #[error(
+        "no kernel with stock spinlocks at {0}: run `pvticket setup kernel-stock`, or name one with \
          --stock-kernel"
     )]
     StockKernel(PathBuf),
-    /// `make busybox` has not run.
-    #[error("no static busybox at {0}: run `make busybox`")]
+    /// `pvticket setup busybox` has not run.
+    #[error("no static busybox at {0}: run `pvticket setup busybox`")]
     Busybox(PathBuf),
-    /// `make guest-disk` has not run.
-    #[error("no guest disk with PostgreSQL at {0}: run `make guest-disk`")]
+    /// `pvticket setup guest-disk` has not run.
+    #[error("no guest disk with PostgreSQL at {0}: run `pvticket setup guest-disk`")]
     GuestDisk(PathBuf),
 }
 
@@ -53,13 +55,13 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
         .ok_or(ArtifactError::NoCache)
 }
 
-/// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `make kernel`.
+/// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `pvticket setup kernel`.
 pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(KERNEL);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::Kernel(file)) }
 }
 
-/// The kernel to compare with, with mainline's spinlocks: the ELF `vmlinux` of `make kernel-stock`.
+/// The kernel to compare with, with mainline's spinlocks: the ELF `vmlinux` of `pvticket setup kernel-stock`.
 pub fn stock_kernel() -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(STOCK_KERNEL);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::StockKernel(file)) }
@@ -75,7 +77,7 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
 /// Path of the guest disk in the cache.
 pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
-/// The archive with PostgreSQL for the guest's root, from `make guest-disk`.
+/// The archive with PostgreSQL for the guest's root, from `pvticket setup guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     let file = cache_dir()?.join(GUEST_DISK);
     if file.is_file() { Ok(file) } else { Err(ArtifactError::GuestDisk(file)) }

@@ -59,7 +59,9 @@ pub enum InitrdError {
     #[error("initrd: cannot read {path}")]
     Unreadable { path: PathBuf, source: io::Error },
     /// busybox does not list its applets.
-    #[error("initrd: {path} --list does not list its applets: {reason}; run `make busybox`")]
+    #[error(
+        "initrd: {path} --list does not list its applets: {reason}; run `pvticket setup busybox`"
+    )]
     Applets { path: PathBuf, reason: String },
     /// A file that no kernel would unpack.
     #[error(
@@ -177,7 +179,7 @@ fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
     move |source| InitrdError::Unreadable { path: path.into(), source }
 }
 
-/// The names of busybox's applets, one per line: from the file `applets` that `make busybox` puts
+/// The names of busybox's applets, one per line: from the file `applets` that `pvticket setup busybox` puts
 /// next to it, or else from busybox itself.
 fn applets(busybox: &Path) -> Result<String, InitrdError> {
     let list = busybox.with_file_name("applets");

@@ -1,4 +1,4 @@
-//! PostgreSQL's location in the guest, where `make guest-disk` installs it.
+//! PostgreSQL's location in the guest, where `pvticket setup guest-disk` installs it.
 
 use std::{
     fs, io,
@@ -30,7 +30,7 @@ impl Installation {
             .ok_or_else(|| {
                 Failure::Failed(
                     "there is no PostgreSQL in this guest; `pvticket boot -- pgbench-table` takes \
-                     along what `make guest-disk` makes (is the guest's memory too small for it?)"
+                     along what `pvticket setup guest-disk` makes (is the guest's memory too small for it?)"
                         .into(),
                 )
             })

@@ -94,7 +94,7 @@ impl Locks {
     fn find_in(folder: &Path) -> Result<Self, Failure> {
         let not_ours = |error: io::Error| {
             Failure::Usage(format!(
-                "{}: {error}: the locks of this kernel cannot be switched; boot `make kernel`'s",
+                "{}: {error}: the locks of this kernel cannot be switched; boot that of `pvticket setup kernel`",
                 folder.display()
             ))
         };
@@ -187,7 +187,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(says(&debugfs("off", "off")).contains("--pv vmm, doorbell or kvm"));
-        assert!(says(Path::new("/nowhere")).contains("make kernel"));
+        assert!(says(Path::new("/nowhere")).contains("pvticket setup kernel"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) struct BootBenchArgs {
     #[command(flatten)]
     common: Common,
 
-    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
+    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `pvticket setup kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 }

@@ -31,7 +31,7 @@ pub(super) use plan::Plan;
 /// status; without one, open a shell (Ctrl-A x ends the machine).
 #[derive(Debug, Args)]
 pub struct BootArgs {
-    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `make kernel`]
+    /// ELF vmlinux or bzImage [default: the PV ticketlock kernel of `pvticket setup kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 
@@ -98,7 +98,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "SIZE")]
     output_limit: Option<ByteSize>,
 
-    /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (make guest-disk)
+    /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (pvticket setup guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

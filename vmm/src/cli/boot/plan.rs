@@ -188,7 +188,7 @@ impl Plan {
     }
 }
 
-/// Does this command need the guest disk of `make guest-disk`?
+/// Does this command need the guest disk of `pvticket setup guest-disk`?
 fn needs_guest_disk(command: &[OsString]) -> bool {
     command.first().is_some_and(|name| name == "pgbench-table")
 }

@@ -37,12 +37,12 @@ use study::{
 #[derive(Debug, Clone, Default, Args)]
 pub(in crate::cli) struct KernelFiles {
     /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage [default: that of
-    /// `make kernel`]
+    /// `pvticket setup kernel`]
     #[arg(long, value_name = "F")]
     kernel: Option<PathBuf>,
 
     /// Linux: the kernel with mainline's spinlocks, for locks other than ticket and pv-ticket
-    /// [default: that of `make kernel-stock`]
+    /// [default: that of `pvticket setup kernel-stock`]
     #[arg(long, value_name = "F")]
     stock_kernel: Option<PathBuf>,
 }

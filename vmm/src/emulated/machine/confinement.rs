@@ -32,7 +32,7 @@ pub(super) fn confine(
 /// open descriptor.
 fn files(pieces: &Pieces) -> Files {
     let libraries = ["/usr", "/lib", "/lib64"].map(PathBuf::from);
-    // With a QEMU of `make host`: the folder that has its `bin` and `share`.
+    // With a QEMU of `pvticket setup host`: the folder that has its `bin` and `share`.
     let own = pieces.qemu.canonicalize().ok();
     let own = own.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
     let named = ["/etc/ld.so.cache", "/proc", "/sys/devices/system", "/dev/urandom"];

@@ -1,4 +1,4 @@
-//! The emulated host's parts, which `make host` provides: QEMU, a kernel and modules.
+//! The emulated host's parts, which `pvticket setup host` provides: QEMU, a kernel and modules.
 
 use std::{
     env, fs, io,
@@ -30,12 +30,12 @@ pub enum PiecesError {
         "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in PVTICKET_QEMU"
     )]
     Qemu,
-    /// `make host` has not been run.
-    #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", make(*kernel))]
+    /// `pvticket setup host` has not been run.
+    #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", command(*kernel))]
     Kernel { kernel: HostKernel, folder: PathBuf },
     /// A module is missing.
     #[error(
-        "the emulated host's kernel in {folder} has no module {name}: remove it and run `make host` again"
+        "the emulated host's kernel in {folder} has no module {name}: remove it and run `pvticket setup host` again"
     )]
     Module { folder: PathBuf, name: String },
     /// Modules that depend on each other, which no real kernel has.
@@ -97,14 +97,14 @@ const fn folder_of(kernel: HostKernel) -> &'static str {
 }
 
 /// The command that fetches a kernel.
-const fn make(kernel: HostKernel) -> &'static str {
+const fn command(kernel: HostKernel) -> &'static str {
     match kernel {
-        HostKernel::Linux6_1 => "make host",
-        HostKernel::Linux7 => "make host HOST_KERNEL=7",
+        HostKernel::Linux6_1 => "pvticket setup host",
+        HostKernel::Linux7 => "pvticket setup host-7",
     }
 }
 
-/// The QEMU to use: the one that the user names, or the one that `make host` fetches where this
+/// The QEMU to use: the one that the user names, or the one that `pvticket setup host` fetches where this
 /// system's is too old, or this system's.
 pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     if let Some(named) = env::var_os("PVTICKET_QEMU").filter(|name| !name.is_empty()) {
@@ -274,7 +274,7 @@ mod tests {
     fn missing_and_circular_modules_are_named() {
         let missing = kernel(&[("virtio_pci.ko", "virtio-ring")], "");
         let error = order(&missing).unwrap_err().to_string();
-        assert!(error.contains("virtio-ring") && error.contains("make host"), "{error}");
+        assert!(error.contains("virtio-ring") && error.contains("pvticket setup host"), "{error}");
         let circle = kernel(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")], "");
         assert!(matches!(order(&circle), Err(PiecesError::Circle(_))));
     }
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn a_missing_kernel_is_named_with_its_command() {
         for (kernel, command) in [
-            (HostKernel::Linux6_1, "`make host`"),
-            (HostKernel::Linux7, "`make host HOST_KERNEL=7`"),
+            (HostKernel::Linux6_1, "`pvticket setup host`"),
+            (HostKernel::Linux7, "`pvticket setup host-7`"),
         ] {
             let error = PiecesError::Kernel { kernel, folder: "host".into() }.to_string();
             assert!(error.ends_with(command), "{error}");

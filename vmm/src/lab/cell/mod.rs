@@ -166,7 +166,9 @@ pub enum CellError {
     )]
     Uncounted,
     /// The guest did not mark the begin and end of the benchmark's window.
-    #[error("the guest's kernel does not say when its benchmark began and ended: `make kernels`")]
+    #[error(
+        "the guest's kernel does not say when its benchmark began and ended: run `pvticket setup kernel kernel-stock`"
+    )]
     NoWindow,
     /// No available kernel has the system.
     #[error("no kernel at hand has {0}")]

@@ -10,9 +10,9 @@ use base::backend::PvBackend;
 /// Kernels that `make` builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// `make kernel`: ticketlocks, native and PV.
+    /// `pvticket setup kernel`: ticketlocks, native and PV.
     Ticket,
-    /// `make kernel-stock`: mainline's spinlocks.
+    /// `pvticket setup kernel-stock`: mainline's spinlocks.
     Stock,
 }
 

@@ -1,0 +1,23 @@
+//! Completions for three shells.
+
+use clap::Command;
+use clap_complete::{Shell, generate};
+
+/// Where each shell looks, below `share`.
+const SHELLS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions/pvticket"),
+    (Shell::Zsh, "zsh/site-functions/_pvticket"),
+    (Shell::Fish, "fish/vendor_completions.d/pvticket.fish"),
+];
+
+/// Paths below `share`, with what they contain.
+pub(crate) fn all(command: &Command) -> Vec<(String, Vec<u8>)> {
+    SHELLS
+        .into_iter()
+        .map(|(shell, path)| {
+            let mut text = Vec::new();
+            generate(shell, &mut command.clone(), "pvticket", &mut text);
+            (path.to_owned(), text)
+        })
+        .collect()
+}

@@ -1,0 +1,61 @@
+//! Man pages and shell completions, from the command line as clap knows it and, for environment and exit status, from
+//! the README.
+
+#![forbid(unsafe_code)]
+
+mod completions;
+mod pages;
+mod readme;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::Command;
+use thiserror::Error;
+
+/// Why they could not be written.
+#[derive(Debug, Error)]
+pub enum ManualError {
+    /// A file or folder cannot be made.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The README has lost what the man page quotes.
+    #[error("the README has no {0}")]
+    Readme(&'static str),
+}
+
+/// Writes all files below `prefix`: `share/man/man1/` and the folders of three shells.
+pub fn write_to(prefix: &Path) -> Result<(), ManualError> {
+    let command = visible(&pvticket::cli::command());
+    for (name, text) in pages::all(&command)?.into_iter().chain(completions::all(&command)) {
+        let path = prefix.join("share").join(name);
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&path, text))
+            .map_err(|source| ManualError::Write { path, source })?;
+    }
+    Ok(())
+}
+
+/// The command line without the subcommands that pvticket starts itself with, which completions would offer.
+fn visible(command: &Command) -> Command {
+    let mut shown = Command::new("pvticket").version(env!("CARGO_PKG_VERSION"));
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    shown
+        .subcommand_required(true)
+        .subcommand_value_name("COMMAND")
+        .args(command.get_arguments().cloned())
+        .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).cloned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! One man page per subcommand, and one for the whole.
+
+use clap::Command;
+use clap_mangen::{
+    Man,
+    roff::{Inline, Roff, bold, roman},
+};
+
+use crate::{ManualError, readme};
+
+/// Paths below `share`, with what they contain.
+pub(crate) fn all(command: &Command) -> Result<Vec<(String, Vec<u8>)>, ManualError> {
+    // As clap_mangen does it: `pvticket help` has no page.
+    let mut root = command.clone().disable_help_subcommand(true);
+    root.build();
+    let source = format!("pvticket {}", root.get_version().unwrap_or_default());
+    let mut pages = Vec::new();
+    collect(&root, &source, &mut pages)?;
+    Ok(pages)
+}
+
+/// Renders `command` and all below it.
+fn collect(
+    command: &Command,
+    source: &str,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> Result<(), ManualError> {
+    let man = Man::new(command.clone()).source(source).manual("pvticket");
+    let path = format!("man/man1/{}", man.get_filename());
+    let mut text = Vec::new();
+    rendered(&man, command, &mut text)
+        .map_err(|source| ManualError::Write { path: path.clone().into(), source })?;
+    let text =
+        tidied(&(String::from_utf8_lossy(&text) + &*ending(command)?.to_roff())).into_bytes();
+    pages.push((path, text));
+    command.get_subcommands().try_for_each(|one| collect(one, source, pages))
+}
+
+/// What clap knows. The version is in the page's footer already.
+fn rendered(man: &Man, command: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
+    man.render_title(text)?;
+    man.render_name_section(text)?;
+    man.render_synopsis_section(text)?;
+    man.render_description_section(text)?;
+    man.render_options_section(text)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(text)?;
+    }
+    Ok(())
+}
+
+/// The preamble once instead of before each section, and words between backticks in bold.
+fn tidied(page: &str) -> String {
+    let mut preamble = 0;
+    let mut tidy = String::new();
+    for line in page.lines() {
+        let is_preamble = line.starts_with(".ie ") || line.starts_with(".el ");
+        preamble += usize::from(is_preamble);
+        if is_preamble && preamble > 2 {
+            continue;
+        }
+        for (index, part) in line.split('`').enumerate() {
+            tidy += ["", "\\fB", "\\fR"][if index == 0 { 0 } else { 2 - index % 2 }];
+            tidy += part;
+        }
+        tidy.push('\n');
+    }
+    tidy
+}
+
+/// What follows: for the whole, exit status, environment and files; for the others, where those are.
+fn ending(command: &Command) -> Result<Roff, ManualError> {
+    let mut roff = Roff::new();
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    if name != "pvticket" {
+        roff.control("SH", ["SEE ALSO"]);
+        roff.text([bold("pvticket"), roman("(1)")]);
+        return Ok(roff);
+    }
+    roff.control("SH", ["EXIT STATUS"]);
+    roff.text(inlines(&readme::exit_status()?));
+    roff.control("SH", ["ENVIRONMENT"]);
+    for (variable, meaning) in readme::environment()? {
+        roff.control("TP", []);
+        roff.text([bold(variable)]);
+        roff.text(inlines(meaning));
+    }
+    roff.control("SH", ["FILES"]);
+    for (path, what) in FILES {
+        roff.control("TP", []);
+        roff.text([bold(path)]);
+        roff.text(inlines(what));
+    }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text([roman("The guides, in "), bold("share/doc/pvticket"), roman(" of the package.")]);
+    Ok(roff)
+}
+
+const FILES: [(&str, &str); 3] = [
+    (
+        "~/.cache/pvticket",
+        "Guest kernels, busybox, and the kernel and QEMU of the emulated host: what `pvticket setup` built and fetched.",
+    ),
+    (
+        "share/pvticket",
+        "Below the package's prefix: the scripts, patches and configurations of `pvticket setup`.",
+    ),
+    ("DIR/cells.jsonl", "The cells of a run, one a line, as soon as they are measured."),
+];
+
+/// Markdown's code in bold; the text of its links without their targets.
+fn inlines(text: &str) -> Vec<Inline> {
+    without_targets(text)
+        .split('`')
+        .enumerate()
+        .map(|(index, part)| if index % 2 == 0 { roman(part) } else { bold(part) })
+        .collect()
+}
+
+fn without_targets(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, link)) = rest.split_once('[') {
+        plain.push_str(before);
+        let (title, after) = link.split_once("](").unwrap_or((link, ")"));
+        plain.push_str(title);
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain + rest
+}

@@ -1,0 +1,128 @@
+//! `pvticket setup`: what guests need besides this program, built or fetched into the cache. The work is done by the
+//! scripts that `make kernel host busybox` runs as well; they come with the program.
+
+mod data;
+mod parts;
+mod script;
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Read},
+    path::Path,
+};
+
+use anyhow::Context;
+use clap::Args;
+use sha2::{Digest, Sha256};
+
+use super::{FAILURE, bar, print, say};
+use crate::{chain::chain, guest::artifacts, signals::Interrupt};
+use parts::Part;
+
+/// Exit status after SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
+/// emulated host. No root is needed, but programs to build a kernel with, and QEMU, have to be installed; what is missing is
+/// named. Prints the SHA-256 of each file, as sha256sum(1) checks them. What is there already is left as it is
+#[derive(Debug, Args)]
+pub struct SetupArgs {
+    /// Parts [default: busybox host kernel]
+    #[arg(value_name = "PART", value_enum)]
+    parts: Vec<Part>,
+
+    /// Only print what each part needs to run, and whether it is there
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the subcommand and returns the exit status.
+pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
+    let parts = match args.parts.as_slice() {
+        [] if args.list => Part::ALL.to_vec(),
+        [] => Part::DEFAULT.to_vec(),
+        named => named.to_vec(),
+    };
+    if args.list {
+        parts.iter().for_each(|part| print(&part.line()));
+        return Ok(0);
+    }
+    let folder = data::folder()?;
+    let stop = Interrupt::on_signals().context("cannot catch signals")?;
+    let mut failed = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let step = format!("[{}/{}] {}", index + 1, parts.len(), part.name());
+        say(format_args!("{step}: {}", part.what()));
+        if let Err(error) = provide(*part, &folder, &step, &stop) {
+            say(format_args!("{step}: {}", chain(&*error)));
+            failed.push(part.name());
+        }
+        if stop.raised() {
+            return Ok(INTERRUPTED);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(0);
+    }
+    say(format_args!("pvticket: without {}: see above; then run this again", failed.join(", ")));
+    Ok(FAILURE)
+}
+
+/// Runs the scripts of one part, checks that its files are there, and prints their sums.
+fn provide(part: Part, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::Result<()> {
+    let bar = io::stderr().is_terminal().then(|| {
+        let bar = bar::on_stderr(None, "{prefix}: {elapsed} {spinner}");
+        bar.set_prefix(step.to_owned());
+        bar
+    });
+    let show = |line: &str| match &bar {
+        Some(bar) => bar.suspend(|| say(format_args!("{line}"))),
+        None => say(format_args!("{line}")),
+    };
+    let tick = || bar.iter().for_each(indicatif::ProgressBar::tick);
+    for script in part.scripts() {
+        script.run(folder, stop, &show, &tick)?;
+    }
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    if !stop.raised() {
+        part.check()?;
+        let cache = artifacts::cache_dir()?;
+        for file in part.files().iter().map(|name| cache.join(name)).filter(|file| file.is_file()) {
+            let sum = sum(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            print(&format!("{sum}  {}\n", file.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The SHA-256 of a file.
+fn sum(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut bytes) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut bytes)? {
+            0 => return Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+            count => hash.update(&bytes[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_sha256sum() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "abc").unwrap();
+        // FIPS 180-4, example of SHA-256.
+        assert_eq!(
+            sum(file.path()).unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Runs a script of the data, line by line.
+
+use std::{
+    io::{self, BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use thiserror::Error;
+
+use crate::signals::Interrupt;
+
+/// Pause between two looks at the interrupt.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A script failed. It has said why.
+#[derive(Debug, Error)]
+pub(super) enum ScriptError {
+    #[error("cannot run {program} {script}")]
+    Start { program: &'static str, script: &'static str, source: io::Error },
+    #[error("failed ({0}), for the reason above")]
+    Failed(std::process::ExitStatus),
+}
+
+/// One call of a script.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Script {
+    shell: &'static str,
+    file: &'static str,
+    argument: Option<&'static str>,
+    variable: Option<(&'static str, &'static str)>,
+}
+
+impl Script {
+    pub(super) const fn new(shell: &'static str, file: &'static str) -> Self {
+        Self { shell, file, argument: None, variable: None }
+    }
+
+    pub(super) const fn argument(mut self, argument: &'static str) -> Self {
+        self.argument = Some(argument);
+        self
+    }
+
+    pub(super) const fn with(mut self, variable: &'static str, value: &'static str) -> Self {
+        self.variable = Some((variable, value));
+        self
+    }
+
+    /// Runs it in `folder`; `show` gets each line of its output, `tick` is called now and then. If `stop` is raised, the
+    /// script and all that it started are asked to end, and that is no error.
+    pub(super) fn run(
+        self,
+        folder: &Path,
+        stop: &Interrupt,
+        show: &dyn Fn(&str),
+        tick: &dyn Fn(),
+    ) -> Result<(), ScriptError> {
+        let failed = |source| ScriptError::Start { program: self.shell, script: self.file, source };
+        let (mut child, output) = self.start(folder).map_err(failed)?;
+        let (send, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut asked = false;
+        loop {
+            match lines.recv_timeout(LOOK_EVERY) {
+                Ok(line) => show(&line),
+                Err(RecvTimeoutError::Timeout) => {}
+                // All ends of the pipe are closed.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            tick();
+            if stop.raised() && !asked {
+                asked = true;
+                end(&child);
+            }
+        }
+        match child.wait().map_err(failed)? {
+            status if status.success() || stop.raised() => Ok(()),
+            status => Err(ScriptError::Failed(status)),
+        }
+    }
+
+    /// Starts it in a process group of its own, with both streams on one pipe.
+    fn start(self, folder: &Path) -> io::Result<(Child, io::PipeReader)> {
+        let (output, input) = io::pipe()?;
+        let mut command = Command::new(self.shell);
+        command.arg(folder.join(self.file)).args(self.argument).envs(self.variable);
+        command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
+        Ok((command.spawn()?, output))
+    }
+}
+
+/// Asks the script's whole group to end.
+fn end(child: &Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It has not been waited for, so the number is its own.
+        let _ = kill_process_group(group, Signal::TERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, fs};
+
+    use super::*;
+
+    fn run(text: &str, stop: &Interrupt) -> (Result<(), ScriptError>, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("it.sh"), text).unwrap();
+        let said = RefCell::new(Vec::new());
+        let script = Script::new("sh", "it.sh").argument("one").with("NAME", "value");
+        let done = script.run(
+            folder.path(),
+            stop,
+            &|line| said.borrow_mut().push(line.to_owned()),
+            &|| {},
+        );
+        (done, said.into_inner())
+    }
+
+    #[test]
+    fn both_streams_are_shown_and_the_status_counts() {
+        let (done, said) = run("echo $NAME; echo $1 >&2", &Interrupt::never());
+        assert_eq!(said, ["value", "one"]);
+        assert!(done.is_ok());
+        let (done, said) = run("echo why >&2; exit 3", &Interrupt::never());
+        assert_eq!(said, ["why"]);
+        assert!(done.unwrap_err().to_string().contains("exit status: 3"));
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_script_and_its_children() {
+        let stop = Interrupt::never();
+        stop.raise();
+        let began = std::time::Instant::now();
+        assert!(run("sleep 60 & sleep 60", &stop).0.is_ok());
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+}
