@@ -49,7 +49,7 @@ impl Wiring {
     }
 }
 
-/// A machine in KVM. Owns the guest memory, which thus outlives every vCPU that may access it.
+/// A machine in KVM. It and each of its vCPUs keep the guest memory mapped.
 #[derive(Debug)]
 pub struct KvmVm {
     fd: VmFd,
@@ -83,8 +83,8 @@ impl KvmVm {
                 userspace_addr: host as u64,
                 flags: 0,
             };
-            // SAFETY: the range is a live mapping owned by `memory`, which this
-            // struct keeps until after the VM's file is closed.
+            // SAFETY: the range is a live mapping owned by `memory`. This struct and each vCPU
+            // have a clone of it until after they have closed their files of the VM.
             unsafe { fd.set_user_memory_region(region) }
                 .map_err(ioctl("KVM_SET_USER_MEMORY_REGION"))?;
         }
@@ -121,7 +121,8 @@ impl KvmVm {
     /// Creates one vCPU, with its registers at their reset values. It is to be run by one thread.
     pub fn create_vcpu(&self, id: VcpuId) -> Result<Vcpu, KvmError> {
         let fd = self.fd.create_vcpu(id.0.into()).map_err(ioctl("KVM_CREATE_VCPU"))?;
-        Ok(Vcpu::new(id, fd))
+        let mapped = self.kvm.get_vcpu_mmap_size().map_err(ioctl("KVM_GET_VCPU_MMAP_SIZE"))?;
+        Vcpu::new(id, fd, mapped, self.memory.clone())
     }
 
     /// Makes a write to `event` raise this line of the interrupt controllers; does nothing if there

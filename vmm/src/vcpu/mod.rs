@@ -21,7 +21,7 @@ pub use scheduler::{Stopped, VcpuScheduler};
 use std::{fmt, io};
 
 use crate::{chain::chain, units::VcpuId};
-use kvm::{KvmError, KvmKind, vcpu::Suberror};
+use kvm::{KvmError, KvmKind, exit::Suberror};
 use stuck::Stuck;
 
 /// How a machine ended.
