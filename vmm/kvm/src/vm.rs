@@ -13,7 +13,7 @@ use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{KvmError, Vcpu, host::DEV_KVM, ioctl};
+use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::guard::Guard};
 use base::units::{Gpa, VcpuCount, VcpuId};
 
 /// KVM's stable API version (kvm/api.rst, 4.1).
@@ -54,6 +54,8 @@ impl Wiring {
 pub struct KvmVm {
     fd: VmFd,
     kvm: Kvm,
+    /// Pages without access beside the memory.
+    _guards: Vec<Guard>,
     memory: GuestMemoryMmap,
     wiring: Wiring,
     /// One per vCPU, once wired: a write to the guest's port signals it, and KVM then sends its
@@ -96,7 +98,8 @@ impl KvmVm {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
             fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
         }
-        Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
+        let _guards = Guard::around(&memory);
+        Ok(Self { fd, kvm, _guards, memory, wiring, doorbells: Vec::new() })
     }
 
     /// The guest's memory.
