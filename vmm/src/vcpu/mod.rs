@@ -13,7 +13,7 @@ pub mod step;
 pub mod stuck;
 pub mod thread;
 
-pub use board::Board;
+pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
