@@ -5,6 +5,7 @@ CARGO    ?= $(shell sh guest-kernel-config/setup.sh --cargo)
 GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-kernel-config/guest-bench
 MODEL    := guest-kernel-config/locks/model
 BESIDE   := vmm/sim/beside
+FUZZ     := tests/fuzz
 E2E      := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
@@ -12,7 +13,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates clean help
+.PHONY: run test check e2e report fuzz fuzz-coverage bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +32,8 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 # Tests that need the guest disk, the trace processor, Slurm or clang are skipped without them, with the reason.
 test: test-tools check build kernels host busybox ## Run every check and test (50 min the first time, 35 then)
 	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
+	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target/fuzz -- -D warnings
+	@FUZZ_S=5 $(MAKE) --no-print-directory fuzz
 	$(E2E) -- $(TEST_ARGS)
 
 # Each on its own: one that is missing hides no other.
@@ -65,9 +68,11 @@ bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls
 	@$(PVTICKET) bench sim
 	@$(CARGO) run --locked --quiet --release --manifest-path $(BESIDE)/Cargo.toml
 
-# All unit tests: only property tests, which feed the noise, read PROPTEST_CASES.
-fuzz: setup ## Feed noise to all parsers of files, streams and requests, FUZZ_CASES each
-	PROPTEST_CASES=$${FUZZ_CASES:-20000} $(CARGO) test --locked --quiet --workspace --lib
+fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds for each target (60)
+	@CARGO="$(CARGO)" sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
+
+fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach (needs llvm-cov)
+	@CARGO="$(CARGO)" sh $(FUZZ)/coverage.sh
 
 soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
 	@$(PVTICKET) soak $(SOAK_ARGS)
@@ -121,6 +126,7 @@ header: setup ## Write the C header of the contract
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --manifest-path $(FUZZ)/Cargo.toml --check
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \

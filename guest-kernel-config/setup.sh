@@ -30,10 +30,11 @@ fail() {
 
 # Lines `kind what package`: a command, a header, or a library that gcc finds; and the Debian
 # package that contains it. The builds of the guest kernel and of the loader of BPF (libelf, zlib,
-# pkg-config) need all up to gelf.h; the rest is for running.
+# pkg-config) need all up to gelf.h, and the fuzz targets g++; the rest is for running.
 needs() {
     cat <<'LIST'
 command gcc gcc
+command g++ g++
 command ld binutils
 library libc.a libc6-dev
 library libelf.a libelf-dev

@@ -1,5 +1,7 @@
 //! Small synthetic kernels for tests, with only as much of the formats as the loaders check.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use vm_memory::GuestMemoryMmap;
 
 use super::memory;

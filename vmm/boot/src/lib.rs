@@ -12,8 +12,8 @@ mod bzimage;
 pub mod cpuid;
 mod elf;
 mod error;
-#[cfg(test)]
-mod fixtures;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixtures;
 mod image;
 mod initrd;
 pub mod lapic;

@@ -3,6 +3,7 @@
 pub mod aside;
 pub mod caps;
 pub mod cpus;
+pub mod exit;
 pub mod futex;
 pub mod host;
 pub mod pending;
@@ -13,8 +14,9 @@ pub mod sys;
 pub mod vcpu;
 pub mod vm;
 
+pub use exit::Exit;
 pub use host::KvmKind;
-pub use vcpu::{Exit, Vcpu};
+pub use vcpu::Vcpu;
 pub use vm::{KvmVm, Wiring};
 
 use std::path::PathBuf;
@@ -49,6 +51,12 @@ pub enum KvmError {
     /// An ioctl failed.
     #[error("{0} failed")]
     Ioctl(&'static str, #[source] Errno),
+    /// The exit record of a vCPU cannot be mapped.
+    #[error("cannot map the exit record of a vCPU")]
+    ExitPages(#[source] std::io::Error),
+    /// An exit record that cannot be.
+    #[error("this KVM reported an exit whose data is outside of its pages")]
+    ExitRecord,
     /// KVM accepted fewer MSRs than it was given.
     #[error("KVM refused to set MSR {0:#x}")]
     Msr(u32),

@@ -1,15 +1,11 @@
 //! One vCPU's file, and its step `run() -> Exit`.
 
-use std::{fmt, mem, ptr, slice, sync::atomic::Ordering};
+use std::{mem, ptr, sync::atomic::Ordering};
 
 use kvm_bindings::{
-    CpuId, KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
-    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
-    KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
-    KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX,
-    KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_MP_STATE_UNINITIALIZED, KVM_VCPU_TSC_CTRL,
-    KVM_VCPU_TSC_OFFSET, Msrs, kvm_cpuid_entry2, kvm_device_attr, kvm_lapic_state, kvm_mp_state,
-    kvm_msr_entry, kvm_regs, kvm_run, kvm_sregs, kvm_xcr, kvm_xcrs,
+    CpuId, KVM_MP_STATE_HALTED, KVM_MP_STATE_RUNNABLE, KVM_MP_STATE_UNINITIALIZED,
+    KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, Msrs, kvm_cpuid_entry2, kvm_device_attr,
+    kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -19,7 +15,9 @@ use vmm_sys_util::{
 };
 
 use super::{
-    KvmError, ioctl,
+    Exit, KvmError,
+    exit::{self, ExitPages},
+    ioctl,
     requests::{KVM_GET_DEVICE_ATTR, KVM_RUN, KVM_SET_SIGNAL_MASK},
     signal,
 };
@@ -30,70 +28,6 @@ use base::units::{Nanos, VcpuId};
 struct SignalMask {
     len: u32,
     mask: u64,
-}
-
-/// Why a vCPU left the guest. Borrowed data is the guest's operand.
-#[derive(Debug)]
-pub enum Exit<'a> {
-    /// `out`, or a run of them (`rep outs`): `data.len() / width` operations.
-    PortWrite {
-        /// The port number.
-        port: u16,
-        /// Bytes per operation: 1, 2 or 4.
-        width: u8,
-        /// The operations' bytes, in order.
-        data: &'a [u8],
-    },
-    /// `in`, or a run of them: fill `data`.
-    PortRead {
-        /// The port number.
-        port: u16,
-        /// Bytes per operation: 1, 2 or 4.
-        width: u8,
-        /// What the guest will read.
-        data: &'a mut [u8],
-    },
-    /// A load from an address without memory: fill `data`.
-    MmioRead(&'a mut [u8]),
-    /// A store to an address without memory.
-    MmioWrite,
-    /// HLT on a machine without in-kernel local APICs.
-    Halt,
-    /// A signal ended the run.
-    Interrupted,
-    /// It waits for INIT and SIPI, as all vCPUs but the first do on machines with local APICs, or
-    /// has just received them. KVM returns this at once and repeatedly as long as a kick is pending
-    /// for its first HLT.
-    NotStarted,
-    /// The vCPU took a triple fault.
-    TripleFault,
-    /// KVM cannot emulate an instruction of the guest; the instruction's bytes, if KVM reported
-    /// them.
-    CannotEmulate(Vec<u8>),
-    /// Any other internal error of KVM.
-    InternalError(Suberror),
-    /// The processor refused the guest's state.
-    EntryRefused(u64),
-    /// Any other exit, by KVM's exit reason.
-    Other(u32),
-}
-
-/// The cause of a KVM_EXIT_INTERNAL_ERROR, by KVM's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Suberror(pub u32);
-
-impl fmt::Display for Suberror {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.0 {
-            KVM_INTERNAL_ERROR_SIMUL_EX => "it met two exceptions at once",
-            KVM_INTERNAL_ERROR_DELIVERY_EV => {
-                "it could not deliver an exception or interrupt; the guest's tables or stack for it \
-                 may lie where no memory is"
-            }
-            _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
-        };
-        write!(f, "suberror {}: {what}", self.0)
-    }
 }
 
 /// The relation of a guest's time stamp counter to the host's.
@@ -129,11 +63,22 @@ impl TscClock {
 pub struct Vcpu {
     id: VcpuId,
     fd: VcpuFd,
+    pages: ExitPages,
+    /// Dropped last: KVM may access the guest's memory as long as the vCPU's file is open, whether or
+    /// not the machine's still is.
+    _memory: GuestMemoryMmap,
 }
 
 impl Vcpu {
-    pub(super) fn new(id: VcpuId, fd: VcpuFd) -> Self {
-        Self { id, fd }
+    /// `mapped` bytes of the file are shared with KVM (KVM_GET_VCPU_MMAP_SIZE).
+    pub(super) fn new(
+        id: VcpuId,
+        fd: VcpuFd,
+        mapped: usize,
+        memory: GuestMemoryMmap,
+    ) -> Result<Self, KvmError> {
+        let pages = ExitPages::map(&fd, mapped)?;
+        Ok(Self { id, fd, pages, _memory: memory })
     }
 
     /// Its index in the machine.
@@ -213,7 +158,8 @@ impl Vcpu {
         let attribute = kvm_device_attr {
             group: KVM_VCPU_TSC_CTRL,
             attr: KVM_VCPU_TSC_OFFSET.into(),
-            addr: ptr::from_mut(&mut offset).addr() as u64,
+            // The kernel writes through it, so its provenance is exposed.
+            addr: ptr::from_mut(&mut offset).expose_provenance() as u64,
             ..Default::default()
         };
         // SAFETY: the kernel writes 8 bytes at `addr`, which is `offset`, or nothing if it fails.
@@ -271,9 +217,9 @@ impl Vcpu {
 
     /// The ioctl itself. The one of kvm-ioctls would decode the exit an extra time.
     fn kvm_run(&mut self) -> Result<(), Errno> {
-        // SAFETY: the request takes no argument. The kernel writes to the mapping
-        // of `struct kvm_run`, which `&mut self` keeps from being borrowed now, and
-        // to guest memory, which Rust sees as volatile only.
+        // SAFETY: the request takes no argument. The kernel writes to the pages of the exit
+        // record, which `&mut self` keeps from being borrowed now, and to guest memory, which
+        // lives as long as `self` and which Rust sees as volatile only.
         match unsafe { call(&self.fd, KVM_RUN()) } {
             0 => Ok(()),
             _ => Err(Errno::last()),
@@ -295,96 +241,8 @@ impl Vcpu {
                 _ => Err(KvmError::Ioctl("KVM_RUN", errno)),
             };
         }
-        Ok(decode(self.fd.get_kvm_run()))
+        exit::decode(self.pages.bytes()).ok_or(KvmError::ExitRecord)
     }
-}
-
-/// Decodes KVM's exit record. kvm-ioctls drops the width of a port access, and thus the difference
-/// between one `out` of 4 bytes and four of 1.
-fn decode(run: &mut kvm_run) -> Exit<'_> {
-    match run.exit_reason {
-        KVM_EXIT_IO => decode_io(run),
-        KVM_EXIT_MMIO => {
-            // SAFETY: exit_reason says that `mmio` is the live union member.
-            let mmio = unsafe { &mut run.__bindgen_anon_1.mmio };
-            if mmio.is_write != 0 {
-                return Exit::MmioWrite;
-            }
-            let len = (mmio.len as usize).min(mmio.data.len());
-            Exit::MmioRead(&mut mmio.data[..len])
-        }
-        KVM_EXIT_HLT => Exit::Halt,
-        KVM_EXIT_INTR => Exit::Interrupted,
-        KVM_EXIT_SHUTDOWN | KVM_EXIT_SYSTEM_EVENT => Exit::TripleFault,
-        KVM_EXIT_INTERNAL_ERROR => internal_error(run),
-        KVM_EXIT_FAIL_ENTRY => {
-            // SAFETY: exit_reason says that `fail_entry` is the live union member.
-            let reason = unsafe { run.__bindgen_anon_1.fail_entry.hardware_entry_failure_reason };
-            Exit::EntryRefused(reason)
-        }
-        other => Exit::Other(other),
-    }
-}
-
-fn decode_io(run: &mut kvm_run) -> Exit<'_> {
-    let base: *mut u8 = std::ptr::from_mut(run).cast();
-    // SAFETY: exit_reason says that `io` is the live union member. KVM keeps
-    // data_offset and size * count inside the pages it mapped for this vCPU
-    // (kvm/api.rst, 5), which live as long as `run`'s borrow of the vCPU.
-    let (io, data) = unsafe {
-        let io = run.__bindgen_anon_1.io;
-        let len = usize::from(io.size) * io.count as usize;
-        (io, slice::from_raw_parts_mut(base.add(io.data_offset as usize), len))
-    };
-    if u32::from(io.direction) == KVM_EXIT_IO_OUT {
-        Exit::PortWrite { port: io.port, width: io.size, data }
-    } else {
-        Exit::PortRead { port: io.port, width: io.size, data }
-    }
-}
-
-/// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 includes the instruction's bytes (`struct
-/// kvm_run.emulation_failure`, kvm/api.rst 5).
-fn internal_error(run: &kvm_run) -> Exit<'static> {
-    const FLAG_BYTES: u64 = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES as u64;
-    // SAFETY: exit_reason says that `internal` is the live union member; all its
-    // fields are plain integers.
-    let internal = unsafe { run.__bindgen_anon_1.internal };
-    if internal.suberror != KVM_INTERNAL_ERROR_EMULATION {
-        return Exit::InternalError(Suberror(internal.suberror));
-    }
-    if internal.ndata < 3 || internal.data[0] & FLAG_BYTES == 0 {
-        return Exit::CannotEmulate(Vec::new());
-    }
-    // data[1] starts with insn_size (u8), then up to 15 bytes.
-    let raw: Vec<u8> = internal.data[1..4].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let len = usize::from(raw[0]).min(15);
-    Exit::CannotEmulate(raw[1..=len].to_vec())
 }
 
 const _: () = assert!(mem::size_of::<SignalMask>() == 12);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The exit record of an internal error with these words.
-    fn left(suberror: u32, data: &[u64]) -> kvm_run {
-        let mut run = kvm_run { exit_reason: KVM_EXIT_INTERNAL_ERROR, ..kvm_run::default() };
-        let mut internal = kvm_bindings::kvm_run__bindgen_ty_1__bindgen_ty_13::default();
-        (internal.suberror, internal.ndata) = (suberror, data.len() as u32);
-        internal.data[..data.len()].copy_from_slice(data);
-        run.__bindgen_anon_1.internal = internal;
-        run
-    }
-
-    #[test]
-    fn only_a_failed_emulation_is_called_one() {
-        let decoded = |suberror, data: &[u64]| format!("{:?}", decode(&mut left(suberror, data)));
-        assert_eq!(decoded(1, &[1, 0x0000_3001_0f03, 0]), "CannotEmulate([15, 1, 48])");
-        assert_eq!(decoded(1, &[1, u64::MAX, u64::MAX]), format!("CannotEmulate({:?})", [255; 15]));
-        assert_eq!(decoded(1, &[0, 9, 9]), "CannotEmulate([])");
-        assert_eq!(decoded(1, &[]), "CannotEmulate([])");
-        assert_eq!(decoded(3, &[1, 2, 3]), "InternalError(Suberror(3))");
-    }
-}

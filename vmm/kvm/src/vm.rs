@@ -13,7 +13,7 @@ use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{KvmError, Vcpu, host::DEV_KVM, ioctl};
+use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::guard::Guard};
 use base::units::{Gpa, VcpuCount, VcpuId};
 
 /// KVM's stable API version (kvm/api.rst, 4.1).
@@ -49,11 +49,13 @@ impl Wiring {
     }
 }
 
-/// A machine in KVM. Owns the guest memory, which thus outlives every vCPU that may access it.
+/// A machine in KVM. It and each of its vCPUs keep the guest memory mapped.
 #[derive(Debug)]
 pub struct KvmVm {
     fd: VmFd,
     kvm: Kvm,
+    /// Pages without access beside the memory.
+    _guards: Vec<Guard>,
     memory: GuestMemoryMmap,
     wiring: Wiring,
     /// One per vCPU, once wired: a write to the guest's port signals it, and KVM then sends its
@@ -83,8 +85,8 @@ impl KvmVm {
                 userspace_addr: host as u64,
                 flags: 0,
             };
-            // SAFETY: the range is a live mapping owned by `memory`, which this
-            // struct keeps until after the VM's file is closed.
+            // SAFETY: the range is a live mapping owned by `memory`. This struct and each vCPU
+            // have a clone of it until after they have closed their files of the VM.
             unsafe { fd.set_user_memory_region(region) }
                 .map_err(ioctl("KVM_SET_USER_MEMORY_REGION"))?;
         }
@@ -96,7 +98,8 @@ impl KvmVm {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
             fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
         }
-        Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
+        let _guards = Guard::around(&memory);
+        Ok(Self { fd, kvm, _guards, memory, wiring, doorbells: Vec::new() })
     }
 
     /// The guest's memory.
@@ -121,7 +124,8 @@ impl KvmVm {
     /// Creates one vCPU, with its registers at their reset values. It is to be run by one thread.
     pub fn create_vcpu(&self, id: VcpuId) -> Result<Vcpu, KvmError> {
         let fd = self.fd.create_vcpu(id.0.into()).map_err(ioctl("KVM_CREATE_VCPU"))?;
-        Ok(Vcpu::new(id, fd))
+        let mapped = self.kvm.get_vcpu_mmap_size().map_err(ioctl("KVM_GET_VCPU_MMAP_SIZE"))?;
+        Vcpu::new(id, fd, mapped, self.memory.clone())
     }
 
     /// Makes a write to `event` raise this line of the interrupt controllers; does nothing if there

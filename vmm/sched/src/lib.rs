@@ -31,8 +31,8 @@ pub mod table;
 mod testing;
 #[cfg(test)]
 mod waiting_tests;
-#[cfg(test)]
-mod world;
+#[cfg(any(test, feature = "testing"))]
+pub mod world;
 
 pub use core::{Core, Member};
 pub use event::{Action, Event, Kicker, LockActivity, LockId, Mode, Observation, VcpuIndex};

@@ -8,7 +8,7 @@ use super::{
 };
 use base::units::Nanos;
 
-pub(super) const SLICE: Nanos = Nanos(1_000);
+pub(super) use super::world::SLICE;
 
 /// A kicker that is in no lock.
 pub(super) fn by(vcpu: VcpuIndex) -> Option<Kicker> {

@@ -1,16 +1,22 @@
 //! A schedule under a random history, such as the threads around it would produce; every rule of
 //! the core is checked at each step.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use std::cell::RefCell;
 
+#[cfg(test)]
 use proptest::prelude::*;
 
-use super::{core::State, log::Log, policy::Setup, recording::Recording, testing::SLICE, *};
+use super::{core::State, log::Log, policy::Setup, recording::Recording, *};
 use base::units::{Nanos, SlotId};
+
+/// The slice of the schedules here.
+pub const SLICE: Nanos = Nanos(1_000);
 
 /// Something that may happen next; whether it is possible is checked when it is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
+pub enum Step {
     /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
     Due(usize),
     /// A vCPU leaves the guest spuriously.
@@ -19,20 +25,31 @@ pub(super) enum Step {
     Park(usize),
     /// The delayed `Halted` event of a vCPU that parked.
     Halted(usize),
+    /// The second kicks the first, which is parked.
     Kick(usize, usize),
     /// The first halts and kicks the second.
     HandOver(usize, usize),
+    /// A vCPU gives up its slot.
     Yield(usize),
+    /// A vCPU has spun, with this activity.
     Spin(usize, usize),
+    /// A vCPU is at a point of the lock protocol.
     Point(usize),
+    /// A vCPU halts in KVM, with this activity.
     Idle(usize),
+    /// A vCPU in KVM's HLT is stopped.
     StopInHlt(usize),
+    /// The second kicks the first, which may be in KVM's HLT.
     KickInHlt(usize, usize),
+    /// A vCPU leaves KVM's HLT.
     Woken(usize),
+    /// A vCPU leaves for good.
     Exit(usize),
+    /// Nanoseconds pass.
     Pass(u64),
 }
 
+#[cfg(test)]
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let who = || 0..64_usize;
     prop_oneof![
@@ -73,9 +90,11 @@ fn look(which: usize) -> Observation {
 }
 
 /// A schedule, and what the threads around it would know.
-pub(super) struct World {
-    pub(super) core: Core,
-    pub(super) now: Nanos,
+pub struct World {
+    /// The schedule.
+    pub core: Core,
+    /// The time.
+    pub now: Nanos,
     parked: Vec<bool>,
     /// A kick was taken from the latch; the wakeup is still owed.
     owed: Vec<bool>,
@@ -83,12 +102,12 @@ pub(super) struct World {
     replays: bool,
     points: RefCell<u32>,
     /// Everything that the core was told, and what it answered.
-    pub(super) history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
+    pub history: Vec<(VcpuIndex, Event, Nanos, Vec<Action>)>,
 }
 
 /// A core whose vCPUs belong to three machines with different shares, and whether its policy
 /// promises to leave no slot idle.
-pub(super) fn make_core(
+pub fn make_core(
     policy: &str,
     vcpus: usize,
     slots: usize,
@@ -104,12 +123,8 @@ pub(super) fn make_core(
 }
 
 impl World {
-    pub(super) fn new(
-        policy: &str,
-        vcpus: usize,
-        slots: usize,
-        recording: Option<&Recording>,
-    ) -> Self {
+    /// A schedule whose vCPUs have started.
+    pub fn new(policy: &str, vcpus: usize, slots: usize, recording: Option<&Recording>) -> Self {
         let (core, conserving) = make_core(policy, vcpus, slots, recording);
         let (parked, owed) = (vec![false; vcpus], vec![false; vcpus]);
         let (now, points) = (Nanos(1), RefCell::default());
@@ -126,7 +141,8 @@ impl World {
         actions
     }
 
-    pub(super) fn tell(&mut self, ix: usize, event: Event) {
+    /// Hands in an event of vCPU `ix` and checks what comes of it.
+    pub fn tell(&mut self, ix: usize, event: Event) {
         let free: Vec<bool> = self.core.slots().iter().map(Option::is_none).collect();
         let before: Vec<State> = self.states();
         let actions = self.handle(VcpuIndex(ix as u32), event);
@@ -174,11 +190,13 @@ impl World {
         self.check();
     }
 
-    pub(super) fn states(&self) -> Vec<State> {
+    /// The state of each vCPU.
+    pub fn states(&self) -> Vec<State> {
         (0..self.parked.len()).map(|ix| self.core.state(VcpuIndex(ix as u32))).collect()
     }
 
-    pub(super) fn check(&self) {
+    /// Checks the rules that hold at any moment.
+    pub fn check(&self) {
         let states = self.states();
         for (ix, occupant) in self.core.slots().iter().enumerate() {
             let slot = SlotId(ix as u32);
@@ -193,7 +211,8 @@ impl World {
         assert!(!(self.conserving && waits && idle), "a slot idles while a vCPU waits");
     }
 
-    pub(super) fn runs(&self, ix: usize) -> bool {
+    /// Has it a slot?
+    pub fn runs(&self, ix: usize) -> bool {
         matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
     }
 
@@ -205,11 +224,12 @@ impl World {
     }
 
     /// A vCPU that is running and not on its way into a halt can act.
-    pub(super) fn acts(&self, ix: usize) -> bool {
+    pub fn acts(&self, ix: usize) -> bool {
         self.runs(ix) && !self.parked[ix] && !self.owed[ix]
     }
 
-    pub(super) fn due(&mut self, which: usize) {
+    /// The earliest deadline passes.
+    pub fn due(&mut self, which: usize) {
         let all = (0..self.parked.len()).map(|ix| VcpuIndex(ix as u32));
         let next = all.filter_map(|v| Some((self.core.deadline(v)?, v))).min();
         let Some((at, vcpu)) = next.filter(|(at, _)| *at < Nanos::NEVER) else { return };
@@ -224,7 +244,8 @@ impl World {
         }
     }
 
-    pub(super) fn step(&mut self, step: Step) {
+    /// Takes a step, if it is possible.
+    pub fn step(&mut self, step: Step) {
         let n = self.parked.len();
         match step {
             Step::Due(which) => self.due(which),

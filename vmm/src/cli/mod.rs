@@ -30,6 +30,8 @@ mod soak;
 mod status;
 mod system_map;
 mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod tiny;
 mod top;
 mod trace;

@@ -21,7 +21,7 @@ pub mod selftest;
 mod session;
 mod streams;
 mod supervise;
-mod wire;
+pub mod wire;
 
 use std::{
     env,

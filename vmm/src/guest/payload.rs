@@ -182,7 +182,10 @@ impl<'a> SharedView<'a> {
             match self.waiting(vcpu)? {
                 now if now != before => {}
                 Waiting::No => {}
-                Waiting::Over(ticks) => waits.counts[histogram::bucket(ticks)] += 1,
+                Waiting::Over(ticks) => {
+                    let count = &mut waits.counts[histogram::bucket(ticks)];
+                    *count = count.saturating_add(1);
+                }
                 Waiting::Since(tsc) => waits.open.push((vcpu, tsc)),
             }
         }
@@ -285,6 +288,18 @@ mod tests {
         let counts = view.waits(VcpuCount::try_from(2).unwrap()).unwrap().counts;
         assert_eq!((counts[40], counts[BUCKETS - 1], counts.iter().sum::<u64>()), (5, 1, 6));
         assert_eq!(view.waits(VcpuCount::ONE).unwrap().counts[40], 2);
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_does_not_wrap() {
+        let memory = memory();
+        let ended = histogram::bucket(40);
+        let counts = SHARED_GPA + offset_of!(Shared, latencies) as u64 + 8 * ended as u64;
+        memory.write_obj(u64::MAX, GuestAddress(counts)).unwrap();
+        let slot = SHARED_GPA + (offset_of!(Shared, slots) + offset_of!(Slot, waiting)) as u64;
+        memory.write_obj(Waiting::Over(40).word(), GuestAddress(slot)).unwrap();
+        let waits = SharedView::new(&memory).waits(VcpuCount::ONE).unwrap();
+        assert_eq!(waits.counts[ended], u64::MAX);
     }
 
     #[test]

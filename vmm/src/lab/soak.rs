@@ -63,12 +63,13 @@ pub struct Tally {
 impl Tally {
     fn add(&mut self, figures: &Figures) {
         self.rounds += 1;
-        self.acquisitions += figures.operations.iter().sum::<u64>();
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        figures.operations.iter().for_each(|its| add(&mut self.acquisitions, *its));
         self.seconds += figures.seconds;
-        self.halts += figures.halts;
-        self.kicks += figures.kicks;
-        self.violations += figures.violations;
-        self.disorder += figures.disorder;
+        add(&mut self.halts, figures.halts);
+        add(&mut self.kicks, figures.kicks);
+        add(&mut self.violations, figures.violations);
+        add(&mut self.disorder, figures.disorder);
         self.faults += figures.faults.unwrap_or_default();
         if let Some(schedule) = &figures.schedule {
             self.preempted += schedule.totals;

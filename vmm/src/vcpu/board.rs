@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU32};
 
 use halts::{HaltScheduler, Host};
+use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
@@ -22,11 +23,11 @@ use kvm::{KvmVm, futex};
 
 /// The machine as its vCPU threads see it.
 #[derive(Debug)]
-pub struct Board {
+pub struct Board<H = KvmHost> {
     /// The devices that exits are passed to.
     pub devices: Devices,
     /// Its vCPUs' halts and kicks.
-    pub kicks: Kicks<KvmHost>,
+    pub kicks: Kicks<H>,
     /// Its end.
     pub life: Lifecycle,
     /// Offset of `__preempt_count` in a Linux guest's per-CPU areas, if it is known.
@@ -45,6 +46,16 @@ pub struct BoardSpec {
     pub traced: bool,
     /// [`Board::preempt_count`].
     pub preempt_count: Option<u64>,
+}
+
+/// What carries a machine, as far as the handling of exits needs it: [`KvmHost`], or a stand-in that
+/// needs no KVM.
+pub trait MachineHost: Host {
+    /// The guest's memory.
+    fn memory(&self) -> &GuestMemoryMmap;
+
+    /// The scheduler; None: the host's alone.
+    fn vcpu_scheduler(&self) -> Option<&dyn VcpuScheduler>;
 }
 
 /// KVM and futexes, and a scheduler if there is one.
@@ -76,9 +87,26 @@ impl Host for KvmHost {
     }
 }
 
+impl MachineHost for KvmHost {
+    fn memory(&self) -> &GuestMemoryMmap {
+        self.vm.memory()
+    }
+
+    fn vcpu_scheduler(&self) -> Option<&dyn VcpuScheduler> {
+        self.scheduler.as_deref()
+    }
+}
+
 impl Board {
+    /// The KVM side of the machine.
+    pub fn vm(&self) -> &KvmVm {
+        &self.kicks.halts().host().vm
+    }
+}
+
+impl<H: MachineHost> Board<H> {
     /// A board of `host`. `ended` is written when the machine ends.
-    pub fn new(host: KvmHost, devices: Devices, ended: EventFd, spec: BoardSpec) -> Self {
+    pub fn new(host: H, devices: Devices, ended: EventFd, spec: BoardSpec) -> Self {
         let BoardSpec { vcpus, dice, traced, preempt_count } = spec;
         Self {
             devices,
@@ -89,14 +117,14 @@ impl Board {
         }
     }
 
-    /// The KVM side of the machine.
-    pub fn vm(&self) -> &KvmVm {
-        &self.kicks.halts().host().vm
+    /// The guest's memory.
+    pub fn memory(&self) -> &GuestMemoryMmap {
+        self.kicks.halts().host().memory()
     }
 
     /// The scheduler; None: the host's alone.
     pub fn scheduler(&self) -> Option<&dyn VcpuScheduler> {
-        self.kicks.halts().host().scheduler.as_deref()
+        self.kicks.halts().host().vcpu_scheduler()
     }
 
     /// Everything that the vCPUs did, if the machine is traced. To be called after their threads

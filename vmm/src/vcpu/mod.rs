@@ -13,7 +13,7 @@ pub mod step;
 pub mod stuck;
 pub mod thread;
 
-pub use board::Board;
+pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
@@ -21,7 +21,7 @@ pub use scheduler::{Stopped, VcpuScheduler};
 use std::{fmt, io};
 
 use crate::{chain::chain, units::VcpuId};
-use kvm::{KvmError, KvmKind, vcpu::Suberror};
+use kvm::{KvmError, KvmKind, exit::Suberror};
 use stuck::Stuck;
 
 /// How a machine ended.

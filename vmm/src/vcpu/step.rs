@@ -9,7 +9,7 @@ use halts::KickPath;
 use hypercalls::ports::Event;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Board, Cause, End, VcpuScheduler};
+use super::{Board, Cause, End, MachineHost, VcpuScheduler};
 use crate::{
     machine::{
         bench::Step,
@@ -39,7 +39,7 @@ pub enum Next {
 }
 
 /// Handles one exit of vCPU `id`.
-pub fn handle(board: &Board, id: VcpuId, exit: Exit<'_>) -> Next {
+pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> Next {
     match exit {
         Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
             Some(offset) => write_hypercall(board, id, offset, width, data),
@@ -81,7 +81,13 @@ fn power(request: PowerRequest) -> Next {
     })
 }
 
-fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8]) -> Next {
+fn write_hypercall<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    offset: u16,
+    width: u8,
+    data: &[u8],
+) -> Next {
     match hypercall::decode_write(offset, width, data) {
         Ok(Call::LockSpinning(ticket)) => board.kicks.halt(id, ticket),
         Ok(Call::UnlockKick(target)) => board.kicks.kick(id, target, KickPath::Latch),
@@ -107,7 +113,7 @@ fn write_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &[u8
 }
 
 /// A call that only a scheduler handles; ignored without one.
-fn scheduled(board: &Board, call: impl FnOnce(&dyn VcpuScheduler)) {
+fn scheduled<H: MachineHost>(board: &Board<H>, call: impl FnOnce(&dyn VcpuScheduler)) {
     if let Some(scheduler) = board.scheduler() {
         call(scheduler);
     }
@@ -125,12 +131,17 @@ fn unwritten(error: io::Error) -> Next {
     })
 }
 
-fn write_page(board: &Board, id: VcpuId, output: &Output, len: PageBytes) -> Next {
+fn write_page<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    output: &Output,
+    len: PageBytes,
+) -> Next {
     let frame = board.devices.output_page.load(Relaxed);
     let address = GuestAddress(u64::from(frame) * PageBytes::PAGE as u64);
     let mut page = [0; PageBytes::PAGE];
     let bytes = &mut page[..len.get()];
-    match board.vm().memory().read_slice(bytes, address) {
+    match board.memory().read_slice(bytes, address) {
         Ok(()) => write_out(output, bytes),
         Err(_) => {
             count(board, id, Misuse::output_page(frame));
@@ -139,7 +150,13 @@ fn write_page(board: &Board, id: VcpuId, output: &Output, len: PageBytes) -> Nex
     }
 }
 
-fn read_hypercall(board: &Board, id: VcpuId, offset: u16, width: u8, data: &mut [u8]) {
+fn read_hypercall<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    offset: u16,
+    width: u8,
+    data: &mut [u8],
+) {
     data.fill(0);
     match hypercall::decode_read(offset, width) {
         Ok(Query::Stdin) => board.devices.stdin.take(data),
@@ -158,7 +175,7 @@ fn fill(data: &mut [u8], answer: u32) {
     }
 }
 
-fn note(board: &Board, event: Event) {
+fn note<H: MachineHost>(board: &Board<H>, event: Event) {
     match event {
         Event::InitReached => board.devices.events.init_reached(),
         Event::ShellReady => board.devices.events.shell_ready(),
@@ -174,14 +191,14 @@ fn note(board: &Board, event: Event) {
     }
 }
 
-fn note_bench(board: &Board, step: Step) {
+fn note_bench<H: MachineHost>(board: &Board<H>, step: Step) {
     if let Some(bench) = &board.devices.bench {
         bench.step(step, board.machine_counts());
     }
 }
 
 /// Counts an invalid call of the guest, and stores the first one. It has no other effect.
-fn count(board: &Board, id: VcpuId, misuse: Misuse) {
+fn count<H: MachineHost>(board: &Board<H>, id: VcpuId, misuse: Misuse) {
     board.counters(id).misuse.bump();
     let _ = board.devices.misuse.set(misuse);
 }

@@ -96,7 +96,7 @@ impl Stopped for Outside<'_> {
     }
 
     fn preempt_count(&self) -> Option<u32> {
-        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.vm().memory()).map(|word| {
+        self.vcpu.per_cpu_word(self.board.preempt_count?, self.board.memory()).map(|word| {
             // Bit 31, inverted, says that the guest's scheduler should run (asm/preempt.h).
             word & !(1 << 31)
         })

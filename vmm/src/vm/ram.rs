@@ -5,7 +5,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, MmapRegi
 use super::VmError;
 use crate::units::ByteSize;
 use boot::memory::regions;
-use kvm::sys::advice;
+use kvm::sys::{advice, guard::Guard};
 
 /// KVM maps a huge page of the host as one page in the guest if the addresses in this process and
 /// in the guest are equal modulo its size.
@@ -26,6 +26,8 @@ pub(super) enum Usage {
 /// Maps guest memory of this size.
 pub(super) fn map(size: ByteSize, usage: Usage) -> Result<GuestMemoryMmap, VmError> {
     let failed = |error: String| VmError::Memory(size, error);
+    // Leaves room for a guard above the memory, which `KvmVm` maps.
+    let _room = Guard::anywhere();
     let mut memory = plain(size).map_err(failed)?;
     if usage == Usage::Dense {
         memory = aligned(size, memory).map_err(failed)?;

@@ -143,7 +143,7 @@ impl Running {
 
     /// The guest's memory.
     pub fn memory(&self) -> &GuestMemoryMmap {
-        self.board.vm().memory()
+        self.board.memory()
     }
 
     /// How many ticks ago this vCPU's time stamp counter had the value `then`, when the host's

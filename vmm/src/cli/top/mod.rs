@@ -74,6 +74,17 @@ pub fn run(args: &TopArgs) -> anyhow::Result<u8> {
     Ok(if left == Left::Interrupted { signals::exit_status() } else { 0 })
 }
 
+/// The frame for a line that a run has sent, or the line that says why there is none; for the fuzz
+/// targets.
+#[cfg(feature = "testing")]
+pub(super) fn heard(line: &[u8]) -> Result<Vec<String>, String> {
+    let answer = feed::parse(line).map_err(|error| error.to_string())?;
+    let status = answer.status.ok_or_else(|| answer.error.unwrap_or_default())?;
+    let mut samples = Samples::default();
+    samples.add(&status);
+    Ok(frame(&status, &samples, PAPER, ""))
+}
+
 /// Why `watch` returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {

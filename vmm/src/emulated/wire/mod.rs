@@ -94,23 +94,49 @@ pub enum Injection {
 /// From the agent to the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// The agent is up; `uptime_ms` since its kernel started.
-    Hello { version: u32, uptime_ms: u64 },
+    /// The agent is up.
+    Hello {
+        /// The agent's [`VERSION`].
+        version: u32,
+        /// Milliseconds since its kernel started.
+        uptime_ms: u64,
+    },
     /// A sign of life.
     Beat(Beat),
-    /// The next bytes of result file `index`. Never in JSON: see [`encode`].
+    /// The next bytes of a result file. Never in JSON: see [`encode`].
     #[serde(skip)]
-    Piece { index: u32, bytes: Vec<u8> },
-    /// Result file `index` is complete.
-    FileEnd { index: u32 },
-    /// Result file `index` cannot be read.
-    FileFailed { index: u32, error: String },
+    Piece {
+        /// The file's place in [`Job::files_out`].
+        index: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// A result file is complete.
+    FileEnd {
+        /// The file's place in [`Job::files_out`].
+        index: u32,
+    },
+    /// A result file cannot be read.
+    FileFailed {
+        /// The file's place in [`Job::files_out`].
+        index: u32,
+        /// Why not.
+        error: String,
+    },
     /// The errand and its result files are done.
     Done(Done),
-    /// This many CPUs are up, and the errand needs as many: none can be kept free of guests.
-    NoneSpared { online: usize, wanted: u32 },
+    /// The errand needs all CPUs that are up: none can be kept free of guests.
+    NoneSpared {
+        /// CPUs that are up.
+        online: usize,
+        /// CPUs that the errand needs.
+        wanted: u32,
+    },
     /// The emulated host cannot run errands.
-    Failed { error: String },
+    Failed {
+        /// Why not.
+        error: String,
+    },
 }
 
 /// How the errand ended.

@@ -161,7 +161,8 @@ impl PayloadCell {
             let slots = before.slots.iter().zip(&after.slots);
             slots.map(|(before, after)| figure(after).saturating_sub(figure(before))).collect()
         };
-        let total = |figure| grown(figure).iter().sum();
+        let sum = |all: Vec<u64>| all.into_iter().fold(0, u64::saturating_add);
+        let total = |figure| sum(grown(figure));
         let mut operations = grown(|slot| slot.operations);
         if self.workload == Workload::HotLine {
             // The reader makes no operations.
@@ -177,8 +178,8 @@ impl PayloadCell {
             slow: Some(total(|slot| slot.slow)),
             halts: total(|slot| slot.halts),
             kicks: total(|slot| slot.kicks),
-            violations: after.slots.iter().map(|slot| slot.violations).sum(),
-            disorder: after.slots.iter().map(|slot| slot.disorder).sum(),
+            violations: sum(after.slots.iter().map(|slot| slot.violations).collect()),
+            disorder: sum(after.slots.iter().map(|slot| slot.disorder).collect()),
             // With mixed operations, each count applies to only some of them.
             work: (self.workload != Workload::Mixed).then_some(work),
             open_waits: latencies.as_ref().map_or(0, Latencies::open),

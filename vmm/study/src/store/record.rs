@@ -270,10 +270,11 @@ impl Figures {
             false => self.seconds.max(other.seconds),
         };
         self.operations.extend(other.operations);
-        self.long_waits = self.long_waits.zip(other.long_waits).map(|(a, b)| a + b);
-        self.halts += other.halts;
-        self.kicks += other.kicks;
-        self.violations += other.violations;
+        let both = self.long_waits.zip(other.long_waits);
+        self.long_waits = both.map(|(a, b)| a.saturating_add(b));
+        self.halts = self.halts.saturating_add(other.halts);
+        self.kicks = self.kicks.saturating_add(other.kicks);
+        self.violations = self.violations.saturating_add(other.violations);
         self
     }
 }
@@ -343,5 +344,8 @@ mod tests {
         let both = of(1.0, 100).beside(of(2.0, 600));
         assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
         assert_eq!(of(1.0, 0).beside(of(2.0, 0)).seconds, 2.0);
+        let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..of(1.0, u64::MAX) };
+        let both = liar().beside(liar());
+        assert_eq!((both.halts, both.violations), (u64::MAX, u64::MAX));
     }
 }

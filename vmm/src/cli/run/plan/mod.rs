@@ -331,7 +331,7 @@ impl Plan {
     }
 
     /// The points, the number of their cells, and how long they may take.
-    pub(super) fn dry_run(&self) -> String {
+    pub(in crate::cli) fn dry_run(&self) -> String {
         let Self { experiment, run, .. } = self;
         let finished = self.finished();
         let mut left: BTreeMap<usize, u32> = BTreeMap::new();

@@ -115,7 +115,9 @@ const LOAD: &[Column] = &[
 
 const FIGURES: &[Column] = &[
     number("seconds", |row| Some(row.figures()?.seconds)),
-    count("operations", |row| Some(row.figures()?.operations.iter().sum())),
+    count("operations", |row| {
+        Some(row.figures()?.operations.iter().fold(0, |all, its| all.saturating_add(*its)))
+    }),
     number("rate", |row| Some(row.figures()?.rate())),
     number("jain", |row| row.jain()),
     count("slow", |row| row.figures()?.slow),

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Builds the fuzz targets with libFuzzer and the stable toolchain, which has no option for sanitizers:
+# the passes of LLVM that count edges and compared values are named one by one. COVERAGE=1: a second
+# binary, whose profiles llvm-cov reads. Prints the binary's path.
+set -eu
+cd "$(dirname "$0")"
+CARGO=${CARGO:-cargo}
+target=$(cd ../.. && pwd)/target/fuzz
+if [ -n "${COVERAGE:-}" ]; then
+    flags="--cfg fuzzing -Cinstrument-coverage"
+    target=$target-coverage
+else
+    flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+        -Cllvm-args=-sanitizer-coverage-trace-compares"
+fi
+RUSTFLAGS=$(echo $flags) CARGO_TARGET_DIR=$target \
+    $CARGO build --locked --quiet --release --target x86_64-unknown-linux-gnu
+echo "$target/x86_64-unknown-linux-gnu/release/pvticket-fuzz"

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Lines that each target's inputs reach in the files that it is for, as a table. The inputs are those of
+# the repository, the seeds, and what run.sh has found.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+found=$root/target/fuzz
+
+# The tools have to know the format of this compiler: they come with it, or from the system.
+tool() {
+    own=$(rustc --print sysroot)/lib/rustlib/x86_64-unknown-linux-gnu/bin/$1
+    version=$(rustc -vV | sed -n 's/^LLVM version: \([0-9]*\).*/\1/p')
+    if [ -x "$own" ]; then echo "$own"; else command -v "$1-$version"; fi || {
+        echo "fuzz-coverage: there is no $1 of LLVM $version: rustup component add llvm-tools, or" \
+            "apt-get install llvm-$version" >&2
+        exit 2
+    }
+}
+profdata=$(tool llvm-profdata)
+cov=$(tool llvm-cov)
+
+files() {
+    case $1 in
+        elf) echo vmm/boot/src/elf.rs vmm/boot/src/image.rs vmm/boot/src/payload.rs ;;
+        bzimage) echo vmm/boot/src/bzimage.rs vmm/boot/src/linux.rs ;;
+        initrd) echo vmm/boot/src/initrd.rs vmm/boot/src/newc.rs ;;
+        cmdline) echo vmm/boot/src/zero_page.rs ;;
+        wire) echo vmm/src/emulated/wire/mod.rs ;;
+        agent) echo vmm/src/emulated/wire/mod.rs vmm/src/emulated/wire/bytes.rs ;;
+        recording) echo vmm/sched/src/recording.rs vmm/sched/src/policy/replay.rs ;;
+        trace) echo vmm/report/src/perfetto/read.rs vmm/report/src/perfetto/digest.rs \
+            vmm/report/src/perfetto/resume.rs ;;
+        store) echo vmm/study/src/store/read.rs vmm/src/cli/run/plan/mod.rs ;;
+        spec) echo vmm/study/src/spec/form.rs vmm/study/src/spec/matrix.rs \
+            vmm/study/src/spec/exclude.rs vmm/study/src/spec/possible.rs ;;
+        machine) echo vmm/sim/src/machine/file.rs vmm/sim/src/profile/file.rs ;;
+        parts) echo vmm/study/src/store/sweep/part.rs vmm/study/src/store/sweep/merge.rs ;;
+        control) echo vmm/src/lab/run/control/mod.rs vmm/src/lab/run/control/lines.rs ;;
+        exits) echo vmm/kvm/src/exit.rs vmm/src/vcpu/step.rs vmm/src/machine/hypercall.rs \
+            vmm/src/vcpu/kicks.rs ;;
+        core) echo vmm/sched/src/core.rs vmm/sched/src/accounting.rs ;;
+        locks) echo guest-kernel-config/locks/src/pv.rs guest-kernel-config/locks/src/queued.rs ;;
+    esac
+}
+
+binary=$(COVERAGE=1 "$here/build.sh")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work
+for name in $(PVTICKET_FUZZ=list "$binary"); do
+    export PVTICKET_FUZZ=$name
+    # Given single files, libFuzzer only runs them.
+    PVTICKET_FUZZ_SEEDS=$work/seeds/$name "$binary" /dev/null >/dev/null 2>&1
+    find "$work/seeds/$name" "$here/corpus/$name" "$found/corpus/$name" -type f -print0 2>/dev/null |
+        LLVM_PROFILE_FILE=$work/$name-%p.profraw xargs -0 -n 2000 "$binary" >"$work/log" 2>&1 ||
+        { tail -n 20 "$work/log" >&2; exit 1; }
+    "$profdata" merge -sparse "$work/$name"-*.profraw -o "$work/$name.profdata"
+    for file in $(files "$name"); do
+        "$cov" export "$binary" -instr-profile "$work/$name.profdata" -format=lcov "$(cd "$root" && pwd)/$file" |
+            awk -v name="$name" -v file="$file" -F '[:,]' '
+                /^DA:/ { lines++; reached += $3 > 0 }
+                END { printf "%-10s %-44s %5d of %5d lines %6.1f %%\n", name, file, reached, lines, 100 * reached / lines }'
+    done
+    rm -f "$work"/*.prof*
+done

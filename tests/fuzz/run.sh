@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs fuzz targets, all or those named: run.sh [TARGET...]. What they find is kept in
+# target/fuzz/corpus, what stops them in target/fuzz/crashes; corpus/ beside this script has the inputs
+# that are in the repository.
+#   FUZZ_S     seconds for each (60)
+#   FUZZ_JOBS  targets at the same time (one for each CPU)
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+found=$here/../../target/fuzz
+export PVTICKET_FUZZ
+
+one() {
+    PVTICKET_FUZZ=$1
+    kept=$found/corpus/$1 seeds=$found/seeds/$1 log=$found/logs/$1
+    mkdir -p "$kept" "$found/crashes" "$found/logs" "$here/corpus/$1"
+    TMPDIR=$(mktemp -d)
+    export TMPDIR
+    status=0
+    PVTICKET_FUZZ_SEEDS=$seeds "$binary" -max_total_time="${FUZZ_S:-60}" -timeout=25 \
+        -artifact_prefix="$found/crashes/$1-" -print_final_stats=1 \
+        "$kept" "$seeds" "$here/corpus/$1" >"$log" 2>&1 || status=$?
+    rm -rf "$TMPDIR"
+    if [ $status != 0 ]; then
+        tail -n 30 "$log" >&2
+        echo "fuzz: $1 failed; the whole log is $log" >&2
+        return 1
+    fi
+    count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
+    printf '%-10s %9s executions %7s edges\n' "$1" "$count" "$edges"
+}
+
+if [ -n "${FUZZ_ONE:-}" ]; then
+    one "$1"
+    exit
+fi
+binary=$("$here/build.sh")
+export binary
+[ $# -gt 0 ] || set -- $(PVTICKET_FUZZ=list "$binary")
+export FUZZ_ONE=1
+printf '%s\n' "$@" | xargs -n 1 -P "${FUZZ_JOBS:-$(nproc)}" "$0"

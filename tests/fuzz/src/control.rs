@@ -1,0 +1,64 @@
+//! The control socket: both ends of it.
+
+use pvticket::{
+    cli::testing::heard,
+    lab::run::control::{Answer, LONGEST_REQUEST, Lines, Request, Wish},
+};
+
+use crate::input::{Input, is_one_line};
+
+/// A stream as a client or a server may send it, in pieces.
+pub fn control(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let (step, limit) = (1 + input.below(256), 1 + usize::from(input.half()));
+    let stream = input.rest();
+    let mut lines = Lines::new(limit.min(LONGEST_REQUEST));
+    let mut found = Vec::new();
+    'stream: for piece in stream.chunks(step) {
+        lines.add(piece);
+        loop {
+            match lines.take() {
+                Ok(Some(line)) => found.push(line),
+                Ok(None) => break,
+                Err(error) => {
+                    is_one_line(&error.to_string());
+                    break 'stream;
+                }
+            }
+        }
+    }
+    for line in &found {
+        assert!(line.len() < limit && !line.contains(&b'\n'));
+        one(line);
+    }
+    one(stream);
+}
+
+fn one(line: &[u8]) {
+    match Request::parse(line) {
+        Ok(request) => {
+            let said = request.line().unwrap();
+            assert_eq!(Request::parse(said.trim_ascii_end()).unwrap(), request);
+        }
+        Err(error) => {
+            let answer = Answer::bad(&error).line().unwrap();
+            assert_eq!(answer.iter().position(|byte| *byte == b'\n'), Some(answer.len() - 1));
+        }
+    }
+    if let Ok(frame) = heard(line) {
+        for line in frame {
+            assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
+        }
+    }
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let requests: Vec<u8> = [Wish::Status, Wish::Pause, Wish::Resume, Wish::Stop, Wish::Watch]
+        .into_iter()
+        .flat_map(|wish| Request { wish }.line().unwrap())
+        .collect();
+    vec![
+        [&[20, 0, 1], &requests[..]].concat(),
+        [&[255, 255, 255], &b"{\"ok\":false,\"error\":\"x\"}"[..]].concat(),
+    ]
+}

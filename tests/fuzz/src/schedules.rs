@@ -1,0 +1,112 @@
+//! The scheduler's core under arbitrary events, and recordings of schedules.
+
+use base::units::Nanos;
+use sched::{
+    policy::POLICIES,
+    recording::Recording,
+    world::{Step, World, make_core},
+};
+
+use crate::input::{Input, is_one_line};
+
+/// As many steps as a history may have: some milliseconds of work.
+const MOST_STEPS: usize = 2000;
+
+fn step(input: &mut Input<'_>) -> Step {
+    let kind = input.below(15);
+    let (a, b) = (usize::from(input.byte()), usize::from(input.byte()));
+    match kind {
+        0 => Step::Due(a),
+        1 => Step::Spurious(a),
+        2 => Step::Park(a),
+        3 => Step::Halted(a),
+        4 => Step::Kick(a, b),
+        5 => Step::HandOver(a, b),
+        6 => Step::Yield(a),
+        7 => Step::Spin(a, b),
+        8 => Step::Point(a),
+        9 => Step::Idle(a),
+        10 => Step::StopInHlt(a),
+        11 => Step::KickInHlt(a, b),
+        12 => Step::Woken(a),
+        13 => Step::Exit(a),
+        _ => Step::Pass((a << 8 | b) as u64),
+    }
+}
+
+/// Any policy, any number of vCPUs and slots, any history. `World` checks the rules at each step; the
+/// events alone must make the schedule.
+pub fn core(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let policies: Vec<&str> = POLICIES.iter().flat_map(|policy| policy.tested).copied().collect();
+    let policy = input.one_of(&policies);
+    let (vcpus, slots) = (1 + input.below(12), 1 + input.below(5));
+    let mut world = World::new(policy, vcpus, slots, None);
+    for _ in 0..MOST_STEPS {
+        if input.is_empty() {
+            break;
+        }
+        world.step(step(&mut input));
+    }
+    let (mut again, _) = make_core(policy, vcpus, slots, None);
+    for (vcpu, event, now, actions) in &world.history {
+        assert_eq!(again.handle(*vcpu, *event, *now), &actions[..], "{policy}");
+    }
+    assert_eq!(again.log().turns(), world.core.log().turns(), "{policy}");
+    assert_eq!(again.accounting().totals(), world.core.accounting().totals(), "{policy}");
+}
+
+pub fn core_seeds() -> Vec<Vec<u8>> {
+    // A history of each kind of step in turn, for each policy.
+    let history: Vec<u8> = (0..200_u8).flat_map(|n| [n % 15, n.wrapping_mul(7), n / 3]).collect();
+    let count = POLICIES.iter().map(|policy| policy.tested.len()).sum::<usize>();
+    (0..count).map(|policy| [&[policy as u8, 5, 1], &history[..]].concat()).collect()
+}
+
+/// A recording as a file: what is read is written in the same way, and can be replayed.
+pub fn recording(bytes: &[u8]) {
+    const MOST_VCPUS: u32 = 16;
+    let recording = match Recording::read(&mut &*bytes) {
+        Ok(recording) => recording,
+        Err(error) => return is_one_line(&error.to_string()),
+    };
+    let mut written = Vec::new();
+    recording.write(&mut written).unwrap();
+    assert_eq!(Recording::read(&mut &written[..]).unwrap(), recording);
+    let (vcpus, slots) = (recording.vcpus, recording.slots);
+    if !(1..=MOST_VCPUS).contains(&vcpus) || !(1..=MOST_VCPUS).contains(&slots) {
+        return;
+    }
+    let mut world = World::new("replay:it", vcpus as usize, slots as usize, Some(&recording));
+    for n in 0..recording.turns.len().min(MOST_STEPS) {
+        world.due(n);
+        if n % 3 == 0 {
+            world.step(Step::Park(n));
+            world.step(Step::Halted(n));
+            world.step(Step::Pass(n as u64));
+            world.step(Step::Kick(n, n + 1));
+        }
+    }
+}
+
+pub fn recording_seeds() -> Vec<Vec<u8>> {
+    let record = |policy, vcpus: u32, slots| {
+        let mut world = World::new(policy, vcpus as usize, slots, None);
+        for n in 0..60 {
+            world.due(n);
+            world.step(Step::Park(n + 1));
+            world.step(Step::Halted(n + 1));
+            world.step(Step::Kick(n + 1, n));
+        }
+        let mut bytes = Vec::new();
+        Recording::of(&world.core, vcpus).write(&mut bytes).unwrap();
+        bytes
+    };
+    let mut seeds = vec![record("rr", 3, 1), record("random", 6, 2)];
+    // As version 1 wrote it: one turn of 4 ms.
+    let header =
+        b"PVTSCHED\x01\0\0\0\x03\0\0\0\x02\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
+    seeds.push([&header[..], b"\0\0\0\0\0\0\0\0\x09\x3d\x3d\0\0\0\0\x01"].concat());
+    assert_eq!(Recording::read(&mut &seeds[2][..]).unwrap().turns[0].ran, Nanos(4_013_321));
+    seeds
+}

@@ -1,0 +1,308 @@
+//! KVM's exit record: the pages that it shares with user space, and what they say.
+//!
+//! All of a record is data: nothing in it is used as an offset or a length before it is known to be
+//! inside the pages.
+
+use std::{
+    fmt,
+    mem::offset_of,
+    ops::Range,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::{self, NonNull},
+    slice,
+};
+
+use kvm_bindings::{
+    KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
+    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
+    KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
+    KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX, kvm_run,
+    kvm_run__bindgen_ty_1__bindgen_ty_2 as FailEntry, kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
+    kvm_run__bindgen_ty_1__bindgen_ty_6 as Mmio, kvm_run__bindgen_ty_1__bindgen_ty_13 as Internal,
+};
+use kvm_ioctls::VcpuFd;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::KvmError;
+
+/// Why a vCPU left the guest. Borrowed data is the guest's operand.
+#[derive(Debug)]
+pub enum Exit<'a> {
+    /// `out`, or a run of them (`rep outs`): `data.len() / width` operations.
+    PortWrite {
+        /// The port number.
+        port: u16,
+        /// Bytes per operation: 1, 2 or 4.
+        width: u8,
+        /// The operations' bytes, in order.
+        data: &'a [u8],
+    },
+    /// `in`, or a run of them: fill `data`.
+    PortRead {
+        /// The port number.
+        port: u16,
+        /// Bytes per operation: 1, 2 or 4.
+        width: u8,
+        /// What the guest will read.
+        data: &'a mut [u8],
+    },
+    /// A load from an address without memory: fill `data`.
+    MmioRead(&'a mut [u8]),
+    /// A store to an address without memory.
+    MmioWrite,
+    /// HLT on a machine without in-kernel local APICs.
+    Halt,
+    /// A signal ended the run.
+    Interrupted,
+    /// It waits for INIT and SIPI, as all vCPUs but the first do on machines with local APICs, or
+    /// has just received them. KVM returns this at once and repeatedly as long as a kick is pending
+    /// for its first HLT.
+    NotStarted,
+    /// The vCPU took a triple fault.
+    TripleFault,
+    /// KVM cannot emulate an instruction of the guest; the instruction's bytes, if KVM reported
+    /// them.
+    CannotEmulate(Vec<u8>),
+    /// Any other internal error of KVM.
+    InternalError(Suberror),
+    /// The processor refused the guest's state.
+    EntryRefused(u64),
+    /// Any other exit, by KVM's exit reason.
+    Other(u32),
+}
+
+/// The cause of a KVM_EXIT_INTERNAL_ERROR, by KVM's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suberror(pub u32);
+
+impl fmt::Display for Suberror {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.0 {
+            KVM_INTERNAL_ERROR_SIMUL_EX => "it met two exceptions at once",
+            KVM_INTERNAL_ERROR_DELIVERY_EV => {
+                "it could not deliver an exception or interrupt; the guest's tables or stack for it \
+                 may lie where no memory is"
+            }
+            _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
+        };
+        write!(f, "suberror {}: {what}", self.0)
+    }
+}
+
+/// The pages that a vCPU's file shares with KVM: `struct kvm_run`, and behind it the data of port
+/// accesses (kvm/api.rst, 5). A mapping of its own, beside that of kvm-ioctls, which has no bounds.
+#[derive(Debug)]
+pub(super) struct ExitPages {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns the mapping, which is not bound to a thread.
+unsafe impl Send for ExitPages {}
+
+impl ExitPages {
+    /// Maps `len` bytes of the file of a vCPU.
+    pub(super) fn map(vcpu: &VcpuFd, len: usize) -> Result<Self, KvmError> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: open as long as `vcpu` is borrowed.
+        let file = unsafe { BorrowedFd::borrow_raw(vcpu.as_raw_fd()) };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
+        let start = start.map_err(|error| KvmError::ExitPages(error.into()))?;
+        let start = NonNull::new(start.cast()).ok_or(KvmError::ExitRecord)?;
+        Ok(Self { start, len })
+    }
+
+    /// Their bytes. The kernel writes them only while the vCPU runs, for which its owner has to borrow
+    /// it mutably, too.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: `len` mapped and initialised bytes that nothing else in this process refers to;
+        // nothing writes them while they are borrowed.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for ExitPages {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping, to which no reference is left.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Where the members of the union of `struct kvm_run` begin.
+const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
+
+/// Decodes an exit record. None if it names bytes outside of `pages`, which no KVM should do.
+/// kvm-ioctls drops the width of a port access, and thus the difference between one `out` of 4 bytes
+/// and four of 1.
+pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
+    Some(match u32_at(pages, offset_of!(kvm_run, exit_reason))? {
+        KVM_EXIT_IO => return decode_io(pages),
+        KVM_EXIT_MMIO => return decode_mmio(pages),
+        KVM_EXIT_HLT => Exit::Halt,
+        KVM_EXIT_INTR => Exit::Interrupted,
+        KVM_EXIT_SHUTDOWN | KVM_EXIT_SYSTEM_EVENT => Exit::TripleFault,
+        KVM_EXIT_INTERNAL_ERROR => return internal_error(pages),
+        KVM_EXIT_FAIL_ENTRY => Exit::EntryRefused(u64_at(
+            pages,
+            UNION + offset_of!(FailEntry, hardware_entry_failure_reason),
+        )?),
+        other => Exit::Other(other),
+    })
+}
+
+fn decode_io(pages: &mut [u8]) -> Option<Exit<'_>> {
+    let direction = array_at::<1>(pages, UNION + offset_of!(Io, direction))?[0];
+    let width = array_at::<1>(pages, UNION + offset_of!(Io, size))?[0];
+    let port = u16::from_le_bytes(array_at(pages, UNION + offset_of!(Io, port))?);
+    let count = u32_at(pages, UNION + offset_of!(Io, count))?;
+    let at = u64_at(pages, UNION + offset_of!(Io, data_offset))?;
+    let len = usize::from(width).checked_mul(usize::try_from(count).ok()?)?;
+    let data = pages.get_mut(range(usize::try_from(at).ok()?, len)?)?;
+    Some(match u32::from(direction) {
+        KVM_EXIT_IO_OUT => Exit::PortWrite { port, width, data },
+        _ => Exit::PortRead { port, width, data },
+    })
+}
+
+fn decode_mmio(pages: &mut [u8]) -> Option<Exit<'_>> {
+    const MOST: usize = 8;
+    if array_at::<1>(pages, UNION + offset_of!(Mmio, is_write))? != [0] {
+        return Some(Exit::MmioWrite);
+    }
+    let len = u32_at(pages, UNION + offset_of!(Mmio, len))? as usize;
+    let data = range(UNION + offset_of!(Mmio, data), len.min(MOST))?;
+    pages.get_mut(data).map(Exit::MmioRead)
+}
+
+/// KVM_INTERNAL_ERROR_EMULATION with flag bit 0 includes the instruction's bytes (`struct
+/// kvm_run.emulation_failure`, kvm/api.rst 5).
+fn internal_error(pages: &[u8]) -> Option<Exit<'static>> {
+    const FLAG_BYTES: u64 = KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES as u64;
+    const DATA: usize = UNION + offset_of!(Internal, data);
+    let suberror = u32_at(pages, UNION + offset_of!(Internal, suberror))?;
+    if suberror != KVM_INTERNAL_ERROR_EMULATION {
+        return Some(Exit::InternalError(Suberror(suberror)));
+    }
+    let words = u32_at(pages, UNION + offset_of!(Internal, ndata))?;
+    if words < 3 || u64_at(pages, DATA)? & FLAG_BYTES == 0 {
+        return Some(Exit::CannotEmulate(Vec::new()));
+    }
+    // The second word starts with insn_size (u8), then up to 15 bytes.
+    let [size, bytes @ ..] = array_at::<16>(pages, DATA + 8)?;
+    let len = usize::from(size).min(bytes.len());
+    Some(Exit::CannotEmulate(bytes[..len].to_vec()))
+}
+
+fn range(at: usize, len: usize) -> Option<Range<usize>> {
+    Some(at..at.checked_add(len)?)
+}
+
+fn array_at<const N: usize>(pages: &[u8], at: usize) -> Option<[u8; N]> {
+    pages.get(range(at, N)?)?.try_into().ok()
+}
+
+fn u32_at(pages: &[u8], at: usize) -> Option<u32> {
+    array_at(pages, at).map(u32::from_le_bytes)
+}
+
+fn u64_at(pages: &[u8], at: usize) -> Option<u64> {
+    array_at(pages, at).map(u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a vCPU's mapping on x86: the record, the data of ports, and the ring of MMIO.
+    const MAPPED: usize = 3 << 12;
+
+    fn put(pages: &mut [u8], at: usize, bytes: &[u8]) {
+        pages[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn left(reason: u32) -> Vec<u8> {
+        let mut pages = vec![0; MAPPED];
+        put(&mut pages, offset_of!(kvm_run, exit_reason), &reason.to_le_bytes());
+        pages
+    }
+
+    fn decoded(pages: &mut [u8]) -> String {
+        format!("{:?}", decode(pages))
+    }
+
+    #[test]
+    fn only_a_failed_emulation_is_called_one() {
+        let failed = |suberror: u32, data: &[u64]| {
+            let mut pages = left(KVM_EXIT_INTERNAL_ERROR);
+            put(&mut pages, UNION + offset_of!(Internal, suberror), &suberror.to_le_bytes());
+            let words = (data.len() as u32).to_le_bytes();
+            put(&mut pages, UNION + offset_of!(Internal, ndata), &words);
+            for (ix, word) in data.iter().enumerate() {
+                put(&mut pages, UNION + offset_of!(Internal, data) + 8 * ix, &word.to_le_bytes());
+            }
+            decoded(&mut pages)
+        };
+        assert_eq!(failed(1, &[1, 0x0000_3001_0f03, 0]), "Some(CannotEmulate([15, 1, 48]))");
+        let most = format!("Some(CannotEmulate({:?}))", [255; 15]);
+        assert_eq!(failed(1, &[1, u64::MAX, u64::MAX]), most);
+        assert_eq!(failed(1, &[0, 9, 9]), "Some(CannotEmulate([]))");
+        assert_eq!(failed(1, &[]), "Some(CannotEmulate([]))");
+        assert_eq!(failed(3, &[1, 2, 3]), "Some(InternalError(Suberror(3)))");
+    }
+
+    fn io(direction: u32, width: u8, count: u32, at: u64) -> Vec<u8> {
+        let mut pages = left(KVM_EXIT_IO);
+        put(&mut pages, UNION + offset_of!(Io, direction), &[direction as u8]);
+        put(&mut pages, UNION + offset_of!(Io, size), &[width]);
+        put(&mut pages, UNION + offset_of!(Io, port), &0x3f8_u16.to_le_bytes());
+        put(&mut pages, UNION + offset_of!(Io, count), &count.to_le_bytes());
+        put(&mut pages, UNION + offset_of!(Io, data_offset), &at.to_le_bytes());
+        pages
+    }
+
+    #[test]
+    fn the_data_of_a_port_access_is_where_kvm_says() {
+        let mut pages = io(KVM_EXIT_IO_OUT, 2, 2, 4096);
+        put(&mut pages, 4096, &[1, 2, 3, 4]);
+        let said = "Some(PortWrite { port: 1016, width: 2, data: [1, 2, 3, 4] })";
+        assert_eq!(decoded(&mut pages), said);
+        let read = "Some(PortRead { port: 1016, width: 1, data: [0] })";
+        assert_eq!(decoded(&mut io(0, 1, 1, 4096)), read);
+    }
+
+    #[test]
+    fn data_outside_of_the_pages_is_refused() {
+        let end = MAPPED as u64;
+        assert!(decode(&mut io(0, 4, 1, end - 4)).is_some());
+        for (width, count, at) in [
+            (4, 1, end - 3),
+            (1, 1, end),
+            (4, u32::MAX, 4096),
+            (255, u32::MAX, 0),
+            (1, 1, u64::MAX),
+            (1, 8, u64::MAX - 3),
+        ] {
+            assert!(decode(&mut io(0, width, count, at)).is_none(), "{width} * {count} at {at}");
+        }
+    }
+
+    #[test]
+    fn no_cut_record_is_read_beyond_its_end() {
+        for reason in 0..40 {
+            let whole = left(reason);
+            for end in 0..400 {
+                let _ = decode(&mut whole[..end].to_vec());
+            }
+        }
+    }
+
+    #[test]
+    fn a_load_has_at_most_eight_bytes() {
+        let mut pages = left(KVM_EXIT_MMIO);
+        put(&mut pages, UNION + offset_of!(Mmio, len), &u32::MAX.to_le_bytes());
+        assert_eq!(decoded(&mut pages), "Some(MmioRead([0, 0, 0, 0, 0, 0, 0, 0]))");
+        put(&mut pages, UNION + offset_of!(Mmio, is_write), &[1]);
+        assert_eq!(decoded(&mut pages), "Some(MmioWrite)");
+    }
+}
