@@ -13,7 +13,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz fuzz-coverage bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates clean help
+.PHONY: run test check e2e report fuzz fuzz-coverage bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates package-test clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -144,6 +144,9 @@ WITH_CARGO := $(patsubst %cargo,%,$(CARGO))
 
 dist: setup ## Make the tarball and the Debian package, in target/dist (8 min the first time)
 	@$(WITH_CARGO) sh packaging/dist.sh
+
+package-test: ## Try the Debian package of make dist on a clean Debian 12 (as root; 15 min)
+	@sh packaging/test.sh
 
 crates: setup ## Package the crates that others can use, and build them from their packages
 	@$(CARGO) package --locked --package pvticket-hypercalls --package pvticket-base --package pvticket-locks --package pvticket-sched

@@ -71,7 +71,9 @@ strip --strip-all -o "$prefix/bin/pvticket" "$built/pvticket"
 # Guides with what they link to; scripts and sources that `pvticket setup` works with; the sources of the scheduler in BPF.
 copy "$doc" '*.md' 'vmm/specs/*' 'vmm/sim/machines/*' 'vmm/sim/published/*'
 copy "$data" guest-kernel-config/setup.sh guest-kernel-config/apt.sh 'guest-kernel-config/host/*.sh' \
-    guest-kernel-config/linux guest-kernel-config/postgres hypercalls/include vmm/bpf/scheduler
+    guest-kernel-config/linux guest-kernel-config/postgres hypercalls/include vmm/bpf/scheduler ':!*.o'
+# Those that are sourced have no first line for a shell.
+grep -rlZ '^#!/' "$data" | xargs -0 chmod 755
 cp LICENSE-APACHE LICENSE-MIT "$doc/"
 maintainer="${DEBFULLNAME:-The pvticket developers} <${DEBEMAIL:-pvticket@localhost}>"
 sed "s|@MAINTAINER@|$maintainer|" packaging/changelog >"$doc/changelog"

@@ -53,6 +53,8 @@ missing_tools() {
         tool=${need%%:*}
         command -v "$tool" >/dev/null || echo "${need#*:}"
     done
+    # Programs of the build itself run here.
+    echo '#include <stdio.h>' | gcc -E - >/dev/null 2>&1 || echo libc6-dev
     # objtool, which static branches need, reads ELF files with libelf.
     echo '#include <gelf.h>' | gcc -E - >/dev/null 2>&1 || echo libelf-dev
 }

@@ -38,6 +38,19 @@ fn each_subcommand_has_a_page_and_hidden_ones_have_none() {
     assert!(wanted.contains("pvticket-bench-boot") && !hidden().is_empty());
 }
 
+/// `whatis` and `apropos` read the line below NAME.
+#[test]
+fn each_page_says_in_a_line_what_it_is_about() {
+    let folder = tempfile::tempdir().unwrap();
+    write_to(folder.path()).unwrap();
+    for page in fs::read_dir(folder.path().join("share/man/man1")).unwrap() {
+        let path = page.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let name = text.lines().skip_while(|line| *line != ".SH NAME").nth(1).unwrap();
+        assert!(name.contains(" \\- "), "{path:?}: {name}");
+    }
+}
+
 #[test]
 fn the_page_of_a_subcommand_has_its_options() {
     let page = text("man/man1/pvticket-compare.1");

@@ -24,6 +24,7 @@ mod resume;
 mod run;
 mod schedule;
 mod search;
+mod setup;
 mod signals;
 mod sim;
 mod supply;
@@ -45,6 +46,7 @@ pub fn quick() -> Vec<Test> {
         reports::TESTS,
         instructions::TESTS,
         supply::TESTS,
+        setup::TESTS,
         limits::TESTS,
         outputs::TESTS,
         sim::TESTS,

@@ -22,8 +22,8 @@ pub(super) enum DataError {
     #[error("{VARIABLE}={0} has no {SIGN}")]
     Named(PathBuf),
     #[error(
-        "no scripts to set up with, neither in {SHARED} nor in a checkout above {0}: set {VARIABLE} to the folder that \
-         has {SIGN}"
+        "no scripts to set up with: {0} has neither {SHARED} beside its folder bin, nor was it built in a checkout; set {VARIABLE} \
+         to the folder that has {SIGN}"
     )]
     Absent(PathBuf),
     #[error("cannot tell where this program is")]
@@ -41,13 +41,25 @@ fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataEr
     if let Some(named) = named {
         return Some(named.clone()).filter(has).ok_or(DataError::Named(named));
     }
-    let shared = program.ancestors().nth(2).map(|prefix| prefix.join(SHARED));
-    let above = program.ancestors().skip(1).map(Path::to_path_buf);
-    shared
+    package(program)
         .into_iter()
-        .chain(above)
+        .chain(checkout(program))
         .find(has)
         .ok_or_else(|| DataError::Absent(program.to_path_buf()))
+}
+
+/// The data of the package whose `bin` the program is in.
+fn package(program: &Path) -> Option<PathBuf> {
+    let bin =
+        program.parent().filter(|folder| folder.file_name().is_some_and(|name| name == "bin"))?;
+    Some(bin.parent()?.join(SHARED))
+}
+
+/// The folder of the `target` that the program is in. Folders further up may be anybody's, `/tmp` for one: their scripts are
+/// not run.
+fn checkout(program: &Path) -> Option<PathBuf> {
+    let is_target = |folder: &&Path| folder.file_name().is_some_and(|name| name == "target");
+    Some(program.ancestors().find(is_target)?.parent()?.to_path_buf())
 }
 
 #[cfg(test)]
@@ -72,7 +84,8 @@ mod tests {
         let checkout = has(root.path(), "checkout");
         assert_eq!(folder_from(None, &program).unwrap(), checkout);
         let installed = root.path().join("usr/bin/pvticket");
-        assert!(folder_from(None, &installed).is_err());
+        has(root.path(), "usr");
+        assert!(folder_from(None, &installed).is_err(), "scripts of a folder above");
         let shared = has(root.path(), "usr/share/pvticket");
         assert_eq!(folder_from(None, &installed).unwrap(), shared);
         let other = has(root.path(), "other");

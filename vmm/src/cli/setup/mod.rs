@@ -16,11 +16,12 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, bar, print, say};
-use crate::{chain::chain, guest::artifacts, signals::Interrupt};
+use crate::{
+    chain::chain,
+    guest::artifacts,
+    signals::{self, Interrupt},
+};
 use parts::Part;
-
-/// Exit status after SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Build or fetch what guests need into the cache (PVTICKET_CACHE): a guest kernel, busybox, and a kernel for the
 /// emulated host. No root is needed, but programs to build a kernel with, and QEMU, have to be installed; what is missing is
@@ -58,7 +59,7 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
             failed.push(part.name());
         }
         if stop.raised() {
-            return Ok(INTERRUPTED);
+            return Ok(signals::exit_status());
         }
     }
     if failed.is_empty() {

@@ -24,6 +24,7 @@ pub struct SimArgs {
 enum What {
     Calibrate(CalibrateArgs),
     Validate(ValidateArgs),
+    /// List the machines that come with the program: --machine NAME
     Machines,
 }
 

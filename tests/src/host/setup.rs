@@ -1,0 +1,131 @@
+//! `pvticket setup`: which scripts it runs, and what it makes of them. The scripts here are the test's own; what the real ones
+//! do is tried by `make package-test` and used by all that boots.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{
+    files,
+    process::Program,
+    product::{binary, pvticket},
+    tests,
+};
+
+tests![
+    what_the_scripts_make_is_summed,
+    a_part_that_fails_is_named_and_the_others_are_made,
+    a_script_that_makes_nothing_is_found_out,
+    scripts_are_beside_the_program,
+    a_signal_ends_the_scripts_in_order,
+];
+
+const BUSYBOX: &str = "guest-kernel-config/setup.sh";
+const KERNEL: &str = "guest-kernel-config/linux/build.sh";
+
+/// A script that puts `from` into the cache.
+fn makes(file: &str, from: &Path) -> String {
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+    format!(
+        "mkdir -p $PVTICKET_CACHE/{}\ncp {} $PVTICKET_CACHE/{file}\necho made of $1$FLAVOUR\n",
+        folder.display(),
+        from.display()
+    )
+}
+
+fn data(root: &Path, scripts: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (name, text) in scripts {
+        let file = root.join(name);
+        fs::create_dir_all(file.parent().context("a folder")?)?;
+        fs::write(file, text)?;
+    }
+    Ok(())
+}
+
+fn setup(folder: &TempDir, words: &[&str]) -> Program {
+    let program = pvticket([&["setup"], words].concat());
+    program.env("PVTICKET_DATA", folder.path()).env("PVTICKET_CACHE", folder.path().join("cache"))
+}
+
+fn sum_of(file: &Path) -> anyhow::Result<String> {
+    Ok(Program::new("sha256sum").args([file]).run()?.exits(0)?.text()?.to_owned())
+}
+
+fn what_the_scripts_make_is_summed() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    // Any static program will do.
+    data(folder.path(), &[(BUSYBOX, &makes("busybox/busybox", binary()))])?;
+    let ran = setup(&folder, &["busybox"]).run()?.exits(0)?;
+    let sum = sum_of(&folder.path().join("cache/busybox/busybox"))?;
+    let ran = ran.says(&sum)?;
+    ran.complains(&["[1/1] busybox: A static busybox for the guest\n", "\nmade of --busybox\n"])?;
+    let listed = setup(&folder, &["--list", "busybox", "kernel"]).run()?.exits(0)?;
+    let lines: Vec<_> = listed.text()?.lines().collect();
+    ensure!(lines.len() == 2, "{lines:?}");
+    ensure!(lines[0].starts_with("busybox       there ") && lines[1].contains("not there"));
+    Ok(())
+}
+
+fn a_part_that_fails_is_named_and_the_others_are_made() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let kernel = makes("kernel/current/vmlinux", Path::new("/proc/version"));
+    data(folder.path(), &[(BUSYBOX, "echo no mirror >&2; exit 3"), (KERNEL, &kernel)])?;
+    let ran = setup(&folder, &["busybox", "kernel"]).run()?.exits(1)?;
+    let ran = ran.says(&sum_of(&folder.path().join("cache/kernel/current/vmlinux"))?)?;
+    ran.complains(&[
+        "\nno mirror\n[1/2] busybox: failed (exit status: 3)",
+        "\nmade of pvticket\n",
+        "\npvticket: without busybox: see above",
+    ])?;
+    setup(&folder, &["sausage"]).run()?.fails(2, &["'sausage'", "kernel-stock"]).map(drop)
+}
+
+fn a_script_that_makes_nothing_is_found_out() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    data(folder.path(), &[(BUSYBOX, ""), (KERNEL, "exit 0")])?;
+    let ran = setup(&folder, &["kernel"]).run()?.exits(1)?.says("")?;
+    ran.complains(&["[1/1] kernel: no PV ticketlock kernel at", "without kernel"]).map(drop)
+}
+
+/// As installed: a program in `bin`, its scripts in `share/pvticket`.
+fn scripts_are_beside_the_program() -> anyhow::Result<()> {
+    let prefix = files::scratch()?;
+    let program = prefix.path().join("bin/pvticket");
+    fs::create_dir(prefix.path().join("bin"))?;
+    fs::copy(binary(), &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let run = || {
+        let installed = Program::new(program.clone()).args(["setup", "busybox"]);
+        installed.env("PVTICKET_DATA", "").env("PVTICKET_CACHE", prefix.path().join("cache")).run()
+    };
+    run()?.fails(1, &["PVTICKET_DATA", "share/pvticket"])?;
+    let script = makes("busybox/busybox", binary());
+    data(&prefix.path().join("share/pvticket"), &[(BUSYBOX, &script)])?;
+    run()?.exits(0)?.complains(&["made of --busybox"])?;
+    let named = Program::new(program.clone()).args(["setup"]).env("PVTICKET_DATA", "/nowhere");
+    named.run()?.fails(1, &["PVTICKET_DATA=/nowhere has no"]).map(drop)
+}
+
+fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let left: PathBuf = folder.path().join("left");
+    // The script's own child holds its output open, too.
+    let script = format!("trap 'rm {0}; exit 9' TERM; touch {0}; sleep 50 & wait", left.display());
+    data(folder.path(), &[(BUSYBOX, &script)])?;
+    let began = Instant::now();
+    let mut running = setup(&folder, &["busybox", "kernel"]).start()?;
+    running.wait_until("the script runs", || left.exists())?;
+    running.signal(Signal::TERM)?;
+    let ran = running.wait()?.exits(143)?;
+    ensure!(!left.exists(), "the script was not asked to end\n{}", ran.show());
+    ensure!(!ran.errors().contains("[2/2]"), "it went on\n{}", ran.show());
+    ensure!(began.elapsed() < Duration::from_secs(40), "its child was waited for");
+    Ok(())
+}
