@@ -69,10 +69,10 @@ bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls
 	@$(CARGO) run --locked --quiet --release --manifest-path $(BESIDE)/Cargo.toml
 
 fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds for each target (60)
-	@CARGO="$(CARGO)" sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
+	@sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
 
 fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach (needs llvm-cov)
-	@CARGO="$(CARGO)" sh $(FUZZ)/coverage.sh
+	@sh $(FUZZ)/coverage.sh
 
 soak: build ## Take a lock 10^9 times with faults injected, and every lock 10^7 times on simulated vCPUs
 	@$(PVTICKET) soak $(SOAK_ARGS)

@@ -4,11 +4,13 @@
 # binary, whose profiles llvm-cov reads. Prints the binary's path.
 set -eu
 cd "$(dirname "$0")"
-CARGO=${CARGO:-cargo}
+CARGO=${CARGO:-$(sh ../../guest-kernel-config/setup.sh --cargo)}
 target=$(cd ../.. && pwd)/target/fuzz
 if [ -n "${COVERAGE:-}" ]; then
     flags="--cfg fuzzing -Cinstrument-coverage"
     target=$target-coverage
+    # Each input runs once: the time of the compiler counts.
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 else
     flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table

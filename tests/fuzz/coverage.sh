@@ -46,7 +46,7 @@ files() {
 binary=$(COVERAGE=1 "$here/build.sh")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TMPDIR=$work
+export TMPDIR=$work LLVM_PROFILE_FILE=$work/other.profraw
 for name in $(PVTICKET_FUZZ=list "$binary"); do
     export PVTICKET_FUZZ=$name
     # Given single files, libFuzzer only runs them.
@@ -59,7 +59,7 @@ for name in $(PVTICKET_FUZZ=list "$binary"); do
         "$cov" export "$binary" -instr-profile "$work/$name.profdata" -format=lcov "$(cd "$root" && pwd)/$file" |
             awk -v name="$name" -v file="$file" -F '[:,]' '
                 /^DA:/ { lines++; reached += $3 > 0 }
-                END { printf "%-10s %-44s %5d of %5d lines %6.1f %%\n", name, file, reached, lines, 100 * reached / lines }'
+                END { if (lines) printf "%-10s %-44s %5d of %5d lines %6.1f %%\n", name, file, reached, lines, 100 * reached / lines }'
     done
     rm -f "$work"/*.prof*
 done

@@ -23,6 +23,8 @@ mod product;
 mod ran;
 mod relay;
 mod retry;
+#[cfg(test)]
+mod specification;
 mod suite;
 mod terminal;
 

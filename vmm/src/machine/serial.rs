@@ -109,10 +109,12 @@ impl SerialPort {
         BACKLOG - self.lock().backlog.len().min(BACKLOG)
     }
 
-    /// Gives the guest input; what the FIFO cannot take waits for [`SerialPort::refill`].
+    /// Gives the guest input; what the FIFO cannot take waits for [`SerialPort::refill`], and what is
+    /// beyond the [`room`](Self::room) is dropped.
     pub fn send(&self, bytes: &[u8]) {
         let mut inner = self.lock();
-        inner.backlog.extend(bytes);
+        let room = BACKLOG.saturating_sub(inner.backlog.len());
+        inner.backlog.extend(&bytes[..bytes.len().min(room)]);
         inner.refill();
     }
 
@@ -133,5 +135,43 @@ impl Inner {
         // In loopback mode the port accepts nothing: the bytes are dropped, as on a real line.
         let taken = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
         self.backlog.drain(..taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vmm_sys_util::eventfd::EFD_NONBLOCK;
+
+    use super::*;
+
+    fn port() -> SerialPort {
+        let event = || EventFd::new(EFD_NONBLOCK).unwrap();
+        SerialPort::new(event(), event(), Box::new(io::sink()))
+    }
+
+    /// A guest that asks for its stdin again and again is sent a byte each time, and need not read any.
+    #[test]
+    fn input_that_no_guest_reads_does_not_pile_up() {
+        let port = port();
+        for _ in 0..3 * BACKLOG {
+            port.send(&[0]);
+        }
+        assert_eq!((port.room(), port.lock().backlog.len()), (0, BACKLOG));
+        port.send(&[1; 100]);
+        assert_eq!(port.lock().backlog.len(), BACKLOG);
+    }
+
+    #[test]
+    fn input_arrives_in_order() {
+        const DATA: u8 = 0;
+        let port = port();
+        let text: Vec<u8> = (0..200).collect();
+        port.send(&text);
+        let mut read = [0; 200];
+        for byte in &mut read {
+            port.read(DATA, std::slice::from_mut(byte));
+            port.refill();
+        }
+        assert_eq!(read, text[..]);
     }
 }

@@ -17,6 +17,7 @@ use super::{
 };
 use base::{
     files::{self, FileError},
+    shown,
     units::ByteSize,
 };
 
@@ -124,7 +125,7 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
     let damaged = |why: serde_json::Error| StoreError::Damaged {
         file: path.to_owned(),
         line: number,
-        why: why.to_string(),
+        why: in_a_line(&why),
     };
     if number == 1 {
         #[derive(serde::Deserialize)]
@@ -137,6 +138,11 @@ fn parse(bytes: &[u8], number: u64, path: &Path) -> Result<Line, StoreError> {
         }
     }
     serde_json::from_slice(bytes).map_err(damaged)
+}
+
+/// Says what is wrong with a line in one line: serde_json quotes names from it as they are.
+pub(super) fn in_a_line(why: &serde_json::Error) -> String {
+    shown::line(&why.to_string()).into_owned()
 }
 
 #[derive(Debug, Default)]

@@ -162,6 +162,10 @@ fn damage_is_said_with_its_line() {
         (text(&[first.clone(), cell(4, done())]), "line 2: the run has no cell"),
         (text(&[first.clone(), cell(1, done()), cell(1, failure())]), "line 3: the cell is there"),
         (text(std::slice::from_ref(&first)) + "{}\n" + &text(&[session()]), "line 2"),
+        (
+            text(std::slice::from_ref(&first)) + "{\"kind\":\"a\\nb\"}\n" + &text(&[session()]),
+            "line 2: unknown variant `a?b`",
+        ),
         (text(&[first]).replace("\"format\":1", "\"format\":2"), "of format 2"),
     ] {
         let said = refused(&text);

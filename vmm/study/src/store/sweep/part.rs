@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     super::{
-        read::LONGEST,
+        read::{LONGEST, in_a_line},
         record::{CellLine, Line, SessionLine},
     },
     Sum,
@@ -76,7 +76,7 @@ pub fn parse(mut input: impl BufRead, sweep: &SweepLine) -> Part {
             return reading.damaged(line, why);
         }
         let line = match bytes.last() {
-            Some(b'\n') => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+            Some(b'\n') => serde_json::from_slice(&bytes).map_err(|error| in_a_line(&error)),
             _ => Err("it is torn".to_owned()),
         };
         match line {
