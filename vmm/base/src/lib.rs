@@ -10,6 +10,7 @@ pub mod events;
 pub mod faults;
 pub mod files;
 pub mod handoff;
+pub mod host_counts;
 pub mod host_extras;
 pub mod rng;
 pub mod shown;
