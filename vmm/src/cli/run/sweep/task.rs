@@ -256,7 +256,7 @@ impl Task<'_> {
         };
         let workers = Workers::new(&begun, Traced::Nothing, false)?;
         let OpenRun { experiment, finished, store, .. } = &mut begun;
-        let progress = Progress::new(experiment, finished, false);
+        let progress = Progress::new(experiment, finished, false).of_unit();
         let stop = self.dir.stop_file(self.args.submission);
         let mut watcher = Stoppable { progress, stop };
         let summary = run::run(experiment, finished, store, &workers, &mut watcher, orders);
