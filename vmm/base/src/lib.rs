@@ -13,6 +13,7 @@ pub mod handoff;
 pub mod host_counts;
 pub mod host_extras;
 pub mod rng;
+pub mod sched_features;
 pub mod shown;
 pub mod text;
 pub mod units;

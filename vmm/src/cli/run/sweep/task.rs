@@ -253,6 +253,7 @@ impl Task<'_> {
             kernels: self.kernels,
             recording: None,
             trace: None,
+            features: None,
         };
         let workers = Workers::new(&begun, Traced::Nothing, false)?;
         let OpenRun { experiment, finished, store, .. } = &mut begun;

@@ -109,6 +109,7 @@ const POINT: &[Column] = &[
     text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string())),
     text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
     text("noise", |row| row.cell.point.noise.map(|times| times.to_string())),
+    text("sched_features", |row| row.cell.point.sched_features.as_ref().map(ToString::to_string)),
     count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
     count("vms", |row| Some(row.cell.point.vms.into())),
     count("slots", |row| Some(row.cell.point.slots.into())),
