@@ -191,6 +191,17 @@ impl Fixture {
                 "grant_to_guest": handoff(12e3),
             })
         });
+        let share = (2.0 / f64::from(vcpus)).min(0.98);
+        let threads: Vec<Value> = (0..vcpus)
+            .map(|vcpu| {
+                let ran = seconds * 1e9 * share * (1.0 - 0.01 * f64::from(vcpu));
+                json!({"ran_ns": ran as u64, "waited_ns": (seconds * 1e9 - ran) as u64, "turns": 120})
+            })
+            .collect();
+        let host = json!([{
+            "window_ns": (seconds * 1e9) as u64, "vcpus": threads, "pause_exits": null,
+            "yields_attempted": 40, "yields_successful": 12,
+        }]);
         let wait = 1e9 * f64::from(vcpus) / shape.rate;
         json!({
             "seconds": seconds, "operations": operations, "slow": all / 2, "halts": halts,
@@ -200,7 +211,7 @@ impl Fixture {
                 "woke_parked": halts, "left_pending": 0, "coalesced": 0, "kick_msi": 0,
                 "unknown_target": 0, "misuse": 0,
             },
-            "schedule": schedule, "faults": null, "work": null,
+            "host": host, "schedule": schedule, "faults": null, "work": null,
             "latencies": dice.times(wait, 0.7, 600),
         })
     }

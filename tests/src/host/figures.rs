@@ -18,6 +18,7 @@ tests![
     holders_that_were_aimed_at_are_those_counted_and_drawn,
     time_spun_in_vain_is_what_the_guest_waited,
     a_vcpu_that_is_stuck_is_in_the_latencies,
+    a_vcpu_that_spins_runs_or_waits_for_a_cpu,
     a_vmm_alone_is_small,
 ];
 
@@ -146,6 +147,48 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
         least >= number(&found["by_time"], "p50")? && least <= number(found, "max")?,
         "{found}"
     );
+    Ok(())
+}
+
+/// The vCPUs of a native lock never sleep: what they do not run, they wait in the host's run queue. The two
+/// times come from the host's scheduler, the window from the clock, and the CPUs are two.
+///
+/// Tolerance: the scheduler adds to a thread's time at its ticks and to its waits when it gets a CPU, so a
+/// turn and a wait at each end of the window count late: some tens of milliseconds of its second.
+fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let json = folder.path().join("json");
+    let words = ["compare", "--guest", "payload", "--host", "direct", "--runs", "1", "--vms", "2"];
+    pvticket(words)
+        .args(["--vcpus", "2", "--slots", "2", "--locks", "ticket", "--seconds", "1", "--json"])
+        .args([&json])
+        .run()?
+        .exits(0)?;
+    let runs = Results::read(&json)?.runs()?;
+    let run = runs.first().context("no run")?;
+    let machines = run["host"].as_array().context("no counts of the host")?;
+    ensure!(machines.len() == 2, "not of each machine: {run}");
+    let mut all = 0;
+    for machine in machines {
+        let window = number(machine, "window_ns")?;
+        let seconds = run["seconds"].as_f64().context("no seconds")?;
+        expect_usually!((window as f64 / 1e9 - seconds).abs() < 0.05, "{seconds} s: {machine}");
+        let vcpus = machine["vcpus"].as_array().context("no vCPUs")?;
+        ensure!(vcpus.len() == 2, "not of each vCPU: {machine}");
+        for vcpu in vcpus {
+            let (ran, waited) = (number(vcpu, "ran_ns")?, number(vcpu, "waited_ns")?);
+            all += ran;
+            let off = (ran + waited).abs_diff(window);
+            expect_usually!(off < window / 5, "{ran} run and {waited} waited of {window}: {run}");
+            expect_usually!(ran > 0 && waited > 0 && number(vcpu, "turns")? > 1, "{run}");
+        }
+        // No mainline KVM counts them on x86, and the payload asks for no yield.
+        ensure!(machine["pause_exits"].is_null(), "{machine}");
+        ensure!(machine["yields_attempted"].as_u64().unwrap_or(0) == 0, "{machine}");
+    }
+    let window = number(&machines[0], "window_ns")?;
+    ensure!(all < 2 * window + window / 5, "{all} ns on two CPUs in {window} ns: {run}");
     Ok(())
 }
 

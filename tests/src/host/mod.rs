@@ -9,6 +9,7 @@ mod confinement;
 mod control;
 mod emulated;
 mod faults;
+mod features;
 mod figures;
 mod first_cpu;
 pub mod hypercalls;
@@ -80,6 +81,7 @@ pub fn emulated() -> Vec<Test> {
         bpf::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
+        features::TESTS,
         signals::TESTS,
         confinement::emulated::TESTS,
     ]

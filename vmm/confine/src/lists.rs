@@ -68,7 +68,10 @@ pub const EVERY: &[Call] = &[
 /// Calls of threads that have not said yet what they are.
 pub const NEW: &[Call] = &[
     Call::any(SYS_sched_getaffinity, "the C library looks for the limits of the stack"),
-    Call::any(SYS_openat, "the C library counts CPUs before the first heap of a thread"),
+    Call::any(
+        SYS_openat,
+        "the C library counts CPUs before the first heap of a thread; a vCPU's own schedstat",
+    ),
     Call::any(SYS_read, "the C library counts CPUs before the first heap of a thread"),
     Call::any(SYS_prctl, "the thread's name; no new privileges"),
     Call::any(SYS_seccomp, "the thread's own filter"),
@@ -88,7 +91,10 @@ pub const STEPS: &[Call] = &[
     Call::any(SYS_timer_settime, "when the turn of a vCPU ends"),
     Call::any(SYS_sched_setaffinity, "the CPU of the slot that a vCPU is granted"),
     Call::any(SYS_sched_setscheduler, "the priority of a vCPU without a slot"),
-    Call::any(SYS_pread64, "KVM's statistics: does a vCPU halt in KVM?"),
+    Call::any(
+        SYS_pread64,
+        "KVM's statistics: does a vCPU halt in KVM? The times of threads, as a window begins and ends",
+    ),
     Call::ioctl(r::KVM_SIGNAL_MSI, "a kick that ends KVM's HLT"),
 ];
 
@@ -112,7 +118,7 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_read, "the guest's input; events"),
     Call::any(SYS_ppoll, "is there input?"),
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
-    Call::any(SYS_pread64, "KVM's statistics"),
+    Call::any(SYS_pread64, "KVM's statistics; the times of vCPU threads"),
     Call::any(SYS_timer_delete, "the end of a schedule"),
 ];
 

@@ -20,12 +20,13 @@ use super::{
 use crate::{
     lab::{
         Interrupt,
+        host::features::FeatureSwitch,
         run::worker::{self, Tools},
     },
     streams::Stream,
     units::ByteSize,
 };
-use base::text;
+use base::{sched_features, text};
 use confine::{Class, Files};
 use report::perfetto;
 use study::{
@@ -64,6 +65,8 @@ pub(super) struct Setup {
     recording: Option<OsString>,
     /// Some cells load a scheduler into the host's kernel, which needs capabilities.
     loads_scheduler: bool,
+    /// Some cells switch features of the host's scheduler, whose file is opened before confinement.
+    switches_features: bool,
 }
 
 impl Setup {
@@ -83,12 +86,18 @@ impl Setup {
             stock_kernel: kernels.stock.as_deref().map(name),
             recording: recording.map(name),
             loads_scheduler: false,
+            switches_features: false,
         }
     }
 
     /// The same for cells of which some load a scheduler into the host's kernel.
     pub(super) fn that_loads(self, loads_scheduler: bool) -> Self {
         Self { loads_scheduler, ..self }
+    }
+
+    /// The same for cells of which some switch features of the host's scheduler.
+    pub(super) fn that_switches(self, switches_features: bool) -> Self {
+        Self { switches_features, ..self }
     }
 
     /// The command's arguments for it.
@@ -126,13 +135,15 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let there = there.that_loads(setup.loads_scheduler);
+    let there = there.that_loads(setup.loads_scheduler).that_switches(setup.switches_features);
     inside.run(there.words()?)
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = setup.kernels();
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
+    let features = setup.switches_features.then(FeatureSwitch::open).transpose();
+    let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     if !setup.loads_scheduler {
         // The signal thread starts in confinement.
         confinement::begin(Class::Worker, &files(&kernels))?;
@@ -146,7 +157,8 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
         Ok(drawn.bytes)
     };
     let recording = recording.map(Arc::new);
-    let tools = Tools { kernels: &kernels, recording: recording.as_ref(), draw: &draw };
+    let recording = recording.as_ref();
+    let tools = Tools { kernels: &kernels, recording, draw: &draw, features: features.as_ref() };
     worker::work(tools, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }

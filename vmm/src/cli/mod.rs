@@ -14,6 +14,7 @@ mod emulate;
 mod emulated_test;
 mod export;
 mod fault;
+mod features;
 mod host;
 mod inside;
 mod locks;

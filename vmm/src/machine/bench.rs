@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use base::counters::MachineCounts;
+use base::{counters::MachineCounts, host_counts::HostCounts};
 
 /// A step of a benchmark that the guest announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub enum Step {
 /// Receives the steps of one machine's benchmark. Called by the vCPU that announces one, a few
 /// times per run.
 pub trait Bench: fmt::Debug + Send + Sync {
-    /// A step, and what the VMM has counted of the machine so far.
-    fn step(&self, step: Step, counts: MachineCounts);
+    /// A step, and what the VMM and the host's kernel have counted of the machine so far.
+    fn step(&self, step: Step, counts: MachineCounts, host: HostCounts);
 
     /// Have all machines of the run reached the last step at which they wait for each other?
     fn is_open(&self) -> bool;

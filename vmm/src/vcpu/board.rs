@@ -9,6 +9,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::{
     Kicks, Lifecycle, VcpuScheduler,
     fault::Dice,
+    host_view::HostView,
     recorder::{History, Recorder},
 };
 use crate::{
@@ -30,6 +31,8 @@ pub struct Board<H = KvmHost> {
     pub kicks: Kicks<H>,
     /// Its end.
     pub life: Lifecycle,
+    /// What the host's kernel counts of it.
+    pub host: HostView,
     /// Offset of `__preempt_count` in a Linux guest's per-CPU areas, if it is known.
     pub preempt_count: Option<u64>,
     at_counters_read: Mutex<Option<Box<[Counts]>>>,
@@ -46,6 +49,8 @@ pub struct BoardSpec {
     pub traced: bool,
     /// [`Board::preempt_count`].
     pub preempt_count: Option<u64>,
+    /// [`Board::host`].
+    pub host: HostView,
 }
 
 /// What carries a machine, as far as the handling of exits needs it: [`KvmHost`], or a stand-in that
@@ -107,11 +112,12 @@ impl Board {
 impl<H: MachineHost> Board<H> {
     /// A board of `host`. `ended` is written when the machine ends.
     pub fn new(host: H, devices: Devices, ended: EventFd, spec: BoardSpec) -> Self {
-        let BoardSpec { vcpus, dice, traced, preempt_count } = spec;
+        let BoardSpec { vcpus, dice, traced, preempt_count, host: counted } = spec;
         Self {
             devices,
             kicks: Kicks::new(host, vcpus, Recorder::new(vcpus, traced), dice),
             life: Lifecycle::new(vcpus, ended),
+            host: counted,
             preempt_count,
             at_counters_read: Mutex::new(None),
         }

@@ -4,6 +4,7 @@
 pub mod board;
 pub mod courier;
 pub mod fault;
+pub mod host_view;
 pub mod kicks;
 pub mod lifecycle;
 pub mod nurse;

@@ -193,7 +193,7 @@ fn note<H: MachineHost>(board: &Board<H>, event: Event) {
 
 fn note_bench<H: MachineHost>(board: &Board<H>, step: Step) {
     if let Some(bench) = &board.devices.bench {
-        bench.step(step, board.machine_counts());
+        bench.step(step, board.machine_counts(), board.host.read());
     }
 }
 

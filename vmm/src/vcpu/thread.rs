@@ -35,6 +35,7 @@ pub fn spawn(
 }
 
 fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
+    board.host.enter(vcpu.id());
     match prepare(&vcpu, affinity).and_then(|()| enter(&vcpu, board)) {
         Ok(()) => {
             // Not before: the first vCPU of a schedule starts its idle watchers.

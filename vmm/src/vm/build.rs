@@ -32,6 +32,7 @@ use crate::{
         board::{BoardSpec, KvmHost},
         courier,
         fault::Dice,
+        host_view::HostView,
         nurse,
     },
 };
@@ -46,7 +47,7 @@ use kvm::{
     KvmVm, Vcpu,
     host::is_emulated,
     pending::Pending,
-    stats::{Blocking, VcpuStats},
+    stats::{Blocking, VcpuStats, Yields},
     vcpu::TscClock,
 };
 
@@ -207,14 +208,20 @@ impl<'a> Vm<'a> {
             true => vcpus.iter().map(VcpuStats::open).collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
+        let host = match spec.host_counts {
+            // Without them a column is empty; a machine does not fail for it.
+            true => HostView::new(spec.vcpus, vcpus.iter().flat_map(Yields::open).collect()),
+            false => HostView::default(),
+        };
         let board_spec = BoardSpec {
             vcpus: spec.vcpus,
             dice: spec.faults.map(|plan| Dice::of_all(&plan, number, spec.vcpus)),
             traced: spec.traced,
             preempt_count: spec.preempt_count,
+            host,
         };
-        let host = KvmHost { vm, scheduler };
-        let board = Arc::new(Board::new(host, devices, copy(&signals.ended)?, board_spec));
+        let kvm = KvmHost { vm, scheduler };
+        let board = Arc::new(Board::new(kvm, devices, copy(&signals.ended)?, board_spec));
         let Signals { ended, drained, shell } = signals;
         let mut subscribers = vec![Subscriber::Ended(ended)];
         if let Some(fd) = interrupt {

@@ -18,7 +18,10 @@ use crate::{
     units::{CpuList, Nanos, VcpuId},
     vcpu::{Board, End, recorder::History, thread as vcpu_thread},
 };
-use base::counters::{Counts, FaultCounts, MachineCounts, sum};
+use base::{
+    counters::{Counts, FaultCounts, MachineCounts, sum},
+    host_counts::HostCounts,
+};
 use kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock};
 
 /// Maximum time for the vCPU threads to leave. One second was too short on a host with seven times as
@@ -166,6 +169,11 @@ impl Running {
     /// The current counts of the whole machine.
     pub fn machine_counts(&self) -> MachineCounts {
         self.board.machine_counts()
+    }
+
+    /// What the host's kernel has counted of the machine so far, if that was asked for.
+    pub fn host_counts(&self) -> HostCounts {
+        self.board.host.read()
     }
 
     /// The watchdog for vCPUs that wait forever, if there is one.

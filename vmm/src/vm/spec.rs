@@ -52,6 +52,8 @@ pub struct MachineSpec {
     pub preempt_count: Option<u64>,
     /// Include KVM's own counters in the report.
     pub kvm_stats: bool,
+    /// Count what the host's kernel does with the vCPUs ([`Running::host_counts`](super::Running::host_counts)).
+    pub host_counts: bool,
     /// Faults to inject into kicks and halts.
     pub faults: Option<FaultPlan>,
     /// Record everything that the vCPUs do, for the report.
@@ -72,6 +74,7 @@ impl MachineSpec {
             oversight: Oversight::NONE,
             preempt_count: None,
             kvm_stats: false,
+            host_counts: false,
             faults: None,
             traced: false,
         }

@@ -83,6 +83,8 @@ axes! {
     HaltPoll: Some("halt-poll"), "halt polling", halt_poll, |point| or_off(point.halt_poll);
     /// Other threads of the simulated host.
     Noise: Some("noise"), "background noise", noise, |point| or_off(point.noise);
+    /// Features of the host's scheduler that are switched.
+    SchedFeatures: Some("sched-features"), "features", sched_features, |point| point.sched_features.as_ref().map_or("none".to_owned(), ToString::to_string);
     /// vCPUs per machine.
     Vcpus: Some("vcpus"), "vCPUs", vcpus, |point| point.vcpus.to_string();
     /// Number of machines.
@@ -102,7 +104,7 @@ axes! {
 }
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying.
-pub const KEYS: [&str; 22] = [
+pub const KEYS: [&str; 23] = [
     "guests",
     "machines",
     "workloads",
@@ -115,6 +117,7 @@ pub const KEYS: [&str; 22] = [
     "ple",
     "halt-poll",
     "noise",
+    "sched-features",
     "critical",
     "think",
     "spin-threshold",
@@ -167,6 +170,7 @@ impl Axis {
             Self::Lock | Self::Backend | Self::Handoff => return None,
             Self::Policy | Self::Driver => return None,
             Self::Fault | Self::Ple | Self::HaltPoll | Self::Noise => return None,
+            Self::SchedFeatures => return None,
         })
     }
 

@@ -10,6 +10,7 @@ use base::{
     faults::FaultSpec,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    sched_features::SchedFeatures,
     text,
     units::{Nanos, VcpuCount},
 };
@@ -146,6 +147,9 @@ pub struct Point {
     /// Other threads of the simulated host.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTimes>,
+    /// Features of the host's scheduler that are switched for the cell.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub sched_features: Option<SchedFeatures>,
     /// vCPUs of each machine.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
@@ -266,6 +270,9 @@ impl fmt::Display for Point {
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
+        }
+        if let Some(features) = &self.sched_features {
+            write!(f, ", {features}")?;
         }
         for extra in self.host_extras() {
             write!(f, ", {extra}")?;

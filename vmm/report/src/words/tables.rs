@@ -12,7 +12,7 @@ use super::{
 };
 use crate::words::{nodes, sentences, simulated};
 use study::{
-    findings::{PointStudy, Study, compare::Outcome, diff},
+    findings::{Extremes, Host, PointStudy, Study, compare::Outcome, diff},
     point::Point,
     stats::{self, Estimate},
 };
@@ -140,6 +140,7 @@ pub fn all(study: &Study) -> Vec<Table> {
         throughput(study),
         comparisons(study),
         behaviour(study, |_| true),
+        host(study),
         latencies(study),
         outliers(study),
         lost(study),
@@ -248,6 +249,53 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
             its.and_then(|its| its.wasted).map_or_else(dash, si),
         ])
     })
+}
+
+/// What the host's kernel did with the vCPUs, and what of it is not known.
+pub(super) fn host(study: &Study) -> Option<Table> {
+    let rates = || study.points.iter().filter_map(|its| its.host);
+    let mut note =
+        "Shares of the vCPUs' time. ran: with a CPU, and from the least to the most of a \
+                    vCPU and of a VM; waited: ready to run in the host's run queue; steal: as the \
+                    guests' kernels count it."
+            .to_owned();
+    let missing: [(bool, &str); 4] = [
+        (
+            rates().all(|its| its.threads.is_none()),
+            "No times: the host's kernel does not count them (/proc/PID/schedstat).",
+        ),
+        (
+            rates().all(|its| its.guest_steal.is_none()),
+            "No steal: neither the payload nor the workload lock reports it.",
+        ),
+        (rates().all(|its| its.yields.is_none()), "No yields: KVM has no statistics of them."),
+        (
+            rates().all(|its| its.pause_exits.is_none()),
+            "No pause-loop exits (PLE): KVM has no statistics of them.",
+        ),
+    ];
+    for (_, why) in missing.iter().filter(|(is_missing, _)| *is_missing) {
+        note += " ";
+        note += why;
+    }
+    let head = ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s"];
+    let extremes = |its: Extremes| format!("{} .. {}", percent(its.least), percent(its.most));
+    Table::new("host-counts", "The host's scheduler and KVM", &note, &head).by_facet(
+        study,
+        |point| {
+            let its = point.host?;
+            let of = |show: &dyn Fn(Host) -> String| its.threads.map_or_else(dash, show);
+            Some(vec![
+                of(&|its| percent(its.ran)),
+                of(&|its| extremes(its.vcpus)),
+                of(&|its| extremes(its.vms)),
+                of(&|its| percent(its.waited)),
+                its.guest_steal.map_or_else(dash, percent),
+                its.yields.map_or_else(dash, si),
+                its.pause_exits.map_or_else(dash, si),
+            ])
+        },
+    )
 }
 
 pub(super) fn latencies(study: &Study) -> Option<Table> {

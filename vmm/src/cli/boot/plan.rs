@@ -182,6 +182,7 @@ impl Plan {
             pinned: false,
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
+            host_counts: false,
             faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             traced: false,
         })

@@ -17,7 +17,13 @@ use super::{
     workers::{self, KernelFiles},
 };
 use crate::{
-    cli::{Usage, driver, say, schedule::recording, trace},
+    cli::{
+        Usage, driver,
+        features::{self, Restorer},
+        say,
+        schedule::recording,
+        trace,
+    },
     clock,
     emulated::Pieces,
     lab::host::{gather_facts, with_files},
@@ -56,6 +62,9 @@ pub(in crate::cli) struct OpenRun {
     pub(super) recording: Option<PathBuf>,
     /// The file that traces are appended to.
     pub(super) trace: Option<File>,
+    /// Switches features of this host's scheduler back when the run ends.
+    #[expect(dead_code, reason = "its end is what it is for")]
+    pub(super) features: Option<Restorer>,
 }
 
 impl OpenRun {
@@ -78,6 +87,7 @@ impl Plan {
         let failed = self.failed();
         let Self { run, experiment, resumed } = self;
         driver::check(&experiment.points, run.host_kernel, run.jobs)?;
+        let features = features::check(&experiment.points, run.host_kernel, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // What it needs is missing before a worker starts, or not at all.
@@ -117,6 +127,7 @@ impl Plan {
             kernels,
             recording,
             trace,
+            features,
         })
     }
 }

@@ -94,10 +94,11 @@ impl Workers {
         let memory = memory(&begun.experiment);
         let points = &begun.experiment.points;
         let loads_scheduler = points.iter().any(|point| point.driver == DriverKind::Bpf);
+        let switches_features = points.iter().any(|point| point.sched_features.is_some());
         let words = |host| {
             let host = (host, begun.host_kernel);
             let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
-            setup.that_loads(loads_scheduler).words()
+            setup.that_loads(loads_scheduler).that_switches(switches_features).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,

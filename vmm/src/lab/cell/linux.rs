@@ -137,10 +137,10 @@ impl Cell for LinuxCell {
         let figures = outputs.iter().zip(&reports).map(|(its, report)| its.figures(run, report));
         let all = figures.reduce(|all, its| Ok(all?.beside(its?)));
         let all = all.ok_or(CellError::Interrupted)??;
-        let Windows { schedule: measured, counts, taken, span } =
+        let Windows { schedule: measured, counts, host, taken, span } =
             windows.ok_or(CellError::NoWindow)?;
         let (vmm, faults) = (counts.vcpus, counts.faults);
-        let figures = Figures { vmm, faults, locks_taken: taken, ..all };
+        let figures = Figures { vmm, faults, host, locks_taken: taken, ..all };
         let of_locks = |timeline: Timeline| timeline.measured(span, Vec::new()).of_locks();
         Ok(Measurement::new(figures, &measured, schedule, timeline.map(of_locks)))
     }

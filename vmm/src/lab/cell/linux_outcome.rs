@@ -14,6 +14,8 @@ pub(super) struct Outcome {
     violations: Option<u64>,
     operations: Vec<u64>,
     spinlocks: Option<String>,
+    /// Steal time of all vCPUs in the window.
+    steal_seconds: Option<f64>,
     stats: Option<Stats>,
 }
 
@@ -56,9 +58,13 @@ impl Outcome {
         /// Largest plausible rate: a hundred per cycle.
         const FASTEST: f64 = 1e12;
         const DAY: f64 = 86_400.0;
-        let Self { seconds, operations, violations, stats, .. } = self;
+        let Self { seconds, operations, violations, steal_seconds, stats, .. } = self;
         if !(*seconds > 0.0 && *seconds <= DAY) {
             return Some(format!("that it measured for {seconds} s"));
+        }
+        let stolen = steal_seconds.unwrap_or(0.0);
+        if !(0.0..=DAY * operations.len() as f64).contains(&stolen) {
+            return Some(format!("that {stolen} s were stolen"));
         }
         let of_kernel = stats.iter().flat_map(Stats::counts);
         let counts = operations.iter().copied().chain(*violations).chain(of_kernel);
@@ -74,7 +80,7 @@ impl Outcome {
         if let Some(what) = self.impossible() {
             return Err(CellError::Impossible(what));
         }
-        let Self { seconds, violations, operations, spinlocks, stats } = self;
+        let Self { seconds, violations, operations, spinlocks, steal_seconds, stats } = self;
         if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
             return Err(CellError::Spinlocks { said: spinlocks, asked: system });
         }
@@ -95,6 +101,7 @@ impl Outcome {
             halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
             kicks: stats.kicked + stats.pv_kick_unlock,
             violations: violations.unwrap_or(0),
+            guest_steal_ns: steal_seconds.map(|seconds| (seconds * 1e9).round() as u64),
             ..Figures::default()
         })
     }
@@ -124,6 +131,14 @@ mod tests {
     }
 
     #[test]
+    fn steal_time_is_that_of_the_guests_kernel_and_unknown_where_it_does_not_say() {
+        let said = RESULT.replace("\"stats\"", "\"steal_seconds\":0.25,\"stats\"");
+        let stolen =
+            |result: &str| of(result, System::PvTicket, PvBackend::Vmm).unwrap().guest_steal_ns;
+        assert_eq!((stolen(&said), stolen(RESULT)), (Some(250_000_000), None));
+    }
+
+    #[test]
     fn what_no_guest_can_have_done_is_no_figure() {
         let huge = u64::MAX.to_string();
         for (from, to, what) in [
@@ -138,6 +153,8 @@ mod tests {
             ),
             ("[12,30]", &format!("[{huge},{huge}]"), "a count of"),
             ("\"kicked\":4", &format!("\"kicked\":{huge}"), "a count of"),
+            ("\"stats\"", "\"steal_seconds\":-1,\"stats\"", "that -1 s were stolen"),
+            ("\"stats\"", "\"steal_seconds\":1e9,\"stats\"", "that 1000000000 s were stolen"),
             ("[12,30]", "[200000000000000,1]", "1.0e14 operations a second"),
         ] {
             let result = RESULT.replace(from, to);

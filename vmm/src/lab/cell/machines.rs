@@ -12,7 +12,7 @@ use crate::{
     },
     vm::{Console, MachineSpec, Report, Running, Schedule},
 };
-use base::counters::MachineCounts;
+use base::{counters::MachineCounts, host_counts::HostCounts};
 use study::timeline::{Span, Timeline};
 
 /// Interval at which suspected lost wakeups are checked again.
@@ -96,6 +96,11 @@ impl Machines {
         let mut counts = MachineCounts::default();
         self.running.iter().for_each(|running| counts += running.machine_counts());
         counts
+    }
+
+    /// What the host's kernel has counted of each machine so far.
+    pub(super) fn host_counts(&self) -> Vec<HostCounts> {
+        self.running.iter().map(Running::host_counts).collect()
     }
 
     /// Have all machines ended?

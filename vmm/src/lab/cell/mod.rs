@@ -234,6 +234,7 @@ impl RunSpec<'_> {
             oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
             preempt_count: None,
             kvm_stats: false,
+            host_counts: true,
             faults: self.fault_plan(),
             traced: self.trace,
         }

@@ -111,11 +111,14 @@ impl PayloadCell {
         pause(machines, run.method.warm_up, interrupt, || look(Phase::WarmUp, &mut meters))?;
         // The guest's counts are read inside our window: even if this thread is preempted between
         // the two readings, they have no call that the VMM has not counted.
+        let host = machines.host_counts();
         let (counts, before) = (machines.counts(), self.read(machines, &shared, run)?);
         let account = machines.account();
         let from = Moment::now().reading();
         pause(machines, run.point.duration, interrupt, || look(Phase::Measured, &mut meters))?;
         let (after, counts) = (self.read(machines, &shared, run)?, machines.counts() - counts);
+        let since = machines.host_counts();
+        let host = since.iter().zip(&host).map(|(after, before)| after.since(before)).collect();
         let schedule = machines.account().zip(account).map(|(after, before)| after.since(&before));
         let span = Span { from, to: Moment::now().reading() };
         machines.outwait_doubts(interrupt);
@@ -123,7 +126,7 @@ impl PayloadCell {
         let ended = machines.has_one_ended();
         shared.iter().try_for_each(SharedView::stop)?;
         let MachineCounts { vcpus: vmm, faults } = counts;
-        let figures = Figures { vmm, faults, ..self.figures(run, &before, &after, rate) };
+        let figures = Figures { vmm, faults, host, ..self.figures(run, &before, &after, rate) };
         let schedule = schedule.unwrap_or_default();
         Ok((figures, Measured { ended, schedule, span, progress: meters.read }))
     }

@@ -9,7 +9,7 @@ use crate::{
     machine::bench::{Bench, Step},
     vm::Schedule,
 };
-use base::counters::MachineCounts;
+use base::{counters::MachineCounts, host_counts::HostCounts};
 use study::{live::Phase, timeline::Span};
 
 /// The machines of a run, at the barrier and in their windows.
@@ -44,6 +44,10 @@ struct Guest {
     gone: bool,
     /// The VMM's counts at the beginning of the window.
     before: Option<MachineCounts>,
+    /// The same of the host's kernel.
+    host_before: Option<HostCounts>,
+    /// What the host's kernel counted within the windows that have ended.
+    host: Option<HostCounts>,
     /// Locks that it had taken by then.
     taken_before: Option<u64>,
 }
@@ -62,6 +66,8 @@ pub(super) struct Windows {
     pub(super) schedule: Measured,
     /// The VMM's counts, for each machine over its own window.
     pub(super) counts: MachineCounts,
+    /// What the host's kernel counted of each machine over its own window.
+    pub(super) host: Vec<HostCounts>,
     /// Locks taken by the guests' kernels, for each over its own window, if their telemetry counts
     /// them.
     pub(super) taken: Option<u64>,
@@ -106,7 +112,9 @@ impl Gathering {
         let state = self.lock();
         let is_whole = |guest: &Guest| guest.ended > 0 && guest.ended == guest.begun;
         let span = state.span.filter(|_| state.guests.iter().all(is_whole))?;
-        Some(Windows { schedule: state.measured, counts: state.counts, taken: state.taken, span })
+        let host = state.guests.iter().filter_map(|guest| guest.host.clone()).collect();
+        let State { measured: schedule, counts, taken, .. } = *state;
+        Some(Windows { schedule, counts, host, taken, span })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -118,13 +126,14 @@ impl Gathering {
         self.schedule.taken(vm)
     }
 
-    fn begins(&self, vm: usize, counts: MachineCounts) {
+    fn begins(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
         let taken = self.taken(vm);
         let mut state = self.lock();
         let now = Moment::now().reading();
         let round = state.guests[vm].begun.saturating_add(1);
         let guest = &mut state.guests[vm];
         (guest.begun, guest.before, guest.taken_before) = (round, Some(counts), taken);
+        guest.host_before = Some(host);
         state.span.get_or_insert(Span { from: now, to: now });
         // The last machine to begin: from now on all are in their windows.
         if state.guests.iter().all(|guest| guest.gone || guest.begun >= round) {
@@ -132,7 +141,7 @@ impl Gathering {
         }
     }
 
-    fn ends(&self, vm: usize, counts: MachineCounts) {
+    fn ends(&self, vm: usize, counts: MachineCounts, host: HostCounts) {
         let taken = self.taken(vm);
         let mut state = self.lock();
         // The first machine to end.
@@ -146,6 +155,11 @@ impl Gathering {
         // Saturating: a guest's counts are untrusted and may go down.
         let since = taken.zip(guest.taken_before.take());
         let since = since.map(|(taken, before)| taken.saturating_sub(before));
+        if let Some(before) = guest.host_before.take() {
+            let counted = host.since(&before);
+            guest.host =
+                Some(guest.host.take().map_or_else(|| counted.clone(), |all| all.plus(&counted)));
+        }
         if let Some(before) = before {
             state.counts += counts - before;
         }
@@ -165,11 +179,11 @@ struct Seat {
 }
 
 impl Bench for Seat {
-    fn step(&self, step: Step, counts: MachineCounts) {
+    fn step(&self, step: Step, counts: MachineCounts, host: HostCounts) {
         match step {
             Step::Ready => self.gathering.lock().guests[self.vm].arrive(),
-            Step::Begins => self.gathering.begins(self.vm, counts),
-            Step::Ends => self.gathering.ends(self.vm, counts),
+            Step::Begins => self.gathering.begins(self.vm, counts, host),
+            Step::Ends => self.gathering.ends(self.vm, counts, host),
         }
     }
 
@@ -183,7 +197,11 @@ impl Bench for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::counters::{Counts, FaultCounts};
+    use base::{
+        counters::{Counts, FaultCounts},
+        host_counts::ThreadTimes,
+        units::Nanos,
+    };
 
     fn exits(exits: u64) -> MachineCounts {
         MachineCounts { vcpus: Counts { exits, ..Counts::default() }, faults: None }
@@ -193,17 +211,17 @@ mod tests {
     fn no_machine_begins_before_all_are_ready_nor_stops_before_all_have_ended() {
         let gathering = Gathering::new(2, Schedule::Host);
         let (a, b) = (gathering.seat(0), gathering.seat(1));
-        a.step(Step::Ready, exits(5));
+        a.step(Step::Ready, exits(5), HostCounts::default());
         assert!(!a.is_open() && gathering.phase() == Phase::Boot);
-        b.step(Step::Ready, exits(5));
+        b.step(Step::Ready, exits(5), HostCounts::default());
         assert!(a.is_open() && b.is_open() && gathering.phase() == Phase::WarmUp);
-        a.step(Step::Begins, exits(10));
-        b.step(Step::Begins, exits(100));
+        a.step(Step::Begins, exits(10), HostCounts::default());
+        b.step(Step::Begins, exits(100), HostCounts::default());
         assert_eq!(gathering.phase(), Phase::Measured);
-        a.step(Step::Ends, exits(11));
+        a.step(Step::Ends, exits(11), HostCounts::default());
         assert!(!a.is_open() && b.is_open(), "b is still measured");
         assert!(gathering.windows().is_none());
-        b.step(Step::Ends, exits(102));
+        b.step(Step::Ends, exits(102), HostCounts::default());
         assert!(a.is_open() && b.is_open());
         let windows = gathering.windows().unwrap();
         assert_eq!(windows.counts.vcpus.exits, 3, "each machine's in its own window");
@@ -214,7 +232,7 @@ mod tests {
     fn nobody_waits_for_a_machine_that_has_ended() {
         let gathering = Gathering::new(2, Schedule::Host);
         let a = gathering.seat(0);
-        a.step(Step::Ready, exits(0));
+        a.step(Step::Ready, exits(0), HostCounts::default());
         assert!(!a.is_open());
         gathering.gone(1);
         assert!(a.is_open());
@@ -225,10 +243,10 @@ mod tests {
         let gathering = Gathering::new(1, Schedule::Host);
         let seat = gathering.seat(0);
         for (before, after) in [(10, 11), (50, 55)] {
-            seat.step(Step::Ready, exits(before));
+            seat.step(Step::Ready, exits(before), HostCounts::default());
             assert!(seat.is_open());
-            seat.step(Step::Begins, exits(before));
-            seat.step(Step::Ends, exits(after));
+            seat.step(Step::Begins, exits(before), HostCounts::default());
+            seat.step(Step::Ends, exits(after), HostCounts::default());
         }
         assert_eq!(gathering.windows().unwrap().counts.vcpus.exits, 6);
     }
@@ -243,10 +261,30 @@ mod tests {
         let gathering = Gathering::new(2, Schedule::Host);
         for (vm, before, after) in [(0, (100, 40), (300, 140)), (1, (7, 7), (27, 17))] {
             let seat = gathering.seat(vm);
-            seat.step(Step::Begins, counts(before.0, before.1));
-            seat.step(Step::Ends, counts(after.0, after.1));
+            seat.step(Step::Begins, counts(before.0, before.1), HostCounts::default());
+            seat.step(Step::Ends, counts(after.0, after.1), HostCounts::default());
         }
         assert_eq!(gathering.windows().unwrap().counts, counts(220, 110));
+    }
+
+    /// A machine with two windows, and one that the host's kernel does not count.
+    #[test]
+    fn the_hosts_counts_are_those_of_each_machine() {
+        let reading = |at, ran| HostCounts {
+            window: Nanos(at),
+            vcpus: vec![ThreadTimes { ran: Nanos(ran), ..ThreadTimes::default() }],
+            ..HostCounts::default()
+        };
+        let gathering = Gathering::new(2, Schedule::Host);
+        let (a, b) = (gathering.seat(0), gathering.seat(1));
+        for (from, to) in [((100, 10), (200, 60)), ((300, 80), (500, 90))] {
+            a.step(Step::Begins, exits(0), reading(from.0, from.1));
+            a.step(Step::Ends, exits(0), reading(to.0, to.1));
+        }
+        b.step(Step::Begins, exits(0), HostCounts::default());
+        b.step(Step::Ends, exits(0), HostCounts::default());
+        let host = gathering.windows().unwrap().host;
+        assert_eq!(host, [reading(300, 60), HostCounts::default()]);
     }
 
     #[test]

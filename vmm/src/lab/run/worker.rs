@@ -19,7 +19,11 @@ use super::{
     super::{
         Cell, CellError, Interrupt, LinuxCell, Measurement, PayloadCell,
         cell::{RunSpec, sim},
-        host::{LoadWatch, resolve_cpus},
+        host::{
+            LoadWatch,
+            features::{FeatureError, FeatureSwitch, Switched},
+            resolve_cpus,
+        },
     },
     job::{Bytes, Ended, Job, WorkerMessage},
     live_reporter::LiveReporter,
@@ -75,6 +79,10 @@ enum JobError {
     Workload(String),
     #[error(transparent)]
     Vcpus(#[from] UnitError),
+    #[error("the worker was not told that cells switch features of the scheduler")]
+    NoFeatures,
+    #[error(transparent)]
+    Features(#[from] FeatureError),
 }
 
 /// Renders a timeline as part of a trace file, given its number in the file and its title.
@@ -89,6 +97,8 @@ pub struct Tools<'a> {
     pub recording: Option<&'a Arc<Recording>>,
     /// Renders timelines.
     pub draw: Draw<'a>,
+    /// Switches features of the host's scheduler; None: no cell asks for it.
+    pub features: Option<&'a FeatureSwitch>,
 }
 
 impl fmt::Debug for Tools<'_> {
@@ -200,6 +210,10 @@ impl Task<'_> {
             Ok(cell) => cell,
             Err(error) => return failed(&error).into(),
         };
+        let _switched = match self.switched() {
+            Ok(switched) => switched,
+            Err(error) => return failed(&error).into(),
+        };
         match cell.run(&self.spec(cpus), self.interrupt) {
             Ok(measurement) => self.done(measurement),
             Err(CellError::Interrupted) => Outcome::Aborted.into(),
@@ -209,6 +223,13 @@ impl Task<'_> {
             }
             Err(error) => failed(&error).into(),
         }
+    }
+
+    /// Switches the features of the host's scheduler that the point asks for.
+    fn switched(&self) -> Result<Option<Switched<'_>>, JobError> {
+        let Some(asked) = &self.job.point.sched_features else { return Ok(None) };
+        let switch = self.tools.features.ok_or(JobError::NoFeatures)?;
+        Ok(Some(switch.switch(asked)?))
     }
 
     fn done(&self, measurement: Measurement) -> Measured {

@@ -74,8 +74,15 @@ pub struct Finding {
 
 /// Axes whose first value is the baseline of the others. Other axes change the work itself, and a
 /// ratio along them says nothing.
-pub(super) const FIRST: [Axis; 6] =
-    [Axis::Backend, Axis::Policy, Axis::Driver, Axis::Fault, Axis::Slice, Axis::SpinThreshold];
+pub(super) const FIRST: [Axis; 7] = [
+    Axis::Backend,
+    Axis::Policy,
+    Axis::Driver,
+    Axis::Fault,
+    Axis::SchedFeatures,
+    Axis::Slice,
+    Axis::SpinThreshold,
+];
 
 /// The baselines of a point, and the axis along which each differs from it.
 fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {

@@ -3,6 +3,7 @@
 
 pub mod compare;
 pub mod diff;
+mod host;
 pub mod layout;
 #[cfg(test)]
 mod layout_tests;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 pub use crate::axis::Axis;
 pub use compare::{Comparison, Finding};
 pub use diff::Diff;
+pub use host::{Extremes, Host, HostRates};
 pub use layout::Layout;
 use order::Order;
 pub use point::{PointStudy, Timed};

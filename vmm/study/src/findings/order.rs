@@ -59,6 +59,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         let noise = point.noise.map(|noise| (noise.busy, noise.idle));
         (point.ple.map(|ple| ple.0), point.halt_poll.map(|most| most.0), noise)
     };
+    let features = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
     let numbers = |point: &Point| {
         (point.vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
     };
@@ -70,6 +71,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         .then_with(|| (a.driver as u8).cmp(&(b.driver as u8)))
         .then_with(|| fault(a).cmp(&fault(b)))
         .then_with(|| extras(a).cmp(&extras(b)))
+        .then_with(|| features(a).cmp(&features(b)))
         .then_with(|| numbers(a).cmp(&numbers(b)))
         .then_with(|| a.duration.cmp(&b.duration))
 }

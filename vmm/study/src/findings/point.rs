@@ -4,13 +4,16 @@ use std::{collections::BTreeMap, ops::Add};
 
 use serde::Serialize;
 
-use super::super::{
-    latencies::Percentiles,
-    point::Point,
-    stats::{self, Fairness, Summary},
-    store::record::{CellLine, Figures, Load, ScheduleFigures, SimCounts},
-    sync_counters::{WorkCounts, WorkRow},
-    timings::Timings,
+use super::{
+    super::{
+        latencies::Percentiles,
+        point::Point,
+        stats::{self, Fairness, Summary},
+        store::record::{CellLine, Figures, Load, ScheduleFigures, SimCounts},
+        sync_counters::{WorkCounts, WorkRow},
+        timings::Timings,
+    },
+    HostRates,
 };
 use base::counters::FaultCounts;
 use sched::{
@@ -160,6 +163,8 @@ pub struct PointStudy {
     pub work: Option<WorkRow>,
     /// Injected faults, if there are any to inject.
     pub faults: Option<FaultCounts>,
+    /// What the host's kernel did with its vCPUs; None for simulations, and in older stores.
+    pub host: Option<HostRates>,
     /// What its simulated host did beside the schedule.
     pub sim: Option<SimRates>,
     /// Violations of mutual exclusion.
@@ -203,6 +208,7 @@ impl PointStudy {
             open_waits: total(|its| its.open_waits),
             work: work(&point, figures(), seconds),
             faults: faults(figures()),
+            host: HostRates::new(figures()),
             sim: sim(figures(), seconds),
             violations: total(|its| its.violations),
             disorder: total(|its| its.disorder),

@@ -88,6 +88,10 @@ impl Combination<'_> {
             }
             () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
             () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
+            () if point.sched_features.is_some() => (
+                &["sched-features", "guests"],
+                "a simulation has no kernel whose scheduler has them",
+            ),
             () => return Ok(()),
         };
         Err(self.impossible(keys, why))

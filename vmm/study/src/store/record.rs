@@ -13,6 +13,7 @@ use super::{
 };
 use base::{
     counters::{Counts, FaultCounts},
+    host_counts::HostCounts,
     text,
 };
 use sched::{
@@ -203,6 +204,14 @@ pub struct Figures {
     pub disorder: u64,
     /// The VMM's own counts over the window; in older stores, since the machines' start.
     pub vmm: Counts,
+    /// What the host's kernel counted of each machine, over its window; empty for simulations, and in
+    /// older stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host: Vec<HostCounts>,
+    /// Steal time in the window as the guests' kernels count it, of all vCPUs; None where the workload
+    /// does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_steal_ns: Option<u64>,
     /// Figures of our schedule; None under the host's scheduler.
     pub schedule: Option<ScheduleFigures>,
     /// Counts of injected faults.
@@ -270,8 +279,9 @@ impl Figures {
             false => self.seconds.max(other.seconds),
         };
         self.operations.extend(other.operations);
-        let both = self.long_waits.zip(other.long_waits);
-        self.long_waits = both.map(|(a, b)| a.saturating_add(b));
+        let both = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        self.long_waits = both(self.long_waits, other.long_waits);
+        self.guest_steal_ns = both(self.guest_steal_ns, other.guest_steal_ns);
         self.halts = self.halts.saturating_add(other.halts);
         self.kicks = self.kicks.saturating_add(other.kicks);
         self.violations = self.violations.saturating_add(other.violations);

@@ -132,12 +132,19 @@ fn of_study(study: &Study) -> Vec<Table> {
                       corrected by Holm's method.";
     let preempted = "Preemptions of a lock's holder and of the next in line; wasted: the share of \
                      the slots' time spun meanwhile. Lower bounds.";
+    let of_host = "Shares of the vCPUs' time with a CPU: of all, from the least to the most of a \
+                   vCPU, and of a VM.";
     let all = [
         of(tables::throughput(study), "", "", &[0, 1, 2, 3, 4, 5, 6]),
         of(tables::throughput(study), "Intervals of the medians", "", &[0, 4, 7, 8]),
         of(tables::comparisons(study), "", by_medians, &[0, 1, 2, 6, 7]),
         of(tables::behaviour(study, |_| true), "Waiting and fairness", "", &[0, 1, 2, 3, 4]),
         of(tables::preemption(study), "Preemption", preempted, &[0, 5, 6, 7, 8]),
+        of(tables::host(study), "Share of time run", of_host, &[0, 1, 2, 3]),
+        tables::host(study).map(|table| Table {
+            title: "Run queue, steal, yields".to_owned(),
+            ..table.with_columns(&[0, 4, 5, 6, 7])
+        }),
         of(tables::latencies(study), "", "", &[0, 1, 2, 3, 4, 5]).map(Table::headed),
         tables::lost(study),
     ];

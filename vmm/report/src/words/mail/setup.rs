@@ -189,6 +189,7 @@ fn seeds(study: &Study, lines: &mut Lines) {
     let [order, all] = [order, all.collect()].map(|seeds: BTreeSet<u64>| {
         names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
     });
+    let all = if all.is_empty() { "none".to_owned() } else { all };
     lines.add("seeds", &format!("order of the cells {order}; schedules and faults {all}"));
 }
 
@@ -209,7 +210,7 @@ fn windows(study: &Study, lines: &mut Lines) {
     let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let windows = names::listed(&seconds);
     let text = format!(
-        "{windows} s{warm_up}, fresh machines each time; {counts} repetitions of each point, \
+        "{windows} s{warm_up}, fresh machines each time; repetitions of each point: {counts}, \
          neighbours in alternating order"
     );
     lines.add("windows", &text);

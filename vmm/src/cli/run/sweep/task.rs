@@ -253,10 +253,11 @@ impl Task<'_> {
             kernels: self.kernels,
             recording: None,
             trace: None,
+            features: None,
         };
         let workers = Workers::new(&begun, Traced::Nothing, false)?;
         let OpenRun { experiment, finished, store, .. } = &mut begun;
-        let progress = Progress::new(experiment, finished, false);
+        let progress = Progress::new(experiment, finished, false).of_unit();
         let stop = self.dir.stop_file(self.args.submission);
         let mut watcher = Stoppable { progress, stop };
         let summary = run::run(experiment, finished, store, &workers, &mut watcher, orders);

@@ -45,6 +45,7 @@ fn machine(plan: &HyperPlan, case: Case, khz: u64) -> Option<MachineSpec> {
         affinity: Some(placement.cpus(&plan.cpus)),
         pinned: true,
         kvm_stats: true,
+        host_counts: false,
         ..MachineSpec::tiny(workload)
     })
 }

@@ -64,8 +64,23 @@ pub(super) fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// The groups of columns.
-const ALL: [&[Column]; 13] =
-    [CELL, POINT, LOAD, FIGURES, VMM, SCHEDULE, WASTED, OFF, HITS, FAULTS, SIM, WORK, PERCENTILES];
+const ALL: [&[Column]; 15] = [
+    CELL,
+    POINT,
+    LOAD,
+    FIGURES,
+    VMM,
+    HOST,
+    KVM,
+    SCHEDULE,
+    WASTED,
+    OFF,
+    HITS,
+    FAULTS,
+    SIM,
+    WORK,
+    PERCENTILES,
+];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -94,6 +109,7 @@ const POINT: &[Column] = &[
     text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string())),
     text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
     text("noise", |row| row.cell.point.noise.map(|times| times.to_string())),
+    text("sched_features", |row| row.cell.point.sched_features.as_ref().map(ToString::to_string)),
     count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
     count("vms", |row| Some(row.cell.point.vms.into())),
     count("slots", |row| Some(row.cell.point.slots.into())),
@@ -128,6 +144,7 @@ const FIGURES: &[Column] = &[
     count("violations", |row| Some(row.figures()?.violations)),
     count("disorder", |row| Some(row.figures()?.disorder)),
     count("open_waits", |row| Some(row.figures()?.open_waits)),
+    count("guest_steal_ns", |row| row.figures()?.guest_steal_ns),
     number("timeline_entries", |row| Some(row.figures()?.timeline?.entries)),
     count("timeline_lost", |row| Some(row.figures()?.timeline?.lost)),
 ];
@@ -136,6 +153,25 @@ const VMM: &[Column] = counts!(
     "vmm_", vmm: exits, lock_spinning, parked, unlock_kick, woke_parked, left_pending, coalesced,
     kick_msi, unknown_target, misuse
 );
+
+/// Of all vCPUs; the shares are of the window.
+const HOST: &[Column] = &[
+    count("host_ran_ns", |row| Some(row.threads()?.ran.0)),
+    count("host_waited_ns", |row| Some(row.threads()?.waited.0)),
+    count("host_turns", |row| Some(row.threads()?.turns)),
+    number("host_ran_share", |row| Some(row.ran()?.ran)),
+    number("host_ran_least", |row| Some(row.ran()?.vcpus.least)),
+    number("host_ran_most", |row| Some(row.ran()?.vcpus.most)),
+    number("host_vm_ran_least", |row| Some(row.ran()?.vms.least)),
+    number("host_vm_ran_most", |row| Some(row.ran()?.vms.most)),
+    number("host_waited_share", |row| Some(row.ran()?.waited)),
+];
+
+const KVM: &[Column] = &[
+    count("kvm_pause_exits", |row| row.yields()?.pause_exits),
+    count("kvm_yields_attempted", |row| row.yields()?.yields_attempted),
+    count("kvm_yields_successful", |row| row.yields()?.yields_successful),
+];
 
 const SCHEDULE: &[Column] = counts!(
     "sched_", totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected,

@@ -1,8 +1,13 @@
 //! A cell as one row of the exported table.
 
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
-use crate::{latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings};
-use base::counters::{Counts, FaultCounts};
+use crate::{
+    findings::Host, latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings,
+};
+use base::{
+    counters::{Counts, FaultCounts},
+    host_counts::{ThreadTimes, YieldCounts},
+};
 use sched::{accounting::Totals, policy::Hits};
 
 /// The data of a row.
@@ -95,6 +100,21 @@ impl<'a> Row<'a> {
 
     pub fn work(&self) -> Option<&'a WorkCounts> {
         self.figures()?.work.as_ref()
+    }
+
+    /// The threads of all vCPUs together; None where the host's kernel does not count them.
+    pub fn threads(&self) -> Option<ThreadTimes> {
+        Host::of(&self.figures()?.host).map(|its| its.times)
+    }
+
+    /// KVM's counts of all machines together.
+    pub fn yields(&self) -> Option<YieldCounts> {
+        self.figures()?.host.iter().map(|its| its.yields).reduce(YieldCounts::plus)
+    }
+
+    /// Shares of the time for which vCPUs had a CPU.
+    pub fn ran(&self) -> Option<Host> {
+        Host::of(&self.figures()?.host)
     }
 
     pub fn jain(&self) -> Option<f64> {

@@ -15,6 +15,10 @@ use super::{
     *,
 };
 use crate::timings::Timings;
+use base::{
+    host_counts::{HostCounts, ThreadTimes, YieldCounts},
+    units::Nanos,
+};
 
 /// Gives every count a different number.
 fn fill(value: &mut Value, next: &mut u64) {
@@ -29,6 +33,16 @@ fn fill(value: &mut Value, next: &mut u64) {
     }
 }
 
+/// A machine of two vCPUs, as the host's kernel counts it.
+fn machine() -> HostCounts {
+    let some = Some(0);
+    HostCounts {
+        vcpus: vec![ThreadTimes::default(); 2],
+        yields: YieldCounts { pause_exits: some, yields_attempted: some, yields_successful: some },
+        ..HostCounts::default()
+    }
+}
+
 /// Figures with every optional part present.
 fn full() -> Figures {
     let figures = Figures {
@@ -38,6 +52,8 @@ fn full() -> Figures {
         schedule: Some(ScheduleFigures { hits: Some(Default::default()), ..Default::default() }),
         faults: Some(Default::default()),
         work: Some(Default::default()),
+        guest_steal_ns: Some(0),
+        host: vec![machine(), machine()],
         ..Figures::default()
     };
     let mut value = serde_json::to_value(figures).unwrap();
@@ -52,6 +68,7 @@ fn line(number: u32, outcome: Outcome) -> CellLine {
     let Line::Cell(mut cell) = cell(number, outcome) else { panic!("no cell") };
     cell.point.label = "A, \"so to say\"".into();
     cell.point.fault = Some("spurious:0.1".parse().unwrap());
+    cell.point.sched_features = Some("NEXT_BUDDY".parse().unwrap());
     *cell
 }
 
@@ -163,6 +180,42 @@ fn all_that_is_stored_is_exported() {
             let same = *exported == stored || number(exported) == number(&stored);
             assert!(same, "{name}: {exported}, not {stored}");
         }
+    }
+}
+
+/// The counts of the host's kernel are stored by machine and vCPU, and exported as sums and shares.
+#[test]
+fn the_hosts_counts_are_exported() {
+    let mut figures = full();
+    for (machine, ran) in figures.host.iter_mut().zip([[100, 50], [20, 30]]) {
+        machine.window = Nanos(200);
+        for (vcpu, ran) in machine.vcpus.iter_mut().zip(ran) {
+            *vcpu = ThreadTimes { ran: Nanos(ran), waited: Nanos(40), turns: 3 };
+        }
+        machine.yields.pause_exits = None;
+        machine.yields.yields_attempted = Some(7);
+    }
+    let mut stores = stores();
+    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
+    let mut bytes = Vec::new();
+    csv(&stores, &mut bytes).unwrap();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    for (name, value) in [
+        ("host_ran_ns", "200"),
+        ("host_waited_ns", "160"),
+        ("host_turns", "12"),
+        ("host_ran_share", "0.25"),
+        ("host_ran_least", "0.1"),
+        ("host_ran_most", "0.5"),
+        ("host_vm_ran_least", "0.125"),
+        ("host_vm_ran_most", "0.375"),
+        ("host_waited_share", "0.2"),
+        ("kvm_pause_exits", ""),
+        ("kvm_yields_attempted", "14"),
+    ] {
+        assert_eq!(rows[0][name], value, "{name}");
+        assert_eq!(rows[1][name], "", "{name}: the cell failed");
     }
 }
 

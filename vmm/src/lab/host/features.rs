@@ -1,0 +1,93 @@
+//! Switches features of this host's scheduler, and back.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+};
+
+use thiserror::Error;
+
+use base::sched_features::{FILE, SchedFeatures};
+
+/// The longest text of the file: some thirty names.
+const LONGEST: usize = 4096;
+
+/// Why a feature cannot be switched.
+#[derive(Debug, Error)]
+pub enum FeatureError {
+    /// The kernel refuses it.
+    #[error("the host's kernel does not switch the scheduler's feature {0}")]
+    Refused(String, #[source] io::Error),
+    /// It took the name, and its file says otherwise.
+    #[error("the host's kernel has not switched the scheduler's feature {0}")]
+    NotTaken(String),
+    /// It cannot be read any more.
+    #[error("cannot read {FILE}")]
+    Read(#[source] io::Error),
+}
+
+/// The open file of the features. It stays usable after a process has given up its capabilities, so a
+/// worker opens it before it is confined.
+#[derive(Debug)]
+pub struct FeatureSwitch {
+    file: File,
+    /// Its text when it was opened.
+    before: String,
+}
+
+impl FeatureSwitch {
+    /// Opens it, which takes debugfs and root.
+    pub fn open() -> io::Result<Self> {
+        let mut file = OpenOptions::new().read(true).write(true).open(FILE)?;
+        let mut before = String::new();
+        file.read_to_string(&mut before)?;
+        Ok(Self { file, before })
+    }
+
+    /// The state of all features when it was opened.
+    pub fn before(&self) -> &str {
+        &self.before
+    }
+
+    /// Switches these features until the value is dropped.
+    pub fn switch<'a>(&'a self, asked: &'a SchedFeatures) -> Result<Switched<'a>, FeatureError> {
+        let switched = Switched { switch: self, asked };
+        for name in asked.names() {
+            self.write(name).map_err(|error| FeatureError::Refused(name.into(), error))?;
+        }
+        let mut text = [0; LONGEST];
+        let count = self.file.read_at(&mut text, 0).map_err(FeatureError::Read)?;
+        let now = String::from_utf8_lossy(&text[..count]);
+        match asked.unlike(&now) {
+            Some(name) => Err(FeatureError::NotTaken(name.into())),
+            None => Ok(switched),
+        }
+    }
+
+    /// Switches these features back to how they were.
+    pub fn restore(&self, asked: &SchedFeatures) {
+        for name in asked.undo(&self.before) {
+            // It was so before: the kernel has no reason to refuse it.
+            let _ = self.write(name);
+        }
+    }
+
+    /// One name is one write: the kernel parses each write on its own.
+    fn write(&self, name: &str) -> io::Result<()> {
+        (&self.file).write(name.as_bytes()).map(drop)
+    }
+}
+
+/// Features that are switched.
+#[derive(Debug)]
+pub struct Switched<'a> {
+    switch: &'a FeatureSwitch,
+    asked: &'a SchedFeatures,
+}
+
+impl Drop for Switched<'_> {
+    fn drop(&mut self) {
+        self.switch.restore(self.asked);
+    }
+}

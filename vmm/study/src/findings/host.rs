@@ -1,0 +1,164 @@
+//! What the host's kernel did with the vCPUs of a point: shares of time, and KVM's counts.
+
+use serde::Serialize;
+
+use crate::store::record::Figures;
+use base::host_counts::{HostCounts, ThreadTimes, YieldCounts};
+
+/// The least and the greatest of some shares.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Extremes {
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub most: f64,
+}
+
+/// Shares of the time of the vCPUs of some machines.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Host {
+    /// The threads of all vCPUs together.
+    #[serde(skip)]
+    pub times: ThreadTimes,
+    /// Share of the vCPUs' time for which they had a CPU.
+    pub ran: f64,
+    /// The least and the greatest such share of one vCPU.
+    pub vcpus: Extremes,
+    /// The same of one machine: the mean of its vCPUs.
+    pub vms: Extremes,
+    /// Share of the vCPUs' time in which they were ready to run and waited in the host's run queue.
+    pub waited: f64,
+}
+
+impl Host {
+    /// Of the machines of a cell; None where the host's kernel does not count it.
+    pub fn of(machines: &[HostCounts]) -> Option<Self> {
+        let all: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
+        let means = machines.iter().map(|its| mean(its.shares())).collect::<Option<Vec<f64>>>()?;
+        let time: f64 =
+            machines.iter().map(|its| its.window.0 as f64 * its.vcpus.len() as f64).sum();
+        let totals = || machines.iter().map(HostCounts::total);
+        let waited: f64 = totals().map(|its| its.waited.0 as f64).sum();
+        Some(Self {
+            times: totals().reduce(ThreadTimes::plus)?,
+            ran: mean(all.iter().copied())?,
+            vcpus: range(&all)?,
+            vms: range(&means)?,
+            waited: waited / time,
+        })
+    }
+}
+
+fn mean(shares: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = shares.fold((0.0, 0.0), |(sum, count), share| (sum + share, count + 1.0));
+    (count > 0.0).then(|| sum / count)
+}
+
+fn range(shares: &[f64]) -> Option<Extremes> {
+    let least = shares.iter().copied().reduce(f64::min)?;
+    let most = shares.iter().copied().reduce(f64::max)?;
+    Some(Extremes { least, most })
+}
+
+/// The same over the repetitions of a point, and what KVM and the guests count, each second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct HostRates {
+    /// Means of the repetitions; of the least and greatest shares the least and greatest.
+    pub threads: Option<Host>,
+    /// Exits of pause loops each second.
+    pub pause_exits: Option<f64>,
+    /// Yields each second that the guests asked KVM for.
+    pub yields: Option<f64>,
+    /// Share of the vCPUs' time that the guests' kernels count as stolen.
+    pub guest_steal: Option<f64>,
+}
+
+impl HostRates {
+    /// Of all repetitions; None if one does not have the host's counts.
+    pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Option<Self> {
+        let has_counts = |its: &Figures| !its.host.is_empty();
+        if all.clone().next().is_none() || !all.clone().all(has_counts) {
+            return None;
+        }
+        let seconds: f64 = all.clone().map(|its| its.seconds).sum();
+        let each = |of: fn(&YieldCounts) -> Option<u64>| {
+            let counts = all.clone().flat_map(|its| &its.host).map(|its| of(&its.yields));
+            let sum = counts.map(|count| count.map(|count| count as f64)).sum::<Option<f64>>()?;
+            (seconds > 0.0).then(|| sum / seconds)
+        };
+        let vcpu_time: f64 = all.clone().map(|its| its.seconds * its.operations.len() as f64).sum();
+        let stolen = all.clone().map(|its| Some(its.guest_steal_ns? as f64 / 1e9));
+        Some(Self {
+            threads: all
+                .clone()
+                .map(|its| Host::of(&its.host))
+                .collect::<Option<Vec<_>>>()
+                .and_then(|all| {
+                    Some(Host {
+                        times: all.iter().map(|its| its.times).reduce(ThreadTimes::plus)?,
+                        ran: mean(all.iter().map(|its| its.ran))?,
+                        vcpus: widest(all.iter().map(|its| its.vcpus))?,
+                        vms: widest(all.iter().map(|its| its.vms))?,
+                        waited: mean(all.iter().map(|its| its.waited))?,
+                    })
+                }),
+            pause_exits: each(|its| its.pause_exits),
+            yields: each(|its| its.yields_attempted),
+            guest_steal: stolen
+                .sum::<Option<f64>>()
+                .filter(|_| vcpu_time > 0.0)
+                .map(|its| its / vcpu_time),
+        })
+    }
+}
+
+fn widest(all: impl Iterator<Item = Extremes>) -> Option<Extremes> {
+    all.reduce(|a, b| Extremes { least: a.least.min(b.least), most: a.most.max(b.most) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::units::Nanos;
+
+    fn machine(ran: &[u64], waited: u64) -> HostCounts {
+        let vcpu = |ran: &u64| ThreadTimes { ran: Nanos(*ran), waited: Nanos(waited), turns: 1 };
+        HostCounts {
+            window: Nanos(1000),
+            vcpus: ran.iter().map(vcpu).collect(),
+            yields: YieldCounts { yields_attempted: Some(5), ..YieldCounts::default() },
+        }
+    }
+
+    fn figures(host: Vec<HostCounts>) -> Figures {
+        let operations = host.iter().flat_map(|its| &its.vcpus).map(|_| 1).collect();
+        Figures { seconds: 1e-6, operations, host, ..Figures::default() }
+    }
+
+    #[test]
+    fn shares_are_of_each_vcpu_and_of_each_machine() {
+        let its = Host::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
+        assert_eq!((its.ran, its.waited), (0.55, 0.025));
+        assert_eq!(
+            (its.vcpus, its.vms),
+            (Extremes { least: 0.2, most: 1.0 }, Extremes { least: 0.5, most: 0.6 },)
+        );
+        assert_eq!(its.times.turns, 4);
+        assert_eq!(Host::of(&[machine(&[], 0)]), None, "the kernel does not count it");
+        assert_eq!(Host::of(&[]), None);
+    }
+
+    #[test]
+    fn rates_need_the_counts_of_all_repetitions() {
+        let one = figures(vec![machine(&[1000], 0)]);
+        let other = Figures { guest_steal_ns: Some(250), ..figures(vec![machine(&[500], 0)]) };
+        let of = |all: &[&Figures]| HostRates::new(all.iter().copied());
+        let both = of(&[&one, &other]).unwrap();
+        assert_eq!(both.threads.map(|its| (its.ran, its.vcpus.least)), Some((0.75, 0.5)));
+        assert_eq!((both.pause_exits, both.guest_steal), (None, None));
+        assert!((both.yields.unwrap() - 5e6).abs() < 1.0);
+        assert!((of(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(of(&[&one, &Figures::default()]), None);
+        assert_eq!(of(&[]), None);
+    }
+}
