@@ -143,10 +143,10 @@ check-licences: setup ## Licences, sources and bans of the dependencies (3 min t
 WITH_CARGO := $(patsubst %cargo,%,$(CARGO))
 
 dist: setup ## Make the tarball and the Debian package, in target/dist (8 min the first time)
-	@$(WITH_CARGO) sh packaging/dist.sh
+	@$(WITH_CARGO) sh vmm/packaging/dist.sh
 
 package-test: ## Try the Debian package of make dist on a clean Debian 12 (as root; 15 min)
-	@sh packaging/test.sh
+	@sh vmm/packaging/test.sh
 
 crates: setup ## Package the crates that others can use, and build them from their packages
 	@$(CARGO) package --locked --package pvticket-hypercalls --package pvticket-base --package pvticket-locks --package pvticket-sched

@@ -60,7 +60,7 @@ const GUESTS: &[Guest] = &[
 ];
 
 /// What keeps the folder out of the symbols' hashes.
-const WRAPPER: &str = "packaging/rustc.sh";
+const WRAPPER: &str = "vmm/packaging/rustc.sh";
 
 /// The parts of a crate's directory that determine the binary: not its `target`, if there is one.
 const SOURCES: &[&str] = &["src", "Cargo.toml", "Cargo.lock", "build.rs", "payload.ld"];

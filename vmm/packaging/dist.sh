@@ -4,13 +4,13 @@
 #   dist.sh [OUT]
 #
 # The same commit gives the same bytes, with the same Rust, C compiler and static libraries, in whatever folder: times are
-# those of the newest entry of `packaging/changelog`, paths of the build's folders are kept out of the program, and
-# packaging/rustc.sh keeps them out of its symbols. PVTICKET_BUILD is the target folder (default: OUT/build).
+# those of the newest entry of `vmm/packaging/changelog`, paths of the build's folders are kept out of the program, and
+# vmm/packaging/rustc.sh keeps them out of its symbols. PVTICKET_BUILD is the target folder (default: OUT/build).
 set -eu
 umask 022
 export LC_ALL=C TZ=UTC
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
 out=${1:-target/dist}
 mkdir -p "$out"
@@ -26,9 +26,9 @@ fail() {
 git rev-parse --git-dir >/dev/null 2>&1 || fail "$root is not a git checkout: the packages have what git knows"
 [ -z "$(git status --porcelain)" ] || say "warning: the tree has changes that no commit has"
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
-[ "$(sed -n '1s/^pvticket (\(.*\)) .*/\1/p' packaging/changelog)" = "$version" ] ||
-    fail "packaging/changelog does not begin with version $version"
-SOURCE_DATE_EPOCH=$(date -d "$(sed -n 's/^ -- @MAINTAINER@  //p' packaging/changelog | head -n 1)" +%s)
+[ "$(sed -n '1s/^pvticket (\(.*\)) .*/\1/p' vmm/packaging/changelog)" = "$version" ] ||
+    fail "vmm/packaging/changelog does not begin with version $version"
+SOURCE_DATE_EPOCH=$(date -d "$(sed -n 's/^ -- @MAINTAINER@  //p' vmm/packaging/changelog | head -n 1)" +%s)
 export SOURCE_DATE_EPOCH
 
 # ---- the program ---------------------------------------------------------------------------
@@ -41,7 +41,7 @@ remap="'--remap-path-prefix=$root/=', '--remap-path-prefix=$cargo_home/=/cargo/'
     '--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=/rustc/$commit/'"
 
 say "building version $version"
-PVTICKET_ROOT=$root RUSTC_WRAPPER=$root/packaging/rustc.sh cargo build --locked --quiet --release \
+PVTICKET_ROOT=$root RUSTC_WRAPPER=$root/vmm/packaging/rustc.sh cargo build --locked --quiet --release \
     --package pvticket --package pvticket-manual --target-dir "$target" \
     --config "target.x86_64-unknown-linux-gnu.rustflags = [$remap]"
 built=$target/x86_64-unknown-linux-gnu/release
@@ -76,9 +76,9 @@ copy "$data" guest-kernel-config/setup.sh guest-kernel-config/apt.sh 'guest-kern
 grep -rlZ '^#!/' "$data" | xargs -0 chmod 755
 cp LICENSE-APACHE LICENSE-MIT "$doc/"
 maintainer="${DEBFULLNAME:-The pvticket developers} <${DEBEMAIL:-pvticket@localhost}>"
-sed "s|@MAINTAINER@|$maintainer|" packaging/changelog >"$doc/changelog"
+sed "s|@MAINTAINER@|$maintainer|" vmm/packaging/changelog >"$doc/changelog"
 sed 's/^$/./; s/^/ /' LICENSE-MIT >"$stage/mit"
-sh packaging/licences.sh >"$stage/third-party"
+sh vmm/packaging/licences.sh >"$stage/third-party"
 sed "/^@THIRD_PARTY@$/{
     r $stage/third-party
     d
@@ -86,7 +86,7 @@ sed "/^@THIRD_PARTY@$/{
 /^@MIT@$/{
     r $stage/mit
     d
-}" packaging/copyright >"$doc/copyright"
+}" vmm/packaging/copyright >"$doc/copyright"
 
 # settle FOLDER: modes and times, whatever umask and clock.
 settle() {
@@ -112,9 +112,9 @@ mv "$deb/usr/share/zsh/site-functions" "$deb/usr/share/zsh/vendor-completions"
 rm "$deb/usr/share/doc/pvticket/LICENSE-APACHE" "$deb/usr/share/doc/pvticket/LICENSE-MIT"
 rm "$deb/usr/share/pvticket/guest-kernel-config/linux/COPYING"
 gzip -9n "$deb"/usr/share/man/man1/*.1 "$deb/usr/share/doc/pvticket/changelog"
-install -D -m 644 packaging/lintian-overrides "$deb/usr/share/lintian/overrides/pvticket"
+install -D -m 644 vmm/packaging/lintian-overrides "$deb/usr/share/lintian/overrides/pvticket"
 size=$(du -sk --apparent-size "$deb/usr" | cut -f1)
-sed "s|@VERSION@|$version|; s|@MAINTAINER@|$maintainer|; s|@SIZE@|$size|" packaging/control >"$deb/DEBIAN/control"
+sed "s|@VERSION@|$version|; s|@MAINTAINER@|$maintainer|; s|@SIZE@|$size|" vmm/packaging/control >"$deb/DEBIAN/control"
 (cd "$deb" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 settle "$deb"
 dpkg-deb --root-owner-group -Zxz --build "$deb" "$out/pvticket_${version}_amd64.deb" >/dev/null

@@ -2,7 +2,7 @@
 
 use crate::ManualError;
 
-const README: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 
 /// The rows of the table of environment variables: name, meaning.
 pub(crate) fn environment() -> Result<Vec<(&'static str, &'static str)>, ManualError> {

@@ -10,7 +10,7 @@ set -eu
 export LC_ALL=C
 
 here=$(cd "$(dirname "$0")" && pwd)
-deb=${1:-$(echo "$here"/../target/dist/pvticket_*_amd64.deb)}
+deb=${1:-$(echo "$here"/../../target/dist/pvticket_*_amd64.deb)}
 
 say() { printf '== %s\n' "$*"; }
 fail() {
