@@ -61,7 +61,7 @@ files | diff "$root/tmp/before" - || fail "a purge leaves files, or removes othe
 say "lintian"
 inside apt-get -qq update
 inside apt-get -qq -y --no-install-recommends install lintian man-db bash-completion zsh fish >/dev/null 2>&1
-inside lintian --allow-root --fail-on error,warning --info --show-overrides /tmp/pvticket.deb
+inside lintian --allow-root --fail-on error,warning /tmp/pvticket.deb
 
 say "with the packages that it recommends"
 inside apt-get -qq -y --no-install-recommends install /tmp/pvticket.deb >/dev/null 2>&1
