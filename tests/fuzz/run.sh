@@ -36,6 +36,6 @@ if [ -n "${FUZZ_ONE:-}" ]; then
 fi
 binary=$("$here/build.sh")
 export binary
-[ $# -gt 0 ] || set -- $(PVTICKET_FUZZ=list "$binary")
+[ $# -gt 0 ] || set -- $(PVTICKET_FUZZ=list "$binary" 2>/dev/null)
 export FUZZ_ONE=1
 printf '%s\n' "$@" | xargs -n 1 -P "${FUZZ_JOBS:-$(nproc)}" "$0"
