@@ -29,6 +29,7 @@ use pvticket::{
         Board, MachineHost, VcpuScheduler,
         board::BoardSpec,
         fault::{Dice, FaultPlan},
+        host_view::HostView,
         step::{self, Next},
     },
 };
@@ -129,7 +130,8 @@ fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let dice = (input.byte() % 2 == 1).then(|| Dice::of_all(&plan, 0, vcpus));
     let host =
         MockHost { memory: fixtures::guest(2), board: OnceLock::new(), current: AtomicU32::new(0) };
-    let spec = BoardSpec { vcpus, dice, traced: false, preempt_count: None };
+    let host_view = HostView::default();
+    let spec = BoardSpec { vcpus, dice, traced: false, preempt_count: None, host: host_view };
     let board = Arc::new(Board::new(host, devices, event(), spec));
     let _ = board.kicks.halts().host().board.set(Arc::downgrade(&board));
     board
