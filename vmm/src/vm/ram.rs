@@ -26,11 +26,13 @@ pub(super) enum Usage {
 /// Maps guest memory of this size.
 pub(super) fn map(size: ByteSize, usage: Usage) -> Result<GuestMemoryMmap, VmError> {
     let failed = |error: String| VmError::Memory(size, error);
-    // Leaves room for a guard above the memory, which `KvmVm` maps.
-    let _room = Guard::anywhere();
-    let mut memory = plain(size).map_err(failed)?;
+    // For the guards that `KvmVm` maps.
+    let memory = Guard::with_room(|| match usage {
+        Usage::Dense => aligned(size, plain(size)?),
+        Usage::Sparse => plain(size),
+    });
+    let memory = memory.map_err(failed)?;
     if usage == Usage::Dense {
-        memory = aligned(size, memory).map_err(failed)?;
         // A kernel without huge pages refuses, which is harmless.
         let _ = advice::prefer_huge_pages(&memory);
     }

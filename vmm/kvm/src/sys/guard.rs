@@ -1,10 +1,7 @@
 //! Pages without access around guest memory: an access of this process that runs off either end of it
 //! faults, instead of meeting a heap or a stack.
 
-use std::{
-    ffi::c_void,
-    ptr::{self, NonNull},
-};
+use std::{ffi::c_void, ptr::NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
@@ -22,36 +19,50 @@ unsafe impl Send for Guard {}
 unsafe impl Sync for Guard {}
 
 impl Guard {
-    /// A guard at an address of the kernel's choice: the kernel fills gaps from above, so what is
-    /// mapped next comes to lie below it, with room for a guard of its own once this one is dropped.
-    pub fn anywhere() -> Option<Self> {
-        Self::map(ptr::null_mut(), MapFlags::empty())
+    /// Makes memory, and makes it again if there is no room for a guard at each end: the kernel fills gaps
+    /// from above, so with the page held that was its last, the memory comes to lie below it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn with_room<E>(
+        make: impl Fn() -> Result<GuestMemoryMmap, E>,
+    ) -> Result<GuestMemoryMmap, E> {
+        let memory = make()?;
+        if Self::around(&memory).len() == 2 * memory.num_regions() {
+            return Ok(memory);
+        }
+        let last = |(start, len): (*mut u8, usize)| start.wrapping_add(len - PAGE);
+        let pages: Vec<_> = mappings(&memory).map(last).collect();
+        drop(memory);
+        let _held: Vec<_> = pages.into_iter().filter_map(Self::at).collect();
+        make()
     }
 
     /// A guard in front of and behind each region, where nothing else is mapped.
     pub fn around(memory: &GuestMemoryMmap) -> Vec<Self> {
-        let regions = memory.iter().filter_map(|region| {
-            let start = memory.get_host_address(region.start_addr()).ok()?;
-            Some((start, region.len() as usize))
-        });
         let ends =
             |(start, len): (*mut u8, usize)| [start.wrapping_sub(PAGE), start.wrapping_add(len)];
-        regions.flat_map(ends).filter_map(Self::at).collect()
+        mappings(memory).flat_map(ends).filter_map(Self::at).collect()
     }
 
     /// A guard at `address`; None if something is mapped there.
     fn at(address: *mut u8) -> Option<Self> {
-        Self::map(address.cast(), MapFlags::FIXED_NOREPLACE)
-    }
-
-    fn map(address: *mut c_void, flags: MapFlags) -> Option<Self> {
-        let flags = flags | MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let flags = MapFlags::FIXED_NOREPLACE | MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping, which replaces none.
-        let at = unsafe { mmap_anonymous(address, PAGE, ProtFlags::empty(), flags) }.ok()?;
+        let at = unsafe { mmap_anonymous(address.cast(), PAGE, ProtFlags::empty(), flags) }.ok()?;
         let made = Self(NonNull::new(at)?);
         // Kernels before 4.17 take the address as a hint only.
-        (address.is_null() || at == address).then_some(made)
+        (at == address.cast()).then_some(made)
     }
+}
+
+/// Where each region is in this process, and its size in bytes.
+fn mappings(memory: &GuestMemoryMmap) -> impl Iterator<Item = (*mut u8, usize)> {
+    memory.iter().filter_map(|region| {
+        let start = memory.get_host_address(region.start_addr()).ok()?;
+        Some((start, region.len() as usize))
+    })
 }
 
 impl Drop for Guard {
@@ -63,7 +74,7 @@ impl Drop for Guard {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread, time::Duration};
+    use std::fs;
 
     use vm_memory::GuestAddress;
 
@@ -80,13 +91,14 @@ mod tests {
         })
     }
 
+    fn mapped(size: usize) -> GuestMemoryMmap {
+        Guard::with_room(|| GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])).unwrap()
+    }
+
     #[test]
     fn memory_between_guards_has_no_neighbours() {
         const SIZE: usize = 1 << 20;
-        let memory = {
-            let _above = Guard::anywhere().unwrap();
-            GuestMemoryMmap::from_ranges(&[(GuestAddress(0), SIZE)]).unwrap()
-        };
+        let memory = mapped(SIZE);
         let start = memory.get_host_address(GuestAddress(0)).unwrap().addr();
         let guards = Guard::around(&memory);
         // Another thread may have mapped something there in the meantime: then there is no guard.
@@ -99,17 +111,10 @@ mod tests {
         assert_eq!(access(start).unwrap(), "rw-p");
     }
 
-    /// Other tests' memory may take the places of guards for as long as those tests last.
+    /// Another thread of the tests may take the place of a guard in the meantime.
     #[test]
-    fn memory_gets_both_guards_where_there_is_room() {
-        let gets_both = (0..1000).any(|_| {
-            let above = Guard::anywhere();
-            let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 5 << 20)]).unwrap();
-            drop(above);
-            let got = Guard::around(&memory).len();
-            thread::sleep(Duration::from_millis(u64::from(got < 2)));
-            got == 2
-        });
-        assert!(gets_both);
+    fn memory_gets_both_guards() {
+        let tried = (0..64).filter(|_| Guard::around(&mapped(5 << 20)).len() == 2).count();
+        assert!(tried > 16, "{tried} of 64");
     }
 }
