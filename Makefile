@@ -41,7 +41,9 @@ test: test-tools check build kernels host busybox ## Run every check and test (5
 test-tools: setup
 	-@$(MAKE) --no-print-directory clang
 	-@$(MAKE) --no-print-directory guest-disk
-	-@$(MAKE) --no-print-directory trace-processor browser slurm
+	-@$(MAKE) --no-print-directory trace-processor
+	-@$(MAKE) --no-print-directory browser
+	-@$(MAKE) --no-print-directory slurm
 
 check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
 	$(CARGO) test --locked --quiet --workspace --exclude pvticket-tests

@@ -2,7 +2,6 @@
 # the cache. Each version is made in a separate folder next to its place and moved there in one
 # step.
 
-. "$(dirname "$0")/../apt.sh"
 cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PVTICKET_CACHE}/.cache}/pvticket}/$name
 
 # Makes that folder, $work, which is removed at every exit.

@@ -19,6 +19,7 @@ case ${HOST_KERNEL:-6.1} in
     ;;
 esac
 . "$(dirname "$0")/cache.sh"
+. "$(dirname "$0")/../apt.sh"
 
 say() { echo "host: $*"; }
 

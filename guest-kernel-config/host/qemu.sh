@@ -16,6 +16,7 @@ set -eu
 wanted=8.1
 name=qemu
 . "$(dirname "$0")/cache.sh"
+. "$(dirname "$0")/../apt.sh"
 program=qemu-system-x86_64
 firmware="bios-256k.bin kvmvapic.bin linuxboot.bin linuxboot_dma.bin"
 

@@ -19,6 +19,7 @@ export LC_ALL=C
 name=guest-disk
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../host/cache.sh"
+. "$here/../apt.sh"
 
 programs="postgres pgbench createdb pg_isready"
 # Who owns the database here when root makes it, as PostgreSQL refuses to run as root: nobody.
