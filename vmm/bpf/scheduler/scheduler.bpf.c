@@ -9,8 +9,8 @@
  * the other has waited for a round; their kickers make way.
  *
  * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
- * most (a waiter for a slice), and the vCPU is asked to yield after its next release; the request stays if the grace runs out, so
- * that a convoy of waiters dissolves.
+ * most (holders and waiters have their own), and the vCPU is asked to yield after its next release; the
+ * request stays if the grace runs out, so that a convoy of waiters dissolves.
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
@@ -52,7 +52,7 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	volatile struct line *line = vcpu->line;
 	struct state *state = vcpu->state;
-	u64 grace = settings.grace_ns, left;
+	u64 grace = line->held ? settings.grace_ns : settings.waiter_grace_ns, left;
 
 	if (!is_busy(line)) {
 		line->yield_wanted = 0;
@@ -61,8 +61,6 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 	if (!state->due_ns)
 		state->due_ns = now;
 	line->yield_wanted = 1;
-	if (!line->held && grace > settings.slice_ns)
-		grace = settings.slice_ns;
 	left = grace - (now - state->due_ns);
 	if ((s64)left <= 0) {
 		state->end = TURN_FORCED;

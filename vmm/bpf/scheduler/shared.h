@@ -27,8 +27,9 @@ enum policy {
 
 struct settings {
 	u64 slice_ns;
-	/* How much longer than its slice a turn may last in a lock, from when another vCPU waits. */
+	/* How much longer than its slice the turn of a holder, or of a waiter, may last once another vCPU waits. */
 	u64 grace_ns;
+	u64 waiter_grace_ns;
 	/* After this wait no other vCPU goes ahead: a slice for each vCPU of the schedule. */
 	u64 round_ns;
 	/* How long an injected preemption lasts. */

@@ -12,7 +12,7 @@ mod shared;
 mod sys;
 
 pub use record::{Locks, Record, TurnEnd, What};
-pub use settings::{Fault, Injection, Machine, Policy, Range, Settings};
+pub use settings::{Fault, Graces, Injection, Machine, Policy, Range, Settings};
 
 use std::{
     fmt, io,

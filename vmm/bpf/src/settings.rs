@@ -12,8 +12,8 @@ use crate::{
 pub enum Policy {
     /// First in, first out; after one slice, whatever the vCPU does.
     RoundRobin,
-    /// As soon as the vCPU neither holds nor awaits a lock: a holder has this grace at most, a waiter a slice.
-    OutsideLocks(Nanos),
+    /// As soon as the vCPU neither holds nor awaits a lock, or when its grace is over.
+    OutsideLocks(Graces),
     /// The vCPU first that has had the least by its machine's weight.
     Fair,
     /// Kicked vCPUs first; their kickers make way, or do so (`later`) when they halt or yield.
@@ -25,6 +25,15 @@ pub enum Policy {
     Holders(Injection),
     /// Those next in line for a lock are held off at random times.
     Next(Injection),
+}
+
+/// How long a turn may go on for a lock when its slice is over and others wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Graces {
+    /// If the vCPU holds one.
+    pub holder: Nanos,
+    /// If it awaits one.
+    pub waiter: Nanos,
 }
 
 /// Preemptions at random times.
@@ -94,20 +103,22 @@ impl Settings {
         let cpus = cpus.ok_or(BpfError::Slots)?;
         let mut cpu = [0; MOST_SLOTS];
         cpu[..cpus.len()].copy_from_slice(&cpus);
+        let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
         let none = Injection { rate: 1.0, hold: Nanos(0) };
         let (policy, grace, injection) = match self.policy {
-            Policy::RoundRobin => (0, Nanos(0), none),
+            Policy::RoundRobin => (0, no_grace, none),
             Policy::OutsideLocks(grace) => (1, grace, none),
-            Policy::Fair => (2, Nanos(0), none),
-            Policy::KickBoost { later: false } => (3, Nanos(0), none),
-            Policy::KickBoost { later: true } => (4, Nanos(0), none),
-            Policy::Holders(injection) => (5, Nanos(0), injection),
-            Policy::Next(injection) => (6, Nanos(0), injection),
+            Policy::Fair => (2, no_grace, none),
+            Policy::KickBoost { later: false } => (3, no_grace, none),
+            Policy::KickBoost { later: true } => (4, no_grace, none),
+            Policy::Holders(injection) => (5, no_grace, injection),
+            Policy::Next(injection) => (6, no_grace, injection),
         };
         let mean = 1e9 / injection.rate;
         Ok(RawSettings {
             slice_ns: self.slice.0,
-            grace_ns: grace.0,
+            grace_ns: grace.holder.0,
+            waiter_grace_ns: grace.waiter.0,
             round_ns: self.slice.0.saturating_mul(self.vcpus.into()),
             hold_ns: injection.hold.0,
             mean_ns: mean as u64,

@@ -19,6 +19,7 @@ pub(crate) const KNOWN_CLAIMS: u32 = 1 << (NAMED + 1);
 pub(crate) struct RawSettings {
     pub slice_ns: u64,
     pub grace_ns: u64,
+    pub waiter_grace_ns: u64,
     pub round_ns: u64,
     pub hold_ns: u64,
     pub mean_ns: u64,

@@ -53,10 +53,12 @@ fn the_grace_of_a_prolonged_turn_counts_from_when_it_is_asked() {
     }
 }
 
-/// A waiter spins for others: it has no more than a slice, however long a holder may stay.
+/// A waiter spins for others: unless a grace is given, it has a slice, and a holder four.
 #[test]
-fn a_waiter_has_a_grace_of_a_slice_at_most() {
-    for (policy, grace) in [("deferred", 1_000), ("deferred:ask,300ns", 300)] {
+fn a_waiter_has_a_grace_of_a_slice() {
+    for (policy, grace) in
+        [("deferred", 1_000), ("deferred:ask,300ns", 300), ("deferred:ask,9us", 9_000)]
+    {
         let mut core = core_of(policy, &[0, 0], 1);
         let waits = waiting(4, 1, 0);
         assert_eq!(tell(&mut core, 0, Event::Stopped(waits), 1_001), [Action::Ask(VcpuIndex(0))]);

@@ -1,5 +1,5 @@
 //! `deferred[:ask|look[,GRACE]]`: a vCPU whose slice is over keeps its slot until it neither holds
-//! nor awaits a lock, but for GRACE at most (default: four slices; a waiter: one slice at most),
+//! nor awaits a lock, but for GRACE at most (default: four slices for a holder, one for a waiter),
 //! counted from when another vCPU is first found waiting for the slot. A holder that is in its
 //! critical section for so long does not run: the host has taken its CPU, and the grace has to
 //! outlast that. A waiter's lock may be held up by others, behind which it would spin. `ask` asks the guest to yield, `look` stops it repeatedly and
@@ -38,10 +38,23 @@ const LOOKS_A_SLICE: u64 = 20;
 /// progress (measured).
 const LOOK_AGAIN: Nanos = Nanos::micros(100);
 
-/// A holder's grace: as given, or four slices. Of one slice, Linux guests with native locks at 2x lost it
-/// 0.06 times a second to a host that stood still; of 20 ms, never (16 s each).
-pub fn grace_of(given: Option<Nanos>, slice: Nanos) -> Nanos {
-    given.unwrap_or(Nanos(slice.0.saturating_mul(4)))
+/// How long a vCPU may keep its slot for a lock when its slice is over and others wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grace {
+    /// If it holds one.
+    pub holder: Nanos,
+    /// If it awaits one.
+    pub waiter: Nanos,
+}
+
+impl Grace {
+    /// As given, or four slices for a holder and one for a waiter. With one slice, holders of Linux guests with
+    /// native locks at 2x lost theirs 0.06 times a second to a host that stood still; with four, never (16 s each).
+    #[must_use]
+    pub fn new(given: Option<Nanos>, slice: Nanos) -> Self {
+        let four = Nanos(slice.0.saturating_mul(4));
+        Self { holder: given.unwrap_or(four), waiter: given.unwrap_or(slice) }
+    }
 }
 
 /// How the end of a critical section is found.
@@ -62,8 +75,7 @@ pub(super) struct Deferred {
     /// The first stranded vCPU has only just lost its slot: one turn of the round comes before it.
     round_first: bool,
     way: Way,
-    /// Of a holder.
-    grace: Nanos,
+    grace: Grace,
     slice: Nanos,
     turns: Box<[Turn]>,
 }
@@ -92,7 +104,7 @@ impl Deferred {
             stranded: Queue::with_room(setup.vms.len()),
             round_first: false,
             way,
-            grace: grace_of(grace, setup.slice),
+            grace: Grace::new(grace, setup.slice),
             slice: setup.slice,
             turns: vec![Turn::default(); setup.vms.len()].into(),
         }
@@ -100,7 +112,7 @@ impl Deferred {
 
     /// How long a turn may go on because of this, which the vCPU does with locks.
     fn grace(&self, activity: &LockActivity) -> Nanos {
-        if activity.is_holder() { self.grace } else { self.grace.min(self.slice) }
+        if activity.is_holder() { self.grace.holder } else { self.grace.waiter }
     }
 
     fn is_contended(&self) -> bool {

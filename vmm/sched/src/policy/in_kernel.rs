@@ -1,7 +1,7 @@
 //! The policies that a scheduler in the host's kernel has (`--driver bpf`), and what it does of them. A
 //! policy is enabled there by its entry in `POLICIES`.
 
-use super::{POLICIES, args::Args, deferred::grace_of, inject::Inject, spec::PolicySpec};
+use super::{POLICIES, args::Args, deferred::Grace, inject::Inject, spec::PolicySpec};
 use base::units::Nanos;
 
 /// When turns end under a policy that a scheduler in the host's kernel has.
@@ -9,7 +9,7 @@ use base::units::Nanos;
 pub enum TurnRule {
     /// After one slice.
     Slice,
-    /// As soon as the vCPU is in no lock, and after this grace at the latest (see [`grace_of`]).
+    /// As soon as the vCPU is in no lock, and after this grace at the latest (see [`Grace`]).
     OutOfLocks(Option<Nanos>),
     /// After one slice; the vCPU that has had the least comes next.
     Fair,
@@ -83,7 +83,7 @@ impl PolicySpec {
             TurnRule::Fair => times(round, self.spread()),
             TurnRule::KickBoost { .. } => times(round, 2),
             TurnRule::OutOfLocks(grace) => {
-                times(round, 2).after(times(grace_of(grace, slice), others))
+                times(round, 2).after(times(Grace::new(grace, slice).holder, others))
             }
             TurnRule::Inject { hold, .. } => round.after(hold),
         };

@@ -31,7 +31,7 @@ use crate::{log::TurnEnd, recording::Recording};
 use base::units::{Nanos, SlotId};
 
 pub use super::table::View;
-pub use deferred::grace_of;
+pub use deferred::Grace;
 pub use in_kernel::{InKernel, TurnRule};
 pub use inject::Hits;
 pub use spec::{POLICIES, PolicySpec};

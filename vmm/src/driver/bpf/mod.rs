@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use ::bpf::{Fault, Injection, Machine, PAGE, Policy, Range, Scheduler, Settings};
+use ::bpf::{Fault, Graces, Injection, Machine, PAGE, Policy, Range, Scheduler, Settings};
 use halts::HaltScheduler;
 use hypercalls::telemetry::Point;
 use thiserror::Error;
@@ -34,7 +34,7 @@ use crate::{
 use kvm::{aside::Aside, cpus, signal, sys::overlay::Shared};
 use sched::{
     event::LockActivity,
-    policy::{Hits, TurnRule, grace_of},
+    policy::{Grace, Hits, TurnRule},
 };
 use turns::{Turns, hits};
 
@@ -242,7 +242,10 @@ fn fault() -> Option<Fault> {
 fn policy(spec: &ScheduleSpec) -> Option<Policy> {
     Some(match spec.policy.turn_rule()? {
         TurnRule::Slice => Policy::RoundRobin,
-        TurnRule::OutOfLocks(grace) => Policy::OutsideLocks(grace_of(grace, spec.slice)),
+        TurnRule::OutOfLocks(grace) => {
+            let Grace { holder, waiter } = Grace::new(grace, spec.slice);
+            Policy::OutsideLocks(Graces { holder, waiter })
+        }
         TurnRule::Fair => Policy::Fair,
         TurnRule::KickBoost { later } => Policy::KickBoost { later },
         TurnRule::Inject { next, rate_milli, hold } => {
