@@ -12,6 +12,8 @@ export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 deb=${1:-$(echo "$here"/../../target/dist/pvticket_*_amd64.deb)}
 
+. "$here/../../guest-kernel-config/apt.sh"
+
 say() { printf '== %s\n' "$*"; }
 fail() {
     echo "package-test: $*" >&2
@@ -27,9 +29,10 @@ root=${TEST_ROOT:-$(mktemp -d)}
 [ -n "${TEST_ROOT:-}" ] || trap 'umount -R "$root/proc" "$root/dev"; rm -rf --one-file-system "$root"' EXIT
 if [ ! -x "$root/usr/bin/apt-get" ]; then
     command -v debootstrap >/dev/null || fail "no debootstrap here: apt-get install debootstrap"
-    from=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^bookworm //p' | head -n 1)
+    from=$(mirror bookworm)
+    [ -n "$from" ] || fail "no mirror for Debian 12: add bookworm to apt's sources"
     say "a root with Debian 12"
-    debootstrap --variant=minbase bookworm "$root" "${from:-http://deb.debian.org/debian}" >/dev/null
+    debootstrap --variant=minbase bookworm "$root" "$from" >/dev/null
 fi
 mkdir -p "$root/dev" "$root/proc"
 mount --rbind /dev "$root/dev"

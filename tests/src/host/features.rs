@@ -84,7 +84,7 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
         ensure!(!dir.exists(), "{features}: it left a run");
         anyhow::Ok(())
     };
-    refused("direct", "next_buddy", &[], &["line 7", "'next_buddy' is no feature"])?;
+    refused("direct", "next_buddy", &[], &["line 7", "unknown scheduler feature 'next_buddy'"])?;
     refused("direct", "A+NO_A", &[], &["'A' is switched twice"])?;
     refused("direct", "NEXT_BUDDY", &["--jobs", "2"], &["NEXT_BUDDY", "--jobs"])?;
     refused("direct", "NEXT_BUDDY", &["--on", "local"], &["NEXT_BUDDY with --on"])?;

@@ -34,8 +34,8 @@ pub struct SchedFeatures(Vec<String>);
 /// A text that names no features.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SchedFeaturesError {
-    /// A part of it is no name.
-    #[error("'{0}' is no feature of a scheduler: names are as in {FILE}, joined by '+'")]
+    /// A part of it is not a name.
+    #[error("unknown scheduler feature '{0}': names are as in {FILE}, joined by '+'")]
     Name(String),
     /// It has a feature twice.
     #[error("'{0}' is switched twice")]

@@ -2,7 +2,8 @@
 //! nor awaits a lock, but for GRACE at most (default: four slices for a holder, one for a waiter),
 //! counted from when another vCPU is first found waiting for the slot. A holder that is in its
 //! critical section for so long does not run: the host has taken its CPU, and the grace has to
-//! outlast that. A waiter's lock may be held up by others, behind which it would spin. `ask` asks the guest to yield, `look` stops it repeatedly and
+//! outlast that. A waiter's lock may be held up by others, behind which it would spin. `ask` asks
+//! the guest to yield, `look` stops it repeatedly and
 //! reads its telemetry. A turn continues as long as no other vCPU is waiting. A vCPU that kicks a
 //! waiter makes way for it if it holds and awaits no other lock. If it does (it released the inner
 //! of two locks, or an interrupt handler's), it is asked to yield, or looked at. Lock-aware

@@ -63,7 +63,7 @@ pub(in crate::cli) struct OpenRun {
     /// The file that traces are appended to.
     pub(super) trace: Option<File>,
     /// Switches features of this host's scheduler back when the run ends.
-    #[expect(dead_code, reason = "its end is what it is for")]
+    #[expect(dead_code, reason = "kept for its drop, which restores the features")]
     pub(super) features: Option<Restorer>,
 }
 

@@ -92,11 +92,14 @@ fn stores() -> Vec<RunRecord> {
 type Fields = BTreeMap<String, String>;
 
 fn from_csv() -> Vec<Fields> {
+    from_csv_of(&stores())
+}
+
+fn from_csv_of(stores: &[RunRecord]) -> Vec<Fields> {
     let mut bytes = Vec::new();
-    csv(&stores(), &mut bytes).unwrap();
+    csv(stores, &mut bytes).unwrap();
     let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
-    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
-    rows
+    reader.deserialize().map(Result::unwrap).collect()
 }
 
 fn from_parquet() -> Vec<Fields> {
@@ -183,6 +186,13 @@ fn all_that_is_stored_is_exported() {
     }
 }
 
+/// The rows if the first cell has these figures.
+fn from_csv_with(figures: Figures) -> Vec<Fields> {
+    let mut stores = stores();
+    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
+    from_csv_of(&stores)
+}
+
 /// The counts of the host's kernel are stored by machine and vCPU, and exported as sums and shares.
 #[test]
 fn the_hosts_counts_are_exported() {
@@ -195,12 +205,7 @@ fn the_hosts_counts_are_exported() {
         machine.yields.pause_exits = None;
         machine.yields.yields_attempted = Some(7);
     }
-    let mut stores = stores();
-    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
-    let mut bytes = Vec::new();
-    csv(&stores, &mut bytes).unwrap();
-    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
-    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    let rows = from_csv_with(figures);
     for (name, value) in [
         ("host_ran_ns", "200"),
         ("host_waited_ns", "160"),
@@ -246,12 +251,7 @@ fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
     let mut figures = full();
     figures.latencies = Some(Timings::from_pairs([(100, 999), (1_000_000, 1)]));
     let found = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
-    let mut stores = stores();
-    stores[0].contents.cells[0] = line(0, Outcome::Done { figures: Box::new(figures) });
-    let mut bytes = Vec::new();
-    csv(&stores, &mut bytes).unwrap();
-    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
-    let rows: Vec<Fields> = reader.deserialize().map(Result::unwrap).collect();
+    let rows = from_csv_with(figures);
     let of = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
     assert_eq!(of(0, "p50"), found.p50.0.to_string());
     for (name, expected) in [
