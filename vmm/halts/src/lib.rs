@@ -79,8 +79,9 @@ pub trait HaltScheduler {
     /// A kick, by vCPU `by` or with `None` by the VMM itself, ends the halt of `target`.
     fn wake(&self, target: VcpuId, by: Option<VcpuId>);
 
-    /// `target` was sent an MSI, which may have ended a HLT in KVM.
-    fn kicked_in_hlt(&self, target: VcpuId, by: Option<VcpuId>);
+    /// `target` was kicked while it was not parked: it runs, or it was in KVM's HLT, which the kick's
+    /// MSI has ended.
+    fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>);
 
     /// The machine stops: no thread waits any longer.
     fn stop(&self);

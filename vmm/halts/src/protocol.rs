@@ -92,12 +92,12 @@ impl<H: Host> Halts<H> {
         }
     }
 
-    /// Ends a HLT of `target` in KVM by an MSI, if vCPUs can halt there. True: the MSI was sent.
-    /// `by` is the calling vCPU, or `None` for another thread.
+    /// After a kick of `target`, which was not parked: ends a HLT of it in KVM by an MSI, if vCPUs can
+    /// halt there. True: the MSI was sent. `by` is the calling vCPU, or `None` for another thread.
     pub fn send_msi(&self, target: VcpuId, by: Option<VcpuId>) -> bool {
         let is_sent = self.host.send_kick_msi(target);
-        if let (true, Some(scheduler)) = (is_sent, self.host.scheduler()) {
-            scheduler.kicked_in_hlt(target, by);
+        if let Some(scheduler) = self.host.scheduler() {
+            scheduler.kicked_unparked(target, by);
         }
         is_sent
     }

@@ -54,7 +54,7 @@ impl HaltScheduler for Recorder {
         self.note(Call::Wake(target, by));
     }
 
-    fn kicked_in_hlt(&self, target: VcpuId, by: Option<VcpuId>) {
+    fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>) {
         self.note(Call::KickedInHlt(target, by));
     }
 

@@ -301,10 +301,9 @@ impl Core {
     /// The turn may end, but this is not a preemption: the vCPU waits without needing a CPU. If the
     /// policy wants the slot for another vCPU, this one becomes idle.
     fn stop_in_hlt(&mut self, vcpu: VcpuIndex, look: Observation, now: Nanos) {
-        let at_nothing = Observation { activity: LockActivity::Free, ..look };
-        match self.ask(now, |policy, view| policy.stopped(vcpu, &at_nothing, view)) {
-            Verdict::Stay(until) | Verdict::Ask(until) => self.vcpus[vcpu.ix()].deadline = until,
+        match self.ask(now, |policy, view| policy.stopped_in_hlt(vcpu, &look, view)) {
             Verdict::Preempt(_) | Verdict::Hold(_) => self.idle(vcpu, look, now),
+            goes_on => self.carry_out(vcpu, goes_on, now),
         }
     }
 

@@ -41,19 +41,53 @@ fn kick_by_1(core: &mut Core, activity: LockActivity) -> Vec<Action> {
     tell(core, 0, Event::KickedInHlt(Some(Kicker { vcpu: VcpuIndex(1), activity })), 130)
 }
 
+/// vCPU 0 is found in HLT at `at`, with this observation. It loses its slot, which is no preemption.
+fn loses_its_slot(core: &mut Core, look: Observation, at: u64) {
+    let next = tell(core, 0, Event::StoppedInHlt(look), at);
+    assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{look:?}");
+    assert_eq!((state(core, 0), last_end(core)), (State::Idle, TurnEnd::Idle));
+    let totals = core.accounting().totals();
+    let counts = (totals.preemptions, totals.lwp, totals.queued, totals.injected);
+    assert_eq!(counts, (0, 0, 0, 0), "{look:?}");
+}
+
 #[test]
 fn who_sits_in_hlt_when_its_turn_ends_is_not_preempted() {
-    for policy in ["rr", "fair", "deferred", "kick-boost", "random", "lwp:100000,5us"] {
+    for policy in ["rr", "fair", "kick-boost", "random", "lwp:100000,5us"] {
         for look in [in_hlt(0), in_hlt(1), in_hlt(5), free(), Observation::default()] {
-            let mut core = core_of(policy, &[0, 0], 1);
-            let next = tell(&mut core, 0, Event::StoppedInHlt(look), 20_001);
-            assert_eq!(next, [Action::Grant(VcpuIndex(1), SlotId(0))], "{policy}: {look:?}");
-            assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, TurnEnd::Idle));
-            let totals = core.accounting().totals();
-            let counts = (totals.preemptions, totals.lwp, totals.queued, totals.injected);
-            assert_eq!(counts, (0, 0, 0, 0), "{policy}: {look:?}");
+            loses_its_slot(&mut core_of(policy, &[0, 0], 1), look, 20_001);
         }
     }
+    for look in [free(), Observation::default()] {
+        loses_its_slot(&mut core_of("deferred", &[0, 0], 1), look, 20_001);
+    }
+}
+
+/// As one that spins does: a kick comes as soon as those before it, which have slots, are done. If
+/// it lost its slot, the kicker would have to make way for it a moment later.
+#[test]
+fn under_deferred_a_waiter_in_hlt_has_its_grace() {
+    for (policy, goes_on) in
+        [("deferred", vec![Action::Ask(VcpuIndex(0))]), ("deferred:look", vec![])]
+    {
+        for look in [in_hlt(0), in_hlt(1), in_hlt(5)] {
+            let mut core = core_of(policy, &[0, 0], 1);
+            assert_eq!(tell(&mut core, 0, Event::StoppedInHlt(look), 1_001), goes_on, "{policy}");
+            assert_eq!(state(&core, 0), State::Running(SlotId(0)));
+            assert!(core.keeps_slot_in_hlt(VcpuIndex(0), &look, Nanos(2_000)), "{policy}");
+            assert!(!core.keeps_slot_in_hlt(VcpuIndex(0), &look, Nanos(2_001)), "{policy}");
+            loses_its_slot(&mut core, look, 2_001);
+        }
+    }
+}
+
+#[test]
+fn a_waiter_in_hlt_has_no_grace_when_a_kicked_vcpu_wants_its_slot() {
+    let mut core = asleep("deferred", in_hlt(1));
+    assert_eq!(kick_by_1(&mut core, holding().activity), [Action::Ask(VcpuIndex(1))]);
+    assert!(!core.keeps_slot_in_hlt(VcpuIndex(1), &in_hlt(2), Nanos(140)));
+    let granted = tell(&mut core, 1, Event::StoppedInHlt(in_hlt(2)), 1_101);
+    assert_eq!(granted, [Action::Grant(VcpuIndex(0), SlotId(0))]);
 }
 
 #[test]

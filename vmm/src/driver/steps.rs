@@ -39,7 +39,9 @@ impl Sources for Driver {
     }
 
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos> {
-        self.telemetry_of(vcpu).and_then(|(lines, id)| lines.resumed_at(id, now))
+        // The line has the last one only: kicked again, it may have halted and resumed once more.
+        let lines = self.telemetry_of(vcpu).filter(|_| self.thread(vcpu).resumed_once());
+        lines.and_then(|(lines, id)| lines.resumed_at(id, now))
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct VcpuThread {
     deadline: AtomicU64,
     /// Time from that grant until the thread was awake; zero once it has been read.
     handover: AtomicU64,
+    /// It was kicked since that grant, and may have halted and resumed again.
+    kicked_again: AtomicBool,
     cpu: AtomicUsize,
     /// It is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
@@ -77,6 +79,7 @@ impl VcpuThread {
             granted: AtomicU64::new(0),
             deadline: AtomicU64::new(Nanos::NEVER.0),
             handover: AtomicU64::new(0),
+            kicked_again: AtomicBool::new(false),
             cpu: AtomicUsize::new(NOWHERE),
             unslotted: AtomicBool::new(false),
             called: AtomicBool::new(false),
@@ -134,10 +137,21 @@ impl VcpuThread {
         }
     }
 
+    /// It was kicked while it had a slot.
+    pub(super) fn kicked_again(&self) {
+        self.kicked_again.store(true, Relaxed);
+    }
+
+    /// Has it resumed once at the most since its grant, as far as kicks tell?
+    pub(super) fn resumed_once(&self) -> bool {
+        !self.kicked_again.load(Relaxed)
+    }
+
     /// Gives it the slot on `cpu`. Called under the core's lock, so that the core agrees. A thread
     /// that is already in the guest, or in KVM's HLT, gets its normal priority and the end of the
     /// turn set.
     pub(super) fn grant(&self, cpu: usize) {
+        self.kicked_again.store(false, Relaxed);
         if self.cpu.swap(cpu, Relaxed) != cpu
             && let Some(thread) = self.thread()
         {
@@ -293,5 +307,15 @@ mod tests {
         assert!(all.any());
         one.set_unslotted(false);
         assert!(!all.any());
+    }
+
+    #[test]
+    fn a_kick_after_the_grant_may_be_of_another_halt() {
+        let thread = VcpuThread::new(Arc::default());
+        thread.kicked_again();
+        thread.grant(0);
+        assert!(thread.resumed_once());
+        thread.kicked_again();
+        assert!(!thread.resumed_once());
     }
 }

@@ -110,12 +110,14 @@ impl HaltScheduler for VmScheduler {
         }
     }
 
-    fn kicked_in_hlt(&self, target: VcpuId, by: Option<VcpuId>) {
-        // With a slot it resumes without our help, and if it is called out it already waits for a
-        // slot.
-        let target = self.index_if_any(target);
-        if let Some(target) = target.filter(|target| self.driver.thread(*target).is_asleep()) {
-            self.kicked(target, by, Event::KickedInHlt);
+    fn kicked_unparked(&self, target: VcpuId, by: Option<VcpuId>) {
+        let Some(target) = self.index_if_any(target) else { return };
+        let thread = self.driver.thread(target);
+        match thread.is_asleep() {
+            true => self.kicked(target, by, Event::KickedInHlt),
+            // With a slot it resumes without our help, and if it is called out it already waits for
+            // a slot.
+            false => thread.kicked_again(),
         }
     }
 

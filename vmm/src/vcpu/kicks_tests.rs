@@ -42,7 +42,7 @@ impl HaltScheduler for NoScheduler {
         match *self {}
     }
 
-    fn kicked_in_hlt(&self, _: VcpuId, _: Option<VcpuId>) {
+    fn kicked_unparked(&self, _: VcpuId, _: Option<VcpuId>) {
         match *self {}
     }
 

@@ -158,9 +158,14 @@ pub trait Policy: Debug + Send {
     /// `slot` is free: which vCPU gets it? `None` leaves it idle.
     fn pick(&mut self, slot: SlotId, view: &View<'_>) -> Option<Pick>;
 
-    /// It has left the guest, at its deadline or spuriously, or was found in KVM's HLT at that time
-    /// (its activity is `Free` then, and a preemption only takes its slot).
+    /// It has left the guest, at its deadline or spuriously.
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict;
+
+    /// It was found in KVM's HLT at that time, and may be waiting for the lock in the observation. A
+    /// preemption only takes its slot. By default it is one that does nothing with locks.
+    fn stopped_in_hlt(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
+        self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
+    }
 
     /// Its turn has ended, for whatever reason, after `_ran`. Its slot is free.
     fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos) {}

@@ -69,7 +69,7 @@ impl HaltScheduler for Scheduler {
         });
     }
 
-    fn kicked_in_hlt(&self, _: VcpuId, _: Option<VcpuId>) {}
+    fn kicked_unparked(&self, _: VcpuId, _: Option<VcpuId>) {}
 
     fn stop(&self) {
         self.0.iter().for_each(|seat| seat.change(|seat| seat.is_stopped = true));
