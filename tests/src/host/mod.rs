@@ -28,6 +28,7 @@ mod search;
 mod setup;
 mod signals;
 mod sim;
+mod sizes;
 mod supply;
 mod sweeps;
 mod tiny;
@@ -69,6 +70,7 @@ pub fn schedules() -> Vec<Test> {
         reproduce::TESTS,
         trace::TESTS,
         figures::TESTS,
+        sizes::TESTS,
         control::TESTS,
     ];
     all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()

@@ -12,6 +12,7 @@ pub mod files;
 pub mod handoff;
 pub mod host_counts;
 pub mod host_extras;
+pub mod other_vms;
 pub mod rng;
 pub mod sched_features;
 pub mod shown;

@@ -24,7 +24,7 @@ pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 pub const PGBENCH_TABLE: &[u8] = include_bytes!(env!("PVTICKET_PGBENCH_TABLE_ELF"));
 
 /// One part of an initrd. The loader pads each part but the last to a multiple of four bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum InitrdSource {
     /// A whole file.
     File(PathBuf),

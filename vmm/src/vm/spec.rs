@@ -13,7 +13,7 @@ use crate::{
 use base::backend::PvBackend;
 
 /// The software that runs in the machine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum GuestSpec {
     /// A Linux kernel.
     Linux {
@@ -29,7 +29,7 @@ pub enum GuestSpec {
 }
 
 /// The description of one machine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct MachineSpec {
     /// Number of vCPUs.
     pub vcpus: VcpuCount,

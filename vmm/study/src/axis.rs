@@ -89,6 +89,8 @@ axes! {
     Vcpus: Some("vcpus"), "vCPUs", vcpus, |point| point.vcpus.to_string();
     /// Number of machines.
     Vms: Some("vms"), "VMs", vms, |point| point.vms.to_string();
+    /// Machines of other sizes.
+    OtherVms: Some("other-vms"), "other VMs", other_vms, |point| point.other_vms.as_ref().map_or("none".to_owned(), ToString::to_string);
     /// Number of slots.
     Slots: Some("slots"), "slots", slots, |point| point.slots.to_string();
     /// The time slice.
@@ -104,12 +106,13 @@ axes! {
 }
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying.
-pub const KEYS: [&str; 23] = [
+pub const KEYS: [&str; 24] = [
     "guests",
     "machines",
     "workloads",
     "slots",
     "vms",
+    "other-vms",
     "policies",
     "drivers",
     "slice",
@@ -170,7 +173,7 @@ impl Axis {
             Self::Lock | Self::Backend | Self::Handoff => return None,
             Self::Policy | Self::Driver => return None,
             Self::Fault | Self::Ple | Self::HaltPoll | Self::Noise => return None,
-            Self::SchedFeatures => return None,
+            Self::SchedFeatures | Self::OtherVms => return None,
         })
     }
 

@@ -1,6 +1,6 @@
 //! A point of an experiment's matrix: everything that determines what a cell does.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, iter, str::FromStr, time::Duration};
 
 use locks::System;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use base::{
     faults::FaultSpec,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    other_vms::OtherVms,
     sched_features::SchedFeatures,
     text,
     units::{Nanos, VcpuCount},
@@ -153,8 +154,11 @@ pub struct Point {
     /// vCPUs of each machine.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
-    /// Number of machines.
+    /// Number of machines of that size.
     pub vms: u32,
+    /// Further machines, with these numbers of vCPUs.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub other_vms: Option<OtherVms>,
     /// CPUs that all machines share.
     pub slots: u32,
     /// The time slice under a pvticket schedule.
@@ -179,9 +183,21 @@ impl Point {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
     }
 
+    /// The number of vCPUs of each machine, in the order of the machines.
+    pub fn sizes(&self) -> impl Iterator<Item = VcpuCount> {
+        let others = self.other_vms.iter().flat_map(OtherVms::sizes).copied();
+        iter::repeat_n(self.vcpus, self.vms as usize).chain(others)
+    }
+
+    /// vCPUs of all machines. Saturates: a store may have any number of machines.
+    pub fn all_vcpus(&self) -> u32 {
+        let others = self.other_vms.iter().flat_map(OtherVms::sizes).map(|vcpus| vcpus.get());
+        others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
+    }
+
     /// vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
-        f64::from(self.vcpus.get()) * f64::from(self.vms) / f64::from(self.slots)
+        f64::from(self.all_vcpus()) / f64::from(self.slots)
     }
 
     /// What its simulated host does beside the schedule, each with its name.
@@ -263,6 +279,9 @@ impl fmt::Display for Point {
         write!(f, "{workload}, {}, {vcpus} vCPUs", self.lock_name())?;
         if *vms > 1 {
             write!(f, " x {vms} VMs")?;
+        }
+        if let Some(others) = &self.other_vms {
+            write!(f, " beside VMs of {others}")?;
         }
         write!(f, " on {slots} CPU{}", if *slots == 1 { "" } else { "s" })?;
         if !self.policy.is_host() {

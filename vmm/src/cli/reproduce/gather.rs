@@ -243,5 +243,6 @@ fn point<'a>(study: &'a Study, cell: &Selected) -> Result<&'a PointStudy, String
 
 /// Operations a second of one guest, in each run.
 fn of_a_guest(point: &PointStudy) -> Vec<f64> {
-    point.rates().iter().map(|rate| rate / f64::from(point.point.vms)).collect()
+    let guests = point.point.sizes().count() as f64;
+    point.rates().iter().map(|rate| rate / guests).collect()
 }

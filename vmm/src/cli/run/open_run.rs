@@ -141,7 +141,7 @@ fn replayed(experiment: &Experiment) -> anyhow::Result<Option<PathBuf>> {
     if points.clone().any(|point| replays(point).as_ref() != Some(&file)) {
         bail!(Usage("replay: one recording at a time".into()));
     }
-    recording(&file, points.map(|point| (point.slots, point.vcpus.get() * point.vms)))?;
+    recording(&file, points.map(|point| (point.slots, point.all_vcpus())))?;
     Ok(Some(file))
 }
 

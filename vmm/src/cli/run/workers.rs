@@ -170,7 +170,7 @@ fn memory(experiment: &Experiment) -> ByteSize {
             GuestKind::Linux => LinuxCell::MEMORY.0,
             GuestKind::Sim => 0,
         };
-        machine.saturating_mul(point.vms.into())
+        machine.saturating_mul(point.sizes().count() as u64)
     };
     let there = experiment.points.iter().filter(|point| point.host == HostKind::Emulated);
     ByteSize(there.map(of).max().unwrap_or(hypercalls::payload::MEMORY))

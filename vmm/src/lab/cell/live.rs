@@ -12,7 +12,7 @@ use crate::{
     driver::Snapshot,
     guest::payload::{SharedView, SlotFigures},
     lab::cell::RunSpec,
-    units::Nanos,
+    units::{Nanos, VcpuCount},
     vm::Running,
 };
 use sched::{LockActivity, VcpuIndex};
@@ -29,25 +29,25 @@ impl Machines {
     /// Sends a sample to the observer, if there is one and it is due.
     pub(super) fn show(&self, run: &RunSpec<'_>, phase: Phase) {
         let figures =
-            |running: &Running| SharedView::new(running.memory()).slots(run.point.vcpus).ok();
+            |running: &Running, vcpus| SharedView::new(running.memory()).slots(vcpus).ok();
         self.show_with(run, phase, figures);
     }
 
     /// Sends a sample of machines whose guests keep no figures in shared memory.
     pub(super) fn show_linux(&self, run: &RunSpec<'_>) {
-        self.show_with(run, self.gathering.phase(), |_| None);
+        self.show_with(run, self.gathering.phase(), |_, _| None);
     }
 
     fn show_with(
         &self,
         run: &RunSpec<'_>,
         phase: Phase,
-        figures: impl Fn(&Running) -> Option<Vec<SlotFigures>>,
+        figures: impl Fn(&Running, VcpuCount) -> Option<Vec<SlotFigures>>,
     ) {
         let Some(onlooker) = run.onlooker.filter(|onlooker| onlooker.is_due()) else { return };
         let mut vcpus = Vec::new();
-        for (vm, running) in (0..).zip(&self.running) {
-            let figures = figures(running).unwrap_or_default();
+        for ((vm, running), vcpus_of_vm) in (0..).zip(&self.running).zip(run.point.sizes()) {
+            let figures = figures(running, vcpus_of_vm).unwrap_or_default();
             for (vcpu, counts) in (0..).zip(running.counts()) {
                 let its = figures.get(vcpu as usize);
                 vcpus.push(VcpuView {

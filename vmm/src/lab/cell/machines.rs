@@ -1,4 +1,4 @@
-//! The machines of one run: one or more identical machines under one schedule.
+//! The machines of one run: one or more machines with the same guest under one schedule.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -10,6 +10,7 @@ use crate::{
         Interrupt,
         cell::{CellError, RunSpec},
     },
+    units::VcpuCount,
     vm::{Console, MachineSpec, Report, Running, Schedule},
 };
 use base::{counters::MachineCounts, host_counts::HostCounts};
@@ -40,18 +41,21 @@ pub(super) struct Ended {
 }
 
 impl Machines {
-    /// Starts the machines of the run as `spec` describes, each with its own console.
+    /// Starts the machines of the run as `spec` describes, each with its own number of vCPUs and its
+    /// own console.
     pub(super) fn start(
         run: &RunSpec<'_>,
         spec: &MachineSpec,
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
-        let vms = run.point.vms as usize;
-        let (driver, vcpus) = (run.point.driver, vec![run.point.vcpus.get(); vms]);
-        let schedule = Schedule::start(driver, &run.schedule(), &vcpus, run.trace)?;
+        let vcpus: Vec<u32> = run.point.sizes().map(VcpuCount::get).collect();
+        let schedule = Schedule::start(run.point.driver, &run.schedule(), &vcpus, run.trace)?;
+        let of_size = |vcpus| MachineSpec { vcpus, ..spec.clone() };
+        let specs: Vec<MachineSpec> = run.point.sizes().map(of_size).collect();
+        let build = |(ix, spec)| schedule.build(spec, ix);
         // All are built before the first one starts, as building them takes time.
-        let built = (0..vms).map(|ix| schedule.build(spec, ix)).collect::<Result<Vec<_>, _>>()?;
-        let gathering = Gathering::new(vms, schedule.clone());
+        let built = specs.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;
+        let gathering = Gathering::new(specs.len(), schedule.clone());
         let (running, started) = (Vec::new(), Moment::now());
         let mut machines = Self { running, gathering, schedule, started };
         for (ix, vm) in built.into_iter().enumerate() {

@@ -218,7 +218,7 @@ impl RunSpec<'_> {
         }
     }
 
-    /// Each machine, with this guest. `is_ours`: as in [`Purpose::Cell`].
+    /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
         let Point { vcpus, backend, policy, fault, .. } = self.point;
         let is_disturbed = !policy.is_host() || fault.is_some();

@@ -98,8 +98,8 @@ impl PayloadCell {
     ) -> Result<(Figures, Measured), CellError> {
         let shared: Vec<SharedView<'_>> =
             machines.running.iter().map(|running| SharedView::new(running.memory())).collect();
-        for shared in &shared {
-            wait_for_all(machines, shared, run, interrupt)?;
+        for (shared, vcpus) in shared.iter().zip(run.point.sizes()) {
+            wait_for_all(machines, (shared, vcpus), run, interrupt)?;
         }
         shared.iter().try_for_each(SharedView::go)?;
         let rate = tsc::Rate::start();
@@ -138,11 +138,12 @@ impl PayloadCell {
         run: &RunSpec<'_>,
     ) -> Result<Reading, CellError> {
         let at = Instant::now();
-        let slots = shared.iter().map(|shared| shared.slots(run.point.vcpus));
+        let slots = shared.iter().zip(run.point.sizes()).map(|(shared, vcpus)| shared.slots(vcpus));
         let slots = slots.collect::<Result<Vec<_>, _>>()?.concat();
         let timed = if run.method.timed { shared } else { &[] };
-        let waits = machines.running.iter().zip(timed).map(|(running, shared)| {
-            let waits = shared.waits(run.point.vcpus)?;
+        let machines = machines.running.iter().zip(timed).zip(run.point.sizes());
+        let waits = machines.map(|((running, shared), vcpus)| {
+            let waits = shared.waits(vcpus)?;
             let now = tsc::read();
             let age = |(vcpu, since): &(VcpuId, u64)| running.ticks_since(*vcpu, *since, now);
             let open = waits.open.iter().filter_map(age).collect();
@@ -168,10 +169,7 @@ impl PayloadCell {
         let total = |figure| sum(grown(figure));
         let mut operations = grown(|slot| slot.operations);
         if self.workload == Workload::HotLine {
-            // The reader makes no operations.
-            let vcpus = run.point.vcpus.get() as usize;
-            let machines = operations.chunks(vcpus).flat_map(|its| &its[..vcpus - 1]);
-            operations = machines.copied().collect();
+            operations = without_readers(operations, run.point);
         }
         let work = WorkCounts::between(&before.slots, &after.slots);
         let latencies = before.latencies(after, rate);
@@ -190,6 +188,17 @@ impl PayloadCell {
             ..Figures::default()
         }
     }
+}
+
+/// The operations of all vCPUs but the last one of each machine, which only reads.
+fn without_readers(operations: Vec<u64>, point: &Point) -> Vec<u64> {
+    let mut all = operations.into_iter();
+    let of_machine = |vcpus: VcpuCount| {
+        let mut its: Vec<u64> = all.by_ref().take(vcpus.get() as usize).collect();
+        its.pop();
+        its
+    };
+    point.sizes().flat_map(of_machine).collect()
 }
 
 /// The counts that the guests' vCPUs publish, at one moment.
@@ -244,8 +253,8 @@ struct Meters {
 impl Meters {
     fn new(machines: &Machines, run: &RunSpec<'_>) -> Self {
         let running = if run.trace { machines.running.as_slice() } else { &[] };
-        let meters =
-            || running.iter().map(|running| meter(running.memory().clone(), run.point.vcpus));
+        let sizes = || running.iter().zip(run.point.sizes());
+        let meters = || sizes().map(|(running, vcpus)| meter(running.memory().clone(), vcpus));
         machines.meter(meters());
         Self { meters: meters().collect(), read: Vec::new() }
     }
@@ -287,21 +296,21 @@ fn pause(
 
 fn wait_for_all(
     machines: &Machines,
-    shared: &SharedView<'_>,
+    (shared, vcpus): (&SharedView<'_>, VcpuCount),
     run: &RunSpec<'_>,
     interrupt: &Interrupt,
 ) -> Result<(), CellError> {
     let deadline = Instant::now() + ARRIVAL;
     loop {
         let arrived = shared.arrived()?;
-        if arrived == run.point.vcpus.get() || machines.has_one_ended() {
+        if arrived == vcpus.get() || machines.has_one_ended() {
             return Ok(());
         }
         if interrupt.raised() {
             return Err(CellError::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(CellError::NotArrived { arrived, vcpus: run.point.vcpus, waited: ARRIVAL });
+            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL });
         }
         machines.show(run, Phase::Boot);
         thread::sleep(ARRIVAL_LOOK);

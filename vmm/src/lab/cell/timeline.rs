@@ -43,8 +43,8 @@ pub(super) fn timeline(
     });
     let is_in = |(at, _): &(Nanos, Event)| *at <= span.to;
     events.iter_mut().chain([&mut late]).for_each(|its| its.retain(is_in));
-    let vcpus =
-        (0..run.point.vms).flat_map(|vm| run.point.vcpus.ids().map(move |id| (vm, id))).collect();
+    let machines = (0..).zip(run.point.sizes());
+    let vcpus = machines.flat_map(|(vm, vcpus)| vcpus.ids().map(move |id| (vm, id))).collect();
     let counted = Counted::default();
     Some(Timeline { vcpus, span, measured: None, schedule, events, late, progress, counted, lost })
 }

@@ -61,7 +61,8 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
     };
     let features = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
     let numbers = |point: &Point| {
-        (point.vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
+        let vms = (point.vms, point.other_vms.clone());
+        (vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
     };
     (guest(a).cmp(&guest(b)))
         .then_with(|| (a.host as u8).cmp(&(b.host as u8)))

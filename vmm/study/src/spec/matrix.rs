@@ -38,6 +38,9 @@ const NONE: &str = "none";
 /// Most slots by default: on more CPUs, high ratios would need more vCPUs than a machine can have.
 const MOST_SLOTS: usize = 16;
 
+/// Most machines of a cell.
+pub(super) const MOST_VMS: u32 = 64;
+
 /// Placeholder for a Linux guest's spin threshold until it is known on which host it runs.
 const BY_HOST: u32 = 0;
 
@@ -150,7 +153,7 @@ fn default_of(key: &str, setting: &Setting<'_>) -> Vec<String> {
         "policies" => &["host"],
         "drivers" => &["user"],
         "slice" => return vec![DEFAULT_SLICE.to_string()],
-        "faults" | "handoffs" | "sched-features" => &[NONE],
+        "faults" | "handoffs" | "sched-features" | "other-vms" => &[NONE],
         "ple" | "halt-poll" | "noise" => &[OFF],
         "critical" => return vec![defaults::CRITICAL.to_string()],
         "think" => return vec![defaults::THINK.to_string()],
@@ -358,7 +361,8 @@ impl<'a> Combination<'a> {
             noise: self.unless("noise", OFF)?,
             sched_features: self.unless("sched-features", NONE)?,
             vcpus: self.vcpus(slots, setting)?,
-            vms: self.number("vms", 1..=64)?,
+            vms: self.number("vms", 1..=MOST_VMS)?,
+            other_vms: self.unless("other-vms", NONE)?,
             slots,
             slice: self.parse("slice")?,
             spin_threshold: or("spin-threshold", looks)?,

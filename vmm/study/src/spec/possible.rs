@@ -5,7 +5,7 @@ use hypercalls::payload;
 
 use super::{
     error::SpecError,
-    matrix::{Combination, UNWRITTEN},
+    matrix::{Combination, MOST_VMS, UNWRITTEN},
 };
 use crate::{
     guest::{kernels, workload::GuestWorkload},
@@ -37,8 +37,7 @@ impl Combination<'_> {
         if let Some(why) = point.driver.obstacle(&point.policy) {
             return Err(self.impossible(&["drivers", "policies"], why));
         }
-        let vcpus = point.vcpus.get() * point.vms;
-        let overlong = point.policy.overlong(point.slice, vcpus, point.slots);
+        let overlong = point.policy.overlong(point.slice, point.all_vcpus(), point.slots);
         match overlong.filter(|_| !point.driver.is_user()) {
             Some(why) => Err(self.impossible(&["drivers", "slice"], &why)),
             None => Ok(()),
@@ -56,6 +55,10 @@ impl Combination<'_> {
             () if point.ple.is_some() => ("ple", OF_A_HOST),
             () if point.halt_poll.is_some() => ("halt-poll", OF_A_HOST),
             () if point.noise.is_some() => ("noise", OF_A_HOST),
+            () if point.sizes().count() > MOST_VMS as usize => {
+                let why = format!("a cell has at most {MOST_VMS} VMs");
+                return Err(self.impossible(&["other-vms", "vms"], why));
+            }
             () => return Ok(()),
         };
         Err(self.impossible(&[key, "guests"], why))
@@ -69,13 +72,14 @@ impl Combination<'_> {
             let why = format!("the payload has {}", names.join(", "));
             return Err(self.impossible(&["workloads", "guests"], why));
         };
-        if *workload == payload::Workload::HotLine && point.vcpus == VcpuCount::ONE {
+        if *workload == payload::Workload::HotLine && point.sizes().any(|its| its == VcpuCount::ONE)
+        {
             let why = "it takes two vCPUs at least, one of them reads";
-            return Err(self.impossible(&["workloads", "vcpus"], why));
+            return Err(self.impossible(&["workloads", "vcpus", "other-vms"], why));
         }
-        if point.vcpus.get() > point.lock.most_cpus() {
+        if point.sizes().any(|vcpus| vcpus.get() > point.lock.most_cpus()) {
             let why = format!("it can count {} CPUs", point.lock.most_cpus());
-            return Err(self.impossible(&["locks", "vcpus"], why));
+            return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));
         }
         Ok(())
     }
@@ -88,6 +92,9 @@ impl Combination<'_> {
             }
             () if point.workload != "lock" => (&["workloads", "guests"], "a simulation has lock"),
             () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
+            () if point.other_vms.is_some() => {
+                (&["other-vms", "guests"], "all VMs of a simulation have the same size")
+            }
             () if point.sched_features.is_some() => (
                 &["sched-features", "guests"],
                 "a simulation has no kernel whose scheduler has them",
@@ -110,9 +117,9 @@ impl Combination<'_> {
             let why = format!("no kernel here has it; there are {}", all.join(", "));
             return Err(self.impossible(&["locks", "guests"], why));
         }
-        if !kernels::works_with(point.lock, point.vcpus.get()) {
+        if point.sizes().any(|vcpus| !kernels::works_with(point.lock, vcpus.get())) {
             let why = "a kernel with one CPU does not take it";
-            return Err(self.impossible(&["locks", "vcpus"], why));
+            return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));
         }
         if self.value("spin-threshold").line != UNWRITTEN && point.spin_threshold == 0 {
             return Err(self.impossible(&["spin-threshold", "guests"], "it looks at least once"));

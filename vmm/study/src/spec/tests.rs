@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use base::backend::PvBackend;
+use base::{backend::PvBackend, units::VcpuCount};
 
 /// Parses a spec for CPUs 0 and 1, with guests that need ring 0 in the emulated host.
 fn parse(text: &str) -> Result<Experiment, SpecError> {
@@ -36,6 +36,20 @@ fn ratios_are_of_the_slots() {
     let points = parse("slots = [1, 2]\nvcpus = \"2x\"\nlocks = \"ticket\"").unwrap().points;
     let counts: Vec<_> = points.iter().map(|p| (p.slots, p.vcpus.get(), p.overcommit())).collect();
     assert_eq!(counts, [(1, 2, 2.0), (2, 4, 2.0)]);
+}
+
+#[test]
+fn vms_of_other_sizes_count_for_the_ratio() {
+    let text = "slots = 2\nvcpus = 2\nvms = 2\nlocks = \"ticket\"\nother-vms = [\"none\", \"1+3\"]";
+    let points = parse(text).unwrap().points;
+    let sizes = |point: &Point| point.sizes().map(VcpuCount::get).collect::<Vec<_>>();
+    let both: Vec<_> = points.iter().map(|its| (sizes(its), its.overcommit())).collect();
+    assert_eq!(both, [(vec![2, 2], 2.0), (vec![2, 2, 1, 3], 4.0)]);
+    assert!(points[1].to_string().contains("2 vCPUs x 2 VMs beside VMs of 1+3 on 2 CPUs"));
+    let line = serde_json::to_string(&points[1]).unwrap();
+    assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[1]);
+    let huge = Point { vms: u32::MAX, ..points[1].clone() };
+    assert_eq!(huge.all_vcpus(), u32::MAX, "a store may have any number of machines");
 }
 
 #[test]
@@ -117,6 +131,12 @@ fn mistakes_are_said_with_their_line() {
         ("backends = \"off\"", 1, "off is what"),
         ("vcpus = 1\n\nworkloads = \"hot-line\"", 3, "two vCPUs"),
         ("locks = \"all\"\nvcpus = 128", 1, "can count"),
+        ("vcpus = 2\nother-vms = \"1,2\"", 2, "describes no VMs"),
+        ("vcpus = 2\nvms = 64\nother-vms = \"1\"", 3, "at most 64 VMs"),
+        ("vcpus = 2\nother-vms = \"1+4\"\nworkloads = \"hot-line\"", 3, "two vCPUs"),
+        ("vcpus = 2\nother-vms = \"128\"\nlocks = \"small-ticket\"", 3, "can count"),
+        ("guests = \"linux\"\nlocks = \"pv-queued\"\nvcpus = 2\nother-vms = \"1\"", 2, "one CPU"),
+        ("guests = \"sim\"\nmachines = \"m\"\nother-vms = \"1\"", 3, "the same size"),
         ("guests = \"linux\"\nworkloads = \"hot-line\"", 2, "a Linux guest has"),
         ("workloads = \"mmap\"", 1, "the payload has"),
         ("guests = \"linux\"\nlocks = \"small-ticket\"", 2, "no kernel"),

@@ -112,6 +112,7 @@ const POINT: &[Column] = &[
     text("sched_features", |row| row.cell.point.sched_features.as_ref().map(ToString::to_string)),
     count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
     count("vms", |row| Some(row.cell.point.vms.into())),
+    text("other_vms", |row| row.cell.point.other_vms.as_ref().map(ToString::to_string)),
     count("slots", |row| Some(row.cell.point.slots.into())),
     number("overcommit", |row| Some(row.cell.point.overcommit())),
     count("slice_ns", |row| Some(row.cell.point.slice.0)),

@@ -1,0 +1,62 @@
+//! VMs of other sizes that run beside those of a point.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+use crate::units::{UnitError, VcpuCount};
+
+/// The number of vCPUs of each further VM, at least one: `4`, or `1+4`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OtherVms(Vec<VcpuCount>);
+
+/// A text that describes no VMs.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("'{text}' describes no VMs: write the vCPUs of each, as in 1+4 ({why})")]
+pub struct OtherVmsError {
+    text: String,
+    why: UnitError,
+}
+
+impl OtherVms {
+    /// The number of vCPUs of each.
+    pub fn sizes(&self) -> &[VcpuCount] {
+        &self.0
+    }
+}
+
+impl fmt::Display for OtherVms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&sizes.join("+"))
+    }
+}
+
+impl FromStr for OtherVms {
+    type Err = OtherVmsError;
+
+    fn from_str(text: &str) -> Result<Self, OtherVmsError> {
+        let sizes = text.split('+').map(str::parse).collect::<Result<_, _>>();
+        sizes.map(Self).map_err(|why| OtherVmsError { text: text.to_owned(), why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_keep_their_order() {
+        for text in ["4", "1+4", "128+1+1"] {
+            assert_eq!(text.parse::<OtherVms>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_texts_describe_no_vms() {
+        for text in ["", "0", "1+", "129", "1,4", "2x", "+1"] {
+            let error = text.parse::<OtherVms>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' describes no VMs")), "{error}");
+        }
+    }
+}
