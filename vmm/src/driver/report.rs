@@ -31,7 +31,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
         }
@@ -59,7 +59,8 @@ pub struct SchedReport {
     pub divergence: Option<Divergence>,
     /// How late turns ended: time of the stop minus the deadline.
     pub lateness: Latency,
-    /// From a grant until the thread is about to enter the guest.
+    /// From a grant until the thread is about to enter the guest; by the host's kernel: from its callback for the
+    /// thread that stops to the one for the next, if its vCPU waited by then.
     pub handover: Latency,
     /// From a release in the guest to its kick in the VMM.
     pub release_to_kick: Latency,

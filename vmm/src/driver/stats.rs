@@ -169,7 +169,8 @@ impl Stats {
     }
 }
 
-fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
+/// Adds a time, if there is one.
+pub(super) fn record(histogram: &mut Histogram<u64>, nanos: Option<Nanos>) {
     if let Some(nanos) = nanos {
         histogram.saturating_record(nanos.0.max(1));
     }

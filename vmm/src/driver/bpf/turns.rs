@@ -7,7 +7,7 @@ use ::bpf::{Counts, Locks, Record, TurnEnd, What};
 
 use super::{activity::activity, report::BpfReport, trace::Trace};
 use crate::{
-    driver::{Histograms, Kept, Latency, Meter, SchedReport, TelemetryView},
+    driver::{Histograms, Kept, Latency, Meter, SchedReport, TelemetryView, stats},
     units::{Nanos, SlotId, VcpuId},
 };
 use sched::{
@@ -28,6 +28,11 @@ pub(super) struct Turns {
     accounting: Accounting,
     /// By vCPU: when its turn began, while it has one.
     running: Box<[Option<Nanos>]>,
+    /// By vCPU: since when it has waited for a slot, if its last turn ended without a halt.
+    waiting: Box<[Option<Nanos>]>,
+    /// By slot: when its last turn ended, until the next begins.
+    vacated: Box<[Option<Nanos>]>,
+    times: Histograms,
     trace: Option<Trace>,
 }
 
@@ -42,12 +47,16 @@ impl Turns {
         });
         let machines: Box<[_]> = machines.collect();
         let slots = cpus.into_iter().zip(0..).map(|(cpu, slot)| (cpu as u32, SlotId(slot)));
+        let slots: HashMap<_, _> = slots.collect();
         Self {
             machines,
-            slots: slots.collect(),
+            vacated: vec![None; slots.len()].into(),
+            slots,
             report: BpfReport::default(),
             accounting: Accounting::new(all as usize),
             running: vec![None; all as usize].into(),
+            waiting: vec![None; all as usize].into(),
+            times: Histograms::default(),
             trace: traced.then(Trace::default),
         }
     }
@@ -82,6 +91,7 @@ impl Turns {
         };
         match &record.what {
             What::Began => {
+                self.handed_over(vcpu, record);
                 self.running[vcpu.ix()] = Some(record.at);
                 self.accounting.back(vcpu, record.at);
                 self.accounting.granted();
@@ -89,6 +99,16 @@ impl Turns {
             What::Seen(locks) => self.spun(vcpu, record.machine, &see(locks), record.at),
             What::Ended { end, locks, .. } => self.ended(record, vcpu, *end, see(locks)),
         }
+    }
+
+    /// A turn begins. The slot was handed over if the vCPU waited for it when the turn before ended there.
+    fn handed_over(&mut self, vcpu: VcpuIndex, record: &Record) {
+        let waiting = self.waiting[vcpu.ix()].take();
+        let slot =
+            self.slots.get(&record.cpu).and_then(|slot| self.vacated.get_mut(slot.0 as usize));
+        let vacated = slot.and_then(Option::take);
+        let took = vacated.filter(|at| waiting.is_some_and(|since| since < *at));
+        stats::record(&mut self.times.handover, took.map(|at| record.at.since(at)));
     }
 
     fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
@@ -100,6 +120,12 @@ impl Turns {
         self.spun(vcpu, record.machine, &activity, record.at);
         self.running[vcpu.ix()] = None;
         let slot = self.slots.get(&record.cpu).copied().unwrap_or(SlotId(0));
+        if let Some(vacated) = self.vacated.get_mut(slot.0 as usize) {
+            *vacated = Some(record.at);
+        }
+        // One that is held off does not want a slot.
+        let waits = !matches!(end, log::TurnEnd::Halted | log::TurnEnd::Injected);
+        self.waiting[vcpu.ix()] = waits.then_some(record.at);
         match end {
             log::TurnEnd::Yield => self.accounting.yielded(),
             end if end.is_voluntary() => {}
@@ -162,11 +188,11 @@ impl Turns {
             counts_waste: true,
             divergence: None,
             lateness: Latency::default(),
-            handover: Latency::default(),
+            handover: Latency::of(&self.times.handover),
             release_to_kick: Latency::default(),
             kick_to_grant: Latency::default(),
             grant_to_guest: Latency::default(),
-            histograms: Histograms::default(),
+            histograms: self.times.clone(),
             preemptions: self.accounting.records().to_vec(),
             recording,
             captured,
@@ -235,6 +261,26 @@ mod tests {
             turns.add(record, None, Nanos(10_000));
         }
         turns
+    }
+
+    #[test]
+    fn a_handover_is_to_a_vcpu_that_waited() {
+        let turn =
+            |vcpu, at, until, end| [record(vcpu, at, What::Began), ended(vcpu, until, end, free())];
+        let turns = [
+            turn(0, 0, 100, TurnEnd::Slice),
+            // The first turn of this one: it was woken, perhaps later.
+            turn(2, 107, 200, TurnEnd::Blocked),
+            turn(0, 205, 300, TurnEnd::Slice),
+            // It halted: nothing says that it waited.
+            turn(2, 350, 400, TurnEnd::Injected),
+            turn(0, 409, 500, TurnEnd::Slice),
+            turn(2, 5_000, 5_100, TurnEnd::Slice),
+            // On a CPU where no turn has ended.
+            turn(1, 5_000, 5_100, TurnEnd::Slice),
+        ];
+        let times = account(&turns.concat()).times.handover;
+        assert_eq!((times.len(), times.min(), times.max()), (2, 5, 9));
     }
 
     #[test]
