@@ -5,6 +5,7 @@ mod bad_image;
 mod bad_usage;
 mod bpf;
 mod bpf_policies;
+mod cgroups;
 mod confinement;
 mod control;
 mod emulated;
@@ -84,6 +85,7 @@ pub fn emulated() -> Vec<Test> {
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,
+        cgroups::TESTS,
         signals::TESTS,
         confinement::emulated::TESTS,
     ]

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod cgroups;
 pub mod chain;
 pub mod counters;
 pub mod events;

@@ -20,7 +20,10 @@ use super::{
 use crate::{
     lab::{
         Interrupt,
-        host::features::FeatureSwitch,
+        host::{
+            cgroups::{OpenGroups, VmGroups, make_on_own_machine},
+            features::FeatureSwitch,
+        },
         run::worker::{self, Tools},
     },
     streams::Stream,
@@ -67,6 +70,10 @@ pub(super) struct Setup {
     loads_scheduler: bool,
     /// Some cells switch features of the host's scheduler, whose file is opened before confinement.
     switches_features: bool,
+    /// The control groups of cells, opened before confinement.
+    cgroups: Vec<VmGroups>,
+    /// Where they are; None: they are to be made, on a machine that is all ours.
+    cgroup_root: Option<OsString>,
 }
 
 impl Setup {
@@ -87,6 +94,8 @@ impl Setup {
             recording: recording.map(name),
             loads_scheduler: false,
             switches_features: false,
+            cgroups: Vec::new(),
+            cgroup_root: None,
         }
     }
 
@@ -98,6 +107,23 @@ impl Setup {
     /// The same for cells of which some switch features of the host's scheduler.
     pub(super) fn that_switches(self, switches_features: bool) -> Self {
         Self { switches_features, ..self }
+    }
+
+    /// The same for cells in these control groups; `root`: where they are, if they are made already.
+    pub(super) fn with_cgroups(self, root: Option<&Path>, cgroups: Vec<VmGroups>) -> Self {
+        Self { cgroups, cgroup_root: root.map(|root| root.as_os_str().to_owned()), ..self }
+    }
+
+    /// Opens the control groups, if there are any, and makes them before if need be.
+    fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
+        if self.cgroups.is_empty() {
+            return Ok(None);
+        }
+        let root = match &self.cgroup_root {
+            Some(root) => PathBuf::from(root),
+            None => make_on_own_machine(&self.cgroups)?,
+        };
+        Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
     }
 
     /// The command's arguments for it.
@@ -136,6 +162,7 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let host = (HostKind::Direct, setup.host_kernel);
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
     let there = there.that_loads(setup.loads_scheduler).that_switches(setup.switches_features);
+    let there = there.with_cgroups(None, setup.cgroups.clone());
     inside.run(there.words()?)
 }
 
@@ -144,6 +171,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
     let features = setup.switches_features.then(FeatureSwitch::open).transpose();
     let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
+    let cgroups = setup.open_cgroups()?;
     if !setup.loads_scheduler {
         // The signal thread starts in confinement.
         confinement::begin(Class::Worker, &files(&kernels))?;
@@ -158,7 +186,8 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     };
     let recording = recording.map(Arc::new);
     let recording = recording.as_ref();
-    let tools = Tools { kernels: &kernels, recording, draw: &draw, features: features.as_ref() };
+    let (features, cgroups) = (features.as_ref(), cgroups.as_ref());
+    let tools = Tools { kernels: &kernels, recording, draw: &draw, features, cgroups };
     worker::work(tools, input, Stream::Stdout, &interrupt)?;
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }

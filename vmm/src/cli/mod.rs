@@ -4,6 +4,7 @@ mod bar;
 mod bench;
 mod boot;
 mod cells;
+mod cgroups;
 mod compare;
 mod confinement;
 mod descriptors;

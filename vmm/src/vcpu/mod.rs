@@ -18,6 +18,7 @@ pub use board::{Board, MachineHost};
 pub use kicks::Kicks;
 pub use lifecycle::Lifecycle;
 pub use scheduler::{Stopped, VcpuScheduler};
+pub use thread::Place;
 
 use std::{fmt, io};
 
@@ -72,6 +73,8 @@ pub enum Cause {
     UnknownExit(u32),
     /// An ioctl of KVM failed.
     Kvm(KvmError),
+    /// Its thread cannot enter its control group.
+    Cgroup(io::Error),
     /// It waits forever.
     Stuck(Stuck, Trace),
 }
@@ -103,6 +106,7 @@ impl fmt::Display for Failure {
                 write!(f, ": KVM left the guest for reason {reason}, which is not handled")
             }
             Cause::Kvm(error) => write!(f, ": {}", chain(error)),
+            Cause::Cgroup(error) => write!(f, ": it cannot enter its control group: {error}"),
             Cause::Stuck(stuck, _) => write!(f, " {stuck}"),
         }
     }

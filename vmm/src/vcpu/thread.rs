@@ -1,7 +1,8 @@
 //! The thread of one vCPU: enter the guest, handle the exit, repeat.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, Write},
     sync::Arc,
     thread::{self, Builder, JoinHandle},
     time::Duration,
@@ -22,27 +23,32 @@ const STACK_BYTES: usize = 256 << 10;
 /// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
 const REST: Duration = Duration::from_millis(10);
 
-/// Starts the thread of `vcpu`, pinned to `affinity` if that is given.
-pub fn spawn(
-    vcpu: Vcpu,
-    board: Arc<Board>,
-    affinity: Option<CpuList>,
-) -> io::Result<JoinHandle<()>> {
+/// Where the host runs the thread of a vCPU.
+#[derive(Debug, Default)]
+pub struct Place {
+    /// The CPUs that it may use; None: those of its process.
+    pub cpus: Option<CpuList>,
+    /// The file `cgroup.threads` of its control group; None: that of its process.
+    pub cgroup: Option<Arc<File>>,
+}
+
+/// Starts the thread of `vcpu` in its place.
+pub fn spawn(vcpu: Vcpu, board: Arc<Board>, place: Place) -> io::Result<JoinHandle<()>> {
     Builder::new()
         .name(format!("vcpu{}", vcpu.id().0))
         .stack_size(STACK_BYTES)
-        .spawn(move || run(vcpu, &board, affinity.as_ref()))
+        .spawn(move || run(vcpu, &board, &place))
 }
 
-fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
+fn run(mut vcpu: Vcpu, board: &Board, place: &Place) {
     board.host.enter(vcpu.id());
-    match prepare(&vcpu, affinity).and_then(|()| enter(&vcpu, board)) {
+    match prepare(&vcpu, place).and_then(|()| enter(&vcpu, board)) {
         Ok(()) => {
             // Not before: the first vCPU of a schedule starts its idle watchers.
             confine::enter(Class::Vcpu);
             drive(&mut vcpu, board);
         }
-        Err(error) => fail(&vcpu, board, Cause::Kvm(error)),
+        Err(cause) => fail(&vcpu, board, cause),
     }
     // Also if it never entered: the schedule must not wait for it.
     if let Some(scheduler) = board.scheduler() {
@@ -50,9 +56,9 @@ fn run(mut vcpu: Vcpu, board: &Board, affinity: Option<&CpuList>) {
     }
 }
 
-fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), KvmError> {
+fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), Cause> {
     let entered = board.scheduler().map_or(Ok(()), |scheduler| scheduler.enter(vcpu.id()));
-    entered.map_err(KvmError::Signal)
+    entered.map_err(|error| Cause::Kvm(KvmError::Signal(error)))
 }
 
 fn drive(vcpu: &mut Vcpu, board: &Board) {
@@ -108,9 +114,14 @@ impl Stopped for Outside<'_> {
     }
 }
 
-fn prepare(vcpu: &Vcpu, affinity: Option<&CpuList>) -> Result<(), KvmError> {
-    vcpu.arm_kick()?;
-    affinity.map_or(Ok(()), signal::pin_this_thread).map_err(KvmError::Affinity)
+fn prepare(vcpu: &Vcpu, place: &Place) -> Result<(), Cause> {
+    vcpu.arm_kick().map_err(Cause::Kvm)?;
+    if let Some(cgroup) = &place.cgroup {
+        // 0 is the thread that writes. One write is one request.
+        (&mut &**cgroup).write_all(b"0").map_err(Cause::Cgroup)?;
+    }
+    let pinned = place.cpus.as_ref().map_or(Ok(()), signal::pin_this_thread);
+    pinned.map_err(|error| Cause::Kvm(KvmError::Affinity(error)))
 }
 
 fn fail(vcpu: &Vcpu, board: &Board, cause: Cause) {

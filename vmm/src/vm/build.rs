@@ -255,8 +255,8 @@ impl<'a> Vm<'a> {
             running.watch(watchdog)?;
         }
         for vcpu in vcpus {
-            let cpus = spec.cpus_of(vcpu.id());
-            running.spawn(vcpu, cpus)?;
+            let place = spec.place_of(vcpu.id());
+            running.spawn(vcpu, place)?;
         }
         Ok(running)
     }

@@ -15,8 +15,8 @@ use super::{VmError, input::Subscriber, watchdog::Watchdog};
 use crate::{
     clock::Moment,
     machine::hypercall::Misuse,
-    units::{CpuList, Nanos, VcpuId},
-    vcpu::{Board, End, recorder::History, thread as vcpu_thread},
+    units::{Nanos, VcpuId},
+    vcpu::{Board, End, Place, recorder::History, thread as vcpu_thread},
 };
 use base::{
     counters::{Counts, FaultCounts, MachineCounts, sum},
@@ -133,12 +133,12 @@ impl Running {
     }
 
     /// Starts one vCPU's thread.
-    pub(super) fn spawn(&mut self, vcpu: Vcpu, cpus: Option<CpuList>) -> Result<(), VmError> {
+    pub(super) fn spawn(&mut self, vcpu: Vcpu, place: Place) -> Result<(), VmError> {
         let id = vcpu.id();
         // The machine may end before the thread itself has blocked the kick signal: blocked here,
         // it is inherited and blocked there from the start.
         signal::block_in_this_thread()?;
-        let thread = vcpu_thread::spawn(vcpu, self.board.clone(), cpus)
+        let thread = vcpu_thread::spawn(vcpu, self.board.clone(), place)
             .map_err(|error| VmError::SetUp("a vCPU thread", error))?;
         self.threads.push((id, thread));
         Ok(())

@@ -1,6 +1,6 @@
 //! The description of a machine, in the user's terms.
 
-use std::path::PathBuf;
+use std::{fs::File, path::PathBuf, sync::Arc};
 
 use hypercalls::payload::{MEMORY, Workload};
 
@@ -8,7 +8,7 @@ use super::Oversight;
 use crate::{
     guest::{initrd::InitrdSource, payload::PayloadSpec},
     units::{ByteSize, CpuList, VcpuCount, VcpuId},
-    vcpu::fault::FaultPlan,
+    vcpu::{Place, fault::FaultPlan},
 };
 use base::backend::PvBackend;
 
@@ -46,6 +46,9 @@ pub struct MachineSpec {
     pub affinity: Option<CpuList>,
     /// Pin each vCPU thread to one of them: thread n to CPU n, wrapping around.
     pub pinned: bool,
+    /// For each vCPU, the file of the control group that its thread enters; empty: it stays in that of
+    /// the process.
+    pub cgroups: Vec<Arc<File>>,
     /// Telemetry of the guest's locks, and the watchdog.
     pub oversight: Oversight,
     /// Offset of `__preempt_count` in the kernel's per-CPU areas, if it is known.
@@ -71,6 +74,7 @@ impl MachineSpec {
             kvm_kick: true,
             affinity: None,
             pinned: false,
+            cgroups: Vec::new(),
             oversight: Oversight::NONE,
             preempt_count: None,
             kvm_stats: false,
@@ -85,5 +89,10 @@ impl MachineSpec {
         let all = self.affinity.as_ref()?;
         let own = all.cpus().iter().cycle().nth(vcpu.0 as usize).filter(|_| self.pinned);
         Some(own.map_or_else(|| all.clone(), |cpu| CpuList::of(*cpu)))
+    }
+
+    /// Where the host runs the thread of a vCPU.
+    pub fn place_of(&self, vcpu: VcpuId) -> Place {
+        Place { cpus: self.cpus_of(vcpu), cgroup: self.cgroups.get(vcpu.0 as usize).cloned() }
     }
 }

@@ -85,6 +85,8 @@ axes! {
     Noise: Some("noise"), "background noise", noise, |point| or_off(point.noise);
     /// Features of the host's scheduler that are switched.
     SchedFeatures: Some("sched-features"), "features", sched_features, |point| point.sched_features.as_ref().map_or("none".to_owned(), ToString::to_string);
+    /// Control groups of the vCPUs' threads.
+    Cgroups: Some("cgroups"), "cgroups", cgroups, |point| point.cgroups.as_ref().map_or("none".to_owned(), ToString::to_string);
     /// vCPUs per machine.
     Vcpus: Some("vcpus"), "vCPUs", vcpus, |point| point.vcpus.to_string();
     /// Number of machines.
@@ -106,7 +108,7 @@ axes! {
 }
 
 /// The keys of a spec's matrix, from the slowest to the fastest varying.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "guests",
     "machines",
     "workloads",
@@ -121,6 +123,7 @@ pub const KEYS: [&str; 24] = [
     "halt-poll",
     "noise",
     "sched-features",
+    "cgroups",
     "critical",
     "think",
     "spin-threshold",
@@ -173,7 +176,7 @@ impl Axis {
             Self::Lock | Self::Backend | Self::Handoff => return None,
             Self::Policy | Self::Driver => return None,
             Self::Fault | Self::Ple | Self::HaltPoll | Self::Noise => return None,
-            Self::SchedFeatures | Self::OtherVms => return None,
+            Self::SchedFeatures | Self::Cgroups | Self::OtherVms => return None,
         })
     }
 

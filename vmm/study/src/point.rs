@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use base::{
     backend::PvBackend,
+    cgroups::Cgroups,
     faults::FaultSpec,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
@@ -151,6 +152,9 @@ pub struct Point {
     /// Features of the host's scheduler that are switched for the cell.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub sched_features: Option<SchedFeatures>,
+    /// Control groups that the vCPUs' threads are in.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub cgroups: Option<Cgroups>,
     /// vCPUs of each machine.
     #[serde(with = "simulated")]
     pub vcpus: VcpuCount,
@@ -292,6 +296,9 @@ impl fmt::Display for Point {
         }
         if let Some(features) = &self.sched_features {
             write!(f, ", {features}")?;
+        }
+        if let Some(cgroups) = &self.cgroups {
+            write!(f, ", cgroups {cgroups}")?;
         }
         for extra in self.host_extras() {
             write!(f, ", {extra}")?;

@@ -180,6 +180,7 @@ impl Plan {
             oversight: Oversight::of(Purpose::Boot, self.pv, is_disturbed),
             affinity: None,
             pinned: false,
+            cgroups: Vec::new(),
             preempt_count: self.preempt_count,
             kvm_stats: self.stats.is_some(),
             host_counts: false,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     cli::{
-        Usage, driver,
+        Usage, cgroups, driver,
         features::{self, Restorer},
         say,
         schedule::recording,
@@ -26,7 +26,7 @@ use crate::{
     },
     clock,
     emulated::Pieces,
-    lab::host::{gather_facts, with_files},
+    lab::host::{cgroups::CgroupTree, gather_facts, with_files},
     units::CpuList,
 };
 use study::{
@@ -65,6 +65,8 @@ pub(in crate::cli) struct OpenRun {
     /// Switches features of this host's scheduler back when the run ends.
     #[expect(dead_code, reason = "kept for its drop, which restores the features")]
     pub(super) features: Option<Restorer>,
+    /// The control groups of the cells on this host, removed when the run ends.
+    pub(super) cgroups: Option<CgroupTree>,
 }
 
 impl OpenRun {
@@ -88,6 +90,7 @@ impl Plan {
         let Self { run, experiment, resumed } = self;
         driver::check(&experiment.points, run.host_kernel, run.jobs)?;
         let features = features::check(&experiment.points, run.host_kernel, run.jobs)?;
+        let cgroups = cgroups::make(&experiment.points, run.jobs)?;
         let kernels = workers::kernels(files, &experiment)?;
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // What it needs is missing before a worker starts, or not at all.
@@ -128,6 +131,7 @@ impl Plan {
             recording,
             trace,
             features,
+            cgroups,
         })
     }
 }

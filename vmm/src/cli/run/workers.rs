@@ -15,10 +15,11 @@ use tokio::process::Command;
 
 use super::{open_run::OpenRun, shown};
 use crate::{
-    cli::{Usage, cells::Setup},
+    cli::{Usage, cells::Setup, cgroups},
     guest::artifacts::{built_kernel, stock_kernel},
     lab::{
         LinuxCell,
+        host::cgroups::CgroupTree,
         run::{
             WorkerPool,
             job::{Bytes, Extras},
@@ -95,10 +96,13 @@ impl Workers {
         let points = &begun.experiment.points;
         let loads_scheduler = points.iter().any(|point| point.driver == DriverKind::Bpf);
         let switches_features = points.iter().any(|point| point.sched_features.is_some());
-        let words = |host| {
-            let host = (host, begun.host_kernel);
+        let words = |kind| {
+            let cgroups = cgroups::needed(points, kind);
+            let root = begun.cgroups.as_ref().filter(|_| kind == HostKind::Direct);
+            let host = (kind, begun.host_kernel);
             let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
-            setup.that_loads(loads_scheduler).that_switches(switches_features).words()
+            let setup = setup.that_loads(loads_scheduler).that_switches(switches_features);
+            setup.with_cgroups(root.map(CgroupTree::root), cgroups).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,

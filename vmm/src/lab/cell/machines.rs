@@ -50,8 +50,11 @@ impl Machines {
     ) -> Result<Self, CellError> {
         let vcpus: Vec<u32> = run.point.sizes().map(VcpuCount::get).collect();
         let schedule = Schedule::start(run.point.driver, &run.schedule(), &vcpus, run.trace)?;
-        let of_size = |vcpus| MachineSpec { vcpus, ..spec.clone() };
-        let specs: Vec<MachineSpec> = run.point.sizes().map(of_size).collect();
+        let of_size = |(ix, vcpus)| {
+            let cgroups = run.cgroups.get(ix).cloned().unwrap_or_default();
+            MachineSpec { vcpus, cgroups, ..spec.clone() }
+        };
+        let specs: Vec<MachineSpec> = run.point.sizes().enumerate().map(of_size).collect();
         let build = |(ix, spec)| schedule.build(spec, ix);
         // All are built before the first one starts, as building them takes time.
         let built = specs.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>()?;

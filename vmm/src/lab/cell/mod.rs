@@ -14,7 +14,7 @@ use std::{borrow::Cow, io, sync::Arc, time::Duration};
 use locks::System;
 use thiserror::Error;
 
-use super::Interrupt;
+use super::{Interrupt, host::cgroups::VmDoors};
 use crate::{
     driver::{Measured, SchedReport, ScheduleSpec},
     guest::{initrd::InitrdError, payload::SharedError},
@@ -44,6 +44,8 @@ pub struct RunSpec<'a> {
     pub method: &'a Method,
     /// Host CPUs that the vCPUs run on.
     pub cpus: &'a CpuList,
+    /// For each machine, the control groups of its vCPUs; empty: those of this process.
+    pub cgroups: &'a [VmDoors],
     /// Decisions to replay, if the policy replays some.
     pub replay: Option<Arc<Recording>>,
     /// Record the schedule's decisions, for [`Measurement::recording`].
@@ -231,6 +233,7 @@ impl RunSpec<'_> {
             // A schedule of ours places the threads itself.
             affinity: policy.is_host().then(|| self.cpus.clone()),
             pinned: false,
+            cgroups: Vec::new(),
             oversight: Oversight::of(Purpose::Cell { is_ours }, *backend, is_disturbed),
             preempt_count: None,
             kvm_stats: false,

@@ -21,6 +21,7 @@ use super::{
         cell::{RunSpec, sim},
         host::{
             LoadWatch,
+            cgroups::{OpenGroups, VmDoors},
             features::{FeatureError, FeatureSwitch, Switched},
             resolve_cpus,
         },
@@ -83,6 +84,8 @@ enum JobError {
     NoFeatures,
     #[error(transparent)]
     Features(#[from] FeatureError),
+    #[error("the worker was not told of these control groups")]
+    NoCgroups,
 }
 
 /// Renders a timeline as part of a trace file, given its number in the file and its title.
@@ -99,6 +102,8 @@ pub struct Tools<'a> {
     pub draw: Draw<'a>,
     /// Switches features of the host's scheduler; None: no cell asks for it.
     pub features: Option<&'a FeatureSwitch>,
+    /// Control groups; None: no cell asks for them.
+    pub cgroups: Option<&'a OpenGroups>,
 }
 
 impl fmt::Debug for Tools<'_> {
@@ -200,7 +205,7 @@ impl Task<'_> {
     fn measure(&self, cpus: &CpuList) -> Measured {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
-            return match sim::simulate(&self.spec(cpus), *number, self.interrupt) {
+            return match sim::simulate(&self.spec(cpus, &[]), *number, self.interrupt) {
                 Ok(measurement) => self.done(measurement),
                 Err(sim::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
@@ -214,7 +219,11 @@ impl Task<'_> {
             Ok(switched) => switched,
             Err(error) => return failed(&error).into(),
         };
-        match cell.run(&self.spec(cpus), self.interrupt) {
+        let cgroups = match self.cgroups() {
+            Ok(cgroups) => cgroups,
+            Err(error) => return failed(&error).into(),
+        };
+        match cell.run(&self.spec(cpus, cgroups), self.interrupt) {
             Ok(measurement) => self.done(measurement),
             Err(CellError::Interrupted) => Outcome::Aborted.into(),
             Err(CellError::Stuck(error, trace)) => {
@@ -232,6 +241,15 @@ impl Task<'_> {
         Ok(Some(switch.switch(asked)?))
     }
 
+    /// The control groups that the point asks for.
+    fn cgroups(&self) -> Result<&[VmDoors], JobError> {
+        if self.job.point.cgroups.is_none() {
+            return Ok(&[]);
+        }
+        let open = self.tools.cgroups.and_then(|open| open.of(&self.job.point));
+        open.ok_or(JobError::NoCgroups)
+    }
+
     fn done(&self, measurement: Measurement) -> Measured {
         let Measurement { figures, timeline, recording } = measurement;
         let recording = recording.filter(|_| self.job.extras.recording);
@@ -239,13 +257,14 @@ impl Task<'_> {
         Measured { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
     }
 
-    fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
+    fn spec<'b>(&'b self, cpus: &'b CpuList, cgroups: &'b [VmDoors]) -> RunSpec<'b> {
         let Job { point, machine, method, extras, .. } = self.job;
         RunSpec {
             point,
             machine: machine.as_deref(),
             method,
             cpus,
+            cgroups,
             replay: self.tools.recording.cloned(),
             record: extras.recording,
             trace: extras.trace,

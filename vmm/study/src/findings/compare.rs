@@ -74,12 +74,13 @@ pub struct Finding {
 
 /// Axes whose first value is the baseline of the others. Other axes change the work itself, and a
 /// ratio along them says nothing.
-pub(super) const FIRST: [Axis; 7] = [
+pub(super) const FIRST: [Axis; 8] = [
     Axis::Backend,
     Axis::Policy,
     Axis::Driver,
     Axis::Fault,
     Axis::SchedFeatures,
+    Axis::Cgroups,
     Axis::Slice,
     Axis::SpinThreshold,
 ];

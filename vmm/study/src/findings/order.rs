@@ -60,6 +60,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         (point.ple.map(|ple| ple.0), point.halt_poll.map(|most| most.0), noise)
     };
     let features = |point: &Point| point.sched_features.as_ref().map(ToString::to_string);
+    let cgroups = |point: &Point| point.cgroups.as_ref().map(ToString::to_string);
     let numbers = |point: &Point| {
         let vms = (point.vms, point.other_vms.clone());
         (vms, point.slots, point.slice, point.spin_threshold, point.critical, point.think)
@@ -73,6 +74,7 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
         .then_with(|| fault(a).cmp(&fault(b)))
         .then_with(|| extras(a).cmp(&extras(b)))
         .then_with(|| features(a).cmp(&features(b)))
+        .then_with(|| cgroups(a).cmp(&cgroups(b)))
         .then_with(|| numbers(a).cmp(&numbers(b)))
         .then_with(|| a.duration.cmp(&b.duration))
 }

@@ -34,6 +34,10 @@ impl Combination<'_> {
             let why = "a simulation has no kernel that could carry out a schedule";
             return Err(self.impossible(&["drivers", "guests"], why));
         }
+        if point.cgroups.is_some() && !point.driver.is_user() {
+            let why = "that scheduler knows no control groups";
+            return Err(self.impossible(&["cgroups", "drivers"], why));
+        }
         if let Some(why) = point.driver.obstacle(&point.policy) {
             return Err(self.impossible(&["drivers", "policies"], why));
         }
@@ -94,6 +98,9 @@ impl Combination<'_> {
             () if !is_served => (&["backends", "guests"], "a simulation has vmm"),
             () if point.other_vms.is_some() => {
                 (&["other-vms", "guests"], "all VMs of a simulation have the same size")
+            }
+            () if point.cgroups.is_some() => {
+                (&["cgroups", "guests"], "a simulation has no control groups")
             }
             () if point.sched_features.is_some() => (
                 &["sched-features", "guests"],

@@ -131,6 +131,13 @@ fn mistakes_are_said_with_their_line() {
         ("backends = \"off\"", 1, "off is what"),
         ("vcpus = 1\n\nworkloads = \"hot-line\"", 3, "two vCPUs"),
         ("locks = \"all\"\nvcpus = 128", 1, "can count"),
+        ("vcpus = 2\ncgroups = \"deep\"", 2, "flat, per-vm or nested"),
+        ("guests = \"sim\"\nmachines = \"m\"\ncgroups = \"flat\"", 3, "no control groups"),
+        (
+            "policies = \"rr\"\ndrivers = \"bpf\"\nvcpus = 2\ncgroups = [\"none\", \"flat\"]",
+            4,
+            "knows no control groups",
+        ),
         ("vcpus = 2\nother-vms = \"1,2\"", 2, "describes no VMs"),
         ("vcpus = 2\nvms = 64\nother-vms = \"1\"", 3, "at most 64 VMs"),
         ("vcpus = 2\nother-vms = \"1+4\"\nworkloads = \"hot-line\"", 3, "two vCPUs"),

@@ -13,7 +13,7 @@ use super::super::{
     workers::{KernelFiles, kernels},
 };
 use crate::{
-    cli::{Usage, features},
+    cli::{Usage, cgroups, features},
     clock,
     lab::{
         host::{binary_facts, kernel_facts},
@@ -45,6 +45,7 @@ pub(super) fn fix(plan: &Plan, args: &RunArgs, kind: EngineKind) -> anyhow::Resu
         )));
     }
     features::check_sweep(&experiment.points)?;
+    cgroups::check_sweep(&experiment.points)?;
     let simulated = is_simulated(experiment);
     if args.sweep.unit_cells.is_some() && !simulated {
         bail!(Usage(

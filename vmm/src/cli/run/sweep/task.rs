@@ -254,6 +254,7 @@ impl Task<'_> {
             recording: None,
             trace: None,
             features: None,
+            cgroups: None,
         };
         let workers = Workers::new(&begun, Traced::Nothing, false)?;
         let OpenRun { experiment, finished, store, .. } = &mut begun;

@@ -110,6 +110,7 @@ const POINT: &[Column] = &[
     text("halt_poll", |row| row.cell.point.halt_poll.map(|most| most.to_string())),
     text("noise", |row| row.cell.point.noise.map(|times| times.to_string())),
     text("sched_features", |row| row.cell.point.sched_features.as_ref().map(ToString::to_string)),
+    text("cgroups", |row| row.cell.point.cgroups.as_ref().map(ToString::to_string)),
     count("vcpus", |row| Some(row.cell.point.vcpus.get().into())),
     count("vms", |row| Some(row.cell.point.vms.into())),
     text("other_vms", |row| row.cell.point.other_vms.as_ref().map(ToString::to_string)),

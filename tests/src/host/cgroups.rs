@@ -1,0 +1,134 @@
+//! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::first_cpu::BUSYBOX;
+use crate::{
+    expect_usually,
+    facts::need_kvm,
+    files,
+    product::{IN_EMULATED_HOST, pvticket},
+    tests,
+};
+
+tests![
+    groups_share_out_the_cpu_as_they_are_told,
+    groups_are_gone_when_a_run_has_ended,
+    what_a_host_does_not_allow_is_refused,
+];
+
+/// A spec of VMs of one vCPU each, all on one slot.
+fn spec(host: &str, vms: u32, cgroups: &str) -> String {
+    format!(
+        "host = \"{host}\"\nlocks = \"ticket\"\nvcpus = 1\nslots = 1\nvms = {vms}\n\
+         repetitions = 1\nseconds = 1\nwarm-up = 0.3\ncgroups = [{cgroups}]\n"
+    )
+}
+
+/// The share of the window that each VM ran, by what the host's kernel counted.
+fn shares(cell: &Value) -> anyhow::Result<Vec<f64>> {
+    let vms = cell["figures"]["host"].as_array().with_context(|| cell.to_string())?;
+    let share = |vm: &Value| {
+        let ran = vm["vcpus"][0]["ran_ns"].as_f64()?;
+        Some(ran / vm["window_ns"].as_f64()?)
+    };
+    vms.iter().map(|vm| share(vm).with_context(|| cell.to_string())).collect()
+}
+
+/// What schedstat says of the threads is no part of the groups: weights of 1 to 4 give shares of 1 to
+/// 4, and a quota of a fifth gives a fifth.
+fn groups_share_out_the_cpu_as_they_are_told() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let layouts = [
+        "none",
+        "nested:weights=100/400",
+        "per-vm:max=20ms/100ms,burst=5ms",
+        "flat:max=50ms/100ms",
+    ];
+    let text = spec("emulated", 2, &layouts.map(|its| format!("{its:?}")).join(", "));
+    let file = files::put(&folder, "spec.toml", text.as_bytes())?;
+    let dir = folder.path().join("run");
+    let ran = pvticket(["run"]).args([&file]).args([Path::new("--dir"), &dir]).run()?.exits(0)?;
+    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
+    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let cells: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "cell").collect();
+    ensure!(cells.len() == layouts.len(), "{}", ran.show());
+    for cell in cells {
+        ensure!(cell["status"] == "done" && cell["figures"]["violations"] == 0, "{cell}");
+        let shares = shares(cell)?;
+        let [a, b] = shares[..] else { anyhow::bail!("{cell}") };
+        let layout = cell["point"]["cgroups"].as_str();
+        let is_so = match layout {
+            None => (0.7..1.4).contains(&(b / a)) && a + b > 0.7,
+            Some("nested:weights=100/400") => (2.8..5.5).contains(&(b / a)) && a + b > 0.7,
+            Some("per-vm:max=20ms/100ms,burst=5ms") => {
+                shares.iter().all(|its| (0.1..0.3).contains(its))
+            }
+            Some("flat:max=50ms/100ms") => (0.35..0.65).contains(&(a + b)),
+            other => anyhow::bail!("{other:?}: {cell}"),
+        };
+        expect_usually!(is_so, "{layout:?}: the VMs ran {shares:?}");
+    }
+    Ok(())
+}
+
+/// A run on the emulated host's own KVM, in a group that is delegated to it.
+fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let text = spec("direct", 2, "\"none\", \"nested:weights=100/400\"");
+    let file = files::put(&folder, "spec.toml", text.as_bytes())?;
+    let script = format!(
+        "g=/sys/fs/cgroup; echo +cpu > $g/cgroup.subtree_control; \
+         c=$g$({BUSYBOX} sed s/^0::// /proc/self/cgroup); \
+         {IN_EMULATED_HOST} run /spec.toml --dir /tmp/d > /tmp/out 2>&1 || {BUSYBOX} cat /tmp/out; \
+         {BUSYBOX} grep -c '\"cgroups\":\"nested:weights=100/400\".*\"status\":\"done\"' \
+         /tmp/d/cells.jsonl; {BUSYBOX} find $c -name 'pvticket*'; \
+         echo $({BUSYBOX} cat $c/cgroup.type) [$({BUSYBOX} cat $c/cgroup.subtree_control)]"
+    );
+    let mut inside = file.into_os_string();
+    inside.push(":/spec.toml");
+    pvticket(["emulate", "--in"])
+        .args([inside])
+        .args(["--", BUSYBOX, "sh", "-c", &script])
+        .run()?
+        .exits(0)?
+        .says("1\ndomain []\n")
+        .map(drop)
+}
+
+/// One line, before anything runs, with the name.
+fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let refused = |cgroups: &str, words: &[&str], parts: &[&str]| {
+        let text = spec("direct", 1, &format!("{cgroups:?}"));
+        let file = files::put(&folder, "spec.toml", text.as_bytes())?;
+        let dir = folder.path().join("run");
+        let run = pvticket(["run"]).args([&file]).args([Path::new("--dir"), &dir]).args(words);
+        run.run()?.fails(2, parts)?;
+        ensure!(!dir.exists(), "{cgroups}: it left a run");
+        anyhow::Ok(())
+    };
+    refused("deep", &[], &["line 9", "unknown layout 'deep'"])?;
+    refused("flat:max=1ms", &[], &["line 9", "'1ms' is not a quota"])?;
+    refused("per-vm", &["--on", "local"], &["cgroups per-vm with --on"])?;
+    // As everywhere before someone delegates it.
+    let script = format!(
+        "{IN_EMULATED_HOST} run /spec.toml --dir /tmp/d 2>&1; echo $?; {BUSYBOX} ls /tmp/d 2>&1 || true"
+    );
+    let text = spec("direct", 1, "\"flat\"");
+    let file = files::put(&folder, "inside.toml", text.as_bytes())?;
+    let mut inside = file.into_os_string();
+    inside.push(":/spec.toml");
+    let run =
+        pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", &script]);
+    let said = run.run()?.exits(0)?;
+    let why = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
+               groups in it, only 'cpuset'; it takes a delegated cgroup v2";
+    ensure!(said.text()?.contains(why) && said.text()?.contains("\n2\n"), "{}", said.show());
+    ensure!(said.text()?.contains("/tmp/d: No such file"), "it left a run\n{}", said.show());
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Layouts of control groups (cgroup v2) for the threads of vCPUs, as users write them.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+use crate::units::{Nanos, UnitError, VcpuCount, VcpuId};
+
+/// The shortest quota and the shortest period (`min_cfs_quota_period` in kernel/sched/core.c).
+const LEAST: Nanos = Nanos::millis(1);
+
+/// The longest period (`max_cfs_quota_period`).
+const LONGEST_PERIOD: Nanos = Nanos::millis(1000);
+
+/// Most CPUs that a quota may allow.
+const MOST_CPUS: u64 = 1024;
+
+/// Most weights of a layout.
+const MOST_WEIGHTS: usize = 64;
+
+/// Where the threads of vCPUs are, and what their groups get: `flat`, `per-vm:weights=100/300`,
+/// `nested:max=20ms/100ms,burst=5ms`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cgroups {
+    layout: Layout,
+    /// `cpu.weight` of the VMs' groups, by turns; empty: the kernel's default.
+    weights: Vec<u32>,
+    /// `cpu.max` of each of these groups.
+    max: Option<Quota>,
+    /// Its `cpu.max.burst`.
+    burst: Option<Nanos>,
+}
+
+/// How the threads are divided into groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Layout {
+    /// All in one.
+    Flat,
+    /// One of each VM.
+    PerVm,
+    /// One of each VM, and in it one of each vCPU.
+    Nested,
+}
+
+/// CPU time per period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Quota {
+    time: Nanos,
+    period: Nanos,
+}
+
+/// A text that describes no layout.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum CgroupsError {
+    /// An unknown layout.
+    #[error("unknown layout '{0}' of cgroups (expected: flat, per-vm or nested)")]
+    Layout(String),
+    /// An unknown option, or one that is there twice.
+    #[error("'{0}': options of cgroups are weights=W/W, max=TIME/PERIOD and burst=TIME, once each")]
+    Option(String),
+    /// Not a weight.
+    #[error("'{0}' is not a weight from 1 to 10000")]
+    Weight(String),
+    /// Too many of them.
+    #[error("at most {MOST_WEIGHTS} weights")]
+    Weights,
+    /// Weights of a single group.
+    #[error("weights are of several groups: flat has one")]
+    OneGroup,
+    /// Not a quota.
+    #[error(
+        "'{0}' is not a quota: write TIME/PERIOD, for example 20ms/100ms, in whole microseconds, \
+         with a time of 1 ms or more and a period of 1 ms to 1 s"
+    )]
+    Quota(String),
+    /// A burst that the kernel would refuse.
+    #[error("burst {0} needs max, with a time that is not shorter, and whole microseconds")]
+    Burst(Nanos),
+    /// Not a time.
+    #[error(transparent)]
+    Span(#[from] UnitError),
+}
+
+/// A group to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its path below the group of the whole layout; a parent comes before its children.
+    pub path: String,
+    /// The files of the controller to be written, with their values.
+    pub values: Vec<(&'static str, String)>,
+    /// Does it have groups of its own?
+    pub is_parent: bool,
+}
+
+impl Cgroups {
+    /// The groups for VMs of these sizes, parents first.
+    pub fn groups(&self, sizes: &[VcpuCount]) -> Vec<Group> {
+        let of_vm = |(vm, vcpus): (usize, &VcpuCount)| {
+            let path = format!("vm{vm}");
+            let is_nested = self.layout == Layout::Nested;
+            let of_vcpu = |id: VcpuId| Group {
+                path: format!("{path}/vcpu{}", id.0),
+                values: Vec::new(),
+                is_parent: false,
+            };
+            let its: Vec<Group> = vcpus.ids().filter(|_| is_nested).map(of_vcpu).collect();
+            [vec![Group { path, values: self.values(vm), is_parent: is_nested }], its].concat()
+        };
+        match self.layout {
+            Layout::Flat => {
+                vec![Group { path: "all".into(), values: self.values(0), is_parent: false }]
+            }
+            Layout::PerVm | Layout::Nested => sizes.iter().enumerate().flat_map(of_vm).collect(),
+        }
+    }
+
+    /// The path of the group of a vCPU.
+    pub fn path(&self, vm: usize, vcpu: VcpuId) -> String {
+        match self.layout {
+            Layout::Flat => "all".into(),
+            Layout::PerVm => format!("vm{vm}"),
+            Layout::Nested => format!("vm{vm}/vcpu{}", vcpu.0),
+        }
+    }
+
+    /// What is written to the files of a VM's group.
+    fn values(&self, vm: usize) -> Vec<(&'static str, String)> {
+        let micros = |time: Nanos| (time.0 / 1000).to_string();
+        let weight = self.weights.get(vm % self.weights.len().max(1));
+        let weight = weight.map(|weight| ("cpu.weight", weight.to_string()));
+        let max = self.max.map(|its| format!("{} {}", micros(its.time), micros(its.period)));
+        let max = max.map(|text| ("cpu.max", text));
+        let burst = self.burst.map(|burst| ("cpu.max.burst", micros(burst)));
+        [weight, max, burst].into_iter().flatten().collect()
+    }
+
+    fn take(&mut self, option: &str) -> Result<(), CgroupsError> {
+        let wrong = || CgroupsError::Option(option.into());
+        match option.split_once('=').ok_or_else(wrong)? {
+            ("weights", text) if self.weights.is_empty() => {
+                self.weights = text.split('/').map(weight).collect::<Result<_, _>>()?;
+            }
+            ("max", text) if self.max.is_none() => self.max = Some(text.parse()?),
+            ("burst", text) if self.burst.is_none() => self.burst = Some(text.parse()?),
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Self, CgroupsError> {
+        if self.layout == Layout::Flat && !self.weights.is_empty() {
+            return Err(CgroupsError::OneGroup);
+        }
+        if self.weights.len() > MOST_WEIGHTS {
+            return Err(CgroupsError::Weights);
+        }
+        let fits =
+            |burst: &Nanos| is_whole(*burst) && self.max.is_some_and(|max| *burst <= max.time);
+        match self.burst.filter(|burst| !fits(burst)) {
+            Some(burst) => Err(CgroupsError::Burst(burst)),
+            None => Ok(self),
+        }
+    }
+}
+
+fn weight(text: &str) -> Result<u32, CgroupsError> {
+    let weight = text.parse().ok().filter(|weight| (1..=10_000).contains(weight));
+    weight.ok_or_else(|| CgroupsError::Weight(text.into()))
+}
+
+/// Is it a number of microseconds, the unit of the kernel's files?
+const fn is_whole(time: Nanos) -> bool {
+    time.0.is_multiple_of(1000)
+}
+
+impl FromStr for Quota {
+    type Err = CgroupsError;
+
+    fn from_str(text: &str) -> Result<Self, CgroupsError> {
+        let wrong = || CgroupsError::Quota(text.into());
+        let (time, period) = text.split_once('/').ok_or_else(wrong)?;
+        let (time, period): (Nanos, Nanos) = (time.parse()?, period.parse()?);
+        let is_possible = (LEAST..=LONGEST_PERIOD).contains(&period)
+            && (LEAST..=Nanos(period.0 * MOST_CPUS)).contains(&time);
+        match is_possible && is_whole(time) && is_whole(period) {
+            true => Ok(Self { time, period }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl FromStr for Cgroups {
+    type Err = CgroupsError;
+
+    fn from_str(text: &str) -> Result<Self, CgroupsError> {
+        let (layout, options) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
+        let layout = match layout {
+            "flat" => Layout::Flat,
+            "per-vm" => Layout::PerVm,
+            "nested" => Layout::Nested,
+            _ => return Err(CgroupsError::Layout(layout.into())),
+        };
+        let mut cgroups = Self { layout, weights: Vec::new(), max: None, burst: None };
+        options.iter().flat_map(|all| all.split(',')).try_for_each(|its| cgroups.take(its))?;
+        cgroups.checked()
+    }
+}
+
+impl fmt::Display for Cgroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.layout {
+            Layout::Flat => "flat",
+            Layout::PerVm => "per-vm",
+            Layout::Nested => "nested",
+        })?;
+        let weights: Vec<String> = self.weights.iter().map(ToString::to_string).collect();
+        let weights = (!weights.is_empty()).then(|| format!("weights={}", weights.join("/")));
+        let max = self.max.map(|Quota { time, period }| format!("max={time}/{period}"));
+        let burst = self.burst.map(|burst| format!("burst={burst}"));
+        for (ix, option) in [weights, max, burst].into_iter().flatten().enumerate() {
+            write!(f, "{}{option}", if ix == 0 { ':' } else { ',' })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Cgroups {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn layouts_are_written_as_they_are_read() {
+        for text in [
+            "flat",
+            "per-vm",
+            "nested",
+            "per-vm:weights=100/300",
+            "flat:max=20ms/100ms",
+            "nested:weights=1/10000,max=150ms/100ms,burst=1.5ms",
+        ] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn each_vm_has_its_values_and_each_vcpu_its_group() {
+        let sizes = [1, 2, 1].map(|count| VcpuCount::try_from(count).unwrap());
+        let nested = parse("nested:weights=100/300,max=20ms/100ms,burst=5ms");
+        let groups = nested.groups(&sizes);
+        let paths: Vec<&str> = groups.iter().map(|group| group.path.as_str()).collect();
+        let all = ["vm0", "vm0/vcpu0", "vm1", "vm1/vcpu0", "vm1/vcpu1", "vm2", "vm2/vcpu0"];
+        assert_eq!(paths, all);
+        let values = |weight: &str| {
+            let max = ("cpu.max", "20000 100000".to_owned());
+            vec![("cpu.weight", weight.to_owned()), max, ("cpu.max.burst", "5000".to_owned())]
+        };
+        assert_eq!((&groups[2].values, groups[2].is_parent), (&values("300"), true));
+        assert_eq!(groups[5].values, values("100"), "by turns");
+        assert!(groups[3].values.is_empty() && !groups[3].is_parent);
+        assert_eq!(nested.path(1, VcpuId(1)), "vm1/vcpu1");
+        let flat = parse("flat");
+        assert_eq!(flat.groups(&sizes).len(), 1);
+        assert_eq!(
+            (flat.path(2, VcpuId(0)), parse("per-vm").path(2, VcpuId(0))),
+            ("all".into(), "vm2".into())
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_would_refuse_is_refused() {
+        for (text, why) in [
+            ("", "unknown layout ''"),
+            ("deep", "flat, per-vm or nested"),
+            ("flat:", "options of cgroups"),
+            ("per-vm:max=2ms/4ms,max=2ms/4ms", "once each"),
+            ("per-vm:weights=0", "'0' is not a weight"),
+            ("per-vm:weights=1//2", "'' is not a weight"),
+            ("flat:weights=1", "flat has one"),
+            ("flat:max=20ms", "not a quota"),
+            ("flat:max=0.5ms/1ms", "not a quota"),
+            ("flat:max=1ms/2s", "not a quota"),
+            ("flat:max=1.0001ms/2ms", "whole microseconds"),
+            ("flat:max=1ms/soon", "not a span of time"),
+            ("flat:burst=1ms", "burst 1ms needs max"),
+            ("flat:max=2ms/4ms,burst=3ms", "not shorter"),
+        ] {
+            let error = text.parse::<Cgroups>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+}

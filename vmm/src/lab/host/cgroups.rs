@@ -1,0 +1,326 @@
+//! Makes control groups (cgroup v2) for the threads of vCPUs.
+//!
+//! They are *threaded* groups below this process' own, which stays where it is: only the threads of
+//! vCPUs enter them, each by itself (`Documentation/admin-guide/cgroup-v2.rst`, "Threads").
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::units::{VcpuCount, VcpuId};
+use base::{
+    cgroups::{Cgroups, Group},
+    text,
+};
+use study::point::Point;
+
+/// The controller of CPU time, which can be used in threaded groups.
+const CONTROLLER: &str = "cpu";
+
+/// The file of a group with the controllers that the groups in it have.
+const CONTROLS: &str = "cgroup.subtree_control";
+
+/// The file with a group's type, and the type of groups of threads.
+const TYPE: &str = "cgroup.type";
+const THREADED: &str = "threaded";
+
+/// How often the removal of a group is tried, and the pause after each time: the threads of a worker
+/// that was killed leave it a moment later.
+const REMOVAL: (u32, Duration) = (50, Duration::from_millis(20));
+
+/// Why groups cannot be made.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// No cgroup2 file system is mounted, or this process is in none of its groups.
+    #[error("this host has no cgroup v2")]
+    None,
+    /// Only some controllers can be used below the own group.
+    #[error(
+        "the control group {} has no controller cpu for groups in it, only '{has}'",
+        .dir.display()
+    )]
+    NoController {
+        /// The own group.
+        dir: PathBuf,
+        /// What it has.
+        has: String,
+    },
+    /// A group cannot be made.
+    #[error("cannot make the control group {}", .0.display())]
+    Make(PathBuf, #[source] io::Error),
+    /// The kernel refuses a value.
+    #[error("cannot write '{value}' to {}", .file.display())]
+    Write {
+        /// The group's file.
+        file: PathBuf,
+        /// The value.
+        value: String,
+        /// The reason.
+        #[source]
+        error: io::Error,
+    },
+    /// The kernel took a value, and has another one.
+    #[error("{} has '{has}' after '{value}' was written", .file.display())]
+    NotTaken {
+        /// The group's file.
+        file: PathBuf,
+        /// The value.
+        value: String,
+        /// What it has.
+        has: String,
+    },
+    /// A group's file cannot be opened or read.
+    #[error("cannot open {}", .0.display())]
+    Open(PathBuf, #[source] io::Error),
+}
+
+/// A layout of groups, and the sizes of the VMs whose vCPUs are in them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmGroups {
+    #[serde(with = "text")]
+    cgroups: Cgroups,
+    vcpus: Vec<u32>,
+}
+
+impl VmGroups {
+    /// What a point needs.
+    pub fn of(point: &Point) -> Option<Self> {
+        let cgroups = point.cgroups.clone()?;
+        Some(Self { cgroups, vcpus: point.sizes().map(VcpuCount::get).collect() })
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let sizes = self.vcpus.iter().filter_map(|count| VcpuCount::try_from(*count).ok());
+        self.cgroups.groups(&sizes.collect::<Vec<_>>())
+    }
+}
+
+/// The groups of all cells of a run; dropping it removes them.
+#[derive(Debug)]
+pub struct CgroupTree {
+    root: PathBuf,
+    /// The group that it is in, if its controller was switched on for it.
+    switched: Option<PathBuf>,
+}
+
+impl CgroupTree {
+    /// Makes them in the group of this process.
+    pub fn make(all: &[VmGroups]) -> Result<Self, CgroupError> {
+        let own = own_group()?;
+        let is_there = |list: &str| list.split_whitespace().any(|its| its == CONTROLLER);
+        let has = read(&own.join("cgroup.controllers"))?;
+        if !is_there(&has) {
+            return Err(CgroupError::NoController { dir: own, has });
+        }
+        let is_on = is_there(&read(&own.join(CONTROLS))?);
+        let root = make_root(&own)?;
+        // From here on a failure removes what was made.
+        let tree = Self { root, switched: (!is_on).then(|| own.clone()) };
+        fill(&own, &tree.root, all)?;
+        Ok(tree)
+    }
+
+    /// The group that has all of them.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl Drop for CgroupTree {
+    fn drop(&mut self) {
+        let (times, pause) = REMOVAL;
+        for _ in 0..times {
+            match remove(&self.root) {
+                Ok(()) => break,
+                Err(_) => thread::sleep(pause),
+            }
+        }
+        if let Some(own) = &self.switched {
+            // Another run may use it by now: the kernel then refuses, and it stays on.
+            let _ = fs::write(own.join(CONTROLS), format!("-{CONTROLLER}"));
+        }
+    }
+}
+
+/// Makes the groups on a machine that is all ours and ends with its command, and returns the one that
+/// has all of them. Nothing else manages the groups there, so the first one is told to share out CPU
+/// time, too.
+pub fn make_on_own_machine(all: &[VmGroups]) -> Result<PathBuf, CgroupError> {
+    let (mount, own) = (mount_point()?, own_group()?);
+    if own != mount {
+        share_out(&mount)?;
+    }
+    let root = make_root(&own)?;
+    fill(&own, &root, all)?;
+    Ok(root)
+}
+
+fn make_root(own: &Path) -> Result<PathBuf, CgroupError> {
+    let root = own.join(format!("pvticket-{}", process::id()));
+    fs::create_dir(&root).map_err(|error| CgroupError::Make(root.clone(), error))?;
+    Ok(root)
+}
+
+/// Makes the groups of each layout below `root`, which is in the group `own`.
+fn fill(own: &Path, root: &Path, all: &[VmGroups]) -> Result<(), CgroupError> {
+    // First the type: a group with processes can share out CPU time to threaded groups only.
+    write(&root.join(TYPE), THREADED)?;
+    share_out(own)?;
+    share_out(root)?;
+    for (number, groups) in all.iter().enumerate() {
+        let dir = root.join(number.to_string());
+        make_group(&dir)?;
+        share_out(&dir)?;
+        for group in groups.groups() {
+            let its = dir.join(&group.path);
+            make_group(&its)?;
+            group.values.iter().try_for_each(|(file, value)| set(&its.join(file), value))?;
+            if group.is_parent {
+                share_out(&its)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Groups with an open file each, through which threads enter them. The kernel checks the rights of
+/// the process that opened it, at that time, so a worker opens them before it is confined.
+#[derive(Debug)]
+pub struct OpenGroups(Vec<(VmGroups, Vec<VmDoors>)>);
+
+/// For each vCPU of a VM, the file through which its thread enters its group; empty if it stays in
+/// that of the process.
+pub type VmDoors = Vec<Arc<File>>;
+
+impl OpenGroups {
+    /// Opens those that were made for `all`, in this order.
+    pub fn open(root: &Path, all: &[VmGroups]) -> Result<Self, CgroupError> {
+        let open = |(number, groups): (usize, &VmGroups)| {
+            let dir = root.join(number.to_string());
+            let vms = groups.vcpus.iter().enumerate();
+            let of_vm = |(vm, vcpus): (usize, &u32)| {
+                (0..*vcpus).map(|id| groups.door(&dir, vm, id)).collect::<Result<VmDoors, _>>()
+            };
+            Ok((groups.clone(), vms.map(of_vm).collect::<Result<_, _>>()?))
+        };
+        all.iter().enumerate().map(open).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Those of a point's VMs; None: they were not made.
+    pub fn of(&self, point: &Point) -> Option<&[VmDoors]> {
+        let wanted = VmGroups::of(point)?;
+        let found = self.0.iter().find(|(groups, _)| *groups == wanted);
+        found.map(|(_, doors)| doors.as_slice())
+    }
+}
+
+impl VmGroups {
+    fn door(&self, dir: &Path, vm: usize, vcpu: u32) -> Result<Arc<File>, CgroupError> {
+        let file = dir.join(self.cgroups.path(vm, VcpuId(vcpu))).join("cgroup.threads");
+        let opened = OpenOptions::new().write(true).open(&file);
+        opened.map(Arc::new).map_err(|error| CgroupError::Open(file, error))
+    }
+}
+
+/// Where cgroup2 is mounted.
+fn mount_point() -> Result<PathBuf, CgroupError> {
+    let mounts = read(Path::new("/proc/self/mounts"))?;
+    let of_line = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (at, kind) = (words.next()?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(at))
+    };
+    mounts.lines().find_map(of_line).ok_or(CgroupError::None)
+}
+
+/// The group of this process.
+fn own_group() -> Result<PathBuf, CgroupError> {
+    let groups = read(Path::new("/proc/self/cgroup"))?;
+    group_in(&groups, &mount_point()?).ok_or(CgroupError::None)
+}
+
+/// The group that a text of `/proc/PID/cgroup` names, where cgroup2 is mounted.
+fn group_in(groups: &str, mount: &Path) -> Option<PathBuf> {
+    match groups.lines().find_map(|line| line.strip_prefix("0::/"))? {
+        "" => Some(mount.to_owned()),
+        own => Some(mount.join(own)),
+    }
+}
+
+fn make_group(dir: &Path) -> Result<(), CgroupError> {
+    fs::create_dir(dir).map_err(|error| CgroupError::Make(dir.into(), error))?;
+    write(&dir.join(TYPE), THREADED)
+}
+
+/// Lets the groups in this one have shares of its CPU time.
+fn share_out(dir: &Path) -> Result<(), CgroupError> {
+    write(&dir.join(CONTROLS), &format!("+{CONTROLLER}"))
+}
+
+/// Writes a value and reads it back.
+fn set(file: &Path, value: &str) -> Result<(), CgroupError> {
+    write(file, value)?;
+    let has = read(file)?;
+    match has == value {
+        true => Ok(()),
+        false => Err(CgroupError::NotTaken { file: file.into(), value: value.into(), has }),
+    }
+}
+
+fn write(file: &Path, value: &str) -> Result<(), CgroupError> {
+    let failed = |error| CgroupError::Write { file: file.into(), value: value.into(), error };
+    fs::write(file, value).map_err(failed)
+}
+
+fn read(file: &Path) -> Result<String, CgroupError> {
+    let text = fs::read_to_string(file).map_err(|error| CgroupError::Open(file.into(), error))?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Removes a group with those in it.
+fn remove(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn the_own_group_is_that_of_version_2() {
+        let of = |text| group_in(text, Path::new("/g")).map(|path| path.display().to_string());
+        assert_eq!(of("3:cpuset:/x\n0::/").as_deref(), Some("/g"));
+        assert_eq!(of("0::/user.slice/a.scope").as_deref(), Some("/g/user.slice/a.scope"));
+        assert_eq!(of("1:cpu:/x"), None);
+    }
+
+    /// A directory takes every value; the kernel does not.
+    #[test]
+    fn a_value_that_was_not_taken_is_an_error() {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("cpu.weight");
+        set(&file, "100").unwrap();
+        let error = set(&file, "100\n").unwrap_err();
+        assert!(matches!(error, CgroupError::NotTaken { .. }), "{error}");
+        let error = set(&folder.path().join("no/cpu.max"), "1 2").unwrap_err();
+        assert!(error.to_string().starts_with("cannot write '1 2' to "), "{error}");
+    }
+}
