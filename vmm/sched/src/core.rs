@@ -383,7 +383,7 @@ impl Core {
             self.slots[slot.0 as usize] = None;
             self.warm = slot.0 as usize;
         }
-        self.policy.turn_over(vcpu, end, ran);
+        self.ask(now, |policy, view| policy.turn_over(vcpu, end, ran, view));
     }
 
     fn wake_some(&mut self, now: Nanos) {

@@ -25,6 +25,8 @@ pub mod recording;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
+mod share_tests;
+#[cfg(test)]
 mod stranded_tests;
 pub mod table;
 #[cfg(test)]

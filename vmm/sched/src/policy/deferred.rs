@@ -28,8 +28,11 @@
 //! Waiting: no vCPU goes ahead of one that has waited for one slice per vCPU of the schedule, and a
 //! contended turn lasts at most a slice and a GRACE. So each waits at most two slices and a GRACE
 //! per vCPU.
+//!
+//! Fairness: what a VM has beyond its part it owes to the others ([`Debts`]), so that over time no guest
+//! gains by what it claims.
 
-use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, queue::Queue, rr::Rr};
+use super::{Pick, Policy, Ready, Setup, Verdict, View, Why, debt::Debts, queue::Queue, rr::Rr};
 use crate::{
     event::{LockActivity, Observation, VcpuIndex},
     log::TurnEnd,
@@ -82,11 +85,16 @@ pub(super) struct Deferred {
     grace: Grace,
     slice: Nanos,
     turns: Box<[Turn]>,
+    debts: Debts,
+    /// By vCPU.
+    vms: Box<[u32]>,
 }
 
 /// What is known of a vCPU's current turn.
 #[derive(Debug, Default, Clone, Copy)]
 struct Turn {
+    /// How long it lasts if it is in no lock then.
+    length: Nanos,
     /// When its slice was first found to be over, with the vCPU in a lock and another one waiting.
     /// The grace counts from then: the turn itself may have been extended long before.
     due: Option<Nanos>,
@@ -111,12 +119,20 @@ impl Deferred {
             grace: Grace::new(grace, setup.slice),
             slice: setup.slice,
             turns: vec![Turn::default(); setup.vms.len()].into(),
+            debts: Debts::new(setup),
+            vms: setup.vms.into(),
         }
     }
 
-    /// How long a turn may go on because of this, which the vCPU does with locks.
-    fn grace(&self, activity: &LockActivity) -> Nanos {
-        if activity.is_holder() { self.grace.holder } else { self.grace.waiter }
+    /// How long a turn of this vCPU may go on because of what it does with locks.
+    fn grace(&self, vcpu: VcpuIndex, activity: &LockActivity) -> Nanos {
+        let grace = if activity.is_holder() { self.grace.holder } else { self.grace.waiter };
+        self.debts.grace(self.vms[vcpu.ix()], grace)
+    }
+
+    /// Time left of its turn; zero at its end.
+    fn left(&self, vcpu: VcpuIndex, view: &View<'_>) -> Nanos {
+        self.turns[vcpu.ix()].length.since(view.ran(vcpu))
     }
 
     fn is_contended(&self) -> bool {
@@ -208,7 +224,9 @@ impl Deferred {
             self.stranded.remove(vcpu);
             return Some((vcpu, Lane::Stranded));
         }
-        if let Some(vcpu) = self.rr.queue().pop() {
+        let (debts, vms) = (&self.debts, &self.vms);
+        let is_its_turn = |vcpu: VcpuIndex| !debts.is_passed_over(vms[vcpu.ix()]);
+        if let Some(vcpu) = self.rr.queue().take(is_its_turn).or_else(|| self.rr.queue().pop()) {
             return Some((vcpu, Lane::Round));
         }
         self.stranded.pop().map(|vcpu| (vcpu, Lane::Stranded))
@@ -252,7 +270,10 @@ fn keeps_waiting(vcpu: VcpuIndex, other: VcpuIndex, view: &View<'_>) -> bool {
 
 impl Policy for Deferred {
     fn ready(&mut self, vcpu: VcpuIndex, why: Ready, view: &View<'_>) {
+        let vm = self.vms[vcpu.ix()];
+        self.debts.waits(vm, view.now);
         match why {
+            _ if self.debts.is_in_arrears(vm) => self.rr.ready(vcpu, why, view),
             Ready::Kicked(_) => self.boost(vcpu, view),
             // It took a lock before it could be called out of the guest.
             Ready::Woken if view.last_seen(vcpu).is_holder() => self.boost(vcpu, view),
@@ -266,6 +287,7 @@ impl Policy for Deferred {
     }
 
     fn gone(&mut self, vcpu: VcpuIndex) {
+        self.debts.gone(self.vms[vcpu.ix()]);
         self.kicked.remove(vcpu);
         self.stranded.remove(vcpu);
         self.rr.gone(vcpu);
@@ -275,8 +297,11 @@ impl Policy for Deferred {
         let (vcpu, lane) = self.pop(view)?;
         let ahead = lane == Lane::Stranded;
         let is_lost = ahead || self.turns[vcpu.ix()].spent;
-        self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
-        let end = self.rr.turn(view);
+        let vm = self.vms[vcpu.ix()];
+        self.debts.runs(vm, view.now);
+        let length = self.debts.turn(vm);
+        self.turns[vcpu.ix()] = Turn { length, ahead, ..Turn::default() };
+        let end = view.now.after(length);
         if !is_lost && !self.has_lost(vcpu, view) {
             return Some(Pick::new(vcpu, end));
         }
@@ -289,16 +314,16 @@ impl Policy for Deferred {
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> Verdict {
-        let left = self.rr.left(vcpu, view);
+        let left = self.left(vcpu, view);
         if !self.is_contended() {
-            let Turn { ahead, .. } = self.turns[vcpu.ix()];
-            self.turns[vcpu.ix()] = Turn { ahead, ..Turn::default() };
+            let Turn { length, ahead, .. } = self.turns[vcpu.ix()];
+            self.turns[vcpu.ix()] = Turn { length, ahead, ..Turn::default() };
             return self.rr.stopped(vcpu, look, view);
         }
         if self.only_spins(vcpu, &look.activity, view) {
             return Verdict::Preempt(Why::Slice);
         }
-        let (has_lost, grace) = (self.has_lost(vcpu, view), self.grace(&look.activity));
+        let (has_lost, grace) = (self.has_lost(vcpu, view), self.grace(vcpu, &look.activity));
         let (end, turn) = (view.now.after(left), &mut self.turns[vcpu.ix()]);
         match (left > Nanos::ZERO, look.activity.is_involved()) {
             (true, false) if has_lost => Verdict::Preempt(Why::Slice),
@@ -331,15 +356,21 @@ impl Policy for Deferred {
     }
 
     fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, look: &Observation, view: &View<'_>) -> bool {
-        let grace_is_left =
-            || self.turns[vcpu.ix()].due.is_some_and(|due| view.now < due.after(self.grace.waiter));
-        self.sleeps_in_line(look) && (self.rr.left(vcpu, view) > Nanos::ZERO || grace_is_left())
+        let grace = self.grace(vcpu, &look.activity);
+        let in_grace = |due: Nanos| view.now < due.after(grace);
+        self.sleeps_in_line(look)
+            && (self.left(vcpu, view) > Nanos::ZERO
+                || self.turns[vcpu.ix()].due.is_some_and(in_grace))
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
-        let turn = &mut self.turns[vcpu.ix()];
-        let spent = turn.ahead && end == TurnEnd::Grace;
-        *turn = Turn { spent, ..Turn::default() };
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos, view: &View<'_>) {
+        let vm = self.vms[vcpu.ix()];
+        self.debts.stops(vm, self.left(vcpu, view), view.now);
+        let is_forced = matches!(end, TurnEnd::Grace | TurnEnd::Slice);
+        // In arrears, it does not go ahead of the round.
+        let stays = self.debts.is_in_arrears(vm) && view.last_seen(vcpu).is_involved();
+        let spent = self.turns[vcpu.ix()].ahead && end == TurnEnd::Grace || is_forced && stays;
+        self.turns[vcpu.ix()] = Turn { spent, ..Turn::default() };
     }
 
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {

@@ -69,7 +69,7 @@ impl Policy for Fair {
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, ran: Nanos) {
+    fn turn_over(&mut self, vcpu: VcpuIndex, _: TurnEnd, ran: Nanos, _: &View<'_>) {
         let ix = vcpu.ix();
         let had = u128::from(ran.0) * u128::from(USUAL_WEIGHT) / u128::from(self.weights[ix]);
         self.had[ix] = self.had[ix].saturating_add(had.min(u128::from(u64::MAX)) as u64);

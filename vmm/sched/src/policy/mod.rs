@@ -5,6 +5,7 @@
 //! [`POLICIES`].
 
 mod args;
+mod debt;
 mod deferred;
 mod directed_yield;
 mod fair;
@@ -167,8 +168,9 @@ pub trait Policy: Debug + Send {
         self.stopped(vcpu, &Observation { activity: LockActivity::Free, ..*look }, view)
     }
 
-    /// Its turn has ended, for whatever reason, after `_ran`. Its slot is free.
-    fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos) {}
+    /// Its turn has ended, for whatever reason, after `_ran`. Its slot is free, its state still that of
+    /// the turn.
+    fn turn_over(&mut self, _: VcpuIndex, _end: TurnEnd, _ran: Nanos, _: &View<'_>) {}
 
     /// It is in KVM's HLT for the lock in the observation, and another vCPU wants its slot. True:
     /// it keeps the slot, until its turn ends at the longest, so that a kick resumes it at once.

@@ -264,7 +264,7 @@ impl Policy for Replay {
         self.spin_looks
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos) {
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, _: Nanos, _: &View<'_>) {
         let Some(Current { ix, reports }) = self.current[vcpu.ix()].take() else { return };
         let recorded = self.turns[ix];
         if let Some(point) = recorded.point.filter(|_| reports) {

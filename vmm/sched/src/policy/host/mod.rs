@@ -335,7 +335,7 @@ impl Policy for Host {
         }
     }
 
-    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos) {
+    fn turn_over(&mut self, vcpu: VcpuIndex, end: TurnEnd, ran: Nanos, _: &View<'_>) {
         self.charge_turn(vcpu, ran);
         let cpu = self.queues.of(vcpu).cpu;
         let sleeps = matches!(end, TurnEnd::Halted | TurnEnd::Idle | TurnEnd::Injected);

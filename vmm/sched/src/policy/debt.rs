@@ -1,0 +1,152 @@
+//! What the VMs of a schedule owe each other: slot time that they had beyond their parts.
+//!
+//! A policy that lets vCPUs keep their slots or go ahead of their turns because of what their guests say
+//! about locks would give a guest that lies more than its part. While any vCPU waits for a slot, the slots' time
+//! is therefore divided equally among the vCPUs that have or want one, and each VM owes the others
+//! what it had beyond the parts of its vCPUs. A VM that owes
+//!
+//! * anything has shorter turns, down to half a slice;
+//! * more than a slice is *in arrears*: it has a grace of a quarter of a slice at most, and none of its vCPUs goes
+//!   ahead of the round;
+//! * more than eight slices is *passed over*: other VMs' vCPUs go before its own, unless these are overdue. (Of
+//!   three vCPUs on two slots, the one with the shortest turns finds a slot free whenever it wants one.)
+//!
+//! A VM waives what is owed to it as far as it ends its turns early: a vCPU that mostly sleeps puts
+//! no other VM into debt, and neither does one that yields all the time. While at most one VM has or
+//! wants slots, debts fade.
+//!
+//! Bound: on `S` slots a VM owes `8 + S (1 + GRACE)` slices at most (on each slot a turn with its GRACE, in
+//! slices). What a lie gains does not grow with time, so that each VM has 90 % of its part over any time in
+//! which a tenth of that is more.
+
+use super::Setup;
+use base::units::Nanos;
+
+/// A turn of a VM with debts lasts at least a slice divided by this.
+const SHORTEST_TURN: u64 = 2;
+/// The grace of a VM in arrears is a slice divided by this.
+const ARREARS_GRACE: u64 = 4;
+/// A VM that owes more than so many slices is passed over: more than one turn with the usual grace.
+const PASSED_OVER: i128 = 8;
+/// The time in which a debt fades is longer than it by this factor: a VM that sleeps for a while does not find
+/// that its neighbour may take five slices at a time again, whenever it wakes.
+const FADES: i128 = 16;
+const PICOS_A_NANO: i128 = 1_000;
+
+/// The debts of all VMs.
+#[derive(Debug)]
+pub(super) struct Debts {
+    slice: Nanos,
+    /// All is settled up to then.
+    settled: Nanos,
+    vms: Box<[Vm]>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Vm {
+    /// Its vCPUs that have a slot.
+    running: u32,
+    /// Its vCPUs that want one.
+    waiting: u32,
+    /// In picoseconds, or the rounding of many short times would add up. Below zero: it is owed that,
+    /// a slice at most.
+    owes: i128,
+}
+
+impl Debts {
+    pub(super) fn new(setup: &Setup<'_>) -> Self {
+        let vms = setup.vms.iter().max().map_or(0, |most| *most as usize + 1);
+        let (slice, settled) = (setup.slice, Nanos::ZERO);
+        Self { slice, settled, vms: vec![Vm::default(); vms].into() }
+    }
+
+    /// A vCPU of `vm` wants a slot.
+    pub(super) fn waits(&mut self, vm: u32, now: Nanos) {
+        self.settle(now);
+        self.vms[vm as usize].waiting += 1;
+    }
+
+    /// A vCPU that waited has a slot.
+    pub(super) fn runs(&mut self, vm: u32, now: Nanos) {
+        self.settle(now);
+        let vm = &mut self.vms[vm as usize];
+        vm.waiting -= 1;
+        vm.running += 1;
+    }
+
+    /// A vCPU has no slot any more; this much of its turn was left.
+    pub(super) fn stops(&mut self, vm: u32, left: Nanos, now: Nanos) {
+        self.settle(now);
+        self.vms[vm as usize].running -= 1;
+        self.waive(vm, picos(left));
+    }
+
+    /// A vCPU that waited has left for good.
+    pub(super) fn gone(&mut self, vm: u32) {
+        self.vms[vm as usize].waiting -= 1;
+    }
+
+    /// Counts the time since the last change.
+    fn settle(&mut self, now: Nanos) {
+        let passed = picos(now.since(self.settled));
+        self.settled = now;
+        let running: u32 = self.vms.iter().map(|vm| vm.running).sum();
+        let waiting: u32 = self.vms.iter().map(|vm| vm.waiting).sum();
+        if self.vms.iter().filter(|vm| vm.running + vm.waiting > 0).count() < 2 {
+            for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
+                vm.owes = (vm.owes - passed / FADES).max(0);
+            }
+            return;
+        }
+        if waiting == 0 {
+            return;
+        }
+        let most = -picos(self.slice);
+        for vm in &mut self.vms {
+            let had = passed * i128::from(vm.running);
+            let wants = i128::from(vm.running + vm.waiting);
+            let part = passed * i128::from(running) * wants / i128::from(running + waiting);
+            vm.owes = (vm.owes + had - part).max(most);
+        }
+    }
+
+    /// `vm` waives so much of what it is owed; those that owe have the less to pay.
+    fn waive(&mut self, vm: u32, most: i128) {
+        let vm = &mut self.vms[vm as usize];
+        let waived = most.min(-vm.owes).max(0);
+        vm.owes += waived;
+        let owed: i128 = self.vms.iter().map(|vm| vm.owes.max(0)).sum();
+        for vm in self.vms.iter_mut().filter(|vm| vm.owes > 0) {
+            vm.owes -= waived.min(owed) * vm.owes / owed;
+        }
+    }
+
+    /// Does it owe more than a slice?
+    pub(super) fn is_in_arrears(&self, vm: u32) -> bool {
+        self.vms[vm as usize].owes > picos(self.slice)
+    }
+
+    /// Do vCPUs of other VMs go before its own?
+    pub(super) fn is_passed_over(&self, vm: u32) -> bool {
+        self.vms[vm as usize].owes > PASSED_OVER * picos(self.slice)
+    }
+
+    /// The length of its next turn.
+    pub(super) fn turn(&self, vm: u32) -> Nanos {
+        let owes = self.vms[vm as usize].owes.max(0) / PICOS_A_NANO;
+        let owes = Nanos(u64::try_from(owes).unwrap_or(u64::MAX));
+        self.slice.since(owes).max(Nanos(self.slice.0 / SHORTEST_TURN))
+    }
+
+    /// What is left of a grace.
+    pub(super) fn grace(&self, vm: u32, grace: Nanos) -> Nanos {
+        match self.is_in_arrears(vm) {
+            true => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
+            false => grace,
+        }
+    }
+}
+
+fn picos(time: Nanos) -> i128 {
+    i128::from(time.0) * PICOS_A_NANO
+}

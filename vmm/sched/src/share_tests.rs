@@ -1,0 +1,228 @@
+//! What a VM gets of the slots beside one whose guest lies about its locks, and what an honest
+//! holder keeps of its grace.
+
+use proptest::{collection::vec, prelude::*};
+
+use super::{
+    core::State,
+    testing::{SLICE, core_of, free, holding, tell, waiting},
+    *,
+};
+use base::units::Nanos;
+
+/// Between two moments at which the vCPUs act.
+const TICK: u64 = SLICE.0 / 20;
+/// Long enough for a debt of a grace to be paid many times.
+const SLICES: u64 = 1_000;
+
+/// What a vCPU of the lying VM does when it is stopped, or at each tick.
+#[derive(Debug, Clone, Copy)]
+enum Lie {
+    /// It claims to hold a lock.
+    Holds,
+    /// It claims to await one.
+    Waits,
+    /// It claims nothing.
+    Nothing,
+    /// It yields, whether it was asked to or not.
+    Yields,
+    /// It halts and kicks a vCPU of its VM that halts.
+    HandsOver,
+}
+
+impl Lie {
+    fn look(self) -> Observation {
+        match self {
+            Self::Waits => waiting(2, 1, 0),
+            Self::Nothing => free(),
+            _ => holding(),
+        }
+    }
+}
+
+/// VM 0 lies, VM 1 computes and is in no lock.
+struct Contest {
+    core: Core,
+    vms: Vec<u32>,
+    halted: Vec<bool>,
+    had: [u64; 2],
+    now: u64,
+}
+
+impl Contest {
+    fn new(policy: &str, liars: usize, honest: usize, slots: usize) -> Self {
+        let vms: Vec<u32> = (0..liars + honest).map(|ix| u32::from(ix >= liars)).collect();
+        let halted = vec![false; vms.len()];
+        Self { core: core_of(policy, &vms, slots), vms, halted, had: [0; 2], now: 1 }
+    }
+
+    fn runs(&self, ix: usize) -> bool {
+        matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
+    }
+
+    fn tell(&mut self, ix: usize, event: Event) {
+        tell(&mut self.core, ix as u32, event, self.now);
+    }
+
+    /// The vCPU passes its slot to one of its VM that halts, or halts for a later one to do so.
+    fn hand_over(&mut self, ix: usize) {
+        let mut own = (0..self.vms.len()).filter(|other| self.vms[*other] == 0 && *other != ix);
+        let event = match own.clone().find(|other| self.halted[*other]) {
+            Some(to) => {
+                self.halted[to] = false;
+                Event::HandedOver(VcpuIndex(to as u32), holding())
+            }
+            None if own.next().is_some() => Event::Halted(holding()),
+            None => return,
+        };
+        self.halted[ix] = true;
+        self.tell(ix, event);
+    }
+
+    fn tick(&mut self, lie: Lie) {
+        self.now += TICK;
+        for ix in 0..self.vms.len() {
+            if self.runs(ix) {
+                self.had[self.vms[ix] as usize] += TICK;
+            }
+        }
+        for ix in 0..self.vms.len() {
+            let is_due =
+                self.core.deadline(VcpuIndex(ix as u32)).is_some_and(|at| at.0 <= self.now);
+            let lies = self.vms[ix] == 0;
+            match lie {
+                _ if !self.runs(ix) => {}
+                _ if is_due && lies => self.tell(ix, Event::Stopped(lie.look())),
+                _ if is_due => self.tell(ix, Event::Stopped(free())),
+                Lie::HandsOver if lies => self.hand_over(ix),
+                Lie::Yields if lies => self.tell(ix, Event::Yielded),
+                _ => {}
+            }
+        }
+    }
+
+    /// What VM 1 had, of what the slots gave it if each vCPU had the same.
+    fn share(&self, slots: usize) -> f64 {
+        let honest = self.vms.iter().filter(|vm| **vm == 1).count();
+        let due = (slots as u64 * (self.now - 1)) as f64 * honest as f64 / self.vms.len() as f64;
+        self.had[1] as f64 / due
+    }
+}
+
+/// The share of VM 1 after [`SLICES`], while VM 0 repeats these lies, each for so many ticks.
+fn share_with(
+    policy: &str,
+    (liars, honest): (usize, usize),
+    slots: usize,
+    lies: &[(Lie, u8)],
+) -> f64 {
+    let mut contest = Contest::new(policy, liars, honest, slots);
+    let ticks = lies.iter().flat_map(|(lie, ticks)| std::iter::repeat_n(*lie, usize::from(*ticks)));
+    ticks.cycle().take((SLICES * SLICE.0 / TICK) as usize).for_each(|lie| contest.tick(lie));
+    contest.share(slots)
+}
+
+/// The same, of what it has beside a VM that does not lie, if that is less than its part of the slots: of three
+/// vCPUs whose turns on two slots end at the same moments, one has a slot all the time.
+fn share(policy: &str, vcpus: (usize, usize), slots: usize, lies: &[(Lie, u8)]) -> f64 {
+    let among_honest = share_with(policy, vcpus, slots, &[(Lie::Nothing, 1)]);
+    share_with(policy, vcpus, slots, lies) / among_honest.min(1.0)
+}
+
+const POLICIES: [&str; 3] = ["deferred", "deferred:look", "deferred:ask,9us"];
+
+/// Regression: five slices a turn for a VM that claims for ever to hold a lock, and a third of its
+/// share for the other one.
+#[test]
+fn a_vm_keeps_its_share_beside_one_that_lies() {
+    for policy in POLICIES {
+        for lie in [Lie::Holds, Lie::Waits, Lie::Nothing, Lie::Yields, Lie::HandsOver] {
+            for (vcpus, slots) in [((1, 1), 1), ((2, 2), 1), ((1, 3), 1), ((3, 1), 1), ((2, 2), 2)]
+            {
+                let share = share(policy, vcpus, slots, &[(lie, 1)]);
+                assert!(share >= 0.9, "{policy}, {lie:?}, {vcpus:?} on {slots}: {share:.3}");
+            }
+        }
+    }
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    prop_oneof![
+        3 => Just(Lie::Holds),
+        1 => Just(Lie::Waits),
+        1 => Just(Lie::Nothing),
+        1 => Just(Lie::Yields),
+        3 => Just(Lie::HandsOver),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever a guest claims, and in whatever order.
+    #[test]
+    fn no_order_of_lies_takes_a_vm_its_share(
+        lies in vec((lie(), 1..100_u8), 1..20), liars in 1..4_usize, honest in 1..4_usize, slots in 1..3_usize,
+    ) {
+        prop_assume!(slots < liars + honest);
+        for policy in POLICIES {
+            let share = share(policy, (liars, honest), slots, &lies);
+            prop_assert!(share >= 0.9, "{policy}: {share:.3}");
+        }
+    }
+}
+
+/// vCPU 0 has the slot beside one of another VM, and holds a lock whenever it is stopped. Ends its turn after
+/// `late` of the grace, or at the end of it, and the turn of the other one; returns the grace.
+fn turn(core: &mut Core, now: &mut u64, late: Option<u64>) -> u64 {
+    let deadline = |core: &Core, vcpu| core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
+    let due = deadline(core, 0);
+    tell(core, 0, Event::Stopped(holding()), due);
+    let grace = deadline(core, 0) - due;
+    let end = due + late.unwrap_or(grace).min(grace);
+    let event = if end == due + grace { Event::Stopped(holding()) } else { Event::Yielded };
+    tell(core, 0, event, end);
+    *now = deadline(core, 1);
+    tell(core, 1, Event::Stopped(free()), *now);
+    assert!(matches!(core.state(VcpuIndex(0)), State::Running(_)));
+    grace
+}
+
+/// A holder that the host has stopped for once has all its grace. It pays that back before it has
+/// as much again.
+#[test]
+fn an_honest_holder_has_its_grace_when_it_needs_it() {
+    let mut core = core_of("deferred", &[0, 1], 1);
+    let mut now = 0;
+    for _ in 0..1_000 {
+        assert_eq!(turn(&mut core, &mut now, Some(10)), 4_000, "a critical section is no debt");
+    }
+    assert_eq!(turn(&mut core, &mut now, None), 4_000);
+    let short = (0..).take_while(|_| turn(&mut core, &mut now, Some(10)) == 250).count();
+    assert!((5..=8).contains(&short), "half a slice a turn: {short}");
+    assert_eq!(turn(&mut core, &mut now, None), 4_000, "as the first time");
+}
+
+/// What is owed to a VM that sleeps fades, and beside such a VM nothing is owed at all.
+#[test]
+fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
+    let mut core = core_of("deferred", &[0, 0, 1], 1);
+    tell(&mut core, 0, Event::Stopped(free()), 1_001);
+    tell(&mut core, 1, Event::Stopped(holding()), 2_001);
+    assert_eq!(core.deadline(VcpuIndex(1)), Some(Nanos(6_001)), "its grace");
+    tell(&mut core, 1, Event::Stopped(holding()), 6_001);
+    tell(&mut core, 2, Event::Halted(free()), 6_002);
+    let graces: Vec<u64> = (0..100)
+        .map(|turn| {
+            let vcpu = turn % 2;
+            let due = core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0);
+            tell(&mut core, vcpu, Event::Stopped(holding()), due);
+            let grace = core.deadline(VcpuIndex(vcpu)).map_or(0, |at| at.0 - due);
+            tell(&mut core, vcpu, Event::Yielded, due);
+            grace
+        })
+        .collect();
+    let short = graces.iter().take_while(|grace| **grace == 250).count();
+    assert!((1..80).contains(&short), "{short}");
+    assert!(graces[short..].iter().all(|grace| *grace == 4_000), "{graces:?}");
+}
