@@ -157,7 +157,7 @@ fn lie() -> impl Strategy<Value = Lie> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Whatever a guest claims, and in whatever order.
     #[test]
