@@ -12,6 +12,7 @@ mod faults;
 mod features;
 mod figures;
 mod first_cpu;
+mod hostile;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
@@ -70,6 +71,7 @@ pub fn schedules() -> Vec<Test> {
         trace::TESTS,
         figures::TESTS,
         control::TESTS,
+        hostile::TESTS,
     ];
     all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()
 }
