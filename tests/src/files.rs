@@ -113,6 +113,37 @@ pub mod code {
         code
     }
 
+    /// Maps the 2 MiB at 512 MiB, where a machine of up to 512 MiB has no memory, and allows FXSAVE.
+    pub const MAP: &[u8] = &[
+        0x0f, 0x20, 0xd8, 0x48, 0x8b, 0x00, // mov rax, cr3; mov rax, [rax]
+        0x48, 0x25, 0x00, 0xf0, 0xff, 0xff, // and rax, ~0xfff
+        0x48, 0x8b, 0x00, 0x48, 0x25, 0x00, 0xf0, 0xff,
+        0xff, // mov rax, [rax]; and rax, ~0xfff
+        0xb9, 0x83, 0x00, 0x00, 0x20, // mov ecx, 0x20000083
+        0x48, 0x89, 0x88, 0x00, 0x08, 0x00, 0x00, // mov [rax + 256 * 8], rcx
+        0x0f, 0x20, 0xe0, 0x0d, 0x00, 0x02, 0x00, 0x00, // mov rax, cr4; or eax, 1 << 9
+        0x0f, 0x22, 0xe0, // mov cr4, rax
+    ];
+
+    /// `mov dx, port; mov eax, value; out dx, eax`
+    pub fn out(port: u16, value: u32) -> Vec<u8> {
+        let mut code = vec![0x66, 0xba];
+        code.extend(port.to_le_bytes());
+        code.push(0xb8);
+        code.extend(value.to_le_bytes());
+        code.push(0xef);
+        code
+    }
+
+    /// `mov ecx, count`, the body, `dec ecx; jnz` to the body, which must preserve ECX.
+    pub fn times(count: u32, body: &[u8]) -> Vec<u8> {
+        let mut code = vec![0xb9];
+        code.extend(count.to_le_bytes());
+        code.extend(body);
+        code.extend([0xff, 0xc9, 0x75, (252 - body.len()) as u8]);
+        code
+    }
+
     /// Writes the text to COM1, then resets the machine via the keyboard controller.
     pub fn hello(text: &str) -> Vec<u8> {
         let mut code = vec![0x66, 0xba, 0xf8, 0x03]; // mov dx, 0x3f8

@@ -223,6 +223,11 @@ impl Boot {
         self.option("--slots", count.to_string())
     }
 
+    /// `--slice`.
+    pub fn slice(self, time: &str) -> Self {
+        self.option("--slice", time)
+    }
+
     /// `--vms`.
     pub fn vms(self, count: u32) -> Self {
         self.option("--vms", count.to_string())

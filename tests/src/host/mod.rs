@@ -13,6 +13,7 @@ mod faults;
 mod features;
 mod figures;
 mod first_cpu;
+mod hostile;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
@@ -73,6 +74,7 @@ pub fn schedules() -> Vec<Test> {
         figures::TESTS,
         sizes::TESTS,
         control::TESTS,
+        hostile::TESTS,
     ];
     all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()
 }

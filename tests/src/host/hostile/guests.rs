@@ -1,0 +1,259 @@
+//! Hostile guests: a few instructions each, for the first machine of a schedule.
+
+use crate::files::{
+    self,
+    code::{self, out, times},
+};
+
+/// Ports of the contract (`hypercalls/src/ports.rs`) at their usual base.
+const HALT: u16 = 0x600;
+const KICK: u16 = 0x604;
+const YIELD: u16 = 0x60c;
+const EXIT: u16 = 0x610;
+const EVENT: u16 = 0x618;
+const STDIN_AVAIL: u16 = 0x61c;
+const OUTPUT_PAGE: u16 = 0x624;
+const STDOUT_PAGE: u16 = 0x628;
+const KICK_AND_HALT: u16 = 0x638;
+/// The end of the contract's ports, and those that end a machine: ACPI's and the keyboard controller's.
+const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
+const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
+
+/// The first page of a kernel.
+const FIRST_FRAME: u32 = 0x1000;
+/// Where other vCPUs begin, in real mode.
+const TRAMPOLINE: u32 = 0x8_0000;
+/// Where a kernel keeps their code.
+const OTHERS: usize = 0x8000;
+
+/// How a hostile machine ends by itself.
+#[derive(Debug, Clone, Copy)]
+pub enum End {
+    /// It does not: SIGTERM ends it.
+    Runs,
+    /// With this status.
+    Exits(i32),
+    /// The VMM ends it with status 1 and one line with these words.
+    Fails(&'static str),
+}
+
+/// A hostile guest.
+#[derive(Debug)]
+pub struct Guest {
+    pub name: &'static str,
+    pub end: End,
+    /// What the first vCPU executes, in 64-bit mode.
+    pub first: fn() -> Vec<u8>,
+    /// What the second one executes, in real mode; None: there is none.
+    pub second: Option<fn() -> Vec<u8>>,
+}
+
+const fn alone(name: &'static str, end: End, first: fn() -> Vec<u8>) -> Guest {
+    Guest { name, end, first, second: None }
+}
+
+impl Guest {
+    pub fn cpus(&self) -> u32 {
+        1 + u32::from(self.second.is_some())
+    }
+
+    /// A kernel that does this in the machine that has input, and spins in any other one.
+    pub fn kernel(&self) -> Vec<u8> {
+        let mut code = unless_honest();
+        if self.second.is_some() {
+            code.extend(starts_second());
+        }
+        code.extend((self.first)());
+        if let Some(second) = self.second {
+            code.resize(OTHERS.max(code.len()), 0);
+            code.extend(second());
+        }
+        files::vmlinux(&code)
+    }
+}
+
+pub const HOLDER: Guest =
+    alone("claims to hold a lock", End::Runs, || [claims(0, u32::MAX), spin()].concat());
+pub const WAITER: Guest = alone("claims to await a lock", End::Runs, || {
+    // A spinner with ticket 1 of a lock that has no tickets.
+    [claims(8, 0xd_0001), claims(4, 0x1_0002), spin()].concat()
+});
+pub const SCRIBBLER: Guest = alone("scribbles over its telemetry", End::Runs, || {
+    // Each word in turn, by the time stamp counter: rdtsc; mov [rcx + rbx * 4], eax.
+    let body = [0x0f, 0x31, 0x89, 0x04, 0x99, 0xff, 0xc3, 0x83, 0xe3, 0x1f];
+    [telemetry(), vec![0x31, 0xdb], forever(&body)].concat()
+});
+pub const YIELDER: Guest = alone("yields all the time", End::Runs, || forever(&out(YIELD, 0)));
+pub const KICKER: Guest = Guest {
+    name: "all vCPUs kick",
+    end: End::Runs,
+    first: || forever(&out(KICK, 1)),
+    second: Some(|| real_forever(KICK, 0)),
+};
+pub const PASSER: Guest = Guest {
+    name: "vCPUs pass a slot on",
+    end: End::Runs,
+    first: || {
+        [claims(0, u32::MAX), claims(128, u32::MAX), forever(&out(KICK_AND_HALT, 1 << 16))].concat()
+    },
+    second: Some(|| real_forever(KICK_AND_HALT, 0)),
+};
+pub const PARKER: Guest =
+    alone("halts for a lock", End::Runs, || [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat());
+pub const SLEEPER: Guest = alone("HLT, interrupts off", End::Runs, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
+pub const SPINNER: Guest = alone("spins", End::Runs, spin);
+pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
+    // mov eax, 0x20000ffd; mov rcx, [rax] (over the end of a page); mov [rax], rcx; mov [rax], cl
+    let body = [0x48, 0x8b, 0x08, 0x48, 0x89, 0x08, 0x88, 0x08, 0x66, 0x89, 0x48, 0x03];
+    [code::MAP, &[0xb8, 0xfd, 0x0f, 0x00, 0x20], &forever(&body)].concat()
+});
+pub const EVENTS: Guest = alone("events", End::Runs, || forever(&out(EVENT, 0x7fff_ffff)));
+pub const PORTS: Guest = alone("random ports", End::Runs, || forever_long(&random_ports(2_000)));
+pub const CONTRACT_PORTS: Guest =
+    alone("misuse of the contract", End::Exits(7), || [misuse(), out(EXIT, 7)].concat());
+pub const SERIAL: Guest = alone("output, COM1", End::Runs, || code::FLOOD.to_vec());
+pub const PAGES: Guest = alone("output, pages", End::Runs, || {
+    [out(OUTPUT_PAGE, FIRST_FRAME), forever(&out(STDOUT_PAGE, 4096))].concat()
+});
+pub const MODIFIER: Guest = alone("modifies its code", End::Exits(5), modifies_itself);
+pub const TRIPLE: Guest = alone("triple fault", End::Fails("triple fault"), || {
+    // An empty table of interrupts on the stack: push 0; push 0; lidt [rsp]; ud2
+    vec![0x6a, 0, 0x6a, 0, 0x0f, 0x01, 0x1c, 0x24, 0x0f, 0x0b]
+});
+pub const RESET: Guest =
+    alone("reset", End::Fails("the guest reset"), || vec![0xb0, 0xfe, 0xe6, 0x64, 0xeb, 0xfe]);
+pub const STRANGE: Guest = alone("FXSAVE to no device", End::Fails("cannot emulate"), || {
+    // mov eax, 0x20000000; fxsave [rax]
+    [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat()
+});
+
+fn spin() -> Vec<u8> {
+    code::SPIN.to_vec()
+}
+
+/// Goes on in the machine whose input has a byte, and spins (`pause; jmp`) where there is no input.
+fn unless_honest() -> Vec<u8> {
+    let mut code = vec![0x66, 0xba];
+    code.extend(STDIN_AVAIL.to_le_bytes());
+    // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
+    code.extend([0xed, 0x85, 0xc0, 0x74, 0xfb, 0x83, 0xf8, 0xff, 0x75, 0x04]);
+    code.extend([0xf3, 0x90, 0xeb, 0xfc]);
+    code
+}
+
+/// RCX is the address of the telemetry lines: the page frame in ECX of CPUID 0x40000101.
+fn telemetry() -> Vec<u8> {
+    vec![0xb8, 0x01, 0x01, 0x00, 0x40, 0x0f, 0xa2, 0x48, 0xc1, 0xe1, 0x0c]
+}
+
+/// Stores a word of the telemetry at this offset: `mov dword [rcx + offset], value`.
+fn claims(offset: u32, value: u32) -> Vec<u8> {
+    let mut code = telemetry();
+    code.extend([0xc7, 0x81]);
+    code.extend(offset.to_le_bytes());
+    code.extend(value.to_le_bytes());
+    code
+}
+
+/// Repeats up to 120 bytes of code.
+fn forever(body: &[u8]) -> Vec<u8> {
+    [body, &[0xeb, (254 - body.len()) as u8]].concat()
+}
+
+/// Repeats any code.
+fn forever_long(body: &[u8]) -> Vec<u8> {
+    let back = -(body.len() as i32 + 5);
+    [body, &[0xe9], &back.to_le_bytes()].concat()
+}
+
+/// In real mode: `mov dx, port; mov eax, value; out dx, eax; jmp` to the `out`.
+fn real_forever(port: u16, value: u32) -> Vec<u8> {
+    let mut code = vec![0xba];
+    code.extend(port.to_le_bytes());
+    code.extend([0x66, 0xb8]);
+    code.extend(value.to_le_bytes());
+    code.extend([0x66, 0xef, 0xeb, 0xfc]);
+    code
+}
+
+/// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
+/// x2APIC (Intel SDM 3A, 11.12).
+fn starts_second() -> Vec<u8> {
+    let mut code = vec![0xbe]; // mov esi
+    code.extend((0x100_0000 + OTHERS as u32).to_le_bytes());
+    code.push(0xbf); // mov edi
+    code.extend(TRAMPOLINE.to_le_bytes());
+    code.extend([0xb9, 64, 0, 0, 0, 0xf3, 0xa4]); // mov ecx, 64; rep movsb
+    // IA32_APIC_BASE: enabled, x2APIC.
+    code.extend([0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30]);
+    // The interrupt command register: to all others.
+    for command in [0xc_4500_u32, 0xc_4600 | TRAMPOLINE >> 12] {
+        code.extend([0xb9, 0x30, 0x08, 0, 0, 0x31, 0xd2, 0xb8]);
+        code.extend(command.to_le_bytes());
+        code.extend([0x0f, 0x30]);
+    }
+    code
+}
+
+/// Reads and writes of random ports and widths, but for those that end the machine or halt.
+fn random_ports(count: usize) -> Vec<u8> {
+    let noise = files::noise(4 * count);
+    let accesses = noise.chunks_exact(4).filter_map(|bytes| {
+        let port = u16::from_le_bytes([bytes[0], bytes[1]]);
+        if CONTRACT.contains(&port) || ENDS.contains(&port) {
+            return None;
+        }
+        Some(access(port, bytes[2], u32::from(bytes[3]) * 0x0101_0101))
+    });
+    accesses.flatten().collect()
+}
+
+/// `mov dx, port; mov eax, value`, and one of six accesses: in and out of 8, 16 and 32 bits.
+fn access(port: u16, which: u8, value: u32) -> Vec<u8> {
+    let mut code = out(port, value);
+    code.pop();
+    match which % 6 {
+        0 => code.push(0xec),
+        1 => code.push(0xee),
+        2 => code.extend([0x66, 0xed]),
+        3 => code.extend([0x66, 0xef]),
+        4 => code.push(0xed),
+        _ => code.push(0xef),
+    }
+    code
+}
+
+/// Every port of the contract in every width, but for those that halt or end; ids and pages that do not
+/// exist; strings.
+fn misuse() -> Vec<u8> {
+    let mut code = Vec::new();
+    let harmless = CONTRACT.filter(|port| ![HALT, EXIT, EXIT + 4, KICK_AND_HALT].contains(port));
+    for port in harmless {
+        for which in 0..6 {
+            code.extend(access(port, which, u32::MAX));
+        }
+    }
+    for id in [128, 1 << 31, u32::MAX] {
+        code.extend(out(KICK, id));
+    }
+    for frame in [0xf_ffff, u32::MAX, 1 << 18] {
+        code.extend(out(OUTPUT_PAGE, frame));
+        for bytes in [0, 4096, 4097, u32::MAX] {
+            code.extend(out(STDOUT_PAGE, bytes));
+        }
+    }
+    // mov ecx, 64; mov esi, 0x1000000; rep outsb and rep insd of the last port
+    code.extend([0xb9, 64, 0, 0, 0, 0xbe, 0, 0, 0, 0x01, 0xf3, 0x6e]);
+    code.extend([0xb9, 64, 0, 0, 0, 0xbf, 0, 0x40, 0, 0x01, 0xf3, 0x6d]);
+    code
+}
+
+/// Executes what it has just written, 10 000 times: exits with 5, or with 9 if it executed something older.
+fn modifies_itself() -> Vec<u8> {
+    // lea rdi, [rip + 3]: the immediate of the `mov al`; mov [rdi], cl; mov al, 0; cmp al, cl; jne
+    let mut body = vec![0x48, 0x8d, 0x3d, 0x03, 0, 0, 0, 0x88, 0x0f, 0xb0, 0x00, 0x38, 0xc8];
+    let wrong = out(EXIT, 9);
+    body.extend([0x74, wrong.len() as u8]);
+    body.extend(wrong);
+    [times(10_000, &body), out(EXIT, 5)].concat()
+}

@@ -1,0 +1,154 @@
+//! A hostile machine and an honest one on the slot of one schedule.
+
+use std::{
+    fs,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::{
+    pipe::{fcntl_setpipe_size, pipe},
+    process::{Pid, Signal},
+};
+use tempfile::TempDir;
+
+use super::guests::{End, Guest};
+use crate::{
+    expect_usually, files,
+    process::{Input, Program},
+    product::Boot,
+};
+
+/// Until both machines are up.
+const START: Duration = Duration::from_millis(300);
+/// For so long they share the slot.
+const BESIDE: Duration = Duration::from_millis(500);
+/// SIGTERM ends all within this time, twice what a vCPU thread is given to leave KVM.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// The memory of the VMM may grow by so much meanwhile.
+const GROWTH_KIB: u64 = 8 << 10;
+/// What the honest machine keeps of its share.
+const SHARE: f64 = 0.9;
+/// SIGTERM, as a shell reports it.
+const TERMINATED: i32 = 143;
+
+/// A row of the table.
+pub struct Pair {
+    pub guest: &'static Guest,
+    pub policy: &'static str,
+    /// Nobody reads what it prints.
+    pub stalled: bool,
+}
+
+/// What came of it.
+pub struct Found {
+    pub status: i32,
+    pub took: Duration,
+    pub growth_kib: u64,
+    /// Of the honest machine, 1 being equal parts for all vCPUs; None: there was none.
+    pub share: Option<f64>,
+}
+
+impl Pair {
+    pub const fn of(guest: &'static Guest, policy: &'static str) -> Self {
+        Self { guest, policy, stalled: false }
+    }
+
+    pub const fn stalled(guest: &'static Guest, policy: &'static str) -> Self {
+        Self { guest, policy, stalled: true }
+    }
+
+    /// Runs it and checks all that is promised, but for the share.
+    pub fn run(&self) -> anyhow::Result<Found> {
+        let folder = files::scratch()?;
+        if let End::Exits(status) = self.guest.end {
+            return self.ends_alone(&folder, status);
+        }
+        let recording = folder.path().join("recording");
+        let boot = self.boot(&folder)?.vms(2).slots(1).slice("1ms").record(&recording);
+        let mut program = program(boot);
+        // Its reading end is open until the end of the test, and nobody reads.
+        let unread = if self.stalled { Some(pipe()?) } else { None };
+        if let Some((_, writer)) = &unread {
+            fcntl_setpipe_size(writer, 4096)?;
+            program = program.output(writer.try_clone()?);
+        }
+        let running = program.start()?;
+        sleep(START);
+        let before = resident(running.pid())?;
+        sleep(BESIDE);
+        let growth_kib = resident(running.pid())?.saturating_sub(before);
+        let at = Instant::now();
+        running.signal(Signal::TERM)?;
+        let ran = running.wait()?;
+        let took = at.elapsed();
+        let ran = match self.guest.end {
+            // Its words are in a pipe that nobody reads.
+            _ if self.stalled => ran.exits(TERMINATED)?,
+            End::Fails(words) => ran.exits(1)?.complains(&[words])?,
+            _ => ran.exits(TERMINATED)?.complains(&[])?,
+        };
+        ensure!(growth_kib <= GROWTH_KIB, "{growth_kib} KiB more in {BESIDE:?}\n{}", ran.show());
+        expect_usually!(took <= ENDS_WITHIN, "{took:?} from SIGTERM to its end");
+        let share = Some(share(&fs::read(&recording)?, self.guest.cpus())?);
+        Ok(Found { status: ran.status()?, took, growth_kib, share })
+    }
+
+    /// Checks what the policy promises. A vCPU whose output nobody reads blocks with its slot: that is
+    /// no policy's promise (SECURITY.md).
+    pub fn check_share(&self, found: &Found) -> anyhow::Result<()> {
+        let Some(share) = found.share.filter(|_| !self.stalled) else { return Ok(()) };
+        expect_usually!(share >= SHARE, "{share:.2} of its share under {}", self.policy);
+        Ok(())
+    }
+
+    fn ends_alone(&self, folder: &TempDir, status: i32) -> anyhow::Result<Found> {
+        let running = program(self.boot(folder)?).start()?;
+        let at = Instant::now();
+        let ran = running.wait()?.exits(status)?.complains(&[])?;
+        Ok(Found { status: ran.status()?, took: at.elapsed(), growth_kib: 0, share: None })
+    }
+
+    fn boot(&self, folder: &TempDir) -> anyhow::Result<Boot> {
+        let kernel = files::put(folder, "vmlinux", &self.guest.kernel())?;
+        let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+        let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(self.guest.cpus()).limit(30);
+        // The machine that has input is the hostile one.
+        let boot = boot.policy(self.policy).input(Input::Bytes(b"x".to_vec()));
+        Ok(boot.command(["attack"]))
+    }
+}
+
+/// A software KVM is refused for guest kernels, but can run a few instructions.
+fn program(boot: Boot) -> Program {
+    boot.program().env("PVTICKET_TRUST_KVM", "1")
+}
+
+/// Resident memory of a process, in KiB.
+fn resident(process: Pid) -> anyhow::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let size = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    size.with_context(|| format!("no VmRSS: {status}"))
+}
+
+/// The honest machine's part of the slot since its first turn, of what each vCPU would have in equal parts. Its
+/// first vCPU comes after the `hostile` ones of the other machine; no further one runs. (A recording has
+/// 24 bytes a turn after a header of 40: `sched/recording.rs`.)
+fn share(recording: &[u8], hostile: u32) -> anyhow::Result<f64> {
+    let number = |turn: &[u8], at: usize| turn[at..at + 8].try_into().map(u64::from_le_bytes);
+    let (mut had, mut first, mut last) = (0, None, 0);
+    for turn in recording.get(40..).context("no header")?.chunks_exact(24) {
+        let (at, ran) = (number(turn, 0)?, number(turn, 8)?);
+        if turn[16..20] == hostile.to_le_bytes() {
+            first = first.or(Some(at));
+            had += ran;
+        }
+        last = last.max(at + ran);
+    }
+    let whole = last.saturating_sub(first.unwrap_or(0));
+    // The last turn is open and has no end, and one machine may have it for ever.
+    let whole = whole.max(BESIDE.as_nanos() as u64);
+    Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
+}
