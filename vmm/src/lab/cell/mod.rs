@@ -14,7 +14,7 @@ use std::{borrow::Cow, io, sync::Arc, time::Duration};
 use locks::System;
 use thiserror::Error;
 
-use super::{Interrupt, host::cgroups::VmDoors};
+use super::{Interrupt, host::cgroups::ThreadFiles};
 use crate::{
     driver::{Measured, SchedReport, ScheduleSpec},
     guest::{initrd::InitrdError, payload::SharedError},
@@ -45,7 +45,7 @@ pub struct RunSpec<'a> {
     /// Host CPUs that the vCPUs run on.
     pub cpus: &'a CpuList,
     /// For each machine, the control groups of its vCPUs; empty: those of this process.
-    pub cgroups: &'a [VmDoors],
+    pub cgroups: &'a [ThreadFiles],
     /// Decisions to replay, if the policy replays some.
     pub replay: Option<Arc<Recording>>,
     /// Record the schedule's decisions, for [`Measurement::recording`].

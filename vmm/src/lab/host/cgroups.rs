@@ -196,11 +196,11 @@ fn fill(own: &Path, root: &Path, all: &[VmGroups]) -> Result<(), CgroupError> {
 /// Groups with an open file each, through which threads enter them. The kernel checks the rights of
 /// the process that opened it, at that time, so a worker opens them before it is confined.
 #[derive(Debug)]
-pub struct OpenGroups(Vec<(VmGroups, Vec<VmDoors>)>);
+pub struct OpenGroups(Vec<(VmGroups, Vec<ThreadFiles>)>);
 
-/// For each vCPU of a VM, the file through which its thread enters its group; empty if it stays in
+/// For each vCPU of a VM, the `cgroup.threads` by which its thread enters its group; empty if it stays in
 /// that of the process.
-pub type VmDoors = Vec<Arc<File>>;
+pub type ThreadFiles = Vec<Arc<File>>;
 
 impl OpenGroups {
     /// Opens those that were made for `all`, in this order.
@@ -209,7 +209,9 @@ impl OpenGroups {
             let dir = root.join(number.to_string());
             let vms = groups.vcpus.iter().enumerate();
             let of_vm = |(vm, vcpus): (usize, &u32)| {
-                (0..*vcpus).map(|id| groups.door(&dir, vm, id)).collect::<Result<VmDoors, _>>()
+                (0..*vcpus)
+                    .map(|id| groups.thread_file(&dir, vm, id))
+                    .collect::<Result<ThreadFiles, _>>()
             };
             Ok((groups.clone(), vms.map(of_vm).collect::<Result<_, _>>()?))
         };
@@ -217,15 +219,15 @@ impl OpenGroups {
     }
 
     /// Those of a point's VMs; None: they were not made.
-    pub fn of(&self, point: &Point) -> Option<&[VmDoors]> {
+    pub fn of(&self, point: &Point) -> Option<&[ThreadFiles]> {
         let wanted = VmGroups::of(point)?;
         let found = self.0.iter().find(|(groups, _)| *groups == wanted);
-        found.map(|(_, doors)| doors.as_slice())
+        found.map(|(_, files)| files.as_slice())
     }
 }
 
 impl VmGroups {
-    fn door(&self, dir: &Path, vm: usize, vcpu: u32) -> Result<Arc<File>, CgroupError> {
+    fn thread_file(&self, dir: &Path, vm: usize, vcpu: u32) -> Result<Arc<File>, CgroupError> {
         let file = dir.join(self.cgroups.path(vm, VcpuId(vcpu))).join("cgroup.threads");
         let opened = OpenOptions::new().write(true).open(&file);
         opened.map(Arc::new).map_err(|error| CgroupError::Open(file, error))

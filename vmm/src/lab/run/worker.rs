@@ -21,7 +21,7 @@ use super::{
         cell::{RunSpec, sim},
         host::{
             LoadWatch,
-            cgroups::{OpenGroups, VmDoors},
+            cgroups::{OpenGroups, ThreadFiles},
             features::{FeatureError, FeatureSwitch, Switched},
             resolve_cpus,
         },
@@ -242,7 +242,7 @@ impl Task<'_> {
     }
 
     /// The control groups that the point asks for.
-    fn cgroups(&self) -> Result<&[VmDoors], JobError> {
+    fn cgroups(&self) -> Result<&[ThreadFiles], JobError> {
         if self.job.point.cgroups.is_none() {
             return Ok(&[]);
         }
@@ -257,7 +257,7 @@ impl Task<'_> {
         Measured { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
     }
 
-    fn spec<'b>(&'b self, cpus: &'b CpuList, cgroups: &'b [VmDoors]) -> RunSpec<'b> {
+    fn spec<'b>(&'b self, cpus: &'b CpuList, cgroups: &'b [ThreadFiles]) -> RunSpec<'b> {
         let Job { point, machine, method, extras, .. } = self.job;
         RunSpec {
             point,
