@@ -4,6 +4,7 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod bpf;
+mod bpf_doctor;
 mod bpf_policies;
 mod confinement;
 mod control;
@@ -79,6 +80,7 @@ pub fn emulated() -> Vec<Test> {
     [
         emulated::TESTS,
         bpf::TESTS,
+        bpf_doctor::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,
