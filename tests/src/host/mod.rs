@@ -5,6 +5,7 @@ mod bad_image;
 mod bad_usage;
 mod bpf;
 mod bpf_doctor;
+mod bpf_drivers;
 mod bpf_policies;
 mod confinement;
 mod control;
@@ -81,6 +82,7 @@ pub fn emulated() -> Vec<Test> {
         emulated::TESTS,
         bpf::TESTS,
         bpf_doctor::TESTS,
+        bpf_drivers::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,

@@ -73,6 +73,12 @@ impl Combination<'_> {
             let why = "it takes two vCPUs at least, one of them reads";
             return Err(self.impossible(&["workloads", "vcpus"], why));
         }
+        if *workload == payload::Workload::Switch
+            && (point.slots != 1 || point.vcpus == VcpuCount::ONE)
+        {
+            let why = "it takes two vCPUs at least, which share one slot";
+            return Err(self.impossible(&["workloads", "slots", "vcpus"], why));
+        }
         if point.vcpus.get() > point.lock.most_cpus() {
             let why = format!("it can count {} CPUs", point.lock.most_cpus());
             return Err(self.impossible(&["locks", "vcpus"], why));
