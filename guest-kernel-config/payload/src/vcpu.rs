@@ -37,6 +37,11 @@ impl Vcpu {
         &self.shared.ball
     }
 
+    /// Which vCPU ran last.
+    pub fn stamp(&self) -> &'static AtomicU64 {
+        &self.shared.stamp.0
+    }
+
     /// Reports arrival and waits until the VMM starts all vCPUs at once.
     pub fn wait_for_go(&self) {
         self.shared.arrived.0.fetch_add(1, Ordering::SeqCst);

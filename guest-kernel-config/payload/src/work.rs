@@ -9,6 +9,7 @@ mod machine;
 mod mixed;
 mod mutex;
 mod spinlock;
+mod switch;
 
 use core::sync::atomic::AtomicU64;
 
@@ -162,6 +163,7 @@ fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {
         Workload::HotLine if vcpu.index == vcpu.last() => read(vcpu, work),
         Workload::Operate | Workload::HotLine => watch(vcpu, work),
         Workload::Mixed => watch(vcpu, &Mixed(work)),
+        Workload::Switch => switch::time(vcpu),
         // They use no system, and do not come here.
         Workload::Hello
         | Workload::PortExit

@@ -4,6 +4,8 @@ mod access;
 mod bad_image;
 mod bad_usage;
 mod bpf;
+mod bpf_doctor;
+mod bpf_drivers;
 mod bpf_policies;
 mod cgroups;
 mod confinement;
@@ -84,6 +86,8 @@ pub fn emulated() -> Vec<Test> {
     [
         emulated::TESTS,
         bpf::TESTS,
+        bpf_doctor::TESTS,
+        bpf_drivers::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,

@@ -4,11 +4,13 @@ use locks::Family;
 
 use super::{
     compare::dash,
+    figures::scale::time,
     si::{percent, si},
+    words::sentences::is_of_switches,
 };
 use base::units::Nanos;
 use study::{
-    findings::{PointStudy, Timed},
+    findings::{PointStudy, Timed, point::Times},
     latencies::Percentiles,
     sync_counters::WorkRow,
 };
@@ -18,8 +20,10 @@ pub(super) fn lines(its: &PointStudy) -> Vec<String> {
     let work = its.work.and_then(|work| work_line(its, &work));
     let reader = its.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
     let waits = its.timed(Timed::Operation);
-    let waits = waits
-        .map(|times| latency_line(its.point.lock.family(), &times.percentiles, its.open_waits));
+    let waits = waits.map(|times| match is_of_switches(&its.point) {
+        true => switch_line(times),
+        false => latency_line(its.point.lock.family(), &times.percentiles, its.open_waits),
+    });
     [work, reader, waits].into_iter().flatten().collect()
 }
 
@@ -50,6 +54,23 @@ fn work_line(its: &PointStudy, work: &WorkRow) -> Option<String> {
 
 fn reader_line(work: &WorkRow) -> String {
     format!("the last vCPU looked {} times a second", si(work.looks))
+}
+
+/// Buckets begin at the times that the table shows, which are up to 6 % less than what was measured.
+fn switch_line(times: &Times) -> String {
+    let Percentiles { p50, p99, max, .. } = times.percentiles;
+    let all = || times.timings.pairs().iter().filter(|(_, count)| *count > 0);
+    let least = all().map(|(nanos, _)| *nanos).min().unwrap_or_default();
+    let count = all().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+    format!(
+        "{} switches, from one vCPU's last look at its clock to the next one's first: at least {}, p50 {}, \
+         p99 {}, at most {}",
+        si(count as f64),
+        time(least as f64),
+        time(p50.0 as f64),
+        time(p99.0 as f64),
+        time(max.0 as f64),
+    )
 }
 
 /// `open` operations had not ended when the window did.

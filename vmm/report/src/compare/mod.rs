@@ -309,6 +309,11 @@ fn host(facts: &HostFacts) -> String {
 pub fn guest(point: &Point) -> String {
     let Point { guest, workload, critical, think, spin_threshold, .. } = point;
     let work = match (guest, workload.as_str()) {
+        (GuestKind::Payload, "switch") => {
+            return "ring-3 payload: each vCPU writes the time again and again; an operation is a switch from \
+                    one to another"
+                .into();
+        }
         (GuestKind::Payload, workload) => {
             let what = match workload {
                 "hot-line" => ", the last vCPU only reads",

@@ -7,6 +7,7 @@ use study::{
     findings::compare::Outcome,
     store::record::{MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, record},
+    timings::Timings,
 };
 
 fn study(fixture: &Fixture) -> Study {
@@ -34,6 +35,23 @@ fn rows_line_up_under_the_columns_within_110_characters() {
         let most = if policy == "host" { 110 } else { 120 };
         assert!(width <= most, "{text}");
     }
+}
+
+#[test]
+fn switches_are_counted_and_timed() {
+    let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..plain() });
+    for cell in &mut run.contents.cells {
+        cell.point.workload = "switch".into();
+        if let Ended::Done { figures } = &mut cell.outcome {
+            figures.latencies = Some(Timings::from_pairs([(1_500, 0), (2_000, 98), (40_000, 2)]));
+        }
+    }
+    let text = render(&Study::new(&[run]));
+    assert!(text.contains(" switches/s "), "{text}");
+    assert!(text.contains("an operation is a switch from one to another"), "{text}");
+    let line = text.lines().find(|line| line.contains(" switches, from one vCPU's last look"));
+    let line = line.unwrap_or_default();
+    assert!(line.contains("at least 2us, p50 2.01us, p99 40.2us, at most 40.2us"), "{text}");
 }
 
 /// A schedule of the host's kernel is told from one of this program, in the heading, too.

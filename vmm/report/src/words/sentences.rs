@@ -18,6 +18,7 @@ use study::{
 pub fn operations(study: &Study) -> &'static str {
     let of = |point: &Point| match (point.guest, point.lock.family()) {
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
+        _ if is_of_switches(point) => "switches",
         (_, Family::Spinlock | Family::Mutex) => "acquisitions",
         (_, Family::Counter) => "adds",
         (_, Family::Lockref) => "gets and puts",
@@ -27,6 +28,11 @@ pub fn operations(study: &Study) -> &'static str {
         Some(first) if all.all(|other| other == first) => first,
         _ => "operations",
     }
+}
+
+/// Does its guest time switches of vCPUs?
+pub fn is_of_switches(point: &Point) -> bool {
+    point.workload == "switch"
 }
 
 /// The direction of a finding.

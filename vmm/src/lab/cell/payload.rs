@@ -51,6 +51,11 @@ pub struct PayloadCell {
 }
 
 impl PayloadCell {
+    /// Switches have nothing else to show.
+    fn is_timed(&self, run: &RunSpec<'_>) -> bool {
+        run.method.timed || self.workload == Workload::Switch
+    }
+
     fn machine(&self, run: &RunSpec<'_>) -> MachineSpec {
         let Point { lock, backend, handoff, spin_threshold, critical, think, .. } = *run.point;
         let payload = PayloadSpec {
@@ -60,7 +65,7 @@ impl PayloadCell {
             critical,
             think,
             sum_every: run.method.sum_every,
-            timed: run.method.timed,
+            timed: self.is_timed(run),
             transport: transport(backend),
             handoff,
         };
@@ -140,7 +145,7 @@ impl PayloadCell {
         let at = Instant::now();
         let slots = shared.iter().zip(run.point.sizes()).map(|(shared, vcpus)| shared.slots(vcpus));
         let slots = slots.collect::<Result<Vec<_>, _>>()?.concat();
-        let timed = if run.method.timed { shared } else { &[] };
+        let timed = if self.is_timed(run) { shared } else { &[] };
         let machines = machines.running.iter().zip(timed).zip(run.point.sizes());
         let waits = machines.map(|((running, shared), vcpus)| {
             let waits = shared.waits(vcpus)?;

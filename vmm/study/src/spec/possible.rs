@@ -81,6 +81,12 @@ impl Combination<'_> {
             let why = "it takes two vCPUs at least, one of them reads";
             return Err(self.impossible(&["workloads", "vcpus", "other-vms"], why));
         }
+        if *workload == payload::Workload::Switch
+            && (point.slots != 1 || point.vcpus == VcpuCount::ONE || point.sizes().count() > 1)
+        {
+            let why = "it takes two vCPUs at least, of one VM, which share one slot";
+            return Err(self.impossible(&["workloads", "slots", "vcpus", "vms", "other-vms"], why));
+        }
         if point.sizes().any(|vcpus| vcpus.get() > point.lock.most_cpus()) {
             let why = format!("it can count {} CPUs", point.lock.most_cpus());
             return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));

@@ -1,0 +1,31 @@
+//! Switches of vCPUs that share a slot, timed by the vCPUs themselves, whoever switches them.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use hypercalls::payload::Stamp;
+
+use crate::telemetry::tsc;
+use crate::vcpu::Vcpu;
+
+/// Stamps one word again and again. Who finds another vCPU's stamp there has been switched to; the
+/// switch took from that stamp until now. A vCPU that is preempted between its look and its own stamp
+/// finds the word changed when it is back, and looks again: no sample has the turn of another in it.
+#[inline(never)]
+pub(super) fn time(vcpu: &Vcpu) {
+    let stamp = vcpu.stamp();
+    vcpu.wait_for_go();
+    while !vcpu.stopped() {
+        let seen = stamp.load(Acquire);
+        let now = Stamp { vcpu: vcpu.index, tsc: tsc() };
+        if stamp.compare_exchange(seen, now.word(), AcqRel, Acquire).is_err() {
+            continue;
+        }
+        if let Some(last) = Stamp::parse(seen)
+            && last.vcpu != vcpu.index
+            && let Some(now) = Stamp::parse(now.word())
+        {
+            vcpu.took(now.tsc.saturating_sub(last.tsc));
+            vcpu.add(|slot| &slot.operations, 1);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The two drivers of a schedule beside each other, in an emulated host with a 7.x kernel: what a switch of
+//! vCPUs costs the guest.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::emulated::need_kernel_7;
+use crate::{expect_usually, files, process::Program, product::pvticket, tests};
+
+tests![a_guest_times_the_switches_of_both_drivers, switches_need_a_shared_slot];
+
+pub(super) const DRIVERS: [&str; 2] = ["user", "bpf"];
+
+/// A comparison of both drivers on one slot.
+pub(super) fn compare(options: &str) -> Program {
+    let words = "compare --host emulated --host-kernel 7 --driver user,bpf --slots 1";
+    pvticket(words.split_whitespace()).args(options.split_whitespace()).limit(400)
+}
+
+fn driver_of(point: &Value) -> &str {
+    point["driver"].as_str().unwrap_or("user")
+}
+
+/// Each switch that the guest sees is a turn of the account, and takes as long as the driver's own part of it.
+fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let ran = compare(
+        "--locks ticket --policy rr --vcpus 2 --runs 2 --seconds 1 --workload switch --json",
+    );
+    let ran = ran.args([&file]).run()?.exits(0)?;
+    let text = ran.text()?;
+    println!("{text}");
+    ensure!(text.contains("switches/s"), "{text}");
+    let json: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+    for driver in DRIVERS {
+        let note = format!("  rr ({driver}) ticket: ");
+        let line = text.lines().find(|line| line.starts_with(&note) && line.contains("at least"));
+        ensure!(line.is_some_and(|line| line.contains(" p99 ")), "{driver}: {text}");
+    }
+    let lines = json["runs"][0]["lines"].as_array().context("no lines")?;
+    let runs = lines.iter().filter(|line| line["figures"].is_object());
+    let mut seen = 0;
+    for run in runs {
+        let (figures, driver) = (&run["figures"], driver_of(&run["point"]));
+        let each = figures["operations"].as_array().into_iter().flatten();
+        let switches: u64 = each.filter_map(Value::as_u64).sum();
+        let grants = figures["schedule"]["totals"]["grants"].as_u64().context("no grants")?;
+        // A vCPU that has a slot for no time sees nothing; at the ends of the window one is counted on one side.
+        ensure!(switches <= grants + 2, "{driver}: {switches} of {grants} turns: {run}");
+        expect_usually!(switches * 10 >= grants * 8, "{driver}: {switches} of {grants} turns");
+        let least = |times: &Value| times[0][0].as_u64();
+        let (guest, own) = (least(&figures["latencies"]), least(&figures["schedule"]["handover"]));
+        // The guest's buckets are 6 % wide.
+        ensure!(
+            guest.zip(own).is_some_and(|(guest, own)| guest * 17 / 16 >= own),
+            "{driver}: {guest:?} ns seen, of which {own:?} are its own"
+        );
+        seen += 1;
+    }
+    ensure!(seen == 4, "{seen} runs: {json}");
+    Ok(())
+}
+
+fn switches_need_a_shared_slot() -> anyhow::Result<()> {
+    for alone in ["--vcpus 1 --slots 1", "--vcpus 4 --slots 2", "--vcpus 2 --slots 1 --vms 2"] {
+        let words = ["compare", "--policy", "rr", "--workload", "switch"];
+        let ran = pvticket(words).args(alone.split_whitespace()).run()?;
+        ran.fails(2, &["two vCPUs at least, of one VM, which share one slot"])?.says("")?;
+    }
+    Ok(())
+}
