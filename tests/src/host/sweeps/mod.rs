@@ -3,6 +3,7 @@
 //! the same figures wherever they run.
 
 mod cluster;
+mod costs;
 mod local;
 mod refused;
 mod slurm;
@@ -20,6 +21,11 @@ use crate::{process::Program, product::pvticket, suite::Test};
 /// All tests of sweeps, which run one after the other: they start many processes.
 pub fn tests() -> Vec<Test> {
     [local::TESTS, refused::TESTS, slurm::TESTS].concat()
+}
+
+/// Measurements of sweeps, which run if they are asked for.
+pub fn costs() -> Vec<Test> {
+    costs::TESTS.to_vec()
 }
 
 /// Eight rounds of four cells, each of which takes about `seconds` times 10.
@@ -89,6 +95,17 @@ fn check_plan(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<Str
     let of =
         |all: BTreeMap<u32, Cell>| all.into_iter().map(|(ix, its)| (ix, without(its))).collect();
     check_cells(of(cells(dir)?), &of(plain.clone()))
+}
+
+/// The same for a sweep whose rounds are divided: several nodes may have cells of a round.
+fn check_divided(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<()> {
+    let cells = cells(dir)?;
+    ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());
+    for (number, cell) in cells {
+        let same = Cell { node: cell.node.clone(), ..plain[&number].clone() };
+        ensure!(cell == same, "cell {number}: {cell:?}, not {same:?}");
+    }
+    Ok(())
 }
 
 fn check_cells(
