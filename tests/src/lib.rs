@@ -7,7 +7,8 @@
 //!
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --release -p pvticket-tests -- NAME` runs the tests whose names
-//! contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness.
+//! contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--ignored` runs
+//! the measurements, which are no tests of behaviour and print tables.
 
 #![forbid(unsafe_code)]
 
@@ -84,6 +85,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     tally.run(arguments, &host::quick(), retry::run);
     tally.run(&serial, &host::schedules(), retry::run);
     tally.run(&serial, &host::emulated(), retry::run);
+    if arguments.ignored || arguments.include_ignored {
+        let asked = Arguments { ignored: false, include_ignored: false, ..serial.clone() };
+        tally.run(&asked, &host::costs(), retry::run);
+    }
     let guests = guest::tests();
     if Kvm::here() == Kvm::Hardware {
         tally.run(&serial, &guests, retry::run);

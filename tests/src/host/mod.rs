@@ -81,6 +81,11 @@ pub fn schedules() -> Vec<Test> {
     all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()
 }
 
+/// Measurements that print tables.
+pub fn costs() -> Vec<Test> {
+    sweeps::costs()
+}
+
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
     [

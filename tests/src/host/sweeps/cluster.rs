@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use rustix::{
-    process::{Pid, Signal, geteuid, kill_process},
+    process::{Pid, Signal, geteuid, getpid, kill_process},
     system::uname,
 };
 use tempfile::TempDir;
@@ -249,19 +249,35 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // What a failed test left behind: its tasks run the sweep's own copy of the program.
-        let tasks = fs::read_dir(self.path().join("work")).into_iter().flatten().flatten();
-        for task in tasks {
-            let program = task.path().join("bin/pvticket");
-            for id in self.processes(&program, "task").unwrap_or_default() {
-                let _ = kill_process(id, Signal::KILL);
-            }
-        }
         for (_, child) in &mut self.daemons {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // A slurmstepd outlives its slurmd, and tries for ever to tell slurmctld that its task has ended.
+        // A test ends when the store is whole, which may be before that was said.
+        let left = || {
+            let users = users(self.path());
+            for id in &users {
+                let _ = kill_process(*id, Signal::KILL);
+            }
+            Ok(users.is_empty())
+        };
+        let _ = wait_until("nothing uses the cluster's files", PATIENCE, left);
     }
+}
+
+/// The other processes that have files in this directory open. slurmd, slurmstepd and tasks have their
+/// logs there.
+pub fn users(dir: &Path) -> Vec<Pid> {
+    let uses = |process: &Path| {
+        let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let mut links = files.filter_map(|file| fs::read_link(file.path()).ok());
+        links.any(|link| link.starts_with(dir))
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let used = all.filter(|entry| uses(&entry.path()));
+    let ids = used.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    ids.filter(|id| *id != getpid()).collect()
 }
 
 /// The settings that do not depend on the cluster's place.

@@ -3,6 +3,7 @@
 //! the same figures wherever they run.
 
 mod cluster;
+mod costs;
 mod local;
 mod refused;
 mod slurm;
@@ -20,6 +21,11 @@ use crate::{process::Program, product::pvticket, suite::Test};
 /// All tests of sweeps, which run one after the other: they start many processes.
 pub fn tests() -> Vec<Test> {
     [local::TESTS, refused::TESTS, slurm::TESTS].concat()
+}
+
+/// Measurements of sweeps, which run if they are asked for.
+pub fn costs() -> Vec<Test> {
+    costs::TESTS.to_vec()
 }
 
 /// Eight rounds of four cells, each of which takes about `seconds` times 10.
@@ -60,7 +66,10 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
             let at = at.with_context(|| format!("no column {name}"))?;
             Ok::<_, anyhow::Error>(values.get(at).copied().unwrap_or_default().to_owned())
         };
-        let point = ["lock", "vcpus", "seed"].map(of).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let point = ["lock", "vcpus", "policy", "seed"]
+            .map(of)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
         let cell = Cell {
             node: of("node")?,
             status: of("status")?,
@@ -77,7 +86,32 @@ fn cells(dir: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
 /// The sweep is whole: all cells once and done, each round of one node, and what they gave is what
 /// the same spec gives in a plain run. Returns the nodes.
 fn check(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
+    check_cells(cells(dir)?, plain)
+}
+
+/// The same for measured cells, but for what they gave.
+fn check_plan(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>> {
+    let without = |cell: Cell| Cell { operations: String::new(), ..cell };
+    let of =
+        |all: BTreeMap<u32, Cell>| all.into_iter().map(|(ix, its)| (ix, without(its))).collect();
+    check_cells(of(cells(dir)?), &of(plain.clone()))
+}
+
+/// The same for a sweep whose rounds are divided: several nodes may have cells of a round.
+fn check_divided(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<()> {
     let cells = cells(dir)?;
+    ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());
+    for (number, cell) in cells {
+        let same = Cell { node: cell.node.clone(), ..plain[&number].clone() };
+        ensure!(cell == same, "cell {number}: {cell:?}, not {same:?}");
+    }
+    Ok(())
+}
+
+fn check_cells(
+    cells: BTreeMap<u32, Cell>,
+    plain: &BTreeMap<u32, Cell>,
+) -> anyhow::Result<Vec<String>> {
     ensure!(cells.len() == plain.len(), "{} cells, not {}", cells.len(), plain.len());
     let mut of_round = BTreeMap::<&str, &str>::new();
     for (number, cell) in &cells {
@@ -97,7 +131,7 @@ fn check(dir: &Path, plain: &BTreeMap<u32, Cell>) -> anyhow::Result<Vec<String>>
 fn plain(folder: &Path, spec: &Path) -> anyhow::Result<BTreeMap<u32, Cell>> {
     let dir = folder.join("plain");
     if !dir.exists() {
-        pvticket(["run", "--dir"]).args([&dir, spec]).run()?.exits(0)?;
+        pvticket(["run", "--dir"]).limit(600).args([&dir, spec]).run()?.exits(0)?;
     }
     cells(&dir)
 }

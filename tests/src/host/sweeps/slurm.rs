@@ -13,36 +13,41 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    Cell, check,
-    cluster::{Cluster, User, wait_until},
+    Cell, check, check_plan,
+    cluster::{Cluster, User, users, wait_until},
     plain, random, rounds, spec, whole_parts,
 };
-use crate::{files, process::Program, product, ran::Ran, tests};
+use crate::{facts::need_kvm, files, process::Program, product, ran::Ran, tests};
 
 tests![
     a_plain_users_cluster_runs_a_sweep,
     tasks_are_killed_and_no_cell_is_lost_or_twice,
+    measured_rounds_are_those_of_a_plain_run,
     a_dead_head_and_ctrl_c_lose_nothing,
     two_nodes_that_run_the_same_unit_count_once,
     a_dead_controller_is_waited_for,
     what_never_starts_is_said,
+    a_cluster_leaves_no_process,
 ];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a sweep of many units may take, in seconds.
+const PATIENCE_OF_HEADS: u64 = 600;
+
 /// A cluster, a spec, and what a plain run of it gives.
-struct Kit {
+pub(super) struct Kit {
     cluster: Cluster,
     pvticket: PathBuf,
     spec: PathBuf,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     plain: BTreeMap<u32, Cell>,
     /// Of the plain run.
     _folder: tempfile::TempDir,
 }
 
 impl Kit {
-    fn new(nodes: usize, user: User, text: &str) -> anyhow::Result<Self> {
+    pub(super) fn new(nodes: usize, user: User, text: &str) -> anyhow::Result<Self> {
         let cluster = Cluster::start(nodes, user)?;
         let folder = files::scratch()?;
         let spec = spec(folder.path(), text)?;
@@ -67,7 +72,36 @@ impl Kit {
         self.pvticket(&["run", "--resume"]).args([&self.dir])
     }
 
-    fn check(&self) -> anyhow::Result<Vec<String>> {
+    /// Runs the sweep, and submits what is missing until nothing is, while so many tasks are killed, by
+    /// SIGKILL and SIGTERM. Returns the number of submissions.
+    pub(super) fn run_and_kill(&self, options: &[&str], kills: u32) -> anyhow::Result<u32> {
+        let (mut state, mut killed, mut submissions) = (7, 0, 0);
+        loop {
+            let head = if submissions == 0 { self.run(options) } else { self.resume() };
+            let mut running = head.limit(PATIENCE_OF_HEADS).start()?;
+            submissions += 1;
+            while killed < kills && !running.has_ended()? {
+                let tasks = self.tasks()?;
+                if !tasks.is_empty() {
+                    let victim = tasks[random(&mut state, tasks.len())];
+                    let signal = if killed % 3 == 2 { Signal::TERM } else { Signal::KILL };
+                    // It may have ended in the meantime.
+                    killed += u32::from(kill_process(victim, signal).is_ok());
+                }
+                thread::sleep(Duration::from_millis(100 + random(&mut state, 300) as u64));
+            }
+            let ran = running.wait()?;
+            match ran.status()? {
+                0 => break,
+                _ => ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show()),
+            }
+            ensure!(submissions < 4 + kills, "{}", ran.show());
+        }
+        ensure!(killed == kills, "{killed} tasks were killed");
+        Ok(submissions)
+    }
+
+    pub(super) fn check(&self) -> anyhow::Result<Vec<String>> {
         check(&self.dir, &self.plain)
     }
 
@@ -108,34 +142,30 @@ fn a_plain_users_cluster_runs_a_sweep() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Six times, by SIGKILL and SIGTERM; each time what is missing is submitted again.
 fn tasks_are_killed_and_no_cell_is_lost_or_twice() -> anyhow::Result<()> {
     let kit = Kit::new(3, User::Own, &rounds(0.02, 8))?;
-    let (mut state, mut kills, mut submissions) = (7, 0, 0);
-    loop {
-        let head = if submissions == 0 { kit.run(&[]) } else { kit.resume() };
-        let mut running = head.start()?;
-        submissions += 1;
-        while kills < 6 && !running.has_ended()? {
-            let tasks = kit.tasks()?;
-            if !tasks.is_empty() {
-                let victim = tasks[random(&mut state, tasks.len())];
-                let signal = if kills % 3 == 2 { Signal::TERM } else { Signal::KILL };
-                // It may have ended in the meantime.
-                kills += u32::from(kill_process(victim, signal).is_ok());
-            }
-            thread::sleep(Duration::from_millis(100 + random(&mut state, 300) as u64));
-        }
-        let ran = running.wait()?;
-        match ran.status()? {
-            0 => break,
-            _ => ensure!(ran.errors().contains("are left; resume with"), "{}", ran.show()),
-        }
-        ensure!(submissions < 10, "{}", ran.show());
-    }
-    ensure!(kills == 6, "{kills} tasks were killed");
+    kit.run_and_kill(&[], 6)?;
     let nodes = kit.check()?;
     ensure!(nodes.len() > 1, "only {nodes:?} took part");
+    Ok(())
+}
+
+/// Cells with real guests on three nodes: as many and the same as in a plain run, each round on one
+/// node. What they measured differs, and the nodes share two CPUs.
+fn measured_rounds_are_those_of_a_plain_run() -> anyhow::Result<()> {
+    need_kvm()?;
+    let text = "name = \"measured\"\nhost = \"direct\"\nlocks = [\"ticket\", \"pv-ticket\"]\n\
+                vcpus = [\"1x\", \"2x\"]\nslots = 2\npolicies = [\"host\", \"rr\"]\n\
+                seconds = 0.05\nrepetitions = 6\n";
+    let kit = Kit::new(3, User::Own, text)?;
+    let ran = kit.run(&["--node-cpus", "2"]).run()?.exits(0)?;
+    ensure!(ran.errors().contains("6 units submitted as job"), "{}", ran.show());
+    let nodes = check_plan(&kit.dir, &kit.plain)?;
+    ensure!(nodes.len() > 1, "only {nodes:?} took part");
+    let report = kit.pvticket(&["report"]).args([&kit.dir]).run()?.exits(0)?;
+    for part in nodes.iter().map(String::as_str).chain(["acquisitions", "under rr"]) {
+        ensure!(report.text()?.contains(part), "no {part}\n{}", report.show());
+    }
     Ok(())
 }
 
@@ -253,4 +283,19 @@ fn what_never_starts_is_said() -> anyhow::Result<()> {
     // What cannot be run twice can be corrected.
     kit.resume().args(["--slurm", "--time=10"]).run()?.exits(0)?;
     kit.check().map(drop)
+}
+
+/// Of the tests themselves: a slurmstepd whose task ends while there is no slurmctld went on for ever.
+fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
+    let mut cluster = Cluster::start(1, User::Own)?;
+    let dir = cluster.path().to_owned();
+    let log = format!("--output={}", dir.join("work/log").display());
+    cluster.slurm("sbatch", &[&log, "--wrap=exec sleep 1000"])?.exits(0)?;
+    wait_until("the task runs", PATIENCE, || Ok(dir.join("work/log").exists()))?;
+    cluster.kill("slurmctld")?;
+    cluster.kill("n1")?;
+    ensure!(users(&dir).len() >= 2, "the task, its slurmstepd: {:?}", users(&dir));
+    drop(cluster);
+    ensure!(users(&dir).is_empty(), "{:?}", users(&dir));
+    Ok(())
 }

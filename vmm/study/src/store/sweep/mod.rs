@@ -8,6 +8,8 @@
 //! Each part has one writer. Reading the directory merges the parts; what an engine such as Slurm
 //! says about its tasks does not matter for it.
 
+#[cfg(test)]
+mod large_tests;
 mod merge;
 mod part;
 pub mod record;

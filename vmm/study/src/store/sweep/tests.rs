@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Two units of two cells.
-fn sweep() -> SweepLine {
+pub(super) fn sweep() -> SweepLine {
     SweepLine {
         id: "pvticket-test-1".into(),
         command: vec!["pvticket".into()],
@@ -33,7 +33,7 @@ fn head() -> Contents {
     Contents { run: run(), sessions: Vec::new(), cells: Vec::new(), torn: None, sweep: None }
 }
 
-fn session(unit: u32, submission: u32, restart: u32, node: &str) -> SessionLine {
+pub(super) fn session(unit: u32, submission: u32, restart: u32, node: &str) -> SessionLine {
     let attempt =
         Attempt { sweep: sweep().id, unit, submission, restart, node: node.into(), job: None };
     SessionLine { at_ms: 1, command: Vec::new(), host: Default::default(), attempt: Some(attempt) }
