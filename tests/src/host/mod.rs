@@ -6,6 +6,7 @@ mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
+mod bpf_holders;
 mod bpf_policies;
 mod cgroups;
 mod confinement;
@@ -88,6 +89,7 @@ pub fn emulated() -> Vec<Test> {
         bpf::TESTS,
         bpf_doctor::TESTS,
         bpf_drivers::TESTS,
+        bpf_holders::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,
