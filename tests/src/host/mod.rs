@@ -7,6 +7,7 @@ mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
 mod bpf_holders;
+mod bpf_load;
 mod bpf_policies;
 mod cgroups;
 mod confinement;
@@ -90,6 +91,7 @@ pub fn emulated() -> Vec<Test> {
         bpf_doctor::TESTS,
         bpf_drivers::TESTS,
         bpf_holders::TESTS,
+        bpf_load::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,
