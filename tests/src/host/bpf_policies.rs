@@ -51,7 +51,7 @@ fn measured(boot: Boot) -> anyhow::Result<(Value, Vec<u64>)> {
 }
 
 /// Each end of a turn that the kernel has counted is one of the account's, or known to be lost.
-fn is_complete(schedule: &Value) -> anyhow::Result<()> {
+pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
     let ends =
         ["blocked", "slice", "forced", "yielded", "made_way", "injected", "taken", "unasked"];
     let sum: u64 = ends.iter().chain(&["lost"]).filter_map(|end| schedule[end].as_u64()).sum();

@@ -6,6 +6,8 @@ mod bad_usage;
 mod bpf;
 mod bpf_doctor;
 mod bpf_drivers;
+mod bpf_holders;
+mod bpf_load;
 mod bpf_policies;
 mod cgroups;
 mod confinement;
@@ -93,6 +95,8 @@ pub fn emulated() -> Vec<Test> {
         bpf::TESTS,
         bpf_doctor::TESTS,
         bpf_drivers::TESTS,
+        bpf_holders::TESTS,
+        bpf_load::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
         features::TESTS,

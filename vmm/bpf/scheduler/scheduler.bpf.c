@@ -10,18 +10,19 @@
  *
  * Under `deferred` a turn whose slice is over goes on while its vCPU holds or awaits a lock, for a grace at
  * most (holders and waiters have their own), and the vCPU is asked to yield after its next release; the
- * request stays if the grace runs out, so that a convoy of waiters dissolves.
+ * request stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off
+ * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
+ * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
+ * waits for its lock has no grace meanwhile: it would only spin.
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
  */
+#include "grace.h"
 #include "inject.h"
 #include "records.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
-
-#define QUEUE 0
-#define BOOSTED 1
 
 INLINE bool boosts(void)
 {
@@ -45,29 +46,6 @@ INLINE bool is_contended(u64 now)
 	u64 since;
 
 	return (boosts() && scx_bpf_dsq_nr_queued(BOOSTED)) || first_due(now, &since);
-}
-
-/* May this vCPU, whose slice is over, stay for the lock that it is in? */
-INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
-{
-	volatile struct line *line = vcpu->line;
-	struct state *state = vcpu->state;
-	u64 grace = line->held ? settings.grace_ns : settings.waiter_grace_ns, left;
-
-	if (!is_busy(line)) {
-		line->yield_wanted = 0;
-		return 0;
-	}
-	if (!state->due_ns)
-		state->due_ns = now;
-	line->yield_wanted = 1;
-	left = grace - (now - state->due_ns);
-	if ((s64)left <= 0) {
-		state->end = TURN_FORCED;
-		return 0;
-	}
-	scx_bpf_task_set_slice(p, left);
-	return 1;
 }
 
 /* What a vCPU has had by now, by its weight. */
@@ -112,10 +90,12 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		state->end = TURN_YIELDED;
 	else if (state->makes_way)
 		state->end = TURN_MADE_WAY;
-	else if (settings.policy == POLICY_DEFERRED)
-		return has_grace(p, vcpu, now);
-	else if (settings.policy == POLICY_FAIR)
-		return is_least(p, vcpu, now);
+	else if (settings.policy == POLICY_DEFERRED ? has_grace(p, vcpu, now) :
+		 settings.policy == POLICY_FAIR && is_least(p, vcpu, now)) {
+		/* The end of what it has now is to be decided anew, by stopping if need be. */
+		state->end = TURN_UNASKED;
+		return 1;
+	}
 	return 0;
 }
 
@@ -232,6 +212,8 @@ int enqueue(u64 *context)
 		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
 	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0))
 		queue = BOOSTED;
+	else if (vcpu.state->ahead)
+		queue = BOOSTED;
 	insert(p, queue, from, flags);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
@@ -327,6 +309,8 @@ int stopping(u64 *context)
 	if (state->end == TURN_TAKEN)
 		return 0;
 	state->stranded = runnable && is_busy(vcpu.line);
+	/* Not twice: it would be ahead of the others for good. */
+	state->ahead = state->end == TURN_FORCED && !state->ahead && is_holder(&vcpu);
 	state->yielded = 0;
 	state->makes_way = 0;
 	state->had_ns = had_by(&vcpu, now);

@@ -5,6 +5,10 @@
 #include "kernel.h"
 #include "shared.h"
 
+/* The queues of vCPUs that wait for a slot: all of them in turn, and those that go before. */
+#define QUEUE 0
+#define BOOSTED 1
+
 /* The line of a vCPU (hypercalls/src/telemetry.rs), as far as it is used here. */
 struct line {
 	u32 held;
@@ -41,7 +45,9 @@ struct state {
 	u8 makes_way;
 	/* Preempted in a lock. */
 	u8 stranded;
-	u8 unused[5];
+	/* deferred: forced off while it held a lock, it goes ahead of its turn, once. */
+	u8 ahead;
+	u8 unused[4];
 };
 
 /* The vCPU that runs on a CPU, and the CPU's timer, which looks at it for the injector. */

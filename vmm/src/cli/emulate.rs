@@ -21,6 +21,10 @@ pub struct EmulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     mem: ByteSize,
 
+    /// CPUs for guests [default: as many as this host has, at most 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
+    cpus: Option<u32>,
+
     /// File to take along
     #[arg(long = "in", value_name = "HERE:THERE", value_parser = pair)]
     files_in: Vec<(PathBuf, PathBuf)>,
@@ -45,6 +49,9 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
+    if let Some(cpus) = args.cpus {
+        inside.errand().cpus = cpus;
+    }
     // Files that are not built yet are left out; a program that needs one reports it there.
     if let Ok(kernel) = artifacts::built_kernel() {
         inside.take_kernel(&kernel);

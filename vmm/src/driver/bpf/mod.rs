@@ -309,7 +309,11 @@ impl VcpuScheduler for VmScheduler {
 
     fn enter(&self, id: VcpuId) -> io::Result<()> {
         signal::pin_this_thread(&self.slots)?;
-        self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)
+        self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
+        // This thread was one of the fair class, and a vCPU that it took the CPU from is on the CPU's own list:
+        // the scheduler is not asked when the turn ends that begins here. No guest runs in it yet.
+        thread::yield_now();
+        Ok(())
     }
 
     fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {

@@ -1,0 +1,118 @@
+//! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every turn is accounted for.
+//! With `PVTICKET_TEST_LONG=SECONDS` the last of the schedules runs for so long.
+
+use std::env;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::{bpf_policies::is_complete, emulated::need_kernel_7, first_cpu::BUSYBOX};
+use crate::{expect_usually, product::pvticket, tests};
+
+tests![slots_and_machines_share_without_a_stall];
+
+/// The variable with the seconds of the last schedule.
+const LONG: &str = "PVTICKET_TEST_LONG";
+
+/// Machines of equal size on some slots.
+struct Load {
+    slots: u32,
+    machines: u32,
+    vcpus: u32,
+    policy: &'static str,
+    /// `--pv` of the guests.
+    pv: &'static str,
+}
+
+const LOADS: [Load; 4] = [
+    Load { slots: 2, machines: 1, vcpus: 8, policy: "deferred", pv: "off" },
+    Load { slots: 4, machines: 1, vcpus: 8, policy: "deferred", pv: "vmm" },
+    Load { slots: 4, machines: 2, vcpus: 4, policy: "fair:1,3", pv: "kvm" },
+    Load { slots: 4, machines: 2, vcpus: 4, policy: "deferred", pv: "kvm" },
+];
+
+impl Load {
+    fn command(&self, seconds: u64) -> String {
+        let Self { slots, machines, vcpus, policy, pv } = self;
+        format!(
+            "/init boot --driver bpf --cpus {vcpus} --slots {slots} --vms {machines} --policy {policy} --pv {pv} \
+             --stats /tmp/stats -- lockbench --seconds {seconds} && echo stats && {BUSYBOX} cat /tmp/stats && \
+             echo end; "
+        )
+    }
+
+    /// Checks what it printed, and prints a row.
+    fn check(&self, said: &str, seconds: u64) -> anyhow::Result<()> {
+        let Self { slots, machines, vcpus, policy, .. } = self;
+        let (benches, stats) =
+            said.split_once("stats\n").with_context(|| format!("no stats: {said}"))?;
+        let mut least = u64::MAX;
+        let mut operations = Vec::new();
+        for line in benches.lines() {
+            let bench: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+            ensure!(bench["violations"] == 0, "{bench}");
+            let each: Vec<u64> = bench["operations"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_u64)
+                .collect();
+            ensure!(each.len() as u64 == u64::from(*vcpus), "{bench}");
+            least = each.iter().copied().fold(least, u64::min);
+            operations.push(each.iter().sum::<u64>());
+        }
+        ensure!(operations.len() as u64 == u64::from(*machines), "{said}");
+        let stats: Value = serde_json::from_str(stats).with_context(|| stats.to_owned())?;
+        let schedule = &stats["schedule"];
+        is_complete(schedule)?;
+        ensure!(schedule["ended"].is_null(), "{schedule}");
+        let all =
+            schedule["account"]["preemptions_one_by_one"].as_array().context("no preemptions")?;
+        let moved =
+            (0..u64::from(machines * vcpus)).filter(|vcpu| slots_of(all, *vcpu) > 1).count();
+        let longest = all.iter().filter_map(|its| its["off_ns"].as_u64()).max().unwrap_or(0);
+        println!(
+            "{slots} slots, {machines} x {vcpus} vCPUs, {policy}, {seconds} s: {} turns, {} lost, {} forced, {moved} \
+             vCPUs moved, longest off {} ms, operations {operations:?}, least of a vCPU {least}",
+            schedule["turns"],
+            schedule["lost"],
+            schedule["forced"],
+            longest / 1_000_000,
+        );
+        expect_usually!(least > 0, "a vCPU got nowhere: {operations:?}");
+        expect_usually!(moved > 0, "none moves: {schedule}");
+        // The kernel ends a scheduler after 30 s.
+        ensure!(longest < 20_000_000_000, "a vCPU was off for {longest} ns");
+        Ok(())
+    }
+}
+
+/// On how many slots a vCPU was preempted.
+fn slots_of(preemptions: &[Value], vcpu: u64) -> usize {
+    let its = preemptions.iter().filter(|its| its["vcpu"] == vcpu);
+    let mut slots: Vec<_> = its.filter_map(|its| its["slot"].as_u64()).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots.len()
+}
+
+fn slots_and_machines_share_without_a_stall() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let long = env::var(LONG).ok().map(|text| text.parse::<u64>().context(LONG)).transpose()?;
+    let last = LOADS.len() - 1;
+    let seconds = |ix| if ix == last { long.unwrap_or(3) } else { 2 };
+    let script: String =
+        LOADS.iter().enumerate().map(|(ix, load)| load.command(seconds(ix))).collect();
+    let script = format!("{script}{BUSYBOX} cat /sys/kernel/sched_ext/state");
+    let words =
+        ["emulate", "--host-kernel", "7", "--cpus", "4", "--", BUSYBOX, "sh", "-c", &script];
+    let ran = pvticket(words).limit(400 + 3 * long.unwrap_or(0)).run()?.exits(0)?;
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let parts: Vec<&str> = text.split("end\n").collect();
+    ensure!(parts.len() == LOADS.len() + 1 && parts[LOADS.len()] == "disabled\n", "{}", ran.show());
+    LOADS
+        .iter()
+        .zip(parts)
+        .enumerate()
+        .try_for_each(|(ix, (load, said))| load.check(said, seconds(ix)))
+}
