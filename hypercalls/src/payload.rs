@@ -15,6 +15,10 @@ use core::{
 
 use crate::{MAX_VCPUS, histogram, telemetry};
 
+mod stamp;
+
+pub use stamp::{Stamp, Word};
+
 /// Guest-physical address of [`Shared`], also its virtual one (identity-mapped).
 pub const SHARED_GPA: u64 = 0x10_0000;
 
@@ -282,44 +286,6 @@ pub struct Latencies(pub [AtomicU64; histogram::BUCKETS]);
 #[repr(C, align(128))]
 pub struct Line(pub AtomicU32);
 
-/// Which vCPU ran last, and when: the word of [`Shared::stamp`]. Zero: none has run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// Its index.
-    pub vcpu: usize,
-    /// Its TSC at its last look.
-    pub tsc: u64,
-}
-
-impl Stamp {
-    /// Bits of the vCPU, above those of the TSC, which wraps after half a year at 4 GHz.
-    const VCPU_BITS: u32 = 8;
-    const TSC_BITS: u32 = u64::BITS - Self::VCPU_BITS;
-
-    /// As a word; one more than the index, so that none is zero.
-    pub const fn word(self) -> u64 {
-        (self.vcpu as u64 + 1) << Self::TSC_BITS | self.tsc & ((1 << Self::TSC_BITS) - 1)
-    }
-
-    /// From a word.
-    pub const fn parse(word: u64) -> Option<Self> {
-        match word >> Self::TSC_BITS {
-            0 => None,
-            above => {
-                Some(Self { vcpu: above as usize - 1, tsc: word & ((1 << Self::TSC_BITS) - 1) })
-            }
-        }
-    }
-}
-
-// One more than the last index fits.
-const _: () = assert!((MAX_VCPUS as u64) < 1 << Stamp::VCPU_BITS);
-
-/// A word in a cache line of its own.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct Word(pub AtomicU64);
-
 /// The shared state of [`Workload::PingPong`]'s two vCPUs.
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -387,17 +353,6 @@ mod tests {
             assert_eq!(Waiting::parse(waiting.word()), waiting);
         }
         assert_eq!(Waiting::parse(0), Waiting::No, "the memory's zeros");
-    }
-
-    #[test]
-    fn a_stamp_says_which_vcpu_ran_and_when() {
-        for vcpu in [0, 1, MAX_VCPUS as usize - 1] {
-            let stamp = Stamp { vcpu, tsc: (1 << 56) - 1 };
-            assert_eq!(Stamp::parse(stamp.word()), Some(stamp));
-        }
-        assert_eq!(Stamp::parse(0), None, "the memory's zeros");
-        let late = Stamp { vcpu: 1, tsc: 1 << 56 | 5 };
-        assert_eq!(Stamp::parse(late.word()), Some(Stamp { vcpu: 1, tsc: 5 }));
     }
 
     /// A past bug: vCPU 0 continued before the other had reached its first halt, whose late

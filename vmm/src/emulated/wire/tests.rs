@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn through(message: FromAgent) -> FromAgent {
+    let mut decoder = Decoder::default();
+    decoder.push(&encode(&message).unwrap());
+    decode(&decoder.next_frame().unwrap().unwrap()).unwrap()
+}
+
+#[test]
+fn every_message_survives() {
+    let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
+    for message in [
+        FromAgent::Hello { version: VERSION, uptime_ms: 1700 },
+        FromAgent::Beat(beat),
+        FromAgent::Piece { index: 2, bytes: vec![0, 255, b'{'] },
+        FromAgent::FileEnd { index: 2 },
+        FromAgent::FileFailed { index: 1, error: "gone".into() },
+        FromAgent::Done(Done { status: 137, oom_kills: 1 }),
+        FromAgent::NoneSpared { online: 2, wanted: 2 },
+        FromAgent::Failed { error: "no module".into() },
+    ] {
+        assert_eq!(through(message.clone()), message);
+    }
+    let job = Job {
+        args: vec![b"boot".to_vec(), vec![0xff, b'\n']],
+        env: vec![(b"A".to_vec(), b"b=c".to_vec())],
+        files_out: vec![b"/tmp/out".to_vec()],
+        cpus: 2,
+        inject: Some(Injection::Mute),
+    };
+    let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+    assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
+}
+
+#[test]
+fn frames_are_found_however_the_bytes_arrive() {
+    let bodies: [&[u8]; 4] = [b"one", b"", &[0; 5000], b"last"];
+    let stream: Vec<u8> = bodies.iter().flat_map(|body| frame(body)).collect();
+    for step in [1, 3, 4, 7, 4096, stream.len()] {
+        let mut decoder = Decoder::default();
+        let mut found = Vec::new();
+        for part in stream.chunks(step) {
+            decoder.push(part);
+            while let Some(body) = decoder.next_frame().unwrap() {
+                found.push(body);
+            }
+        }
+        assert_eq!(found, bodies, "in steps of {step}");
+    }
+    let mut reader = &stream[..];
+    for body in bodies {
+        assert_eq!(read_frame(&mut reader).unwrap().unwrap(), body);
+    }
+    assert_eq!(read_frame(&mut reader).unwrap(), None);
+}
+
+#[test]
+fn a_command_line_takes_hardly_more_than_its_bytes() {
+    let job = Job { args: vec![vec![b'a'; 128 << 10]; 7], ..Job::default() };
+    let framed = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+    assert!(framed.len() < ((7 * 128) << 10) + 1000, "{}", framed.len());
+    assert_eq!(decode_to_agent(&framed[LENGTH..]).unwrap(), ToAgent::Start(job));
+    let job = Job { args: vec![vec![b'a'; 128 << 10]; 8], ..Job::default() };
+    assert!(matches!(encode_to_agent(&ToAgent::Start(job)), Err(WireError::TooLong(_))));
+    let odd = br#"{"Start":{"args":["\u0100"],"env":[],"files_out":[],"inject":null}}"#;
+    assert!(matches!(decode_to_agent(&[b"{", &odd[..]].concat()), Err(WireError::Json(_))));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_strange_for_a_frame(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        lengths in prop::collection::vec(0..40_u32, 0..6),
+        step in 1..60_usize,
+    ) {
+        // Random lengths, some of which fit, and arbitrary bytes.
+        let framed = lengths.iter().flat_map(|length| {
+            let body = bytes.iter().copied().cycle().take(*length as usize / 2);
+            length.to_le_bytes().into_iter().chain(body)
+        });
+        for stream in [framed.collect(), bytes.clone()] {
+            let mut decoder = Decoder::default();
+            for part in <[u8]>::chunks(&stream, step) {
+                decoder.push(part);
+                while let Ok(Some(body)) = decoder.next_frame() {
+                    let _ = (decode(&body), decode_to_agent(&body));
+                }
+            }
+            let mut reader = &stream[..];
+            while let Ok(Some(body)) = read_frame(&mut reader) {
+                prop_assert!(body.len() <= stream.len());
+            }
+        }
+    }
+
+    #[test]
+    fn no_change_of_a_message_is_too_strange(
+        place: prop::sample::Index,
+        byte: u8,
+        cut: prop::sample::Index,
+        args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..4),
+    ) {
+        let job = Job { args, env: vec![(vec![0xff], vec![b'x'])], ..Job::default() };
+        let start = encode_to_agent(&ToAgent::Start(job.clone())).unwrap();
+        prop_assert_eq!(decode_to_agent(&start[LENGTH..]).unwrap(), ToAgent::Start(job));
+        let beat = Beat { number: 3, ticks: vec![7, 9], cpu_time: 4, moved: [1, 2, 3] };
+        let piece = FromAgent::Piece { index: 1, bytes: vec![1, 2] };
+        for mut framed in [start, encode(&FromAgent::Beat(beat)).unwrap(), encode(&piece).unwrap()] {
+            let at = place.index(framed.len());
+            framed[at] = byte;
+            framed.truncate(cut.index(framed.len()) + 1);
+            let _ = framed.get(LENGTH..).map(|body| (decode(body), decode_to_agent(body)));
+            let mut decoder = Decoder::default();
+            decoder.push(&framed);
+            while let Ok(Some(_)) = decoder.next_frame() {}
+        }
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let mut decoder = Decoder::default();
+    decoder.push(&u32::MAX.to_le_bytes());
+    assert!(matches!(decoder.next_frame(), Err(WireError::TooLong(_))));
+    assert!(read_frame(&mut &[0xff; 8][..]).is_err());
+    assert!(read_frame(&mut &[5, 0, 0, 0, 1][..]).is_err(), "cut short");
+    assert!(matches!(decode(b""), Err(WireError::Kind(None))));
+    assert!(matches!(decode(b"?"), Err(WireError::Kind(Some(b'?')))));
+    assert!(matches!(decode(b"{nonsense"), Err(WireError::Json(_))));
+    assert!(decode(&[PIECE, 1]).is_err());
+}
