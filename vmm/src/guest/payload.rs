@@ -263,7 +263,7 @@ mod tests {
     fn slots_and_flags_are_lines_apart() {
         let memory = memory();
         let view = SharedView::new(&memory);
-        let slots = SHARED_GPA + 5 * 128;
+        let slots = SHARED_GPA + 6 * 128;
         memory.write_obj(11u64, GuestAddress(slots + 127 * 128)).unwrap();
         memory.write_obj(5u64, GuestAddress(slots + 127 * 128 + 32)).unwrap();
         let last = SlotFigures { operations: 11, violations: 5, ..SlotFigures::default() };
