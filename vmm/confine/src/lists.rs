@@ -17,6 +17,11 @@ pub const UNTRAPPABLE: &[Call] = &[
     ),
     Call::any(SYS_restart_syscall, "a sleep goes on after SIGSTOP and SIGCONT"),
     Call::any(SYS_madvise, "gives back stacks, heaps and unused pages of the program"),
+    Call::any(
+        SYS_futex,
+        "locks, parking, halts of vCPUs, joins; at the end of a thread while another one ends",
+    ),
+    Call::any(SYS_munmap, "heaps and stacks are given back, also at the end of a thread"),
     Call::any(SYS_exit, "the end of a thread"),
     Call::any(SYS_exit_group, "the end of the process"),
     Call::any(SYS_getpid, "whom to signal (pthread_kill, raise)"),
@@ -36,7 +41,6 @@ pub const BEGINNINGS: &[Call] = &[
 
 /// Calls of all threads.
 pub const EVERY: &[Call] = &[
-    Call::any(SYS_futex, "locks, parking, halts of vCPUs, joins"),
     Call::any(SYS_clock_gettime, "the time, where the vDSO cannot read the host's clock source"),
     Call::any(
         SYS_sched_yield,
@@ -45,7 +49,6 @@ pub const EVERY: &[Call] = &[
     Call::any(SYS_getrandom, "the seed of a thread's first hash table"),
     Call::no_code(SYS_mmap, "heaps"),
     Call::no_code(SYS_mprotect, "heaps of threads grow"),
-    Call::any(SYS_munmap, "heaps and stacks are given back"),
     Call::any(SYS_brk, "the heap of the main thread"),
     Call::any(SYS_mremap, "large buffers grow"),
     Call::any(SYS_write, "messages, wakeups by eventfd, a guest's output"),
