@@ -93,6 +93,20 @@ pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
 
 /// Machine code for kernels.
 pub mod code {
+    /// Ports of the contract (`hypercalls/src/ports.rs`) at their usual base.
+    pub mod port {
+        pub const HALT: u16 = 0x600;
+        pub const KICK: u16 = 0x604;
+        pub const YIELD: u16 = 0x60c;
+        pub const EXIT: u16 = 0x610;
+        pub const EVENT: u16 = 0x618;
+        pub const STDIN_AVAIL: u16 = 0x61c;
+        pub const OUTPUT_PAGE: u16 = 0x624;
+        pub const STDOUT_PAGE: u16 = 0x628;
+        pub const STDERR_PAGE: u16 = 0x62c;
+        pub const KICK_AND_HALT: u16 = 0x638;
+    }
+
     /// `jmp .`
     pub const SPIN: &[u8] = &[0xeb, 0xfe];
     /// Writes to COM1 forever: `mov dx, 0x3f8; mov al, 'x'; out dx, al; jmp` to the `out`.

@@ -1,5 +1,5 @@
 //! Many vCPUs on two and four slots under the BPF scheduler: nothing stalls, and every turn is accounted for.
-//! With `PVTICKET_TEST_LONG=SECONDS` the last of the schedules runs for so long.
+//! `PVTICKET_TEST_LONG=SECONDS` sets how long the last schedule runs.
 
 use std::env;
 

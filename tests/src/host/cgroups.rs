@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::first_cpu::BUSYBOX;
+use super::{emulated::script_with_spec, first_cpu::BUSYBOX};
 use crate::{
     expect_usually,
     facts::need_kvm,
@@ -88,15 +88,7 @@ fn groups_are_gone_when_a_run_has_ended() -> anyhow::Result<()> {
          /tmp/d/cells.jsonl; {BUSYBOX} find $c -name 'pvticket*'; \
          echo $({BUSYBOX} cat $c/cgroup.type) [$({BUSYBOX} cat $c/cgroup.subtree_control)]"
     );
-    let mut inside = file.into_os_string();
-    inside.push(":/spec.toml");
-    pvticket(["emulate", "--in"])
-        .args([inside])
-        .args(["--", BUSYBOX, "sh", "-c", &script])
-        .run()?
-        .exits(0)?
-        .says("1\ndomain []\n")
-        .map(drop)
+    script_with_spec(file, &script).run()?.exits(0)?.says("1\ndomain []\n").map(drop)
 }
 
 /// One line, before anything runs, with the name.
@@ -121,11 +113,7 @@ fn what_a_host_does_not_allow_is_refused() -> anyhow::Result<()> {
     );
     let text = spec("direct", 1, "\"flat\"");
     let file = files::put(&folder, "inside.toml", text.as_bytes())?;
-    let mut inside = file.into_os_string();
-    inside.push(":/spec.toml");
-    let run =
-        pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", &script]);
-    let said = run.run()?.exits(0)?;
+    let said = script_with_spec(file, &script).run()?.exits(0)?;
     let why = "cgroups flat: the control group /sys/fs/cgroup/commands has no controller cpu for \
                groups in it, only 'cpuset'; it takes a delegated cgroup v2";
     ensure!(said.text()?.contains(why) && said.text()?.contains("\n2\n"), "{}", said.show());

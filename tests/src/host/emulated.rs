@@ -1,13 +1,16 @@
 //! `--host emulated` end to end: one command, one exit status, and a freeze of the emulator is
 //! never reported as the guest's failure.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::control::{Listening, is_measured};
+use super::{
+    control::{Listening, is_measured},
+    first_cpu::BUSYBOX,
+};
 use crate::{
     files,
     process::{Input, Program},
@@ -65,6 +68,13 @@ fn a_kernel_there_is_seen_to_take_locks() -> anyhow::Result<()> {
     ensure!(status["at_work"][0]["live"]["vcpus"][0]["operations"].is_null(), "{status}");
     run.ask("stop")?;
     run.stops()
+}
+
+/// A shell script in the emulated host, where `file` is `/spec.toml`.
+pub fn script_with_spec(file: PathBuf, script: &str) -> Program {
+    let mut inside = file.into_os_string();
+    inside.push(":/spec.toml");
+    pvticket(["emulate", "--in"]).args([inside]).args(["--", BUSYBOX, "sh", "-c", script])
 }
 
 /// Skips a test where the 7.x kernel was not fetched.

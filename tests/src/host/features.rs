@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::first_cpu::BUSYBOX;
+use super::{emulated::script_with_spec, first_cpu::BUSYBOX};
 use crate::{
     facts::need_kvm,
     files,
@@ -61,15 +61,7 @@ fn they_are_as_before_when_a_run_has_ended() -> anyhow::Result<()> {
          {IN_EMULATED_HOST} run /spec.toml --dir /tmp/d > /tmp/out 2>&1 || {BUSYBOX} cat /tmp/out; \
          {BUSYBOX} grep -c sched_features /tmp/d/cells.jsonl; [ \"$a\" = \"$(r)\" ] && echo same"
     );
-    let mut inside = file.into_os_string();
-    inside.push(":/spec.toml");
-    pvticket(["emulate", "--in"])
-        .args([inside])
-        .args(["--", BUSYBOX, "sh", "-c", &script])
-        .run()?
-        .exits(0)?
-        .says("1\nsame\n")
-        .map(drop)
+    script_with_spec(file, &script).run()?.exits(0)?.says("1\nsame\n").map(drop)
 }
 
 /// One line, before anything runs, with the name.

@@ -1,4 +1,4 @@
-//! Switches of vCPUs that share a slot, timed by the vCPUs themselves, whoever switches them.
+//! Times of switches between vCPUs that share a slot, measured in the guest.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 

@@ -2,20 +2,16 @@
 
 use crate::files::{
     self,
-    code::{self, out, times},
+    code::{
+        self, out,
+        port::{
+            EVENT, EXIT, HALT, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDIN_AVAIL, STDOUT_PAGE, YIELD,
+        },
+        times,
+    },
 };
 
-/// Ports of the contract (`hypercalls/src/ports.rs`) at their usual base.
-const HALT: u16 = 0x600;
-const KICK: u16 = 0x604;
-const YIELD: u16 = 0x60c;
-const EXIT: u16 = 0x610;
-const EVENT: u16 = 0x618;
-const STDIN_AVAIL: u16 = 0x61c;
-const OUTPUT_PAGE: u16 = 0x624;
-const STDOUT_PAGE: u16 = 0x628;
-const KICK_AND_HALT: u16 = 0x638;
-/// The end of the contract's ports, and those that end a machine: ACPI's and the keyboard controller's.
+/// All ports of the contract, and those that end a machine: ACPI's and the keyboard controller's.
 const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
 const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
@@ -131,7 +127,7 @@ fn spin() -> Vec<u8> {
     code::SPIN.to_vec()
 }
 
-/// Goes on in the machine whose input has a byte, and spins (`pause; jmp`) where there is no input.
+/// Continues in the machine whose input has a byte; any other one spins (`pause; jmp`).
 fn unless_honest() -> Vec<u8> {
     let mut code = vec![0x66, 0xba];
     code.extend(STDIN_AVAIL.to_le_bytes());

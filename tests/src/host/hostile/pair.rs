@@ -22,7 +22,7 @@ use crate::{
 
 /// Until both machines are up.
 const START: Duration = Duration::from_millis(300);
-/// For so long they share the slot.
+/// How long they share the slot.
 const BESIDE: Duration = Duration::from_millis(500);
 /// SIGTERM ends all within this time, twice what a vCPU thread is given to leave KVM.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -148,7 +148,7 @@ fn share(recording: &[u8], hostile: u32) -> anyhow::Result<f64> {
         last = last.max(at + ran);
     }
     let whole = last.saturating_sub(first.unwrap_or(0));
-    // The last turn is open and has no end, and one machine may have it for ever.
+    // The last turn is open in the recording and has no length; it may be most of the time.
     let whole = whole.max(BESIDE.as_nanos() as u64);
     Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
 }

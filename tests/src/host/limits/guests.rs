@@ -14,7 +14,11 @@ use super::row::{
 use crate::{
     files::{
         self,
-        code::{self, MAP, out, times},
+        code::{
+            self, MAP, out,
+            port::{EXIT, KICK, OUTPUT_PAGE, STDERR_PAGE, STDOUT_PAGE},
+            times,
+        },
     },
     host::{run, tiny},
     process::{Input, Program},
@@ -24,13 +28,6 @@ use crate::{
 
 /// Kicks of [`code`], all to be delayed.
 const KICKS: u32 = 100_000;
-
-/// Ports of the contract: kick, exit, the page for output and its two streams.
-const KICK: u16 = 0x604;
-const EXIT: u16 = 0x610;
-const OUTPUT_PAGE: u16 = 0x624;
-const STDOUT_PAGE: u16 = 0x628;
-const STDERR_PAGE: u16 = 0x62c;
 
 /// The page frame of the kernel's first byte, and the next one.
 const FIRST: u32 = 0x1000;

@@ -253,7 +253,7 @@ impl Drop for Cluster {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // A slurmstepd outlives its slurmd, and tries for ever to tell slurmctld that its task has ended.
+        // A slurmstepd outlives its slurmd, and retries without limit to report its task's end to slurmctld.
         // A test ends when the store is whole, which may be before that was said.
         let left = || {
             let users = users(self.path());

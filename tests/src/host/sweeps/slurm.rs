@@ -285,7 +285,7 @@ fn what_never_starts_is_said() -> anyhow::Result<()> {
     kit.check().map(drop)
 }
 
-/// Of the tests themselves: a slurmstepd whose task ends while there is no slurmctld went on for ever.
+/// Of the tests themselves: a slurmstepd whose task ends without a slurmctld never exits.
 fn a_cluster_leaves_no_process() -> anyhow::Result<()> {
     let mut cluster = Cluster::start(1, User::Own)?;
     let dir = cluster.path().to_owned();
