@@ -10,11 +10,14 @@ use std::{
     },
 };
 
-use base::units::{VcpuCount, VcpuId};
-use boot::fixtures;
+use base::units::{ByteSize, VcpuCount, VcpuId};
+use boot::memory::regions;
 use halts::{HaltScheduler, Host};
 use hypercalls::ports;
-use kvm::exit::decode;
+use kvm::{
+    exit::decode,
+    sys::ram::{self, Ram},
+};
 use kvm_bindings::{
     KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_IO, KVM_EXIT_MMIO, kvm_run,
     kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
@@ -33,7 +36,6 @@ use pvticket::{
         step::{self, Next},
     },
 };
-use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::input::Input;
@@ -45,7 +47,7 @@ const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
 /// A host without KVM. A vCPU that would sleep is kicked at once by the VMM.
 struct MockHost {
-    memory: GuestMemoryMmap,
+    memory: Ram,
     board: OnceLock<Weak<Board<MockHost>>>,
     current: AtomicU32,
 }
@@ -76,7 +78,7 @@ impl Host for MockHost {
 }
 
 impl MachineHost for MockHost {
-    fn memory(&self) -> &GuestMemoryMmap {
+    fn memory(&self) -> &Ram {
         &self.memory
     }
 
@@ -128,8 +130,8 @@ fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let spec = "kick-drop:0.2,kick-dup:0.2,kick-delay:50us,spurious:0.2".parse().unwrap();
     let plan = FaultPlan { spec, seed: 7 };
     let dice = (input.byte() % 2 == 1).then(|| Dice::of_all(&plan, 0, vcpus));
-    let host =
-        MockHost { memory: fixtures::guest(2), board: OnceLock::new(), current: AtomicU32::new(0) };
+    let memory = ram::map(&regions(ByteSize::mib(2)), 4096).unwrap();
+    let host = MockHost { memory, board: OnceLock::new(), current: AtomicU32::new(0) };
     let host_view = HostView::default();
     let spec = BoardSpec { vcpus, dice, traced: false, preempt_count: None, host: host_view };
     let board = Arc::new(Board::new(host, devices, event(), spec));

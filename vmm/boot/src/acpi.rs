@@ -12,7 +12,7 @@ use acpi_tables::fadt::{FADTBuilder, Flags, PmProfile};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
 use acpi_tables::madt::{EnabledStatus, IoApic, ProcessorLocalApic};
 use acpi_tables::{Aml, rsdp::Rsdp, sdt::Sdt, xsdt::XSDT};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::layout;
 use base::units::VcpuCount;
@@ -28,7 +28,10 @@ const ALIGNMENT: u64 = 16;
 const HEADER_SIZE: u32 = 36;
 
 /// Writes all tables, starting with the RSDP at [`layout::ACPI`].
-pub(super) fn write(memory: &GuestMemoryMmap, vcpus: VcpuCount) -> Result<(), GuestMemoryError> {
+pub(super) fn write(
+    memory: &GuestMemoryMmap<impl Bitmap>,
+    vcpus: VcpuCount,
+) -> Result<(), GuestMemoryError> {
     for (at, bytes) in tables(vcpus) {
         memory.write_slice(&bytes, GuestAddress(at))?;
     }

@@ -4,7 +4,7 @@
 use std::io::Seek;
 
 use linux_loader::bootparam::setup_header;
-use vm_memory::{ByteValued, GuestMemoryMmap, ReadVolatile};
+use vm_memory::{ByteValued, GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
 
 use super::error::ImageError;
 use super::image::Image;
@@ -55,7 +55,7 @@ pub(super) fn recognise<R: ReadVolatile + Seek>(
 /// puts the initrd above `end`.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     ram_end: Gpa,
 ) -> Result<Loaded, ImageError> {
     let header = read_header(image)?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use linux_loader::elf::{ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, EM_X86_64, ET_EXEC, PT_LOAD};
 use linux_loader::elf::{Elf64_Ehdr, Elf64_Phdr};
-use vm_memory::{GuestMemoryMmap, ReadVolatile};
+use vm_memory::{GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
 
 use super::error::ImageError;
 use super::image::Image;
@@ -46,7 +46,7 @@ pub(super) struct Loaded {
 /// touching it would cost pages.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     room: Range<Gpa>,
     purpose: Purpose,
 ) -> Result<Loaded, ImageError> {

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 
 use vm_memory::{
     ByteValued, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, ReadVolatile,
-    VolatileMemoryError, VolatileSlice,
+    VolatileMemoryError, VolatileSlice, bitmap::Bitmap,
 };
 
 use super::error::ImageError;
@@ -50,7 +50,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         &mut self,
         offset: u64,
         len: u64,
-        memory: &GuestMemoryMmap,
+        memory: &GuestMemoryMmap<impl Bitmap>,
         to: Gpa,
     ) -> Result<(), ImageError> {
         self.seek(offset, len)?;

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::error::BootError;
 use super::layout::PAGE_SIZE;
@@ -34,7 +34,12 @@ impl InitrdPart<'_> {
         }
     }
 
-    fn load(&mut self, memory: &GuestMemoryMmap, at: u64, len: u64) -> Result<(), BootError> {
+    fn load(
+        &mut self,
+        memory: &GuestMemoryMmap<impl Bitmap>,
+        at: u64,
+        len: u64,
+    ) -> Result<(), BootError> {
         match self {
             Self::Bytes(bytes) => Ok(memory.write_slice(bytes, GuestAddress(at))?),
             Self::File(file) => {
@@ -58,7 +63,7 @@ impl InitrdPart<'_> {
 /// there is nothing to load.
 pub(super) fn load(
     parts: &mut [InitrdPart<'_>],
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     room: Range<Gpa>,
 ) -> Result<Option<Range<Gpa>>, BootError> {
     let lengths = parts.iter_mut().map(InitrdPart::len).collect::<Result<Vec<_>, _>>()?;

@@ -4,7 +4,7 @@ use std::io::Seek;
 use std::ops::Range;
 
 use kvm_bindings::{kvm_regs, kvm_sregs};
-use vm_memory::{GuestMemoryMmap, ReadVolatile};
+use vm_memory::{GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
 
 use super::error::{BootError, ImageError};
 use super::image::Image;
@@ -44,7 +44,7 @@ pub struct LinuxEntry {
 ///
 /// `memory` must be fresh: bytes that are zero in the guest are not written.
 pub fn load_linux(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     kernel: &mut (impl ReadVolatile + Seek),
     initrd: &mut [InitrdPart<'_>],
     cmdline: &str,
@@ -90,7 +90,7 @@ struct Kernel {
 }
 
 fn load_kernel(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     file: &mut (impl ReadVolatile + Seek),
     ram_end: Gpa,
 ) -> Result<Kernel, ImageError> {

@@ -1,17 +1,20 @@
 use std::io::Cursor;
 
 use linux_loader::bootparam::boot_params;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, GuestAddress, bitmap::Bitmap};
 
 use super::super::fixtures::{CODE, INIT_SIZE, KERNEL_AT, bzimage, elf, guest, put, vmlinux};
 use super::*;
 use base::units::ByteSize;
 
-fn boot(memory: &GuestMemoryMmap, kernel: &[u8]) -> Result<LinuxEntry, BootError> {
+fn boot(memory: &GuestMemoryMmap<impl Bitmap>, kernel: &[u8]) -> Result<LinuxEntry, BootError> {
     load_linux(memory, &mut Cursor::new(kernel), &mut [], "quiet", VcpuCount::ONE)
 }
 
-fn boot_with(memory: &GuestMemoryMmap, initrd: &[&[u8]]) -> Result<LinuxEntry, BootError> {
+fn boot_with(
+    memory: &GuestMemoryMmap<impl Bitmap>,
+    initrd: &[&[u8]],
+) -> Result<LinuxEntry, BootError> {
     let mut parts: Vec<_> = initrd.iter().map(|bytes| InitrdPart::Bytes(bytes)).collect();
     load_linux(memory, &mut Cursor::new(bzimage()), &mut parts, "", VcpuCount::ONE)
 }
@@ -24,13 +27,13 @@ fn refusal(kernel: &[u8]) -> ImageError {
     }
 }
 
-fn bytes<const N: usize>(memory: &GuestMemoryMmap, at: u64) -> [u8; N] {
+fn bytes<const N: usize>(memory: &GuestMemoryMmap<impl Bitmap>, at: u64) -> [u8; N] {
     let mut bytes = [0; N];
     memory.read_slice(&mut bytes, GuestAddress(at)).unwrap();
     bytes
 }
 
-fn zero_page(memory: &GuestMemoryMmap) -> boot_params {
+fn zero_page(memory: &GuestMemoryMmap<impl Bitmap>) -> boot_params {
     memory.read_obj(GuestAddress(layout::BOOT_PARAMS.0)).unwrap()
 }
 

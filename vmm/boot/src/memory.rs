@@ -1,6 +1,8 @@
 //! Guest RAM: where it is, and how the kernel is told.
 
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{
+    GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, bitmap::Bitmap,
+};
 
 use super::layout;
 use base::units::{ByteSize, Gpa};
@@ -29,7 +31,7 @@ pub struct Range {
 }
 
 /// The RAM regions of a machine with `size` bytes: one, or two around the hole from 3 to 4 GiB.
-/// Suitable for `GuestMemoryMmap::from_ranges`.
+/// Suitable for `GuestMemoryMmap::from_ranges` and `kvm::sys::ram::map`.
 pub fn regions(size: ByteSize) -> Vec<(GuestAddress, usize)> {
     let low = size.0.min(layout::HOLE_START.0);
     [(0, low), (layout::HOLE_END.0, size.0 - low)]
@@ -41,13 +43,13 @@ pub fn regions(size: ByteSize) -> Vec<(GuestAddress, usize)> {
 }
 
 /// First address after the RAM that begins at 0.
-pub fn low_end(memory: &GuestMemoryMmap) -> Gpa {
+pub fn low_end(memory: &GuestMemoryMmap<impl Bitmap>) -> Gpa {
     let end = memory.find_region(GuestAddress(0)).map_or(0, GuestMemoryRegion::len);
     Gpa(end.min(layout::HOLE_START.0))
 }
 
 /// The e820 map of `memory`, in ascending order.
-pub fn e820(memory: &GuestMemoryMmap) -> Vec<Range> {
+pub fn e820(memory: &GuestMemoryMmap<impl Bitmap>) -> Vec<Range> {
     let range = |start, end, kind| Range { start, end, kind };
     let low_end = low_end(memory);
     let mut map = vec![
@@ -72,7 +74,7 @@ mod tests {
 
     fn map_of(size: ByteSize) -> Vec<Range> {
         // None of it is touched, so the size costs nothing.
-        e820(&GuestMemoryMmap::from_ranges(&regions(size)).unwrap())
+        e820(&GuestMemoryMmap::<()>::from_ranges(&regions(size)).unwrap())
     }
 
     fn ram(map: &[Range]) -> u64 {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
 /// "newc" with and without checksums (cpio(5)): the formats that Linux accepts.
 const MAGIC: [[u8; 6]; 2] = [*b"070701", *b"070702"];
@@ -18,7 +18,7 @@ const TRAILER: [u8; 11] = *b"TRAILER!!!\0";
 
 /// False if an uncompressed archive begins at `range`'s start and is truncated: it ends within an
 /// entry. True for anything else (compressed archives, zeros), which cannot be judged.
-pub(super) fn is_whole(memory: &GuestMemoryMmap, range: Range<u64>) -> bool {
+pub(super) fn is_whole(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>) -> bool {
     let mut at = range.start;
     while at < range.end {
         match entry(memory, at..range.end) {
@@ -40,7 +40,7 @@ enum Entry {
     Foreign,
 }
 
-fn entry(memory: &GuestMemoryMmap, room: Range<u64>) -> Entry {
+fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> Entry {
     let mut header = [0; HEADER];
     let available = (room.end - room.start).min(HEADER as u64) as usize;
     if memory.read_slice(&mut header[..available], GuestAddress(room.start)).is_err() {

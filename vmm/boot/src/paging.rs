@@ -1,7 +1,7 @@
 //! Identity-mapping page tables of 2 MiB pages.
 
 use kvm_bindings::kvm_sregs;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::layout::{self, PAGE_SIZE};
 use base::units::Gpa;
@@ -29,7 +29,7 @@ pub(super) enum Access {
 
 /// Maps 0 up to at least `end`, at most 4 GiB: one page directory per GiB.
 pub(super) fn write(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     end: Gpa,
     access: Access,
 ) -> Result<(), GuestMemoryError> {
@@ -54,7 +54,7 @@ pub(super) fn write(
 }
 
 fn write_table(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     at: u64,
     entries: impl Iterator<Item = u64>,
 ) -> Result<(), GuestMemoryError> {
@@ -93,12 +93,12 @@ mod tests {
         GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 1 << 20)]).unwrap()
     }
 
-    fn entry(memory: &GuestMemoryMmap, table: u64, index: u64) -> u64 {
+    fn entry(memory: &GuestMemoryMmap<impl Bitmap>, table: u64, index: u64) -> u64 {
         memory.read_obj(GuestAddress(table + index * 8)).unwrap()
     }
 
     /// Walks the tables as a CPU would.
-    fn translate(memory: &GuestMemoryMmap, address: u64) -> Option<(u64, u64)> {
+    fn translate(memory: &GuestMemoryMmap<impl Bitmap>, address: u64) -> Option<(u64, u64)> {
         let mut table = layout::PAGE_TABLES.0;
         for shift in [39, 30, 21] {
             let e = entry(memory, table, address >> shift & 511);

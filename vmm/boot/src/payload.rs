@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use hypercalls::payload::{IMAGE_GPA, MEMORY, SHARED_GPA, STACK_SIZE, STACKS_GPA};
 use kvm_bindings::{kvm_regs, kvm_sregs};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::elf::{self, Purpose};
 use super::error::BootError;
@@ -36,7 +36,7 @@ const CR4_OSXMMEXCPT: u64 = 1 << 10;
 /// The image must lie between [`IMAGE_GPA`] and [`STACKS_GPA`]. Only the payload's [`MEMORY`] is
 /// mapped, so that a stray access ends the machine.
 pub fn load_payload(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     elf_bytes: &[u8],
     ring: Ring,
 ) -> Result<Gpa, BootError> {
@@ -52,7 +52,7 @@ pub fn load_payload(
 }
 
 /// A TSS that permits every port. The zeros of the bitmap are those of fresh memory.
-fn write_tss(memory: &GuestMemoryMmap) -> Result<(), GuestMemoryError> {
+fn write_tss(memory: &GuestMemoryMmap<impl Bitmap>) -> Result<(), GuestMemoryError> {
     let at = |offset: u64| GuestAddress(layout::PAYLOAD_TSS.0 + offset);
     memory.write_obj(TSS_BITMAP, at(TSS_BITMAP_OFFSET))?;
     memory.write_obj(0xff_u8, at(TSS_LIMIT.into()))

@@ -1,7 +1,7 @@
 //! Segment descriptors, in the formats of the GDT and of KVM's registers.
 
 use kvm_bindings::{kvm_dtable, kvm_segment, kvm_sregs};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::layout;
 
@@ -56,7 +56,7 @@ impl Ring {
     }
 
     /// Writes the GDT.
-    pub fn write_gdt(self, memory: &GuestMemoryMmap) -> Result<(), GuestMemoryError> {
+    pub fn write_gdt(self, memory: &GuestMemoryMmap<impl Bitmap>) -> Result<(), GuestMemoryError> {
         memory.write_obj(self.gdt(), GuestAddress(layout::GDT.0))
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use linux_loader::bootparam::{boot_e820_entry, boot_params, setup_header};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::error::BootError;
 use super::{layout, memory};
@@ -29,7 +29,7 @@ pub(super) fn elf_header() -> setup_header {
 
 /// Writes the command line after checking it against the kernel's limit.
 pub(super) fn write_cmdline(
-    memory: &GuestMemoryMmap,
+    memory: &GuestMemoryMmap<impl Bitmap>,
     cmdline: &str,
     header: &setup_header,
 ) -> Result<(), BootError> {
@@ -50,7 +50,7 @@ pub(super) fn write_cmdline(
 
 /// Writes the zero page.
 pub(super) fn write(
-    guest: &GuestMemoryMmap,
+    guest: &GuestMemoryMmap<impl Bitmap>,
     header: setup_header,
     initrd: Option<Range<Gpa>>,
 ) -> Result<(), BootError> {

@@ -8,7 +8,7 @@ use kvm_bindings::{
     kvm_lapic_state, kvm_mp_state, kvm_msr_entry, kvm_regs, kvm_sregs, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::{
     errno::Error as Errno,
     ioctl::{ioctl as call, ioctl_with_ref},
@@ -21,6 +21,7 @@ use super::{
     requests::{KVM_GET_DEVICE_ATTR, KVM_RUN, KVM_SET_SIGNAL_MASK},
     signal,
 };
+use crate::sys::ram::Ram;
 use base::units::{Nanos, VcpuId};
 
 /// `struct kvm_signal_mask` followed by the kernel's 8-byte mask.
@@ -66,7 +67,7 @@ pub struct Vcpu {
     pages: ExitPages,
     /// Dropped last: KVM may access the guest's memory as long as the vCPU's file is open, whether or
     /// not the machine's still is.
-    _memory: GuestMemoryMmap,
+    _memory: Ram,
 }
 
 impl Vcpu {
@@ -75,7 +76,7 @@ impl Vcpu {
         id: VcpuId,
         fd: VcpuFd,
         mapped: usize,
-        memory: GuestMemoryMmap,
+        memory: Ram,
     ) -> Result<Self, KvmError> {
         let pages = ExitPages::map(&fd, mapped)?;
         Ok(Self { id, fd, pages, _memory: memory })
@@ -181,7 +182,7 @@ impl Vcpu {
 
     /// A word of the per-CPU area that the guest's kernel has in GS, by its offset there. None
     /// while GS is not the kernel's: in ring 3, and in the first instructions of a kernel entry.
-    pub fn per_cpu_word(&self, offset: u64, memory: &GuestMemoryMmap) -> Option<u32> {
+    pub fn per_cpu_word(&self, offset: u64, memory: &Ram) -> Option<u32> {
         const KERNEL_HALF: u64 = 1 << 63;
         let sregs = self.sregs().ok()?;
         if sregs.cs.dpl == 3 || sregs.gs.base & KERNEL_HALF == 0 {

@@ -10,10 +10,10 @@ use kvm_bindings::{
     kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
-use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::guard::Guard};
+use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::ram::Ram};
 use base::units::{Gpa, VcpuCount, VcpuId};
 
 /// KVM's stable API version (kvm/api.rst, 4.1).
@@ -54,9 +54,7 @@ impl Wiring {
 pub struct KvmVm {
     fd: VmFd,
     kvm: Kvm,
-    /// Pages without access beside the memory.
-    _guards: Vec<Guard>,
-    memory: GuestMemoryMmap,
+    memory: Ram,
     wiring: Wiring,
     /// One per vCPU, once wired: a write to the guest's port signals it, and KVM then sends its
     /// MSI.
@@ -66,12 +64,7 @@ pub struct KvmVm {
 impl KvmVm {
     /// Opens KVM and creates a machine with this memory. `tss` and `identity_map` are
     /// guest-physical addresses that Intel's KVM needs for real mode (kvm/api.rst, 4.34 and 4.63).
-    pub fn new(
-        memory: GuestMemoryMmap,
-        wiring: Wiring,
-        tss: Gpa,
-        identity_map: Gpa,
-    ) -> Result<Self, KvmError> {
+    pub fn new(memory: Ram, wiring: Wiring, tss: Gpa, identity_map: Gpa) -> Result<Self, KvmError> {
         let kvm = open()?;
         let fd = kvm.create_vm().map_err(ioctl("KVM_CREATE_VM"))?;
         for (slot, region) in (0..).zip(memory.iter()) {
@@ -98,12 +91,11 @@ impl KvmVm {
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
             fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
         }
-        let _guards = Guard::around(&memory);
-        Ok(Self { fd, kvm, _guards, memory, wiring, doorbells: Vec::new() })
+        Ok(Self { fd, kvm, memory, wiring, doorbells: Vec::new() })
     }
 
     /// The guest's memory.
-    pub fn memory(&self) -> &GuestMemoryMmap {
+    pub fn memory(&self) -> &Ram {
         &self.memory
     }
 

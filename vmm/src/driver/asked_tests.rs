@@ -8,11 +8,15 @@ use std::{
 };
 
 use hypercalls::telemetry::Line;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress};
 
 use super::*;
 use crate::units::{Gpa, Nanos, SlotId, VcpuId};
-use kvm::{signal, vcpu::TscClock};
+use kvm::{
+    signal,
+    sys::ram::{self, Ram},
+    vcpu::TscClock,
+};
 use sched::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex, core::State};
 
 const BASE: u64 = 0x1000;
@@ -22,7 +26,7 @@ const LOCK: u64 = 0x8000;
 /// lock.
 struct World {
     driver: Arc<Driver>,
-    memory: GuestMemoryMmap,
+    memory: Ram,
 }
 
 const HOLDER: VcpuIndex = VcpuIndex(0);
@@ -30,7 +34,7 @@ const OTHER: VcpuIndex = VcpuIndex(1);
 
 impl World {
     fn new() -> Self {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x10_000)]).unwrap();
+        let memory = ram::map(&[(GuestAddress(0), 0x10_000)], 0x1000).unwrap();
         let slice = Nanos::millis(4);
         let cpus = vec![signal::allowed_cpus()[0]];
         let spec = ScheduleSpec::new("deferred:ask,3600s".parse().unwrap(), cpus, slice, 1);

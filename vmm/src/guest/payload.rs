@@ -14,11 +14,11 @@ use hypercalls::{
         Waiting, Workload,
     },
 };
-use kvm::host::is_amd;
+use kvm::{host::is_amd, sys::ram::Ram};
 use locks::System;
 use study::{latencies::Waits, spec::defaults};
 use thiserror::Error;
-use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryError};
 
 use crate::units::{VcpuCount, VcpuId};
 use base::handoff::HandoffSpec;
@@ -95,11 +95,11 @@ pub struct SharedError(#[from] GuestMemoryError);
 
 /// The [`Shared`] block of a machine, accessed atomically at its fields' offsets.
 #[derive(Debug, Clone, Copy)]
-pub struct SharedView<'a>(&'a GuestMemoryMmap);
+pub struct SharedView<'a>(&'a Ram);
 
 impl<'a> SharedView<'a> {
     /// The block in `memory`.
-    pub const fn new(memory: &'a GuestMemoryMmap) -> Self {
+    pub const fn new(memory: &'a Ram) -> Self {
         Self(memory)
     }
 
@@ -219,9 +219,10 @@ impl<'a> SharedView<'a> {
 mod tests {
     use super::*;
     use hypercalls::payload::{IMAGE_GPA, MEMORY, STACKS_GPA};
+    use kvm::sys::ram;
 
-    fn memory() -> GuestMemoryMmap {
-        GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap()
+    fn memory() -> Ram {
+        ram::map(&[(GuestAddress(0), MEMORY as usize)], 0x1000).unwrap()
     }
 
     fn word(bytes: &[u8], at: usize) -> u64 {
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn too_little_memory_is_an_error() {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
+        let memory = ram::map(&[(GuestAddress(0), 0x1000)], 0x1000).unwrap();
         assert!(SharedView::new(&memory).go().is_err());
     }
 }

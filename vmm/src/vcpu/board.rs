@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU32};
 
 use halts::{HaltScheduler, Host};
-use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{
@@ -20,7 +19,7 @@ use base::{
     counters::{Counts, MachineCounts, VcpuCounters, sum},
     events::Event,
 };
-use kvm::{KvmVm, futex};
+use kvm::{KvmVm, futex, sys::ram::Ram};
 
 /// The machine as its vCPU threads see it.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ pub struct BoardSpec {
 /// needs no KVM.
 pub trait MachineHost: Host {
     /// The guest's memory.
-    fn memory(&self) -> &GuestMemoryMmap;
+    fn memory(&self) -> &Ram;
 
     /// The scheduler; None: the host's alone.
     fn vcpu_scheduler(&self) -> Option<&dyn VcpuScheduler>;
@@ -93,7 +92,7 @@ impl Host for KvmHost {
 }
 
 impl MachineHost for KvmHost {
-    fn memory(&self) -> &GuestMemoryMmap {
+    fn memory(&self) -> &Ram {
         self.vm.memory()
     }
 
@@ -124,7 +123,7 @@ impl<H: MachineHost> Board<H> {
     }
 
     /// The guest's memory.
-    pub fn memory(&self) -> &GuestMemoryMmap {
+    pub fn memory(&self) -> &Ram {
         self.kicks.halts().host().memory()
     }
 

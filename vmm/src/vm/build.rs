@@ -6,7 +6,6 @@ use std::{
 };
 
 use hypercalls::{payload::TELEMETRY_GPA, ports};
-use vm_memory::GuestMemoryMmap;
 #[cfg(feature = "bpf")]
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -48,6 +47,7 @@ use kvm::{
     host::is_emulated,
     pending::Pending,
     stats::{Blocking, VcpuStats, Yields},
+    sys::ram::Ram,
     vcpu::TscClock,
 };
 
@@ -74,7 +74,7 @@ impl<'a> Vm<'a> {
         Self::build_in(spec, memory)
     }
 
-    fn build_in(spec: &'a MachineSpec, memory: GuestMemoryMmap) -> Result<Self, VmError> {
+    fn build_in(spec: &'a MachineSpec, memory: Ram) -> Result<Self, VmError> {
         // The guest first: a bad image is the most likely error, and is found without KVM.
         let guest = LoadedGuest::load(spec, &memory)?;
         // The interrupt controllers have to exist before the vCPUs, which get their local APICs at

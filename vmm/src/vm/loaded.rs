@@ -3,7 +3,6 @@
 use std::{fs::File, path::Path};
 
 use hypercalls::ports;
-use vm_memory::GuestMemoryMmap;
 
 use super::{
     GuestSpec, MachineSpec, VmError,
@@ -17,10 +16,10 @@ use crate::{
     units::{Gpa, VcpuId},
 };
 use boot::{self, InitrdPart, LinuxEntry, Ring, lapic, msrs};
-use kvm::{Vcpu, Wiring};
+use kvm::{Vcpu, Wiring, sys::ram::Ram};
 
 /// Memory for this machine.
-pub(super) fn map_memory(spec: &MachineSpec) -> Result<GuestMemoryMmap, VmError> {
+pub(super) fn map_memory(spec: &MachineSpec) -> Result<Ram, VmError> {
     let usage = match spec.guest {
         GuestSpec::Linux { .. } => Usage::Dense,
         GuestSpec::Payload(_) => Usage::Sparse,
@@ -35,7 +34,7 @@ pub(super) enum LoadedGuest {
 }
 
 impl LoadedGuest {
-    pub(super) fn load(spec: &MachineSpec, memory: &GuestMemoryMmap) -> Result<Self, VmError> {
+    pub(super) fn load(spec: &MachineSpec, memory: &Ram) -> Result<Self, VmError> {
         match &spec.guest {
             GuestSpec::Linux { kernel, initrd, cmdline } => {
                 let mut kernel = open(kernel)?;

@@ -9,7 +9,6 @@ use std::{
 };
 
 use event_manager::{EventManager, SubscriberOps};
-use vm_memory::GuestMemoryMmap;
 
 use super::{VmError, input::Subscriber, watchdog::Watchdog};
 use crate::{
@@ -22,7 +21,12 @@ use base::{
     counters::{Counts, FaultCounts, MachineCounts, sum},
     host_counts::HostCounts,
 };
-use kvm::{Vcpu, signal, stats::VcpuStats, sys::program::release_unused_pages, vcpu::TscClock};
+use kvm::{
+    Vcpu, signal,
+    stats::VcpuStats,
+    sys::{program::release_unused_pages, ram::Ram},
+    vcpu::TscClock,
+};
 
 /// Maximum time for the vCPU threads to leave. One second was too short on a host with seven times as
 /// many busy threads as CPUs (2 of 40 machines missed it); signals end a machine within three.
@@ -145,7 +149,7 @@ impl Running {
     }
 
     /// The guest's memory.
-    pub fn memory(&self) -> &GuestMemoryMmap {
+    pub fn memory(&self) -> &Ram {
         self.board.memory()
     }
 

@@ -39,10 +39,13 @@ use std::{
 };
 
 use hypercalls::telemetry::{Line, NAMED, Wait};
-use vm_memory::{AtomicAccess, Bytes, GuestAddress, GuestMemoryMmap};
+use vm_memory::{AtomicAccess, Bytes, GuestAddress};
 
 use crate::units::{Gpa, Nanos, VcpuId};
-use kvm::{sys::tsc, vcpu::TscClock};
+use kvm::{
+    sys::{ram::Ram, tsc},
+    vcpu::TscClock,
+};
 use sched::event::{LockActivity, LockId};
 
 /// Low bit of a ticketlock's head: the slow-path flag.
@@ -56,7 +59,7 @@ pub type Translate = fn(u64) -> Option<Gpa>;
 /// The telemetry lines of one VM.
 #[derive(Debug)]
 pub struct TelemetryView {
-    memory: GuestMemoryMmap,
+    memory: Ram,
     base: Gpa,
     translate: Translate,
     /// By vCPU: on hosts whose time stamp counters are not synchronized each vCPU has its own
@@ -77,7 +80,7 @@ pub enum Kept {
 impl TelemetryView {
     /// The lines at `base`, of a guest whose vCPUs have these time stamp counters.
     pub fn new(
-        memory: GuestMemoryMmap,
+        memory: Ram,
         base: Gpa,
         translate: Translate,
         clocks: Box<[TscClock]>,

@@ -1,3 +1,5 @@
+use kvm::sys::ram;
+
 use super::*;
 
 const LOCK: u64 = 0x3000;
@@ -6,7 +8,7 @@ const VCPU: VcpuId = VcpuId(2);
 const CLOCK: TscClock = TscClock { offset: 0, khz: 1_000_000 };
 
 fn lines() -> TelemetryView {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+    let memory = ram::map(&[(GuestAddress(0), 0x4000)], 0x1000).unwrap();
     TelemetryView::new(memory, Gpa(0x1000), |at| Some(Gpa(at)), vec![CLOCK; 3].into(), Kept::Always)
 }
 

@@ -11,12 +11,10 @@
 //! one is destroyed, and when local APICs are enabled. With one machine of each kind always
 //! present, none of them changes once the second CPU is up.
 
-use vm_memory::GuestMemoryMmap;
-
 use super::{Failure, when};
 use crate::units::VcpuId;
 use boot::layout;
-use kvm::{KvmVm, Vcpu, Wiring};
+use kvm::{KvmVm, Vcpu, Wiring, sys::ram::Ram};
 
 /// Two machines that never run.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ impl Steady {
 }
 
 fn machine(wiring: Wiring) -> Result<(KvmVm, Vcpu), Failure> {
-    let memory = GuestMemoryMmap::default();
+    let memory = Ram::default();
     let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)
         .map_err(when("a machine that holds KVM's static keys"))?;
     let vcpu = vm.create_vcpu(VcpuId(0)).map_err(when("its vCPU"))?;

@@ -6,7 +6,6 @@ use std::{
 };
 
 use hypercalls::payload::{MEMORY, Workload};
-use vm_memory::GuestMemoryMmap;
 
 use super::machines::{Ended, Machines};
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
     vm::{Console, GuestSpec, MachineSpec},
 };
 use base::counters::MachineCounts;
-use kvm::sys::tsc;
+use kvm::sys::{ram::Ram, tsc};
 use sched::log::Progress;
 use study::{
     latencies::{Latencies, Waits},
@@ -272,7 +271,7 @@ impl Meters {
 }
 
 /// A meter of the operations by all vCPUs of the machine with this memory.
-fn meter(memory: GuestMemoryMmap, vcpus: VcpuCount) -> Meter {
+fn meter(memory: Ram, vcpus: VcpuCount) -> Meter {
     Box::new(move || {
         let shared = SharedView::new(&memory);
         let done = vcpus.ids().map(|vcpu| shared.slot(vcpu).map_or(0, |slot| slot.operations));

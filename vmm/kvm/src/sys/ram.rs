@@ -1,0 +1,180 @@
+//! Guest memory in this process's address space, with pages without access around it: an access of
+//! this process that runs off either end faults, instead of meeting a heap or a stack.
+
+use std::{ffi::c_void, io, ptr::NonNull};
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use vm_memory::{
+    GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion,
+    bitmap::{Bitmap, WithBitmapSlice},
+    mmap::MmapRegionBuilder,
+};
+
+/// The size of a guard.
+const PAGE: usize = 4096;
+
+/// The memory of a guest.
+pub type Ram = GuestMemoryMmap<Reserved>;
+
+/// The part of the address space that a region of guest memory and its guards lie in; unmapped when
+/// dropped. It stands where vm-memory keeps a bitmap of dirty pages, because what stands there lives
+/// exactly as long as its region. No dirty pages are tracked.
+#[derive(Debug)]
+pub struct Reserved {
+    start: NonNull<c_void>,
+    len: usize,
+}
+
+// SAFETY: it owns its mapping, which is not bound to a thread.
+unsafe impl Send for Reserved {}
+// SAFETY: nothing is ever read or written through it.
+unsafe impl Sync for Reserved {}
+
+impl Reserved {
+    /// Reserves `len` bytes, none of which can be accessed.
+    fn new(len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses: it replaces none.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    /// Makes `len` bytes from `at` on into memory. Both are multiples of a page, within the range.
+    fn open(&self, at: usize, len: usize) -> io::Result<*mut u8> {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "outside of the range");
+        let start = self.start.as_ptr().cast::<u8>().wrapping_add(at);
+        // SAFETY: the range lies in the mapping, to which there are no references yet.
+        unsafe { mprotect(start.cast(), len, MprotectFlags::READ | MprotectFlags::WRITE) }?;
+        Ok(start)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping. The region within it is gone: it is the one that drops this.
+        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
+    }
+}
+
+impl WithBitmapSlice<'_> for Reserved {
+    type S = ();
+}
+
+impl Bitmap for Reserved {
+    fn mark_dirty(&self, _offset: usize, _len: usize) {}
+
+    fn dirty_at(&self, _offset: usize) -> bool {
+        false
+    }
+
+    fn slice_at(&self, _offset: usize) {}
+}
+
+/// Maps zeroed memory for these regions (address, bytes), each at least a page from its neighbours in
+/// this process. The regions ascend, do not overlap and are multiples of a page. Addresses in the guest
+/// and in this process are equal modulo `alignment`, a power of two of at least a page.
+///
+/// # Errors
+///
+/// If there is not that much address space, or a region is not as said.
+pub fn map(regions: &[(GuestAddress, usize)], alignment: usize) -> io::Result<Ram> {
+    let regions: io::Result<Vec<_>> =
+        regions.iter().map(|&(at, len)| region(at, len, alignment)).collect();
+    Ram::from_regions(regions?).map_err(io::Error::other)
+}
+
+fn region(at: GuestAddress, len: usize, alignment: usize) -> io::Result<GuestRegionMmap<Reserved>> {
+    let whole = alignment.max(PAGE).checked_add(len).and_then(|len| len.checked_add(PAGE));
+    let reserved = Reserved::new(whole.ok_or(io::ErrorKind::OutOfMemory)?)?;
+    let first = reserved.start.addr().get() + PAGE;
+    let offset = PAGE + ((at.0 as usize).wrapping_sub(first) & (alignment - 1));
+    let start = reserved.open(offset, len)?;
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let mapping = MmapRegionBuilder::new_with_bitmap(len, reserved)
+        .with_mmap_prot(access)
+        .with_mmap_flags(flags | libc::MAP_NORESERVE);
+    // SAFETY: `len` bytes from `start` on are mapped until the region drops the `Reserved`, which it
+    // owns; it does not unmap them itself.
+    let mapping: MmapRegion<Reserved> =
+        unsafe { mapping.with_raw_mmap_pointer(start) }.build().map_err(io::Error::other)?;
+    GuestRegionMmap::new(mapping, at).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use vm_memory::{Bytes, GuestMemoryBackend};
+
+    use super::*;
+
+    /// The access to the mapping that has `address`; None if nothing is mapped there.
+    fn access(address: usize) -> Option<String> {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            (number(start)?..number(end)?).contains(&address).then(|| rest[..4].to_owned())
+        })
+    }
+
+    fn host(memory: &Ram, at: u64) -> usize {
+        memory.get_host_address(GuestAddress(at)).unwrap().addr()
+    }
+
+    #[test]
+    fn memory_lies_between_pages_without_access() {
+        const SIZE: usize = 5 << 20;
+        const HIGH: u64 = 4 << 30;
+        let regions = [(GuestAddress(0), SIZE), (GuestAddress(HIGH), SIZE)];
+        for alignment in [PAGE, 2 << 20] {
+            // Many at once, as the machines of a sweep: the memory of one is no guard of another.
+            let all: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
+            for at in all.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
+                let ends = [at - PAGE, at, at + SIZE - 1, at + SIZE];
+                let [before, first, last, after] = ends.map(|address| access(address).unwrap());
+                assert_eq!([before, after], ["---p", "---p"]);
+                assert_eq!([first, last], ["rw-p", "rw-p"]);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_equal_modulo_the_alignment() {
+        for (at, alignment) in [(0, PAGE), (0, 2 << 20), (0x5000, 2 << 20), (4 << 30, 1 << 30)] {
+            let memory = map(&[(GuestAddress(at), 3 * PAGE)], alignment).unwrap();
+            assert_eq!(host(&memory, at) % alignment, at as usize % alignment);
+        }
+    }
+
+    /// As each vCPU has one.
+    #[test]
+    fn a_clone_keeps_the_mapping() {
+        let memory = map(&[(GuestAddress(0), 2 * PAGE)], PAGE).unwrap();
+        let clone = memory.clone();
+        drop(memory);
+        clone.write_obj(7_u8, GuestAddress(PAGE as u64)).unwrap();
+        assert_eq!(clone.read_obj::<u8>(GuestAddress(PAGE as u64)).unwrap(), 7);
+    }
+
+    /// A process has 128 TiB of address space (x86/x86_64/mm.rst).
+    #[test]
+    fn nothing_stays_mapped() {
+        for _ in 0..256 {
+            let memory = map(&[(GuestAddress(0), PAGE)], 1 << 40).unwrap();
+            drop(memory);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_refused() {
+        assert!(map(&[(GuestAddress(0), usize::MAX - PAGE)], PAGE).is_err(), "more than there is");
+        assert!(map(&[(GuestAddress(0), usize::MAX / 2)], PAGE).is_err(), "more than there is");
+        let twice = [(GuestAddress(0), PAGE), (GuestAddress(0), PAGE)];
+        assert!(map(&twice, PAGE).is_err(), "regions overlap");
+    }
+}
