@@ -25,7 +25,8 @@ use kvm_bindings::{
 use pvticket::{
     machine::{
         Devices, EventLog, FirstMisuse,
-        channel::{Output, StdinChannel},
+        channel::StdinChannel,
+        output::{Output, Sink},
         serial::SerialPort,
     },
     vcpu::{
@@ -88,12 +89,14 @@ impl MachineHost for MockHost {
 }
 
 /// Counts what the guest says; its reader may have gone.
-struct Sink {
+struct Said {
     bytes: Arc<AtomicU64>,
     room: u64,
 }
 
-impl Write for Sink {
+impl Sink for Said {}
+
+impl Write for Said {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.fetch_add(bytes.len() as u64, Relaxed) > self.room {
             return Err(ErrorKind::BrokenPipe.into());
@@ -113,7 +116,7 @@ fn event() -> EventFd {
 fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let vcpus = VcpuCount::try_from(1 + input.below(4) as u32).unwrap();
     let room = u64::from(input.half());
-    let sink = || Box::new(Sink { bytes: said.clone(), room });
+    let sink = || Box::new(Said { bytes: said.clone(), room });
     let devices = Devices {
         com1: SerialPort::new(event(), event(), sink()),
         com2: SerialPort::new(event(), event(), sink()),

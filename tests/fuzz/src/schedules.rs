@@ -13,7 +13,7 @@ use crate::input::{Input, is_one_line};
 const MOST_STEPS: usize = 2000;
 
 fn step(input: &mut Input<'_>) -> Step {
-    let kind = input.below(15);
+    let kind = input.below(16);
     let (a, b) = (usize::from(input.byte()), usize::from(input.byte()));
     match kind {
         0 => Step::Due(a),
@@ -30,6 +30,7 @@ fn step(input: &mut Input<'_>) -> Step {
         11 => Step::KickInHlt(a, b),
         12 => Step::Woken(a),
         13 => Step::Exit(a),
+        14 => Step::Wait(a),
         _ => Step::Pass((a << 8 | b) as u64),
     }
 }

@@ -26,7 +26,7 @@ pub use super::table::{Member, State};
 ///   thread may call [`Core::handle`], for its own vCPU or for another one. A vCPU's own thread
 ///   reports [`Event::Started`], [`Event::Stopped`], [`Event::StoppedInHlt`], [`Event::Halted`],
 ///   [`Event::HandedOver`], [`Event::Yielded`], [`Event::SpunOut`], [`Event::Point`],
-///   [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
+///   [`Event::Waits`], [`Event::HoldOver`] and [`Event::Exited`], and is outside the guest when it does.
 ///   [`Event::Kicked`], [`Event::KickedInHlt`], [`Event::Idle`], [`Event::Woken`] and
 ///   [`Event::Sampled`] come from any thread, the kicker's for instance. Indices must be below the number of members; others panic.
 /// * **Time.** `now` is monotonic over all calls, so it has to be read under the same mutex.
@@ -39,7 +39,7 @@ pub use super::table::{Member, State};
 /// * **Input.** Events and the time are all that a core reads: a recorded history of calls, made
 ///   again on a new core, gives the same actions, log and accounting.
 /// * **Ignored.** An event that does not fit the state is stale, not an error. [`Event::Started`]
-///   counts only in [`State::New`]; [`Event::Idle`], [`Event::Sampled`] and the own events from
+///   counts only in [`State::New`]; [`Event::Idle`], [`Event::Waits`], [`Event::Sampled`] and the own events from
 ///   [`Event::Stopped`] to [`Event::Point`] only in [`State::Running`]; [`Event::Woken`] and [`Event::KickedInHlt`] only
 ///   in [`State::Idle`]; [`Event::HoldOver`] only in [`State::Held`] and not before its time.
 ///   [`Event::Kicked`] makes a halted or idle vCPU ready; in any other state but [`State::Gone`] it
@@ -240,7 +240,7 @@ impl Core {
                     self.carry_out(vcpu, verdict, now);
                 }
             }
-            Event::Idle(look) if running => self.idle(vcpu, look, now),
+            Event::Idle(look) | Event::Waits(look) if running => self.idle(vcpu, look, now),
             // Stale event: the vCPU lost its slot or exited in the meantime.
             _ => {}
         }

@@ -239,8 +239,12 @@ pub enum Event {
     Point(Point, Observation),
     /// It is in KVM's own HLT, either for the lock in the observation or because the guest is idle.
     Idle(Observation),
+    /// Its thread is about to wait for something outside of the machine, for instance for the reader
+    /// of the guest's output. It needs no CPU until [`Event::Woken`].
+    Waits(Observation),
     /// It has left KVM's HLT, woken by an interrupt or by a kick that KVM delivered without the
-    /// VMM. If its lock serves it by now, it was kicked, by an unknown vCPU.
+    /// VMM, or the wait of its thread is over. If its lock serves it by now, it was kicked, by an
+    /// unknown vCPU.
     Woken(Observation),
     /// It is running and was sampled without being stopped: the answer to [`Action::Sample`], or to
     /// bring the accounting up to this moment. No decision depends on it.

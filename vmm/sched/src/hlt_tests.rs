@@ -51,6 +51,25 @@ fn loses_its_slot(core: &mut Core, look: Observation, at: u64) {
     assert_eq!(counts, (0, 0, 0, 0), "{look:?}");
 }
 
+/// For instance for a reader of the guest's output, with a lock held: nothing is preempted, and the
+/// others run.
+#[test]
+fn whose_thread_waits_for_something_else_needs_no_slot() {
+    for policy in ["rr", "fair", "kick-boost", "random", "deferred", "gang", "directed-yield"] {
+        for look in [in_hlt(1), free(), holding(), Observation::default()] {
+            let mut core = core_of(policy, &[0, 1], 1);
+            let next = tell(&mut core, 0, Event::Waits(look), 100);
+            assert!(next.contains(&Action::Grant(VcpuIndex(1), SlotId(0))), "{policy}: {look:?}");
+            assert_eq!((state(&core, 0), last_end(&core)), (State::Idle, TurnEnd::Idle));
+            assert_eq!(core.accounting().totals().preemptions, 0);
+            tell(&mut core, 0, Event::Woken(look), 200);
+            assert_ne!(state(&core, 0), State::Idle, "{policy}");
+            tell(&mut core, 1, Event::Exited, 300);
+            assert_eq!(state(&core, 0), State::Running(SlotId(0)), "{policy}");
+        }
+    }
+}
+
 #[test]
 fn who_sits_in_hlt_when_its_turn_ends_is_not_preempted() {
     for policy in ["rr", "fair", "kick-boost", "random", "lwp:100000,5us"] {

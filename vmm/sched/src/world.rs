@@ -37,11 +37,13 @@ pub enum Step {
     Point(usize),
     /// A vCPU halts in KVM, with this activity.
     Idle(usize),
+    /// The thread of a vCPU waits, with this activity.
+    Wait(usize),
     /// A vCPU in KVM's HLT is stopped.
     StopInHlt(usize),
     /// The second kicks the first, which may be in KVM's HLT.
     KickInHlt(usize, usize),
-    /// A vCPU leaves KVM's HLT.
+    /// A vCPU leaves KVM's HLT, or the wait of its thread is over.
     Woken(usize),
     /// A vCPU leaves for good.
     Exit(usize),
@@ -63,6 +65,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (who(), who()).prop_map(|(a, b)| Step::Spin(a, b)),
         2 => who().prop_map(Step::Point),
         3 => who().prop_map(Step::Idle),
+        2 => who().prop_map(Step::Wait),
         3 => who().prop_map(Step::StopInHlt),
         3 => (who(), who()).prop_map(|(a, b)| Step::KickInHlt(a, b)),
         3 => who().prop_map(Step::Woken),
@@ -288,6 +291,7 @@ impl World {
                 self.tell(v % n, Event::Point(point, look(3)));
             }
             Step::Idle(v) if self.acts(v % n) => self.tell(v % n, Event::Idle(look(v))),
+            Step::Wait(v) if self.acts(v % n) => self.tell(v % n, Event::Waits(look(v))),
             Step::StopInHlt(v) if self.acts(v % n) => {
                 self.tell(v % n, Event::StoppedInHlt(look(v)));
             }

@@ -19,7 +19,7 @@ use crate::{
     vcpu::{Stopped, VcpuScheduler},
 };
 use kvm::signal;
-use sched::{VcpuIndex, core::State};
+use sched::{Event, VcpuIndex, core::State};
 
 /// Number of vCPUs of each of two machines.
 const VCPUS: u32 = 4;
@@ -158,7 +158,7 @@ impl World {
         while mine.fetch_add(1, SeqCst) < STEPS && !self.over.load(SeqCst) {
             let interrupted = signal::wait_for(Duration::from_micros(rng.below(400) as u64));
             self.leave_guest();
-            match (interrupted, rng.below(8)) {
+            match (interrupted, rng.below(9)) {
                 (true, _) => {
                     self.stops.fetch_add(1, SeqCst);
                     gate.interrupted(id, &Nowhere);
@@ -166,6 +166,7 @@ impl World {
                 (_, 0..3) => self.halt(vm, id),
                 (_, 3) => self.sit_in_hlt(gate, vm, id, rng.below(1_000) as u64),
                 (_, 4..7) => self.kick(vm, id, rng.below(VCPUS as usize) as u32),
+                (_, 7) => self.wait_for_a_reader(gate, id, rng.below(500) as u64),
                 _ => gate.yielded(id),
             }
             self.enter_guest();
@@ -199,6 +200,12 @@ impl World {
             }
             gate.interrupted(id, &InHlt);
         }
+    }
+
+    fn wait_for_a_reader(&self, gate: &Arc<dyn VcpuScheduler>, id: VcpuId, micros: u64) {
+        gate.waits(id);
+        thread::sleep(Duration::from_micros(micros));
+        gate.waited(id);
     }
 
     fn kick(&self, vm: usize, id: VcpuId, target: u32) {
@@ -290,6 +297,25 @@ fn nothing_is_lost_whatever_is_late() {
         let locked = LOCKED_IN_BACKGROUND.load(SeqCst);
         assert_eq!(locked, 0, "{policy}: threads of the lowest priority took the lock");
     }
+}
+
+/// Whatever kicks it: the slot would be idle for as long as its thread waits.
+#[test]
+fn a_vcpu_that_waits_for_a_reader_has_no_slot() {
+    let cpus = signal::allowed_cpus()[..1].into();
+    let spec = ScheduleSpec::new("rr".parse().unwrap(), cpus, SLICE, 1);
+    let driver = Driver::new(&spec, &[2]).unwrap();
+    let gate = driver.vm_scheduler(0, None, None);
+    driver.own(VcpuIndex(0), Event::Started);
+    driver.tell(VcpuIndex(1), Event::Started);
+    gate.waits(VcpuId(0));
+    assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(1)));
+    gate.halts().unwrap().kicked_unparked(VcpuId(0), Some(VcpuId(1)));
+    gate.leave(VcpuId(1));
+    assert_eq!(driver.lock().core.slots()[0], None);
+    gate.waited(VcpuId(0));
+    assert_eq!(driver.lock().core.slots()[0], Some(VcpuIndex(0)));
+    assert_eq!(driver.report().totals.preemptions, 0);
 }
 
 #[test]

@@ -191,6 +191,17 @@ impl VcpuScheduler for VmScheduler {
         self.driver.own(vcpu, Event::Point(point, self.driver.look(vcpu, Mode::Unknown)));
     }
 
+    fn waits(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.thread(vcpu).expect_grant();
+        self.driver.tell(vcpu, Event::Waits(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
+    fn waited(&self, id: VcpuId) {
+        let vcpu = self.index(id);
+        self.driver.own(vcpu, Event::Woken(self.driver.look(vcpu, Mode::Unknown)));
+    }
+
     fn awaits_turn(&self, id: VcpuId) -> bool {
         let state = self.driver.lock().core.state(self.index(id));
         matches!(state, State::New | State::Ready | State::Held(_))

@@ -1,9 +1,8 @@
-//! The stdin, stdout and stderr of a command that runs in the guest.
+//! The stdin of a command that runs in the guest, and the end of the waits for its readers.
 
 use std::{
     collections::VecDeque,
-    fmt,
-    io::{self, Write},
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -15,30 +14,6 @@ use vmm_sys_util::eventfd::EventFd;
 /// Bytes of stdin held for the guest. Nothing more is read from the terminal or pipe until the
 /// guest has taken some.
 const CAPACITY: usize = 64 << 10;
-
-/// Destination of a command's output. Written by vCPU threads, so that a slow reader slows the
-/// guest down instead of filling memory.
-pub struct Output(Mutex<Box<dyn Write + Send>>);
-
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Output")
-    }
-}
-
-impl Output {
-    /// Output to `sink`.
-    pub fn new(sink: Box<dyn Write + Send>) -> Self {
-        Self(Mutex::new(sink))
-    }
-
-    /// Writes all of it, or returns the error, for instance that the reader has closed it.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sink.write_all(bytes)?;
-        sink.flush()
-    }
-}
 
 /// Tells vCPU threads that wait for a reader of the output that the machine ends. Clones share it.
 #[derive(Debug, Clone)]

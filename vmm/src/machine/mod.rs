@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod channel;
 pub mod hypercall;
+pub mod output;
 pub mod power;
 pub mod serial;
 
@@ -15,7 +16,8 @@ use std::{
 use vmm_sys_util::eventfd::EventFd;
 
 use bench::Bench;
-use channel::{Closing, Output, StdinChannel};
+use channel::{Closing, StdinChannel};
+use output::{Aside, Output};
 use power::PowerRequest;
 use serial::SerialPort;
 
@@ -54,11 +56,17 @@ pub struct Devices {
 
 impl Devices {
     /// Handles a write of `data` to a port outside the hypercall range. An error is the console's.
-    pub fn write(&self, port: u16, data: &[u8]) -> io::Result<Option<PowerRequest>> {
+    /// Waits for the console's reader in `aside` only.
+    pub fn write(
+        &self,
+        port: u16,
+        data: &[u8],
+        aside: Aside<'_>,
+    ) -> io::Result<Option<PowerRequest>> {
         if let Some(offset) = offset_in(port, layout::COM1_PORT) {
-            self.com1.write(offset, data)?;
+            self.com1.write(offset, data, aside)?;
         } else if let Some(offset) = offset_in(port, layout::COM2_PORT) {
-            self.com2.write(offset, data)?;
+            self.com2.write(offset, data, aside)?;
         } else {
             return Ok(power::write(port, data));
         }

@@ -2,12 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
-    io::{self, Write},
-    mem,
+    fmt, io, mem,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use super::output::{Aside, Locked, Output, Sink};
 use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -51,8 +50,8 @@ struct Inner {
 /// One serial port.
 pub struct SerialPort {
     inner: Mutex<Inner>,
-    /// Destination of its output. Locked before the port itself, so that output keeps its order.
-    out: Mutex<Box<dyn Write + Send>>,
+    /// Locked before the port itself, so that output keeps its order.
+    out: Output,
 }
 
 impl fmt::Debug for SerialPort {
@@ -64,10 +63,10 @@ impl fmt::Debug for SerialPort {
 impl SerialPort {
     /// A port that interrupts through `irq`, reports an emptied input FIFO to
     /// `drained` and sends what the guest writes to `out`.
-    pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Write + Send>) -> Self {
+    pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
         let inner = Mutex::new(Inner { uart, backlog: VecDeque::new() });
-        Self { inner, out: Mutex::new(out) }
+        Self { inner, out: Output::new(out) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -75,9 +74,18 @@ impl SerialPort {
     }
 
     /// The guest writes registers; each byte of `data` is one access. The resulting output is
-    /// written before this returns; an error is the output's.
-    pub fn write(&self, offset: u8, data: &[u8]) -> io::Result<()> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+    /// written before this returns, as by [`Output::write`].
+    pub fn write(&self, offset: u8, data: &[u8], aside: Aside<'_>) -> io::Result<()> {
+        self.out.locked(aside, |out, aside| self.write_to(out, offset, data, aside))
+    }
+
+    fn write_to(
+        &self,
+        out: Locked<'_>,
+        offset: u8,
+        data: &[u8],
+        aside: Aside<'_>,
+    ) -> io::Result<()> {
         let mut inner = self.lock();
         for byte in data {
             // If the interrupt cannot be raised, the guest finds out when it next looks at the
@@ -90,7 +98,7 @@ impl SerialPort {
         // The buffer is handed back, so that the next write allocates nothing.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
-        let written = out.write_all(&sent).and_then(|()| out.flush());
+        let written = out.write(&sent, aside);
         sent.clear();
         *self.lock().uart.writer_mut() = sent;
         written

@@ -65,6 +65,13 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// It has reached a named point of the lock protocol.
     fn point(&self, id: VcpuId, point: Point);
 
+    /// The thread is about to wait for something outside of the machine, such as the reader of its
+    /// guest's output, and does not enter the guest before [`VcpuScheduler::waited`]. Does not block.
+    fn waits(&self, id: VcpuId);
+
+    /// The wait is over: as [`VcpuScheduler::enter`], blocks until its next turn.
+    fn waited(&self, id: VcpuId);
+
     /// Is it ready to run but without a CPU? Called by any thread.
     fn awaits_turn(&self, id: VcpuId) -> bool;
 

@@ -13,8 +13,9 @@ use super::{Board, Cause, End, MachineHost, VcpuScheduler};
 use crate::{
     machine::{
         bench::Step,
-        channel::{Output, Wake},
+        channel::Wake,
         hypercall::{self, Call, Misuse, PageBytes, Query},
+        output::Output,
         power::PowerRequest,
     },
     units::VcpuId,
@@ -43,7 +44,7 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
     match exit {
         Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
             Some(offset) => write_hypercall(board, id, offset, width, data),
-            None => match board.devices.write(port, data) {
+            None => match board.devices.write(port, data, &|wait| aside(board, id, wait)) {
                 Ok(request) => request.map_or(Next::Resume, power),
                 Err(error) => unwritten(error),
             },
@@ -96,8 +97,8 @@ fn write_hypercall<H: MachineHost>(
         Ok(Call::Yield) => scheduled(board, |scheduler| scheduler.yielded(id)),
         Ok(Call::SpunOut) => scheduled(board, |scheduler| scheduler.spun_out(id)),
         Ok(Call::PreemptPoint(point)) => scheduled(board, |scheduler| scheduler.point(id, point)),
-        Ok(Call::Stdout(bytes)) => return write_out(&board.devices.stdout, bytes),
-        Ok(Call::Stderr(bytes)) => return write_out(&board.devices.stderr, bytes),
+        Ok(Call::Stdout(bytes)) => return write_out(board, id, &board.devices.stdout, bytes),
+        Ok(Call::Stderr(bytes)) => return write_out(board, id, &board.devices.stderr, bytes),
         Ok(Call::OutputPage(frame)) => board.devices.output_page.store(frame, Relaxed),
         Ok(Call::StdoutPage(len)) => return write_page(board, id, &board.devices.stdout, len),
         Ok(Call::StderrPage(len)) => return write_page(board, id, &board.devices.stderr, len),
@@ -119,8 +120,22 @@ fn scheduled<H: MachineHost>(board: &Board<H>, call: impl FnOnce(&dyn VcpuSchedu
     }
 }
 
-fn write_out(output: &Output, bytes: &[u8]) -> Next {
-    output.write(bytes).map_or_else(unwritten, |()| Next::Resume)
+fn write_out<H: MachineHost>(board: &Board<H>, id: VcpuId, output: &Output, bytes: &[u8]) -> Next {
+    let written = output.write(bytes, &|wait| aside(board, id, wait));
+    written.map_or_else(unwritten, |()| Next::Resume)
+}
+
+/// Runs `wait`, which waits for a reader of the guest's output, without a slot.
+fn aside<H: MachineHost>(
+    board: &Board<H>,
+    id: VcpuId,
+    wait: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(scheduler) = board.scheduler() else { return wait() };
+    scheduler.waits(id);
+    let waited = wait();
+    scheduler.waited(id);
+    waited
 }
 
 /// A failed write to the guest's output ends the machine.
@@ -142,7 +157,7 @@ fn write_page<H: MachineHost>(
     let mut page = [0; PageBytes::PAGE];
     let bytes = &mut page[..len.get()];
     match board.memory().read_slice(bytes, address) {
-        Ok(()) => write_out(output, bytes),
+        Ok(()) => write_out(board, id, output, bytes),
         Err(_) => {
             count(board, id, Misuse::output_page(frame));
             Next::Resume

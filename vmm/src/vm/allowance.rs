@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::units::ByteSize;
+use crate::{machine::output::Sink, units::ByteSize};
 
 /// A number of bytes that several outputs share. Clones share it.
 #[derive(Debug, Clone)]
@@ -27,6 +27,10 @@ impl Allowance {
         let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes as u64));
         let why = || io::Error::other(format!("it is more than --output-limit {}", self.whole));
         taken.map(drop).map_err(|_| why())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.left.fetch_add(bytes as u64, Relaxed);
     }
 }
 
@@ -55,6 +59,16 @@ impl<W: Write> Write for Limited<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+impl<W: Sink> Sink for Limited<W> {
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(allowance) = &self.allowance else { return self.out.write_now(bytes) };
+        allowance.take(bytes.len())?;
+        let written = self.out.write_now(bytes)?;
+        allowance.give_back(bytes.len() - written);
+        Ok(written)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Building a machine. The order of the steps matters; each says why.
 
 use std::{
-    io::{self, Write},
+    io,
     sync::{Arc, atomic::AtomicU32},
 };
 
@@ -22,7 +22,8 @@ use crate::{
     guest::linux,
     machine::{
         Devices, EventLog, FirstMisuse,
-        channel::{Output, StdinChannel},
+        channel::StdinChannel,
+        output::{Output, Sink},
         serial::SerialPort,
     },
     units::Gpa,
@@ -301,7 +302,7 @@ fn serial(
     vm: &KvmVm,
     gsi: u32,
     signals: &Signals,
-    out: Box<dyn Write + Send>,
+    out: Box<dyn Sink>,
 ) -> Result<SerialPort, VmError> {
     let irq = event()?;
     vm.wire_irq(&irq, gsi)?;

@@ -15,7 +15,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::machine::{bench::Bench, channel::Closing};
+use crate::machine::{bench::Bench, channel::Closing, output::Sink};
 
 /// What receives the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,16 @@ pub enum Loss {
     Fails,
     /// It is ignored: the output is for humans, who may have closed it.
     IsNothing,
+}
+
+impl Loss {
+    /// What becomes of an attempt to write these bytes.
+    fn of(self, bytes: &[u8], written: io::Result<usize>) -> io::Result<usize> {
+        match self {
+            Self::Fails => written,
+            Self::IsNothing => Ok(written.unwrap_or(bytes.len())),
+        }
+    }
 }
 
 /// Output to a descriptor, usually a copy of 1 or 2, unbuffered. A vCPU's thread blocks there for a
@@ -116,6 +126,21 @@ impl Outlet {
         }
     }
 
+    /// Writes as many of the bytes as the descriptor accepts at once. (Of a terminal or a socket that
+    /// polls as writable, the last write may wait.)
+    fn write_ready(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.try_write(&bytes[done..]) {
+                Ok(Some(count)) => done += count,
+                Ok(None) | Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
     /// Blocks until the descriptor accepts more, or the machine ends.
     fn wait(&self) -> io::Result<()> {
         let mut fds = [
@@ -133,14 +158,18 @@ impl Outlet {
 impl Write for Outlet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_some(bytes);
-        match self.loss {
-            Loss::Fails => written,
-            Loss::IsNothing => Ok(written.unwrap_or(bytes.len())),
-        }
+        self.loss.of(bytes, written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Sink for Outlet {
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.write_ready(bytes);
+        self.loss.of(bytes, written)
     }
 }
 
@@ -153,11 +182,11 @@ pub struct Console {
     /// Is the input a terminal in raw mode, so that the VMM handles escape keys?
     pub raw_keys: bool,
     /// What the guest's console prints.
-    pub com1: Box<dyn Write + Send>,
+    pub com1: Box<dyn Sink>,
     /// The command's stdout.
-    pub stdout: Box<dyn Write + Send>,
+    pub stdout: Box<dyn Sink>,
     /// The command's stderr.
-    pub stderr: Box<dyn Write + Send>,
+    pub stderr: Box<dyn Sink>,
     /// Becomes readable when the host wants the machine to end.
     pub interrupt: Option<OwnedFd>,
     /// Told when the machine ends, if its output may block for readers.

@@ -336,6 +336,14 @@ impl VcpuScheduler for VmScheduler {
         // No policy of this driver asks for it.
     }
 
+    fn waits(&self, _: VcpuId) {
+        // The kernel sees a thread that sleeps.
+    }
+
+    fn waited(&self, _: VcpuId) {
+        // A thread that runs has its turn.
+    }
+
     fn awaits_turn(&self, _: VcpuId) -> bool {
         // Only the kernel knows.
         false

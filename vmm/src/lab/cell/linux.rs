@@ -24,6 +24,7 @@ use crate::{
         Interrupt,
         cell::{Cell, CellError, Measurement, RunSpec, ended_early},
     },
+    machine::output::Sink,
     units::ByteSize,
     vcpu::End,
     vm::{Console, GuestSpec, MachineSpec, Report},
@@ -195,6 +196,8 @@ impl Kept {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
+
+impl Sink for Kept {}
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,0 +1,188 @@
+//! What a guest prints: written by its vCPU threads, so that a slow reader slows the guest down instead
+//! of filling memory. A vCPU that waits for the reader needs no slot meanwhile.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
+};
+
+/// Destination of a guest's output.
+pub trait Sink: Write + Send {
+    /// Writes what the reader takes without being waited for. Returns how many of the bytes that were;
+    /// an implementation that never waits for a reader takes all.
+    fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+}
+
+impl Sink for io::Sink {}
+impl Sink for File {}
+
+/// Runs its argument, which may wait for a reader, once. A vCPU thread leaves its slot for that long.
+pub type Aside<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
+
+/// An [`Aside`] of a thread that has no slot.
+const AS_IT_IS: Aside<'static> = &|wait| wait();
+
+/// A sink that several threads write to.
+pub struct Output(Mutex<Box<dyn Sink>>);
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Output")
+    }
+}
+
+impl Output {
+    /// Output to `sink`.
+    pub fn new(sink: Box<dyn Sink>) -> Self {
+        Self(Mutex::new(sink))
+    }
+
+    /// Writes all of it, or returns the error, for instance that the reader has closed it. Waits, for
+    /// the reader or another writer, in `aside` only.
+    pub fn write(&self, bytes: &[u8], aside: Aside<'_>) -> io::Result<()> {
+        self.locked(aside, |locked, aside| locked.write(bytes, aside))
+    }
+
+    /// Locks it, and passes on in which way to wait.
+    pub(super) fn locked(
+        &self,
+        aside: Aside<'_>,
+        act: impl Fn(Locked<'_>, Aside<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let sink = match self.0.try_lock() {
+            Ok(sink) => sink,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another thread writes, or waits for the reader.
+            Err(TryLockError::WouldBlock) => {
+                return aside(&mut || {
+                    let sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    act(Locked(sink), AS_IT_IS)
+                });
+            }
+        };
+        act(Locked(sink), aside)
+    }
+}
+
+/// An output that no other thread writes to.
+pub(super) struct Locked<'a>(MutexGuard<'a, Box<dyn Sink>>);
+
+impl Locked<'_> {
+    /// [`Output::write`].
+    pub(super) fn write(mut self, bytes: &[u8], aside: Aside<'_>) -> io::Result<()> {
+        let done = self.0.write_now(bytes)?;
+        if done == bytes.len() {
+            return self.0.flush();
+        }
+        let mut sink = Some(self.0);
+        aside(&mut || {
+            // Taken out: it is free again when the wait for the reader is over, before that for a slot.
+            let Some(mut sink) = sink.take() else { return Ok(()) };
+            sink.write_all(&bytes[done..])?;
+            sink.flush()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::Cell,
+        sync::{Arc, mpsc},
+        thread,
+    };
+
+    use super::*;
+
+    /// Takes `room` bytes at once, and the others after a wait.
+    struct Slow {
+        room: usize,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.taken.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink for Slow {
+        fn write_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let now = bytes.len().min(self.room);
+            self.room -= now;
+            self.write(&bytes[..now])
+        }
+    }
+
+    fn output(room: usize) -> (Output, Arc<Mutex<Vec<u8>>>) {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        (Output::new(Box::new(Slow { room, taken: taken.clone() })), taken)
+    }
+
+    /// Writes it. How often the thread stepped aside.
+    fn write(output: &Output, bytes: &[u8]) -> u32 {
+        let asides = Cell::new(0);
+        let aside: Aside<'_> = &|wait| {
+            asides.set(asides.get() + 1);
+            wait()
+        };
+        output.write(bytes, aside).unwrap();
+        asides.get()
+    }
+
+    #[test]
+    fn only_what_the_reader_does_not_take_is_waited_for_aside() {
+        let (output, taken) = output(5);
+        assert_eq!(write(&output, b"abcd"), 0);
+        assert_eq!(write(&output, b"efgh"), 1);
+        assert_eq!(*taken.lock().unwrap(), b"abcdefgh");
+    }
+
+    #[test]
+    fn the_output_is_free_while_a_thread_waits_for_its_slot_again() {
+        let (output, taken) = output(0);
+        let aside: Aside<'_> = &|wait| {
+            wait()?;
+            // As another vCPU, which has the slot now.
+            assert_eq!(write(&output, b"second"), 1);
+            Ok(())
+        };
+        output.write(b"first ", aside).unwrap();
+        assert_eq!(*taken.lock().unwrap(), b"first second");
+    }
+
+    #[test]
+    fn another_writer_is_waited_for_aside() {
+        let (output, taken) = output(0);
+        let (waits, is_waiting) = mpsc::channel();
+        let (read, is_read) = mpsc::channel();
+        thread::scope(|scope| {
+            let output = &output;
+            scope.spawn(move || {
+                let aside: Aside<'_> = &|wait| {
+                    waits.send(()).unwrap();
+                    is_read.recv().unwrap();
+                    wait()
+                };
+                output.write(b"first ", aside).unwrap();
+            });
+            is_waiting.recv().unwrap();
+            let second: Aside<'_> = &|wait| {
+                read.send(()).unwrap();
+                wait()
+            };
+            output.write(b"second", second).unwrap();
+        });
+        assert_eq!(*taken.lock().unwrap(), b"first second");
+    }
+}
