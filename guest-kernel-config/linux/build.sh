@@ -211,7 +211,8 @@ configure() {
     local src=$1 obj=$2
     mkdir -p "$obj" &&
         make -s -C "$src" O="$obj" tinyconfig &&
-        "$src/scripts/kconfig/merge_config.sh" -m -O "$obj" "$obj/.config" "${fragments[@]}" >/dev/null &&
+        # It makes a temporary file in the current folder, which may be one that cannot be written.
+        (cd "$obj" && "$src/scripts/kconfig/merge_config.sh" -m -O "$obj" "$obj/.config" "${fragments[@]}") >/dev/null &&
         make -s -C "$src" O="$obj" olddefconfig &&
         check_config "$obj/.config"
 }

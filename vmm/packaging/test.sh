@@ -26,7 +26,7 @@ fail() {
 [ -n "${IN_NAMESPACE:-}" ] || exec env IN_NAMESPACE=1 unshare --mount --pid --fork sh "$0" "$deb"
 
 root=${TEST_ROOT:-$(mktemp -d)}
-[ -n "${TEST_ROOT:-}" ] || trap 'umount -R "$root/proc" "$root/dev"; rm -rf --one-file-system "$root"' EXIT
+[ -n "${TEST_ROOT:-}" ] || trap 'umount --lazy -R "$root/proc" "$root/dev" || true; rm -rf --one-file-system "$root"' EXIT
 if [ ! -x "$root/usr/bin/apt-get" ]; then
     command -v debootstrap >/dev/null || fail "no debootstrap here: apt-get install debootstrap"
     from=$(mirror bookworm)
@@ -34,6 +34,8 @@ if [ ! -x "$root/usr/bin/apt-get" ]; then
     say "a root with Debian 12"
     debootstrap --variant=minbase bookworm "$root" "$from" >/dev/null
 fi
+# mktemp makes it for root alone, but it is the / of a plain user.
+chmod 755 "$root"
 mkdir -p "$root/dev" "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --make-rslave "$root/dev"
@@ -70,7 +72,8 @@ say "with the packages that it recommends"
 inside apt-get -qq -y --no-install-recommends install /tmp/pvticket.deb >/dev/null 2>&1
 inside id plain >/dev/null 2>&1 || inside useradd --create-home --uid 1000 plain
 say "what is missing is named"
-plainly pvticket setup kernel && fail "a kernel without a compiler"
+! plainly pvticket setup kernel 2>"$root/tmp/why" || fail "a kernel without a compiler"
+grep 'gcc' "$root/tmp/why" || fail "no advice: $(cat "$root/tmp/why")"
 recommended=$(inside dpkg-query -W -f '${Recommends}' pvticket | tr -d ,)
 # shellcheck disable=SC2086 # a list
 inside apt-get -qq -y --no-install-recommends install $recommended >/dev/null 2>&1

@@ -51,6 +51,20 @@ fn too_few_repetitions_are_said() {
     assert!(said(&small()) && !said(&Fixture::default()));
 }
 
+/// Permutations stay within a node: it takes more repetitions than on one.
+#[test]
+fn too_few_repetitions_on_each_node_are_said() {
+    let mut run = record(&Fixture { rounds: 6, ..small() });
+    for cell in &mut run.contents.cells {
+        cell.node = Some(format!("node-{}", cell.round % 3));
+    }
+    let (page, _) = shown(&[run]);
+    let said = page.split("No difference can be significant here").nth(1).unwrap();
+    let said = said.split("are enough").next().unwrap();
+    assert!(said.contains("6 repetitions on 3 nodes"), "{said}");
+    assert!(!said.contains(" 6 of each"), "{said}");
+}
+
 /// A sweep on two nodes, of which one has another kernel and other microcode.
 #[test]
 fn nodes_are_listed_and_what_differs_is_said_with_their_names() {

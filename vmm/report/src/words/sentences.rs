@@ -108,19 +108,25 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     let known = study.comparisons.iter().filter(|its| its.verdict.p.is_some());
     let sizes = known.map(|its| [its.of, its.against].map(|ix| study.points[ix].repetitions.len()));
     let sizes: Vec<[usize; 2]> = sizes.collect();
-    let lowest = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
+    let blocks = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
         let blocks = study.points[its.of].blocks(&study.points[its.against]);
-        let sizes: Vec<_> = blocks.iter().map(|(a, b)| (a.len(), b.len())).collect();
-        stats::lowest_p_in_blocks(&sizes)
+        blocks.iter().map(|(a, b)| (a.len(), b.len())).collect()
     });
+    let blocks: Vec<Vec<(usize, usize)>> = blocks.collect();
+    let lowest = blocks.iter().map(|sizes| stats::lowest_p_in_blocks(sizes));
     let lowest = lowest.fold(f64::INFINITY, f64::min);
     let most = sizes.iter().flatten().max()?;
+    let nodes = blocks.iter().map(Vec::len).max()?;
     (lowest * sizes.len() as f64 >= stats::LEVEL).then(|| {
+        let where_they_are = match nodes {
+            0 | 1 => String::new(),
+            _ => format!(" on {nodes} nodes, which are compared one by one,"),
+        };
         format!(
-            "No difference can be significant here, however large: {most} repetitions are too few \
-             among {} comparisons; {} of each are enough.",
+            "No difference can be significant here, however large: {most} repetitions{where_they_are} \
+             are too few among {} comparisons; {} of each are enough.",
             sizes.len(),
-            stats::samples_for(sizes.len())
+            stats::samples_in_blocks_for(sizes.len(), nodes)
         )
     })
 }

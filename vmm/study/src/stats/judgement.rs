@@ -66,7 +66,16 @@ fn lowest_one_sided(a: usize, b: usize) -> f64 {
 /// The least number of samples of each side with which a difference can be significant as one of
 /// `comparisons` comparisons.
 pub fn samples_for(comparisons: usize) -> usize {
-    let can_be = |samples: &usize| lowest_p(*samples, *samples) * (comparisons as f64) < LEVEL;
+    samples_in_blocks_for(comparisons, 1)
+}
+
+/// As [`samples_for`], with the samples spread as evenly as possible over `blocks` blocks.
+pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
+    let can_be = |samples: &usize| {
+        let part = |ix| samples / blocks + usize::from(ix < samples % blocks);
+        let sizes: Vec<_> = (0..blocks).map(|ix| (part(ix), part(ix))).collect();
+        lowest_p_in_blocks(&sizes) * (comparisons as f64) < LEVEL
+    };
     (1..).find(can_be).unwrap_or(usize::MAX)
 }
 
@@ -92,6 +101,10 @@ mod tests {
         }
         assert_eq!([1, 8, 25, 1000].map(samples_for), [4, 6, 7, 9]);
         assert!(lowest_p(6, 6) * 25.0 > LEVEL && lowest_p(7, 7) * 25.0 < LEVEL);
+        // Of three blocks: two of each side in one are 6 ways, three are 20.
+        assert_eq!(samples_in_blocks_for(8, 3), 7);
+        assert!(lowest_p_in_blocks(&[(2, 2); 3]) * 8.0 > LEVEL);
+        assert!(lowest_p_in_blocks(&[(3, 3), (2, 2), (2, 2)]) * 8.0 < LEVEL);
     }
 
     const COMPARISONS: usize = 8;

@@ -18,7 +18,7 @@ mod reference;
 
 pub use judgement::{
     Blocks, LEVEL, Verdict, judge, judge_in_blocks, least_samples, lowest_p, lowest_p_in_blocks,
-    samples_for,
+    samples_for, samples_in_blocks_for,
 };
 
 use serde::Serialize;
