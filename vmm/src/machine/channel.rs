@@ -1,4 +1,4 @@
-//! The stdin of a command that runs in the guest, and the end of the waits for its readers.
+//! The stdin of a command that runs in the guest, and what ends the waits for readers of its output.
 
 use std::{
     collections::VecDeque,

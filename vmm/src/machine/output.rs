@@ -24,7 +24,7 @@ impl Sink for File {}
 /// Runs its argument, which may wait for a reader, once. A vCPU thread leaves its slot for that long.
 pub type Aside<'a> = &'a dyn Fn(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-/// An [`Aside`] of a thread that has no slot.
+/// The [`Aside`] of a thread that has left its slot.
 const AS_IT_IS: Aside<'static> = &|wait| wait();
 
 /// A sink that several threads write to.
@@ -48,7 +48,7 @@ impl Output {
         self.locked(aside, |locked, aside| locked.write(bytes, aside))
     }
 
-    /// Locks it, and passes on in which way to wait.
+    /// Runs `act` with the output locked. It is told how to wait: in `aside`, unless it runs there already.
     pub(super) fn locked(
         &self,
         aside: Aside<'_>,
@@ -81,7 +81,7 @@ impl Locked<'_> {
         }
         let mut sink = Some(self.0);
         aside(&mut || {
-            // Taken out: it is free again when the wait for the reader is over, before that for a slot.
+            // The output is unlocked when the reader has taken all, before the wait for a slot.
             let Some(mut sink) = sink.take() else { return Ok(()) };
             sink.write_all(&bytes[done..])?;
             sink.flush()

@@ -6,9 +6,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::output::{Aside, Locked, Output, Sink};
 use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
+
+use super::output::{Aside, Locked, Output, Sink};
 
 /// Bytes of input kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more input
 /// is read from the terminal.

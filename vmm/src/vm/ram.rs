@@ -5,15 +5,12 @@ use crate::units::ByteSize;
 use boot::memory::regions;
 use kvm::sys::{
     advice,
-    ram::{self, Ram},
+    ram::{self, PAGE, Ram},
 };
 
 /// KVM maps a huge page of the host as one page in the guest if the addresses in this process and
 /// in the guest are equal modulo its size.
 const HUGE_PAGE: usize = 2 << 20;
-
-/// A page.
-const PAGE: usize = 4096;
 
 /// How the guest will use its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

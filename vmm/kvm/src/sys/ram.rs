@@ -10,8 +10,8 @@ use vm_memory::{
     mmap::MmapRegionBuilder,
 };
 
-/// The size of a guard.
-const PAGE: usize = 4096;
+/// A page: the size of a guard, and the least alignment.
+pub const PAGE: usize = 4096;
 
 /// The memory of a guest.
 pub type Ram = GuestMemoryMmap<Reserved>;
@@ -132,7 +132,7 @@ mod tests {
         const HIGH: u64 = 4 << 30;
         let regions = [(GuestAddress(0), SIZE), (GuestAddress(HIGH), SIZE)];
         for alignment in [PAGE, 2 << 20] {
-            // Many at once, as the machines of a sweep: the memory of one is no guard of another.
+            // Several at once: their ranges may be adjacent.
             let all: Vec<_> = (0..16).map(|_| map(&regions, alignment).unwrap()).collect();
             for at in all.iter().flat_map(|memory| [host(memory, 0), host(memory, HIGH)]) {
                 let ends = [at - PAGE, at, at + SIZE - 1, at + SIZE];

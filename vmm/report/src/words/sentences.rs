@@ -105,9 +105,6 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
 
 /// Says so if the repetitions are too few for any difference to be significant.
 pub(super) fn too_few(study: &Study) -> Option<String> {
-    let known = study.comparisons.iter().filter(|its| its.verdict.p.is_some());
-    let sizes = known.map(|its| [its.of, its.against].map(|ix| study.points[ix].repetitions.len()));
-    let sizes: Vec<[usize; 2]> = sizes.collect();
     let blocks = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
         let blocks = study.points[its.of].blocks(&study.points[its.against]);
         blocks.iter().map(|(a, b)| (a.len(), b.len())).collect()
@@ -115,9 +112,13 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     let blocks: Vec<Vec<(usize, usize)>> = blocks.collect();
     let lowest = blocks.iter().map(|sizes| stats::lowest_p_in_blocks(sizes));
     let lowest = lowest.fold(f64::INFINITY, f64::min);
-    let most = sizes.iter().flatten().max()?;
+    let repetitions = |sizes: &Vec<(usize, usize)>| {
+        let (of, against): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
+        of.iter().sum::<usize>().max(against.iter().sum())
+    };
+    let most = blocks.iter().map(repetitions).max()?;
     let nodes = blocks.iter().map(Vec::len).max()?;
-    (lowest * sizes.len() as f64 >= stats::LEVEL).then(|| {
+    (lowest * blocks.len() as f64 >= stats::LEVEL).then(|| {
         let where_they_are = match nodes {
             0 | 1 => String::new(),
             _ => format!(" on {nodes} nodes, which are compared one by one,"),
@@ -125,8 +126,8 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
         format!(
             "No difference can be significant here, however large: {most} repetitions{where_they_are} \
              are too few among {} comparisons; {} of each are enough.",
-            sizes.len(),
-            stats::samples_in_blocks_for(sizes.len(), nodes)
+            blocks.len(),
+            stats::samples_in_blocks_for(blocks.len(), nodes)
         )
     })
 }
