@@ -251,12 +251,12 @@ fn what_the_driver_lacks_is_refused() -> anyhow::Result<()> {
     let record = ["--host-kernel", "7", "--policy", "rr", "--record", "f"];
     refused(&record, &["--record", "records nothing"])?;
     for (words, parts) in [
-        ("compare --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
+        ("compare --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"][..]),
         ("compare --host-kernel 7", &["--driver bpf with --policy host", "name another policy"]),
         ("compare --host-kernel 7 --policy rr,gang", &["--driver bpf with --policy gang", "rr"]),
         ("compare --host-kernel 7 --policy replay:f", &["--policy replay:f"]),
         ("compare --host-kernel 7 --policy rr --record f", &["--record", "records nothing"]),
-        ("soak --policy rr", &["no sched_ext", "--host-kernel 7"]),
+        ("soak --host-kernel 6.1 --policy rr", &["no sched_ext", "--host-kernel 7"]),
         ("soak --host-kernel 7", &["--driver bpf", "not random"]),
     ] {
         let words = words.split_whitespace().chain(["--host", "emulated", "--driver", "bpf"]);
