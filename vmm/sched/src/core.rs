@@ -273,11 +273,7 @@ impl Core {
     /// A running vCPU has kicked another one.
     fn make_way(&mut self, kicker: Kicker, now: Nanos) {
         let by = kicker.vcpu;
-        let activity = match kicker.activity {
-            // This is the kick it announced: no waiter depends on it any longer.
-            LockActivity::Kicking { .. } => LockActivity::Free,
-            activity => activity,
-        };
+        let activity = kicker.activity.after_kick();
         if let Some(verdict) = self.ask(now, |policy, view| policy.makes_way(by, &activity, view)) {
             self.vcpus[by.ix()].look = Observation { activity, ..Observation::default() };
             self.carry_out(by, verdict, now);

@@ -114,6 +114,15 @@ impl LockActivity {
         )
     }
 
+    /// What it does once the kick that it had announced has been delivered: no waiter depends on it any
+    /// longer.
+    pub const fn after_kick(self) -> Self {
+        match self {
+            LockActivity::Kicking { .. } => LockActivity::Free,
+            other => other,
+        }
+    }
+
     /// The ticket that its lock was serving when it was seen waiting.
     pub const fn head(&self) -> Option<u16> {
         match *self {

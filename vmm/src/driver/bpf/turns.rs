@@ -112,6 +112,8 @@ impl Turns {
     }
 
     fn ended(&mut self, record: &Record, vcpu: VcpuIndex, end: TurnEnd, activity: LockActivity) {
+        // It makes way from within its kick: its line still says that it kicks.
+        let activity = if end == TurnEnd::MadeWay { activity.after_kick() } else { activity };
         self.report.count(end, &activity);
         // The turn goes on when the thread of the host is done.
         let Some(end) = as_logged(end) else { return };
@@ -292,6 +294,10 @@ mod tests {
             (TurnEnd::Injected, waiter(4)),
             (TurnEnd::Unasked, waiter(6)),
             (TurnEnd::MadeWay, free()),
+            // The kick has been delivered: no waiter depends on this vCPU.
+            (TurnEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
+            // This one has its kick before it.
+            (TurnEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
             (TurnEnd::Yielded, free()),
             (TurnEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
         ];
@@ -300,10 +306,10 @@ mod tests {
         }
         let totals = account(&records).totals(Nanos(100));
         let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
-        assert_eq!((grants, preemptions, lhp, lwp, queued), (7, 5, 2, 1, 1));
+        assert_eq!((grants, preemptions, lhp, lwp, queued), (9, 7, 2, 2, 1));
         assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
         // Each was off for five; the turns of two follow.
-        assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 5));
+        assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 10));
     }
 
     #[test]
