@@ -36,8 +36,8 @@ use study::{
 };
 
 /// How long a guest may take for everything except its benchmark: its boot, which is slow on
-/// emulated and overcommitted CPUs, and its shutdown. Measured: up to 31 s for 8 vCPUs with PV locks
-/// on 2 CPUs of an emulated host, where a kick may be found a tick late. QEMU's emulated AMD-V now
+/// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
+/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late. QEMU's emulated AMD-V now
 /// and then loses a timer interrupt to the guest, whose one-shot timer is then never set again: a
 /// busy vCPU stays busy, and the benchmark never ends (seen once in about 100 runs).
 const PATIENCE: Duration = Duration::from_secs(90);
