@@ -18,6 +18,7 @@ tests![
     what_is_wasted_is_counted,
     weights_share_a_slot,
     a_kicker_makes_way,
+    the_next_in_line_keeps_its_slot_while_it_halts,
     vcpus_move_between_slots,
     a_full_ring_buffer_loses_no_count,
     a_refused_program_is_said_in_one_line,
@@ -169,6 +170,20 @@ fn a_kicker_makes_way() -> anyhow::Result<()> {
     let boot = Boot::on("emulated").host_kernel("7").cpus(2).slots(1).pv("kvm");
     let (schedule, _) = measured(boot.policy("kick-boost:later").driver("bpf"))?;
     ensure!(schedule["made_way"] == 0, "{schedule}");
+    Ok(())
+}
+
+/// Under `deferred` a halted vCPU that is next in line comes back to its slot, so that most kickers need not make
+/// way; no other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
+fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    for (policy, keeps) in [("deferred", true), ("kick-boost", false)] {
+        let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(2).pv("kvm");
+        let (schedule, _) = measured(boot.policy(policy).driver("bpf"))?;
+        let [kept, made_way] = ["kept", "made_way"].map(|name| schedule[name].as_u64());
+        ensure!(keeps || kept == Some(0), "{policy}: {schedule}");
+        expect_usually!(!keeps || kept > made_way.max(Some(20)), "{policy}: {schedule}");
+    }
     Ok(())
 }
 

@@ -101,6 +101,8 @@ struct sched_ext_ops {
 #define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
 #define SCX_DSQ_GLOBAL ((1ULL << 63) | 1)
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
+/* With a CPU's number. */
+#define SCX_DSQ_LOCAL_ON ((1ULL << 63) | (1ULL << 62))
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 /* The CPU idles unless it is kicked. */
 #define SCX_ENQ_LAST (1ULL << 41)

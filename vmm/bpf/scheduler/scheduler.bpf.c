@@ -13,13 +13,15 @@
  * request stays if the grace runs out, so that a convoy of waiters dissolves. A holder that is forced off
  * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
  * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
- * waits for its lock has no grace meanwhile: it would only spin.
+ * waits for its lock has no grace meanwhile: it would only spin. The next in line that halts keeps its slot
+ * for what is left of its turn.
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
  */
 #include "grace.h"
 #include "inject.h"
+#include "keep.h"
 #include "records.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
@@ -168,6 +170,7 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 	bool kicked = 0;
 
 	vcpu->state->beside = 0;
+	vcpu->state->has_slot = 0;
 	if (current && find(current, &by) && kicks(&by, vcpu)) {
 		kicked = 1;
 		vcpu->state->beside = cpu + 1;
@@ -175,6 +178,7 @@ INLINE bool is_boosted(struct vcpu *vcpu, bool has_idle)
 			return 1;
 		if (!is_holder(&by)) {
 			by.state->makes_way = 1;
+			vcpu->state->has_slot = 1;
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		} else if (settings.policy == POLICY_DEFERRED) {
 			by.line->yield_wanted = 1;
@@ -196,7 +200,9 @@ int enqueue(u64 *context)
 	struct task_struct *p = (void *)context[0];
 	u64 flags = context[1], now = bpf_ktime_get_ns(), from = now, queue = QUEUE;
 	struct vcpu vcpu;
-	s32 idle;
+	s32 idle, kept;
+	u64 left;
+	u32 cpu;
 
 	if (!find(p, &vcpu)) {
 		scx_insert(p, SCX_DSQ_GLOBAL, SCX_SLICE_DFL, flags);
@@ -207,13 +213,22 @@ int enqueue(u64 *context)
 		insert(p, QUEUE, vcpu.state->hold_ns, flags);
 		return 0;
 	}
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (find_kept(&vcpu, now, &cpu, &left)) {
+		scx_insert(p, SCX_DSQ_LOCAL_ON | cpu, left, flags);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return 0;
+	}
+	idle = pick_idle(p, now, &kept);
 	if (settings.policy == POLICY_FAIR)
 		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
 	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0))
 		queue = BOOSTED;
-	else if (vcpu.state->ahead)
+	else if (vcpu.state->ahead) {
 		queue = BOOSTED;
+		vcpu.state->has_slot = 0;
+		if (idle < 0)
+			idle = kept;
+	}
 	insert(p, queue, from, flags);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
@@ -228,12 +243,16 @@ int dispatch(u64 *context)
 {
 	struct task_struct *previous = (void *)context[1];
 	u64 now = bpf_ktime_get_ns();
+	u32 cpu = context[0];
+	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
 	struct vcpu vcpu;
 
 	if (previous && (previous->scx.flags & SCX_TASK_QUEUED) && find(previous, &vcpu) &&
 	    goes_on(previous, &vcpu, now))
 		return 0;
-	take_next(now, context[0]);
+	if (on && is_kept(on, now) && !is_slot_wanted())
+		return 0;
+	take_next(now, cpu);
 	return 0;
 }
 
@@ -263,6 +282,7 @@ int running(u64 *context)
 	state->hold_ns = 0;
 	on->seat = vcpu.seat;
 	on->runs = 1;
+	on->kept_ns = 0;
 	if (injects())
 		watch_cpu(on, now);
 	return 0;
@@ -293,11 +313,14 @@ int stopping(u64 *context)
 	state = vcpu.state;
 	if (on)
 		on->runs = 0;
-	if (!runnable)
+	if (!runnable) {
 		state->end = TURN_BLOCKED;
-	else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now)))
+		if (on && settings.policy == POLICY_DEFERRED)
+			keep_slot(on, &vcpu, now, p->scx.slice);
+	} else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now))) {
 		/* The kernel puts it first on its own CPU, as it has a slice. */
 		state->end = TURN_TAKEN;
+	}
 	if (state->end == TURN_INJECTED) {
 		hold_off(state, now);
 	} else if (state->hold_ns) {

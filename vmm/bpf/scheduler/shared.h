@@ -143,6 +143,8 @@ struct counters {
 	/* Injected preemptions of the kind aimed at, and looks that found no such vCPU. */
 	u64 hits;
 	u64 misses;
+	/* deferred: halted vCPUs that came back to the slot that had been kept for them. */
+	u64 kept;
 };
 
 /* Why the kernel ended the scheduler; empty while it runs. */

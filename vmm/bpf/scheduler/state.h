@@ -47,12 +47,21 @@ struct state {
 	u8 stranded;
 	/* deferred: forced off while it held a lock, it goes ahead of its turn, once. */
 	u8 ahead;
-	u8 unused[4];
+	/* It has been kicked, and its kicker makes way for it. */
+	u8 has_slot;
+	u8 unused[3];
+	/* deferred: one more than the CPU that is kept for it while it is halted; 0: none. */
+	u64 kept;
 };
 
-/* The vCPU that runs on a CPU, and the CPU's timer, which looks at it for the injector. */
+/*
+ * The vCPU that runs on a CPU, or ran last, and the CPU's timer: it looks at the vCPU for the injector, and
+ * ends the time for which the slot is kept under deferred.
+ */
 struct on_cpu {
 	struct bpf_timer timer;
+	/* deferred: idle until then for this vCPU, which has halted. */
+	u64 kept_ns;
 	u32 is_ready;
 	u32 is_armed;
 	u32 runs;

@@ -90,6 +90,8 @@ pub struct Counts {
     pub hits: u64,
     /// Looks that found no such vCPU.
     pub misses: u64,
+    /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
+    pub kept: u64,
 }
 
 /// A scheduler that is loaded and attached. Dropping it detaches it.
@@ -166,8 +168,8 @@ impl Scheduler {
 
     /// What it has counted so far.
     pub fn counts(&self) -> Result<Counts, BpfError> {
-        let RawMemory { turns, lost, lost_others, hits, misses, .. } = self.memory()?;
-        Ok(Counts { turns, lost, lost_others, hits, misses })
+        let RawMemory { turns, lost, lost_others, hits, misses, kept, .. } = self.memory()?;
+        Ok(Counts { turns, lost, lost_others, hits, misses, kept })
     }
 
     /// Why the kernel has ended the scheduler; `None` while it runs.

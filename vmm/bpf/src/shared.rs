@@ -92,6 +92,7 @@ pub(crate) struct RawMemory {
     pub lost_others: u64,
     pub hits: u64,
     pub misses: u64,
+    pub kept: u64,
     pub reason: [u8; 64],
     pub message: [u8; 128],
     pub injector: [u64; 2],

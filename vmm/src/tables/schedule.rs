@@ -59,8 +59,11 @@ pub fn in_kernel(report: &BpfReport) -> String {
          {taken} by threads of the host, {} unasked; {} of lock holders, {} of waiters",
         report.made_way, report.injected, report.unasked, report.held, report.waiting,
     );
+    // Writing to a String cannot fail.
+    if report.kept > 0 {
+        let _ = write!(text, "; {} halted waiters came back to a slot kept for them", report.kept);
+    }
     if report.lost > 0 {
-        // Writing to a String cannot fail.
         let _ = write!(text, "; {} are not counted", report.lost);
     }
     text

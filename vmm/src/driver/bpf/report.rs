@@ -29,6 +29,8 @@ pub struct BpfReport {
     pub taken: u64,
     /// The kernel did not ask the scheduler, because others were on the CPU's own list (at the start).
     pub unasked: u64,
+    /// Under `deferred`, halted vCPUs that came back to the slot that had been kept for them.
+    pub kept: u64,
     /// Of all but `blocked`: the vCPU held a lock.
     pub held: u64,
     /// Of all but `blocked`: it held none, but awaited one or had a waiter to kick.
@@ -61,7 +63,8 @@ impl BpfReport {
     /// Adds what the kernel has counted itself.
     pub(super) fn complete(&mut self, counts: &Counts, ended: Option<String>) {
         (self.turns, self.lost) = (counts.turns, counts.lost);
-        (self.lost_others, self.ended) = (counts.lost_others, ended);
+        (self.lost_others, self.kept) = (counts.lost_others, counts.kept);
+        self.ended = ended;
     }
 }
 

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * deferred: a slot is kept for the next in line for a lock that halts on it, for what is left of its turn.
+ * The lock's holder has a slot, too, and releases it soon; another vCPU here would only have to make way again.
+ */
+#pragma once
+
+#include "locks.h"
+
+/* Does a vCPU that goes first want a slot, other than that of the kicker that makes way for it? */
+INLINE bool is_slot_wanted(void)
+{
+	struct task_struct *first = scx_bpf_dsq_peek(BOOSTED);
+	struct vcpu other;
+
+	return first && find(first, &other) && !other.state->has_slot;
+}
+
+/* Is this idle slot kept for a vCPU? */
+INLINE bool is_kept(const struct on_cpu *on, u64 now)
+{
+	return on->kept_ns > now && !on->runs;
+}
+
+/* A CPU's timer: the turn would be over by now. */
+static int give_up(void *map, u32 *key, struct on_cpu *on)
+{
+	scx_bpf_kick_cpu(*key, SCX_KICK_IDLE);
+	return 0;
+}
+
+/* A vCPU halts with so much of its turn left: should its slot idle meanwhile? Not if a vCPU goes first. */
+INLINE void keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 left)
+{
+	if (!left || (u8)vcpu->line->wait != WAIT_HALTED || !is_next(vcpu) || is_slot_wanted())
+		return;
+	if (!on->is_ready) {
+		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
+			return;
+		bpf_timer_set_callback(&on->timer, give_up);
+		on->is_ready = 1;
+	}
+	if (bpf_timer_start(&on->timer, left, BPF_F_TIMER_CPU_PIN))
+		return;
+	on->kept_ns = now + left;
+	vcpu->state->kept = bpf_get_smp_processor_id() + 1;
+}
+
+/* The slot that is kept for this vCPU, which wakes up, and what is left of its turn. */
+INLINE bool find_kept(struct vcpu *vcpu, u64 now, u32 *cpu, u64 *left)
+{
+	u32 kept = vcpu->state->kept - 1;
+	struct on_cpu *on;
+
+	if (!vcpu->state->kept)
+		return 0;
+	vcpu->state->kept = 0;
+	on = bpf_map_lookup_elem(&cpus, &kept);
+	if (!on || !is_kept(on, now) || on->seat.machine != vcpu->seat.machine ||
+	    on->seat.vcpu != vcpu->seat.vcpu)
+		return 0;
+	__sync_fetch_and_add(&memory.counters.kept, 1);
+	*cpu = kept;
+	*left = on->kept_ns - now;
+	return 1;
+}
+
+/* A slot that idles, and is kept for no vCPU; or else none, and one that is kept, if any. */
+INLINE s32 pick_idle(struct task_struct *p, u64 now, s32 *kept)
+{
+	struct on_cpu *on;
+	u32 ix, key;
+	s32 cpu;
+
+	*kept = -1;
+	for (ix = 0; ix < MOST_SLOTS; ix++) {
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu < 0)
+			return cpu;
+		key = cpu;
+		on = bpf_map_lookup_elem(&cpus, &key);
+		if (!on || !is_kept(on, now))
+			return cpu;
+		*kept = cpu;
+	}
+	return -1;
+}
