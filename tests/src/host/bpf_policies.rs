@@ -173,16 +173,18 @@ fn a_kicker_makes_way() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Under `deferred` a halted vCPU that is next in line comes back to its slot, so that most kickers need not make
+/// Under `deferred` a halted vCPU that is next in line comes back to its slot, so that its kicker need not make
 /// way; no other policy keeps a slot. Regression: its slot went to another vCPU, which had to make way in turn.
 fn the_next_in_line_keeps_its_slot_while_it_halts() -> anyhow::Result<()> {
     need_kernel_7()?;
     for (policy, keeps) in [("deferred", true), ("kick-boost", false)] {
         let boot = Boot::on("emulated").host_kernel("7").cpus(4).slots(2).pv("kvm");
-        let (schedule, _) = measured(boot.policy(policy).driver("bpf"))?;
-        let [kept, made_way] = ["kept", "made_way"].map(|name| schedule[name].as_u64());
-        ensure!(keeps || kept == Some(0), "{policy}: {schedule}");
-        expect_usually!(!keeps || kept > made_way.max(Some(20)), "{policy}: {schedule}");
+        let boot = boot.policy(policy).driver("bpf").append("pvticket_spin=512");
+        let (schedule, _) = measured(boot)?;
+        let kept = schedule["kept"].as_u64().context("kept")?;
+        // 121 on a busy machine.
+        expect_usually!(!keeps || kept > 20, "{policy}: {schedule}");
+        ensure!(keeps || kept == 0, "{policy}: {schedule}");
     }
     Ok(())
 }
