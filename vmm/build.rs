@@ -1,8 +1,8 @@
 //! Builds the guests that the binary embeds, and passes their paths to `include_bytes!(env!(...))`.
 //!
 //! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo
-//! builds it into `OUT_DIR` with its own flags: the flags, wrappers and profiles of the outer build
-//! do not apply to it.
+//! builds it with its own flags: the flags, wrappers and profiles of the outer build do not apply to
+//! it. So all outer builds below the checkout's `target` use one build of it, in `target/guests`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -77,12 +77,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("the vmm crate has no parent directory")?
         .to_path_buf();
     let out = variable("OUT_DIR")?;
+    let targets = shared_target(&root, &out);
     for guest in GUESTS {
         for dir in guest.depends_on.iter().chain([&guest.dir]) {
             watch(&root.join(dir));
         }
         println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
-        let binary = build(guest, &root, &out)?;
+        let binary = build(guest, &root, &targets, &out)?;
         println!("cargo::rustc-env={}={}", guest.variable, binary.display());
     }
     Ok(())
@@ -99,10 +100,22 @@ fn watch(dir: &Path) {
     }
 }
 
-/// Builds `guest` and returns the path of its binary.
-fn build(guest: &Guest, root: &Path, out: &Path) -> Result<PathBuf, Box<dyn Error>> {
+/// Where the guests' target directories are: one place for lints, tests, the release build and the
+/// fuzz targets. A build whose own target directory is elsewhere leaves the checkout as it is.
+fn shared_target(root: &Path, out: &Path) -> PathBuf {
+    let target = root.join("target");
+    if out.starts_with(&target) { target.join("guests") } else { out.into() }
+}
+
+/// Builds `guest` in a folder of `targets`, and returns the path of its binary's copy in `out`.
+fn build(
+    guest: &Guest,
+    root: &Path,
+    targets: &Path,
+    out: &Path,
+) -> Result<PathBuf, Box<dyn Error>> {
     // Programs of one crate share a target directory.
-    let target_dir = out.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
+    let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
     let mut cargo = Command::new(variable("CARGO")?);
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(changes_the_build) {
