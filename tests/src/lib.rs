@@ -98,7 +98,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if !arguments.list {
         tally.print();
-        // To follow how often tests are repeated.
+        // To follow how often tests are repeated, and how long they take.
         tally.write(&product::profile_folder()?.join("pvticket-tests.json"))?;
     }
     Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

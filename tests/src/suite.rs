@@ -1,10 +1,11 @@
 //! What a test is, and how a group of tests is run and counted.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use anyhow::{Context, Error};
@@ -104,8 +105,11 @@ pub struct Tally {
     filtered: u64,
     skipped: Skipped,
     repeated: Repeated,
+    seconds: Seconds,
 }
 
+/// How long each test took, its repetitions included.
+type Seconds = Arc<Mutex<BTreeMap<String, f64>>>;
 type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
 /// The names of repeated tests, with the reasons.
 type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
@@ -128,8 +132,12 @@ impl Tally {
             .map(|test| {
                 let (test, verdict) = (*test, verdict.clone());
                 let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
+                let seconds = self.seconds.clone();
                 Trial::ignorable_test(test.name(), move || {
+                    let began = Instant::now();
                     let verdict = verdict(&test);
+                    let took = (began.elapsed().as_secs_f64() * 100.0).round() / 100.0;
+                    lock(&seconds).insert(test.name().to_owned(), took);
                     if let Verdict::PassedAtLast(repeats) = &verdict {
                         note(&repeated, &test, repeats.clone());
                     }
@@ -148,7 +156,7 @@ impl Tally {
 
     /// Prints the skipped tests with their reasons, and the totals.
     pub fn print(&self) {
-        let skipped = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        let skipped = lock(&self.skipped);
         for (name, why) in skipped.iter() {
             println!("skipped {name}: {why}");
         }
@@ -180,10 +188,10 @@ impl Tally {
     }
 
     fn repeats(&self) -> MutexGuard<'_, BTreeSet<(String, Repeats)>> {
-        self.repeated.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.repeated)
     }
 
-    /// Writes the counts, and the repeated tests with their reasons, as JSON.
+    /// Writes the counts, the repeated tests with their reasons, and the seconds that each test took, as JSON.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         #[derive(Serialize)]
         struct Summary<'a> {
@@ -191,10 +199,11 @@ impl Tally {
             failed: u64,
             filtered: u64,
             repeated: &'a BTreeSet<(String, Repeats)>,
+            seconds: &'a BTreeMap<String, f64>,
         }
-        let repeated = &*self.repeats();
+        let (repeated, seconds) = (&*self.repeats(), &*lock(&self.seconds));
         let Self { passed, failed, filtered, .. } = *self;
-        let summary = Summary { passed, failed, filtered, repeated };
+        let summary = Summary { passed, failed, filtered, repeated, seconds };
         let text = serde_json::to_vec_pretty(&summary)?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -212,8 +221,12 @@ fn too_many(repeated: &BTreeSet<(String, Repeats)>) -> Option<String> {
 }
 
 fn note<T: Ord>(what: &Mutex<BTreeSet<(String, T)>>, test: &Test, detail: T) {
-    let mut what = what.lock().unwrap_or_else(PoisonError::into_inner);
-    what.insert((test.name().to_owned(), detail));
+    lock(what).insert((test.name().to_owned(), detail));
+}
+
+/// What a panicking test left is as good as what another left.
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn completion(verdict: Verdict, test: &Test, skipped: &Skipped) -> Result<Completion, Failed> {
