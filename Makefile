@@ -46,8 +46,7 @@ test-tools: setup
 	-@$(MAKE) --no-print-directory slurm
 
 check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
-	$(CARGO) test --locked --quiet --workspace --exclude pvticket-tests
-	$(CARGO) test --locked --quiet --package pvticket-tests --lib
+	$(CARGO) test --locked --quiet --workspace
 	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml
 	$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
@@ -125,9 +124,11 @@ bpf: ## Compile the scheduler in BPF (with clang, or the one in PVTICKET_CLANG)
 header: setup ## Write the C header of the contract
 	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
 
+# The end-to-end tests are run only by name, which `--all-targets` takes for not wanted.
 lint: setup ## Formatting and clippy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
 	$(CARGO) fmt --manifest-path $(FUZZ)/Cargo.toml --check
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \

@@ -6,8 +6,8 @@
 //! are skipped with the reason.
 //!
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
-//! the usual harness. `cargo test --release -p pvticket-tests -- NAME` runs the tests whose names
-//! contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--ignored` runs
+//! the usual harness. `cargo test --release -p pvticket-tests --test e2e -- NAME` runs the tests whose
+//! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--ignored` runs
 //! the measurements, which are no tests of behaviour and print tables.
 
 #![forbid(unsafe_code)]
