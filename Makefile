@@ -32,7 +32,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 # Tests that need the guest disk, the trace processor, Slurm or clang are skipped without them, with the reason.
 test: test-tools check build kernels host busybox ## Run every check and test (50 min the first time, 35 then)
 	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
-	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target/fuzz -- -D warnings
+	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
 	@FUZZ_S=5 $(MAKE) --no-print-directory fuzz
 	$(E2E) -- $(TEST_ARGS)
 
