@@ -3,7 +3,8 @@
 //! Four groups, one after the other: quick tests in parallel, then tests that schedule vCPUs on
 //! this host, then tests that start an emulated host each, then tests that boot Linux guests: on
 //! this host if its KVM can, otherwise all of them in one emulated host. Tests that cannot run here
-//! are skipped with the reason.
+//! are skipped with the reason. Of the third group the tests that do not measure run two at a time:
+//! an emulated host that starts keeps one CPU busy.
 //!
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --release -p pvticket-tests --test e2e -- NAME` runs the tests whose
@@ -40,6 +41,9 @@ use suite::Tally;
 
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
 const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
+
+/// How many tests of emulated hosts that do not measure run at a time.
+const BESIDE: usize = 2;
 
 /// Restarts this program with the default actions of signals if it inherited some as ignored (a
 /// shell starts background commands so). The product keeps ignored what it inherits as ignored, and
@@ -81,9 +85,12 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
+    let beside = arguments.test_threads.unwrap_or(BESIDE).min(BESIDE);
+    let in_pairs = Arguments { test_threads: Some(beside), ..arguments.clone() };
     let mut tally = Tally::default();
     tally.run(arguments, &host::quick(), retry::run);
     tally.run(&serial, &host::schedules(), retry::run);
+    tally.run(&in_pairs, &host::emulated_beside(), retry::run);
     tally.run(&serial, &host::emulated(), retry::run);
     if arguments.ignored || arguments.include_ignored {
         let asked = Arguments { ignored: false, include_ignored: false, ..serial.clone() };

@@ -88,21 +88,22 @@ pub fn costs() -> Vec<Test> {
     sweeps::costs()
 }
 
+/// Tests of the emulated host that do not measure: two may run at a time.
+pub fn emulated_beside() -> Vec<Test> {
+    [emulated::TESTS, bpf_doctor::TESTS, features::TESTS, confinement::emulated::TESTS].concat()
+}
+
 /// Tests of the emulated host, one after the other.
 pub fn emulated() -> Vec<Test> {
     [
-        emulated::TESTS,
         bpf::TESTS,
-        bpf_doctor::TESTS,
         bpf_drivers::TESTS,
         bpf_holders::TESTS,
         bpf_load::TESTS,
         bpf_policies::TESTS,
         first_cpu::TESTS,
-        features::TESTS,
         cgroups::TESTS,
         signals::TESTS,
-        confinement::emulated::TESTS,
     ]
     .concat()
 }
