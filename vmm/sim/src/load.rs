@@ -16,6 +16,8 @@ pub struct Load {
     pub locks: Vec<LockLoad>,
     /// Touch shared data with the lock held, as the payload's critical section does, and check it.
     pub has_data: bool,
+    /// What one use of a counter adds. From a batch on, each use folds.
+    pub adds: u32,
     /// The critical time is drawn anew at each arrival, and is exponential with a mean that grows by
     /// this for each vCPU that waits: the law of Boyd-Wickizer et al. (OLS 2012), of one lock. Zero:
     /// it is not.
@@ -63,6 +65,7 @@ impl Load {
             think,
             locks: vec![LockLoad { share: 1.0, critical }],
             has_data: false,
+            adds: 1,
             crowd: Picos::ZERO,
             sleep: None,
             shootdown: None,

@@ -47,6 +47,17 @@ fn the_same_seed_is_the_same_run_and_another_is_another() {
 }
 
 #[test]
+fn a_counter_folds_each_time_that_it_gets_a_batch() {
+    for (adds, folds) in [(1, false), (50, true)] {
+        let small = spec(System::LockedCounter, 4, "rr");
+        let spec = Spec { load: Load { adds, ..small.load.clone() }, ..small };
+        let figures = run(&spec, MILLI);
+        assert_eq!(figures.slow == figures.all(), folds, "{adds}: {} folds", figures.slow);
+        assert!(figures.slow > 0, "{adds}");
+    }
+}
+
+#[test]
 fn every_system_works_under_every_policy() {
     for system in System::ALL {
         for policy in [

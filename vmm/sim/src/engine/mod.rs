@@ -192,11 +192,12 @@ impl Sim {
         let runs = |index: usize| {
             let shared = Rc::clone(&shared);
             let (spin_threshold, handoff) = (spec.spin_threshold, spec.handoff);
-            let (has_data, marks) = (spec.load.has_data, spec.load.crowd != Picos::ZERO);
+            let Load { has_data, adds, .. } = spec.load;
+            let marks = spec.load.crowd != Picos::ZERO;
             let rests = spec.load.sleep.is_some() || spec.load.shootdown.is_some();
             let id = index % per_guest;
             let guest =
-                Guest { id, index, spin_threshold, handoff, has_data, marks, rests, shared };
+                Guest { id, index, spin_threshold, handoff, has_data, adds, marks, rests, shared };
             let subject = Rc::clone(&subjects[index / per_guest]);
             sim_cell::Vcpu::new(move || code(&*subject, &guest))
         };

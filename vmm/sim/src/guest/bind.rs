@@ -287,7 +287,7 @@ impl<C: Counter> Operate for Adds<C> {
         let me = me(guest);
         let cpu = cpu(guest, &me, &memory.waiters.0);
         let doing = guest.doing();
-        let added = memory.lock.0.0.add(&cpu, 1);
+        let added = memory.lock.0.0.add(&cpu, guest.adds.into());
         counted(doing, added.shared, added.halts, added.kicks);
     }
 }

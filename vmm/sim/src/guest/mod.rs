@@ -30,6 +30,8 @@ pub(crate) struct Guest {
     pub(crate) handoff: Handoff,
     /// Touch shared data in the critical section, as the payload does, and check it.
     pub(crate) has_data: bool,
+    /// What one use of a counter adds.
+    pub(crate) adds: u32,
     /// Report positions to the machine.
     pub(crate) marks: bool,
     /// It may sleep or wait after a thought.

@@ -5,6 +5,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("westmere-80", include_str!("../../machines/westmere-80.toml")),
     ("opteron-48", include_str!("../../machines/opteron-48.toml")),
     ("haswell-ex-32", include_str!("../../machines/haswell-ex-32.toml")),
+    ("nehalem-16", include_str!("../../machines/nehalem-16.toml")),
 ];
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use crate::machine::Source;
 use crate::machine::file::{Result, Table as Keys, read};
 use crate::time::Picos;
 
-const KEYS: &[&str] = &["name", "about", "think", "held", "locks", "sleep", "shootdown", "noise"];
+const KEYS: &[&str] =
+    &["name", "about", "think", "held", "locks", "adds", "sleep", "shootdown", "noise"];
 const LOCK: &[&str] = &["name", "share", "critical"];
 const SLEEP: &[&str] = &["chance", "time"];
 const SHOOTDOWN: &[&str] = &["chance", "handler", "held"];
@@ -22,6 +23,8 @@ const NUMBER: &[&str] = &["value", "source", "note"];
 const MOST_MICROS: f64 = 1e6;
 /// The most locks of a guest.
 const MOST_LOCKS: usize = 64;
+/// The most that one use of a counter may add.
+const MOST_ADDS: f64 = 1e6;
 
 pub(super) fn parse(text: &str) -> Result<Profile> {
     read(text, KEYS, |file| {
@@ -33,11 +36,13 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
             let why = "think and critical times are fitted together, or neither";
             return Err(file.wrong("locks", why.into()));
         }
+        let adds = file.get("adds").map(|_| reader.number(file, "adds", 1.0, MOST_ADDS));
+        let adds = adds.transpose()?.unwrap_or(1.0) as u32;
         let sleep = file.get("sleep").map(|_| reader.sleep(file)).transpose()?;
         let shootdown = file.get("shootdown").map(|_| reader.shootdown(file)).transpose()?;
         let noise = file.get("noise").map(|_| reader.noise(file)).transpose()?;
         let (name, about, sources) = (file.text("name")?, file.text("about")?, reader.sources);
-        Ok(Profile { name, about, think, locks, sleep, shootdown, noise, sources })
+        Ok(Profile { name, about, think, locks, adds, sleep, shootdown, noise, sources })
     })
 }
 

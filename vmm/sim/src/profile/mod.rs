@@ -17,6 +17,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("dbench", include_str!("../../profiles/dbench.toml")),
     ("ebizzy", include_str!("../../profiles/ebizzy.toml")),
     ("aim7", include_str!("../../profiles/aim7.toml")),
+    ("counter", include_str!("../../profiles/counter.toml")),
 ];
 
 /// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
@@ -28,6 +29,7 @@ pub struct Profile {
     pub about: String,
     think: Think,
     locks: Vec<Lock>,
+    adds: u32,
     sleep: Option<Sleep>,
     shootdown: Option<Shootdown>,
     noise: Option<Noise>,
@@ -126,6 +128,7 @@ impl Profile {
             think: shape.of(think),
             locks: self.locks.iter().map(lock).collect(),
             has_data: true,
+            adds: self.adds,
             crowd: Picos::ZERO,
             sleep: self.sleep,
             shootdown: self.shootdown,

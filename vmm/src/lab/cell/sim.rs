@@ -239,7 +239,12 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
     let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
-    let load = Load { has_data: true, ..Load::of(span(point.think), span(point.critical)) };
+    // As the payload: a counter is added to by the number of increments of a critical section.
+    let load = Load {
+        has_data: true,
+        adds: point.critical,
+        ..Load::of(span(point.think), span(point.critical))
+    };
     Ok(Spec {
         cpus: point.slots as usize,
         guests: point.vms as usize,
