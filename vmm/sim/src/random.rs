@@ -41,25 +41,49 @@ pub(crate) fn exponential(rng: &mut SplitMix64) -> f64 {
     -ln(unit)
 }
 
+/// Bits of a number's fraction that choose an entry of [`PIECES`].
+const PIECE_BITS: u32 = 7;
+
+/// For each piece of `[1, 2)`: the reciprocal of its beginning, and the logarithm of that.
+static PIECES: [(f64, f64); 1 << PIECE_BITS] = {
+    let mut pieces = [(0.0, 0.0); 1 << PIECE_BITS];
+    let mut at = 0;
+    while at < pieces.len() {
+        // The logarithm is that of the rounded reciprocal, so that its error cancels.
+        let inverse = 1.0 / (1.0 + at as f64 / pieces.len() as f64);
+        pieces[at] = (inverse, -ln_of_piece(inverse));
+        at += 1;
+    }
+    pieces
+};
+
+/// The natural logarithm of a number from 0.5 to 1.
+const fn ln_of_piece(x: f64) -> f64 {
+    // ln(x) = 2 artanh((x-1)/(x+1)), with |s| <= 1/3: by then terms are below 1e-17.
+    let s = (x - 1.0) / (x + 1.0);
+    let (mut sum, mut power, mut odd) = (0.0, s, 1.0);
+    while odd < 35.0 {
+        sum += power / odd;
+        power *= s * s;
+        odd += 2.0;
+    }
+    2.0 * sum
+}
+
 /// The natural logarithm of a positive normal number, to ten digits, by arithmetic that IEEE 754 defines to the
 /// bit: that of a platform's mathematical library differs between versions, and with it a
 /// simulation would.
+#[inline]
 fn ln(x: f64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits();
-    let mut exponent = (bits >> 52) as i64 - 1023;
-    let mut m = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52);
-    if m > std::f64::consts::SQRT_2 {
-        m *= 0.5;
-        exponent += 1;
-    }
-    // ln(m) = 2 artanh((m-1)/(m+1)), with |s| < 0.172.
-    let s = (m - 1.0) / (m + 1.0);
-    let [q, qq] = [s * s, s * s * (s * s)];
-    // To 1e-11, in an order with few dependent steps.
-    let sum = (1.0 + q * (1.0 / 3.0))
-        + qq * ((1.0 / 5.0 + q * (1.0 / 7.0)) + qq * (1.0 / 9.0 + q * (1.0 / 11.0)));
-    exponent as f64 * LN_2 + 2.0 * s * sum
+    let exponent = (bits >> 52) as i64 - 1023;
+    let fraction = bits & ((1 << 52) - 1);
+    let (inverse, of_begin) = PIECES[(fraction >> (52 - PIECE_BITS)) as usize];
+    // How far it is from the beginning of its piece: r < 1/128. No division is on the way.
+    let r = f64::from_bits(fraction | 1023 << 52) * inverse - 1.0;
+    let rest = r - r * r * (0.5 - r * (1.0 / 3.0 - r * 0.25));
+    exponent as f64 * LN_2 + (of_begin + rest)
 }
 
 #[cfg(test)]
