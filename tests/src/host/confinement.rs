@@ -21,6 +21,7 @@ tests![
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
+    results_may_have_relative_names,
     lists_are_complete_on_this_host,
 ];
 
@@ -243,4 +244,22 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     }
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
+}
+
+/// What is written after the confinement, in the folder in which the command runs.
+fn results_may_have_relative_names() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
+    let boot = boot.args([product::binary()]).args(["boot", "--host", "direct", "--cpus", "1"]);
+    let boot =
+        boot.args(["--stats", "stats", "--policy", "rr", "--record", "recording", "--kernel"]);
+    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).args(["--", "x"]);
+    boot.env("PVTICKET_TRUST_KVM", "1").limit(60).run()?.exits(0)?;
+    for name in ["stats", "recording"] {
+        ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
+    }
+    Ok(())
 }

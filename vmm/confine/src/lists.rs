@@ -187,6 +187,7 @@ pub const MAIN: &[Call] = &[
     Call::any(SYS_sched_setaffinity, "its own threads get the CPUs of slots back (driver bpf)"),
     Call::any(SYS_sched_getaffinity, "which threads have left the CPUs of slots (driver bpf)"),
     Call::any(SYS_getdents64, "the threads of this process (driver bpf)"),
+    Call::any(SYS_getcwd, "where a result with a relative name is"),
     Call::any(SYS_access, "may a device or pipe be written to?"),
     Call::any(SYS_fstat, "is a result's name another one of stdout?"),
     Call::any(SYS_newfstatat, "the threads of this process (driver bpf)"),
