@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use confine::{Class, NOTES};
 use rustix::process::{Pid, Signal, geteuid};
 
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
     facts::need_kvm,
     files::{self, code},
@@ -25,11 +26,15 @@ tests![
     lists_are_complete_on_this_host,
 ];
 
-/// Tests that boot Linux, in the emulated host where this host's KVM cannot.
+/// Tests that start an emulated host.
 pub mod emulated {
     use super::*;
 
-    tests![the_emulator_is_confined, lists_are_complete_in_the_emulated_host];
+    tests![
+        the_emulator_is_confined,
+        every_thread_of_a_boot_with_a_scheduler_is_confined,
+        lists_are_complete_in_the_emulated_host,
+    ];
 }
 
 /// What /proc says of a confined thread.
@@ -262,4 +267,45 @@ fn results_may_have_relative_names() -> anyhow::Result<()> {
         ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
     }
     Ok(())
+}
+
+/// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its
+/// processes that have vCPUs: name, and the lines of [`CONFINED`].
+fn threads_under_a_scheduler(command: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    need_kernel_7()?;
+    let script = format!(
+        "{command} >/dev/null 2>/tmp/said & \
+         until {BUSYBOX} grep -qs vcpu1 /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; {BUSYBOX} sleep 0.5; \
+         for task in /proc/[0-9]*/task/*; do \
+         {BUSYBOX} grep -qs vcpu ${{task%/*}}/*/comm || continue; \
+         {BUSYBOX} cat $task/comm; {BUSYBOX} grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
+         kill $!; wait $!"
+    );
+    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
+    let ran = pvticket(words).limit(120).run()?;
+    let mut threads = BTreeMap::<_, Vec<String>>::new();
+    for task in ran.text()?.split_terminator("\n\n") {
+        let (name, lines) = task.split_once('\n').with_context(|| ran.show())?;
+        let lines = lines.lines().map(str::to_owned);
+        threads.entry(name.to_owned()).or_default().extend(lines);
+    }
+    Ok(threads)
+}
+
+/// All threads are confined, and some have these names.
+fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
+    let threads = threads_under_a_scheduler(command)?;
+    ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
+    let is_confined = |lines: &Vec<String>| {
+        !lines.is_empty() && lines.iter().all(|line| CONFINED.contains(&line.as_str()))
+    };
+    ensure!(threads.values().all(is_confined), "{threads:?}");
+    Ok(())
+}
+
+/// The scheduler is loaded before the confinement, and its reader is started after it.
+fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
+    let boot = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
+    are_confined_there(boot, &["vcpu0", "vcpu1", "turns", "signals"])
 }

@@ -163,7 +163,8 @@ pub const TERMINAL: &[Call] = &[
 pub const JOBS: &[Call] = &[Call::any(SYS_read, "reads jobs")];
 
 /// Calls of the thread that reads the turns of a scheduler in the host's kernel, from memory.
-pub const TURNS: &[Call] = &[];
+pub const TURNS: &[Call] =
+    &[Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "has the host's kernel ended its scheduler?")];
 
 /// Calls of both main threads: they start machines.
 pub const STARTS: &[Call] = &[
