@@ -17,7 +17,7 @@ mod faults;
 mod features;
 mod figures;
 mod first_cpu;
-mod hostile;
+pub mod hostile;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
