@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, ensure};
-use confine::{Class, NOTES};
 use rustix::process::{Pid, Signal, geteuid};
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
@@ -23,18 +22,13 @@ tests![
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
     results_may_have_relative_names,
-    lists_are_complete_on_this_host,
 ];
 
 /// Tests that start an emulated host.
 pub mod emulated {
     use super::*;
 
-    tests![
-        the_emulator_is_confined,
-        every_thread_of_a_boot_with_a_scheduler_is_confined,
-        lists_are_complete_in_the_emulated_host,
-    ];
+    tests![the_emulator_is_confined, every_thread_of_a_boot_with_a_scheduler_is_confined,];
 }
 
 /// What /proc says of a confined thread.
@@ -165,72 +159,6 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
     let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
     ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
-}
-
-/// The calls that a run noted: class and call.
-fn noted(file: &Path) -> anyhow::Result<Vec<(String, String)>> {
-    let text = fs::read_to_string(file).context("no calls were noted")?;
-    let pair = |line: &str| line.split_once(' ').map(|(class, call)| (class.into(), call.into()));
-    Ok(text.lines().filter_map(pair).collect())
-}
-
-/// A call that is on no list of its class.
-fn unlisted((class, call): &(String, String)) -> bool {
-    let lists = Class::ALL.iter().find(|known| known.name() == class).map(|class| class.lists());
-    let mut listed = lists.unwrap_or_default().iter().flat_map(|list| list.iter());
-    !listed.any(|listed| listed.name() == *call)
-}
-
-/// All calls of what can run on any KVM are on the lists.
-fn lists_are_complete_on_this_host() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let notes = folder.path().join("calls");
-    let commands = [
-        "tiny",
-        "tiny misuse",
-        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
-         --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
-        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
-         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
-        "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
-    ];
-    for words in commands {
-        pvticket(words.split_whitespace()).env(NOTES, &notes).limit(120).run()?.exits(0)?;
-    }
-    let noted = noted(&notes)?;
-    ensure!(noted.iter().any(|(class, call)| class == "vcpu" && call == "ioctl KVM_RUN"));
-    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
-    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
-    Ok(())
-}
-
-/// What runs in the emulated host to see the calls of Linux guests.
-const SCRIPT: &str = r#"
-export PVTICKET_SYSTEM_CALLS=/tmp/calls
-B=/in/cache/busybox/busybox
-set -e
-echo hello | /init boot --cpus 2 --stats /tmp/stats -- cat
-/init boot --cpus 2 --pv kvm --stats /dev/null -- true
-/init boot --cpus 2 --pv doorbell --vms 2 --policy deferred --record /tmp/rec -- lockbench --seconds 1
-/init boot --cpus 3 --policy lhp:20,5ms --fault kick-delay:50us,halt-delay:20us -- lockbench --seconds 1
-echo exit | /init boot --cpus 2
-/init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
-$B sort -u /tmp/calls > /tmp/calls.once
-"#;
-
-fn lists_are_complete_in_the_emulated_host() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let script = files::put(&folder, "script", SCRIPT.as_bytes())?;
-    let calls = folder.path().join("calls");
-    let into = format!("{}:/in/script", script.display());
-    let out = format!("/tmp/calls.once:{}", calls.display());
-    let words = ["emulate", "--in", &into, "--out", &out, "--", "/in/cache/busybox/busybox", "sh"];
-    pvticket(words).args(["/in/script"]).limit(600).run()?.exits(0)?;
-    let noted = noted(&calls)?;
-    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
-    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
-    Ok(())
 }
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {

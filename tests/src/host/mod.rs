@@ -37,6 +37,7 @@ mod sim;
 mod sizes;
 mod supply;
 mod sweeps;
+mod system_calls;
 mod tiny;
 mod trace;
 
@@ -60,6 +61,7 @@ pub fn quick() -> Vec<Test> {
         sim::TESTS,
         search::TESTS,
         confinement::TESTS,
+        system_calls::TESTS,
     ]
     .concat()
 }
@@ -103,6 +105,7 @@ pub fn emulated() -> Vec<Test> {
         cgroups::TESTS,
         signals::TESTS,
         confinement::emulated::TESTS,
+        system_calls::emulated::TESTS,
     ]
     .concat()
 }
