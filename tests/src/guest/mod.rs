@@ -18,7 +18,7 @@ mod stock;
 mod window;
 mod workloads;
 
-use crate::suite::Test;
+use crate::{host::hostile, suite::Test};
 
 /// All tests of this group; they run one after the other.
 pub fn tests() -> Vec<Test> {
@@ -40,6 +40,7 @@ pub fn tests() -> Vec<Test> {
         shell::TESTS,
         steal::TESTS,
         stock::TESTS,
+        hostile::emulated::TESTS,
     ]
     .concat()
 }

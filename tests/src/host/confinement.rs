@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, ensure};
-use confine::{Class, NOTES};
 use rustix::process::{Pid, Signal, geteuid};
 
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
     facts::need_kvm,
     files::{self, code},
@@ -21,14 +21,14 @@ tests![
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
-    lists_are_complete_on_this_host,
+    results_may_have_relative_names,
 ];
 
-/// Tests that boot Linux, in the emulated host where this host's KVM cannot.
+/// Tests that start an emulated host.
 pub mod emulated {
     use super::*;
 
-    tests![the_emulator_is_confined, lists_are_complete_in_the_emulated_host];
+    tests![the_emulator_is_confined, every_thread_of_a_boot_with_a_scheduler_is_confined,];
 }
 
 /// What /proc says of a confined thread.
@@ -161,72 +161,6 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
 }
 
-/// The calls that a run noted: class and call.
-fn noted(file: &Path) -> anyhow::Result<Vec<(String, String)>> {
-    let text = fs::read_to_string(file).context("no calls were noted")?;
-    let pair = |line: &str| line.split_once(' ').map(|(class, call)| (class.into(), call.into()));
-    Ok(text.lines().filter_map(pair).collect())
-}
-
-/// A call that is on no list of its class.
-fn unlisted((class, call): &(String, String)) -> bool {
-    let lists = Class::ALL.iter().find(|known| known.name() == class).map(|class| class.lists());
-    let mut listed = lists.unwrap_or_default().iter().flat_map(|list| list.iter());
-    !listed.any(|listed| listed.name() == *call)
-}
-
-/// All calls of what can run on any KVM are on the lists.
-fn lists_are_complete_on_this_host() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let notes = folder.path().join("calls");
-    let commands = [
-        "tiny",
-        "tiny misuse",
-        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
-         --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
-        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
-         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
-        "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
-    ];
-    for words in commands {
-        pvticket(words.split_whitespace()).env(NOTES, &notes).limit(120).run()?.exits(0)?;
-    }
-    let noted = noted(&notes)?;
-    ensure!(noted.iter().any(|(class, call)| class == "vcpu" && call == "ioctl KVM_RUN"));
-    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
-    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
-    Ok(())
-}
-
-/// What runs in the emulated host to see the calls of Linux guests.
-const SCRIPT: &str = r#"
-export PVTICKET_SYSTEM_CALLS=/tmp/calls
-B=/in/cache/busybox/busybox
-set -e
-echo hello | /init boot --cpus 2 --stats /tmp/stats -- cat
-/init boot --cpus 2 --pv kvm --stats /dev/null -- true
-/init boot --cpus 2 --pv doorbell --vms 2 --policy deferred --record /tmp/rec -- lockbench --seconds 1
-/init boot --cpus 3 --policy lhp:20,5ms --fault kick-delay:50us,halt-delay:20us -- lockbench --seconds 1
-echo exit | /init boot --cpus 2
-/init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
-$B sort -u /tmp/calls > /tmp/calls.once
-"#;
-
-fn lists_are_complete_in_the_emulated_host() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let script = files::put(&folder, "script", SCRIPT.as_bytes())?;
-    let calls = folder.path().join("calls");
-    let into = format!("{}:/in/script", script.display());
-    let out = format!("/tmp/calls.once:{}", calls.display());
-    let words = ["emulate", "--in", &into, "--out", &out, "--", "/in/cache/busybox/busybox", "sh"];
-    pvticket(words).args(["/in/script"]).limit(600).run()?.exits(0)?;
-    let noted = noted(&calls)?;
-    let missing: Vec<_> = noted.iter().filter(|call| unlisted(call)).collect();
-    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
-    Ok(())
-}
-
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let words = ["emulate", "--", "/in/cache/busybox/busybox", "sh", "-c", "echo up; sleep 600"];
     let mut running = pvticket(words).limit(120).start()?;
@@ -243,4 +177,63 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     }
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
+}
+
+/// What is written after the confinement, in the folder in which the command runs.
+fn results_may_have_relative_names() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
+    let boot = boot.args([product::binary()]).args(["boot", "--host", "direct", "--cpus", "1"]);
+    let boot =
+        boot.args(["--stats", "stats", "--policy", "rr", "--record", "recording", "--kernel"]);
+    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).args(["--", "x"]);
+    boot.env("PVTICKET_TRUST_KVM", "1").limit(60).run()?.exits(0)?;
+    for name in ["stats", "recording"] {
+        ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
+    }
+    Ok(())
+}
+
+/// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its
+/// processes that have vCPUs: name, and the lines of [`CONFINED`].
+fn threads_under_a_scheduler(command: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    need_kernel_7()?;
+    let script = format!(
+        "{command} >/dev/null 2>/tmp/said & \
+         until {BUSYBOX} grep -qs vcpu1 /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; {BUSYBOX} sleep 0.5; \
+         for task in /proc/[0-9]*/task/*; do \
+         {BUSYBOX} grep -qs vcpu ${{task%/*}}/*/comm || continue; \
+         {BUSYBOX} cat $task/comm; {BUSYBOX} grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
+         kill $!; wait $!"
+    );
+    let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
+    let ran = pvticket(words).limit(120).run()?;
+    let mut threads = BTreeMap::<_, Vec<String>>::new();
+    for task in ran.text()?.split_terminator("\n\n") {
+        let (name, lines) = task.split_once('\n').with_context(|| ran.show())?;
+        let lines = lines.lines().map(str::to_owned);
+        threads.entry(name.to_owned()).or_default().extend(lines);
+    }
+    Ok(threads)
+}
+
+/// All threads are confined, and some have these names.
+fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
+    let threads = threads_under_a_scheduler(command)?;
+    ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
+    let is_confined = |lines: &Vec<String>| {
+        !lines.is_empty() && lines.iter().all(|line| CONFINED.contains(&line.as_str()))
+    };
+    ensure!(threads.values().all(is_confined), "{threads:?}");
+    Ok(())
+}
+
+/// The scheduler is loaded before the confinement, and its reader is started after it.
+fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
+    let boot = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
+    are_confined_there(boot, &["vcpu0", "vcpu1", "turns", "signals"])
 }

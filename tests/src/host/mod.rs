@@ -17,7 +17,7 @@ mod faults;
 mod features;
 mod figures;
 mod first_cpu;
-mod hostile;
+pub mod hostile;
 pub mod hypercalls;
 pub mod instructions;
 mod keys;
@@ -37,6 +37,7 @@ mod sim;
 mod sizes;
 mod supply;
 mod sweeps;
+mod system_calls;
 mod tiny;
 mod trace;
 
@@ -60,6 +61,7 @@ pub fn quick() -> Vec<Test> {
         sim::TESTS,
         search::TESTS,
         confinement::TESTS,
+        system_calls::TESTS,
     ]
     .concat()
 }
@@ -104,6 +106,7 @@ pub fn emulated() -> Vec<Test> {
         first_cpu::TESTS,
         cgroups::TESTS,
         signals::TESTS,
+        system_calls::emulated::TESTS,
     ]
     .concat()
 }

@@ -9,6 +9,25 @@ pub struct Call {
     pub rule: Rule,
     /// What for.
     pub why: &'static str,
+    /// Why no test sees that it is made; None: one does.
+    pub unseen: Option<Unseen>,
+}
+
+/// Why no test sees that a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unseen {
+    /// It cannot be trapped, and passes where calls are noted.
+    Passes,
+    /// `--driver bpf` makes it, which needs a host's kernel with sched_ext: seen where there is one.
+    DriverBpf,
+    /// Builds with debug assertions make it.
+    DebugBuild,
+    /// The process makes it as it ends by a forbidden call, which is not so where calls are noted.
+    AtTheEnd,
+    /// Other hosts than those of the tests make it: these.
+    OtherHosts(&'static str),
+    /// It is made at a moment that a test cannot choose.
+    Chance,
 }
 
 /// With which arguments a call may be made.
@@ -29,33 +48,42 @@ pub enum Rule {
 }
 
 impl Call {
+    const fn new(number: i64, rule: Rule, why: &'static str) -> Self {
+        Self { number, rule, why, unseen: None }
+    }
+
+    /// The same call, which no test sees.
+    pub(crate) const fn unseen(self, why: Unseen) -> Self {
+        Self { unseen: Some(why), ..self }
+    }
+
     pub(crate) const fn any(number: i64, why: &'static str) -> Self {
-        Self { number, rule: Rule::Any, why }
+        Self::new(number, Rule::Any, why)
     }
 
     pub(crate) const fn ioctl(request: u32, why: &'static str) -> Self {
-        Self { number: libc::SYS_ioctl, rule: Rule::Only(1, request), why }
+        Self::new(libc::SYS_ioctl, Rule::Only(1, request), why)
     }
 
     pub(crate) const fn only(number: i64, argument: u8, value: i32, why: &'static str) -> Self {
-        Self { number, rule: Rule::Only(argument, value as u32), why }
+        Self::new(number, Rule::Only(argument, value as u32), why)
     }
 
     pub(crate) const fn zero(number: i64, argument: u8, why: &'static str) -> Self {
-        Self { number, rule: Rule::Zero(argument), why }
+        Self::new(number, Rule::Zero(argument), why)
     }
 
     pub(crate) const fn ioctl_on(fd: i32, request: u32, why: &'static str) -> Self {
-        Self { number: libc::SYS_ioctl, rule: Rule::Request(fd, request), why }
+        Self::new(libc::SYS_ioctl, Rule::Request(fd, request), why)
     }
 
     /// Memory that is not executable.
     pub(crate) const fn no_code(number: i64, why: &'static str) -> Self {
-        Self { number, rule: Rule::Without(2, libc::PROT_EXEC as u32), why }
+        Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), why)
     }
 
     pub(crate) const fn ours(number: i64, why: &'static str) -> Self {
-        Self { number, rule: Rule::OurProcess, why }
+        Self::new(number, Rule::OurProcess, why)
     }
 
     /// The name of the call, with its request if it is an ioctl.

@@ -81,7 +81,9 @@ impl Class {
         use lists::*;
         match self {
             Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
-            Self::Main => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, TERMINAL, MAIN],
+            Self::Main => {
+                &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, TERMINAL, MAIN, LOADERS]
+            }
             Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER],
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
             // The request that matters most comes first.

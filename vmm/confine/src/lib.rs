@@ -50,7 +50,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-pub use calls::{Call, Rule};
+pub use calls::{Call, Rule, Unseen};
 pub use class::Class;
 pub use files::{Files, rules_of_child};
 pub use landlock::RulesetError;

@@ -92,7 +92,10 @@ impl Schedule {
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => Some(driver.vm_scheduler(vm, machine.telemetry()?)),
+            Self::Bpf(driver) => {
+                let scheduler = driver.vm_scheduler(vm, machine.telemetry()?);
+                Some(scheduler.map_err(ScheduleError::Bpf)?)
+            }
         };
         machine.start_behind(console, scheduler, vm)
     }

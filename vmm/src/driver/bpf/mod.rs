@@ -127,10 +127,7 @@ impl BpfDriver {
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         });
-        let aside = Aside::from(&slots);
-        let (its, from) = (kept.clone(), scheduler.clone());
-        let reader = thread::Builder::new().name("turns".into()).spawn(move || its.read(&from));
-        let reader = Mutex::new(Some(reader.map_err(BpfError::Thread)?));
+        let (aside, reader) = (Aside::from(&slots), Mutex::new(None));
         let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
         let injects = matches!(policy, Policy::Holders(_) | Policy::Next(_));
         let (counts, _aside) = (vcpus.into(), aside);
@@ -150,12 +147,30 @@ impl BpfDriver {
     }
 
     /// The scheduler of a machine's vCPU threads; `lines` is its telemetry.
-    pub fn vm_scheduler(&self, vm: usize, lines: Option<TelemetryView>) -> Arc<dyn VcpuScheduler> {
+    pub fn vm_scheduler(
+        &self,
+        vm: usize,
+        lines: Option<TelemetryView>,
+    ) -> Result<Arc<dyn VcpuScheduler>, BpfError> {
+        self.read_records()?;
         if let Some(lines) = lines {
             let _ = self.kept.lines[vm].set(lines);
         }
         let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
-        Arc::new(VmScheduler { scheduler, slots, vm: vm as u32 })
+        Ok(Arc::new(VmScheduler { scheduler, slots, vm: vm as u32 }))
+    }
+
+    /// Starts the reader of the records, once. Not with the scheduler, which is loaded before this process
+    /// is confined: a thread that is older than the confinement is not confined.
+    fn read_records(&self) -> Result<(), BpfError> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if reader.is_none() {
+            let (its, from) = (self.kept.clone(), self.scheduler.clone());
+            let started =
+                thread::Builder::new().name("turns".into()).spawn(move || its.read(&from));
+            *reader = Some(started.map_err(BpfError::Thread)?);
+        }
+        Ok(())
     }
 
     /// Has a trace read the machines' progress.

@@ -1,0 +1,231 @@
+//! The lists of system calls are what the product needs: runs with all calls noted make no call that is
+//! missing, and each entry is needed by one of them, or says why no test sees it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::OnceLock,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use confine::{Call, Class, NOTES, Unseen};
+use rustix::process::Signal;
+
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
+use crate::{
+    facts::need_kvm,
+    files::{self, code},
+    process::Input,
+    product::pvticket,
+    terminal::Terminal,
+    tests,
+};
+
+tests![no_call_is_missing_on_this_host];
+
+/// Runs in the emulated host, where Linux boots whatever this host's KVM can do.
+pub mod emulated {
+    use super::*;
+
+    tests![no_call_is_missing_and_none_is_unused];
+}
+
+/// The calls that runs noted: class and call.
+type Noted = BTreeSet<(String, String)>;
+
+fn read(file: &Path) -> anyhow::Result<Noted> {
+    let text = fs::read_to_string(file).context("no calls were noted")?;
+    let pair = |line: &str| line.split_once(' ').map(|(class, call)| (class.into(), call.into()));
+    Ok(text.lines().filter_map(pair).collect())
+}
+
+/// The noted calls that are on no list of their class.
+fn missing(noted: &Noted) -> Vec<&(String, String)> {
+    let is_missing = |(class, call): &&(String, String)| {
+        let class = Class::ALL.iter().find(|known| known.name() == class);
+        let mut entries =
+            class.into_iter().flat_map(|class| class.lists().iter().copied().flatten());
+        !entries.any(|entry| entry.name() == *call)
+    };
+    noted.iter().filter(is_missing).collect()
+}
+
+/// The entries that no thread of their classes needed, of those that should be seen.
+fn unused(noted: &Noted, is_seen: impl Fn(&Call) -> bool) -> Vec<String> {
+    let mut entries = BTreeMap::<_, Vec<&str>>::new();
+    for class in Class::ALL {
+        for entry in class.lists().iter().copied().flatten().filter(|entry| is_seen(entry)) {
+            // A reason occurs once: `confine`'s own tests.
+            entries.entry((entry.name(), entry.why)).or_default().push(class.name());
+        }
+    }
+    let is_noted =
+        |call: &str, class: &&str| noted.contains(&((*class).to_owned(), call.to_owned()));
+    let dead = entries
+        .iter()
+        .filter(|((call, _), classes)| !classes.iter().any(|class| is_noted(call, class)));
+    dead.map(|((call, why), classes)| format!("{}: {call} ({why})", classes.join(" or "))).collect()
+}
+
+/// The calls of what any KVM can run, noted once for both tests.
+fn noted_here() -> anyhow::Result<&'static Noted> {
+    static NOTED: OnceLock<Noted> = OnceLock::new();
+    need_kvm()?;
+    if NOTED.get().is_none() {
+        let _ = NOTED.set(note_here()?);
+    }
+    NOTED.get().context("no calls were noted")
+}
+
+fn note_here() -> anyhow::Result<Noted> {
+    let folder = files::scratch()?;
+    let notes = folder.path().join("calls");
+    let commands = [
+        "tiny",
+        "tiny misuse",
+        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --latency \
+         --policy host,rr,deferred,lhp,kick-boost --locks ticket,pv-ticket,mutex",
+        "compare --guest payload --host direct --vcpus 3 --seconds 0.1 --runs 1 --policy random,fair \
+         --locks pv-ticket --fault kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:20us",
+        "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
+    ];
+    for words in commands {
+        pvticket(words.split_whitespace()).env(NOTES, &notes).limit(120).run()?.exits(0)?;
+    }
+    // Longer than what a heap's first blocks have room for.
+    let job = Input::Bytes(vec![b' '; 1 << 20]);
+    pvticket(["cells"]).input(job).env(NOTES, &notes).run()?.fails(1, &["a job is longer"])?;
+    // A guest that KVM cannot emulate: FXSAVE to no device.
+    let strange = [code::MAP, &[0xb8, 0, 0, 0, 0x20, 0x0f, 0xae, 0x00, 0xeb, 0xfe]].concat();
+    tiny::boot(&folder, &strange)?.env(NOTES, &notes).run()?.exits(1)?;
+    for signals in [&[Signal::TSTP, Signal::CONT, Signal::TERM][..], &[Signal::QUIT]] {
+        let terminal = Terminal::open()?;
+        let mut running = terminal.start(tiny::boot(&folder, code::SPIN)?.env(NOTES, &notes))?;
+        terminal.wait_for_raw(&mut running)?;
+        for signal in signals {
+            running.signal(*signal)?;
+            thread::sleep(TOLD_APART);
+        }
+        running.wait()?;
+    }
+    // The terminal controls the session, as it does where people use it; Ctrl-A x ends the guest.
+    let (terminal, session) = (Terminal::open()?, "exec setsid -w -c \"$0\" \"$@\"");
+    let boot = tiny::boot(&folder, code::SPIN)?.env(NOTES, &notes).behind(session);
+    let mut running = terminal.start(boot)?;
+    terminal.wait_for_raw(&mut running)?;
+    terminal.press(b"\x01x")?;
+    running.wait()?.exits(130)?;
+    read(&notes)
+}
+
+/// Two signals to a process are not taken for one.
+const TOLD_APART: Duration = Duration::from_millis(300);
+
+/// What runs in the emulated host to see the calls of Linux guests.
+const SCRIPT: &str = r#"
+export PVTICKET_SYSTEM_CALLS=/tmp/calls
+B=/in/cache/busybox/busybox
+set -e
+cd /tmp
+echo replaced > stats
+echo hello | /init boot --cpus 2 --stats stats -- cat
+/init boot --cpus 2 --pv kvm --stats /dev/null -- true
+/init boot --cpus 2 --pv doorbell --vms 2 --policy deferred --record /tmp/rec -- lockbench --seconds 1
+/init boot --cpus 3 --policy lhp:20,5ms --fault kick-delay:50us,halt-delay:20us -- lockbench --seconds 1
+/init boot --cpus 2 --policy rr --system-map /in/System.map -- lockbench --seconds 0.5
+echo exit | /init boot --cpus 2
+# It ends by a reset, after an NMI to a vCPU that is halted.
+/init boot --cpus 4 --pv vmm -- sh -c 'echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f' || test $? = 1
+/init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
+/init compare --guest payload --pv-backends doorbell --vcpus 2 --runs 1 --seconds 0.1 --host direct
+/init compare --guest linux --locks ticket --vcpus 2 --runs 1 --seconds 0.2 --host direct
+$B sort -u /tmp/calls > /tmp/calls.once
+"#;
+
+/// The same where the kernel has sched_ext.
+const SCRIPT_7: &str = r#"
+export PVTICKET_SYSTEM_CALLS=/tmp/calls
+B=/in/cache/busybox/busybox
+set -e
+/init boot --cpus 2 --slots 1 --driver bpf --policy deferred -- lockbench --seconds 0.5
+/init compare --guest payload --driver bpf --policy rr --vcpus 3 --runs 1 --seconds 0.2 --host direct
+$B sort -u /tmp/calls > /tmp/calls.once
+"#;
+
+/// What a script in the emulated host noted.
+fn noted_there(script: &str, options: &[&str]) -> anyhow::Result<Noted> {
+    let folder = files::scratch()?;
+    let script = files::put(&folder, "script", script.as_bytes())?;
+    let calls = folder.path().join("calls");
+    let map = files::cached(files::SYSTEM_MAP)?;
+    let [script, map] = [(script, "/in/script"), (map, "/in/System.map")]
+        .map(|(file, there)| format!("{}:{there}", file.display()));
+    let out = format!("/tmp/calls.once:{}", calls.display());
+    let words = ["emulate", "--in", &script, "--in", &map, "--out", &out];
+    let command = ["--", BUSYBOX, "sh", "/in/script"];
+    pvticket(words).args(options).args(command).limit(600).run()?.exits(0)?;
+    read(&calls)
+}
+
+fn no_call_is_missing_on_this_host() -> anyhow::Result<()> {
+    let noted = noted_here()?;
+    ensure!(noted.contains(&("vcpu".into(), "ioctl KVM_RUN".into())), "{noted:?}");
+    let missing = missing(noted);
+    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
+    Ok(())
+}
+
+/// A list is too long if neither host needs one of its entries.
+fn no_call_is_missing_and_none_is_unused() -> anyhow::Result<()> {
+    let mut noted = noted_there(SCRIPT, &[])?;
+    let has_sched_ext = need_kernel_7().is_ok();
+    if has_sched_ext {
+        noted.extend(noted_there(SCRIPT_7, &["--host-kernel", "7"])?);
+    }
+    let missing = missing(&noted);
+    ensure!(missing.is_empty(), "not on the lists: {missing:?}");
+    noted.extend(noted_here()?.iter().cloned());
+    let is_seen = |entry: &Call| match entry.unseen {
+        None => true,
+        Some(Unseen::DriverBpf) => has_sched_ext,
+        Some(_) => false,
+    };
+    let unused = unused(&noted, is_seen);
+    ensure!(unused.is_empty(), "on the lists, but no run made these calls:\n{}", unused.join("\n"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    /// All calls of the lists, as if each had been noted, but for those of `class` with this name.
+    fn all_but(class: &str, call: &str) -> Noted {
+        let of = |class: Class| {
+            let entries = class.lists().iter().copied().flatten();
+            entries.map(move |entry| (class.name().to_owned(), entry.name()))
+        };
+        let all = Class::ALL.into_iter().flat_map(of);
+        all.filter(|noted| *noted != (class.to_owned(), call.to_owned())).collect()
+    }
+
+    #[test]
+    fn a_call_that_no_run_made_is_named_with_its_reason() {
+        let is_seen = |entry: &Call| entry.unseen.is_none();
+        assert_eq!(unused(&all_but("", ""), is_seen), [""; 0]);
+        let unused = unused(&all_but("nurse", "ioctl KVM_GET_VCPU_EVENTS"), is_seen);
+        assert_eq!(unused, ["nurse: ioctl KVM_GET_VCPU_EVENTS (is an NMI pending?)"]);
+        // Another class of the list makes it.
+        assert_eq!(super::unused(&all_but("vcpu", "timer_settime"), is_seen), [""; 0]);
+    }
+
+    #[test]
+    fn a_call_is_missing_from_its_class_only() {
+        let openat = |class: &str| Noted::from([(class.to_owned(), "openat".to_owned())]);
+        assert_eq!(missing(&openat("vcpu")).len(), 1);
+        assert!(missing(&openat("worker")).is_empty());
+    }
+}
