@@ -95,7 +95,7 @@ bench: build kernel host busybox ## Measure boot time, memory, exits, hypercalls
 	@$(PVTICKET) bench sim
 	@$(CARGO) run --locked --quiet --release --manifest-path $(BESIDE)/Cargo.toml
 
-fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds for each target (60)
+fuzz: setup ## Fuzz all that guests, files and peers can send, FUZZ_S seconds (60) or FUZZ_RUNS executions for each target
 	@sh $(FUZZ)/run.sh $(FUZZ_TARGETS)
 
 fuzz-coverage: setup ## Show the lines that the inputs of each fuzz target reach (needs llvm-cov)

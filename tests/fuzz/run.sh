@@ -3,6 +3,8 @@
 # target/fuzz/corpus, what stops them in target/fuzz/crashes; corpus/ beside this script has the inputs
 # that are in the repository.
 #   FUZZ_S     seconds for each (60)
+#   FUZZ_RUNS  executions of each, however long they take, instead of seconds
+#   FUZZ_LEN   bytes of the longest input (libFuzzer's: the longest of those that it begins with)
 #   FUZZ_JOBS  targets at the same time (one for each CPU)
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,10 +15,12 @@ one() {
     PVTICKET_FUZZ=$1
     kept=$found/corpus/$1 seeds=$found/seeds/$1 log=$found/logs/$1
     mkdir -p "$kept" "$found/crashes" "$found/logs" "$here/corpus/$1"
-    TMPDIR=$(mktemp -d)
+    # Each execution of `store` writes a file.
+    TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
     export TMPDIR
     status=0
-    PVTICKET_FUZZ_SEEDS=$seeds "$binary" -max_total_time="${FUZZ_S:-60}" -timeout=25 \
+    # Zero is no limit.
+    PVTICKET_FUZZ_SEEDS=$seeds "$binary" $limit -max_len="${FUZZ_LEN:-0}" -timeout=25 \
         -artifact_prefix="$found/crashes/$1-" -print_final_stats=1 \
         "$kept" "$seeds" "$here/corpus/$1" >"$log" 2>&1 || status=$?
     rm -rf "$TMPDIR"
@@ -26,9 +30,16 @@ one() {
         return 1
     fi
     count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
     edges=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
-    printf '%-10s %9s executions %7s edges\n' "$1" "$count" "$edges"
+    printf '%-10s %9s executions %7s per second %7s edges\n' "$1" "$count" "$rate" "$edges"
 }
+
+if [ -n "${FUZZ_RUNS:-}" ]; then
+    limit=-runs=$FUZZ_RUNS
+else
+    limit=-max_total_time=${FUZZ_S:-60}
+fi
 
 if [ -n "${FUZZ_ONE:-}" ]; then
     one "$1"

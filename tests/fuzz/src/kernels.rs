@@ -1,6 +1,10 @@
 //! Kernels, RAM disks and command lines.
 
-use std::io::{Cursor, Write};
+use std::{
+    cell::RefCell,
+    fs::File,
+    io::{Cursor, Seek, Write},
+};
 
 use base::units::VcpuCount;
 use boot::{BootError, InitrdPart, LinuxEntry, Ring, fixtures, layout, load_linux, load_payload};
@@ -90,16 +94,24 @@ pub fn bzimage_seeds() -> Vec<Vec<u8>> {
     vec![[&[63], &fixtures::bzimage()[..]].concat()]
 }
 
+thread_local! {
+    /// The file of each execution of [`initrd`]: making one takes longer than loading it.
+    static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().unwrap());
+}
+
 /// A RAM disk of up to three parts, and what Linux finds of it.
 pub fn initrd(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cuts = [input.half(), input.half()].map(usize::from);
     let (first, second, third) = (input.bytes(cuts[0]), input.bytes(cuts[1]), input.rest());
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(second).unwrap();
-    let mut parts =
-        [InitrdPart::Bytes(first), InitrdPart::File(&mut file), InitrdPart::Bytes(third)];
-    load(&fixtures::vmlinux(), &mut parts, "quiet", 20);
+    FILE.with_borrow_mut(|file| {
+        file.rewind().unwrap();
+        file.write_all(second).unwrap();
+        file.set_len(second.len() as u64).unwrap();
+        let mut parts =
+            [InitrdPart::Bytes(first), InitrdPart::File(file), InitrdPart::Bytes(third)];
+        load(&fixtures::vmlinux(), &mut parts, "quiet", 20);
+    });
 }
 
 pub fn initrd_seeds() -> Vec<Vec<u8>> {

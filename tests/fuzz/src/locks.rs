@@ -1,7 +1,7 @@
 //! The lock library on simulated vCPUs, on arbitrary machines with arbitrary loads.
 
 use simulated_locks::System;
-use stepper::{Case, Handoff, Load, MachineSpec, Times, Verdict, cases};
+use stepper::{Case, Handoff, Load, MachineSpec, Times, Verdict};
 
 use crate::input::Input;
 
@@ -29,11 +29,10 @@ pub fn locks(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let system = input.one_of(System::ALL);
     let is_pv = matches!(system, System::PvTicket | System::SmallPvTicket);
-    let plain = cases::all(1).first().map(|case| case.handoff).unwrap_or_default();
     let options = handoff(&mut input);
     let case = Case {
         system,
-        handoff: if is_pv { options } else { plain },
+        handoff: if is_pv { options } else { Handoff::default() },
         spin_threshold: 1 + u32::from(input.byte()),
         vcpus: 2 + input.below(6),
         machine: MachineSpec {
@@ -47,10 +46,11 @@ pub fn locks(bytes: &[u8]) {
             patience: 4_000_000,
         },
         load: Load {
-            acquisitions: 200,
             locks: 1 + input.below(2),
             think: times(&mut input),
             critical: times(&mut input),
+            // Steps cost time: few loads are long.
+            acquisitions: input.one_of(&[24, 24, 24, 48, 48, 200]),
         },
     };
     let verdict = Verdict::of(case, input.double());

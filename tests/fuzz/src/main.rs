@@ -49,7 +49,7 @@ const TARGETS: &[Target] = &[
     target("agent", wire::messages, wire::message_seeds),
     target("recording", schedules::recording, schedules::recording_seeds),
     target("trace", traces::trace, files),
-    target("store", stores::store, files),
+    target("store", stores::store, stores::store_seeds),
     target("spec", specs::spec, specs::spec_seeds),
     target("machine", specs::machine, specs::machine_seeds),
     target("parts", stores::parts, stores::part_seeds),

@@ -35,6 +35,8 @@ pub(super) use listen::NAME as SOCKET;
 pub(super) use open_run::RUNS;
 pub(super) use plan::{Plan, Request, resumed};
 pub(super) use progress::Progress;
+#[cfg(feature = "testing")]
+pub(super) use sweep::resumed as resumed_sweep;
 pub(super) use sweep::{SweepArgs, TaskArgs, status, task};
 pub(super) use workers::{KernelFiles, Traced, Workers};
 

@@ -13,6 +13,8 @@ use std::path::Path;
 use anyhow::bail;
 use clap::Args;
 
+#[cfg(feature = "testing")]
+use super::Plan;
 use super::{RunArgs, plan::Nodes};
 use crate::{
     cli::{Usage, print},
@@ -101,6 +103,13 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Option<u8>> {
         return Ok(Some(0));
     }
     attach::run(head, args).map(Some)
+}
+
+/// The rest of the sweep in `dir`; none if it has a run that is no sweep.
+#[cfg(feature = "testing")]
+pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Option<Plan>> {
+    let (_, sweep) = store::read_head(dir)?;
+    sweep.map(|sweep| Ok(Head::resumed(dir, sweep, None)?.plan)).transpose()
 }
 
 /// A path as an argument in a command to be copied.

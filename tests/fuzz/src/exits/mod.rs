@@ -1,36 +1,32 @@
 //! Exits of a guest: KVM's record of each, decoded and handled on a machine without KVM.
 
+mod host;
+
 use std::{
-    fmt,
-    io::{self, ErrorKind, Write},
     mem::offset_of,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
+    thread,
 };
 
-use base::units::{ByteSize, VcpuCount, VcpuId};
+use base::units::{ByteSize, Nanos, VcpuCount, VcpuId};
 use boot::memory::regions;
-use halts::{HaltScheduler, Host};
+use halts::Courier;
 use hypercalls::ports;
-use kvm::{
-    exit::decode,
-    sys::ram::{self, Ram},
-};
+use kvm::{exit::decode, sys::ram};
 use kvm_bindings::{
     KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_IO, KVM_EXIT_MMIO, kvm_run,
     kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
 };
 use pvticket::{
     machine::{
-        Devices, EventLog, FirstMisuse,
-        channel::StdinChannel,
-        output::{Output, Sink},
+        Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, output::Output,
         serial::SerialPort,
     },
     vcpu::{
-        Board, MachineHost, VcpuScheduler,
+        Board,
         board::BoardSpec,
         fault::{Dice, FaultPlan},
         host_view::HostView,
@@ -39,75 +35,23 @@ use pvticket::{
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use crate::input::Input;
+use self::host::{MockBench, MockHost, MockScheduler, Said};
+use crate::input::{Input, is_one_line};
 
 /// Bytes that a vCPU shares with KVM on x86, and where the data of ports is in them.
 const MAPPED: usize = 3 << 12;
 const PORT_DATA: usize = 1 << 12;
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
-/// A host without KVM. A vCPU that would sleep is kicked at once by the VMM.
-struct MockHost {
-    memory: Ram,
-    board: OnceLock<Weak<Board<MockHost>>>,
-    current: AtomicU32,
-}
+/// In place of a vCPU's number: the courier delivers what is late.
+const COURIER: u8 = 255;
 
-impl fmt::Debug for MockHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MockHost")
-    }
-}
-
-impl Host for MockHost {
-    type Scheduler = dyn HaltScheduler;
-
-    fn scheduler(&self) -> Option<&(dyn HaltScheduler + 'static)> {
-        None
-    }
-
-    fn wait(&self, _: &AtomicU32, _: u32) {
-        let board = self.board.get().and_then(Weak::upgrade).unwrap();
-        board.kicks.end_halt(VcpuId(self.current.load(Relaxed)));
-    }
-
-    fn wake(&self, _: &AtomicU32) {}
-
-    fn send_kick_msi(&self, _: VcpuId) -> bool {
-        true
-    }
-}
-
-impl MachineHost for MockHost {
-    fn memory(&self) -> &Ram {
-        &self.memory
-    }
-
-    fn vcpu_scheduler(&self) -> Option<&dyn VcpuScheduler> {
-        None
-    }
-}
-
-/// Counts what the guest says; its reader may have gone.
-struct Said {
-    bytes: Arc<AtomicU64>,
-    room: u64,
-}
-
-impl Sink for Said {}
-
-impl Write for Said {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.fetch_add(bytes.len() as u64, Relaxed) > self.room {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+/// What the machine has, one bit each.
+const DICE: u8 = 1 << 0;
+const HAS_COURIER: u8 = 1 << 1;
+const SCHEDULER: u8 = 1 << 2;
+const HALTS: u8 = 1 << 3;
+const BENCH: u8 = 1 << 4;
 
 fn event() -> EventFd {
     EventFd::new(EFD_NONBLOCK).unwrap()
@@ -116,6 +60,8 @@ fn event() -> EventFd {
 fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let vcpus = VcpuCount::try_from(1 + input.below(4) as u32).unwrap();
     let room = u64::from(input.half());
+    let flags = input.byte();
+    let has = |flag: u8| flags & flag != 0;
     let sink = || Box::new(Said { bytes: said.clone(), room });
     let devices = Devices {
         com1: SerialPort::new(event(), event(), sink()),
@@ -127,18 +73,24 @@ fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
         output_page: AtomicU32::new(0),
         misuse: FirstMisuse::new(),
         events: EventLog::new(event()),
-        bench: None,
+        bench: has(BENCH).then(|| Arc::new(MockBench::default()) as Arc<dyn Bench>),
     };
     let _ = devices.stdin.push(b"input");
     let spec = "kick-drop:0.2,kick-dup:0.2,kick-delay:50us,spurious:0.2".parse().unwrap();
     let plan = FaultPlan { spec, seed: 7 };
-    let dice = (input.byte() % 2 == 1).then(|| Dice::of_all(&plan, 0, vcpus));
+    let dice = has(DICE).then(|| Dice::of_all(&plan, 0, vcpus));
+    let scheduler =
+        has(SCHEDULER).then(|| MockScheduler { halts: has(HALTS), ..Default::default() });
     let memory = ram::map(&regions(ByteSize::mib(2)), 4096).unwrap();
-    let host = MockHost { memory, board: OnceLock::new(), current: AtomicU32::new(0) };
+    let host = MockHost::new(memory, scheduler);
     let host_view = HostView::default();
     let spec = BoardSpec { vcpus, dice, traced: false, preempt_count: None, host: host_view };
     let board = Arc::new(Board::new(host, devices, event(), spec));
     let _ = board.kicks.halts().host().board.set(Arc::downgrade(&board));
+    if has(HAS_COURIER) {
+        // Delivered by hand: the thread is only unparked.
+        board.kicks.register_courier(thread::current());
+    }
     board
 }
 
@@ -179,10 +131,16 @@ pub fn exits(bytes: &[u8]) {
     let board = board(&mut input, &said);
     let vcpus = board.counts().len();
     let (mut pages, mut has_left) = (vec![0; MAPPED], vec![false; vcpus]);
+    let mut courier = Courier::default();
     let mut count = 0;
     while !input.is_empty() && count < MOST {
         count += 1;
-        let id = VcpuId(input.below(vcpus) as u32);
+        let number = input.byte();
+        if number == COURIER {
+            assert_eq!(board.kicks.deliver_due(&mut courier, Nanos(u64::MAX)), None);
+            continue;
+        }
+        let id = VcpuId(u32::from(number) % vcpus as u32);
         if has_left[id.0 as usize] {
             break;
         }
@@ -202,7 +160,14 @@ pub fn exits(bytes: &[u8]) {
     assert!(counts.misuse <= count as u64);
     // Each exit says at most a page.
     assert!(said.load(Relaxed) <= count as u64 * 4096);
-    assert_eq!(counts.misuse > 0, board.devices.misuse.get().is_some());
+    let misuse = board.devices.misuse.get();
+    assert_eq!(counts.misuse > 0, misuse.is_some());
+    if let Some(misuse) = misuse {
+        is_one_line(&misuse.to_string());
+    }
+    if let Some(scheduler) = &board.kicks.halts().host().scheduler {
+        assert_eq!(scheduler.aside.load(Relaxed), 0);
+    }
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -214,8 +179,38 @@ pub fn seeds() -> Vec<Vec<u8>> {
             .flat_map(|kind| [&[0, kind, offset, 0][..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat());
         head.into_iter().chain(accesses).collect()
     };
-    let odd = |kind: u8| [&[0, 255, 255, 0, 0, kind, 16][..], &[0; 64]].concat();
+    let odd = |kind: u8, then: u8| {
+        [&[0, 255, 255, 0, 0, kind, then, 1, 0, 0, 0, 3, 0, 0, 0, 1][..], &[9; 50]].concat()
+    };
     let contract = (0..ports::SPAN as u8).step_by(4).map(port);
+    let machines = (0..32).flat_map(|flags| [0, 254, 255].map(|room| whole_contract(flags, room)));
     let serial = [0x80, 0].map(|kind| [2, 255, 255, 0, 0, kind | 0x40, 254, 0, b'x', b'y', 0, 0]);
-    contract.chain((0..8).map(odd)).chain(serial.map(Vec::from)).collect()
+    contract
+        .chain((0..8).map(|kind| odd(kind, 16)))
+        .chain((0..40).map(|reason| odd(7, reason)))
+        .chain([0, 1, 3].map(|suberror| odd(6, suberror)))
+        .chain(machines)
+        .chain(serial.map(Vec::from))
+        .collect()
+}
+
+/// Every call of the contract, on the machine with these flags; those that end the run are last.
+fn whole_contract(flags: u8, room: u8) -> Vec<u8> {
+    let is_last = |offset: &u8| [ports::EXIT, ports::VCPU_DONE].contains(&u16::from(*offset));
+    let (last, others): (Vec<u8>, Vec<u8>) = (0..ports::SPAN as u8).partition(is_last);
+    let accesses = others.into_iter().chain(last).flat_map(|offset| {
+        let of_bytes = ports::STDOUT as u8..=ports::STDIN as u8;
+        let width = if of_bytes.contains(&offset) { 0 } else { 0x20 };
+        let high = u16::from(offset) == ports::KICK_AND_HALT;
+        let write = |n: u8| {
+            // The last page of output is in memory, or it is not.
+            let value = if flags.is_multiple_of(2) { n } else { 9 - n };
+            let third = if high { n % 4 } else { u8::from(value == 9) };
+            [n % 3, width | 0x80, offset, 0, value, 0, third, 0, 0, 0, 0, 0]
+        };
+        let read = [1, width, offset, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let writes: Vec<u8> = (0..10).flat_map(write).collect();
+        [&writes[..], &read, &[COURIER]].concat()
+    });
+    [2, room, room, flags].into_iter().chain(accesses).collect()
 }

@@ -1,24 +1,26 @@
 //! Stores of runs: read, resumed and reported; and the parts of sweeps.
 
+mod seeds;
+
 use std::{collections::HashSet, fs, path::PathBuf, slice, sync::OnceLock};
 
-use base::units::CpuList;
 use pvticket::cli::testing::resume;
 use report::{html, words};
 use study::{
     findings::{Diff, RunRecord, Study},
-    point::{HostKernel, HostKind},
-    spec::{Experiment, Setting},
+    point::HostKernel,
     store::{
-        Contents, FILE, Store, export,
-        record::{CellLine, FORMAT, Figures, Line, Load, Outcome, RunLine, SessionLine},
+        Contents, FILE, export,
+        record::{FORMAT, RunLine},
         sweep::{
-            PARTS, merge, names, parse,
-            record::{Attempt, SweepLine, Unit},
+            merge, parse,
+            record::{SweepLine, Unit},
         },
     },
 };
 use tempfile::TempDir;
+
+pub use seeds::{part_seeds, store_seeds};
 
 use crate::input::is_one_line;
 
@@ -68,7 +70,7 @@ fn run() -> RunLine {
         format: FORMAT,
         name: "fuzz".into(),
         question: String::new(),
-        spec: "vcpus = 2".into(),
+        spec: "locks = \"ticket\"\nvcpus = 2\nrepetitions = 4".into(),
         only: Vec::new(),
         host: "emulated".into(),
         host_kernel: HostKernel::Linux7,
@@ -126,48 +128,4 @@ pub fn parts(bytes: &[u8]) {
     assert_eq!(cells.len(), 2 * found.whole.len());
     assert_eq!(found.whole.len() + found.notes.len(), texts.len());
     assert_eq!(found.missing().count(), sweep().units.len() - found.whole.len());
-}
-
-/// Parts as tasks write them: two whole ones of one unit, one of another, and half a one.
-pub fn part_seeds() -> Vec<Vec<u8>> {
-    let cpus = CpuList::new(&[0]).unwrap();
-    let place = |_: &str, _, _| Ok(HostKind::Direct);
-    let setting = Setting { cpus: &cpus, place: &place };
-    let planned = Experiment::parse("vcpus = 2", "fuzz", &setting).unwrap();
-    let dir = TempDir::new().unwrap();
-    fs::create_dir(dir.path().join(PARTS)).unwrap();
-    for (name, unit, restart, is_whole) in
-        [("a", 0, 1, true), ("b", 0, 0, true), ("c", 1, 0, true), ("d", 1, 1, false)]
-    {
-        let attempt = Attempt {
-            sweep: sweep().id,
-            unit,
-            submission: 0,
-            restart,
-            node: name.into(),
-            job: None,
-        };
-        let session = SessionLine {
-            at_ms: 1,
-            command: Vec::new(),
-            host: Default::default(),
-            attempt: Some(attempt),
-        };
-        let mut part = Store::part(dir.path(), name, session).unwrap();
-        for cell in [unit * 2 + 1, unit * 2] {
-            let figures = Figures { seconds: 0.5, operations: vec![3, 4], ..Figures::default() };
-            let outcome = Outcome::Done { figures: Box::new(figures) };
-            let (round, load) = (0, Load::default());
-            let point = planned.points[0].clone();
-            let line =
-                CellLine { cell, round, point, at_ms: 2, took: 0.5, load, node: None, outcome };
-            part.append(&Line::Cell(Box::new(line))).unwrap();
-        }
-        if is_whole {
-            part.end_part(unit, sweep().units[unit as usize]).unwrap();
-        }
-    }
-    let text = |name: &String| fs::read(dir.path().join(PARTS).join(name)).unwrap();
-    let all: Vec<Vec<u8>> = names(dir.path()).unwrap().iter().map(text).collect();
-    vec![all.join(CUT), all[0].clone(), all[2..].join(CUT)]
 }

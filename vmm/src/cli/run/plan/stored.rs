@@ -1,0 +1,83 @@
+//! Plans the rest of a run from its store, which may have been changed since. Writes nothing.
+
+use std::path::Path;
+
+use anyhow::bail;
+
+use super::{Nodes, Plan, experiment, mode_name};
+use crate::{
+    cli::{Usage, host::HostMode, run::MOST_JOBS},
+    units::CpuList,
+};
+use study::{
+    spec::Experiment,
+    store::{
+        Contents, Store,
+        record::{CellLine, RunLine},
+    },
+};
+
+pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
+    let (store, contents) = Store::resume(dir)?;
+    if contents.sweep.is_some() {
+        let dir = dir.display();
+        bail!(Usage(format!("{dir} is a sweep: resume it with pvticket run --resume {dir}")));
+    }
+    reopened(dir, store, contents, Nodes::Here)
+}
+
+/// As [`resumed`], for a sweep.
+pub(in crate::cli::run) fn resumed_sweep(dir: &Path, nodes: Nodes) -> anyhow::Result<Plan> {
+    let (store, contents) = Store::resume(dir)?;
+    reopened(dir, store, contents, nodes)
+}
+
+fn reopened(dir: &Path, store: Store, contents: Contents, nodes: Nodes) -> anyhow::Result<Plan> {
+    let run = contents.run.clone();
+    let experiment = stored(dir, &run, &contents.cells, nodes)?;
+    Ok(Plan { run, experiment, resumed: Some((dir.to_owned(), store, contents)) })
+}
+
+/// The experiment of a stored run, which has to give the stored cells again.
+pub(in crate::cli::run) fn stored(
+    dir: &Path,
+    run: &RunLine,
+    stored: &[CellLine],
+    nodes: Nodes,
+) -> anyhow::Result<Experiment> {
+    if let Some(why) = contradiction(run) {
+        bail!("{}: its first line is damaged: {why}; start the run anew", dir.display());
+    }
+    let experiment =
+        experiment(run, nodes, |error| Usage(format!("{}: its spec: {error}", dir.display())))?;
+    let cells = experiment.cells();
+    let is_same = !cells.is_empty()
+        && cells.len() == run.cells as usize
+        && experiment.seed == run.seed
+        && stored.iter().all(|line| {
+            let planned = &cells[line.cell as usize];
+            line.round == planned.round && line.point == experiment.points[planned.point]
+        });
+    if !is_same {
+        bail!(
+            "{}: on this host its spec gives other cells than where it was started; start it anew",
+            dir.display()
+        );
+    }
+    Ok(experiment)
+}
+
+/// A value in a run's first line that `fresh` would never have written.
+fn contradiction(run: &RunLine) -> Option<String> {
+    let RunLine { jobs, host, cpus, .. } = run;
+    let there = match CpuList::new(cpus) {
+        Ok(list) => list.cpus().len(),
+        Err(error) => return Some(error.to_string()),
+    };
+    let most = there.min(usize::from(MOST_JOBS));
+    if !(1..=most).contains(&(*jobs as usize)) {
+        return Some(format!("{jobs} jobs, expected 1 to {most}"));
+    }
+    let is_mode = [HostMode::Auto, HostMode::Direct, HostMode::Emulated].map(mode_name);
+    (!is_mode.contains(&host.as_str())).then(|| format!("unknown host '{host}'"))
+}
