@@ -28,7 +28,11 @@ tests![
 pub mod emulated {
     use super::*;
 
-    tests![the_emulator_is_confined, every_thread_of_a_boot_with_a_scheduler_is_confined,];
+    tests![
+        the_emulator_is_confined,
+        every_thread_of_a_boot_with_a_scheduler_is_confined,
+        every_thread_of_a_worker_with_a_scheduler_is_confined,
+    ];
 }
 
 /// What /proc says of a confined thread.
@@ -236,4 +240,10 @@ fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
 fn every_thread_of_a_boot_with_a_scheduler_is_confined() -> anyhow::Result<()> {
     let boot = "/init boot --driver bpf --policy rr --cpus 2 -- sleep 600";
     are_confined_there(boot, &["vcpu0", "vcpu1", "turns", "signals"])
+}
+
+fn every_thread_of_a_worker_with_a_scheduler_is_confined() -> anyhow::Result<()> {
+    let compare = "/init compare --guest payload --host direct --driver bpf --policy rr --vcpus 3 \
+                   --locks pv-ticket --seconds 600 --runs 1";
+    are_confined_there(compare, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"])
 }

@@ -84,7 +84,7 @@ impl Class {
             Self::Main => {
                 &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, TERMINAL, MAIN, LOADERS]
             }
-            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER],
+            Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER, LOADERS],
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
             // The request that matters most comes first.
             Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],

@@ -211,7 +211,7 @@ pub const MAIN: &[Call] = &[
     Call::any(SYS_unlink, "a result that is not complete"),
 ];
 
-/// Calls of the main thread of `boot` with a scheduler in the host's kernel.
+/// Calls of both main threads with a scheduler in the host's kernel.
 pub const LOADERS: &[Call] = &[
     Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "what a scheduler in the host's kernel did")
         .unseen(Unseen::DriverBpf),
@@ -247,6 +247,8 @@ pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_GET_SREGS, "the first state of a vCPU"),
     Call::any(SYS_sched_setscheduler, "a bench keeps wakeups from preempting"),
     Call::any(SYS_sched_getaffinity, "the CPUs of a cell"),
+    Call::only(SYS_bpf, 0, BPF_MAP_UPDATE_ELEM, "describes machines to the host's kernel")
+        .unseen(Unseen::DriverBpf),
 ];
 
 /// Commands of bpf(2) (include/uapi/linux/bpf.h).

@@ -4,7 +4,9 @@ use std::{
     env,
     ffi::OsString,
     io::{self, BufReader, Write},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
 };
 
@@ -24,8 +26,13 @@ use crate::{
             cgroups::{OpenGroups, VmGroups, make_on_own_machine},
             features::FeatureSwitch,
         },
-        run::worker::{self, Tools},
+        run::{
+            only_job::OnlyJob,
+            relay,
+            worker::{self, Tools},
+        },
     },
+    signals,
     streams::Stream,
     units::ByteSize,
 };
@@ -66,14 +73,26 @@ pub(super) struct Setup {
     stock_kernel: Option<OsString>,
     /// The recording that the policy `replay` follows.
     recording: Option<OsString>,
-    /// Some cells load a scheduler into the host's kernel, which needs capabilities.
-    loads_scheduler: bool,
+    /// Who loads schedulers into the host's kernel, which needs capabilities.
+    loads: Loads,
     /// Some cells switch features of the host's scheduler, whose file is opened before confinement.
     switches_features: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
     /// Where they are; None: they are to be made, on a machine that is all ours.
     cgroup_root: Option<OsString>,
+}
+
+/// Where schedulers for the host's kernel are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Loads {
+    /// No cell has one.
+    Nowhere,
+    /// In a process for each cell.
+    InChildren,
+    /// In this process, for its only cell.
+    Here,
 }
 
 impl Setup {
@@ -92,7 +111,7 @@ impl Setup {
             kernel: kernels.ticket.as_deref().map(name),
             stock_kernel: kernels.stock.as_deref().map(name),
             recording: recording.map(name),
-            loads_scheduler: false,
+            loads: Loads::Nowhere,
             switches_features: false,
             cgroups: Vec::new(),
             cgroup_root: None,
@@ -101,7 +120,7 @@ impl Setup {
 
     /// The same for cells of which some load a scheduler into the host's kernel.
     pub(super) fn that_loads(self, loads_scheduler: bool) -> Self {
-        Self { loads_scheduler, ..self }
+        Self { loads: if loads_scheduler { Loads::InChildren } else { Loads::Nowhere }, ..self }
     }
 
     /// The same for cells of which some switch features of the host's scheduler.
@@ -114,15 +133,18 @@ impl Setup {
         Self { cgroups, cgroup_root: root.map(|root| root.as_os_str().to_owned()), ..self }
     }
 
-    /// Opens the control groups, if there are any, and makes them before if need be.
-    fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
+    /// Where the control groups are, which are made if need be; None: there are none.
+    fn cgroup_root(&self) -> anyhow::Result<Option<PathBuf>> {
         if self.cgroups.is_empty() {
             return Ok(None);
         }
-        let root = match &self.cgroup_root {
-            Some(root) => PathBuf::from(root),
-            None => make_on_own_machine(&self.cgroups)?,
-        };
+        let made = self.cgroup_root.as_ref().map(PathBuf::from);
+        Ok(Some(made.map_or_else(|| make_on_own_machine(&self.cgroups), Ok)?))
+    }
+
+    /// Opens the control groups, if there are any.
+    fn open_cgroups(&self) -> anyhow::Result<Option<OpenGroups>> {
+        let Some(root) = self.cgroup_root()? else { return Ok(None) };
         Ok(Some(OpenGroups::open(&root, &self.cgroups)?))
     }
 
@@ -149,6 +171,7 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     confinement::choose_by_environment()?;
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
+        HostKind::Direct if setup.loads == Loads::InChildren => in_children(setup),
         HostKind::Direct => direct(&setup),
         HostKind::Emulated => emulated(&setup),
     }
@@ -161,9 +184,29 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let there = there.that_loads(setup.loads_scheduler).that_switches(setup.switches_features);
+    let there = Setup { loads: setup.loads, ..there }.that_switches(setup.switches_features);
     let there = there.with_cgroups(None, setup.cgroups.clone());
     inside.run(there.words()?)
+}
+
+/// Runs each cell in a process of its own.
+fn in_children(setup: Setup) -> anyhow::Result<u8> {
+    let root = setup.cgroup_root()?;
+    let cgroups = setup.cgroups.clone();
+    let its = Setup { loads: Loads::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
+    let (program, words) = (env::current_exe().context("cannot find this program")?, its.words()?);
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&words);
+        command
+    };
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
+    let status = failed.map(|status| match status.signal() {
+        Some(signal) => signals::status_of(signal),
+        None => status.code().map_or(FAILURE, |code| code as u8),
+    });
+    Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
@@ -172,12 +215,7 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let features = setup.switches_features.then(FeatureSwitch::open).transpose();
     let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     let cgroups = setup.open_cgroups()?;
-    if !setup.loads_scheduler {
-        // The signal thread starts in confinement.
-        confinement::begin(Class::Worker, &files(&kernels))?;
-    }
-    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
-    let input = BufReader::new(io::stdin());
+    let mut input = BufReader::new(io::stdin());
     let most = trace_limit()?;
     let draw = |run, title: &str, timeline: &Timeline| {
         let mut drawn = Limited::to(most);
@@ -188,7 +226,17 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.as_ref();
     let (features, cgroups) = (features.as_ref(), cgroups.as_ref());
     let tools = Tools { kernels: &kernels, recording, draw: &draw, features, cgroups };
-    worker::work(tools, input, Stream::Stdout, &interrupt)?;
+    let only = match setup.loads {
+        Loads::Here => OnlyJob::read(&mut input, tools)?,
+        Loads::Nowhere | Loads::InChildren => None,
+    };
+    // The signal thread starts in confinement.
+    confinement::begin(Class::Worker, &files(&kernels))?;
+    let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
+    match only {
+        Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
+        None => worker::work(tools, input, Stream::Stdout, &interrupt)?,
+    }
     Ok(if interrupt.raised() { FAILURE } else { 0 })
 }
 

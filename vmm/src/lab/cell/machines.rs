@@ -10,7 +10,6 @@ use crate::{
         Interrupt,
         cell::{CellError, RunSpec},
     },
-    units::VcpuCount,
     vm::{Console, MachineSpec, Report, Running, Schedule},
 };
 use base::{counters::MachineCounts, host_counts::HostCounts};
@@ -48,8 +47,10 @@ impl Machines {
         spec: &MachineSpec,
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
-        let vcpus: Vec<u32> = run.point.sizes().map(VcpuCount::get).collect();
-        let schedule = Schedule::start(run.point.driver, &run.schedule(), &vcpus, run.trace)?;
+        let schedule = match &run.started {
+            Some(started) => started.clone(),
+            None => run.start_schedule()?,
+        };
         let of_size = |(ix, vcpus)| {
             let cgroups = run.cgroups.get(ix).cloned().unwrap_or_default();
             MachineSpec { vcpus, cgroups, ..spec.clone() }

@@ -21,7 +21,7 @@ use crate::{
     lab::cell::live::LiveObserver,
     units::{ByteSize, CpuList, VcpuCount},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
-    vm::{GuestSpec, MachineSpec, Oversight, Purpose, ScheduleError, VmError},
+    vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
 };
 use base::backend::PvBackend;
 use sched::recording::Recording;
@@ -54,6 +54,8 @@ pub struct RunSpec<'a> {
     pub trace: bool,
     /// An observer that gets live figures during the run.
     pub onlooker: Option<&'a dyn LiveObserver>,
+    /// The schedule, if it has been started already.
+    pub started: Option<Schedule>,
 }
 
 /// What one measurement yields.
@@ -218,6 +220,12 @@ impl RunSpec<'_> {
             recording: self.replay.clone(),
             record: self.record,
         }
+    }
+
+    /// Starts the schedule of all machines.
+    pub fn start_schedule(&self) -> Result<Schedule, ScheduleError> {
+        let vcpus: Vec<u32> = self.point.sizes().map(VcpuCount::get).collect();
+        Schedule::start(self.point.driver, &self.schedule(), &vcpus, self.trace)
     }
 
     /// A machine of the first size, with this guest. `is_ours`: as in [`Purpose::Cell`].

@@ -301,6 +301,7 @@ mod tests {
             record: false,
             trace: false,
             onlooker: None,
+            started: None,
         };
         #[derive(Debug, Default)]
         struct Seen(std::cell::RefCell<Vec<View>>);
@@ -320,7 +321,7 @@ mod tests {
         assert!(figures.all_operations() > 100.0 && figures.violations == 0, "{figures:?}");
         assert!(figures.schedule.as_ref().is_some_and(|schedule| schedule.totals.grants > 0));
         let seen = Seen::default();
-        let watched = RunSpec { onlooker: Some(&seen), replay: None, ..spec };
+        let watched = RunSpec { onlooker: Some(&seen), replay: None, started: None, ..spec };
         let figures_seen = simulate(&watched, 3, &interrupt).unwrap().figures;
         assert_eq!(figures, figures_seen, "to look on changes nothing");
         let views = seen.0.take();
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!((views[3].vcpus.len(), views[3].slots.len()), (16, 8));
         let works = |vcpu: &VcpuView| vcpu.operations > Some(0) && vcpu.state.is_some();
         assert!(views[3].vcpus.iter().any(works), "{views:?}");
-        let traced = RunSpec { trace: true, replay: None, ..spec };
+        let traced = RunSpec { trace: true, replay: None, started: None, ..spec };
         let Measurement { figures: figures_traced, timeline, .. } =
             simulate(&traced, 3, &interrupt).unwrap();
         assert_eq!(figures, figures_traced, "a timeline changes nothing");
@@ -367,6 +368,7 @@ mod tests {
             record: false,
             trace: true,
             onlooker: None,
+            started: None,
         };
         let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
         let handoffs = timeline.and_then(|its| its.schedule).expect("a schedule").handoffs;

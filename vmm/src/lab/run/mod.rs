@@ -5,6 +5,8 @@ mod engine;
 mod estimate;
 pub mod job;
 mod live_reporter;
+pub mod only_job;
+pub mod relay;
 pub mod status;
 pub mod worker;
 mod worker_handle;

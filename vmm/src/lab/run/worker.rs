@@ -34,6 +34,7 @@ use crate::{
     clock,
     lab::cell::live::LiveObserver,
     units::{ByteSize, CpuList, UnitError, VcpuCount},
+    vm::{Schedule, ScheduleError},
 };
 use confine::Class;
 use sched::recording::Recording;
@@ -71,7 +72,7 @@ pub enum WorkerError {
 
 /// Why a cell cannot be begun.
 #[derive(Debug, thiserror::Error)]
-enum JobError {
+pub(super) enum JobError {
     #[error(transparent)]
     Cpus(#[from] PlanError),
     #[error("{wanted} slots: this host has {there} CPUs ({cpus})")]
@@ -121,18 +122,42 @@ pub fn work(
     interrupt: &Interrupt,
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone()) {
-        if line.len() as u64 == LONGEST_JOB && line.last() != Some(&b'\n') {
-            return Err(WorkerError::LongJob);
-        }
-        let job: Job = serde_json::from_slice(&line)?;
-        say(&mut output, &WorkerMessage::Begun { cell: job.cell })?;
-        let teller = LiveReporter::new(job.cell, &mut output);
-        let onlooker: &dyn LiveObserver = &teller;
-        let onlooker = job.live.then_some(onlooker);
-        let ended = Task { job: &job, tools, interrupt, onlooker }.run();
-        say(&mut output, &WorkerMessage::Ended(Box::new(ended)))?;
+        let job = parse(&line)?;
+        let prepared = Prepared { cpus: cpus(&job), started: None };
+        run(&job, tools, &mut output, interrupt, prepared)?;
     }
     Ok(())
+}
+
+/// What is known of a job before it runs.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Its CPUs. A schedule that has been started keeps this process's own threads off them.
+    pub(super) cpus: Result<CpuList, JobError>,
+    /// Its schedule, if it has been started.
+    pub(super) started: Option<Result<Schedule, ScheduleError>>,
+}
+
+pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
+    if line.len() as u64 == LONGEST_JOB && line.last() != Some(&b'\n') {
+        return Err(WorkerError::LongJob);
+    }
+    Ok(serde_json::from_slice(line)?)
+}
+
+pub(super) fn run(
+    job: &Job,
+    tools: Tools<'_>,
+    mut output: &mut dyn Write,
+    interrupt: &Interrupt,
+    prepared: Prepared,
+) -> Result<(), WorkerError> {
+    say(output, &WorkerMessage::Begun { cell: job.cell })?;
+    let teller = LiveReporter::new(job.cell, &mut output);
+    let onlooker: &dyn LiveObserver = &teller;
+    let onlooker = job.live.then_some(onlooker);
+    let ended = Task { job, tools, interrupt, onlooker, prepared }.run();
+    say(output, &WorkerMessage::Ended(Box::new(ended)))
 }
 
 pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), WorkerError> {
@@ -144,14 +169,15 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
 
 /// The input's lines, read by a separate thread so that the end of the input is seen at once. A line
 /// longer than any job is truncated, and then rejected.
-fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Receiver<Vec<u8>> {
+pub(super) fn lines(
+    mut input: impl BufRead + Send + 'static,
+    interrupt: Interrupt,
+) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::sync_channel(JOBS_AHEAD);
     thread::spawn(move || {
         confine::enter(Class::Jobs);
-        loop {
-            let mut line = Vec::new();
-            let read = (&mut input).take(LONGEST_JOB).read_until(b'\n', &mut line);
-            if !read.is_ok_and(|count| count > 0) || send.send(line).is_err() {
+        while let Some(line) = next_line(&mut input) {
+            if send.send(line).is_err() {
                 break;
             }
         }
@@ -160,25 +186,28 @@ fn lines(mut input: impl BufRead + Send + 'static, interrupt: Interrupt) -> Rece
     receive
 }
 
+pub(super) fn next_line(mut input: impl BufRead) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    let read = (&mut input).take(LONGEST_JOB).read_until(b'\n', &mut line);
+    read.is_ok_and(|count| count > 0).then_some(line)
+}
+
 /// A job with what is needed to run it.
 struct Task<'a> {
     job: &'a Job,
     tools: Tools<'a>,
     interrupt: &'a Interrupt,
     onlooker: Option<&'a dyn LiveObserver>,
+    prepared: Prepared,
 }
 
 impl Task<'_> {
     fn run(&self) -> Ended {
         let at_ms = clock::since_1970();
         let began = Instant::now();
-        let cpus = match self.job.point.guest {
-            // A simulation needs any one.
-            GuestKind::Sim => resolve_cpus(None).map_err(JobError::from),
-            _ => cpus(self.job),
-        };
+        let cpus = &self.prepared.cpus;
         let watch = cpus.as_ref().ok().map(LoadWatch::start);
-        let Measured { outcome, timeline, recording } = match &cpus {
+        let Measured { outcome, timeline, recording } = match cpus {
             Err(error) => failed(error).into(),
             Ok(cpus) => self.measure(cpus),
         };
@@ -205,7 +234,7 @@ impl Task<'_> {
     fn measure(&self, cpus: &CpuList) -> Measured {
         let Job { cell: number, point, .. } = self.job;
         if point.guest == GuestKind::Sim {
-            return match sim::simulate(&self.spec(cpus, &[]), *number, self.interrupt) {
+            return match sim::simulate(&self.spec(cpus), *number, self.interrupt) {
                 Ok(measurement) => self.done(measurement),
                 Err(sim::SimCellError::Interrupted) => Outcome::Aborted.into(),
                 Err(error) => failed(&error).into(),
@@ -223,7 +252,13 @@ impl Task<'_> {
             Ok(cgroups) => cgroups,
             Err(error) => return failed(&error).into(),
         };
-        match cell.run(&self.spec(cpus, cgroups), self.interrupt) {
+        let started = match &self.prepared.started {
+            Some(Ok(schedule)) => Some(schedule.clone()),
+            Some(Err(error)) => return failed(error).into(),
+            None => None,
+        };
+        let spec = RunSpec { cgroups, started, ..self.spec(cpus) };
+        match cell.run(&spec, self.interrupt) {
             Ok(measurement) => self.done(measurement),
             Err(CellError::Interrupted) => Outcome::Aborted.into(),
             Err(CellError::Stuck(error, trace)) => {
@@ -257,19 +292,24 @@ impl Task<'_> {
         Measured { outcome, timeline, recording: recording.as_ref().map(bytes_of) }
     }
 
-    fn spec<'b>(&'b self, cpus: &'b CpuList, cgroups: &'b [ThreadFiles]) -> RunSpec<'b> {
-        let Job { point, machine, method, extras, .. } = self.job;
-        RunSpec {
-            point,
-            machine: machine.as_deref(),
-            method,
-            cpus,
-            cgroups,
-            replay: self.tools.recording.cloned(),
-            record: extras.recording,
-            trace: extras.trace,
-            onlooker: self.onlooker,
-        }
+    fn spec<'b>(&'b self, cpus: &'b CpuList) -> RunSpec<'b> {
+        RunSpec { onlooker: self.onlooker, ..spec(self.job, self.tools, cpus) }
+    }
+}
+
+pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
+    let Job { point, machine, method, extras, .. } = job;
+    RunSpec {
+        point,
+        machine: machine.as_deref(),
+        method,
+        cpus,
+        cgroups: &[],
+        replay: tools.recording.cloned(),
+        record: extras.recording,
+        trace: extras.trace,
+        onlooker: None,
+        started: None,
     }
 }
 
@@ -293,7 +333,11 @@ fn bytes_of(recording: &Recording) -> Bytes {
     Bytes(bytes)
 }
 
-fn cpus(job: &Job) -> Result<CpuList, JobError> {
+pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
+    if job.point.guest == GuestKind::Sim {
+        // A simulation needs any one.
+        return Ok(resolve_cpus(None)?);
+    }
     let asked = job.cpus.as_ref().map(|cpus| CpuList::new(cpus)).transpose();
     let cpus = resolve_cpus(asked.map_err(|_| PlanError::Allowed)?)?;
     let (wanted, there) = (job.point.slots, cpus.cpus().len());
