@@ -33,7 +33,7 @@ run: build kernel host busybox ## Set up, build, boot the Linux guest, run both 
 # Tests that need the guest disk, the trace processor, Slurm or clang are skipped without them, with the reason.
 # What is fetched and compiled has two lanes, as either alone leaves one of two CPUs idle for a third of its time. Tests
 # run alone, after them: some measure.
-test: setup ## Run every check and test (40 min the first time)
+test: setup ## Run every check and test (40 to 55 min the first time)
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-workspace test-others
 	$(UNIT_TESTS)
 	@FUZZ_S=5 $(MAKE) --no-print-directory fuzz
