@@ -19,7 +19,7 @@ one() {
     TMPDIR=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
     export TMPDIR
     status=0
-    # Zero is no limit.
+    # -max_len=0: libFuzzer chooses the length.
     PVTICKET_FUZZ_SEEDS=$seeds "$binary" $limit -max_len="${FUZZ_LEN:-0}" -timeout=25 \
         -artifact_prefix="$found/crashes/$1-" -print_final_stats=1 \
         "$kept" "$seeds" "$here/corpus/$1" >"$log" 2>&1 || status=$?

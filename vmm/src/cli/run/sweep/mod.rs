@@ -105,7 +105,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Option<u8>> {
     attach::run(head, args).map(Some)
 }
 
-/// The rest of the sweep in `dir`; none if it has a run that is no sweep.
+/// Plans the rest of the sweep in `dir`; `None` if the run there is not a sweep.
 #[cfg(feature = "testing")]
 pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Option<Plan>> {
     let (_, sweep) = store::read_head(dir)?;
