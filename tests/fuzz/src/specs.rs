@@ -52,7 +52,7 @@ pub fn machine(bytes: &[u8]) {
         Err(error) => is_one_line(&error.to_string()),
     }
     match Profile::parse(&text) {
-        Ok(profile) => drop((profile.noise(), profile.times(4))),
+        Ok(profile) => drop((profile.noise(), profile.times(Some(4)))),
         Err(error) => is_one_line(&error.to_string()),
     }
 }

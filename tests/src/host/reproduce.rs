@@ -17,7 +17,7 @@ tests![
     what_cannot_be_reproduced_is_refused,
 ];
 
-const MEASURED: &str = "lockref: the lock by the loop";
+const MEASURED: &str = "pgbench: PV on, scale 1, 1 client";
 const SIMULATED: &str = "build-haswell: pv-ticket, 1.5x by 1x";
 
 fn reproduce(out: &Path, words: &[&str]) -> Program {
@@ -82,11 +82,11 @@ fn a_measured_and_a_simulated_row_have_a_score() -> anyhow::Result<()> {
     ensure!(words_of(text).contains("by the 1x column of build: think"), "{}", ran.show());
 
     // The measured ratio is that of the medians in the store, which `report` reads, too.
-    let store = out.join("measured-lockref");
-    let found = figures_of(&ran, "the lock by the loop")?;
-    ensure!(found[..2] == ["2.00x", "here"], "{found:?}");
+    let store = out.join("measured-pgbench");
+    let found = figures_of(&ran, "PV on, scale 1, 1 client")?;
+    ensure!(found[..2] == ["1.02x", "here"], "{found:?}");
     let medians = medians(&store)?;
-    let [base, changed] = ["lockref-unbounded", "lockref-lock"].map(|lock| medians[lock]);
+    let [base, changed] = ["ticket", "pv-ticket"].map(|lock| medians[lock]);
     let shown: f64 = found[2].trim_end_matches('x').parse()?;
     ensure!((shown * base / changed - 1.0).abs() < 0.02, "{found:?}: {medians:?}");
     pvticket(["report"]).args([&store]).run()?.exits(0)?;
@@ -116,7 +116,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let out = folder.path().join("out");
-    let store = out.join("measured-lockref");
+    let store = out.join("measured-pgbench");
     let done = || {
         let lines = lines(&store).unwrap_or_default();
         lines.iter().filter(|line| line["status"] == "done").count()

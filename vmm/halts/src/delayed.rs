@@ -186,6 +186,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "65 536 kicks take minutes")]
     fn no_guest_makes_the_courier_hold_more_than_its_room() {
         let posted = DelayedKicks::new(VcpuCount::ONE);
         let mut courier = Courier::default();

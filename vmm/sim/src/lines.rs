@@ -2,15 +2,15 @@
 //!
 //! A MESI protocol. A load hits if the CPU has a copy, a store if it has the only one. Everything
 //! else is a *transfer*, which makes the line busy from its start to its end; the line's home serves
-//! one at a time, and draws the next at random from those that wait. A transfer changes the line,
-//! and its access takes effect, at its end. CPUs that would only see the same value again *sleep*
-//! at a line until a store takes their copies away.
+//! one at a time, and draws the next at random from those that wait, or takes the first ([`Queue`]).
+//! A transfer changes the line, and its access takes effect, at its end. CPUs that would only see the
+//! same value again *sleep* at a line until a store takes their copies away.
 
 use base::rng::SplitMix64;
 use sim_cell::Access;
 
 use crate::bits;
-use crate::machine::{Level, LineCosts, Machine};
+use crate::machine::{Atomics, Level, LineCosts, Machine, Queue};
 use crate::time::Picos;
 
 /// How lines behave.
@@ -31,6 +31,8 @@ const NONE: u16 = u16::MAX;
 struct Line {
     /// The CPU with the only copy.
     owner: u16,
+    /// The home's own cache has it, while no CPU has a copy ([`Atomics::Far`]).
+    is_home: bool,
     /// The CPU whose access is under way.
     served: u16,
     access: Access,
@@ -52,6 +54,8 @@ pub(crate) struct Lines {
     atomic: Picos,
     memory: Picos,
     invalidate: Picos,
+    atomics: Atomics,
+    order: Queue,
     words: usize,
     lines: Box<[Line]>,
     sharers: Box<[u64]>,
@@ -64,7 +68,13 @@ impl Lines {
     /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
     pub(crate) fn new(machine: &Machine, cpus: usize, lines: usize, seed: u64) -> Self {
         let words = bits::words(cpus);
-        let line = Line { owner: NONE, served: NONE, access: Access::Load, queue: Vec::new() };
+        let line = Line {
+            owner: NONE,
+            is_home: false,
+            served: NONE,
+            access: Access::Load,
+            queue: Vec::new(),
+        };
         let distance = |one: usize, other: usize| {
             let is_near = |level: &Level| one / level.cpus == other / level.cpus;
             machine.levels.iter().position(is_near).unwrap_or(machine.levels.len() - 1) as u8
@@ -79,6 +89,8 @@ impl Lines {
             atomic: costs.atomic,
             memory: costs.memory,
             invalidate: costs.invalidate,
+            atomics: machine.atomics,
+            order: machine.queue,
             words,
             lines: vec![line; lines].into(),
             sharers: vec![0; lines * words].into(),
@@ -125,7 +137,8 @@ impl Lines {
             Access::Load => self.is_shared_by(line, cpu).then_some(self.hit),
             Access::Store => (self.lines[line].owner == cpu as u16).then_some(self.hit),
             Access::ReadModifyWrite => {
-                (self.lines[line].owner == cpu as u16).then_some(self.hit + self.atomic)
+                let is_its_own = self.lines[line].owner == cpu as u16;
+                (is_its_own && self.atomics == Atomics::Near).then_some(self.hit + self.atomic)
             }
         }
     }
@@ -159,6 +172,10 @@ impl Lines {
                 self.lines[line].owner = if is_alone { cpu } else { NONE };
                 bits::add(self.set_mut(line), cpu.into());
             }
+            Access::ReadModifyWrite if self.atomics == Atomics::Far => {
+                self.take_home(line, woken);
+                self.lines[line].is_home = true;
+            }
             Access::Store | Access::ReadModifyWrite => self.take(line, cpu.into(), woken),
         }
         self.next(line)
@@ -186,8 +203,13 @@ impl Lines {
         if waiting == 0 {
             return None;
         }
-        let drawn = if waiting == 1 { 0 } else { self.rng.below(waiting) };
-        let (cpu, access) = self.lines[line].queue.swap_remove(drawn);
+        let (cpu, access) = match self.order {
+            Queue::Random => {
+                let drawn = if waiting == 1 { 0 } else { self.rng.below(waiting) };
+                self.lines[line].queue.swap_remove(drawn)
+            }
+            Queue::Fifo => self.lines[line].queue.remove(0),
+        };
         Some((cpu.into(), self.start(line, cpu, access)))
     }
 
@@ -208,11 +230,17 @@ impl Lines {
         stopped.extend(this.queue.drain(..).map(|(cpu, _)| usize::from(cpu)));
     }
 
-    /// The host stores, by DMA or a CPU that is not simulated: no CPU has a copy any more.
-    pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
+    /// No CPU has a copy any more.
+    fn take_home(&mut self, line: usize, woken: &mut Vec<usize>) {
         self.lines[line].owner = NONE;
         self.set_mut(line).fill(0);
         self.wake(line, woken);
+    }
+
+    /// The host stores, by DMA or a CPU that is not simulated: no cache has the line any more.
+    pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
+        self.take_home(line, woken);
+        self.lines[line].is_home = false;
     }
 
     /// `cpu` sleeps until its copy is taken away.
@@ -229,6 +257,14 @@ impl Lines {
         self.distances[one * self.cpus + other].into()
     }
 
+    /// The cost of a line that is in no CPU's cache. Its home is taken to be as far as CPUs can be.
+    fn uncached(&self, line: usize, cost: impl FnOnce(&LineCosts) -> Picos) -> Picos {
+        match self.levels.last() {
+            Some(far) if self.lines[line].is_home => cost(far),
+            _ => self.memory,
+        }
+    }
+
     fn cost(&self, line: usize, cpu: usize, access: Access) -> Picos {
         let owner = self.lines[line].owner;
         let is_load = access == Access::Load;
@@ -241,9 +277,12 @@ impl Lines {
         if is_load {
             let (below, above) = bits::neighbours(set, cpu);
             let near = [below, above].into_iter().flatten().map(|at| self.distance(cpu, at)).min();
-            return near.map_or(self.memory, |level| self.levels[level].load_shared);
+            let Some(level) = near else { return self.uncached(line, |far| far.load_shared) };
+            return self.levels[level].load_shared;
         }
-        let Some((low, high)) = bits::ends(set) else { return self.memory + locked };
+        let Some((low, high)) = bits::ends(set) else {
+            return self.uncached(line, |far| far.store_shared) + locked;
+        };
         let far = self.distance(cpu, low).max(self.distance(cpu, high));
         let others = bits::count(set) - usize::from(bits::has(set, cpu));
         let more = Picos(self.invalidate.0 * others.saturating_sub(1) as u64);

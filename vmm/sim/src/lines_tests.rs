@@ -2,6 +2,10 @@ use super::*;
 
 /// Cores of 2 CPUs, sockets of 4, 8 in all. Costs tell the kind and the distance apart.
 fn lines() -> Lines {
+    lines_with(Atomics::Near)
+}
+
+fn lines_with(atomics: Atomics) -> Lines {
     let level = |name: &str, cpus, cost: u64| crate::machine::Level {
         name: name.into(),
         cpus,
@@ -12,7 +16,7 @@ fn lines() -> Lines {
             store_shared: Picos(cost + 4),
         },
     };
-    let mut machine = Machine::ideal(8);
+    let mut machine = Machine { atomics, ..Machine::ideal(8) };
     machine.levels = vec![level("core", 2, 10), level("socket", 4, 20), level("machine", 8, 40)];
     machine.costs.hit = Picos(1);
     machine.costs.atomic = Picos(100);
@@ -50,6 +54,30 @@ fn costs_follow_state_and_distance() {
     assert_eq!(access(&mut lines, 0, STORE), 24, "one other, in the socket");
     assert_eq!(access(&mut lines, 4, RMW), 143);
     assert_eq!(access(&mut lines, 4, LOAD), 1);
+}
+
+#[test]
+fn far_atomics_leave_no_cpu_a_copy() {
+    let mut lines = lines_with(Atomics::Far);
+    assert_eq!(access(&mut lines, 0, RMW), 1_100, "from memory");
+    assert_eq!(access(&mut lines, 0, RMW), 144, "the home has it, as far as CPUs can be");
+    assert_eq!(access(&mut lines, 1, LOAD), 42);
+    assert_eq!(access(&mut lines, 1, STORE), 1, "a plain store is done in the CPU's cache");
+    assert_eq!(access(&mut lines, 1, RMW), 113, "its own modified line goes home");
+    assert!(!lines.is_shared_by(0, 1));
+    lines.store_by_host(0, &mut Vec::new());
+    assert_eq!(access(&mut lines, 1, LOAD), 1_000);
+}
+
+#[test]
+fn a_home_that_serves_in_order_does() {
+    let machine = Machine { queue: Queue::Fifo, ..Machine::ideal(8) };
+    let mut lines = Lines::new(&machine, 8, 1, 1);
+    for cpu in 0..8 {
+        assert_eq!(lines.request(0, cpu, STORE).is_some(), cpu == 0);
+    }
+    let served = std::iter::from_fn(|| lines.complete(0, &mut Vec::new()));
+    assert_eq!(served.map(|(cpu, _)| cpu).collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
 }
 
 #[test]

@@ -6,13 +6,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{MachineError, MachineFault};
-use super::{Costs, Level, LineCosts, MOST_CPUS, Machine, Source, Stated};
+use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated};
 use crate::time::Picos;
 
 /// The largest cost that a file may state. More is a mistake in the unit.
 const MOST_NANOS: f64 = 1e9;
 
-const KEYS: &[&str] = &["name", "about", "mhz", "costs", "levels"];
+const KEYS: &[&str] = &["name", "about", "mhz", "atomics", "queue", "costs", "levels"];
 const COSTS: &[&str] =
     &["hit", "atomic", "pause", "memory", "invalidate", "increment", "exit", "switch", "wakeup"];
 const LEVEL: &[&str] =
@@ -28,8 +28,25 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
         let levels = reader.levels(file)?;
         let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
-        Ok(Machine { name, about, mhz, levels, costs, stated })
+        let (atomics, queue) = (atomics(file)?, queue(file)?);
+        Ok(Machine { name, about, mhz, atomics, queue, levels, costs, stated })
     })
+}
+
+fn atomics(file: &Table<'_>) -> Result<Atomics> {
+    match file.text_if_any("atomics")?.as_deref() {
+        None | Some("near") => Ok(Atomics::Near),
+        Some("far") => Ok(Atomics::Far),
+        Some(other) => Err(file.wrong("atomics", format!("'{other}' is neither near nor far"))),
+    }
+}
+
+fn queue(file: &Table<'_>) -> Result<Queue> {
+    match file.text_if_any("queue")?.as_deref() {
+        None | Some("random") => Ok(Queue::Random),
+        Some("fifo") => Ok(Queue::Fifo),
+        Some(other) => Err(file.wrong("queue", format!("'{other}' is neither random nor fifo"))),
+    }
 }
 
 /// Reads a text whose keys, outside of tables, are `known`.

@@ -27,6 +27,12 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         ("mhz = 2130", "mhz = -1", "mhz: -1 is not from 1 to 100000"),
         ("mhz = 2130", "mhz = \"fast\"", "mhz wants a decimal number, not string"),
         ("mhz = 2130", "ghz = 2.13", "unknown key 'ghz'; there are name, about, mhz"),
+        (
+            "mhz = 2130",
+            "atomics = \"remote\"\nmhz = 2130",
+            "atomics: 'remote' is neither near nor far",
+        ),
+        ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is neither random nor fifo"),
         ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
         ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
         ("pause = { cycles = 10,", "pause = { cycles = 0,", "costs.pause: a spin loop cannot"),

@@ -96,6 +96,47 @@ pub struct Costs {
     pub wakeup: Picos,
 }
 
+/// Where a read-modify-write is done.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Atomics {
+    /// In the CPU's own cache, which needs the only copy of the line and has it afterwards, as on x86.
+    #[default]
+    Near,
+    /// At the line's home, in a cache that all CPUs share; no CPU has a copy afterwards. Arm's
+    /// architecture leaves the choice to the implementation (AMBA 5 CHI: far atomics).
+    Far,
+}
+
+impl Atomics {
+    /// As written in a machine file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
+/// Whom a line's home serves next.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// Any of those that wait, at random.
+    #[default]
+    Random,
+    /// The one that has waited longest.
+    Fifo,
+}
+
+impl Queue {
+    /// As written in a machine file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Fifo => "fifo",
+        }
+    }
+}
+
 /// A machine. Its file format is explained in the guide, `vmm/sim/docs/MACHINES.md`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
@@ -105,6 +146,10 @@ pub struct Machine {
     pub about: String,
     /// Cycles per microsecond.
     pub mhz: f64,
+    /// Where its read-modify-writes are done.
+    pub atomics: Atomics,
+    /// Whom the home of a line serves next.
+    pub queue: Queue,
     /// Distances, from the smallest to that of all CPUs.
     pub levels: Vec<Level>,
     /// The other costs.
@@ -139,6 +184,8 @@ impl Machine {
             name: "ideal".into(),
             about: "everything but a pause is free".into(),
             mhz: 1_000.0,
+            atomics: Atomics::Near,
+            queue: Queue::Random,
             levels: vec![level],
             costs,
             stated: Vec::new(),

@@ -6,6 +6,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("opteron-48", include_str!("../../machines/opteron-48.toml")),
     ("haswell-ex-32", include_str!("../../machines/haswell-ex-32.toml")),
     ("nehalem-16", include_str!("../../machines/nehalem-16.toml")),
+    ("thunderx2-28", include_str!("../../machines/thunderx2-28.toml")),
 ];
 
 #[cfg(test)]

@@ -12,10 +12,12 @@ impl Machine {
     /// nanoseconds.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
-            "name = {}\nabout = {}\nmhz = {}\n\n[costs]\n",
+            "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\n\n[costs]\n",
             quoted(&self.name),
             quoted(&self.about),
-            self.mhz
+            self.mhz,
+            quoted(self.atomics.name()),
+            quoted(self.queue.name())
         );
         for cost in &self.stated {
             if let Some(key) = cost.key.strip_prefix("costs.") {

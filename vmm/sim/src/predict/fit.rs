@@ -67,11 +67,11 @@ impl Predictor<'_> {
     fn stated(&self) -> Result<Option<Fit>, PredictError> {
         let fitted = self.table.cells.iter().filter(|cell| cell.is_fitted);
         let column = fitted.filter_map(|cell| cell.setup.as_ref().ok()).next();
-        let Some(column) = column else {
-            return Err(PredictError::NothingToFit(self.table.name.clone()));
-        };
-        let times = self.profile.times(column.vcpus);
-        Ok(times.map(|(think, critical)| Fit { think, critical, error: None }))
+        match (self.profile.times(column.map(|setup| setup.vcpus)), column) {
+            (Some((think, critical)), _) => Ok(Some(Fit { think, critical, error: None })),
+            (None, Some(_)) => Ok(None),
+            (None, None) => Err(PredictError::NothingToFit(self.table.name.clone())),
+        }
     }
 
     /// The think and critical times with which the fitted cells come out in the published ratios, as
@@ -135,7 +135,7 @@ impl Predictor<'_> {
         let mut logs = Vec::new();
         for (cell, figure) in cells {
             // The fixed work of a build: its time is that over the rate.
-            logs.push((self.simulate(cell, fit, Window::of_fit(effort))? * figure).ln());
+            logs.push((self.simulate(cell, fit, Window::of_fit(effort))?.rate * figure).ln());
         }
         let mean = logs.iter().sum::<f64>() / logs.len() as f64;
         let square = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();

@@ -3,7 +3,7 @@
 //! A table does not say how long its workload thinks and holds a lock. These times are fitted to
 //! its column without overcommitment ([`Predictor::fit`]), or follow from its [`Profile`] where that
 //! column does not say enough, and with them any other of its cells can be simulated
-//! ([`Predictor::rate`]).
+//! ([`Predictor::predict`]).
 
 mod fit;
 
@@ -12,7 +12,7 @@ use thiserror::Error;
 pub use fit::Fit;
 
 use crate::profile::Profile;
-use crate::published::{Cell, Setup, Table};
+use crate::published::{Cell, Claim, Setup, Table};
 use crate::{Effort, Figures, Host, Machine, Picos, Sim, Spec};
 use crate::{SpecError, Stuck};
 
@@ -65,6 +65,28 @@ pub enum PredictError {
         #[source]
         source: Stuck,
     },
+}
+
+/// An operation of a lockref takes a reference and drops it.
+const CHANGES: f64 = 2.0;
+
+/// What the simulation of a cell gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Predicted {
+    /// Operations/s of one of its guests, in the mean.
+    pub rate: f64,
+    /// Failed compare-exchanges of a lockref for each change of its count; zero for other locks.
+    pub retries: f64,
+}
+
+impl Predicted {
+    /// What a row with this claim says of its two cells. Not finite if the base did nothing.
+    pub fn of(claim: Claim, base: &Self, changed: &Self) -> f64 {
+        match claim {
+            Claim::Ratio(_) => changed.rate / base.rate,
+            Claim::Retries(_) => base.retries,
+        }
+    }
 }
 
 /// Fits and simulates the cells of one table.
@@ -129,8 +151,13 @@ impl<'a> Predictor<'a> {
         Ok(Self { table, machine, profile })
     }
 
-    /// Simulates `cell` of the table: operations/s of one of its guests, in the mean.
-    pub fn rate(&self, cell: &Cell, fit: &Fit, effort: Effort) -> Result<f64, PredictError> {
+    /// Simulates `cell` of the table.
+    pub fn predict(
+        &self,
+        cell: &Cell,
+        fit: &Fit,
+        effort: Effort,
+    ) -> Result<Predicted, PredictError> {
         let setup = self.setup(cell)?;
         self.simulate(cell, fit, Window::of_prediction(setup, effort))
     }
@@ -145,7 +172,7 @@ impl<'a> Predictor<'a> {
         cell.setup.as_ref().map_err(not)
     }
 
-    fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<f64, PredictError> {
+    fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
         let stuck = |source| PredictError::Stuck { cell: name(), source };
         let setup = self.setup(cell)?;
@@ -154,7 +181,10 @@ impl<'a> Predictor<'a> {
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
         let figures = window.simulate(&mut sim).map_err(stuck)?;
         sim.finish().map_err(stuck)?;
-        Ok(figures.rate() / setup.guests as f64)
+        Ok(Predicted {
+            rate: figures.rate() / setup.guests as f64,
+            retries: figures.per_operation(figures.retries) / CHANGES,
+        })
     }
 
     fn spec(&self, setup: &Setup, fit: &Fit) -> Spec {

@@ -18,6 +18,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("ebizzy", include_str!("../../profiles/ebizzy.toml")),
     ("aim7", include_str!("../../profiles/aim7.toml")),
     ("counter", include_str!("../../profiles/counter.toml")),
+    ("lockref", include_str!("../../profiles/lockref.toml")),
 ];
 
 /// What a workload does. Its file format is explained in the guide, `vmm/sim/docs/WORKLOADS.md`.
@@ -140,14 +141,15 @@ impl Profile {
         self.noise
     }
 
-    /// Its mean think time and that of its first critical section, for `vcpus` vCPUs with a CPU each;
-    /// `None` if they are to be fitted.
-    pub fn times(&self, vcpus: usize) -> Option<(Picos, Picos)> {
+    /// Its mean think time and that of its first critical section; `None` if they are to be fitted.
+    /// Where the profile says which share of the time a lock is held, they depend on how many vCPUs
+    /// with a CPU each the column without overcommitment has.
+    pub fn times(&self, vcpus: Option<usize>) -> Option<(Picos, Picos)> {
         let first = self.locks.first()?;
         let critical = first.critical.mean?;
         let think = match self.think {
             Think::Time(time) => time.mean?,
-            Think::Held(held) => Picos(self.think_for(held, vcpus)?),
+            Think::Held(held) => Picos(self.think_for(held, vcpus?)?),
         };
         Some((think, critical))
     }
@@ -189,12 +191,12 @@ mod tests {
     #[test]
     fn a_think_time_makes_the_first_lock_as_busy_as_stated() {
         let dbench = Profile::shipped("dbench").expect("it is shipped");
-        let (think, critical) = dbench.times(32).expect("nothing is fitted");
+        let (think, critical) = dbench.times(Some(32)).expect("nothing is fitted");
         assert_eq!(critical, Picos(1_000_000));
         // 32 * 0.6 us / 0.5, less 0.85 us and 0.3 us of work and 5 us of sleep.
         assert!((think.seconds() * 1e6 - (38.4 - 1.15 - 5.0)).abs() < 0.001, "{think}");
         let build = Profile::shipped("build").expect("it is shipped");
-        assert_eq!(build.times(32), None);
+        assert_eq!(build.times(Some(32)), None);
         let load = build.load(Picos(7), Picos(3));
         assert_eq!(load.locks[0].critical, Span::Exponential(Picos(3)));
         assert_eq!((load.think, build.sources.fitted), (Span::Exponential(Picos(7)), 2));

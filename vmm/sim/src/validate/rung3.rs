@@ -9,7 +9,7 @@ use sim_cell::Access;
 use super::{Bound, Row, ValidateError};
 use crate::Decisions;
 use crate::guest::probe::{Act, Probe, Program, Step};
-use crate::machine::{Level, Machine, SHIPPED};
+use crate::machine::{Atomics, Level, Machine, SHIPPED};
 use crate::{Load, Picos, Sim, Span, Spec, System, bench};
 
 /// Largest deviation from a cost.
@@ -107,7 +107,11 @@ impl Bench<'_> {
         let look = Picos((costs.hit + costs.pause).0 * u64::from(LOOKS));
         self.turns("load, hit", costs.hit, [by(0, STORE), timed(LOAD)])?;
         self.turns("store, hit", costs.hit, [by(0, STORE), timed(STORE)])?;
-        self.turns("add, hit", costs.hit + costs.atomic, [by(0, STORE), timed(ADD)])?;
+        let (add, cost) = match self.machine.atomics {
+            Atomics::Near => ("add, hit", costs.hit),
+            Atomics::Far => ("add, sent home", self.machine.levels[0].lines.store_modified),
+        };
+        self.turns(add, cost + costs.atomic, [by(0, STORE), timed(ADD)])?;
         self.turns("pause", costs.pause, [by(0, STORE), timed(Act::Pause)])?;
         self.turns("100 looks", look, [by(0, STORE), timed(Act::Looks(LOOKS))])?;
         self.turns("load, memory", costs.memory, [timed(LOAD)])?;

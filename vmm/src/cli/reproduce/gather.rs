@@ -9,7 +9,7 @@ use super::{
 };
 use crate::clock;
 use ::sim::{
-    predict::predicted,
+    predict::{Predicted, predicted},
     profile::{Profile, Sources},
     published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
@@ -198,17 +198,14 @@ impl Gather<'_> {
         if !self.saved.options.simulated {
             return Err("it can be simulated: leave out --measured-only".to_owned());
         }
-        let (Claim::Ratio(_), Some((base, changed))) = (row.claim, row.cells) else {
-            return Err("it is not a ratio of two cells".to_owned());
-        };
-        let rate = |index: usize| {
+        let (base, changed) = row.cells.ok_or("it has no cells")?;
+        let figures = |index: usize| {
             let cell = self.table.cells.get(index).ok_or("no such cell")?;
-            let rate = self.saved.rate(&self.table.name, &cell.id).ok_or("it was not simulated")?;
-            rate.clone()
+            self.saved.simulated(&self.table.name, &cell.id).ok_or("it was not simulated")?
         };
-        let (base, changed) = (rate(base)?, rate(changed)?);
-        match base > 0.0 {
-            true => Ok(plain(changed / base)),
+        let value = Predicted::of(row.claim, &figures(base)?, &figures(changed)?);
+        match value.is_finite() {
+            true => Ok(plain(value)),
             false => Err("its base does nothing in the simulation".to_owned()),
         }
     }

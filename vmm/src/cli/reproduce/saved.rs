@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::{cli::Usage, results, units::ByteSize};
-use ::sim::Effort;
+use ::sim::{Effort, predict::Predicted};
 use base::files;
 
 /// The file in the folder.
@@ -57,7 +57,7 @@ pub(super) struct FitText {
     pub(super) text: String,
 }
 
-/// The simulated rate of a cell.
+/// What was simulated for a cell.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Simulated {
@@ -66,7 +66,17 @@ pub(super) struct Simulated {
     /// Its name.
     pub(super) cell: String,
     /// Operations a second, or why there are none.
-    pub(super) rate: Result<f64, String>,
+    rate: Result<f64, String>,
+    /// Retries for each success. Folders of older versions have none, and no cell of a lockref.
+    #[serde(default)]
+    retries: f64,
+}
+
+impl Simulated {
+    pub(super) fn new(table: String, cell: String, figures: Result<Predicted, String>) -> Self {
+        let retries = figures.as_ref().map_or(0.0, |its| its.retries);
+        Self { table, cell, rate: figures.map(|its| its.rate), retries }
+    }
 }
 
 impl Options {
@@ -106,9 +116,10 @@ impl Saved {
     }
 
     /// What was simulated for a cell.
-    pub(super) fn rate(&self, table: &str, cell: &str) -> Option<&Result<f64, String>> {
-        let found = self.cells.iter().find(|its| its.table == table && its.cell == cell);
-        found.map(|its| &its.rate)
+    pub(super) fn simulated(&self, table: &str, cell: &str) -> Option<Result<Predicted, String>> {
+        let found = self.cells.iter().find(|its| its.table == table && its.cell == cell)?;
+        let figures = |rate: &f64| Predicted { rate: *rate, retries: found.retries };
+        Some(found.rate.as_ref().map(figures).map_err(Clone::clone))
     }
 
     /// What was fitted to a table.

@@ -22,7 +22,7 @@ use super::{
 use crate::{chain::chain, signals::Interrupt};
 use ::sim::{
     Effort,
-    predict::{Fit, PredictError, Predictor, predicted},
+    predict::{Fit, PredictError, Predicted, Predictor, predicted},
     published::{Cell, Table},
 };
 use report::si::si;
@@ -47,7 +47,7 @@ enum Told {
     Cell {
         table: String,
         cell: String,
-        rate: Result<f64, PredictError>,
+        figures: Result<Predicted, PredictError>,
     },
     /// A fit has failed: nothing of the table is simulated.
     Unfitted {
@@ -110,11 +110,12 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
             }
             0
         }
-        Told::Cell { table, cell, rate } => {
-            let rate = rate.map_err(|error| chain(&error));
-            let shown = rate.as_ref().map_or_else(Clone::clone, |rate| format!("{}/s", si(*rate)));
+        Told::Cell { table, cell, figures } => {
+            let figures = figures.map_err(|error| chain(&error));
+            let shown =
+                figures.as_ref().map_or_else(Clone::clone, |its| format!("{}/s", si(its.rate)));
             display.ended(&format!("{table}, {cell}: {shown}"));
-            saved.cells.push(Simulated { table, cell, rate });
+            saved.cells.push(Simulated::new(table, cell, figures));
             1
         }
         Told::Unfitted { cells, error } => {
@@ -122,7 +123,7 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
             let count = cells.len();
             for (table, cell) in cells {
                 display.ended(&format!("{table}, {cell}: {why}"));
-                saved.cells.push(Simulated { table, cell, rate: Err(why.clone()) });
+                saved.cells.push(Simulated::new(table, cell, Err(why.clone())));
             }
             count
         }
@@ -133,7 +134,7 @@ fn take(told: Told, saved: &mut Saved, display: &mut Display) -> usize {
 fn work(asked: &Asked<'_>, saved: &Saved) -> Vec<Work> {
     let of_table = |(table, base): (&Table, &Table)| {
         let (_, rows) = asked.tables.iter().find(|(its, _)| its.name == table.name)?;
-        let is_left = |cell: &&Cell| saved.rate(&table.name, &cell.id).is_none();
+        let is_left = |cell: &&Cell| saved.simulated(&table.name, &cell.id).is_none();
         let all = table.simulated_cells(rows.iter().copied());
         let cells: Vec<Cell> = all.into_iter().filter(is_left).cloned().collect();
         (!cells.is_empty()).then(|| Work { table: table.clone(), base: base.clone(), cells })
@@ -180,9 +181,9 @@ fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
         fits.push((base.name.clone(), fit));
         for cell in cells {
             tell(Told::Begins(format!("{}, {}", table.name, cell.id)));
-            let rate = predictor.rate(cell, &fit, effort);
+            let figures = predictor.predict(cell, &fit, effort);
             let (table, cell) = (table.name.clone(), cell.id.clone());
-            if !tell(Told::Cell { table, cell, rate }) {
+            if !tell(Told::Cell { table, cell, figures }) {
                 return;
             }
         }

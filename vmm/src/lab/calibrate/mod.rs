@@ -10,7 +10,7 @@ mod pairs;
 use std::io;
 
 use sim::Picos;
-use sim::machine::{Costs, Level, LineCosts, Machine, Source, Stated};
+use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated};
 use thiserror::Error;
 
 use super::{
@@ -91,6 +91,8 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
     stated.extend(lines.iter().map(|cost| cost.stated("machine.")));
     Ok(Machine {
+        atomics: Atomics::Near,
+        queue: Queue::Random,
         name: NAME.to_owned(),
         about: format!("this host, {count} CPUs, measured by `pvticket sim calibrate`"),
         // All costs are in nanoseconds.
