@@ -197,7 +197,9 @@ fn a_run_keeps_its_machine_file() -> anyhow::Result<()> {
 
 fn the_machines_are_listed() -> anyhow::Result<()> {
     let ran = pvticket(["sim", "machines"]).run()?.exits(0)?;
-    for name in ["westmere-80", "opteron-48", "haswell-ex-32", "nehalem-16", "thunderx2-28"] {
+    for name in
+        ["westmere-80", "opteron-48", "haswell-ex-32", "nehalem-16", "thunderx2-28", "skylake-80"]
+    {
         ensure!(ran.text()?.contains(name), "{}", ran.show());
     }
     Ok(())

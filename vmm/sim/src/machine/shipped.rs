@@ -7,6 +7,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("haswell-ex-32", include_str!("../../machines/haswell-ex-32.toml")),
     ("nehalem-16", include_str!("../../machines/nehalem-16.toml")),
     ("thunderx2-28", include_str!("../../machines/thunderx2-28.toml")),
+    ("skylake-80", include_str!("../../machines/skylake-80.toml")),
 ];
 
 #[cfg(test)]
