@@ -14,7 +14,7 @@ PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz fuzz-coverage bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates package-test clean help
+.PHONY: run test check e2e report fuzz fuzz-coverage miri bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates package-test clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -64,9 +64,13 @@ test-tools: setup
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory slurm
 
-check: lint ## Formatting, lints, unit tests, documentation: no kernel, no QEMU (3 min)
+check: lint ## Formatting, lints, unit tests, documentation, and Miri where it is: no kernel, no QEMU (3 min, Miri 6)
 	$(UNIT_TESTS)
 	$(DOC)
+	@$(MAKE) --no-print-directory miri
+
+miri: setup ## Run unit tests of the crates without system calls under Miri, if the nightly toolchain has it
+	@sh tests/miri.sh
 
 # With the option $(1).
 define UNIT_TESTS
