@@ -64,7 +64,7 @@ test-tools: setup
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory slurm
 
-check: lint ## Formatting, lints, unit tests, documentation, and Miri where it is: no kernel, no QEMU (3 min, Miri 6)
+check: lint ## Formatting, lints, unit tests, documentation, and Miri where it is: no kernel, no QEMU (3 min, Miri 5)
 	$(UNIT_TESTS)
 	$(DOC)
 	@$(MAKE) --no-print-directory miri
