@@ -45,6 +45,11 @@ fn one(line: &[u8]) {
             assert_eq!(answer.iter().position(|byte| *byte == b'\n'), Some(answer.len() - 1));
         }
     }
+    if let Ok(Answer { status: Some(status), .. }) = serde_json::from_slice(line) {
+        let answer = Answer::good(*status);
+        let said = answer.line().unwrap();
+        assert_eq!(serde_json::from_slice::<Answer>(&said).unwrap(), answer);
+    }
     if let Ok(frame) = heard(line) {
         for line in frame {
             assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
@@ -57,7 +62,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .flat_map(|wish| Request { wish }.line().unwrap())
         .collect();
+    let status =
+        br#"{"ok":true,"status":{"version":1,"name":"n","dir":"d","state":"running","cells":4,
+        "done":1,"failed":1,"aborted":0,"left":2,"seconds":1.5,"eta":2.5,"at_work":[],"last":[]}}"#;
+    assert!(heard(status).is_ok());
     vec![
+        [&[255, 255, 255], &status[..]].concat(),
         [&[20, 0, 1], &requests[..]].concat(),
         [&[255, 255, 255], &b"{\"ok\":false,\"error\":\"x\"}"[..]].concat(),
     ]

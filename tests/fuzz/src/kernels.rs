@@ -3,19 +3,59 @@
 use std::{
     cell::RefCell,
     fs::File,
-    io::{Cursor, Seek, Write},
+    io::{self, Cursor, Seek, SeekFrom, Write},
 };
 
-use base::units::VcpuCount;
-use boot::{BootError, InitrdPart, LinuxEntry, Ring, fixtures, layout, load_linux, load_payload};
+use base::units::{VcpuCount, VcpuId};
+use boot::{
+    BootError, InitrdPart, LinuxEntry, Ring, fixtures, layout, linux_registers, load_linux,
+    load_payload, payload_registers,
+};
+use kvm_bindings::kvm_sregs;
 use linux_loader::bootparam::boot_params;
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{
+    Bytes, GuestAddress, ReadVolatile, VolatileMemoryError, VolatileSlice, bitmap::BitmapSlice,
+};
 
 use crate::input::{Input, is_one_line};
 
 /// The setup header's magic number and its place (boot.rst).
 const HEADER: (usize, &[u8]) = (0x202, b"HdrS");
 const RAM: u32 = 1;
+
+/// In the byte that says how much memory there is: the file is loaded as it is, or is cut while it is read.
+const AS_IT_IS: u8 = 255;
+const CUT: u8 = 254;
+
+/// A file of `len` bytes that has fewer by the time it is read.
+struct Cutting<'a> {
+    len: u64,
+    left: Cursor<&'a [u8]>,
+}
+
+impl<'a> Cutting<'a> {
+    fn new(file: &'a [u8], left: usize) -> Self {
+        Self { len: file.len() as u64, left: Cursor::new(&file[..left.min(file.len())]) }
+    }
+}
+
+impl Seek for Cutting<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match to {
+            SeekFrom::End(0) => Ok(self.len),
+            _ => self.left.seek(to),
+        }
+    }
+}
+
+impl ReadVolatile for Cutting<'_> {
+    fn read_volatile<B: BitmapSlice>(
+        &mut self,
+        into: &mut VolatileSlice<'_, B>,
+    ) -> Result<usize, VolatileMemoryError> {
+        self.left.read_volatile(into)
+    }
+}
 
 /// Loads a kernel into `mib` MiB. What a loader accepts has to lie in memory, and the zero page has to
 /// say where it is.
@@ -37,6 +77,7 @@ fn load(
     let end = mib << 20;
     assert!(entry.entry >= layout::HIGH_RAM && entry.entry.0 < end);
     assert!(entry.kernel_end.0 <= end);
+    assert_eq!(linux_registers(&mut kvm_sregs::default(), &entry).rip, entry.entry.0);
     let page: boot_params = memory.read_obj(GuestAddress(layout::BOOT_PARAMS.0)).unwrap();
     let table = page.e820_table;
     let ranges: Vec<(u64, u64, u32)> = table
@@ -58,48 +99,80 @@ fn load(
     Some(entry)
 }
 
-fn mib(input: &mut Input<'_>) -> u64 {
-    1 + input.below(70) as u64
+/// Memory that a byte of the input stands for, in MiB.
+fn mib(byte: u8) -> u64 {
+    1 + u64::from(byte % 70)
 }
 
 /// An ELF kernel, and the same file as a payload.
 pub fn elf(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mib = mib(&mut input);
+    let byte = input.byte();
     let kernel = [b"\x7fELF", input.rest()].concat();
-    load(&kernel, &mut [], "quiet", mib);
+    if byte == CUT {
+        let left = usize::from(kernel.last().copied().unwrap_or_default()) * 2;
+        let memory = fixtures::guest(mib(byte));
+        let mut file = Cutting::new(&kernel, left);
+        if let Err(error) = load_linux(&memory, &mut file, &mut [], "quiet", VcpuCount::ONE) {
+            is_one_line(&error.to_string());
+        }
+        return;
+    }
+    load(&kernel, &mut [], "quiet", mib(byte));
     let memory = fixtures::guest(hypercalls::payload::MEMORY >> 20);
-    if let Err(error) = load_payload(&memory, &kernel, Ring::User) {
-        is_one_line(&error.to_string());
+    match load_payload(&memory, &kernel, Ring::User) {
+        Ok(entry) => {
+            let registers =
+                payload_registers(&mut kvm_sregs::default(), VcpuId(3), entry, Ring::User);
+            assert_eq!(registers.rip, entry.0);
+        }
+        Err(error) => is_one_line(&error.to_string()),
     }
 }
 
 pub fn elf_seeds() -> Vec<Vec<u8>> {
     let kernels = [fixtures::vmlinux(), fixtures::elf(0x20_0000, 0x20_0000, 64)];
-    kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat()).collect()
+    let whole = kernels.iter().map(|kernel| [&[63], &kernel[4..]].concat());
+    // Cut within the header, behind the program headers, and within the code.
+    let cut = [2, 60, 61].map(|half| [&[CUT], &fixtures::vmlinux()[4..], &[half]].concat());
+    whole.chain(cut).collect()
 }
 
 /// A bzImage.
 pub fn bzimage(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mib = mib(&mut input);
+    let byte = input.byte();
     let mut kernel = input.rest().to_vec();
-    let (at, magic) = HEADER;
-    kernel.resize(kernel.len().max(at + magic.len()), 0);
-    kernel[at..at + magic.len()].copy_from_slice(magic);
-    load(&kernel, &mut [InitrdPart::Bytes(b"070701")], "quiet", mib);
+    if byte != AS_IT_IS {
+        let (at, magic) = HEADER;
+        kernel.resize(kernel.len().max(at + magic.len()), 0);
+        kernel[at..at + magic.len()].copy_from_slice(magic);
+    }
+    load(&kernel, &mut [InitrdPart::Bytes(b"070701")], "quiet", mib(byte));
 }
 
 pub fn bzimage_seeds() -> Vec<Vec<u8>> {
-    vec![[&[63], &fixtures::bzimage()[..]].concat()]
+    let image = fixtures::bzimage();
+    let mut any_initrd = image.clone();
+    fixtures::put(&mut any_initrd, 0x22c, &[0; 4]);
+    vec![
+        [&[63], &image[..]].concat(),
+        [&[63], &any_initrd[..]].concat(),
+        [&[AS_IT_IS], &fixtures::vmlinux()[..]].concat(),
+        vec![AS_IT_IS; 0x300],
+        vec![AS_IT_IS; 3],
+    ]
 }
+
+/// Bytes of a file that has nothing in it.
+const HUGE: u64 = 1 << 30;
 
 thread_local! {
     /// The file of each execution of [`initrd`]: making one takes longer than loading it.
     static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().unwrap());
 }
 
-/// A RAM disk of up to three parts, and what Linux finds of it.
+/// A RAM disk of up to three parts, and what Linux finds of it. A second part of [`HUGE`] fits nowhere.
 pub fn initrd(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cuts = [input.half(), input.half()].map(usize::from);
@@ -107,7 +180,8 @@ pub fn initrd(bytes: &[u8]) {
     FILE.with_borrow_mut(|file| {
         file.rewind().unwrap();
         file.write_all(second).unwrap();
-        file.set_len(second.len() as u64).unwrap();
+        let len = if cuts[1] == usize::from(u16::MAX) { HUGE } else { second.len() as u64 };
+        file.set_len(len).unwrap();
         let mut parts =
             [InitrdPart::Bytes(first), InitrdPart::File(file), InitrdPart::Bytes(third)];
         load(&fixtures::vmlinux(), &mut parts, "quiet", 20);
@@ -118,8 +192,18 @@ pub fn initrd_seeds() -> Vec<Vec<u8>> {
     let files =
         [fixtures::newc_file("init", b"#!/bin/sh\n"), fixtures::newc_file("etc/a", &[1; 301])];
     let whole = [&files.concat()[..], &fixtures::newc_file("TRAILER!!!", b"")].concat();
-    let cut = |bytes: &[u8]| [&[0; 4], bytes].concat();
-    vec![cut(&whole), cut(b"\x1f\x8b"), [&[126, 0, 0, 0], &whole[..]].concat()]
+    let parts = |first: u16, second: u16, bytes: &[u8]| {
+        [&first.to_le_bytes()[..], &second.to_le_bytes(), bytes].concat()
+    };
+    let len = whole.len() as u16;
+    vec![
+        parts(0, 0, &whole),
+        parts(0, 2, b"\x1f\x8b"),
+        parts(126, len - 126, &whole),
+        parts(0, len, &whole),
+        parts(0, 60, &whole),
+        parts(0, u16::MAX, b""),
+    ]
 }
 
 /// A command line, and what a bzImage says about its length and about RAM disks.

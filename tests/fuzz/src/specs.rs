@@ -4,7 +4,7 @@ use base::units::CpuList;
 use sim::{Machine, profile::Profile};
 use study::{
     point::HostKind,
-    spec::{self, Experiment, Setting},
+    spec::{self, Experiment, Setting, mistakes::MISTAKES},
 };
 
 use crate::input::is_one_line;
@@ -41,7 +41,14 @@ pub fn spec_seeds() -> Vec<Vec<u8>> {
         study::axis::KEYS.iter().map(|key| format!("{key} = [1, \"2x\"]\n")).collect();
     let exclude = "locks = [\"ticket\", \"queued\"]\nvcpus = [2, \"2x\"]\nrepetitions = 2\n\
                    faults = \"kick-delay:50us\"\n[[exclude]]\nlocks = \"queued\"\nvcpus = 2\n";
-    built_in.into_iter().chain([all.into_bytes(), exclude.into()]).collect()
+    let guests = [
+        "guests = \"linux\"\nvcpus = 2\nlocks = \"all\"",
+        "guests = \"sim\"\nmachines = \"m\"\nvcpus = [2, \"8x\"]\npolicies = [\"host\", \"rr\"]",
+    ];
+    let guests = guests.into_iter().map(Vec::from);
+    let mistakes = MISTAKES.iter().map(|(text, ..)| (*text).into());
+    let own = [all.into_bytes(), exclude.into()];
+    built_in.into_iter().chain(own).chain(guests).chain(mistakes).collect()
 }
 
 /// A machine file, and the profile of a load, which has the same syntax.

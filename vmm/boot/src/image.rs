@@ -31,10 +31,11 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), ImageError> {
         self.seek(offset, buffer.len() as u64)?;
         let mut slice = VolatileSlice::from(buffer);
-        self.reader.read_exact_volatile(&mut slice).map_err(|error| match error {
-            VolatileMemoryError::IOError(error) => read_error(error),
-            other => ImageError::Unreadable(io::Error::other(other)),
-        })
+        let read = self.reader.read_exact_volatile(&mut slice).map_err(|error| match error {
+            VolatileMemoryError::IOError(error) => error,
+            other => io::Error::other(other),
+        });
+        read.map_err(image_error)
     }
 
     /// Reads a plain structure from `offset`.
@@ -54,14 +55,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         to: Gpa,
     ) -> Result<(), ImageError> {
         self.seek(offset, len)?;
-        let count = usize::try_from(len).map_err(|_| ImageError::Truncated)?;
-        memory.read_exact_volatile_from(GuestAddress(to.0), self.reader, count).map_err(|error| {
-            match error {
-                GuestMemoryError::IOError(error) => read_error(error),
-                GuestMemoryError::PartialBuffer { .. } => ImageError::Truncated,
-                other => ImageError::Unreadable(io::Error::other(other)),
-            }
-        })
+        read_into(memory, to, self.reader, len).map_err(image_error)
     }
 
     fn seek(&mut self, offset: u64, len: u64) -> Result<(), ImageError> {
@@ -73,7 +67,24 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
     }
 }
 
-fn read_error(error: io::Error) -> ImageError {
+/// Copies the next `len` bytes of a file to guest memory at `to`, which the caller has checked to be
+/// RAM. `UnexpectedEof` if the file has become shorter meanwhile.
+pub(super) fn read_into(
+    memory: &GuestMemoryMmap<impl Bitmap>,
+    to: Gpa,
+    reader: &mut impl ReadVolatile,
+    len: u64,
+) -> io::Result<()> {
+    let count = usize::try_from(len).map_err(|_| ErrorKind::UnexpectedEof)?;
+    let read = memory.read_exact_volatile_from(GuestAddress(to.0), reader, count);
+    read.map_err(|error| match error {
+        GuestMemoryError::IOError(error) => error,
+        GuestMemoryError::PartialBuffer { .. } => ErrorKind::UnexpectedEof.into(),
+        other => io::Error::other(other),
+    })
+}
+
+fn image_error(error: io::Error) -> ImageError {
     match error.kind() {
         ErrorKind::UnexpectedEof => ImageError::Truncated,
         _ => ImageError::Unreadable(error),

@@ -7,9 +7,10 @@ use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap, bitmap::Bitmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, bitmap::Bitmap};
 
 use super::error::BootError;
+use super::image;
 use super::layout::PAGE_SIZE;
 use super::newc;
 use base::units::{ByteSize, Gpa};
@@ -44,15 +45,9 @@ impl InitrdPart<'_> {
             Self::Bytes(bytes) => Ok(memory.write_slice(bytes, GuestAddress(at))?),
             Self::File(file) => {
                 file.rewind().map_err(BootError::InitrdUnreadable)?;
-                let count = usize::try_from(len).map_err(|_| BootError::InitrdTruncated)?;
-                let read = memory.read_exact_volatile_from(GuestAddress(at), *file, count);
-                read.map_err(|error| match error {
-                    GuestMemoryError::IOError(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                        BootError::InitrdTruncated
-                    }
-                    GuestMemoryError::IOError(e) => BootError::InitrdUnreadable(e),
-                    GuestMemoryError::PartialBuffer { .. } => BootError::InitrdTruncated,
-                    other => BootError::Memory(other),
+                image::read_into(memory, Gpa(at), *file, len).map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => BootError::InitrdTruncated,
+                    _ => BootError::InitrdUnreadable(error),
                 })
             }
         }

@@ -1,16 +1,9 @@
-//! KVM's exit record: the pages that it shares with user space, and what they say.
+//! KVM's exit record: what the pages that it shares with user space say.
 //!
 //! All of a record is data: nothing in it is used as an offset or a length before it is known to be
 //! inside the pages.
 
-use std::{
-    fmt,
-    mem::offset_of,
-    ops::Range,
-    os::fd::{AsRawFd, BorrowedFd},
-    ptr::{self, NonNull},
-    slice,
-};
+use std::{fmt, mem::offset_of, ops::Range};
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
@@ -20,10 +13,6 @@ use kvm_bindings::{
     kvm_run__bindgen_ty_1__bindgen_ty_2 as FailEntry, kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
     kvm_run__bindgen_ty_1__bindgen_ty_6 as Mmio, kvm_run__bindgen_ty_1__bindgen_ty_13 as Internal,
 };
-use kvm_ioctls::VcpuFd;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-
-use super::KvmError;
 
 /// Why a vCPU left the guest. Borrowed data is the guest's operand.
 #[derive(Debug)]
@@ -86,46 +75,6 @@ impl fmt::Display for Suberror {
             _ => "see KVM_EXIT_INTERNAL_ERROR in the kernel's kvm/api.rst",
         };
         write!(f, "suberror {}: {what}", self.0)
-    }
-}
-
-/// The pages that a vCPU's file shares with KVM: `struct kvm_run`, and behind it the data of port
-/// accesses (kvm/api.rst, 5). A mapping of its own, beside that of kvm-ioctls, which has no bounds.
-#[derive(Debug)]
-pub(super) struct ExitPages {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it owns the mapping, which is not bound to a thread.
-unsafe impl Send for ExitPages {}
-
-impl ExitPages {
-    /// Maps `len` bytes of the file of a vCPU.
-    pub(super) fn map(vcpu: &VcpuFd, len: usize) -> Result<Self, KvmError> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: open as long as `vcpu` is borrowed.
-        let file = unsafe { BorrowedFd::borrow_raw(vcpu.as_raw_fd()) };
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) };
-        let start = start.map_err(|error| KvmError::ExitPages(error.into()))?;
-        let start = NonNull::new(start.cast()).ok_or(KvmError::ExitRecord)?;
-        Ok(Self { start, len })
-    }
-
-    /// Their bytes. The kernel writes them only while the vCPU runs, for which its owner has to borrow
-    /// it mutably, too.
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: `len` mapped and initialised bytes that nothing else in this process refers to;
-        // nothing writes them while they are borrowed.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for ExitPages {
-    fn drop(&mut self) {
-        // SAFETY: its own mapping, to which no reference is left.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 

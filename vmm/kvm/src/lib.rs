@@ -4,6 +4,7 @@ pub mod aside;
 pub mod caps;
 pub mod cpus;
 pub mod exit;
+mod exit_pages;
 pub mod futex;
 pub mod host;
 pub mod pending;

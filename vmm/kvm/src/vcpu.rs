@@ -15,8 +15,8 @@ use vmm_sys_util::{
 };
 
 use super::{
-    Exit, KvmError,
-    exit::{self, ExitPages},
+    Exit, KvmError, exit,
+    exit_pages::ExitPages,
     ioctl,
     requests::{KVM_GET_DEVICE_ATTR, KVM_RUN, KVM_SET_SIGNAL_MASK},
     signal,

@@ -15,7 +15,10 @@ use base::units::{ByteSize, Nanos, VcpuCount, VcpuId};
 use boot::memory::regions;
 use halts::Courier;
 use hypercalls::ports;
-use kvm::{exit::decode, sys::ram};
+use kvm::{
+    exit::{Exit, decode},
+    sys::ram,
+};
 use kvm_bindings::{
     KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_IO, KVM_EXIT_MMIO, kvm_run,
     kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
@@ -147,6 +150,9 @@ pub fn exits(bytes: &[u8]) {
         board.kicks.halts().host().current.store(id.0, Relaxed);
         record(&mut input, &mut pages);
         let Some(exit) = decode(&mut pages) else { continue };
+        if let Exit::InternalError(suberror) = &exit {
+            is_one_line(&suberror.to_string());
+        }
         match step::handle(&board, id, exit) {
             Next::Resume | Next::Interrupted | Next::NotStarted => continue,
             Next::Leave => {}

@@ -14,6 +14,8 @@ mod exclude;
 mod form;
 pub mod made;
 mod matrix;
+#[cfg(any(test, feature = "testing"))]
+pub mod mistakes;
 pub mod only;
 mod order;
 mod possible;
