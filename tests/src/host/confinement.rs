@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, geteuid};
+use serde_json::Value;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
@@ -22,6 +23,7 @@ tests![
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
     results_may_have_relative_names,
+    the_bench_compares_confined_threads_with_others,
 ];
 
 /// Tests that start an emulated host.
@@ -130,6 +132,35 @@ const DEEDS: [(&str, &str); 7] = [
     ("signal", "done"),
     ("root", "Operation not permitted"),
 ];
+
+/// Both sides of a pair are what the table says.
+fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let file = folder.path().join("json");
+    let bench = pvticket(["bench", "confinement", "--host", "direct", "--json"]).args([&file]);
+    let mut seen = BTreeMap::<bool, usize>::new();
+    let look = |process| {
+        // Threads that end meanwhile are left out.
+        let is_confined = threads(process).ok().and_then(|found| found.get("vcpu0").copied());
+        is_confined.into_iter().for_each(|is_confined| *seen.entry(is_confined).or_default() += 1);
+        Ok(())
+    };
+    let bench = bench.args(["--runs", "2", "--seconds", "0.2"]);
+    let ran = bench.limit(120).start()?.wait_watching(look)?.exits(0)?;
+    ensure!(seen.len() == 2, "confined, and how often it was seen: {seen:?}\n{}", ran.show());
+    let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
+    let subjects = report["subjects"].as_array().context("no subjects")?;
+    ensure!(subjects.len() >= 4, "{report:#}");
+    for subject in subjects {
+        let times = ["confined", "bare", "ratio"].map(|key| subject[key].as_f64());
+        ensure!(subject["pairs"] == 2 && times.iter().all(|its| *its > Some(0.0)), "{subject}");
+    }
+    pvticket(["bench", "confinement", "--seccomp", "off"])
+        .run()?
+        .fails(2, &["there is nothing to compare with"])
+        .map(drop)
+}
 
 /// The table of the drill is printed: `--nocapture` of the runner shows it.
 fn an_intruder_is_stopped() -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use seccompiler::{
 use crate::{
     Class, Mode,
     calls::{Call, Rule},
-    lists,
+    lists, requests,
 };
 
 /// Does this kernel have filters?
@@ -47,12 +47,14 @@ pub(crate) fn program(class: Class, mode: Mode) -> Result<BpfProgram, BackendErr
     let (trap, allow) = (SeccompAction::Trap, SeccompAction::Allow);
     let filter = SeccompFilter::new(rules, trap, allow, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
-    Ok(match mode {
-        Mode::Lists => program,
-        Mode::WithGate | Mode::AllNoted => {
-            [&through_the_gate(sigsys::gate())[..], &program].concat()
-        }
-    })
+    let runs_guests =
+        lists.iter().flat_map(|list| list.iter()).any(|call| (call.number, call.rule) == RUN);
+    let first = match mode {
+        Mode::Lists if runs_guests => run_first().to_vec(),
+        Mode::Lists => Vec::new(),
+        Mode::WithGate | Mode::AllNoted => through_the_gate(sigsys::gate()).to_vec(),
+    };
+    Ok([first, program].concat())
 }
 
 fn rule(call: &Call) -> Result<Option<SeccompRule>, BackendError> {
@@ -74,14 +76,39 @@ fn rule(call: &Call) -> Result<Option<SeccompRule>, BackendError> {
     SeccompRule::new(conditions).map(Some)
 }
 
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
+
+const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+/// The call that a vCPU thread makes for each exit.
+const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
+
+/// Lets KVM_RUN pass before any other rule is looked at, as it is made more often than all others
+/// together: the kernel keeps no verdict of a call whose arguments count, and runs each filter of the
+/// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer (`bench confinement`).
+/// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
+fn run_first() -> [sock_filter; 7] {
+    const X86_64: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
+    let (number, _) = RUN;
+    [
+        step(LOAD, 0, 0, 4),
+        step(IF_EQUAL, 0, 5, X86_64),
+        step(LOAD, 0, 0, 0),
+        step(IF_EQUAL, 0, 3, number as u32),
+        step(LOAD, 0, 0, 24),
+        step(IF_EQUAL, 0, 1, requests::KVM_RUN),
+        step(RETURN, 0, 0, ALLOW),
+    ]
+}
+
 /// Lets calls pass that are made from one place of the program. (`struct seccomp_data`: the
 /// instruction pointer is at offset 8; include/uapi/linux/seccomp.h)
 fn through_the_gate(gate: u64) -> [sock_filter; 5] {
-    const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-    const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
-    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     [
         step(LOAD, 0, 0, 8),
         step(IF_EQUAL, 0, 3, gate as u32),
@@ -94,6 +121,68 @@ fn through_the_gate(gate: u64) -> [sock_filter; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The fields of `struct seccomp_data`, as words of 32 bits.
+    type Data = [u32; 16];
+
+    fn data(arch: u32, number: u32, request: u32) -> Data {
+        let mut data = [0; 16];
+        (data[0], data[1], data[6]) = (number, arch, request);
+        data
+    }
+
+    /// What a filter answers, and after how many steps (Documentation/networking/filter.rst).
+    fn run(program: &[sock_filter], data: &Data) -> (u32, usize) {
+        let (mut at, mut accumulator, mut steps) = (0, 0, 0);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at];
+            steps += 1;
+            at += 1;
+            let branch = |holds: bool| usize::from(if holds { jt } else { jf });
+            match code {
+                LOAD => accumulator = data[k as usize / 4],
+                IF_EQUAL => at += branch(accumulator == k),
+                0x25 => at += branch(accumulator > k), // BPF_JGT
+                0x35 => at += branch(accumulator >= k), // BPF_JGE
+                0x05 => at += k as usize,              // BPF_JA
+                0x54 => accumulator &= k,              // BPF_AND
+                RETURN => return (k, steps),
+                _ => panic!("unknown step {code:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_guest_runs_after_few_steps_and_nothing_else_passes_with_it() {
+        const X86_64: u32 = 0xc000_003e;
+        const I386: u32 = 0x4000_0003;
+        for class in [Class::Worker, Class::Main, Class::Vcpu] {
+            let whole = program(class, Mode::Lists).unwrap();
+            let rules = &whole[run_first().len()..];
+            let ioctl = libc::SYS_ioctl as u32;
+            assert_eq!(run(&whole, &data(X86_64, ioctl, requests::KVM_RUN)), (ALLOW, 7), "{class}");
+            for number in 0..500 {
+                for request in [0, requests::KVM_RUN, requests::KVM_SET_REGS, u32::MAX] {
+                    for arch in [X86_64, I386] {
+                        let data = data(arch, number, request);
+                        let verdicts = (run(&whole, &data).0, run(rules, &data).0);
+                        assert_eq!(verdicts.0, verdicts.1, "{class}: {number} {request:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
+        let may = |class: &Class| {
+            let program = program(*class, Mode::Lists).unwrap();
+            let run_it = data(0xc000_003e, libc::SYS_ioctl as u32, requests::KVM_RUN);
+            run(&program, &run_it).0 == ALLOW
+        };
+        let those: Vec<Class> = Class::ALL.into_iter().filter(may).collect();
+        assert_eq!(those, [Class::Main, Class::Worker, Class::Vcpu]);
+    }
 
     #[test]
     fn every_class_has_a_filter_that_the_kernel_takes() {

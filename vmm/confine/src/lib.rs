@@ -211,6 +211,15 @@ pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result
     })
 }
 
+/// Does `work` without confinement: threads that it starts are not narrowed. For a bench that compares;
+/// the caller's process has to be one that starts confined threads by [`within`], and none meanwhile.
+pub fn without<T>(work: impl FnOnce() -> T) -> T {
+    let had_begun = BEGUN.swap(false, Relaxed);
+    let done = work();
+    BEGUN.store(had_begun, Relaxed);
+    done
+}
+
 /// No core dumps, which would hold the guest's memory; and threads that gave up their priority for a
 /// while may take it back (`kvm::signal`), which takes a limit once there are no capabilities.
 fn set_limits() -> Result<(), ConfineError> {

@@ -24,6 +24,8 @@ pub(super) enum Task {
     Boot(Box<boot::Plan>),
     /// `bench boot`.
     BenchBoot(bench::BootPlan),
+    /// `bench confinement`.
+    BenchConfinement(bench::ConfinementPlan),
     /// `bench hypercalls`.
     BenchHypercalls(bench::HypercallsPlan),
 }
@@ -41,6 +43,7 @@ pub fn run(args: &TaskArgs) -> anyhow::Result<u8> {
     match read(&args.file)? {
         Task::Boot(plan) => boot::direct(&plan),
         Task::BenchBoot(plan) => bench::boot(&plan),
+        Task::BenchConfinement(plan) => bench::confinement(&plan),
         Task::BenchHypercalls(plan) => bench::hypercalls(&plan),
     }
 }

@@ -1,6 +1,7 @@
 //! `pvticket bench`: what the VMM itself costs, and its schedules.
 
 mod boot;
+mod confinement;
 mod hypercalls;
 mod sched;
 mod sim;
@@ -19,6 +20,7 @@ use crate::units::{CpuList, Nanos};
 use ::sched::policy::DEFAULT_SLICE;
 
 pub(super) use boot::{Plan as BootPlan, direct as boot};
+pub(super) use confinement::{Plan as ConfinementPlan, direct as confinement};
 pub(super) use hypercalls::{Plan as HypercallsPlan, direct as hypercalls};
 
 /// Measure the costs of the VMM itself, and the throughput under each policy.
@@ -31,6 +33,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     Boot(boot::BootBenchArgs),
+    Confinement(confinement::ConfinementBenchArgs),
     Hypercalls(hypercalls::HyperBenchArgs),
     Sched(sched::SchedBenchArgs),
     Sim(sim::SimBenchArgs),
@@ -41,6 +44,7 @@ enum What {
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     match args.what {
         What::Boot(args) => boot::run(args),
+        What::Confinement(args) => confinement::run(args),
         What::Hypercalls(args) => hypercalls::run(args),
         What::Sched(args) => sched::run(&args),
         What::Sim(args) => sim::run(&args),

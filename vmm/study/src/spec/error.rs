@@ -1,10 +1,11 @@
 //! Errors in a spec, with their line.
 
+use base::shown;
 use thiserror::Error;
 
-/// Why a spec cannot be run.
+/// Why a spec cannot be run, in one line whatever the spec has in its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {fault}")]
+#[error("line {line}: {}", shown::line(&fault.to_string()))]
 pub struct SpecError {
     /// The line, from 1.
     pub line: usize,

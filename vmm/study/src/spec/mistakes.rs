@@ -43,6 +43,8 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("policies = \"rr\"\ndrivers = [\"bpf\"]\nguests = \"sim\"\nmachines = \"m\"", 2, "no kernel"),
     ("vcpus = 2\n[[exclude]]\nvcpus = 3", 3, "matches no cell"),
     ("vcpus = 2\n[[exclude]]\nvcpus = 2", 1, "nothing is left"),
+    ("policies = \"g\\ng\"", 1, "unknown policy 'g?g'"),
+    ("\"a\\nb\" = 1", 1, "unknown key 'a?b'"),
     ("locks = []", 1, "is empty"),
     ("locks = { ticket = 1 }", 1, "a text or a decimal number"),
     ("exclude = 1", 1, "tables: [[exclude]]"),

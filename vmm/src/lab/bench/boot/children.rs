@@ -1,11 +1,12 @@
 //! Runs our own binary as a child process, timed from before its start.
 
 use std::{
+    env,
     ffi::OsStr,
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Output, Stdio},
+    process::{self, Child, ChildStdout, Command, Output, Stdio},
     thread,
     time::Duration,
 };
@@ -21,6 +22,7 @@ use crate::{
     clock::Moment,
     units::{ByteSize, Nanos, VcpuCount},
 };
+use confine::Seccomp;
 use kvm::sys::spawn::keep_and_die_with_us;
 
 /// How long a booted guest is left alone before its VMM's memory is read.
@@ -67,22 +69,26 @@ pub struct Binary {
     copy: PathBuf,
     kernel: PathBuf,
     scratch: PathBuf,
+    /// What becomes of system calls that are not on its lists.
+    seccomp: Seccomp,
 }
 
 impl Binary {
-    /// Measures `program`, with Linux guests booting `kernel`. Children write into the directory
-    /// `scratch`, which is created here and removed in the end.
-    pub fn new(program: PathBuf, kernel: PathBuf, scratch: PathBuf) -> Result<Self, BenchError> {
+    /// Measures this program, with Linux guests booting `kernel`, confined so. Children write into a
+    /// directory, which is created here and removed in the end.
+    pub fn new(kernel: PathBuf, seccomp: Seccomp) -> Result<Self, BenchError> {
+        let program = env::current_exe().map_err(BenchError::OwnBinary)?;
+        let scratch = env::temp_dir().join(format!("pvticket-bench-{}-{seccomp}", process::id()));
         let copy = scratch.join("pvticket");
         fs::create_dir(&scratch)
             .and_then(|()| fs::copy(&program, &copy))
             .map_err(|error| BenchError::Copy(copy.display().to_string(), error))?;
-        Ok(Self { program, copy, kernel, scratch })
+        Ok(Self { program, copy, kernel, scratch, seccomp })
     }
 
     /// Time from before the start to the first byte of the tiny guest's output.
     pub fn first_output(&self) -> Result<Nanos, BenchError> {
-        let mut command = pvticket(&self.program);
+        let mut command = self.command(&self.program);
         command.arg("tiny").stdin(Stdio::null());
         let start = Moment::now();
         let mut run = Run::start(&mut command)?;
@@ -121,7 +127,7 @@ impl Binary {
     fn start(&self, guest: Waiting, memory: ByteSize) -> Result<Waiter, BenchError> {
         let (mut command, memory) = match guest {
             Waiting::Tiny => {
-                let mut command = pvticket(&self.copy);
+                let mut command = self.command(&self.copy);
                 command.args(["tiny", "rest"]).stdin(Stdio::null());
                 (command, ByteSize(hypercalls::payload::MEMORY))
             }
@@ -141,20 +147,19 @@ impl Binary {
     }
 
     fn boot(&self, program: &Path, vcpus: VcpuCount, memory: ByteSize) -> Command {
-        let mut command = pvticket(program);
+        let mut command = self.command(program);
         command
             .args(["boot", "--host", "direct", "--cpus", &vcpus.to_string()])
             .args(["--mem", &memory.0.to_string()])
             .args([OsStr::new("--kernel"), self.kernel.as_os_str()]);
         command
     }
-}
 
-/// A command of this binary, confined as was asked of this process.
-fn pvticket(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env(confine::VARIABLE, confine::chosen().to_string());
-    command
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env(confine::VARIABLE, self.seccomp.to_string());
+        command
+    }
 }
 
 impl Drop for Binary {

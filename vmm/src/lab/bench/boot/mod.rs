@@ -19,11 +19,7 @@ pub use exits::ExitPair;
 pub use quantity::{Guest, Quantity};
 pub use smaps::Outside;
 
-use std::{
-    env, io,
-    path::PathBuf,
-    process::{self, ExitStatus},
-};
+use std::{io, path::PathBuf, process::ExitStatus};
 
 use serde::Serialize;
 use thiserror::Error;
@@ -153,10 +149,7 @@ pub struct MemoryFigures {
 
 /// Runs the benchmark; `round` is called with the number of each round, from 1.
 pub fn run(plan: &BenchPlan, mut round: impl FnMut(u32)) -> Result<Figures, BenchError> {
-    let program = env::current_exe().map_err(BenchError::OwnBinary)?;
-    let scratch = env::temp_dir().join(format!("pvticket-bench-{}", process::id()));
-    let kernel = plan.kernel.clone().unwrap_or_default();
-    let binary = Binary::new(program, kernel, scratch)?;
+    let binary = Binary::new(plan.kernel.clone().unwrap_or_default(), confine::chosen())?;
     // The last CPU, as interrupts tend to go to the first ones.
     let cpu = signal::allowed_cpus().pop().unwrap_or(0);
 

@@ -181,10 +181,15 @@ pub fn run(
     interrupt: &Interrupt,
     started: &mut dyn FnMut(u32, Case),
 ) -> Result<HyperFigures, HyperError> {
+    patiently(|| rounds(plan, interrupt, started))
+}
+
+/// Does `work` with wakeup preemption disabled for this thread and those that it starts.
+pub(super) fn patiently<T>(work: impl FnOnce() -> T) -> T {
     ThreadId::current().set_class(Class::Patient);
-    let figures = rounds(plan, interrupt, started);
+    let done = work();
     ThreadId::current().set_class(Class::Usual);
-    figures
+    done
 }
 
 fn rounds(
@@ -212,7 +217,8 @@ fn rounds(
     Ok(HyperFigures { cases, interrupted: false })
 }
 
-fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
+/// Measures one case once; `khz`: the rate of the time stamp counter.
+pub(super) fn measure(plan: &HyperPlan, case: Case, khz: u64) -> Result<Round, HyperError> {
     let nanos = |ticks: Ticks| ticks.0.saturating_mul(1_000_000) / khz.max(1);
     match case {
         Case::Raw(kind, placement) => {
