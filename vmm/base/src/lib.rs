@@ -18,4 +18,5 @@ pub mod rng;
 pub mod sched_features;
 pub mod shown;
 pub mod text;
+pub mod text_lines;
 pub mod units;

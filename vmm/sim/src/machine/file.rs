@@ -1,7 +1,6 @@
 //! Reads a machine file.
 
-use std::ops::Range;
-
+use base::text_lines::TextLines;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -28,26 +27,18 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
         let levels = reader.levels(file)?;
         let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
-        let (atomics, queue) = (atomics(file)?, queue(file)?);
+        let atomics = file.name_if_any("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
+        let queue = file.name_if_any("queue", QUEUES)?.unwrap_or(Queue::Random);
         Ok(Machine { name, about, mhz, atomics, queue, levels, costs, stated })
     })
 }
 
-fn atomics(file: &Table<'_>) -> Result<Atomics> {
-    match file.text_if_any("atomics")?.as_deref() {
-        None | Some("near") => Ok(Atomics::Near),
-        Some("far") => Ok(Atomics::Far),
-        Some(other) => Err(file.wrong("atomics", format!("'{other}' is neither near nor far"))),
-    }
-}
+const ATOMICS: &[(&str, Atomics)] = &[("near", Atomics::Near), ("far", Atomics::Far)];
+const QUEUES: &[(&str, Queue)] = &[("random", Queue::Random), ("fifo", Queue::Fifo)];
 
-fn queue(file: &Table<'_>) -> Result<Queue> {
-    match file.text_if_any("queue")?.as_deref() {
-        None | Some("random") => Ok(Queue::Random),
-        Some("fifo") => Ok(Queue::Fifo),
-        Some(other) => Err(file.wrong("queue", format!("'{other}' is neither random nor fifo"))),
-    }
-}
+/// Where a figure is from.
+pub(crate) const SOURCES: [(&str, Source); 3] =
+    [("paper", Source::Paper), ("measured", Source::Measured), ("assumed", Source::Assumed)];
 
 /// Reads a text whose keys, outside of tables, are `known`.
 pub(crate) fn read<T>(
@@ -55,7 +46,7 @@ pub(crate) fn read<T>(
     known: &[&'static str],
     of: impl FnOnce(&Table<'_>) -> Result<T>,
 ) -> Result<T> {
-    let lines = Lines::new(text);
+    let lines = TextLines::new(text);
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(&span));
         MachineFault::Toml(error.message().replace('\n', " ")).at(line)
@@ -63,23 +54,9 @@ pub(crate) fn read<T>(
     of(&Table::new(&lines, table.get_ref(), String::new(), 1, known)?)
 }
 
-/// Offsets of the line ends of a text.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn new(text: &str) -> Self {
-        Self(text.match_indices('\n').map(|(at, _)| at).collect())
-    }
-
-    /// The line in which a range of bytes begins, from 1.
-    fn of(&self, span: &Range<usize>) -> usize {
-        self.0.partition_point(|end| *end < span.start) + 1
-    }
-}
-
 /// A table whose keys are known.
 pub(crate) struct Table<'t> {
-    lines: &'t Lines,
+    lines: &'t TextLines,
     table: &'t DeTable<'t>,
     /// How messages name its keys: empty, or ends with a dot.
     prefix: String,
@@ -89,7 +66,7 @@ pub(crate) struct Table<'t> {
 
 impl<'t> Table<'t> {
     fn new(
-        lines: &'t Lines,
+        lines: &'t TextLines,
         table: &'t DeTable<'t>,
         prefix: String,
         line: usize,
@@ -114,8 +91,11 @@ impl<'t> Table<'t> {
     }
 
     fn need(&self, key: &str) -> Result<&'t Spanned<DeValue<'t>>> {
-        let missing = || MachineFault::Missing { key: self.key(key) }.at(self.line);
-        self.get(key).ok_or_else(missing)
+        self.get(key).ok_or_else(|| self.missing(key))
+    }
+
+    fn missing(&self, key: &str) -> MachineError {
+        MachineFault::Missing { key: self.key(key) }.at(self.line)
     }
 
     fn wants(&self, key: &str, wanted: &'static str, value: &Spanned<DeValue<'_>>) -> MachineError {
@@ -180,6 +160,21 @@ impl<'t> Table<'t> {
         self.get(key).map(|_| self.text(key)).transpose()
     }
 
+    /// What a text stands for, by its names.
+    pub(crate) fn name<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<T> {
+        self.name_if_any(key, names)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// What a text that may be missing stands for.
+    pub(crate) fn name_if_any<T: Copy>(&self, key: &str, names: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.text_if_any(key)? else { return Ok(None) };
+        let of_name = names.iter().find(|(name, _)| *name == text);
+        of_name.map(|(_, of)| Some(*of)).ok_or_else(|| {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            self.wrong(key, format!("'{text}' is not one of {}", names.join(", ")))
+        })
+    }
+
     /// A number that may be missing.
     pub(crate) fn number_if_any(&self, key: &str, least: f64, most: f64) -> Result<Option<f64>> {
         self.get(key).map(|_| self.number(key, least, most)).transpose()
@@ -228,15 +223,7 @@ impl Costly {
             (None, Some(_)) => cost.number("ns", 0.0, MOST_NANOS)?,
             _ => return Err(of.wrong(key, "write either cycles = N or ns = N".into())),
         };
-        let source = match cost.text("source")?.as_str() {
-            "paper" => Source::Paper,
-            "measured" => Source::Measured,
-            "assumed" => Source::Assumed,
-            other => {
-                let why = format!("'{other}' is not one of paper, measured, assumed");
-                return Err(cost.wrong("source", why));
-            }
-        };
+        let source = cost.name("source", &SOURCES)?;
         let note = cost.text_if_any("note")?.unwrap_or_default();
         let picos = Picos::from_nanos(nanos);
         self.stated.push(Stated { key: of.key(key), cost: picos, source, note });

@@ -30,9 +30,9 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         (
             "mhz = 2130",
             "atomics = \"remote\"\nmhz = 2130",
-            "atomics: 'remote' is neither near nor far",
+            "atomics: 'remote' is not one of near, far",
         ),
-        ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is neither random nor fifo"),
+        ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is not one of random, fifo"),
         ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
         ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
         ("pause = { cycles = 10,", "pause = { cycles = 0,", "costs.pause: a spin loop cannot"),

@@ -6,7 +6,7 @@ use super::{Lock, Profile, Shape, Sources, Think, Time};
 use crate::host::Noise;
 use crate::load::{Shootdown, Sleep};
 use crate::machine::Source;
-use crate::machine::file::{Result, Table as Keys, read};
+use crate::machine::file::{Result, SOURCES, Table as Keys, read};
 use crate::time::Picos;
 
 const KEYS: &[&str] =
@@ -47,6 +47,9 @@ pub(super) fn parse(text: &str) -> Result<Profile> {
 }
 
 /// Reads parameters, and counts where they come from.
+const SHAPES: &[(&str, Shape)] =
+    &[("fixed", Shape::Fixed), ("exponential", Shape::Exponential), ("uniform", Shape::Uniform)];
+
 #[derive(Default)]
 struct Reader {
     sources: Sources,
@@ -55,19 +58,11 @@ struct Reader {
 impl Reader {
     /// `None`: it is fitted.
     fn source(&mut self, of: &Keys<'_>) -> Result<Option<Source>> {
-        let name = of.text("source")?;
-        let source = match name.as_str() {
-            "fitted" => None,
-            "paper" => Some(Source::Paper),
-            "measured" => Some(Source::Measured),
-            "assumed" => Some(Source::Assumed),
-            other => {
-                let why = format!("'{other}' is not one of paper, measured, assumed, fitted");
-                return Err(of.wrong("source", why));
-            }
-        };
+        let [paper, measured, assumed] = SOURCES.map(|(name, source)| (name, Some(source)));
+        let source = of.name("source", &[paper, measured, assumed, ("fitted", None)])?;
         let note = of.text_if_any("note")?;
         if note.is_none() && matches!(source, Some(Source::Paper | Source::Measured)) {
+            let name = of.text("source")?;
             return Err(of.wrong("note", format!("what is {name} says where: note = \"...\"")));
         }
         self.sources.count(source);
@@ -96,15 +91,7 @@ impl Reader {
     fn time(&mut self, of: &Keys<'_>, key: &str) -> Result<Time> {
         let table = of.table(key, TIME)?;
         let micros = table.number_if_any("us", 0.0, MOST_MICROS)?;
-        let shape = match table.text_if_any("shape")?.as_deref() {
-            Some("fixed") => Shape::Fixed,
-            Some("exponential") | None => Shape::Exponential,
-            Some("uniform") => Shape::Uniform,
-            Some(other) => {
-                let why = format!("'{other}' is not one of fixed, exponential, uniform");
-                return Err(table.wrong("shape", why));
-            }
-        };
+        let shape = table.name_if_any("shape", SHAPES)?.unwrap_or(Shape::Exponential);
         let source = self.source(&table)?;
         if micros.is_some() != source.is_some() {
             return Err(of.wrong(key, "write us = N, or source = \"fitted\" without it".into()));

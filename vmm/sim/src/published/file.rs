@@ -62,13 +62,9 @@ const ROW: &[&str] = &[
 
 pub(super) fn parse(text: &str) -> Result<Table> {
     read(text, KEYS, |file| {
-        let is_more_better = match file.text("better")?.as_str() {
-            "more" => true,
-            "less" => false,
-            other => {
-                return Err(file.wrong("better", format!("'{other}' is neither more nor less")));
-            }
-        };
+        // How the kernel of the publication had pause-loop exits: dynamic since Linux 3.18.
+        let ples = [("dynamic", Ple::default()), ("fixed", Ple::fixed())];
+        let is_more_better = file.name("better", &[("more", true), ("less", false)])?;
         let usual = Usual {
             policy: policy(file)?,
             slice: slice(file)?,
@@ -102,7 +98,7 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             machine: file.text("machine")?,
             profile: file.text("profile")?,
             fit: file.text_if_any("fit")?,
-            ple: ple(file)?,
+            ple: file.name_if_any("pause-loop-exits", &ples)?,
             notes: file.texts("notes")?,
             card: file.text_if_any("card")?,
             measured: measured::of_table(file)?,
@@ -110,19 +106,6 @@ pub(super) fn parse(text: &str) -> Result<Table> {
             rows,
         })
     })
-}
-
-/// How the kernel of the publication had pause-loop exits.
-fn ple(file: &Keys<'_>) -> Result<Option<Ple>> {
-    match file.text_if_any("pause-loop-exits")?.as_deref() {
-        None => Ok(None),
-        Some("dynamic") => Ok(Some(Ple::default())),
-        Some("fixed") => Ok(Some(Ple::fixed())),
-        Some(other) => {
-            let why = format!("'{other}' is neither dynamic (Linux 3.18 and later) nor fixed");
-            Err(file.wrong("pause-loop-exits", why))
-        }
-    }
 }
 
 /// What a table states once for all cells.

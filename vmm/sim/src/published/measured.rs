@@ -70,6 +70,9 @@ pub(super) fn of_cell(keys: &Keys<'_>) -> Result<Option<std::result::Result<Sele
     Ok(Some(Ok(Selected { only: keys.texts("measured")?, cpus })))
 }
 
+const QUANTITIES: &[(&str, Quantity)] =
+    &[("rate", Quantity::Rate), ("holder-preemptions", Quantity::HolderPreemptions)];
+
 /// What is measured for a row of these cells; a table's reason is for rows without one of their own.
 pub(super) fn of_row(
     keys: &Keys<'_>,
@@ -78,15 +81,8 @@ pub(super) fn of_row(
 ) -> Result<std::result::Result<StandIn, String>> {
     let of_cells =
         cells.and_then(|(base, changed)| Some((base.measured.clone()?, changed.measured.clone()?)));
-    let quantity = match keys.text_if_any("quantity")?.as_deref() {
-        None if keys.get("count").is_some() => Quantity::Retries,
-        None | Some("rate") => Quantity::Rate,
-        Some("holder-preemptions") => Quantity::HolderPreemptions,
-        Some(other) => {
-            let why = format!("'{other}' is neither rate nor holder-preemptions");
-            return Err(keys.wrong("quantity", why));
-        }
-    };
+    let otherwise = if keys.get("count").is_some() { Quantity::Retries } else { Quantity::Rate };
+    let quantity = keys.name_if_any("quantity", QUANTITIES)?.unwrap_or(otherwise);
     let why = keys.text_if_any("not-measured")?;
     match (why, of_cells, of_table) {
         (Some(why), ..) => Ok(Err(why)),

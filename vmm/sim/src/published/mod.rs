@@ -291,10 +291,10 @@ mod tests {
             ("noise = 4.3", "noise = \"big\"", "noise wants a decimal number, not string"),
             ("system = \"ticket\"", "system = \"tickets\"", "cells.system: "),
             ("base = \"base 1x\"", "base = \"base 9x\"", "rows.base: there is no cell 'base 9x'"),
-            ("better = \"more\"", "better = \"most\"", "better: 'most' is neither more nor less"),
+            ("better = \"more\"", "better = \"most\"", "better: 'most' is not one of more, less"),
             ("cpus = 32", "cores = 32", "unknown key 'cells.cores'"),
             ("policy = \"host-cfs\"", "policy = \"fairly\"", "policy: "),
-            ("= \"fixed\"", "= \"old\"", "pause-loop-exits: 'old' is neither"),
+            ("= \"fixed\"", "= \"old\"", "pause-loop-exits: 'old' is not one of"),
             ("id = \"pv 1x\"", "id = \"base 1x\"", "cells.id: there is another 'base 1x'"),
         ] {
             let changed = text.replacen(from, to, 1);

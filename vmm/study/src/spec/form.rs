@@ -1,6 +1,6 @@
 //! The form of a spec: keys and values as written, each with its line.
 
-use std::{collections::HashSet, ops::Range};
+use std::collections::HashSet;
 
 use toml::{
     Spanned,
@@ -12,6 +12,7 @@ use super::{
     error::{SpecError, SpecFault},
 };
 use crate::axis::KEYS;
+use base::text_lines::TextLines;
 
 /// Keys that apply to the whole run.
 const SETTINGS: [&str; 7] =
@@ -50,7 +51,7 @@ pub struct Form {
 impl Form {
     /// Parses a spec.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        let lines = Lines::new(text);
+        let lines = TextLines::new(text);
         let table = DeTable::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| lines.of(&span));
             SpecFault::Toml(error.message().replace('\n', " ")).at(line)
@@ -86,21 +87,7 @@ impl Form {
     }
 }
 
-/// Offsets of the line ends of a text.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn new(text: &str) -> Self {
-        Self(memchr::memchr_iter(b'\n', text.as_bytes()).collect())
-    }
-
-    /// The line in which a range of bytes begins, from 1.
-    fn of(&self, span: &Range<usize>) -> usize {
-        self.0.partition_point(|end| *end < span.start) + 1
-    }
-}
-
-fn excludes(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
+fn excludes(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>, SpecError> {
     let wrong = |value: &Spanned<DeValue<'_>>| {
         let (wanted, found) = ("tables: [[exclude]]", value.get_ref().type_str());
         SpecFault::Kind { key: "exclude", wanted, found }.at(lines.of(&value.span()))
@@ -110,7 +97,7 @@ fn excludes(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Result<Vec<Exclude>,
 }
 
 /// Parses an exclude; None if it is not a table.
-fn exclude(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
+fn exclude(lines: &TextLines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude, SpecError>> {
     let table = value.get_ref().as_table()?;
     let first = table.keys().map(|key| lines.of(&key.span())).min();
     let line = first.unwrap_or_else(|| lines.of(&value.span()));
@@ -127,7 +114,7 @@ fn exclude(lines: &Lines, value: &Spanned<DeValue<'_>>) -> Option<Result<Exclude
 
 /// Parses one value or a list of values.
 fn list(
-    lines: &Lines,
+    lines: &TextLines,
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Vec<Value>, SpecError> {
@@ -138,7 +125,11 @@ fn list(
 }
 
 /// Parses the values of an axis.
-fn axis(lines: &Lines, key: &'static str, value: &Spanned<DeValue<'_>>) -> Result<Axis, SpecError> {
+fn axis(
+    lines: &TextLines,
+    key: &'static str,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<Axis, SpecError> {
     let values = list(lines, key, value)?;
     let line = lines.of(&value.span());
     if values.is_empty() {
@@ -152,7 +143,7 @@ fn axis(lines: &Lines, key: &'static str, value: &Spanned<DeValue<'_>>) -> Resul
 }
 
 fn scalar(
-    lines: &Lines,
+    lines: &TextLines,
     key: &'static str,
     value: &Spanned<DeValue<'_>>,
 ) -> Result<Value, SpecError> {
