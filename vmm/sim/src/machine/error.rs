@@ -1,10 +1,11 @@
 //! Errors in a machine file, with their line.
 
+use base::shown;
 use thiserror::Error;
 
-/// Why a machine file cannot be used.
+/// Why a machine file cannot be used, in one line whatever the file has in its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {fault}")]
+#[error("line {line}: {}", shown::line(&fault.to_string()))]
 pub struct MachineError {
     /// The line, from 1.
     pub line: usize,

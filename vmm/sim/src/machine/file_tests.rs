@@ -32,6 +32,7 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
             "atomics = \"remote\"\nmhz = 2130",
             "atomics: 'remote' is not one of near, far",
         ),
+        ("mhz = 2130", "\"a\\nb\" = 1\nmhz = 2130", "unknown key 'a?b'"),
         ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is not one of random, fifo"),
         ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
         ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
