@@ -29,14 +29,11 @@ pub(crate) fn program(class: Class, mode: Mode) -> Result<BpfProgram, BackendErr
         Mode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+    let calls = || lists.iter().flat_map(|list| list.iter());
     // An empty vector of rules matches all arguments, and must stay empty.
-    let any: Vec<i64> = lists
-        .iter()
-        .flat_map(|list| list.iter())
-        .filter(|call| call.rule == Rule::Any)
-        .map(|call| call.number)
-        .collect();
-    for call in lists.iter().flat_map(|list| list.iter()) {
+    let any: Vec<i64> =
+        calls().filter(|call| call.rule == Rule::Any).map(|call| call.number).collect();
+    for call in calls() {
         let of_call = rules.entry(call.number).or_default();
         if let Some(rule) = rule(call)?.filter(|_| !any.contains(&call.number))
             && !of_call.contains(&rule)
@@ -47,10 +44,8 @@ pub(crate) fn program(class: Class, mode: Mode) -> Result<BpfProgram, BackendErr
     let (trap, allow) = (SeccompAction::Trap, SeccompAction::Allow);
     let filter = SeccompFilter::new(rules, trap, allow, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
-    let runs_guests =
-        lists.iter().flat_map(|list| list.iter()).any(|call| (call.number, call.rule) == RUN);
     let first = match mode {
-        Mode::Lists if runs_guests => run_first().to_vec(),
+        Mode::Lists if calls().any(|call| (call.number, call.rule) == RUN) => run_first().to_vec(),
         Mode::Lists => Vec::new(),
         Mode::WithGate | Mode::AllNoted => through_the_gate(sigsys::gate()).to_vec(),
     };
@@ -80,6 +75,7 @@ const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
+const X86_64: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
 
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
@@ -93,7 +89,6 @@ const RUN: (i64, Rule) = (libc::SYS_ioctl, Rule::Only(1, requests::KVM_RUN));
 /// thread again. Behind some hundred rules, an exit of 19 us took 5 % longer (`bench confinement`).
 /// (`struct seccomp_data`: number at offset 0, architecture at 4, the second argument at 24.)
 fn run_first() -> [sock_filter; 7] {
-    const X86_64: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
     let (number, _) = RUN;
     [
         step(LOAD, 0, 0, 4),
@@ -154,7 +149,6 @@ mod tests {
 
     #[test]
     fn a_guest_runs_after_few_steps_and_nothing_else_passes_with_it() {
-        const X86_64: u32 = 0xc000_003e;
         const I386: u32 = 0x4000_0003;
         for class in [Class::Worker, Class::Main, Class::Vcpu] {
             let whole = program(class, Mode::Lists).unwrap();
@@ -177,7 +171,7 @@ mod tests {
     fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
         let may = |class: &Class| {
             let program = program(*class, Mode::Lists).unwrap();
-            let run_it = data(0xc000_003e, libc::SYS_ioctl as u32, requests::KVM_RUN);
+            let run_it = data(X86_64, libc::SYS_ioctl as u32, requests::KVM_RUN);
             run(&program, &run_it).0 == ALLOW
         };
         let those: Vec<Class> = Class::ALL.into_iter().filter(may).collect();

@@ -204,20 +204,27 @@ pub fn begin(class: Class, files: &Files) -> Result<(), ConfineError> {
 /// others: what is confined cannot.
 pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let confined = || begin(Class::Worker, files).map(|()| work());
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("confined".into());
-        let thread = thread.spawn_scoped(scope, confined).map_err(ConfineError::Thread)?;
-        thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
-    })
+    apart("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
-/// Does `work` without confinement: threads that it starts are not narrowed. For a bench that compares;
-/// the caller's process has to be one that starts confined threads by [`within`], and none meanwhile.
-pub fn without<T>(work: impl FnOnce() -> T) -> T {
+/// Does `work` on a thread of its own without confinement: threads that it starts are not narrowed. For a
+/// bench that compares; the caller's thread must not be confined, and nothing may call [`within`] meanwhile.
+pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let had_begun = BEGUN.swap(false, Relaxed);
-    let done = work();
+    let done = apart("bare", work);
     BEGUN.store(had_begun, Relaxed);
-    done
+    Ok(done?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+/// Does `work` on a thread of this name, and waits for it.
+fn apart<T: Send>(
+    name: &str,
+    work: impl FnOnce() -> T + Send,
+) -> Result<thread::Result<T>, ConfineError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name(name.into()).spawn_scoped(scope, work);
+        Ok(thread.map_err(ConfineError::Thread)?.join())
+    })
 }
 
 /// No core dumps, which would hold the guest's memory; and threads that gave up their priority for a

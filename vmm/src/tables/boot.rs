@@ -132,14 +132,12 @@ struct Document<'a> {
 
 /// The figures and every sample as JSON.
 pub fn json(figures: &Figures, host: &HostFacts, place: Place) -> serde_json::Result<String> {
-    let mut text = serde_json::to_string_pretty(&Document {
+    super::document(&Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         place,
         host,
         lines: lines(figures),
         samples: figures,
-    })?;
-    text.push('\n');
-    Ok(text)
+    })
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::lab::bench::confinement::{ConfinementFigures, ConfinementPlan, Pair, SubjectPairs};
+use crate::lab::bench::confinement::{ConfinementFigures, ConfinementPlan, SubjectPairs};
 use report::si::ratio;
 use study::{
     host::HostFacts,
@@ -34,17 +34,14 @@ struct Line {
 
 impl Line {
     fn new(of: &SubjectPairs) -> Option<Self> {
-        let side = |of: &SubjectPairs, side: fn(&Pair) -> f64| {
-            stats::median(&of.pairs.iter().map(side).collect::<Vec<_>>())
-        };
-        let pairs: Vec<(f64, f64)> =
-            of.pairs.iter().map(|pair| (pair.confined, pair.bare)).collect();
-        let Estimate { value, interval } = stats::ratio_of_pairs(&pairs)?;
+        let (confined, bare): (Vec<f64>, Vec<f64>) =
+            of.pairs.iter().map(|pair| (pair.confined, pair.bare)).unzip();
+        let Estimate { value, interval } = super::by_rounds(&confined, &bare)?;
         Some(Self {
             what: of.subject.name(),
-            pairs: pairs.len(),
-            confined: side(of, |pair| pair.confined)?,
-            bare: side(of, |pair| pair.bare)?,
+            pairs: of.pairs.len(),
+            confined: stats::median(&confined)?,
+            bare: stats::median(&bare)?,
             ratio: value,
             interval,
         })
@@ -120,7 +117,7 @@ pub fn json(
     plan: &ConfinementPlan,
     host: &HostFacts,
 ) -> serde_json::Result<String> {
-    let document = Document {
+    super::document(&Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         host,
@@ -129,8 +126,5 @@ pub fn json(
         seconds: plan.duration.as_secs_f64(),
         complete: !figures.interrupted,
         subjects: lines(figures),
-    };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    })
 }

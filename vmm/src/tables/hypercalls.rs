@@ -124,8 +124,7 @@ struct Contrast {
 impl Contrast {
     /// `of` over `base`, round by round.
     fn new(what: String, of: &[f64], base: &[f64]) -> Option<Self> {
-        let pairs: Vec<(f64, f64)> = of.iter().copied().zip(base.iter().copied()).collect();
-        let Estimate { value, interval } = stats::ratio_of_pairs(&pairs)?;
+        let Estimate { value, interval } = super::by_rounds(of, base)?;
         Some(Self { what, value, interval })
     }
 
@@ -251,7 +250,7 @@ pub fn json(
     let cases: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
     let handoffs = handed.zip(limit(&cases));
     let handoffs = handoffs.map(|(study, limit)| handoffs::lines(study, limit));
-    let document = Document {
+    super::document(&Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),
         host,
@@ -263,8 +262,5 @@ pub fn json(
         handoffs: handoffs.unwrap_or_default(),
         contrasts: contrasts(&cases),
         cases,
-    };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    })
 }

@@ -6,3 +6,17 @@ mod handoffs;
 pub mod hypercalls;
 mod peers;
 pub mod schedule;
+
+use serde::Serialize;
+use study::stats::{self, Estimate};
+
+/// A document as JSON for files, which end with a line end.
+fn document(of: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(of)? + "\n")
+}
+
+/// The ratio of `of` to `base`, round by round, each of which measured both.
+fn by_rounds(of: &[f64], base: &[f64]) -> Option<Estimate> {
+    let pairs: Vec<(f64, f64)> = of.iter().copied().zip(base.iter().copied()).collect();
+    stats::ratio_of_pairs(&pairs)
+}

@@ -4,7 +4,7 @@
 //! share of that in an exit within a second. So calls are measured in one process, for a few
 //! milliseconds each, confined and not, in alternating order; what is compared is each such pair.
 
-use std::{panic, path::PathBuf, thread, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use thiserror::Error;
 
@@ -167,17 +167,10 @@ impl Bench {
     }
 
     fn bare(&self, subject: Subject) -> Result<f64, ConfinementError> {
-        let Subject::Call(case) = subject else { return boot(&self.bare, subject) };
-        // On a thread of its own, as the confined side.
-        let on_a_thread = || {
-            thread::scope(|scope| {
-                let thread = thread::Builder::new().name("bare".into());
-                let thread = thread.spawn_scoped(scope, || self.call(case));
-                let thread = thread.map_err(ConfineError::Thread)?;
-                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
-            })
-        };
-        confine::without(on_a_thread)
+        match subject {
+            Subject::Call(case) => confine::without(|| self.call(case))?,
+            _ => boot(&self.bare, subject),
+        }
     }
 
     fn call(&self, case: Case) -> Result<f64, ConfinementError> {
