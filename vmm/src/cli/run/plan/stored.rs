@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
+use base::shown;
 
 use super::{Nodes, Plan, experiment, mode_name};
 use crate::{
@@ -46,6 +47,7 @@ pub(in crate::cli::run) fn stored(
     nodes: Nodes,
 ) -> anyhow::Result<Experiment> {
     if let Some(why) = contradiction(run) {
+        let why = shown::line(&why);
         bail!("{}: its first line is damaged: {why}; start the run anew", dir.display());
     }
     let experiment =

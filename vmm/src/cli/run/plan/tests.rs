@@ -126,6 +126,7 @@ fn a_first_line_that_contradicts_itself_is_refused() {
         ("cpus", json!([]), "not a list of CPUs"),
         ("cpus", json!([99_999]), "not a list of CPUs"),
         ("host", json!("moon"), "unknown host 'moon'"),
+        ("host", json!("mo\non"), "unknown host 'mo?on'"),
         ("host_kernel", json!("5"), "unknown kernel '5'"),
         ("only", json!(["vcpus=3"]), "gives other cells"),
         ("seed", json!(2), "gives other cells"),

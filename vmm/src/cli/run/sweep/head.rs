@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use base::shown;
 
 use super::{
     super::{
@@ -63,7 +64,7 @@ impl Head {
         sweep: SweepLine,
         kind: Option<&EngineKind>,
     ) -> anyhow::Result<Self> {
-        let planned: EngineKind = sweep.engine.parse().map_err(anyhow::Error::msg)?;
+        let planned = stored_engine(dir, &sweep.engine)?;
         let plan = plan::resumed_sweep(dir, nodes(planned))?;
         let kind = kind.copied().unwrap_or(planned);
         Ok(Self { plan, sweep, kind, resumed: Some(dir.to_owned()) })
@@ -162,5 +163,29 @@ impl Head {
             at_ms: clock::since_1970(),
             job: None,
         }
+    }
+}
+
+/// The engine that a store's second line names.
+fn stored_engine(dir: &Path, name: &str) -> anyhow::Result<EngineKind> {
+    name.parse().map_err(|why: String| {
+        let (dir, why) = (dir.display(), shown::line(&why));
+        anyhow!("{dir}: its second line is damaged: {why}; start the sweep anew")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_engine_is_refused_in_one_line() {
+        let dir = Path::new("runs");
+        assert_eq!(stored_engine(dir, "slurm").unwrap(), EngineKind::Slurm);
+        assert_eq!(
+            stored_engine(dir, "lo\ncal").unwrap_err().to_string(),
+            "runs: its second line is damaged: unknown engine 'lo?cal': local, slurm, manual; \
+             start the sweep anew"
+        );
     }
 }
