@@ -4,7 +4,7 @@ use super::Cell;
 use crate::machine::file::{Result, Table as Keys};
 
 /// The keys of a table's `measured`.
-const KEYS: &[&str] = &["spec", "notes"];
+const KEYS: &[&str] = &["spec", "notes", "more-rounds"];
 
 /// The experiment that stands for a table on the machine at hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Measured {
     pub spec: String,
     /// In what it differs from what was published.
     pub notes: Vec<String>,
+    /// Times the rounds that are asked for, as its changes are small.
+    pub more_rounds: u16,
 }
 
 /// What is measured for a cell.
@@ -52,7 +54,12 @@ pub(super) fn of_table(file: &Keys<'_>) -> Result<Option<Measured>> {
         return Ok(None);
     }
     let keys = file.table("measured", KEYS)?;
-    Ok(Some(Measured { spec: keys.texts("spec")?.join("\n") + "\n", notes: keys.texts("notes")? }))
+    let more_rounds = match keys.get("more-rounds") {
+        Some(_) => keys.whole("more-rounds", 1, 10)? as u16,
+        None => 1,
+    };
+    let spec = keys.texts("spec")?.join("\n") + "\n";
+    Ok(Some(Measured { spec, notes: keys.texts("notes")?, more_rounds }))
 }
 
 /// A cell's `measured` or `not-measured`; none if it has neither.

@@ -17,7 +17,7 @@ use crate::{
     },
     units::CpuList,
 };
-use ::sim::published::{Row, StandIn, Table};
+use ::sim::published::{self, Row, StandIn, Table};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,
@@ -79,7 +79,7 @@ pub(super) fn measure(
         let dir = directory(folder, &table.name);
         let plan = match dir.join(store::FILE).exists() {
             true => resumed(&dir)?,
-            false => match planned(table, &spec.spec, &rows, options, cpus) {
+            false => match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,
                 // This host cannot: that is what the rows say.
                 Err(error) => {
@@ -115,7 +115,7 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
 
 fn planned(
     table: &Table,
-    spec: &str,
+    spec: &published::Measured,
     rows: &[&Row],
     options: &Options,
     cpus: &CpuList,
@@ -133,9 +133,10 @@ fn planned(
 }
 
 /// A table's spec with how often and how long its points are measured.
-fn whole_spec(spec: &str, options: &Options) -> String {
-    let Options { runs, seconds, .. } = options;
-    format!("{spec}repetitions = {runs}\nseconds = {seconds}\n")
+fn whole_spec(measured: &published::Measured, options: &Options) -> String {
+    let published::Measured { spec, more_rounds, .. } = measured;
+    let (rounds, seconds) = (options.runs * u32::from(*more_rounds), options.seconds);
+    format!("{spec}repetitions = {rounds}\nseconds = {seconds}\n")
 }
 
 /// What `--only` selects all points of these rows, and as few others as it can.
@@ -182,10 +183,10 @@ mod tests {
             let host = Measured { tables: Vec::new(), cpus: cpus.cpus().len() };
             for table in Table::all().expect("they can be read") {
                 let Some(spec) = &table.measured else { continue };
-                let text = whole_spec(&spec.spec, &options());
+                let text = whole_spec(spec, &options());
                 let parsed = Experiment::parse(&text, &table.name, &setting);
                 let whole = parsed.unwrap_or_else(|error| panic!("{}: {error}", table.name));
-                assert_eq!(whole.repetitions, 6);
+                assert_eq!(whole.repetitions, 6 * u32::from(spec.more_rounds));
                 for row in &table.rows {
                     let Ok(stand_in) = &row.measured else { continue };
                     if host.lacks(stand_in).is_some() {
