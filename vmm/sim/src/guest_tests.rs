@@ -21,17 +21,26 @@ fn guests_have_locks_of_their_own() {
 
 #[test]
 fn guests_share_cpus_by_weight() {
+    // What a guest gets in one run depends on how its two vCPUs come to share CPUs with those of
+    // others: it varies by 15 %.
     let guests = |policy| {
-        let spec = Spec {
-            guests: 3,
-            cpus: 2,
-            slice: Nanos::micros(50),
-            ..spec(System::PvTicket, 2, policy)
-        };
-        let figures = run(&spec, Picos(40 * MILLI.0));
-        assert_eq!(figures, run(&spec, Picos(40 * MILLI.0)), "the same seed is the same run");
-        assert!(figures.halts > 0 && figures.kicks > 0 && figures.violations == 0, "{figures:?}");
-        let of: Vec<u64> = figures.operations.chunks(2).map(|guest| guest.iter().sum()).collect();
+        let mut of = vec![0; 3];
+        for seed in 1..=8 {
+            let spec = Spec {
+                guests: 3,
+                cpus: 2,
+                slice: Nanos::micros(50),
+                seed,
+                ..spec(System::PvTicket, 2, policy)
+            };
+            let figures = run(&spec, Picos(40 * MILLI.0));
+            assert_eq!(figures, run(&spec, Picos(40 * MILLI.0)), "the same seed is the same run");
+            assert!(figures.halts > 0 && figures.kicks > 0, "{figures:?}");
+            assert_eq!(figures.violations, 0, "{figures:?}");
+            for (all, guest) in of.iter_mut().zip(figures.operations.chunks(2)) {
+                *all += guest.iter().sum::<u64>();
+            }
+        }
         of
     };
     let alike = guests("fair");

@@ -3,8 +3,9 @@
 //! A MESI protocol. A load hits if the CPU has a copy, a store if it has the only one. Everything
 //! else is a *transfer*, which makes the line busy from its start to its end; the line's home serves
 //! one at a time, and draws the next at random from those that wait, or takes the first ([`Queue`]).
-//! A transfer changes the line, and its access takes effect, at its end. CPUs that would only see the
-//! same value again *sleep* at a line until a store takes their copies away.
+//! A transfer takes the copies that are in its way when it starts, and its access takes effect at its
+//! end: a CPU is sure of one access to a line that others want. CPUs that would only see the same
+//! value again *sleep* at a line until their copies are taken away.
 
 use base::rng::SplitMix64;
 use sim_cell::Access;
@@ -18,6 +19,10 @@ use crate::time::Picos;
 pub enum LineLaw {
     /// As described above, with the machine's costs: the only law of a machine that exists.
     Physical,
+    /// For searches: a transfer takes copies at its end, and until then their CPUs go on with what
+    /// they have, as if the invalidation waited in a queue. A look and the store that should have
+    /// been seen by it are interleaved more often than under [`LineLaw::Physical`].
+    LateInvalidations,
     /// For comparison with a Markov chain: stores and read-modify-writes are free, overtake all
     /// loads, and make the loads of the line start again, in a new order. The loads of a vCPU that
     /// releases its lock are free, too.
@@ -56,6 +61,8 @@ pub(crate) struct Lines {
     invalidate: Picos,
     atomics: Atomics,
     order: Queue,
+    /// [`LineLaw::LateInvalidations`].
+    is_late: bool,
     words: usize,
     lines: Box<[Line]>,
     sharers: Box<[u64]>,
@@ -66,7 +73,13 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// `lines` lines that no cache has, for the first `cpus` CPUs of `machine`.
-    pub(crate) fn new(machine: &Machine, cpus: usize, lines: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        machine: &Machine,
+        law: LineLaw,
+        cpus: usize,
+        lines: usize,
+        seed: u64,
+    ) -> Self {
         let words = bits::words(cpus);
         let line = Line {
             owner: NONE,
@@ -91,6 +104,7 @@ impl Lines {
             invalidate: costs.invalidate,
             atomics: machine.atomics,
             order: machine.queue,
+            is_late: law == LineLaw::LateInvalidations,
             words,
             lines: vec![line; lines].into(),
             sharers: vec![0; lines * words].into(),
@@ -143,29 +157,51 @@ impl Lines {
         }
     }
 
-    /// `cpu` needs a transfer. Returns its cost if it begins at once; otherwise it waits.
-    pub(crate) fn request(&mut self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
+    /// `cpu` needs a transfer. Returns its cost if it begins at once; otherwise it waits. Moves the
+    /// sleepers that it wakes to `woken`.
+    pub(crate) fn request(
+        &mut self,
+        line: usize,
+        cpu: usize,
+        access: Access,
+        woken: &mut Vec<usize>,
+    ) -> Option<Picos> {
         if self.lines[line].served != NONE {
             self.lines[line].queue.push((cpu as u16, access));
             return None;
         }
-        Some(self.start(line, cpu as u16, access))
+        Some(self.start(line, cpu as u16, access, woken))
     }
 
-    fn start(&mut self, line: usize, cpu: u16, access: Access) -> Picos {
+    fn start(&mut self, line: usize, cpu: u16, access: Access, woken: &mut Vec<usize>) -> Picos {
         self.transfers += 1;
         let cost = self.cost(line, cpu.into(), access);
         let this = &mut self.lines[line];
         (this.served, this.access) = (cpu, access);
+        if !self.is_late {
+            self.clear_way(line, access, woken);
+        }
         cost
     }
 
-    /// The transfer under way ends, and changes the line. Moves the sleepers that a store wakes to
-    /// `woken`, and starts the next transfer.
+    /// Copies that are in the way of an access are given up.
+    fn clear_way(&mut self, line: usize, access: Access, woken: &mut Vec<usize>) {
+        match access {
+            // Its owner keeps a copy.
+            Access::Load => self.lines[line].owner = NONE,
+            Access::Store | Access::ReadModifyWrite => self.take_away(line, woken),
+        }
+    }
+
+    /// The transfer under way ends, and its CPU has a copy. Starts the next one, and moves the
+    /// sleepers that this wakes to `woken`.
     pub(crate) fn complete(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let this = &mut self.lines[line];
         let (cpu, access) = (this.served, this.access);
         this.served = NONE;
+        if self.is_late {
+            self.clear_way(line, access, woken);
+        }
         match access {
             Access::Load => {
                 let is_alone = bits::is_empty(self.set(line));
@@ -173,21 +209,17 @@ impl Lines {
                 bits::add(self.set_mut(line), cpu.into());
             }
             Access::ReadModifyWrite if self.atomics == Atomics::Far => {
-                self.take_home(line, woken);
                 self.lines[line].is_home = true;
             }
-            Access::Store | Access::ReadModifyWrite => self.take(line, cpu.into(), woken),
+            Access::Store | Access::ReadModifyWrite => self.give(line, cpu),
         }
-        self.next(line)
+        self.next(line, woken)
     }
 
-    /// The line becomes that of `cpu` alone.
-    fn take(&mut self, line: usize, cpu: usize, woken: &mut Vec<usize>) {
-        self.lines[line].owner = cpu as u16;
-        let set = self.set_mut(line);
-        set.fill(0);
-        bits::add(set, cpu);
-        self.wake(line, woken);
+    /// The line, of which no CPU has a copy, becomes that of `cpu` alone.
+    fn give(&mut self, line: usize, cpu: u16) {
+        self.lines[line].owner = cpu;
+        bits::add(self.set_mut(line), cpu.into());
     }
 
     fn wake(&mut self, line: usize, woken: &mut Vec<usize>) {
@@ -198,7 +230,7 @@ impl Lines {
         }
     }
 
-    fn next(&mut self, line: usize) -> Option<Start> {
+    fn next(&mut self, line: usize, woken: &mut Vec<usize>) -> Option<Start> {
         let waiting = self.lines[line].queue.len();
         if waiting == 0 {
             return None;
@@ -210,7 +242,7 @@ impl Lines {
             }
             Queue::Fifo => self.lines[line].queue.remove(0),
         };
-        Some((cpu.into(), self.start(line, cpu, access)))
+        Some((cpu.into(), self.start(line, cpu, access, woken)))
     }
 
     /// [`LineLaw::FreeWrites`]: `cpu` stores now. Moves the CPUs that wait for the line to `stopped`:
@@ -222,7 +254,8 @@ impl Lines {
         woken: &mut Vec<usize>,
         stopped: &mut Vec<usize>,
     ) {
-        self.take(line, cpu, woken);
+        self.take_away(line, woken);
+        self.give(line, cpu as u16);
         let this = &mut self.lines[line];
         if this.served != NONE {
             stopped.push(std::mem::replace(&mut this.served, NONE).into());
@@ -231,7 +264,7 @@ impl Lines {
     }
 
     /// No CPU has a copy any more.
-    fn take_home(&mut self, line: usize, woken: &mut Vec<usize>) {
+    fn take_away(&mut self, line: usize, woken: &mut Vec<usize>) {
         self.lines[line].owner = NONE;
         self.set_mut(line).fill(0);
         self.wake(line, woken);
@@ -239,7 +272,7 @@ impl Lines {
 
     /// The host stores, by DMA or a CPU that is not simulated: no cache has the line any more.
     pub(crate) fn store_by_host(&mut self, line: usize, woken: &mut Vec<usize>) {
-        self.take_home(line, woken);
+        self.take_away(line, woken);
         self.lines[line].is_home = false;
     }
 

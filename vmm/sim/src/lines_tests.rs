@@ -22,19 +22,27 @@ fn lines_with(atomics: Atomics) -> Lines {
     machine.costs.atomic = Picos(100);
     machine.costs.memory = Picos(1_000);
     machine.costs.invalidate = Picos(7);
-    Lines::new(&machine, 8, 2, 1)
+    Lines::new(&machine, LineLaw::Physical, 8, 2, 1)
 }
 
 const LOAD: Access = Access::Load;
 const STORE: Access = Access::Store;
 const RMW: Access = Access::ReadModifyWrite;
 
+/// A request while no CPU sleeps at the line.
+fn ask(lines: &mut Lines, cpu: usize, access: Access) -> Option<Picos> {
+    let mut woken = Vec::new();
+    let cost = lines.request(0, cpu, access, &mut woken);
+    assert!(woken.is_empty());
+    cost
+}
+
 /// The cost of an access that nothing else delays.
 fn access(lines: &mut Lines, cpu: usize, access: Access) -> u64 {
     if let Some(cost) = lines.hit(0, cpu, access) {
         return cost.0;
     }
-    let cost = lines.request(0, cpu, access).expect("the line is idle");
+    let cost = ask(lines, cpu, access).expect("the line is idle");
     assert_eq!(lines.complete(0, &mut Vec::new()), None);
     cost.0
 }
@@ -72,9 +80,9 @@ fn far_atomics_leave_no_cpu_a_copy() {
 #[test]
 fn a_home_that_serves_in_order_does() {
     let machine = Machine { queue: Queue::Fifo, ..Machine::ideal(8) };
-    let mut lines = Lines::new(&machine, 8, 1, 1);
+    let mut lines = Lines::new(&machine, LineLaw::Physical, 8, 1, 1);
     for cpu in 0..8 {
-        assert_eq!(lines.request(0, cpu, STORE).is_some(), cpu == 0);
+        assert_eq!(ask(&mut lines, cpu, STORE).is_some(), cpu == 0);
     }
     let served = std::iter::from_fn(|| lines.complete(0, &mut Vec::new()));
     assert_eq!(served.map(|(cpu, _)| cpu).collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
@@ -83,9 +91,9 @@ fn a_home_that_serves_in_order_does() {
 #[test]
 fn a_line_serves_one_after_the_other_and_all_of_them() {
     let mut lines = lines();
-    assert!(lines.request(0, 0, STORE).is_some());
+    assert!(ask(&mut lines, 0, STORE).is_some());
     for cpu in 1..8 {
-        assert_eq!(lines.request(0, cpu, LOAD), None, "it is busy");
+        assert_eq!(ask(&mut lines, cpu, LOAD), None, "it is busy");
     }
     let mut served = Vec::new();
     while let Some((cpu, _)) = lines.complete(0, &mut Vec::new()) {
@@ -108,11 +116,11 @@ fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
     }
     lines.rouse(0, 5);
     let mut woken = Vec::new();
-    lines.request(0, 1, STORE).expect("the line is idle");
-    assert!(lines.is_shared_by(0, 3), "until the store takes effect");
+    lines.request(0, 1, STORE, &mut woken).expect("the line is idle");
+    assert_eq!(woken, [3, 6], "as the transfer starts");
+    assert!(!lines.is_shared_by(0, 3) && lines.hit(0, 1, STORE).is_none());
     lines.complete(0, &mut woken);
-    assert_eq!(woken, [3, 6]);
-    assert!(!lines.is_shared_by(0, 3) && lines.hit(0, 1, STORE).is_some());
+    assert!(lines.hit(0, 1, STORE).is_some(), "at its end");
     woken.clear();
     lines.sleep(0, 1);
     lines.store_by_host(0, &mut woken);
@@ -120,15 +128,43 @@ fn a_store_takes_copies_away_and_wakes_who_sleeps_there() {
     assert_eq!(access(&mut lines, 1, LOAD), 1_000);
 }
 
+/// An owner that stores twice needs the line twice if another CPU has asked for it meanwhile.
+#[test]
+fn an_owner_shares_its_line_as_soon_as_it_is_asked_to() {
+    let mut lines = lines();
+    ask(&mut lines, 0, STORE).expect("the line is idle");
+    assert_eq!(ask(&mut lines, 1, LOAD), None, "it is busy");
+    assert_eq!(lines.complete(0, &mut Vec::new()), Some((1, Picos(11))));
+    assert!(lines.hit(0, 0, LOAD).is_some() && lines.hit(0, 0, STORE).is_none());
+    assert_eq!(lines.complete(0, &mut Vec::new()), None);
+    assert_eq!(access(&mut lines, 0, STORE), 14, "a copy in the same core");
+    assert_eq!(access(&mut lines, 0, STORE), 1);
+}
+
+#[test]
+fn late_invalidations_leave_copies_until_the_end() {
+    let law = LineLaw::LateInvalidations;
+    let mut lines = Lines::new(&Machine::ideal(8), law, 8, 1, 1);
+    access(&mut lines, 0, STORE);
+    access(&mut lines, 1, LOAD);
+    lines.sleep(0, 1);
+    ask(&mut lines, 2, STORE).expect("the line is idle");
+    assert!(lines.is_shared_by(0, 0) && lines.is_shared_by(0, 1));
+    let mut woken = Vec::new();
+    assert_eq!(lines.complete(0, &mut woken), None);
+    assert_eq!(woken, [1]);
+    assert!(!lines.is_shared_by(0, 0) && lines.hit(0, 2, STORE).is_some());
+}
+
 #[test]
 fn a_free_store_stops_all_loads_of_the_line() {
     let mut lines = lines();
     access(&mut lines, 0, STORE);
-    lines.request(0, 1, LOAD).expect("the line is idle");
-    lines.request(0, 3, LOAD);
+    ask(&mut lines, 1, LOAD).expect("the line is idle");
+    ask(&mut lines, 3, LOAD);
     let mut stopped = Vec::new();
     lines.store_freely(0, 2, &mut Vec::new(), &mut stopped);
     assert_eq!(stopped, [1, 3]);
     assert!(!lines.is_shared_by(0, 0) && lines.is_shared_by(0, 2));
-    assert_eq!(lines.request(0, 1, LOAD), Some(Picos(21)), "it is idle again");
+    assert_eq!(ask(&mut lines, 1, LOAD), Some(Picos(21)), "it is idle again");
 }

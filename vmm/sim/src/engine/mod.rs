@@ -187,7 +187,7 @@ impl Sim {
             address.wrapping_sub((*vm as usize * lines_of_guest) << LINE)
         };
         let bases: Box<[usize]> = vms.iter().map(base_of).collect();
-        let lines = Lines::new(&spec.machine, cpus, marks + vcpus, seeds.next_u64());
+        let lines = Lines::new(&spec.machine, spec.law, cpus, marks + vcpus, seeds.next_u64());
         let shared = Rc::new(Shared::new(bases.clone(), marks << LINE, spin_looks));
         let runs = |index: usize| {
             let shared = Rc::clone(&shared);

@@ -215,20 +215,21 @@ impl Sim {
         access: Access,
         state: State,
     ) -> Option<Picos> {
-        let Some(cost) = self.lines.request(line, pcpu, access) else {
+        let Some(cost) = self.lines.request(line, pcpu, access, &mut self.woken) else {
             // The line's home will get to it.
             self.expect(v, pcpu, state, Picos::NEVER);
             return None;
         };
-        if cost == Picos::ZERO {
+        let is_free = cost == Picos::ZERO;
+        if is_free {
             // Value and line change in one event, also here.
             let next = self.lines.complete(line, &mut self.woken);
             debug_assert!(next.is_none(), "nobody waits for a line that is free of cost");
-            self.wake_all();
-            return Some(cost);
+        } else {
+            self.expect(v, pcpu, state, self.now + cost);
         }
-        self.expect(v, pcpu, state, self.now + cost);
-        None
+        self.wake_all();
+        is_free.then_some(cost)
     }
 
     /// [`LineLaw::FreeWrites`].
@@ -252,7 +253,7 @@ impl Sim {
         }
     }
 
-    /// The transfer of `line` has ended. The next one begins, and sleepers wake.
+    /// The transfer of `line` has ended. The next one begins, and those wake whose copies it takes.
     #[inline(always)]
     pub(super) fn complete(&mut self, line: usize) {
         self.counted += 1;

@@ -17,6 +17,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("dbench", include_str!("../../profiles/dbench.toml")),
     ("ebizzy", include_str!("../../profiles/ebizzy.toml")),
     ("aim7", include_str!("../../profiles/aim7.toml")),
+    ("aim7-8-nodes", include_str!("../../profiles/aim7-8-nodes.toml")),
     ("counter", include_str!("../../profiles/counter.toml")),
     ("lockref", include_str!("../../profiles/lockref.toml")),
 ];
@@ -176,6 +177,7 @@ mod tests {
 
     use super::*;
     use crate::published::Table;
+    use crate::validate::markov::Closed;
 
     #[test]
     fn tables_have_the_profiles_that_they_name() {
@@ -203,6 +205,24 @@ mod tests {
         let noise = build.noise().expect("it has threads of the host");
         assert_eq!((noise.busy, noise.idle), (Picos(200_000_000), Picos(9_800_000_000)));
         assert_eq!(dbench.noise(), None);
+    }
+
+    /// Document 000 publishes the share of time in the slow path of a mutex with fewer atomic
+    /// operations, in percent. Tasks that wait are there.
+    #[test]
+    fn mutexes_of_aim7_are_waited_for_as_published() {
+        for (name, fitted_cpus, cpus, percent) in
+            [("aim7", 10, 20, 0.32), ("aim7", 10, 40, 1.02), ("aim7-8-nodes", 80, 80, 0.69)]
+        {
+            let profile = Profile::shipped(name).expect("it is shipped");
+            let (think, section) = profile.times(Some(fitted_cpus)).expect("nothing is fitted");
+            let (think, section) = (think.seconds(), section.seconds());
+            let thinking = Closed { cpus, think, section }.speedup(0.0);
+            let in_lock = thinking / think * section;
+            let waiting = (1.0 - (thinking + in_lock) / cpus as f64) * 100.0;
+            let off = waiting / percent;
+            assert!((0.9..1.1).contains(&off), "{name}, {cpus} CPUs: {waiting:.2} %");
+        }
     }
 
     #[test]

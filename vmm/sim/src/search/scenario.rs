@@ -11,6 +11,7 @@ use simulated_locks::{Handoff, System};
 use thiserror::Error;
 
 use crate::host::{Host, Noise};
+use crate::lines::LineLaw;
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::random::Span;
@@ -95,6 +96,7 @@ impl Scenario {
         };
         let load = Load { has_data: true, ..Load::of(time(self.think), time(self.critical)) };
         Spec {
+            law: LineLaw::LateInvalidations,
             cpus: self.cpus,
             handoff: self.handoff(),
             spin_threshold: self.spin_threshold,
