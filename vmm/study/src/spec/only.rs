@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use base::shown;
 use thiserror::Error;
 
 use crate::{
@@ -10,14 +11,14 @@ use crate::{
     point::Point,
 };
 
-/// Why an `--only` is invalid.
+/// Why an `--only` is invalid, in one line whatever its text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum OnlyError {
     /// It is not of the form KEY=VALUE.
-    #[error("'{0}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x")]
+    #[error("'{}': write KEY=VALUE[,VALUE], for example vcpus=2x,4x", shown::line(.0))]
     Form(String),
     /// The key is not one of the matrix.
-    #[error("unknown key '{0}'; there are {all}", all = KEYS.join(", "))]
+    #[error("unknown key '{}'; there are {}", shown::line(.0), KEYS.join(", "))]
     Key(String),
 }
 

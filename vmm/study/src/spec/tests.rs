@@ -112,6 +112,16 @@ fn only_keeps_a_part() {
 }
 
 #[test]
+fn a_selection_that_is_wrong_is_said_in_one_line() {
+    for (text, begins) in
+        [("lo\nck=ticket", "unknown key 'lo?ck=ticket'; "), ("vc\npus", "'vc?pus': ")]
+    {
+        let said = Only::parse(&[text.into()]).unwrap_err().to_string();
+        assert!(said.starts_with(begins) && !said.contains('\n'), "{said}");
+    }
+}
+
+#[test]
 fn mistakes_are_said_with_their_line() {
     let wrong = MISTAKES.iter().filter_map(|(text, line, what)| match parse(text) {
         Err(error) if error.line == *line && error.to_string().contains(what) => None,

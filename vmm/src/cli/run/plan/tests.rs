@@ -184,6 +184,7 @@ fn odd_value() -> impl Strategy<Value = Value> {
         json!(1e308),
         json!(""),
         json!("x"),
+        json!("x\ny"),
         json!("auto"),
         json!("host"),
         json!("vcpus = 0"),
