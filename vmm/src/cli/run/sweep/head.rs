@@ -167,7 +167,7 @@ impl Head {
 }
 
 /// The engine that a store's second line names.
-fn stored_engine(dir: &Path, name: &str) -> anyhow::Result<EngineKind> {
+pub(super) fn stored_engine(dir: &Path, name: &str) -> anyhow::Result<EngineKind> {
     name.parse().map_err(|why: String| {
         let (dir, why) = (dir.display(), shown::line(&why));
         anyhow!("{dir}: its second line is damaged: {why}; start the sweep anew")

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, path::Path};
 
 use super::{
     super::plan::stored,
+    head::stored_engine,
     nodes,
     screen::{self, Activities},
 };
@@ -53,7 +54,7 @@ fn of_run(dir: &Path, contents: &Contents) -> Status {
 }
 
 fn of_sweep(dir: &Path, head: &Contents, sweep: &SweepLine) -> anyhow::Result<Status> {
-    let planned: EngineKind = sweep.engine.parse().map_err(anyhow::Error::msg)?;
+    let planned = stored_engine(dir, &sweep.engine)?;
     let experiment = stored(dir, &head.run, &[], nodes(planned))?;
     let state = Tracker::new(&experiment, sweep).look(dir)?;
     let place = SweepDir::new(dir)?;

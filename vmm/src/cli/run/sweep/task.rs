@@ -24,7 +24,9 @@ use super::{
         progress::Progress,
         workers::{Traced, Workers},
     },
-    fix, nodes,
+    fix,
+    head::stored_engine,
+    nodes,
 };
 use crate::{
     cli::{
@@ -36,7 +38,7 @@ use crate::{
     lab::{
         host::{binary_facts, gather_facts, kernel_facts, resolve_cpus, with_files},
         run::{self, Order, Watcher},
-        sweep::{EngineKind, dir::SweepDir},
+        sweep::dir::SweepDir,
     },
     runtime, signals,
     units::CpuList,
@@ -137,7 +139,7 @@ pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
         bail!("unit {number}: the sweep was stopped; pvticket run --resume {shown} continues it");
     }
     let node = node();
-    let engine: EngineKind = sweep.engine.parse().map_err(anyhow::Error::msg)?;
+    let engine = stored_engine(&args.dir, &sweep.engine)?;
     let experiment = stored(&args.dir, &head.run, &[], nodes(engine))?;
     let kernels = fix::kept(&dir, &sweep);
     let cpus = fits(&dir, &sweep, &kernels, &experiment)
