@@ -18,23 +18,23 @@ use study::{
 
 /// The score in a line.
 pub fn score_line(score: Score) -> String {
-    let Score { had, sign_and_order, ratio, .. } = score;
-    format!("order and sign: {sign_and_order} of {had} rows; ratio within {FACTOR}x: {ratio}")
+    let Score { scored, sign_and_order, ratio, .. } = score;
+    format!("order and sign: {sign_and_order} of {scored} rows; ratio within {FACTOR}x: {ratio}")
 }
 
 /// The score of the card in a line; none without a card.
 fn card_line(its: &Reproduction) -> Option<String> {
     let card = its.card();
-    let [holds, had] = [
+    let [holds, scored] = [
         card.iter().filter(|score| score.holds()).count(),
         card.iter().filter(|score| score.rows[1] > 0).count(),
     ];
     (!card.is_empty()).then(|| {
         format!(
-            "score card: {holds} of {} entries hold in order and sign in all rows that were had; \
-             {} could not be had",
+            "score card: {holds} of {} entries hold in order and sign in all of their scored \
+             rows; {} have none",
             card.len(),
-            card.len() - had
+            card.len() - scored
         )
     })
 }
@@ -43,13 +43,13 @@ fn card_line(its: &Reproduction) -> Option<String> {
 fn parts(its: &Reproduction) -> Vec<String> {
     let of_way = |way: Way| {
         let score = its.score(Some(way));
-        (score.had > 0).then(|| format!("{}: {}", way.name(), score_line(score)))
+        (score.scored > 0).then(|| format!("{}: {}", way.name(), score_line(score)))
     };
-    let Score { all, had, .. } = its.score(None);
+    let Score { all, scored, .. } = its.score(None);
     let left = format!(
-        "{had} of {all} published rows were had, {} were not, each with the reason; rows that a \
-         simulation was fitted to do not count",
-        all - had
+        "{scored} of {all} published rows are scored; the other {} have no figure, for the reason \
+         stated, or a simulation was fitted to them",
+        all - scored
     );
     Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(its)).collect()
 }
@@ -58,7 +58,7 @@ fn parts(its: &Reproduction) -> Vec<String> {
 pub fn answer(its: &Reproduction) -> Vec<Sentence> {
     let score = its.score(None);
     let of = |figure: usize, text: String| Sentence {
-        figure: format!("{figure} of {}", score.had),
+        figure: format!("{figure} of {}", score.scored),
         text,
         tone: Tone::Neutral,
     };
@@ -75,18 +75,18 @@ pub fn findings(its: &Reproduction) -> Vec<Sentence> {
 
 /// The score card.
 fn card(its: &Reproduction) -> Option<Table> {
-    let head = ["entry", "hold", "had", "rows", "verdict"];
+    let head = ["entry", "hold", "scored", "rows", "verdict"];
     let note = "By measurement, or where there is none by simulation; rows in order and sign.";
     let mut table = Table::new("card", "Score card", note, &head);
     for score in its.card() {
-        let [hold, had, all] = score.rows;
+        let [hold, scored, all] = score.rows;
         let verdict = match () {
             () if score.holds() => "holds",
-            () if had == 0 => "not had",
+            () if scored == 0 => "no figure",
             () => "FAILS",
         };
         let name = format!("({}) {}", score.line.id, score.line.about);
-        let counts = [hold, had, all].map(|count| count.to_string());
+        let counts = [hold, scored, all].map(|count| count.to_string());
         table.cells([name].into_iter().chain(counts).chain([verdict.to_owned()]));
     }
     table.filled()
@@ -120,9 +120,9 @@ const HEAD: [&str; 9] =
     ["row", "published", "by", "ours", "95 %", "sign", "order", "off", "verdict"];
 
 /// The rows of which there are figures; one line for each way to them.
-fn had(section: &Section) -> Option<Table> {
+fn figures(section: &Section) -> Option<Table> {
     let title = format!("{}: {}", section.name, section.table);
-    let mut table = Table::new("had", &title, "", &HEAD);
+    let mut table = Table::new("figures", &title, "", &HEAD);
     for judged in section.judged() {
         let Judged { entry, verdicts } = judged;
         let mut name = entry.row.as_str();
@@ -174,12 +174,12 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
 pub fn tables(its: &Reproduction) -> Vec<Table> {
     let mut all: Vec<Table> = card(its).into_iter().collect();
     for section in &its.sections {
-        if let Some(table) = had(section) {
+        if let Some(table) = figures(section) {
             all.push(Table { note: about(section).join(" "), ..table });
         }
         let head = ["row", "published", "why"];
-        let title = format!("{}: rows that could not be had", section.name);
-        let mut table = Table::new("not-had", &title, "", &head);
+        let title = format!("{}: rows without a figure", section.name);
+        let mut table = Table::new("no-figures", &title, "", &head);
         table.figures_from = usize::MAX;
         for (why, rows) in reasons(section) {
             for entry in rows {
@@ -226,7 +226,7 @@ pub fn mail(its: &Reproduction) -> String {
         for line in about(section) {
             text += &wrapped(&line, WIDTH, "  ");
         }
-        if let Some(rows) = had(section) {
+        if let Some(rows) = figures(section) {
             text += &table(&Table { title: String::new(), ..rows }, WIDTH);
         }
         for (why, rows) in reasons(section) {
@@ -234,7 +234,7 @@ pub fn mail(its: &Reproduction) -> String {
                 .iter()
                 .map(|entry| format!("{} ({})", entry.row, shown(entry, entry.published)))
                 .collect();
-            text += &wrapped(&format!("not had: {}: {why}", names.join("; ")), WIDTH, "  ");
+            text += &wrapped(&format!("no figure: {}: {why}", names.join("; ")), WIDTH, "  ");
         }
     }
     text += "\nMethod\n";

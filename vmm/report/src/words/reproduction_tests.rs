@@ -20,7 +20,7 @@ const fn long_row() -> &'static str {
     "--row 'build: unfair queued by pv-ticket, 1.5x, and more'"
 }
 
-/// Three rows: one that holds, one that fails, and one that cannot be had.
+/// Three rows: one that holds, one that fails, and one without a figure.
 fn made() -> Reproduction {
     let long = "a remark that is as long as remarks are, so that it does not fit into one line";
     let section = Section {
@@ -86,6 +86,6 @@ fn a_fitted_row_is_shown_and_does_not_count() {
     let fitted = &mut its.sections[0].entries[2];
     fitted.simulated = Ok(Estimate { value: 1.05, interval: None });
     fitted.is_fitted = true;
-    assert_eq!(its.score(None).had, 2);
+    assert_eq!(its.score(None).scored, 2);
     assert!(mail(&its).contains("fitted"));
 }

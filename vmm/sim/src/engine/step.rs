@@ -26,7 +26,7 @@ impl Sim {
     /// takes time, or that others could see or sees what others do, before which their events come.
     ///
     /// The only place that switches to a vCPU. Nothing returns from a call between two switches, as
-    /// far as that can be had: a switch is paired with the processor's prediction of returns.
+    /// far as possible: a switch is paired with the processor's prediction of returns.
     #[inline(always)]
     pub(super) fn step(&mut self, pcpu: usize) {
         let v = self.pcpus[pcpu].vcpu as usize;

@@ -26,8 +26,8 @@ use saved::{Options, Saved};
 use study::plan::Seconds;
 
 /// Compare published figures with ours: measured on this host where a stand-in is known, simulated
-/// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row that cannot
-/// be had says why.
+/// where the machine is another (see vmm/sim/REPRODUCE.md). The score comes first; a row without a
+/// figure says why.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
     /// Only this row ("TABLE: ROW"), the rows of this table, or those of this letter of the score card

@@ -63,10 +63,10 @@ pub struct Score {
     /// Rows.
     pub all: usize,
     /// Of them, those for which there is a figure that shows something.
-    pub had: usize,
+    pub scored: usize,
     /// Of these, those that hold in sign and order.
     pub sign_and_order: usize,
-    /// Of all that were had, those that are within [`FACTOR`].
+    /// Of all that are scored, those that are within [`FACTOR`].
     pub ratio: usize,
 }
 
@@ -74,7 +74,7 @@ impl Score {
     pub(super) fn add(&mut self, verdict: Option<Verdict>) {
         self.all += 1;
         let Some(verdict) = verdict else { return };
-        self.had += 1;
+        self.scored += 1;
         self.sign_and_order += usize::from(verdict.sign_and_order());
         self.ratio += usize::from(verdict.ratio);
     }

@@ -10,7 +10,7 @@ pub use judge::{Judged, Score, Verdict};
 /// A ratio, or a count, may be off by this factor.
 pub const FACTOR: f64 = 2.0;
 
-/// How a row's own figure was had.
+/// How our figure for a row was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// By experiments on this host.
@@ -41,7 +41,7 @@ pub enum Kind {
     Count,
 }
 
-/// A published row, and what was had for it.
+/// A published row, and our figures for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Its name, unique in its table.
@@ -137,12 +137,12 @@ pub struct Reproduction {
 pub struct CardScore<'a> {
     /// The entry.
     pub line: &'a CardLine,
-    /// Its rows that hold in sign and order, of those that were had, of all.
+    /// Its rows that hold in sign and order, of those that are scored, of all.
     pub rows: [usize; 3],
 }
 
 impl CardScore<'_> {
-    /// Something was had for it, and every row of that holds in sign and order.
+    /// At least one of its rows is scored, and each of those holds in sign and order.
     pub const fn holds(&self) -> bool {
         self.rows[1] > 0 && self.rows[0] == self.rows[1]
     }
@@ -167,7 +167,7 @@ impl Reproduction {
             for section in self.sections.iter().filter(|its| its.card.as_ref() == Some(id)) {
                 section.judged().for_each(|judged| score.add(judged.by(None)));
             }
-            [score.sign_and_order, score.had, score.all]
+            [score.sign_and_order, score.scored, score.all]
         };
         let scores = self.card.iter().map(|line| CardScore { line, rows: rows_of(&line.id) });
         scores.filter(|its| its.rows[2] > 0).collect()

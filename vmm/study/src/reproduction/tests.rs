@@ -133,14 +133,14 @@ fn the_score_takes_measurements_first_and_nothing_that_was_fitted() {
         both("fitted", none(), ours(2.0), true),
         both("neither", none(), none(), false),
     ])]);
-    let score = |all, had, sign_and_order, ratio| Score { all, had, sign_and_order, ratio };
+    let score = |all, scored, sign_and_order, ratio| Score { all, scored, sign_and_order, ratio };
     assert_eq!(made.score(None), score(4, 2, 1, 0));
     assert_eq!(made.score(Some(Way::Measured)), score(4, 1, 0, 0));
     assert_eq!(made.score(Some(Way::Simulated)), score(4, 2, 2, 1));
 }
 
 #[test]
-fn an_entry_of_the_card_holds_if_all_that_was_had_does() {
+fn an_entry_of_the_card_holds_if_its_scored_rows_do() {
     let made = |value| {
         reproduction(vec![section(vec![
             entry("one", 2.0, ours(2.0)),

@@ -126,7 +126,7 @@ mod tests {
             of_vcpu.store(1, Ordering::Relaxed);
             of_vcpu.fetch_add(1, Ordering::Relaxed);
         })
-        .expect("a stack can be had");
+        .expect("a stack can be mapped");
         assert_eq!(vcpu.resume(0), Some(Request::Access(Access::Store, address)));
         assert_eq!(word.load(Ordering::Relaxed), 0);
         assert_eq!(vcpu.resume(0), Some(Request::Access(Access::ReadModifyWrite, address)));

@@ -129,7 +129,7 @@ mod tests {
     use std::rc::Rc;
 
     fn vcpu(code: impl FnOnce() + 'static) -> Vcpu {
-        Vcpu::new(code).expect("a stack can be had")
+        Vcpu::new(code).expect("a stack can be mapped")
     }
 
     #[test]
