@@ -34,7 +34,7 @@ pub fn spec(bytes: &[u8]) {
 
 pub fn spec_seeds() -> Vec<Vec<u8>> {
     let built_in = ["collapse", "preemption", "seeds"].map(|name| {
-        let place = format!("{}/../../vmm/specs/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        let place = format!("{}/../../../vmm/specs/{name}.toml", env!("CARGO_MANIFEST_DIR"));
         std::fs::read(place).unwrap()
     });
     let all: String =
@@ -66,7 +66,7 @@ pub fn machine(bytes: &[u8]) {
 
 pub fn machine_seeds() -> Vec<Vec<u8>> {
     let all = ["machines", "profiles"].map(|folder| {
-        let place = format!("{}/../../vmm/sim/{folder}", env!("CARGO_MANIFEST_DIR"));
+        let place = format!("{}/../../../vmm/sim/{folder}", env!("CARGO_MANIFEST_DIR"));
         let files = std::fs::read_dir(place).unwrap();
         files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect::<Vec<_>>()
     });

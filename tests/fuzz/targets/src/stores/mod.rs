@@ -2,7 +2,7 @@
 
 mod seeds;
 
-use std::{collections::HashSet, fs, path::PathBuf, slice, sync::OnceLock};
+use std::{collections::HashSet, fs, path::Path, slice};
 
 use pvticket::cli::testing::resume;
 use report::{html, words};
@@ -24,23 +24,26 @@ pub use seeds::{part_seeds, store_seeds};
 
 use crate::input::is_one_line;
 
-/// A directory of this process; `run.sh` removes it.
-fn folder() -> &'static PathBuf {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| TempDir::new().unwrap().keep())
+thread_local! {
+    /// The directory of each execution of [`store`]. libFuzzer may leave without removing it: `run.sh` does.
+    static FOLDER: TempDir = TempDir::new().unwrap();
 }
 
 /// A store in its directory: nothing changes it before its run goes on, and what can be read can be
 /// reported.
 pub fn store(bytes: &[u8]) {
-    let file = folder().join(FILE);
+    FOLDER.with(|folder| store_in(folder.path(), bytes));
+}
+
+fn store_in(folder: &Path, bytes: &[u8]) {
+    let file = folder.join(FILE);
     fs::write(&file, bytes).unwrap();
-    match resume(folder()) {
+    match resume(folder) {
         Ok(plan) => assert!(plan.contains("cells of ")),
         Err(why) => is_one_line(&why),
     }
     assert_eq!(fs::read(&file).unwrap(), bytes);
-    match RunRecord::read(folder()) {
+    match RunRecord::read(folder) {
         Ok(record) => report(&record),
         Err(error) => is_one_line(&error.to_string()),
     }
