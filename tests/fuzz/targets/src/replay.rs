@@ -12,7 +12,7 @@ use crate::{TARGETS, Target, mutate::mutated};
 
 /// Mutated inputs of each target, if `FUZZ_REPLAYS` does not say how many. All targets together take some
 /// seconds of a dev build.
-const REPLAYS: u64 = 200;
+const REPLAYS: u64 = 500;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus")
