@@ -14,8 +14,14 @@ use crate::{TARGETS, Target, mutate::mutated};
 /// seconds of a dev build.
 const REPLAYS: u64 = 500;
 
+/// A place in the repository.
+fn repository(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3);
+    root.unwrap().join(name)
+}
+
 fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus")
+    repository("tests/fuzz/corpus")
 }
 
 fn replays() -> u64 {
@@ -40,7 +46,7 @@ fn files(name: &str) -> Vec<(String, Vec<u8>)> {
 
 /// Runs the target `name` on each file of its corpus, on its seeds, and on mutations of both.
 pub fn replay(name: &str) {
-    let crashes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/fuzz/crashes");
+    let crashes = repository("target/fuzz/crashes");
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = (target.seeds)().into_iter().enumerate();
     let inputs: Vec<(String, Vec<u8>)> = files(name)
