@@ -24,8 +24,6 @@ pub enum Unseen {
     DebugBuild,
     /// The process makes it as it ends by a forbidden call, which is not so where calls are noted.
     AtTheEnd,
-    /// Other hosts than those of the tests make it: these.
-    OtherHosts(&'static str),
     /// It is made at a moment that a test cannot choose.
     Chance,
 }

@@ -60,8 +60,10 @@ const fn passing<const N: usize>(mut calls: [Call; N]) -> [Call; N] {
 
 /// Calls of all threads.
 pub const EVERY: &[Call] = &[
-    Call::any(SYS_clock_gettime, "the time")
-        .unseen(Unseen::OtherHosts("those whose clock source the vDSO cannot read")),
+    Call::any(
+        SYS_clock_gettime,
+        "the CPU time of vCPU threads that are to end; the time, where the vDSO cannot read it",
+    ),
     Call::any(
         SYS_sched_yield,
         "a CPU is in use; a scheduler in the host's kernel; contended channels",
@@ -140,6 +142,7 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
     Call::any(SYS_pread64, "KVM's statistics; the times of vCPU threads"),
     Call::any(SYS_timer_delete, "the end of a schedule"),
+    Call::any(SYS_sched_setscheduler, "vCPUs without a slot get their priority back to end"),
 ];
 
 /// Calls of nurses.

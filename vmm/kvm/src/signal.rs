@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use super::{KvmError, cpus};
-use base::units::CpuList;
+use base::units::{CpuList, Nanos};
 
 /// The signal that ends `KVM_RUN`.
 pub(super) fn number() -> libc::c_int {
@@ -83,6 +83,21 @@ pub fn kick<T>(thread: &JoinHandle<T>) {
     // SAFETY: an unjoined JoinHandle's pthread_t is valid; a thread that has
     // ended gives ESRCH, which is no matter.
     unsafe { libc::pthread_kill(thread.as_pthread_t(), number()) };
+}
+
+/// The CPU time that a thread which has not been joined has got; none once it has ended.
+pub fn cpu_time<T>(thread: &JoinHandle<T>) -> Option<Nanos> {
+    let mut clock = 0;
+    // SAFETY: an unjoined JoinHandle's pthread_t is valid; `clock` lives through the call. A thread that
+    // has ended gives ESRCH.
+    if unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call. The clock of a thread that has ended gives EINVAL.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+    (result == 0).then(|| Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)))
 }
 
 /// Restricts the calling thread to these CPUs.
@@ -188,4 +203,30 @@ pub fn allowed_cpus() -> Vec<usize> {
         return (0..thread::available_parallelism().map_or(1, |n| n.get())).collect();
     };
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).filter_map(cpus::ours).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_cpu_time_of_a_thread_is_what_it_used() {
+        let (end, ended) = mpsc::channel::<()>();
+        let (say, busy) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let began = Instant::now();
+            while began.elapsed().as_millis() < 20 {}
+            say.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        busy.recv().unwrap();
+        let ran = cpu_time(&thread).unwrap();
+        assert!(ran > Nanos::ZERO, "{ran}");
+        drop(end);
+        while !thread.is_finished() {
+            thread::yield_now();
+        }
+    }
 }

@@ -185,14 +185,18 @@ impl VcpuThread {
         true
     }
 
-    /// Its machine stops: it never waits again.
+    /// Its machine stops: it never waits again. At the lowest priority it would leave KVM only on a CPU
+    /// that no other thread of the host wants.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
+        if self.is_unslotted() {
+            self.set_class(Class::Usual);
+        }
         futex::wake_one(&self.word);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.word.load(Acquire) == STOP
+        self.word.load(SeqCst) == STOP
     }
 
     /// Makes it leave the guest.
@@ -230,7 +234,7 @@ impl VcpuThread {
         }
         self.called.store(false, SeqCst);
         self.store_unslotted(unslotted);
-        if !unslotted {
+        if !unslotted || self.is_stopped() {
             self.set_class(Class::Usual);
         }
     }
@@ -255,10 +259,10 @@ impl VcpuThread {
     }
 
     /// Owner, after [`VcpuThread::mark_unslotted`]. It may have been granted a slot since, or
-    /// called out.
+    /// called out, or its machine may be stopping.
     pub(super) fn lie_down(&self) {
         self.set_class(Class::Background);
-        if !self.is_asleep() {
+        if !self.is_asleep() || self.is_stopped() {
             self.set_class(Class::Usual);
         }
     }

@@ -1,5 +1,6 @@
 //! A vCPU: what each exit means ([`step`]), the thread that drives it ([`thread`]), its halts and
-//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]).
+//! kicks ([`kicks`]), and the detection of vCPUs that wait forever ([`stuck`]) or whose threads do not
+//! leave ([`overdue`]).
 
 pub mod board;
 pub mod courier;
@@ -8,6 +9,7 @@ pub mod host_view;
 pub mod kicks;
 pub mod lifecycle;
 pub mod nurse;
+pub mod overdue;
 pub mod recorder;
 pub mod scheduler;
 pub mod step;

@@ -28,6 +28,7 @@ use thiserror::Error;
 use crate::{
     guest::payload::SharedError,
     units::{ByteSize, VcpuId},
+    vcpu::overdue::Late,
 };
 use boot::BootError;
 use kvm::KvmError;
@@ -60,6 +61,6 @@ pub enum VmError {
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
     /// A vCPU thread did not leave in time.
-    #[error("{0} did not stop within two seconds; its thread may be blocked on the output")]
-    Stuck(VcpuId),
+    #[error("{0} did not stop {1}; it may be blocked on the output")]
+    Stuck(VcpuId, Late),
 }

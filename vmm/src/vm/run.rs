@@ -15,7 +15,7 @@ use crate::{
     clock::Moment,
     machine::hypercall::Misuse,
     units::{Nanos, VcpuId},
-    vcpu::{Board, End, Place, recorder::History, thread as vcpu_thread},
+    vcpu::{Board, End, Place, overdue::Overdue, recorder::History, thread as vcpu_thread},
 };
 use base::{
     counters::{Counts, FaultCounts, MachineCounts, sum},
@@ -28,9 +28,9 @@ use kvm::{
     vcpu::TscClock,
 };
 
-/// Maximum time for the vCPU threads to leave. One second was too short on a host with seven times as
-/// many busy threads as CPUs (2 of 40 machines missed it); signals end a machine within three.
-const TEARDOWN: Duration = Duration::from_secs(2);
+/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may get none
+/// ([`Overdue`]). Signals end a machine within three seconds.
+const TEARDOWN: Nanos = Nanos::millis(2000);
 
 /// A started machine. Dropping it without [`Running::wait`] stops it.
 #[derive(Debug)]
@@ -253,22 +253,44 @@ impl Running {
             // block.
             let _ = helper.join();
         }
-        let deadline = Instant::now() + TEARDOWN;
+        let now = Moment::now().reading();
+        // After an error they are not waited for a second time.
+        let mut leaving: Vec<Leaving> =
+            self.threads.drain(..).map(|(id, thread)| Leaving::new(id, thread, now)).collect();
         let mut pause = Duration::from_micros(50);
         loop {
-            self.threads.retain(|(_, thread)| !thread.is_finished());
-            let Some((id, _)) = self.threads.first() else { return Ok(()) };
-            if Instant::now() > deadline {
-                let stuck = VmError::Stuck(*id);
-                // They are not waited for a second time.
-                self.threads.clear();
-                return Err(stuck);
+            leaving.retain(|vcpu| !vcpu.thread.is_finished());
+            if leaving.is_empty() {
+                return Ok(());
             }
-            for (_, thread) in &self.threads {
-                signal::kick(thread);
-            }
+            leaving.iter_mut().try_for_each(Leaving::hurry)?;
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A vCPU whose thread was told to leave.
+struct Leaving {
+    id: VcpuId,
+    thread: JoinHandle<()>,
+    overdue: Overdue,
+}
+
+impl Leaving {
+    fn new(id: VcpuId, thread: JoinHandle<()>, now: Nanos) -> Self {
+        let ran = signal::cpu_time(&thread).unwrap_or_default();
+        Self { id, thread, overdue: Overdue::new(TEARDOWN, now, ran) }
+    }
+
+    /// Sends it the signal again; an error if it is stuck.
+    fn hurry(&mut self) -> Result<(), VmError> {
+        signal::kick(&self.thread);
+        // A thread without a CPU time has just ended.
+        let ran = signal::cpu_time(&self.thread).unwrap_or_default();
+        match self.overdue.look(Moment::now().reading(), ran) {
+            Some(late) => Err(VmError::Stuck(self.id, late)),
+            None => Ok(()),
         }
     }
 }

@@ -102,7 +102,7 @@ fn files(plan: &Plan) -> Files {
 
 /// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.
 fn is_left_behind(error: &anyhow::Error) -> bool {
-    signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(_)))
+    signals::first().is_some() && matches!(error.downcast_ref(), Some(VmError::Stuck(..)))
 }
 
 /// Serves the input of every machine until all have ended.
