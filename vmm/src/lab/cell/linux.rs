@@ -22,7 +22,7 @@ use crate::{
     },
     lab::{
         Interrupt,
-        cell::{Cell, CellError, Measurement, RunSpec, ended_early},
+        cell::{Cell, CellError, Measurement, RunSpec, ended_early, in_words},
     },
     machine::output::Sink,
     units::ByteSize,
@@ -37,10 +37,11 @@ use study::{
 
 /// How long a guest may take for everything except its benchmark: its boot, which is slow on
 /// emulated and overcommitted CPUs, and its shutdown. 31 s were too few for one guest of 8 vCPUs with
-/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late. QEMU's emulated AMD-V now
-/// and then loses a timer interrupt to the guest, whose one-shot timer is then never set again: a
-/// busy vCPU stays busy, and the benchmark never ends (seen once in about 100 runs).
-const PATIENCE: Duration = Duration::from_secs(90);
+/// PV locks on 2 CPUs of an emulated host, where a kick may be found a tick late, and beside four busy
+/// threads that host has a third of its CPUs. QEMU's emulated AMD-V now and then loses a timer
+/// interrupt to the guest, whose one-shot timer is then never set again: a busy vCPU stays busy, and
+/// the benchmark never ends (seen once in about 100 runs).
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Interval at which the guest's end is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -126,7 +127,7 @@ impl Cell for LinuxCell {
             machines.show_linux(run);
             thread::sleep(LOOK_EVERY);
         }
-        let in_time = is_over();
+        let (in_time, times) = (is_over(), machines.times());
         let windows = machines.gathering.windows();
         let Ended { reports, schedule, timeline } = machines.stop(run)?;
         if interrupt.raised() {
@@ -134,7 +135,9 @@ impl Cell for LinuxCell {
         }
         if !in_time {
             let waited = patience.as_secs_f64();
-            return Err(CellError::EndedEarly(format!("it gave no result within {waited:.0} s")));
+            let times = in_words(times);
+            let why = format!("it gave no result within {waited:.0} s{times}");
+            return Err(CellError::EndedEarly(why));
         }
         let figures = outputs.iter().zip(&reports).map(|(its, report)| its.figures(run, report));
         let all = figures.reduce(|all, its| Ok(all?.beside(its?)));

@@ -12,7 +12,10 @@ use crate::{
     },
     vm::{Console, MachineSpec, Report, Running, Schedule},
 };
-use base::{counters::MachineCounts, host_counts::HostCounts};
+use base::{
+    counters::MachineCounts,
+    host_counts::{HostCounts, ThreadTimes},
+};
 use study::timeline::{Span, Timeline};
 
 /// Interval at which suspected lost wakeups are checked again.
@@ -109,6 +112,12 @@ impl Machines {
     /// What the host's kernel has counted of each machine so far.
     pub(super) fn host_counts(&self) -> Vec<HostCounts> {
         self.running.iter().map(Running::host_counts).collect()
+    }
+
+    /// The same of all vCPUs of all machines together.
+    pub(super) fn times(&self) -> ThreadTimes {
+        let each = self.host_counts().into_iter().map(|counts| counts.total());
+        each.fold(ThreadTimes::default(), ThreadTimes::plus)
     }
 
     /// Have all machines ended?

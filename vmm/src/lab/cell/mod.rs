@@ -19,11 +19,11 @@ use crate::{
     driver::{Measured, SchedReport, ScheduleSpec},
     guest::{initrd::InitrdError, payload::SharedError},
     lab::cell::live::LiveObserver,
-    units::{ByteSize, CpuList, VcpuCount},
+    units::{ByteSize, CpuList, Nanos, VcpuCount},
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
     vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
 };
-use base::backend::PvBackend;
+use base::{backend::PvBackend, host_counts::ThreadTimes};
 use sched::recording::Recording;
 use study::{
     point::Point,
@@ -181,7 +181,7 @@ pub enum CellError {
     #[error("cannot set up an interrupt")]
     Descriptor(#[source] io::Error),
     /// Some vCPUs did not reach the start barrier in time.
-    #[error("{arrived} of {vcpus} vCPUs came to the start within {} s", waited.as_secs())]
+    #[error("{arrived} of {vcpus} vCPUs came to the start within {} s{}", waited.as_secs(), in_words(*times))]
     NotArrived {
         /// How many did.
         arrived: u32,
@@ -189,11 +189,24 @@ pub enum CellError {
         vcpus: VcpuCount,
         /// The time limit.
         waited: Duration,
+        /// What the vCPUs had of the host's CPUs meanwhile.
+        times: ThreadTimes,
     },
 }
 
 fn quoted(said: Option<&str>) -> String {
     said.map_or_else(|| "nothing of its locks".to_owned(), |said| format!("\"{said}\""))
+}
+
+/// What vCPUs had of the host's CPUs within a time limit: tells a guest that hangs from a host that is
+/// busy. Empty where the host's kernel does not count it.
+pub(super) fn in_words(times: ThreadTimes) -> String {
+    let ThreadTimes { ran, waited, turns } = times;
+    if turns == 0 {
+        return String::new();
+    }
+    let [ran, waited] = [ran, waited].map(Nanos::seconds);
+    format!(", in which the vCPUs had a CPU for {ran:.1} s and waited for one for {waited:.1} s")
 }
 
 /// A kind of guest that can be measured: the payload or Linux.
@@ -292,6 +305,21 @@ fn early(end: &End, messages: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_done_in_time_names_the_delay() {
+        let times =
+            ThreadTimes { ran: Nanos::millis(1_460), waited: Nanos::millis(58_000), turns: 9 };
+        let vcpus = VcpuCount::try_from(4).unwrap();
+        let waited = Duration::from_secs(60);
+        let error = CellError::NotArrived { arrived: 3, vcpus, waited, times };
+        assert_eq!(
+            error.to_string(),
+            "3 of 4 vCPUs came to the start within 60 s, in which the vCPUs had a CPU for 1.5 s and waited for \
+             one for 58.0 s"
+        );
+        assert_eq!(in_words(ThreadTimes::default()), "", "this host does not count it");
+    }
 
     #[test]
     fn an_early_end_quotes_the_guest() {

@@ -33,8 +33,9 @@ use study::{
 };
 
 /// How long the vCPUs may take to reach the start barrier. The slowest case, 128 spinning vCPUs on
-/// one CPU, needs one round of the scheduler, well under a second.
-const ARRIVAL: Duration = Duration::from_secs(30);
+/// one CPU, needs one round of the scheduler, well under a second; on a host that has as much other
+/// work a few times that.
+const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// Interval at which the arrival of the vCPUs is polled.
 const ARRIVAL_LOOK: Duration = Duration::from_micros(500);
@@ -314,7 +315,8 @@ fn wait_for_all(
             return Err(CellError::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL });
+            let times = machines.times();
+            return Err(CellError::NotArrived { arrived, vcpus, waited: ARRIVAL, times });
         }
         machines.show(run, Phase::Boot);
         thread::sleep(ARRIVAL_LOOK);
