@@ -32,7 +32,8 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// How long a halted waiter may be served before its kick is considered lost. One of our own
 /// schedules tells which vCPUs cannot have kicked yet; the host's scheduler does not, nor does that
-/// below emulated CPUs.
+/// below emulated CPUs. There a releaser that wants a CPU waits for one turn of each other thread that
+/// does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
 /// How long all vCPUs may be halted.

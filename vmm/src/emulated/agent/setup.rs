@@ -21,8 +21,9 @@ use super::{
     Failure, when,
 };
 
-/// How long the ports may take to appear after their driver is loaded.
-const PORTS_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the ports may take to appear after their driver is loaded. The supervisor gives up earlier,
+/// and it alone knows whether the emulator was kept from its CPUs.
+const PORTS_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Mounts the file systems that programs expect.
 pub fn mounts() -> Result<(), Failure> {

@@ -14,8 +14,9 @@ use crate::emulated::{
     streams::{output::Seen, stdin::Input},
 };
 
-/// The time to drain the sockets of a QEMU that has ended.
-const DRAIN: Duration = Duration::from_secs(1);
+/// The time to drain the sockets of a QEMU that has ended: some milliseconds, unless this host is busy
+/// or nobody reads the output.
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl Session<'_> {
     pub(super) async fn frozen(&mut self, freeze: Freeze) -> Outcome {

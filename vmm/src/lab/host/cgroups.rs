@@ -34,8 +34,8 @@ const TYPE: &str = "cgroup.type";
 const THREADED: &str = "threaded";
 
 /// How often the removal of a group is tried, and the pause after each time: the threads of a worker
-/// that was killed leave it a moment later.
-const REMOVAL: (u32, Duration) = (50, Duration::from_millis(20));
+/// that was killed leave it a moment later, on a busy host when each has had a turn on a CPU.
+const REMOVAL: (u32, Duration) = (500, Duration::from_millis(20));
 
 /// Why groups cannot be made.
 #[derive(Debug, Error)]

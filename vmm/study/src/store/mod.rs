@@ -38,8 +38,8 @@ use base::files::FileError;
 pub const FILE: &str = "cells.jsonl";
 
 /// How long a store's lock is waited for: a child of a killed run has executed its program or died
-/// by then, also on a busy machine.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// by then, also on a busy machine, where it needs a turn on a CPU for each.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why a store cannot be used.
 #[derive(Debug, Error)]

@@ -27,8 +27,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Interval at which the guest's arrival is polled.
 const POLL: Duration = Duration::from_millis(1);
-/// Timeout for the guest's arrival.
-const ARRIVAL: Duration = Duration::from_secs(10);
+/// Timeout for the guest's arrival, which only a guest that hangs exceeds.
+const ARRIVAL: Duration = Duration::from_secs(60);
 
 /// Nanoseconds per exit; both loops measured in direct succession.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
