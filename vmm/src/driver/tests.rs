@@ -28,7 +28,7 @@ const SLICE: Nanos = Nanos::micros(500);
 /// Actions that each vCPU takes before it leaves.
 const STEPS: u32 = 150;
 /// Exceeded only by a hang, not by a slow machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A vCPU whose location is unknown.
 struct Nowhere;
@@ -336,7 +336,7 @@ fn a_stopped_machine_leaves_at_once_wherever_its_vcpus_are() {
     thread::sleep(Duration::from_millis(20));
     assert!(threads.iter().all(|thread| !thread.is_finished()), "they halt");
     world.gates[0].halts().unwrap().stop();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + LIMIT;
     while !threads.iter().all(|thread| thread.is_finished()) {
         assert!(Instant::now() < deadline, "a halted vCPU does not leave");
         thread::sleep(Duration::from_millis(1));

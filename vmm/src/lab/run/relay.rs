@@ -70,7 +70,7 @@ fn attend(mut child: Child, job: &[u8], interrupt: &Interrupt) -> io::Result<Exi
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Cursor, os::unix::net::UnixStream, time::Instant};
+    use std::{io::Cursor, os::unix::net::UnixStream};
 
     use super::*;
 
@@ -111,7 +111,6 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&ours).write_all(b"one\n").unwrap();
         let interrupt = Interrupt::with_bell().unwrap();
-        let began = Instant::now();
         std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(100));
             drop(ours);
@@ -119,6 +118,5 @@ mod tests {
         // The process waits for the end of its own input.
         let ends = relay(shell("cat >/dev/null"), std::io::BufReader::new(theirs), &interrupt);
         assert!(ends.unwrap().is_none() && interrupt.raised());
-        assert!(began.elapsed().as_secs() < 10);
     }
 }
