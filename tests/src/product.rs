@@ -158,8 +158,10 @@ pub struct Boot {
     options: Vec<OsString>,
     command: Vec<OsString>,
     input: Input,
-    limit: u64,
 }
+
+/// The time limit of a boot in seconds.
+const BOOT_LIMIT: u64 = 300;
 
 impl Boot {
     /// On this host's KVM.
@@ -170,7 +172,7 @@ impl Boot {
     /// With `--host HOST`.
     pub fn on(host: &str) -> Self {
         let options = ["boot", "--host", host].map(OsString::from).into();
-        Self { options, command: Vec::new(), input: Input::Null, limit: 300 }
+        Self { options, command: Vec::new(), input: Input::Null }
     }
 
     fn option(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
@@ -280,15 +282,9 @@ impl Boot {
         self
     }
 
-    /// The time limit in seconds; 300 by default.
-    pub fn limit(mut self, seconds: u64) -> Self {
-        self.limit = seconds;
-        self
-    }
-
     /// The command to run.
     pub fn program(self) -> Program {
-        let mut program = pvticket(self.options).input(self.input).limit(self.limit);
+        let mut program = pvticket(self.options).input(self.input).limit(BOOT_LIMIT);
         if !self.command.is_empty() {
             program = program.args(["--"]).args(self.command);
         }

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How late output may appear on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two polls.
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -68,7 +68,7 @@ fn triple_fault() -> anyhow::Result<()> {
 /// without the NMI the machine never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
-    let boot = Boot::direct().cpus(4).pv(backend).script(script).limit(120);
+    let boot = Boot::direct().cpus(4).pv(backend).script(script);
     boot.run()?.exits(1)?.complains(&["pvticket: the guest reset"]).map(drop)
 }
 

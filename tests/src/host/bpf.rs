@@ -178,7 +178,7 @@ fn in_the_middle(command: &str, event: &str) -> anyhow::Result<Ran> {
          {BUSYBOX} sleep 1; {event}; wait $!; echo status $?; {state}"
     );
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    pvticket(words).limit(180).run()?.exits(0)
+    pvticket(words).run()?.exits(0)
 }
 
 /// The guest goes on under the kernel's own scheduler, to its end; the command fails with one line.
@@ -231,7 +231,7 @@ fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
          {BUSYBOX} sleep 1; {state}"
     );
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).limit(120).run()?.exits(0)?;
+    let ran = pvticket(words).run()?.exits(0)?;
     let ran = ran.says("second 2\nkilled 137\ndisabled\n")?;
     ran.complains(&["driver bpf: this host needs: end the scheduler pvticket, which is loaded"])
         .map(drop)

@@ -19,7 +19,7 @@ fn said(kernel: &str, states: &str) -> anyhow::Result<String> {
     );
     let script = script.replace("BUSYBOX", BUSYBOX);
     let words = ["emulate", "--host-kernel", kernel, "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).limit(180).run()?.exits(0)?;
+    let ran = pvticket(words).run()?.exits(0)?;
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 

@@ -72,7 +72,7 @@ fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
     let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code))?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
     let boot = front(folder.path()).args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]);
-    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).limit(60);
+    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]);
     let mut running = boot.env("PVTICKET_TRUST_KVM", "1").input(Input::Silence).start()?;
     running.wait_for_stdout("up\n")?;
     are_confined(running.pid(), &["vcpu0", "signals"])?;
@@ -108,7 +108,7 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     need_kvm()?;
     let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
                  --fault kick-delay:50us --seconds 600 --runs 1";
-    let mut running = pvticket(words.split_whitespace()).limit(120).start()?;
+    let mut running = pvticket(words.split_whitespace()).start()?;
     let run = running.pid();
     let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
@@ -147,7 +147,7 @@ fn the_bench_compares_confined_threads_with_others() -> anyhow::Result<()> {
         Ok(())
     };
     let bench = bench.args(["--runs", "2", "--seconds", "0.2"]);
-    let ran = bench.limit(120).start()?.wait_watching(look)?.exits(0)?;
+    let ran = bench.start()?.wait_watching(look)?.exits(0)?;
     ensure!(seen.len() == 2, "confined, and how often it was seen: {seen:?}\n{}", ran.show());
     let report: Value = serde_json::from_slice(&fs::read(&file).with_context(|| ran.show())?)?;
     let subjects = report["subjects"].as_array().context("no subjects")?;
@@ -198,7 +198,7 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {
     let words = ["emulate", "--", "/in/cache/busybox/busybox", "sh", "-c", "echo up; sleep 600"];
-    let mut running = pvticket(words).limit(120).start()?;
+    let mut running = pvticket(words).start()?;
     running.wait_for_stdout("up")?;
     let emulator = children(running.pid()).pop().context("no emulator")?;
     let threads = threads(emulator)?;
@@ -225,7 +225,7 @@ fn results_may_have_relative_names() -> anyhow::Result<()> {
     let boot =
         boot.args(["--stats", "stats", "--policy", "rr", "--record", "recording", "--kernel"]);
     let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).args(["--", "x"]);
-    boot.env("PVTICKET_TRUST_KVM", "1").limit(60).run()?.exits(0)?;
+    boot.env("PVTICKET_TRUST_KVM", "1").run()?.exits(0)?;
     for name in ["stats", "recording"] {
         ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
     }
@@ -246,7 +246,7 @@ fn threads_under_a_scheduler(command: &str) -> anyhow::Result<BTreeMap<String, V
          kill $!; wait $!"
     );
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
-    let ran = pvticket(words).limit(120).run()?;
+    let ran = pvticket(words).run()?;
     let mut threads = BTreeMap::<_, Vec<String>>::new();
     for task in ran.text()?.split_terminator("\n\n") {
         let (name, lines) = task.split_once('\n').with_context(|| ran.show())?;

@@ -1,8 +1,6 @@
 //! Injected faults, on the payload: late, duplicate and spurious wakeups make no vCPU wait forever;
 //! a lost kick is detected in time and reported with its location.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
@@ -31,8 +29,9 @@ tests![
 /// All faults except lost kicks.
 const HARMLESS: &str = "kick-delay:50us,kick-dup:0.1,spurious:0.1,halt-delay:50us";
 
-/// The bound on the detection of a lost kick, in seconds, including the machine's start and end.
-const BOUND: u64 = 5;
+/// The bound on the detection of a lost kick, in seconds, by the clock of the product's watchdog, which
+/// stands while the watchdog has no CPU.
+const BOUND: f64 = 4.0;
 
 /// A comparison of the payload with these options; returns the runs with PV locks.
 fn compare(options: &[&str]) -> anyhow::Result<Vec<Value>> {
@@ -84,19 +83,20 @@ fn the_hosts_own_schedule_loses_nothing_either() -> anyhow::Result<()> {
     runs.iter().try_for_each(all_kinds)
 }
 
-/// A run that must fail because of a lost kick; checks its message and how long it took.
+/// A run that must fail because of a lost kick, long before it would end; checks its message, and how
+/// long the kick was missing.
 fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran> {
     need_kvm()?;
-    let begun = Instant::now();
     let ran = pvticket([command]).args(options).run()?;
-    let took = begun.elapsed();
     ensure!(ran.status()? == 1, "{}", ran.show());
-    expect_usually!(took < Duration::from_secs(BOUND), "it took {took:?}: {}", ran.show());
     let errors = ran.errors();
     let last = errors.lines().last().unwrap_or_default();
     for part in ["pvticket: ", "vCPU ", "waits for ticket ", " of lock 0x", "its kick was lost"] {
         ensure!(last.contains(part), "no '{part}' in the last line: {}", ran.show());
     }
+    let after = last.rsplit_once(" for ").and_then(|(_, after)| after.split_once(" s: "));
+    let seconds = after.and_then(|(seconds, _)| seconds.parse::<f64>().ok());
+    ensure!(seconds.is_some_and(|seconds| seconds <= BOUND), "after {seconds:?} s: {}", ran.show());
     let events = |text| errors.lines().filter(|line: &&str| line.ends_with(text)).count();
     ensure!(events("fault, dropped") > 0, "no drop among the events: {}", ran.show());
     ensure!(errors.contains("vCPU 0: last "), "no events: {}", ran.show());
@@ -104,14 +104,14 @@ fn fails_for_a_lost_kick(command: &str, options: &[&str]) -> anyhow::Result<Ran>
 }
 
 fn a_lost_kick_is_found_and_named() -> anyhow::Result<()> {
-    // It would run for a minute, but must fail at once. With this seed PV comes first.
-    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "60", "--seed", "1"];
+    // It would run for ten minutes, but must fail at once. With this seed PV comes first.
+    let options = ["--vcpus", "4", "--runs", "1", "--seconds", "600", "--seed", "1"];
     let faults = ["--policy", "rr", "--fault", "kick-drop:0.01"];
     fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
 }
 
 fn a_lost_kick_is_found_on_the_hosts_schedule() -> anyhow::Result<()> {
-    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "60", "--seed", "1"];
+    let options = ["--vcpus", "8", "--runs", "1", "--seconds", "600", "--seed", "1"];
     let faults = ["--fault", "kick-drop:0.02,kick-delay:20us"];
     fails_for_a_lost_kick("compare", &[&options[..], &faults].concat()).map(drop)
 }
@@ -131,8 +131,8 @@ fn who_is_slow_is_not_taken_for_lost() -> anyhow::Result<()> {
 }
 
 /// Each vCPU's random sequence follows from the seed; when it draws from the sequence does not.
-/// Faults and kicks are counted over one window: of two thousand kicks, 0.05 is 4.5 standard
-/// deviations.
+/// Faults and kicks are counted over one window: a busy host makes less of them, of which the share is
+/// less precise.
 fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     let share = |seed| -> anyhow::Result<(u64, f64)> {
         let options = ["--vcpus", "4", "--seconds", "0.5", "--policy", "rr", "--seed", seed];
@@ -142,8 +142,10 @@ fn one_seed_makes_one_sequence_of_faults() -> anyhow::Result<()> {
     };
     for seed in ["1", "2"] {
         let (kicks, share) = share(seed)?;
-        expect_usually!(kicks > 2000, "the host was busy: {kicks} kicks in half a second");
-        ensure!((0.45..0.55).contains(&share), "{share} of {kicks} kicks came twice, not a half");
+        expect_usually!(kicks > 200, "the host was busy: {kicks} kicks in half a second");
+        // 4.5 standard deviations.
+        let most = 4.5 * 0.5 / (kicks as f64).sqrt();
+        ensure!((share - 0.5).abs() < most, "{share} of {kicks} kicks came twice, not a half");
     }
     Ok(())
 }
@@ -170,7 +172,7 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
 }
 
 fn a_soak_with_lost_kicks_fails() -> anyhow::Result<()> {
-    let options = ["--vcpus", "4", "--round", "60", "--fault", "kick-drop:0.01"];
+    let options = ["--vcpus", "4", "--round", "600", "--fault", "kick-drop:0.01"];
     fails_for_a_lost_kick("soak", &options).map(drop)
 }
 

@@ -5,7 +5,6 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
@@ -117,15 +116,15 @@ fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let left: PathBuf = folder.path().join("left");
     // The script's own child holds its output open, too.
-    let script = format!("trap 'rm {0}; exit 9' TERM; touch {0}; sleep 50 & wait", left.display());
+    let script =
+        format!("trap 'rm {0}; exit 9' TERM; touch {0}; sleep 1000 & wait", left.display());
     data(folder.path(), &[(BUSYBOX, &script)])?;
-    let began = Instant::now();
     let mut running = setup(&folder, &["busybox", "kernel"]).start()?;
     running.wait_until("the script runs", || left.exists())?;
     running.signal(Signal::TERM)?;
+    // Its child is not waited for: the time limit is shorter than that lives.
     let ran = running.wait()?.exits(143)?;
     ensure!(!left.exists(), "the script was not asked to end\n{}", ran.show());
     ensure!(!ran.errors().contains("[2/2]"), "it went on\n{}", ran.show());
-    ensure!(began.elapsed() < Duration::from_secs(40), "its child was waited for");
     Ok(())
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use confine::{Call, Class, NOTES, Unseen};
 use rustix::process::Signal;
 
-use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, tiny};
+use super::{emulated::need_kernel_7, first_cpu::BUSYBOX, signals::status, tiny};
 use crate::{
     facts::need_kvm,
     files::{self, code},
@@ -93,7 +93,7 @@ fn note_here() -> anyhow::Result<Noted> {
         "bench hypercalls --host direct --pv-backends vmm --runs 1 --seconds 0.05",
     ];
     for words in commands {
-        pvticket(words.split_whitespace()).env(NOTES, &notes).limit(120).run()?.exits(0)?;
+        pvticket(words.split_whitespace()).env(NOTES, &notes).run()?.exits(0)?;
     }
     // Longer than what a heap's first blocks have room for.
     let job = Input::Bytes(vec![b' '; 1 << 20]);
@@ -107,6 +107,10 @@ fn note_here() -> anyhow::Result<Noted> {
         terminal.wait_for_raw(&mut running)?;
         for signal in signals {
             running.signal(*signal)?;
+            // Stopped: a SIGCONT that came first would be lost.
+            let (process, is_stop) = (running.pid(), *signal == Signal::TSTP);
+            let is_stopped = || status(process, "State:").is_some_and(|state| state == "T");
+            running.wait_until("stop", || !is_stop || is_stopped())?;
             thread::sleep(TOLD_APART);
         }
         running.wait()?;

@@ -33,7 +33,7 @@ fn tune(
 ) -> anyhow::Result<Program> {
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
-    let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1).limit(60);
+    let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(1);
     // A software KVM is refused for guest kernels, but can run a few instructions.
     Ok(change(boot).program().env("PVTICKET_TRUST_KVM", "1"))
 }

@@ -128,8 +128,7 @@ fn ask(file: &Path, questions: &[&str]) -> anyhow::Result<Vec<Vec<Vec<String>>>>
         return skip("the tests' sources are not here");
     }
     let node = Program::new(folder.join("node"));
-    let ran =
-        node.args([script.as_path(), folder, file]).args(questions).limit(120).run()?.exits(0)?;
+    let ran = node.args([script.as_path(), folder, file]).args(questions).run()?.exits(0)?;
     let answers = String::from_utf8_lossy(&ran.stdout).into_owned();
     let answers: Vec<_> = answers.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     ensure!(answers.len() == questions.len(), "{}", ran.show());

@@ -5,6 +5,8 @@ use proptest::{collection::vec, prelude::*};
 
 use super::{
     core::State,
+    log::Log,
+    policy::Setup,
     testing::{SLICE, core_of, free, holding, tell, waiting},
     *,
 };
@@ -225,4 +227,24 @@ fn a_vm_whose_neighbour_sleeps_has_its_grace_again() {
     let short = graces.iter().take_while(|grace| **grace == 250).count();
     assert!((1..80).contains(&short), "{short}");
     assert!(graces[short..].iter().all(|grace| *grace == 4_000), "{graces:?}");
+}
+
+/// One vCPU each on one slot, for 400 turns: the machine with three times the weight has three times the time.
+#[test]
+fn vms_get_what_they_weigh() {
+    let (policy, vms) = ("fair:1,3".parse::<PolicySpec>().unwrap(), [0, 1]);
+    let setup = Setup { vms: &vms, slots: 1, slice: SLICE, seed: 1, recording: None };
+    let members = vms.map(|vm| Member { vm, weight: policy.weight_of(vm) });
+    let mut core = Core::new(&members, 1, policy.make(&setup).unwrap(), Log::new());
+    vms.into_iter().for_each(|vcpu| drop(tell(&mut core, vcpu, Event::Started, 1)));
+    for _ in 0..400 {
+        let (at, runs) = (core.next_deadline().unwrap(), core.slots()[0].unwrap());
+        tell(&mut core, runs.0, Event::Stopped(free()), at.0);
+    }
+    let mut had = [0; 2];
+    core.log().turns().iter().for_each(|turn| had[turn.vcpu.ix()] += turn.ran.0);
+    // A slice of either is open.
+    let [light, heavy] = had;
+    assert!(heavy.abs_diff(3 * light) <= 3 * SLICE.0, "{light} and {heavy} ns");
+    assert!(light > 90 * SLICE.0, "{light} ns");
 }

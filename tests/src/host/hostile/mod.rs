@@ -126,8 +126,14 @@ fn row(pair: &Pair, tried: &anyhow::Result<Found>) -> String {
     let backend = pair.backend.map(|backend| format!(" ({backend})")).unwrap_or_default();
     let name = format!("{}{unread}{backend}", pair.guest.name);
     match tried {
-        Ok(Found { status, took, growth_kib, share }) => {
-            let share = share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
+        Ok(found) => {
+            let Found { status, took, growth_kib, share, waited } = found;
+            let mut share = share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
+            if found.is_busy() {
+                let waited = waited * 100.0;
+                share +=
+                    &format!(", not judged: vCPUs waited for a CPU for {waited:.0} % of the time");
+            }
             let millis = took.as_millis();
             let policy = pair.policy;
             format!(

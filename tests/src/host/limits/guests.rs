@@ -217,7 +217,7 @@ fn emulated(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(code))?;
     let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
     let boot = Boot::on("emulated").kernel(kernel).initrd(initrd).cpus(1).mem("64M");
-    Ok(boot.limit(120).program())
+    Ok(boot.program())
 }
 
 fn lines_are_short(_: &TempDir, ran: &Ran) -> anyhow::Result<()> {

@@ -156,7 +156,7 @@ fn arguments(count: usize) -> anyhow::Result<Program> {
     let busybox = format!("{}:/in/busybox", files::cached("busybox/busybox")?.display());
     let script = "IFS=; all=\"$*\"; echo ${#all}; exit 5";
     let program = pvticket(["emulate", "--in", &busybox, "--", "/in/busybox", "sh", "-c", script]);
-    Ok(program.args(["sh"]).args(vec!["x".repeat(ARGUMENT); count]).limit(120))
+    Ok(program.args(["sh"]).args(vec!["x".repeat(ARGUMENT); count]))
 }
 
 /// The host's memory and swap, in KiB.

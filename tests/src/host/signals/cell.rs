@@ -1,10 +1,6 @@
 //! One cell of the table: a command, an output, a signal.
 
-use std::{
-    fmt::Write,
-    fs, thread,
-    time::{Duration, Instant},
-};
+use std::{fmt::Write, fs, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
@@ -16,12 +12,12 @@ use super::{
 };
 use crate::{
     files,
-    process::{Program, Running},
+    process::{Program, Running, Stopwatch},
     terminal::Terminal,
 };
 
-/// The time after which a command counts as hung.
-const HUNG: Duration = Duration::from_secs(20);
+/// The time after which a command counts as hung, on a busy machine, too.
+const HUNG: Duration = Duration::from_secs(120);
 
 /// Between two signals, and how long a command is watched for what it must not do.
 const MOMENT: Duration = Duration::from_millis(300);
@@ -67,13 +63,13 @@ impl Event {
         }
     }
 
-    /// Sends it; returns when the command was told to end.
+    /// Sends it; returns a stopwatch from the moment at which the command was told to end.
     fn tell(
         self,
         running: &mut Running,
         terminal: Option<&Terminal>,
         is_raw: bool,
-    ) -> anyhow::Result<Instant> {
+    ) -> anyhow::Result<Stopwatch> {
         let pid = running.pid();
         match self {
             Self::Int | Self::Term | Self::Hup => {}
@@ -99,7 +95,7 @@ impl Event {
                 thread::sleep(MOMENT);
             }
         }
-        let told = Instant::now();
+        let told = Stopwatch::start(pid);
         if !running.has_ended()? {
             running.signal(match self {
                 Self::Int | Self::StopAndGoOn | Self::SecondInt => Signal::INT,
@@ -126,6 +122,7 @@ struct Found {
     status: Option<i32>,
     /// It ended before it was told to.
     is_own: bool,
+    /// From then on to its end, without the time for which it had to wait for a CPU.
     took: Duration,
     stderr: String,
 }
@@ -158,12 +155,12 @@ impl Cell {
             terminal.wait_for_raw(&mut running)?;
         }
         let lives = subject.settle(&mut running, output)?;
-        let told = match lives {
+        let mut watch = match lives {
             true => event.tell(&mut running, terminal.as_ref(), is_raw)?,
-            false => Instant::now(),
+            false => Stopwatch::start(running.pid()),
         };
-        until("end", HUNG, || running.has_ended())?;
-        let took = told.elapsed();
+        running.wait_by(&mut watch, HUNG)?;
+        let took = watch.took();
         let ran = running.wait()?;
         if let Some(terminal) = &terminal {
             terminal.is_restored()?;

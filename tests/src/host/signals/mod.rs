@@ -22,7 +22,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files::{self, code},
-    process::Input,
+    process::{Input, Stopwatch},
     product::pvticket,
     tests,
 };
@@ -31,6 +31,7 @@ use super::{control::Listening, tiny};
 use cell::{Cell, Event};
 pub use outputs::Disk;
 use outputs::Output;
+pub use subjects::status;
 use subjects::{Subject, World};
 
 tests![
@@ -43,8 +44,12 @@ tests![
 /// Cells that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The time in which a command must have ended.
+/// The time in which a command must have ended, without that for which it had to wait for a CPU
+/// ([`Stopwatch`]).
 const SOON: Duration = Duration::from_secs(3);
+
+/// The same for a second signal, which does not wait for anything.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
 const LONG: &str =
@@ -92,17 +97,25 @@ fn a_second_signal_ends_what_does_not_end() -> anyhow::Result<()> {
         .args([folder.path().join("run"), spec])
         .start()?;
     let parent = running.pid();
+    // A child that has not executed its program yet catches what its parent does, which waits for it.
+    let command_line = |process: Pid| fs::read(format!("/proc/{process}/cmdline")).ok();
     running.wait_until("a worker at work", || {
-        children(parent).first().is_some_and(|worker| subjects::catches(*worker, Signal::TERM))
+        children(parent).first().is_some_and(|worker| {
+            command_line(*worker) != command_line(parent)
+                && subjects::catches(*worker, Signal::TERM)
+        })
     })?;
     let worker = *children(parent).first().context("no worker")?;
     kill_process(worker, Signal::STOP)?;
     running.signal(Signal::INT)?;
+    // The first signal has been taken: the next one is not taken for the same.
+    running.wait_for_stderr("repeat to end at once")?;
     thread::sleep(Duration::from_millis(500));
     ensure!(!running.has_ended()?, "it does not wait for its worker");
+    let mut watch = Stopwatch::start(parent);
     running.signal(Signal::INT)?;
-    thread::sleep(Duration::from_secs(1));
-    ensure!(running.has_ended()?, "a second signal does not end it");
+    running.wait_by(&mut watch, Duration::from_secs(60)).context("a second signal")?;
+    ensure!(watch.took() <= AT_ONCE, "a second signal ends it after {:?}", watch.took());
     let status = running.wait()?.shell_status();
     ensure!(status == Some(130), "{status:?}");
     Ok(())

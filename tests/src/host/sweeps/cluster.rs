@@ -23,7 +23,7 @@ use crate::{files, process::Program, ran::Ran, suite::skip};
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 
 /// How long the cluster may take to start; 0.2 to 1.3 s on two quiet CPUs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The user `nobody` in Debian; any unprivileged id would do.
 const NOBODY: u32 = 65534;

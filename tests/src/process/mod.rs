@@ -1,5 +1,7 @@
 //! Child processes with a time limit; their output is collected as it arrives.
 
+mod stopwatch;
+
 use std::{
     ffi::OsString,
     fmt::Write as _,
@@ -13,13 +15,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use anyhow::{Context, bail, ensure};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid},
+};
 
 use crate::{emulator::Killed, facts, ran::Ran};
+pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
 
+/// The time limit of a child. It tells one that hangs from one that ends, on a machine that is busy with
+/// something else, too: no child takes a third of it on a quiet one, unless it has a limit of its own.
+const LIMIT: Duration = Duration::from_secs(180);
 /// How long other processes may hold a child's output open after the child's end.
-const LEFT_BEHIND: Duration = Duration::from_secs(10);
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
 /// What a child is waited for at last.
 const END: &str = "end";
 /// Between two polls of a child.
@@ -51,7 +60,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program without input, with a limit of 60 s and this process's environment.
+    /// A program without input, with a limit of 180 s and this process's environment.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -60,7 +69,7 @@ impl Program {
             input: Input::Null,
             output: None,
             stdout: None,
-            limit: Duration::from_secs(60),
+            limit: LIMIT,
         }
     }
 
@@ -242,6 +251,34 @@ impl Running {
 
     fn so_far(&self) -> String {
         Ran::describe(&self.line, &self.stdout.bytes(), &self.stderr.bytes())
+    }
+
+    /// Waits until it has ended, with a stopwatch that was started before; fails after `patience` by the
+    /// clock.
+    pub fn wait_by(&mut self, watch: &mut Stopwatch, patience: Duration) -> anyhow::Result<()> {
+        while !self.is_over()? {
+            ensure!(
+                watch.elapsed() < patience,
+                "no end in {} s\n{}",
+                patience.as_secs(),
+                self.so_far()
+            );
+            watch.look();
+            thread::sleep(PAUSE);
+        }
+        watch.look();
+        Ok(())
+    }
+
+    /// Has it ended? Its accounts in /proc are kept until it is waited for.
+    fn is_over(&self) -> anyhow::Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid()), options) {
+            Ok(status) => Ok(status.is_some()),
+            // It has been waited for.
+            Err(Errno::CHILD) => Ok(true),
+            Err(error) => Err(error).context("cannot wait"),
+        }
     }
 
     /// Waits until it has ended.
