@@ -10,12 +10,22 @@ use tempfile::TempDir;
 
 /// A directory that is deleted when the value is dropped; other users can read it.
 pub fn scratch() -> anyhow::Result<TempDir> {
+    scratch_in(&env::temp_dir())
+}
+
+/// The same in memory, where there is such a place: a disk that others keep busy may need seconds for a
+/// result.
+pub fn scratch_in_memory() -> anyhow::Result<TempDir> {
+    scratch_in(Path::new("/dev/shm")).or_else(|_| scratch())
+}
+
+fn scratch_in(place: &Path) -> anyhow::Result<TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::Permissions::from_mode(0o755);
     tempfile::Builder::new()
         .prefix("pvticket-test-")
         .permissions(mode)
-        .tempdir()
+        .tempdir_in(place)
         .context("no scratch directory")
 }
 

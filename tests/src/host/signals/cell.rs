@@ -140,7 +140,7 @@ impl Cell {
         event: Event,
         output: Output,
     ) -> anyhow::Result<Found> {
-        let folder = files::scratch()?;
+        let folder = files::scratch_in_memory()?;
         let mut program = subject.program(world, &folder, output)?;
         if event == Event::Nohup {
             program = program.ignoring("HUP");
