@@ -23,11 +23,11 @@ pub fn generate() -> Result<(), Box<dyn Error>> {
     let sources = read()?;
     let plain = format!("{SYSTEM}: plain");
     for engine in ENGINES {
-        module(&mut code, engine, &plain, &sources, "halts::")?;
+        module(&mut code, engine, &plain, &sources, &[], "halts::")?;
         sleep::row(&mut table, SYSTEM, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
     }
     for mutant in HALT_MUTANTS {
-        module(&mut code, mutant.engine, mutant.name, &mutate(&sources, mutant)?, "halts::")?;
+        module(&mut code, mutant.engine, mutant.name, &mutate(&sources, mutant)?, &[], "halts::")?;
         sleep::mutant_row(&mut table, SYSTEM, mutant)?;
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;

@@ -6,27 +6,35 @@ pub struct Lock {
     pub name: &'static str,
     /// It has a constructor `starting_at`, which sets the first ticket.
     pub has_tickets: bool,
+    /// The modules that it needs beside those that all locks need.
+    pub modules: &'static [&'static str],
 }
 
-const fn tickets(name: &'static str) -> Lock {
-    Lock { name, has_tickets: true }
+const fn tickets(name: &'static str, modules: &'static [&'static str]) -> Lock {
+    Lock { name, has_tickets: true, modules }
 }
 
-const fn word(name: &'static str) -> Lock {
-    Lock { name, has_tickets: false }
+const fn word(name: &'static str, modules: &'static [&'static str]) -> Lock {
+    Lock { name, has_tickets: false, modules }
 }
 
 /// The lock with the most checks: only it has cheaper handoffs.
 pub const PV_TICKET: &str = "PvTicketLock";
 
 pub const LOCKS: &[Lock] = &[
-    tickets(PV_TICKET),
-    tickets("NativeTicketLock"),
-    tickets("SmallNativeTicketLock"),
-    tickets("SmallPvTicketLock"),
-    tickets("PreemptableTicketLock"),
-    tickets("PvPreemptableTicketLock"),
-    word("TestAndSetLock"),
-    word("QueuedLock"),
-    word("PvQueuedLock"),
+    tickets(PV_TICKET, &[]),
+    tickets("NativeTicketLock", &["native"]),
+    tickets("SmallNativeTicketLock", &["native"]),
+    tickets("SmallPvTicketLock", &[]),
+    tickets("PreemptableTicketLock", &["preemptable", "held"]),
+    tickets("PvPreemptableTicketLock", &["preemptable", "held"]),
+    word("TestAndSetLock", &["test_and_set", "held"]),
+    word("QueuedLock", &["queued", "held"]),
+    word("PvQueuedLock", &["pv_queued", "held"]),
 ];
+
+/// Does a variant with only these locks need the module?
+pub fn needs(locks: &[&Lock], module: &str) -> bool {
+    let is_of = |lock: &Lock| lock.modules.contains(&module);
+    locks.iter().any(|lock| is_of(lock)) || !LOCKS.iter().any(is_of)
+}

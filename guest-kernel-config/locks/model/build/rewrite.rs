@@ -43,14 +43,19 @@ pub fn for_sleep(text: &str) -> String {
         .replace("self.word.store(", "self.word.swap(")
 }
 
-/// The crate's root without crate attributes and without the module that the engine supplies.
-pub fn root(text: &str) -> String {
+/// The crate's root without crate attributes, without the module that the engine supplies, and without the names of
+/// modules that `is_there` does not know.
+pub fn root(text: &str, is_there: impl Fn(&str) -> bool) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))
         .filter(|line| {
             !(line.trim_start_matches("pub ").starts_with("mod ") && line.ends_with(';'))
         })
         .filter(|line| !line.starts_with("pub use systems::"))
+        .filter(|line| {
+            let used = line.strip_prefix("pub use ").and_then(|rest| rest.split("::").next());
+            used.is_none_or(&is_there)
+        })
         .map(|line| format!("{line}\n"))
         .collect()
 }

@@ -4,7 +4,9 @@
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
 use crate::sleep_mutants::{HOLES, MUTANTS};
-use crate::{ENGINES, Source, module, mutants::Mutant, mutate, rewrite};
+use crate::{
+    ENGINES, LOCKS, PV_TICKET, Source, module, mutants::Mutant, mutate, rewrite, unless_linted,
+};
 
 /// A system: its module, its submodules, and its checks in `src/sleep`.
 struct System {
@@ -119,13 +121,15 @@ fn variant(
         .map(|source| {
             let mut text = source.text.clone();
             if source.name == system.name {
-                text = rewrite::root(rewrite::without_tests(&text)) + &parts;
+                text = rewrite::root(rewrite::without_tests(&text), |_| true) + &parts;
                 text = rewrite::for_sleep(&text);
             }
             Source { name: source.name.clone(), text }
         })
         .collect();
-    module(code, engine, name, &whole, "sleep::")
+    // What sleeps takes a PV ticketlock for its own word.
+    let locks: Vec<_> = LOCKS.iter().filter(|lock| lock.name == PV_TICKET).collect();
+    module(code, engine, name, &whole, &locks, "sleep::")
 }
 
 /// The row of `variant` in the table, with its name and its rule.
@@ -142,7 +146,8 @@ pub fn row(
     let (of, engine) = (format!("{system}_checks"), rewrite::capital(engine));
     writeln!(
         table,
-        "Variant {{ name: {name:?}, rule: {rule:?}, engine: Engine::{engine}, \
-         verdict: {verdict}, checks: {path}::{of}::{checks} }},"
+        "{}Variant {{ name: {name:?}, rule: {rule:?}, engine: Engine::{engine}, \
+         verdict: {verdict}, checks: {path}::{of}::{checks} }},",
+        unless_linted(variant)
     )
 }
