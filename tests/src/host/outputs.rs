@@ -22,6 +22,7 @@ use crate::{
 tests![
     what_cannot_be_printed_is_a_failure,
     a_full_disk_leaves_the_old_file_whole,
+    parquet_is_written_whole_or_refused,
     results_follow_no_link,
     results_go_where_no_file_is,
     text_from_elsewhere_drives_no_terminal,
@@ -82,7 +83,6 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
     for words in [
         &["report", &dir, "--html", &old_name][..],
         &["export", "--csv", &old_name, &dir],
-        &["export", "--parquet", &old_name, &dir],
         &["export", "--json", &old_name, &dir],
         &["bench", "hypercalls", "--runs", "1", "--host", "direct", "--json", &old_name],
         &[&["compare", "--runs", "1", "--json", &old_name], &SHORT[..]].concat(),
@@ -99,6 +99,29 @@ fn a_full_disk_leaves_the_old_file_whole() -> anyhow::Result<()> {
         .filter(|name| name.contains("partial"))
         .collect();
     ensure!(left.is_empty(), "left behind: {left:?}");
+    Ok(())
+}
+
+/// Parquet is a feature of the build. Without it one line says so, and nothing is written.
+fn parquet_is_written_whole_or_refused() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let (dir, _) = made(&folder)?;
+    let table = folder.path().join("cells.parquet");
+    let export = |to: &Path| pvticket(["export", "--parquet"]).args([to, &dir]).run();
+    let ran = export(&table)?;
+    if ran.status()? == 2 {
+        ran.fails(2, &["--parquet", "--features parquet", "--csv"])?;
+        ensure!(!table.exists(), "it was written");
+        return Ok(());
+    }
+    ran.exits(0)?;
+    let bytes = fs::read(&table)?;
+    ensure!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"), "not a whole table");
+    let disk = Disk::mount()?;
+    let old = disk.old();
+    export(&old)?.exits(1)?.complains(&["pvticket: cannot write", "No space left"])?;
+    ensure!(fs::read_to_string(&old)? == Disk::OLD, "the old file has changed");
     Ok(())
 }
 

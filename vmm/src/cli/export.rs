@@ -39,7 +39,7 @@ struct Forms {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write Parquet to this file
+    /// Write Parquet to this file (a feature of the build, which the packages have)
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
 
@@ -55,6 +55,9 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     let is_stdout = |file: &&PathBuf| file.as_os_str() == "-";
     if parquet.as_ref().filter(is_stdout).is_some() {
         return Err(Usage("--parquet needs a file: only CSV goes to stdout".into()).into());
+    }
+    if cfg!(not(feature = "parquet")) && parquet.is_some() {
+        return Err(Usage(NO_PARQUET.into()).into());
     }
     if [csv, json].into_iter().flatten().filter(is_stdout).count() > 1 {
         return Err(Usage("only one of --csv and --json goes to stdout".into()).into());
@@ -80,11 +83,25 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
         }
     }
     if let Some(file) = parquet {
-        let mut table = Vec::new();
-        export::parquet(&stores, &mut table)?;
-        write(file, &table, &stores)?;
+        write(file, &parquet_table(&stores)?, &stores)?;
     }
     Ok(0)
+}
+
+/// What a build without Parquet says of `--parquet`.
+const NO_PARQUET: &str = "--parquet: this build has no Parquet; build with `--features parquet`, take the program of the packages, or \
+     use --csv";
+
+#[cfg(feature = "parquet")]
+fn parquet_table(stores: &[RunRecord]) -> anyhow::Result<Vec<u8>> {
+    let mut table = Vec::new();
+    export::parquet(stores, &mut table)?;
+    Ok(table)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet_table(_: &[RunRecord]) -> anyhow::Result<Vec<u8>> {
+    Err(Usage(NO_PARQUET.into()).into())
 }
 
 /// Raw bytes for a pipe or a file; without control characters on a terminal.
