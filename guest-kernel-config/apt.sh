@@ -1,4 +1,36 @@
-# Functions for scripts that fetch Debian packages without installing them; they are sourced.
+# Functions for scripts that fetch Debian packages, most without installing them; they are sourced.
+
+# Keeps the line that says why a script ends, and what to do, in the file $PVTICKET_FAILED: `make run` ends with it.
+keep_reason() {
+    [ -z "${PVTICKET_FAILED:-}" ] || printf '%s\n' "$*" >>"$PVTICKET_FAILED" || true
+}
+
+# Is the disk of the folder $1 full?
+is_full() {
+    free_kib=$(df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print $4 }')
+    [ "${free_kib:-1000000}" -lt 16384 ]
+}
+
+# What to do about the full disk of the folder $1.
+full_disk() {
+    echo "the disk of $1 is full: make room, or name another folder in PVTICKET_CACHE, then run this again"
+}
+
+# Why apt failed and what to do, from its output in the file $1.
+apt_reason() {
+    if grep -q 'No space left on device\|enough free space' "$1"; then
+        echo "the disk is full: make room, then run this again"
+    elif grep -q 'Could not resolve\|Temporary failure\|ould not connect\|nable to connect\|unreachable\|timed out' "$1"; then
+        echo "no mirror can be reached: check the network, or the mirror in apt's sources, then run this again"
+    elif grep -q 'Could not get lock\|Unable to lock\|Unable to acquire' "$1"; then
+        echo "another apt is running: wait for its end, then run this again"
+    elif grep -q 'dpkg --configure -a' "$1"; then
+        echo "an installation was interrupted: run dpkg --configure -a as root, then this again"
+    else
+        why=$(grep '^E: ' "$1" | tail -n 1 | cut -c 4-)
+        echo "${why:-see what apt printed}: mend that, then run this again"
+    fi
+}
 
 # Makes separate package lists in the current folder, and sets $options for them: that needs no
 # root, and changes nothing in the system. The arguments are further options.

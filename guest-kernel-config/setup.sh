@@ -21,7 +21,9 @@ cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pvticket}
 . "$root/guest-kernel-config/apt.sh"
 
 say() { printf 'setup: %s\n' "$*"; }
+# The reason, then what to do, which may have several lines.
 fail() {
+    keep_reason "setup: $1${2:+: $2}"
     printf 'setup: %s\n' "$@" >&2
     exit 1
 }
@@ -110,7 +112,7 @@ update() {
     say "fetching apt's package lists"
     apt update || {
         tail -n 5 "$apt_log" >&2
-        fail "apt-get update failed; see above, fix it, and run this again"
+        fail "apt-get update failed" "$(apt_reason "$apt_log")"
     }
 }
 
@@ -122,7 +124,7 @@ install() {
     update
     apt install --no-install-recommends "$@" && return
     tail -n 15 "$apt_log" >&2
-    fail "apt-get could not install: $*" "see above, fix it, and run this again"
+    fail "apt-get could not install $*" "$(apt_reason "$apt_log")"
 }
 
 # ---- Rust ----------------------------------------------------------------------------------
@@ -205,6 +207,15 @@ print_cargo() {
 
 # ---- busybox -------------------------------------------------------------------------------
 
+# Why nothing can be written to the folder $1.
+no_place() {
+    if is_full "$cache"; then
+        full_disk "$cache"
+    else
+        echo "cannot write to $1: let this user write there, or name another folder in PVTICKET_CACHE"
+    fi
+}
+
 is_static() {
     [ -x "$1" ] && ! ldd "$1" >/dev/null 2>&1
 }
@@ -212,8 +223,7 @@ is_static() {
 set_up_busybox() {
     place=$cache/busybox
     if [ -x "$place/busybox" ] && [ -s "$place/applets" ]; then return; fi
-    mkdir -p "$place"
-    work=$(mktemp -d "$place/new.XXXXXX")
+    mkdir -p "$place" && work=$(mktemp -d "$place/new.XXXXXX") || fail "no busybox" "$(no_place "$place")"
     trap 'rm -rf "$work"' EXIT
     for own in "$(command -v busybox || true)" /usr/bin/busybox /bin/busybox; do
         if [ -n "$own" ] && is_static "$own"; then
@@ -241,7 +251,7 @@ unpack_busybox() {
             { own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root &&
                 apt-get $options -qq download busybox-static >apt.log 2>&1; } || {
             tail -n 5 apt.log >&2
-            fail "cannot fetch busybox-static; see above, or put a static busybox at $place/busybox"
+            fail "cannot fetch busybox-static" "$(apt_reason apt.log)" "or put a static busybox at $place/busybox"
         }
     )
     dpkg -x "$work"/busybox-static_*.deb "$work/root"
@@ -291,6 +301,7 @@ set_up_packages() {
     packages=$(missing_packages | sort -u | tr '\n' ' ')
     [ -n "$packages" ] || return 0
     if ! can_install; then
+        packages=${packages% }
         fail "missing (names of Debian's packages): $packages" \
             "install them, as root: apt-get install --no-install-recommends $packages" \
             "(other systems: the packages that have the same programs and headers; a static libc too)"

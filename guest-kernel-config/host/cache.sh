@@ -6,11 +6,28 @@ cache=${PVTICKET_CACHE:-${XDG_CACHE_HOME:-${HOME:?set HOME, XDG_CACHE_HOME or PV
 
 # Makes that folder, $work, which is removed at every exit.
 begin_work() {
-    mkdir -p "$cache"
-    work=$(mktemp -d "$cache/.new-XXXXXX")
-    trap 'rm -rf "$work"' EXIT
+    mkdir -p "$cache" && work=$(mktemp -d "$cache/.new-XXXXXX") || cannot_write
+    trap 'end_work $?' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
+}
+
+# Ends because nothing can be written to the cache.
+cannot_write() {
+    why="cannot write to $cache: let this user write there, or name another folder in PVTICKET_CACHE"
+    if is_full "${cache%/*}"; then why=$(full_disk "${cache%/*}"); fi
+    keep_reason "$name: $why"
+    say "$why" >&2
+    exit 1
+}
+
+# The status is $1. On a full disk, programs fail with all kinds of messages.
+end_work() {
+    if [ "$1" != 0 ] && is_full "$cache"; then
+        keep_reason "$name: $(full_disk "$cache")"
+        say "$(full_disk "$cache")" >&2
+    fi
+    rm -rf "$work"
 }
 
 # Moves $work/new into place as version $1 and makes it the current one.

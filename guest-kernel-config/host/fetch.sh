@@ -43,6 +43,7 @@ HELP
 }
 
 fail() {
+    keep_reason "host: $*"
     echo "host: $*" >&2
     {
         by_hand
@@ -126,13 +127,15 @@ find_packages() {
         if [ -z "$packages" ]; then
             own_lists || true
             packages=$(real_package)
+            [ -n "$packages" ] || ! grep -q '^[EW]: ' apt.log ||
+                fail "no package lists for $meta: $(apt_reason apt.log)"
         fi
-        [ -n "$packages" ] || fail "apt knows no $meta (it is Debian's; see apt.log if there was one)"
+        [ -n "$packages" ] || fail "apt knows no $meta, which is Debian's"
         ;;
     *)
         from=$(mirror "$(codename)")
         [ -n "$from" ] || fail "apt's sources name no mirror of this system's Debian, which would have $suite"
-        lists_of_suite $suite "$from" || fail "no package lists of $suite: $(tail -n 1 apt.log)"
+        lists_of_suite $suite "$from" || fail "no package lists of $suite: $(apt_reason apt.log)"
         release=$(newest_release)
         [ -n "$release" ] || fail "$suite has no $meta"
         packages="linux-binary-$release linux-modules-$release linux-base-$release"
@@ -159,7 +162,7 @@ download() {
     find_packages
     # shellcheck disable=SC2086
     apt-get $options -qq -o APT::Sandbox::User=root download $packages >apt.log 2>&1 ||
-        fail "apt-get download $packages failed: $(tail -n 1 apt.log)"
+        fail "apt-get download $packages failed: $(apt_reason apt.log)"
 }
 
 # Unpacks the packages that are the arguments to the folder tree, and sets $version to the kernel's.

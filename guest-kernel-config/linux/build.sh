@@ -32,11 +32,22 @@ works=()
 # Where lists of our own are made, and the process that tells of progress.
 lists=$cache/source/lists.$$
 teller=
+# Was it said why the script ends?
+told=
 
 . "$here/../apt.sh"
 
 say() { printf 'kernel: %s\n' "$*"; }
-fail() { printf 'kernel: %s\n' "$*" >&2; exit 1; }
+
+# Ends with the reason, which on a full disk is that, whatever failed because of it.
+fail() {
+    local why=$*
+    if is_full "$cache"; then why=$(full_disk "$cache"); fi
+    told=1
+    keep_reason "kernel: $why"
+    printf 'kernel: %s\n' "$why" >&2
+    exit 1
+}
 
 choose_flavour() {
     flavour=$1
@@ -88,10 +99,10 @@ find_package() {
     [ -z "$deb" ] || return 0
     mkdir -p "$lists"
     pushd "$lists" >/dev/null
-    own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root ||
-        say "no package lists: $(tail -n 1 apt.log)" >&2
-    popd >/dev/null
+    own_lists -o Acquire::Languages=none -o APT::Sandbox::User=root || true
     deb=$(offered)
+    [ -n "$deb" ] || ! grep -q '^[EW]: ' apt.log || fail "no package lists for $package: $(apt_reason apt.log)"
+    popd >/dev/null
 }
 
 # The SHA-256 of the package file $1 in apt's lists; empty if apt does not know that version.
@@ -157,8 +168,8 @@ fetch_package() {
     say "downloading $package ($(($(offered 3) / 1000000)) MB)"
     mkdir -p "$cache/source/partial"
     (cd "$cache/source/partial" && rm -f ./*.deb &&
-        apt-get $options -qq -o APT::Sandbox::User=root download "$package") ||
-        fail "apt-get download $package failed"
+        apt-get $options -qq -o APT::Sandbox::User=root download "$package" >apt.log 2>&1) ||
+        fail "apt-get download $package failed: $(apt_reason "$cache/source/partial/apt.log")"
     mv "$cache/source/partial"/*.deb "$cache/source/"
     deb=$(cached_package)
 }
@@ -268,7 +279,7 @@ build() {
     teller=
     if [ -n "$failed" ]; then
         tail -n 20 "$work/build.log" >&2
-        cp "$work/build.log" "$kernels/failed-$flavour.log"
+        cp "$work/build.log" "$kernels/failed-$flavour.log" || true
         fail "flavour $flavour did not build; whole log: $kernels/failed-$flavour.log"
     fi
     collect "$work"
@@ -287,6 +298,8 @@ link() {
 }
 
 clean_up() {
+    # What failed has said something, but not what to do.
+    if [ "$1" != 0 ] && [ -z "$told" ] && is_full "$cache"; then (fail) || true; fi
     [ -z "$teller" ] || kill "$teller" 2>/dev/null || true
     rm -rf "$lists"
     [ -n "${KEEP_BUILD:-}" ] || rm -rf "${works[@]}"
@@ -306,7 +319,7 @@ make_flavour() {
 }
 
 for name in "${flavours[@]}"; do choose_flavour "$name"; done
-trap clean_up EXIT
+trap 'clean_up $?' EXIT
 command -v gcc >/dev/null || check_tools
 identify_source
 mkdir -p "$kernels"

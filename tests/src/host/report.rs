@@ -14,6 +14,7 @@ use crate::{browser::Browser, files, fixture::Fixture, product::pvticket, tests}
 tests![
     a_run_is_reported_as_text,
     two_runs_are_compared,
+    a_brief_has_the_answer_alone,
     its_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
     what_is_no_store_is_refused_in_a_line,
@@ -62,6 +63,37 @@ fn two_runs_are_compared() -> anyhow::Result<()> {
     ensure!(text.contains("The second run gives less at"), "{text}");
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
     alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
+}
+
+/// With --html the page of the same runs, whose path is the last line.
+fn a_brief_has_the_answer_alone() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let one = |policies, name: &str| {
+        let fixture = Fixture { policies, vcpus: vec![2, 4], ..Fixture::default() };
+        let spec = format!("name = \\\"{name}");
+        store(&folder, name, &fixture.text().replace("name = \\\"collapse", &spec))
+    };
+    let runs = [one(vec!["host"], "one")?, one(vec!["rr", "deferred"], "two")?];
+    let brief = pvticket(["report", "--brief"]).args(&runs).run()?.exits(0)?;
+    let text = brief.text()?;
+    let (answer, chart) = text.split_once("\n\n").with_context(|| brief.show())?;
+    ensure!(answer.lines().count() < 10 && chart.lines().count() < 12, "{}", brief.show());
+    for part in ["payload  PV / native ", "deferred / rr, native ", "not measured: a Linux guest"] {
+        ensure!(answer.contains(part), "no {part:?}\n{}", brief.show());
+    }
+    ensure!(
+        chart.contains('\u{2588}') && chart.contains("acquisitions/s, log"),
+        "{}",
+        brief.show()
+    );
+    ensure!(text.lines().all(|line| line.chars().count() <= 72), "{}", brief.show());
+    let page = folder.path().join("page.html");
+    let both =
+        pvticket(["report", "--brief", "--html"]).args([&page]).args(&runs).run()?.exits(0)?;
+    ensure!(both.text()? == format!("{text}page: {}\n", page.display()), "{}", both.show());
+    ensure!(fs::read_to_string(&page)?.contains("</html>"), "no whole page");
+    let twice = pvticket(["report", "--brief", "--diff"]).args(&runs).run()?;
+    twice.fails(2, &["--brief", "--diff"]).map(drop)
 }
 
 /// Setup, tables, no control character of the store, no line of more than 72 columns.

@@ -17,6 +17,7 @@ use crate::{
 tests![
     doctor_agrees_with_this_host,
     doctor_speaks_json,
+    doctor_is_brief,
     compare_finds_no_violation,
     a_comparison_is_judged_as_a_report_judges_it,
     an_interrupted_comparison_is_resumed,
@@ -50,6 +51,17 @@ fn doctor_speaks_json() -> anyhow::Result<()> {
     ensure!(place("linux") == Some(linux.into()), "linux is not {linux}: {report:#}");
     ensure!(place("payload") == Some(payload.into()), "payload is not {payload}: {report:#}");
     Ok(())
+}
+
+fn doctor_is_brief() -> anyhow::Result<()> {
+    let ran = pvticket(["doctor", "--brief"]).run()?;
+    ensure!(matches!(ran.status()?, 0 | 1) && ran.stderr.is_empty(), "{}", ran.show());
+    let lines: Vec<&str> = ran.text()?.lines().collect();
+    let begins = ["host:   ", "guests: ", "next:   "];
+    let are_they = begins.iter().zip(&lines).all(|(begin, line)| line.starts_with(begin));
+    ensure!(lines.len() == 3 && are_they, "{}", ran.show());
+    ensure!(lines[2].contains("pvticket doctor"), "{}", ran.show());
+    pvticket(["doctor", "--brief", "--json"]).run()?.fails(2, &["--brief", "--json"]).map(drop)
 }
 
 fn compare_finds_no_violation() -> anyhow::Result<()> {
@@ -119,7 +131,7 @@ fn an_interrupted_comparison_is_resumed() -> anyhow::Result<()> {
     let json = folder.path().join("json");
     let words = ["compare", "--guest", "payload", "--vcpus", "2", "--runs", "2", "--seconds", "1"];
     let mut running = pvticket(words).args(["--json"]).args([&json]).start()?;
-    running.wait_for_stderr("cell 1/4")?;
+    running.wait_for_stderr("measured 1/4, about ")?;
     running.signal(Signal::INT)?;
     let ran = running.wait()?.exits(130)?;
     ensure!(ran.text()?.contains("note    partial: "), "{}", ran.show());

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod brief;
 pub mod compare;
 pub mod faults;
 pub mod figures;

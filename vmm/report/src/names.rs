@@ -95,7 +95,7 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
 }
 
 /// A value of an axis other than a lock's, as a part of a name.
-fn word(axis: Axis, value: &str) -> String {
+pub fn word(axis: Axis, value: &str) -> String {
     match axis {
         Axis::Policy => format!("under {}", policy(value)),
         Axis::Guest | Axis::Host => value.to_owned(),
@@ -161,7 +161,12 @@ pub fn listed(all: &[String]) -> String {
 
 /// The overcommit ratio as text.
 pub fn overcommit(point: &Point) -> String {
-    let text = ratio(point.overcommit());
+    overcommit_of(point.overcommit())
+}
+
+/// A ratio of vCPUs to CPUs as text: `2x`, `1.5x`.
+pub fn overcommit_of(value: f64) -> String {
+    let text = ratio(value);
     let number = text.trim_end_matches('x');
     match number.contains('.') {
         true => format!("{}x", number.trim_end_matches('0').trim_end_matches('.')),

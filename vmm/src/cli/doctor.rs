@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     chain::chain,
-    doctor::{Facts, GuestRuns, Report, advice},
+    doctor::{Facts, GuestRuns, Report, advice, brief::brief},
     emulated::Pieces,
     guest::artifacts,
     streams::print_json,
@@ -24,6 +24,10 @@ pub struct DoctorArgs {
     /// Print JSON instead
     #[arg(long)]
     json: bool,
+
+    /// Print three lines only: the host, where guests run, and what to do next
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
 }
 
 /// Runs the subcommand and returns the exit status.
@@ -37,6 +41,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     let report = Report { facts, guests, next };
     match args.json {
         true => print_json(&(serde_json::to_string_pretty(&report)? + "\n")),
+        false if args.brief => print(&brief(&report)),
         false => print(&report.to_string()),
     }
     Ok(if report.anything_runs() { 0 } else { FAILURE })

@@ -12,7 +12,9 @@ use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print};
 use crate::{results, streams};
+use base::shown;
 use report::{
+    brief::{self, Brief},
     html,
     words::{diff, mail, text},
 };
@@ -37,6 +39,12 @@ pub struct ReportArgs {
     /// too
     #[arg(long)]
     text: bool,
+
+    /// Print only the answer, in ten lines at most: what PV locks gain over native ones, and what a
+    /// schedule gains, at 2x overcommit or the ratio nearest above 1x; then a chart of the rates.
+    /// Runs with different specs are not compared with each other. With --html, too
+    #[arg(long, conflicts_with_all = ["diff", "text"])]
+    brief: bool,
 
     /// With --diff: exit status 1 if the second run is worse at any point (0: at none, 2: cannot be
     /// judged), and a line for each such point. A point is worse if it gives less, by the report's own
@@ -89,16 +97,25 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
         return Err(Usage(what).into());
     }
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
-    let subject = subject(&records.collect::<Result<Vec<_>, _>>()?, args.diff);
+    let records = records.collect::<Result<Vec<_>, _>>()?;
+    let subject = subject(&records, args.diff);
     if let Some(file) = &args.html {
         subject.write_page(file)?;
     }
     match (args.text, &args.html) {
+        _ if args.brief => print(&brief(&records, args.html.as_deref())),
         (true, _) => print(&subject.mail()),
         (false, None) => print(&subject.text(columns())),
         (false, Some(_)) => {}
     }
     Ok(subject)
+}
+
+/// The brief of these runs, which ends with the path of their page.
+fn brief(records: &[RunRecord], page: Option<&Path>) -> String {
+    let Brief { answer, chart } = brief::brief(records, columns());
+    let page = page.map(|page| format!("page: {}\n", shown::line(&page.display().to_string())));
+    answer + &chart + &page.unwrap_or_default()
 }
 
 /// The exit status that says whether the second run is worse. A mail lists the regressions itself.
@@ -164,5 +181,6 @@ impl Subject {
 fn columns() -> usize {
     let stdout = io::stdout();
     let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten();
-    size.map_or(text::NARROWEST, |size| usize::from(size.ws_col))
+    // A terminal that does not know its width says 0.
+    size.map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(text::NARROWEST)
 }

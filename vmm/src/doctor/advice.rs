@@ -119,7 +119,7 @@ fn measuring(facts: &Facts) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
@@ -132,7 +132,8 @@ mod tests {
         tools::{Artifact, Tool},
     };
 
-    fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
+    /// Of a host with this KVM and CPU, of which nothing else is known.
+    pub fn facts(kind: KvmKind, flags: &[&'static str]) -> Facts {
         let none = crate::doctor::files::Files::below(std::path::Path::new("/nonexistent"));
         let mut kvm = KvmFacts::read(&none, KvmKind::Absent);
         kvm.known = kind;

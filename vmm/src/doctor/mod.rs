@@ -4,6 +4,7 @@
 //! that the host does not provide is `None` and shown as unknown, never guessed.
 
 pub mod advice;
+pub mod brief;
 pub mod confinement;
 pub mod cpu;
 pub mod files;

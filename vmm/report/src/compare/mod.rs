@@ -367,7 +367,7 @@ fn host_extras(point: &Point, sim: SimRates) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-fn with_interval(estimate: &Estimate) -> String {
+pub(super) fn with_interval(estimate: &Estimate) -> String {
     let value = ratio(estimate.value);
     match estimate.interval {
         Some(interval) => format!("{value} ({} .. {})", ratio(interval.low), ratio(interval.high)),

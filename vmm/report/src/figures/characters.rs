@@ -145,6 +145,14 @@ fn y_labels(scale: &Scale) -> Vec<(usize, String)> {
 
 /// The axis line, the tick labels that fit beneath it, and the axis' name.
 fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
+    let names = tick_names(scale, columns);
+    let blank = " ".repeat(indent);
+    let rule = "\u{2500}".repeat(columns);
+    format!("{blank}\u{2514}{rule}\n{blank} {names}\n{blank} {}\n", scale.label)
+}
+
+/// The tick labels that fit beneath an axis of so many columns.
+pub fn tick_names(scale: &Scale, columns: usize) -> String {
     let mut names = String::new();
     let mut free = 0;
     for tick in scale.ticks.iter().filter(|tick| scale.holds(**tick)) {
@@ -158,9 +166,7 @@ fn axis_below(scale: &Scale, columns: usize, indent: usize) -> String {
             free = at + text.chars().count() + 1;
         }
     }
-    let blank = " ".repeat(indent);
-    let rule = "\u{2500}".repeat(columns);
-    format!("{blank}\u{2514}{rule}\n{blank} {names}\n{blank} {}\n", scale.label)
+    names
 }
 
 fn rows(plot: &Rows, width: usize) -> String {

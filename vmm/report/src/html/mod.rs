@@ -57,7 +57,9 @@ struct Page {
 
 /// The page of a study.
 pub fn page(study: &Study) -> askama::Result<String> {
-    let names: Vec<&str> = study.runs.iter().map(words::name).collect();
+    let mut names: Vec<&str> = study.runs.iter().map(words::name).collect();
+    // Comparisons are all called the same.
+    names.dedup();
     let page = Page {
         style: STYLE,
         title: names.join(", "),

@@ -7,6 +7,8 @@ use super::*;
 use crate::words::{diff, text};
 use study::{
     findings::RunRecord,
+    host::FileFacts,
+    point::GuestKind,
     store::sweep::record::Attempt,
     testing::{Fixture, parse, record},
 };
@@ -24,6 +26,27 @@ fn shown(records: &[RunRecord]) -> (String, String) {
         assert!(!page.contains(odd), "{odd} in a page");
     }
     (page, text)
+}
+
+/// Payload and Linux, as `make run` measures them: one page, named once. A kernel that only one of them has is no other
+/// program; two kernels are.
+#[test]
+fn runs_of_several_guests_are_one_page() {
+    let [payload, mut linux] = [record(&small()), record(&small())];
+    let kernel = |sha256: &str| FileFacts { sha256: sha256.into(), ..FileFacts::default() };
+    linux.contents.sessions[0].host.kernels = vec![kernel("11")];
+    for cell in &mut linux.contents.cells {
+        (cell.point.guest, cell.point.spin_threshold) = (GuestKind::Linux, 512);
+    }
+    let (page, text) = shown(&[payload.clone(), linux.clone()]);
+    assert!(page.contains("<title>collapse</title>"), "{}", &page[..400]);
+    assert!(!text.contains("these differ") && !text.contains("spin threshold"), "{text}");
+    assert!(text.contains("  payload, under the host's scheduler\n"), "{text}");
+    assert!(text.contains("  linux, under rr\n"), "{text}");
+    let mut other = linux.clone();
+    other.contents.sessions[0].host.kernels = vec![kernel("22")];
+    let (_, text) = shown(&[payload, linux, other]);
+    assert!(text.contains("these differ: kernels 1: sha256."), "{text}");
 }
 
 #[test]

@@ -181,12 +181,19 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     all
 }
 
-/// Facts that should be the same for all starts of the runs and are not.
+/// Facts that should be the same for all starts of the runs and are not. A guest without a kernel has none that
+/// could be another.
 fn strangers(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
-    let all: Vec<_> = sessions.map(|session| diff::lasting(&session.host)).collect();
+    let all: Vec<(bool, Vec<(String, String)>)> = sessions
+        .map(|session| (session.host.kernels.is_empty(), diff::lasting(&session.host)))
+        .collect();
+    let is_shared = |fact: &(String, String)| {
+        let is_of_kernel = fact.0.starts_with("kernels ");
+        all.iter().all(|(has_none, host)| host.contains(fact) || is_of_kernel && *has_none)
+    };
     let mut names: Vec<String> = Vec::new();
-    for fact in all.iter().flatten().filter(|fact| !all.iter().all(|host| host.contains(fact))) {
+    for fact in all.iter().flat_map(|(_, host)| host).filter(|fact| !is_shared(fact)) {
         if !names.contains(&fact.0) {
             names.push(fact.0.clone());
         }

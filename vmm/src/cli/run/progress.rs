@@ -1,20 +1,21 @@
-//! Progress of a run: a bar on a terminal, otherwise one line per cell.
+//! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells, and one for each
+//! cell that failed.
 
 use std::{
     collections::HashSet,
     io::{self, IsTerminal},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use indicatif::ProgressBar;
 
+use super::plan::spoken;
 use crate::{
     cli::bar::on_stderr,
     lab::run::{Order, Watcher, estimate, estimate_cell},
     streams::say,
 };
 use base::shown;
-use report::si::si;
 use study::{
     point::Point,
     spec::{Experiment, PlannedCell},
@@ -31,6 +32,43 @@ pub(in crate::cli) struct Progress<'a> {
     bar: Option<ProgressBar>,
     cells: usize,
     ended: usize,
+    pace: Pace,
+}
+
+/// Tenths of the cells, each of which has a line.
+const PARTS: usize = 10;
+
+/// How long cells take, all jobs together, compared with their estimates.
+#[derive(Debug)]
+struct Pace {
+    begun: Instant,
+    /// Estimate for the cells that are left, and for those that have ended since.
+    left: Duration,
+    thought: Duration,
+}
+
+impl Pace {
+    fn new(left: Duration) -> Self {
+        Self { begun: Instant::now(), left, thought: Duration::ZERO }
+    }
+
+    fn ended(&mut self, thought: Duration) {
+        self.left = self.left.saturating_sub(thought);
+        self.thought += thought;
+    }
+
+    /// The time that is left after `elapsed`, at the pace of the cells that have ended.
+    fn time_left(&self, elapsed: Duration) -> Duration {
+        match self.thought.is_zero() {
+            true => self.left,
+            false => elapsed.mul_f64(self.left.as_secs_f64() / self.thought.as_secs_f64()),
+        }
+    }
+}
+
+/// Has the cell that ended last completed a tenth of the cells?
+const fn completes_a_part(ended: usize, cells: usize) -> bool {
+    ended > 0 && cells > 0 && ended * PARTS / cells > (ended - 1) * PARTS / cells
 }
 
 impl<'a> Progress<'a> {
@@ -44,7 +82,8 @@ impl<'a> Progress<'a> {
         let bar = io::stderr().is_terminal().then(|| bar(whole));
         let cells = experiment.cells().len();
         let ended = finished.len();
-        Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended }
+        let pace = Pace::new(whole);
+        Self { experiment, stops_at_failure, has_failed: false, bar, cells, ended, pace }
     }
 
     /// Counts only the cells that are left: those of a task's own unit.
@@ -59,6 +98,19 @@ impl<'a> Progress<'a> {
         match &self.bar {
             Some(bar) => bar.suspend(write),
             None => write(),
+        }
+    }
+
+    /// How far it is, and for how long it will go on.
+    fn so_far(&self) -> String {
+        let elapsed = self.pace.begun.elapsed();
+        match self.ended < self.cells {
+            true => format!(
+                "measured {}, about {} left",
+                self.counted(),
+                spoken(self.pace.time_left(elapsed))
+            ),
+            false => format!("measured {}, after {}", self.counted(), spoken(elapsed)),
         }
     }
 
@@ -86,19 +138,27 @@ impl Watcher for Progress<'_> {
 
     fn ended(&mut self, line: &CellLine) {
         self.has_failed |= matches!(line.outcome, Outcome::Failed { .. });
-        self.ended += usize::from(line.outcome != Outcome::Aborted);
-        let gave = match &line.outcome {
-            Outcome::Done { figures } => format!("{}/s", si(figures.rate())),
-            Outcome::Failed { error, .. } => format!("failed: {error}"),
-            Outcome::Aborted => "aborted".to_owned(),
-        };
+        let span = estimate_cell(self.experiment, &line.point);
+        let has_ended = line.outcome != Outcome::Aborted;
+        if has_ended {
+            self.ended += 1;
+            self.pace.ended(span);
+        }
         if let Some(bar) = &self.bar {
-            let span = estimate_cell(self.experiment, &line.point);
             bar.inc(u64::try_from(span.as_millis()).unwrap_or(0));
             bar.set_prefix(self.counted());
         }
-        if self.bar.is_none() || matches!(line.outcome, Outcome::Failed { .. }) {
-            self.say(&format!("cell {}: {}: {gave}", self.counted(), line.point));
+        match &line.outcome {
+            Outcome::Failed { error, .. } => {
+                self.say(&format!("cell {}: {}: failed: {error}", self.counted(), line.point));
+            }
+            Outcome::Aborted if self.bar.is_none() => {
+                self.say(&format!("cell {}: {}: aborted", self.counted(), line.point));
+            }
+            Outcome::Done { .. } | Outcome::Aborted => {}
+        }
+        if self.bar.is_none() && has_ended && completes_a_part(self.ended, self.cells) {
+            self.say(&self.so_far());
         }
     }
 
@@ -146,5 +206,31 @@ mod tests {
         assert_eq!(progress(&others).counted(), "2/4", "a run that is resumed");
         assert_eq!(progress(&others).of_unit().counted(), "0/2");
         assert_eq!(progress(&HashSet::new()).of_unit().counted(), "0/4");
+    }
+
+    /// The number of lines, and the last cell's: it is always told.
+    #[test]
+    fn each_tenth_has_a_line() {
+        let told = |cells| {
+            let ends: Vec<usize> =
+                (0..=cells).filter(|its| completes_a_part(*its, cells)).collect();
+            (ends.len(), ends.last().copied())
+        };
+        for cells in 1..=300 {
+            assert_eq!(told(cells), (cells.min(PARTS), Some(cells)));
+        }
+        assert_eq!(told(0), (0, None));
+        assert!(completes_a_part(14, 140) && !completes_a_part(15, 140));
+    }
+
+    #[test]
+    fn the_time_left_follows_from_the_pace() {
+        let seconds = Duration::from_secs;
+        let mut pace = Pace::new(seconds(100));
+        assert_eq!(pace.time_left(seconds(7)), seconds(100), "nothing is known yet");
+        pace.ended(seconds(20));
+        assert_eq!(pace.time_left(seconds(10)), seconds(40), "twice as fast as was thought");
+        pace.ended(seconds(80));
+        assert_eq!(pace.time_left(seconds(60)), Duration::ZERO);
     }
 }

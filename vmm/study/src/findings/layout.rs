@@ -13,6 +13,9 @@ use crate::point::Point;
 /// What tells locks apart; the first is the lock itself.
 pub const OF_LOCKS: [Axis; 4] = [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label];
 
+/// Settings whose defaults depend on the guest.
+const OF_GUEST: [Axis; 2] = [Axis::SpinThreshold, Axis::Seconds];
+
 /// The axes that can change the overcommit ratio.
 const COUNTS: [Axis; 3] = [Axis::Vcpus, Axis::Vms, Axis::Slots];
 
@@ -64,7 +67,13 @@ impl Layout {
         let facets = chosen.unwrap_or_else(|| {
             // Drivers carry out the same schedule: they belong side by side.
             let beside = |axis: &Axis| OF_LOCKS.contains(axis) || *axis == Axis::Driver;
-            let around = others().filter(|axis| !beside(axis));
+            // The guest's name says as much.
+            let is_default = |axis: &Axis| {
+                OF_GUEST.contains(axis)
+                    && varying.contains(&Axis::Guest)
+                    && follows(points, *axis, &[Axis::Guest])
+            };
+            let around = others().filter(|axis| !beside(axis) && !is_default(axis));
             around.filter(|axis| is_ratio || !follows(points, *axis, &[x])).collect()
         });
         let known = [&[x], facets.as_slice()].concat();

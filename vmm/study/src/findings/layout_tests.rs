@@ -1,8 +1,11 @@
 //! Which axis goes where.
 
+use std::time::Duration;
+
 use super::{layout::Role, *};
 use crate::{
     driver::DriverKind,
+    point::GuestKind,
     testing::{Fixture, record},
 };
 
@@ -100,6 +103,27 @@ fn vcpus_that_follow_from_the_slots_are_no_axis() {
     let layout = Study::new(&[run]).layout;
     assert_eq!((layout.x, layout.is_ratio, layout.facets.len()), (Axis::Slots, false, 0));
     assert_eq!(layout.role(Axis::Vcpus), Role::None);
+}
+
+/// As of `compare` with one guest and then with another. Wrong before: each name had the threshold and the
+/// window, too.
+#[test]
+fn settings_that_come_with_the_guest_are_no_axes() {
+    let mut runs = [record(&Fixture::default()), record(&Fixture::default())];
+    for run in &mut runs {
+        run.contents.run.spec = String::new();
+    }
+    for cell in &mut runs[1].contents.cells {
+        cell.point.guest = GuestKind::Linux;
+        cell.point.spin_threshold = 512;
+        cell.point.duration = Duration::from_millis(800);
+    }
+    let layout = Study::new(&runs).layout;
+    assert_eq!((layout.x, &*layout.facets), (Axis::Vcpus, &[Axis::Guest, Axis::Policy][..]));
+    assert_eq!(layout.series, [Axis::Lock, Axis::Backend]);
+    runs[1].contents.cells[0].point.spin_threshold = 1024;
+    let layout = Study::new(&runs).layout;
+    assert!(layout.facets.contains(&Axis::SpinThreshold), "{layout:?}");
 }
 
 #[test]

@@ -1,0 +1,310 @@
+//! `make run`: its script, with a `make` and a product of the test's own that do nothing but what is asked of
+//! them; and what the scripts that it calls say at their end when something is missing.
+
+use std::{
+    env, fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::{
+    files, fixture::Fixture, process::Program, product::binary, ran::Ran, suite::skip, tests,
+};
+
+tests![
+    it_ends_with_the_answer,
+    what_failed_is_done_again_and_the_rest_is_not,
+    a_build_that_fails_says_what_to_do,
+    apt_refuses_and_setup_says_what_to_do,
+    what_cannot_be_installed_is_listed,
+    without_a_network_nothing_is_fetched,
+    a_full_disk_is_named,
+];
+
+fn script(name: &str) -> anyhow::Result<PathBuf> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    if !file.is_file() {
+        return skip("the repository is not here");
+    }
+    Ok(file)
+}
+
+/// Writes a program of these commands.
+fn program(file: &Path, commands: &str) -> anyhow::Result<()> {
+    fs::write(file, format!("#!/bin/sh\n{commands}\n"))?;
+    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
+}
+
+/// The stores that the comparisons of `make run` leave.
+fn stores(folder: &Path) -> anyhow::Result<()> {
+    let store = |name: &str, fixture: Fixture| {
+        // Comparisons have specs of their own.
+        let text = fixture.text().replace("name = \\\"collapse", &format!("name = \\\"{name}"));
+        let guest = format!("\"guest\":\"{}\"", if name == "linux" { "linux" } else { "payload" });
+        let text = text.replace("\"guest\":\"payload\"", &guest);
+        fs::write(folder.join(format!("{name}.jsonl")), text)
+    };
+    let of_host = || Fixture { policies: vec!["host"], vcpus: vec![2, 4], ..Fixture::default() };
+    let policies = vec!["rr", "deferred", "kick-boost"];
+    store("payload", of_host())?;
+    store("schedules", Fixture { policies, vcpus: vec![4], ..Fixture::default() })?;
+    Ok(store("linux", of_host())?)
+}
+
+/// `make run` in a folder, with what its product was called with in `calls`. A comparison fails if there is a file
+/// `refused`; what it has measured then has a failed cell.
+fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
+    let (here, real) = (folder.path().display(), binary().display());
+    stores(folder.path())?;
+    program(
+        &folder.path().join("product"),
+        &format!(
+            r#"echo "$*" >>{here}/calls
+case $1 in
+report) exec {real} "$@" ;;
+compare)
+    [ "$2" = --dir ] || exit 0
+    mkdir -p "$3"
+    cp "{here}/${{3##*/}}.jsonl" "$3/cells.jsonl"
+    if [ -e {here}/refused ] && [ "${{3##*/}}" = schedules ]; then
+        sed -i '$s/"status":"done"/"status":"failed"/' "$3/cells.jsonl"
+        echo 'pvticket: cell 7 failed' >&2
+        exit 1
+    fi ;;
+esac"#
+        ),
+    )?;
+    let make = folder.path().join("make");
+    if !make.exists() {
+        program(&make, "exit 0")?;
+    }
+    let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
+    let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
+    let run = run.env("PVTICKET_CACHE", folder.path()).env("RUN_DIR", "");
+    Ok(run.behind(&format!("cd {here}")))
+}
+
+fn calls(folder: &TempDir) -> anyhow::Result<Vec<String>> {
+    let text = fs::read_to_string(folder.path().join("calls"))?;
+    fs::remove_file(folder.path().join("calls"))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// The only directory of results.
+fn results(folder: &TempDir) -> anyhow::Result<String> {
+    let mut all = fs::read_dir(folder.path().join("runs"))?;
+    let name = all.next().context("no results")??.file_name();
+    ensure!(all.next().is_none(), "two directories of results");
+    Ok(format!("runs/{}", name.to_string_lossy()))
+}
+
+fn last(ran: &Ran) -> String {
+    ran.errors().trim_end().lines().last().unwrap_or_default().to_owned()
+}
+
+fn it_ends_with_the_answer() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let ran = first_run(&folder)?.run()?.exits(0)?;
+    let dir = results(&folder)?;
+    let text = ran.text()?;
+    for step in 1..=5 {
+        ensure!(text.contains(&format!("\n== {step}/5 ")), "no step {step}\n{}", ran.show());
+    }
+    let end = text.split_once("== 5/5 ").context("no answer")?.1;
+    let (_, end) = end.split_once('\n').context("no answer")?;
+    let (answer, chart) = end.split_once("\n\n").context("no chart")?;
+    let lines = answer.lines().count() + 1;
+    ensure!(lines <= 10 && chart.lines().count() <= 12, "{lines} lines\n{}", ran.show());
+    for part in ["payload  PV / native ", "deferred / rr, native ", "\nLinux    PV / native "] {
+        ensure!(answer.contains(part), "no {part:?}\n{}", ran.show());
+    }
+    ensure!(end.ends_with(&format!("\npage: {dir}/report.html\n")), "{}", ran.show());
+    ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
+    let calls = calls(&folder)?;
+    let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
+    let wanted = ["doctor", "compare", "compare", "boot", "compare", "report"];
+    ensure!(firsts == wanted, "{calls:?}");
+    Ok(())
+}
+
+fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    files::put(&folder, "refused", b"")?;
+    let ran = first_run(&folder)?.run()?.exits(1)?;
+    let dir = results(&folder)?;
+    let line =
+        format!("make run: step 3 failed: see what pvticket says above; make run goes on in {dir}");
+    ensure!(last(&ran) == line, "{}", ran.show());
+    calls(&folder)?;
+    fs::remove_file(folder.path().join("refused"))?;
+    first_run(&folder)?.run()?.exits(0)?;
+    ensure!(results(&folder)? == dir, "it did not go on");
+    let calls = calls(&folder)?;
+    let resumed = format!("compare --resume {dir}/payload");
+    ensure!(calls[1] == resumed, "{calls:?}");
+    ensure!(calls[2].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
+    let kept = fs::read_dir(folder.path().join(&dir))?.filter_map(Result::ok);
+    let kept =
+        kept.filter(|its| its.file_name().to_string_lossy().starts_with("schedules-failed-"));
+    ensure!(kept.count() == 1, "what failed is kept beside it");
+    Ok(())
+}
+
+fn a_build_that_fails_says_what_to_do() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let make = folder.path().join("make");
+    program(
+        &make,
+        "echo 'setup: no gcc: install it' >>\"$PVTICKET_FAILED\"; echo noise >&2; exit 2",
+    )?;
+    let ran = first_run(&folder)?.run()?.exits(1)?;
+    ensure!(last(&ran) == "make run: not built: setup: no gcc: install it", "{}", ran.show());
+    ensure!(!folder.path().join("calls").exists(), "something ran");
+    program(&make, "echo 'error: expected `;`' >&2; exit 2")?;
+    let ran = first_run(&folder)?.run()?.exits(1)?;
+    ensure!(
+        last(&ran).starts_with("make run: not built: see the first error above;"),
+        "{}",
+        ran.show()
+    );
+    program(&make, "exit 0")?;
+    first_run(&folder)?.run()?.exits(0).map(drop)
+}
+
+/// A folder with these programs of the test's own and with those of this system, by name.
+fn tools(folder: &TempDir, own: &[(&str, &str)], systems: &[&str]) -> anyhow::Result<PathBuf> {
+    let tools = folder.path().join("tools");
+    fs::create_dir(&tools)?;
+    for (name, commands) in own {
+        program(&tools.join(name), commands)?;
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    for name in systems {
+        let found =
+            env::split_paths(&path).map(|place| place.join(name)).find(|file| file.is_file());
+        symlink(found.with_context(|| format!("no {name} here"))?, tools.join(name))?;
+    }
+    Ok(tools)
+}
+
+/// What `setup.sh` runs on a system where nothing is installed.
+const SYSTEMS: [&str; 20] = [
+    "awk", "cat", "cut", "df", "dirname", "env", "find", "grep", "head", "mkdir", "mktemp", "rm",
+    "sed", "seq", "sleep", "sort", "tail", "tr", "uname", "ln",
+];
+
+/// Runs a script with this path and expects its last reason to contain all of these.
+fn expect_reason(run: Program, folder: &TempDir, parts: &[&str]) -> anyhow::Result<()> {
+    let reasons = folder.path().join("reasons");
+    let ran = run.env("PVTICKET_FAILED", &reasons).run()?;
+    ensure!(ran.status()? != 0, "it succeeded\n{}", ran.show());
+    let text =
+        fs::read_to_string(&reasons).with_context(|| format!("no reason\n{}", ran.show()))?;
+    let reason = text.lines().last().unwrap_or_default();
+    for part in parts {
+        ensure!(reason.contains(part), "no {part:?} in {reason:?}\n{}", ran.show());
+    }
+    fs::remove_file(reasons)?;
+    Ok(())
+}
+
+fn apt_refuses_and_setup_says_what_to_do() -> anyhow::Result<()> {
+    let script = script("guest-kernel-config/setup.sh")?;
+    for (said, advice) in [
+        (
+            "E: Failed to fetch http://m/x  Temporary failure resolving 'm'",
+            "no mirror can be reached: check the network",
+        ),
+        (
+            "E: You don't have enough free space in /var/cache/apt/archives/.",
+            "the disk is full: make room",
+        ),
+        (
+            "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'",
+            "run dpkg --configure -a as root",
+        ),
+        (
+            "E: Package 'clang-19' has no installation candidate",
+            "has no installation candidate: mend that",
+        ),
+    ] {
+        let folder = files::scratch()?;
+        let apt = format!("echo \"{said}\"; exit 100");
+        let tools = tools(&folder, &[("apt-get", &apt), ("id", "echo 0")], &SYSTEMS)?;
+        let run = Program::new("/bin/sh").args([script.as_os_str(), "--clang".as_ref()]);
+        expect_reason(run.env("PATH", tools), &folder, &["setup: apt-get ", advice])?;
+    }
+    Ok(())
+}
+
+/// Neither root nor sudo.
+fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let tools = tools(&folder, &[("apt-get", "exit 100"), ("id", "echo 1000")], &SYSTEMS)?;
+    let run = Program::new("/bin/sh").args([script("guest-kernel-config/setup.sh")?]);
+    let parts =
+        ["setup: missing (names of Debian's packages): ", " gcc ", "as root: apt-get install "];
+    expect_reason(run.env("PATH", tools), &folder, &parts)
+}
+
+/// A path that has the test's own programs first.
+fn path_with(tools: &Path) -> anyhow::Result<std::ffi::OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    Ok(env::join_paths([tools.to_owned()].into_iter().chain(env::split_paths(&path)))?)
+}
+
+fn without_a_network_nothing_is_fetched() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    // apt-get update succeeds, with warnings.
+    let apt = "case \"$*\" in *update*) echo \"W: Failed to fetch http://m/x  Could not resolve 'm'\" ;; \
+               *) exit 100 ;; esac";
+    let tools = tools(&folder, &[("apt-get", apt), ("apt-cache", "exit 100")], &[])?;
+    for (shell, name, what) in [
+        (
+            "bash",
+            "guest-kernel-config/linux/build.sh",
+            "kernel: no package lists for linux-source-6.1: ",
+        ),
+        (
+            "sh",
+            "guest-kernel-config/host/fetch.sh",
+            "host: no package lists for linux-image-cloud-amd64: ",
+        ),
+    ] {
+        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
+        let run = run.env("PVTICKET_CACHE", folder.path().join("cache"));
+        let run = run.env("KERNEL_SRC", "").env("HOST_DEB", "").env("HOST_KERNEL", "6.1");
+        expect_reason(run, &folder, &[what, "no mirror can be reached"])?;
+    }
+    Ok(())
+}
+
+/// `df` says so; what fails because of a full disk says anything.
+fn a_full_disk_is_named() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let df =
+        "echo 'Filesystem 1024-blocks Used Available Capacity Mounted'; echo 'd 100 100 0 100% /'";
+    let tools = tools(&folder, &[("df", df)], &[])?;
+    let cache = folder.path().join("cache");
+    let package = files::put(&folder, "cut-off.deb", b"!<arch>")?;
+    let source = cache.join("source");
+    fs::create_dir_all(&source)?;
+    fs::write(source.join("linux-source-6.1_6.1.9999-1_all.deb"), "cut off")?;
+    for (shell, name, what) in [
+        ("bash", "guest-kernel-config/linux/build.sh", "kernel: the disk of "),
+        ("sh", "guest-kernel-config/host/fetch.sh", "host: the disk of "),
+    ] {
+        let run = Program::new(shell).args([script(name)?]).env("PATH", path_with(&tools)?);
+        let run = run.env("PVTICKET_CACHE", &cache).env("KERNEL_SRC", "");
+        let run = run.env("HOST_DEB", &package).env("HOST_KERNEL", "6.1");
+        expect_reason(run, &folder, &[what, "is full: make room", "PVTICKET_CACHE"])?;
+    }
+    let run = first_run(&folder)?.env("PATH", path_with(&tools)?);
+    program(&folder.path().join("make"), "exit 2")?;
+    let ran = run.run()?.exits(1)?;
+    ensure!(last(&ran).contains(" is full: make room"), "{}", ran.show());
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! The rates behind a brief, as bars on a logarithmic scale.
+
+use super::{
+    clipped, points,
+    rows::schedule,
+    subject::{Subject, Words},
+};
+use crate::{
+    figures::{
+        characters::tick_names,
+        scale::{Scale, Unit},
+    },
+    si::si,
+    words::sentences::operations,
+};
+use study::{findings::Study, point::Point};
+
+/// Most lines, the blank one above it included.
+pub const MOST_LINES: usize = 12;
+
+/// Most bars: without the blank line and the scale.
+const MOST_BARS: usize = MOST_LINES - 2;
+
+/// Columns of a rate.
+const RATE: usize = 6;
+
+/// Least columns of the bars, and of what is left of them.
+const LEAST_BAR: usize = 8;
+const LEAST_NAMES: usize = 20;
+
+/// Parts of a character, by eighths from the left.
+const EIGHTHS: [char; 9] = [
+    ' ', '\u{258f}', '\u{258e}', '\u{258d}', '\u{258c}', '\u{258b}', '\u{258a}', '\u{2589}',
+    '\u{2588}',
+];
+
+/// A rate with the names of its guest, schedule and lock.
+struct Bar {
+    names: [String; 3],
+    rate: f64,
+}
+
+/// The chart, below a blank line; nothing without rates.
+pub fn render(studies: &[Study], subjects: &[Subject], words: &Words, width: usize) -> String {
+    let bars = bars(studies, subjects, words);
+    if bars.is_empty() {
+        return String::new();
+    }
+    let shown = if bars.len() > MOST_BARS { MOST_BARS - 1 } else { bars.len() };
+    let scale = scale(&bars[..shown]);
+    let names = names(&bars[..shown]);
+    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let room = width.saturating_sub(RATE + LEAST_BAR + 2);
+    let left = widest.max(LEAST_NAMES).min(room);
+    let columns = width.saturating_sub(left + RATE + 2).max(LEAST_BAR);
+    let mut text = String::new();
+    for (bar, name) in bars.iter().zip(&names) {
+        let name: String = name.chars().take(left).collect();
+        let drawn = drawn(scale.place(bar.rate), columns);
+        text += &format!("{name:<left$} {drawn} {:>RATE$}\n", si(bar.rate));
+    }
+    if bars.len() > shown {
+        text += &format!("{} more rates are in the whole report\n", bars.len() - shown);
+    }
+    let unit = format!("{}/s, log", studies.first().map_or("operations", operations));
+    let unit: String = unit.chars().take(left).collect();
+    text += &format!("{unit:<left$} {}\n", tick_names(&scale, columns));
+    format!("\n{}", clipped(&text, width))
+}
+
+/// A bar for each point; of one that is in two studies, the first.
+fn bars(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Bar> {
+    let mut seen: Vec<&Point> = Vec::new();
+    let mut bars = Vec::new();
+    for subject in subjects {
+        let guest = subject.name_among(subjects);
+        for (_, its) in points(studies, subject) {
+            let Some(rate) =
+                its.rate.filter(|_| !seen.iter().any(|point| point.is_like(&its.point)))
+            else {
+                continue;
+            };
+            seen.push(&its.point);
+            let names = [guest.clone(), schedule(&its.point), words.lock(&its.point)];
+            bars.push(Bar { names, rate: rate.median.value });
+        }
+    }
+    bars
+}
+
+/// From the power of ten below the least rate, so that this one has a bar, too.
+fn scale(bars: &[Bar]) -> Scale {
+    let rates = || bars.iter().map(|bar| bar.rate).filter(|rate| *rate > f64::MIN_POSITIVE);
+    let least = rates().fold(f64::INFINITY, f64::min);
+    let below = 10f64.powf((least / 2.0).log10().floor());
+    Scale::log("", Unit::Count, rates().chain([below]))
+}
+
+/// The names in columns, a guest's only with its first bar.
+fn names(bars: &[Bar]) -> Vec<String> {
+    let widest =
+        |ix: usize| bars.iter().map(|bar| bar.names[ix].chars().count()).max().unwrap_or(0);
+    let [guests, schedules] = [0, 1].map(widest);
+    let mut lines = Vec::new();
+    let mut before = "";
+    for Bar { names: [guest, schedule, lock], .. } in bars {
+        let shown = if guest == before { "" } else { guest };
+        before = guest;
+        lines.push(format!("{shown:<guests$}  {schedule:<schedules$}  {lock}"));
+    }
+    lines
+}
+
+/// A bar up to this place, 0 to 1.
+fn drawn(place: f64, columns: usize) -> String {
+    let eighths = (place * (columns * 8) as f64).round() as usize;
+    let part = |column: usize| EIGHTHS[eighths.saturating_sub(column * 8).min(8)];
+    (0..columns).map(part).collect()
+}

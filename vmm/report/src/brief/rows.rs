@@ -1,0 +1,167 @@
+//! The comparisons of a brief, one row each: what is compared, and the ratio with its interval.
+
+use super::{
+    points,
+    subject::{Subject, Words},
+};
+use crate::{
+    compare::with_interval, figures::characters::wrapped, names, si::ratio, words::sentences::p,
+};
+use base::shown;
+use sched::{PolicySpec, policy::POLICIES};
+use study::{
+    findings::{Axis, Comparison, Study, compare::Outcome, layout::OF_LOCKS},
+    point::Point,
+};
+
+/// Axes that a row names anyway, or that are the same on both sides of it and in all rows of its guest.
+const NAMED: [Axis; 5] = [Axis::Guest, Axis::Machine, Axis::Host, Axis::Policy, Axis::Vcpus];
+
+/// A comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What it is about.
+    pub subject: usize,
+    /// The guest's name.
+    guest: String,
+    /// Both sides: `PV / native`.
+    what: String,
+    /// The ratio, or why there is none to speak of.
+    value: String,
+    /// Is it about locks? Otherwise it is about schedules.
+    pub is_of_locks: bool,
+    /// How clear the difference is.
+    weight: f64,
+    /// The schedules that are compared.
+    policies: Vec<PolicySpec>,
+    /// Runs of each side, at least.
+    pub runs: usize,
+}
+
+/// All comparisons that a brief may show: of each guest first those of locks, then those of schedules.
+pub fn all(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (ix, subject) in subjects.iter().enumerate() {
+        let plainest = plainest(studies, subject);
+        let guest = subject.name_among(subjects);
+        let of_axis = |axis: Axis| {
+            let all = studies.iter().filter(|study| study.broken() == (0.0, 0.0));
+            all.flat_map(|study| study.comparisons.iter().map(move |its| (study, its))).filter(
+                move |(study, its)| {
+                    its.axis == axis && subject.is_at_level(&study.points[its.of].point)
+                },
+            )
+        };
+        let under_plainest = |(study, its): &(&Study, &Comparison)| {
+            Some(&study.points[its.of].point.policy) == plainest
+        };
+        let row = |(study, its)| Row { subject: ix, ..row(study, its, guest.clone(), words) };
+        rows.extend(of_axis(Axis::Lock).filter(under_plainest).map(row));
+        rows.extend(of_axis(Axis::Policy).map(row));
+    }
+    rows
+}
+
+/// The schedule under which locks are compared: the host's own, or else the first that was measured.
+fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a PolicySpec> {
+    let policies = || points(studies, subject).map(|(_, its)| &its.point.policy);
+    policies().find(|policy| policy.is_host()).or_else(|| policies().next())
+}
+
+fn row(study: &Study, its: &Comparison, guest: String, words: &Words) -> Row {
+    let [of, against] = [its.of, its.against].map(|ix| &study.points[ix]);
+    let is_of_locks = its.axis == Axis::Lock;
+    let shared = match is_of_locks {
+        true if of.point.policy.is_host() => None,
+        true => Some(schedule(&of.point)),
+        false => Some(words.lock(&of.point)),
+    };
+    let name = |point: &Point| if is_of_locks { words.lock(point) } else { schedule(point) };
+    let sides = format!("{} / {}", name(&of.point), name(&against.point));
+    let parts: Vec<String> =
+        [sides].into_iter().chain(shared).chain(others(study, &of.point)).collect();
+    let policies = [of, against].map(|its| its.point.policy.clone());
+    Row {
+        subject: 0,
+        guest,
+        what: parts.join(", "),
+        value: value(study, its),
+        is_of_locks,
+        weight: its.ratio.map_or(f64::MAX, |ratio| ratio.value.max(f64::MIN_POSITIVE).ln().abs()),
+        policies: if is_of_locks { Vec::new() } else { policies.into() },
+        runs: of.repetitions.len().min(against.repetitions.len()),
+    }
+}
+
+/// The name of a point's schedule.
+pub fn schedule(point: &Point) -> String {
+    shown::line(&point.schedule_name()).into_owned()
+}
+
+/// What else tells the points of its study apart.
+fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
+    let its = study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
+    its.map(|axis| shown::line(&names::word(*axis, &axis.of(point))).into_owned())
+}
+
+/// The ratio with its interval, if it shows a difference.
+fn value(study: &Study, its: &Comparison) -> String {
+    let outcome = its.outcome(study);
+    let Some(times) = its.ratio else { return "no ratio: nothing to divide by".to_owned() };
+    let within = times.interval;
+    let bounds = within.map(|within| format!(" ({} .. {})", ratio(within.low), ratio(within.high)));
+    let bounds = bounds.unwrap_or_default();
+    match outcome {
+        Outcome::TooFew => "too few runs to tell".to_owned(),
+        _ if within.is_some_and(|within| within.contains(1.0)) => {
+            format!("no difference shown{bounds}")
+        }
+        Outcome::Unclear => format!("unclear, p {}{bounds}", p(its.verdict.adjusted)),
+        Outcome::More | Outcome::Less => with_interval(&times),
+    }
+}
+
+/// Drops the row that says least: of a schedule rather than of a lock, and then of the smallest ratio.
+pub fn drop_least(rows: &mut Vec<Row>) {
+    let least = |(_, a): &(usize, &Row), (_, b): &(usize, &Row)| {
+        a.is_of_locks.cmp(&b.is_of_locks).then(a.weight.total_cmp(&b.weight))
+    };
+    if let Some((ix, _)) = rows.iter().enumerate().min_by(least) {
+        rows.remove(ix);
+    }
+}
+
+/// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
+pub fn layout(rows: &[Row], width: usize) -> String {
+    let longest = |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max();
+    let guests = longest(|row| &row.guest).unwrap_or(0);
+    let whats = longest(|row| &row.what).unwrap_or(0);
+    let mut text = String::new();
+    let mut before = "";
+    for Row { guest, what, value, .. } in rows {
+        let shown = if guest == before { "" } else { guest };
+        before = guest;
+        let in_columns = format!("{shown:<guests$}  {what:<whats$}  {value}");
+        let alone = format!("{shown:<guests$}  {what}  {value}");
+        let one_line = [in_columns, alone].into_iter().find(|line| line.chars().count() <= width);
+        text += &match one_line {
+            Some(line) => format!("{line}\n"),
+            None => {
+                let above = wrapped(&format!("{guest}: {what}"), width, "");
+                above + &wrapped(value, width, "    ")
+            }
+        };
+    }
+    text
+}
+
+/// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.
+pub fn legends(rows: &[Row]) -> [String; 2] {
+    let is_there =
+        |name: &str| rows.iter().flat_map(|row| &row.policies).any(|its| its.name() == name);
+    let without = |known: &[&str]| {
+        let all = POLICIES.iter().filter(|its| !known.contains(&its.name) && is_there(its.name));
+        all.map(|its| format!("{}: {}", its.name, its.about)).collect::<Vec<_>>().join("; ")
+    };
+    [without(&["host"]), without(&["host", "rr"])]
+}

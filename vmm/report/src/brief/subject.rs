@@ -1,0 +1,140 @@
+//! What a brief is about: each guest on its host, at one overcommit ratio, and the words for its
+//! locks and schedules.
+
+use locks::System;
+
+use crate::names;
+use base::{backend::PvBackend, handoff::HandoffSpec, shown};
+use study::{
+    findings::Study,
+    point::{GuestKind, HostKind, Point},
+};
+
+/// The ratio that is asked for where it was measured.
+const ASKED: f64 = 2.0;
+
+/// A guest on a host, with the overcommit ratio that is shown of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    guest: GuestKind,
+    host: HostKind,
+    machine: String,
+    level: Option<f64>,
+}
+
+/// The subjects of the studies, in the order of the guests.
+pub fn all(studies: &[Study]) -> Vec<Subject> {
+    let mut found: Vec<Subject> = Vec::new();
+    let points = || studies.iter().flat_map(|study| &study.points);
+    for its in points() {
+        let Point { guest, host, ref machine, .. } = its.point;
+        let machine = machine.clone();
+        let subject = Subject { guest, host, machine, level: None };
+        if !found.contains(&subject) {
+            found.push(subject);
+        }
+    }
+    for subject in &mut found {
+        let measured = points().filter(|its| its.rate.is_some() && subject.is_of(&its.point));
+        subject.level = level(measured.map(|its| its.point.overcommit()));
+    }
+    found.sort_by_key(|subject| {
+        let guest = GuestKind::ALL.iter().position(|guest| *guest == subject.guest);
+        (guest, subject.host as u8, subject.machine.clone())
+    });
+    found
+}
+
+/// 2 if it is there, or else the least above 1.
+fn level(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let above = ratios.filter(|ratio| *ratio > 1.0);
+    above.min_by(|a, b| (*a != ASKED).cmp(&(*b != ASKED)).then(a.total_cmp(b)))
+}
+
+impl Subject {
+    fn is_of(&self, point: &Point) -> bool {
+        (self.guest, self.host, self.machine.as_str())
+            == (point.guest, point.host, point.machine.as_str())
+    }
+
+    /// The overcommit ratio that is shown; None: none above 1 has figures.
+    pub const fn level(&self) -> Option<f64> {
+        self.level
+    }
+
+    /// Is this one of its points, at that ratio?
+    pub fn is_at_level(&self, point: &Point) -> bool {
+        self.is_of(point) && self.level == Some(point.overcommit())
+    }
+
+    /// Has its point this guest, at whatever ratio?
+    pub fn has(&self, point: &Point) -> bool {
+        self.is_of(point)
+    }
+
+    pub const fn guest(&self) -> GuestKind {
+        self.guest
+    }
+
+    pub const fn host(&self) -> HostKind {
+        self.host
+    }
+
+    /// Its name in a sentence.
+    pub fn name(&self) -> String {
+        match self.guest {
+            GuestKind::Payload => "payload".to_owned(),
+            GuestKind::Linux => "Linux".to_owned(),
+            GuestKind::Sim => format!("simulated {}", shown::line(&self.machine)),
+        }
+    }
+
+    /// Its name where others have other ratios, or other hosts.
+    pub fn name_among(&self, all: &[Self]) -> String {
+        let has_twin = all.iter().any(|its| its.guest == self.guest && its.host != self.host);
+        let host = match has_twin {
+            true => format!(", {}", self.host.name()),
+            false => String::new(),
+        };
+        let first = all.iter().find_map(Self::level);
+        let at = self.level.filter(|_| self.level != first);
+        let at =
+            at.map_or_else(String::new, |level| format!(" at {}", names::overcommit_of(level)));
+        format!("{}{host}{at}", self.name())
+    }
+}
+
+/// The words for locks: `native` and `PV`, where there are no others.
+#[derive(Debug)]
+pub struct Words {
+    are_of_ticketlocks: bool,
+}
+
+impl Words {
+    /// Those that fit the locks of the studies.
+    pub fn of(studies: &[Study]) -> Self {
+        let points = || studies.iter().flat_map(|study| &study.points).map(|its| &its.point);
+        Self { are_of_ticketlocks: points().all(|point| ticketlock(point).is_some()) }
+    }
+
+    /// Are there no other locks than ticketlocks, native and PV?
+    pub const fn are_of_ticketlocks(&self) -> bool {
+        self.are_of_ticketlocks
+    }
+
+    /// The name of a point's lock.
+    pub fn lock(&self, point: &Point) -> String {
+        let word = ticketlock(point).filter(|_| self.are_of_ticketlocks);
+        word.map_or_else(|| shown::line(&names::system(point)).into_owned(), str::to_owned)
+    }
+}
+
+/// The word for an ordinary ticketlock.
+fn ticketlock(point: &Point) -> Option<&'static str> {
+    let is_plain = point.handoff == HandoffSpec::NONE && point.label.is_empty();
+    match (point.lock, point.backend) {
+        (System::NativeTicket, _) if is_plain => Some("native"),
+        (System::PvTicket, PvBackend::Vmm) if is_plain => Some("PV"),
+        _ => None,
+    }
+}
