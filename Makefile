@@ -7,82 +7,108 @@ GUESTS   := guest-kernel-config/payload guest-kernel-config/guest-init guest-ker
 MODEL    := guest-kernel-config/locks/model
 BESIDE   := vmm/sim/beside
 FUZZ     := tests/fuzz
-E2E      := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
+# Unit tests and end-to-end tests are built with the profile `dev`, in one build of all crates; measurements, packages and
+# `make test-all` with `release`.
+E2E      := $(CARGO) test --locked --quiet --workspace --test e2e
+E2E_ALL  := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
+
+CACHE := $(or $(PVTICKET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket)
 
 # The kernel of the emulated host in everything below: 6.1 or 7.
 HOST_KERNEL ?= $(or $(PVTICKET_HOST_KERNEL),6.1)
 export PVTICKET_HOST_KERNEL := $(HOST_KERNEL)
 
-.PHONY: run test check e2e report fuzz fuzz-coverage miri bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates package-test clean help
+.PHONY: run test test-all check e2e report fuzz fuzz-coverage miri bench soak build kernel kernel-stock kernels host busybox guest-disk trace-processor browser slurm clang setup bpf header lint check-licences dist crates package-test clean help
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-run: build kernel host busybox ## Set up, build, boot the Linux guest, run both comparisons
-	@$(PVTICKET) doctor
-	@printf '\n== A Linux guest with PV ticketlocks, 4 vCPUs ==\n'
-	@$(PVTICKET) boot --cpus 4 -- sh -c 'uname -r; echo "CPUs: $$(nproc)"; dmesg | grep pvticket:'
-	@printf '\n== Ring-3 payload: native and PV ticketlocks under overcommit ==\n'
-	@$(PVTICKET) compare --guest payload
-	@printf '\n== The same lock, scheduled by us: blindly, aware of locks, and with kicks that hand over the slot ==\n'
-	@$(PVTICKET) compare --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost
-	@printf '\n== Linux guest: native and PV ticketlocks under overcommit ==\n'
-	@$(PVTICKET) compare --guest linux --vcpus 1x,2x
+# Not MAKE itself, because of which `make -n run` would run it.
+RUN_MAKE := $(MAKE)
 
-# Tests that need the guest disk, the trace processor, Slurm or clang are skipped without them, with the reason.
-# What is fetched and compiled has two lanes, as either alone leaves one of two CPUs idle for a third of its time. Tests
-# run alone, after them: some measure.
-test: setup ## Run every check and test (40 to 55 min the first time)
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-workspace test-others
-	$(UNIT_TESTS)
-	@FUZZ_S=5 $(MAKE) --no-print-directory fuzz
+run: ## Set up, build, measure payload and Linux guest, and end with the answer (about 7 min the first time, then 5; RUN_DIR=... for the results)
+	@MAKE='$(RUN_MAKE)' PVTICKET='$(PVTICKET)' RUN_DIR='$(RUN_DIR)' sh vmm/first-run.sh
+
+# The two lanes of `run`.
+.PHONY: run-binary run-guests
+run-binary: build
+	@PVTICKET='$(PVTICKET)' sh vmm/first-run.sh --built
+
+run-guests: kernel host busybox
+
+# Tests that need the trace processor, Chromium or Slurm are skipped without them, with the reason.
+# What cargo builds and what is fetched and compiled besides have two lanes: either alone leaves one of two CPUs idle for
+# a third of its time. End-to-end tests run after them.
+test: setup ## Show that every promise holds and no past bug is back (about 15 min; 22 the first time)
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-code test-machines
 	$(E2E) -- $(TEST_ARGS)
 
-# What cargo puts into target/, which it locks: one line after the other.
-.PHONY: test-workspace test-others test-tools
-test-workspace: setup
-	@$(MAKE) --no-print-directory lint
-	$(call UNIT_TESTS,--no-run)
-	@$(MAKE) --no-print-directory build
-	$(E2E) --no-run
-	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
-	$(DOC)
+# No verdict of unit tests and model checkers depends on time.
+.PHONY: test-code test-machines test-tools
+test-code: setup
+	$(BUILD_TESTS)
+	$(UNIT_TESTS)
+	$(MODEL_TESTS)
 
-# No verdict of the model checkers depends on time.
-test-others: setup
-	@$(MAKE) --no-print-directory kernels
-	@$(MAKE) --no-print-directory host busybox test-tools
-	$(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
-	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
+test-machines: setup
+	@$(MAKE) --no-print-directory kernel host busybox test-tools
 
 # Each on its own: one that is missing hides no other.
 test-tools: setup
-	-@$(MAKE) --no-print-directory clang
-	-@$(MAKE) --no-print-directory guest-disk
 	-@$(MAKE) --no-print-directory trace-processor
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory slurm
 
-check: lint ## Formatting, lints, unit tests, documentation, and Miri where it is: no kernel, no QEMU (3 min, Miri 5)
+# The release build, all tests in all their forms, both kernels of the emulated host, fuzzing by time, Miri, the packages.
+test-all: setup ## Run all tests in their long forms, and what needs a quiet machine (60 min)
+	@$(MAKE) --no-print-directory -j2 --output-sync=line all-code all-machines
+	@FUZZ_S=$(or $(FUZZ_S),20) $(MAKE) --no-print-directory fuzz
+	$(E2E_ALL) -- --include-ignored $(TEST_ARGS)
+	@[ ! -e $(CACHE)/host-7/current ] || PVTICKET_HOST_KERNEL=7 $(E2E_ALL) -- --include-ignored host::emulated::
+	@$(MAKE) --no-print-directory miri dist package-test
+
+.PHONY: all-code all-machines
+all-code: setup
+	@$(MAKE) --no-print-directory lint
+	$(BUILD_TESTS)
+	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
+	$(MODEL_TESTS)
+	$(CARGO) build --locked --quiet --release --package pvticket --package pvticket-uncontended --features pvticket/parquet
+	$(E2E_ALL) --no-run
+	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
+	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
+
+all-machines: setup
+	@$(MAKE) --no-print-directory kernels host busybox test-tools
+	-@$(MAKE) --no-print-directory host HOST_KERNEL=7
+	-@$(MAKE) --no-print-directory clang
+	-@$(MAKE) --no-print-directory guest-disk
+
+check: lint ## Formatting, lints, documentation, unit tests, and Miri where it is: no kernel, no QEMU (3 min, Miri 5)
 	$(UNIT_TESTS)
-	$(DOC)
 	@$(MAKE) --no-print-directory miri
 
 miri: setup ## Run unit tests of the crates without system calls under Miri, if the nightly toolchain has it
 	@sh tests/miri.sh
 
-# With the option $(1).
+# The libraries with the binary and the programs of their tests: all crates have the same features in all of them.
+BUILD_TESTS = $(CARGO) build --locked --quiet --workspace --bins --tests --test e2e
+
+# With the options $(1), and $(2) for the programs.
 define UNIT_TESTS
-$(CARGO) test --locked --quiet --workspace $(1)
-$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml $(1)
-$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml $(1)
+$(CARGO) test --locked --quiet --workspace $(1) $(2)
+$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Cargo.toml $(2)
+$(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml $(2)
 endef
+
+MODEL_TESTS = $(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 
 DOC = RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
 
-e2e: build kernels host busybox ## Run the end-to-end tests whose names contain FILTER
-	$(E2E) -- $(FILTER) $(TEST_ARGS)
+e2e: setup kernel host busybox ## Run the end-to-end tests whose names contain FILTER
+	$(BUILD_TESTS)
+	$(E2E) -- --include-ignored $(FILTER) $(TEST_ARGS)
 
 # The directory of the run; override it by `make report REPORT_DIR=...`.
 REPORT_DIR := runs/collapse-$(shell date -u +%Y-%m-%dT%H-%M-%S)
@@ -155,7 +181,7 @@ header: setup ## Write the C header of the contract
 	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
 
 # The end-to-end tests are run only by name, which `--all-targets` takes for not wanted.
-lint: setup ## Formatting and clippy
+lint: setup ## Formatting, clippy and documentation
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
@@ -164,10 +190,11 @@ lint: setup ## Formatting and clippy
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \
 	done
+	$(DOC)
 
 # cargo-deny takes four minutes of a CPU to build, which `make test` does not spend. Its advisories need a
 # database from elsewhere: `cargo deny check advisories`.
-DENY := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket/cargo-deny
+DENY := $(CACHE)/cargo-deny
 check-licences: setup ## Licences, sources and bans of the dependencies (3 min the first time)
 	@$(CARGO) install --locked --quiet --version 0.20.2 --root $(DENY) cargo-deny
 	@PATH=$(DENY)/bin:$$PATH $(CARGO) deny --locked check licenses bans sources

@@ -1,15 +1,15 @@
 //! End-to-end tests of pvticket, which run its binary as a user does.
 //!
-//! Four groups, one after the other: quick tests in parallel, then tests that schedule vCPUs on
-//! this host, then tests that start an emulated host each, then tests that boot Linux guests: on
-//! this host if its KVM can, otherwise all of them in one emulated host. Tests that cannot run here
-//! are skipped with the reason. Of the third group the tests that do not measure run two at a time:
-//! an emulated host that starts keeps one CPU busy.
+//! Tests run beside each other, as many at a time as there are CPUs. Those that boot Linux guests are
+//! one lane beside them, one after the other: on this host if its KVM can, otherwise all of them in one
+//! emulated host. Tests whose verdict needs a quiet machine ([`suite::Tier::Quiet`]) follow, alone. Tests
+//! that cannot run here are skipped with the reason.
 //!
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
-//! the usual harness. `cargo test --release -p pvticket-tests --test e2e -- NAME` runs the tests whose
-//! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--ignored` runs
-//! the measurements, which are no tests of behaviour and print tables.
+//! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
+//! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
+//! also runs what only `make test-all` does, `--bench` the measurements, which are no tests of behaviour and
+//! print tables.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,16 @@ mod facts;
 mod files;
 mod fixture;
 mod guest;
+#[cfg(test)]
+mod history;
 mod host;
+mod lane;
+mod log;
 mod process;
 mod product;
 mod ran;
+#[cfg(test)]
+mod references;
 mod relay;
 mod retry;
 #[cfg(test)]
@@ -30,20 +36,19 @@ mod specification;
 mod suite;
 mod terminal;
 
-use std::{env, fs, os::unix::process::CommandExt, process::Command, process::ExitCode};
+use std::{
+    env, fs, os::unix::process::CommandExt, process::Command, process::ExitCode, time::Instant,
+};
 
 use libtest_mimic::Arguments;
 
 use facts::Kvm;
-use host::instructions;
+use lane::Lane;
 use relay::Relay;
-use suite::Tally;
+use suite::{Outcome, Tally, Test, Tier};
 
 /// SIGHUP, SIGINT, SIGQUIT and SIGTERM, in the format of `SigIgn` in /proc/PID/status.
 const ENDING: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14;
-
-/// How many tests of emulated hosts that do not measure run at a time.
-const BESIDE: usize = 2;
 
 /// Restarts this program with the default actions of signals if it inherited some as ignored (a
 /// shell starts background commands so). The product keeps ignored what it inherits as ignored, and
@@ -71,10 +76,6 @@ pub fn main() -> ExitCode {
             let names: Vec<_> = words.collect();
             relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS)
         }
-        Some(first) if first == instructions::ERRAND => {
-            let arguments: Vec<_> = words.collect();
-            instructions::errand(&arguments).map(|()| ExitCode::SUCCESS)
-        }
         _ => product::find().and_then(|()| run(&Arguments::from_args())),
     };
     result.unwrap_or_else(|error| {
@@ -84,29 +85,55 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
-    let beside = arguments.test_threads.unwrap_or(BESIDE).min(BESIDE);
-    let in_pairs = Arguments { test_threads: Some(beside), ..arguments.clone() };
+    let began = Instant::now();
     let mut tally = Tally::default();
-    tally.run(arguments, &host::quick(), retry::run);
-    tally.run(&serial, &host::schedules(), retry::run);
-    tally.run(&in_pairs, &host::emulated_beside(), retry::run);
-    tally.run(&serial, &host::emulated(), retry::run);
-    if arguments.ignored || arguments.include_ignored {
-        let asked = Arguments { ignored: false, include_ignored: false, ..serial.clone() };
+    let (beside, alone) = parts(&host::tests());
+    let (guests_beside, guests_alone) = parts(&guest::tests());
+    let is_serial = arguments.test_threads == Some(1);
+    let serial = Arguments { test_threads: Some(1), ..arguments.clone() };
+    if arguments.bench {
+        let asked = Arguments { bench: false, ..serial.clone() };
         tally.run(&asked, &host::costs(), retry::run);
-    }
-    let guests = guest::tests();
-    if Kvm::here() == Kvm::Hardware {
-        tally.run(&serial, &guests, retry::run);
     } else {
-        let relay = Relay::new(suite::selected(arguments, &guests));
-        tally.run(&serial, &guests, move |test| relay.verdict(test));
+        // The guests last: their outcomes are waited for.
+        let lane = (!is_serial && !arguments.list).then(|| {
+            let names = suite::selected(arguments, &guests_beside);
+            let mut tests = guests_beside.clone();
+            tests.retain(|test| names.contains(&test.name()));
+            Lane::start(tests, guest_runner(arguments, &guests_beside))
+        });
+        tally.run(arguments, &beside, retry::run);
+        match lane {
+            Some(lane) => tally.run(arguments, &guests_beside, move |test| lane.outcome(test)),
+            None => tally.run(&serial, &guests_beside, guest_runner(arguments, &guests_beside)),
+        }
+        tally.run(&serial, &alone, retry::run);
+        tally.run(&serial, &guests_alone, guest_runner(arguments, &guests_alone));
+        [&beside, &alone, &guests_beside, &guests_alone]
+            .into_iter()
+            .for_each(|tests| tally.leave_out(arguments, tests));
     }
     if !arguments.list {
-        tally.print();
+        tally.print(began.elapsed());
         // To follow how often tests are repeated, and how long they take.
         tally.write(&product::profile_folder()?.join("pvticket-tests.json"))?;
     }
     Ok(if tally.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The tests that run beside others, and those that run alone.
+fn parts(tests: &[Test]) -> (Vec<Test>, Vec<Test>) {
+    tests.iter().partition(|test| !matches!(test.tier, Tier::Quiet(_)))
+}
+
+/// Runs tests that boot Linux guests: here if the KVM can, in one emulated host otherwise.
+fn guest_runner(
+    arguments: &Arguments,
+    tests: &[Test],
+) -> Box<dyn Fn(&Test) -> Outcome + Send + Sync> {
+    if Kvm::here() == Kvm::Hardware {
+        return Box::new(retry::run);
+    }
+    let relay = Relay::new(suite::selected(arguments, tests));
+    Box::new(move |test| relay.run(test))
 }

@@ -31,14 +31,14 @@ pub fn profile_folder() -> anyhow::Result<PathBuf> {
     Ok(folder.with_context(|| format!("no folder above {}", own.display()))?.into())
 }
 
-/// Finds the binary: `$PVTICKET`, or else the release build in the same target folder.
+/// Finds the binary: `$PVTICKET`, or else the one that was built with this program's profile.
 pub fn find() -> anyhow::Result<()> {
     let file = match env::var_os("PVTICKET") {
         Some(file) => PathBuf::from(file),
-        None => profile_folder()?.with_file_name("release").join("pvticket"),
+        None => profile_folder()?.join("pvticket"),
     };
     if !file.is_file() {
-        bail!("no {}: build it first (make build), or set PVTICKET", file.display());
+        bail!("no {}: build it first (make e2e does), or set PVTICKET", file.display());
     }
     let file = file.canonicalize().with_context(|| file.display().to_string())?;
     let _ = BINARY.set(file);

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::{
     emulator::{self, Killed},
-    facts,
+    facts, log,
 };
 
 /// Bytes of output that a failed test prints.
@@ -25,14 +25,25 @@ pub struct Ran {
 
 impl Ran {
     pub(crate) fn new(line: String, status: ExitStatus, stdout: Vec<u8>, stderr: Vec<u8>) -> Self {
-        Self { line, status, stdout, stderr }
+        let ran = Self { line, status, stdout, stderr };
+        log::add(&format!("{}\n--- {status}", ran.whole()));
+        ran
     }
 
-    /// A command line and its output, for a person to read.
+    /// Its command line and all of its output.
+    fn whole(&self) -> String {
+        Self::written(&self.line, &self.stdout, &self.stderr, usize::MAX)
+    }
+
+    /// A command line and the end of its output, for a person to read.
     pub(crate) fn describe(line: &str, stdout: &[u8], stderr: &[u8]) -> String {
+        Self::written(line, stdout, stderr, SHOWN)
+    }
+
+    fn written(line: &str, stdout: &[u8], stderr: &[u8], most: usize) -> String {
         let mut text = format!("$ {line}");
         for (name, bytes) in [("stdout", stdout), ("stderr", stderr)] {
-            let from = bytes.len().saturating_sub(SHOWN);
+            let from = bytes.len().saturating_sub(most);
             let cut = if from > 0 { " (its end)" } else { "" };
             let shown = String::from_utf8_lossy(&bytes[from..]);
             text += &format!("\n--- {name}{cut}\n{}", shown.trim_end());

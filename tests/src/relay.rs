@@ -13,6 +13,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Mutex, PoisonError},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     files, product, retry,
-    suite::{Test, Verdict},
+    suite::{Outcome, Test, Verdict},
 };
 
 /// First argument of this binary in the emulated host.
@@ -30,11 +31,14 @@ const TESTS_THERE: &str = "/in/pvticket-tests";
 /// Memory there for guests and files: the largest guest has 5 GiB, but touches little of it.
 const MEMORY: &str = "2G";
 
-/// A test's result, as it is passed from there to here.
+/// A test's outcome, as it is passed from there to here.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     name: String,
     verdict: Verdict,
+    /// Of a test that failed.
+    log: String,
+    took: Duration,
 }
 
 /// Runs tests by name in the emulated host; prints each result.
@@ -43,7 +47,9 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;
-        let line = Line { name: test.name().into(), verdict: retry::run(test) };
+        let Outcome { verdict, log, took } = retry::run(test);
+        let log = if matches!(verdict, Verdict::Failed(_)) { log } else { String::new() };
+        let line = Line { name: test.name().into(), verdict, log, took };
         println!("{}", serde_json::to_string(&line)?);
         std::io::stdout().flush()?;
     }
@@ -68,17 +74,22 @@ impl Relay {
         Self { names, state: Mutex::new(state) }
     }
 
-    /// The result of this test. Starts the emulated host if necessary.
-    pub fn verdict(&self, test: &Test) -> Verdict {
+    /// Runs this test. Starts the emulated host if necessary.
+    pub fn run(&self, test: &Test) -> Outcome {
+        let failed = |what| Outcome {
+            verdict: Verdict::Failed(what),
+            log: String::new(),
+            took: Duration::ZERO,
+        };
         let name = test.name();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = &state.broken {
-            return Verdict::Failed(format!("not run: {why}"));
+            return failed(format!("not run: {why}"));
         }
-        state.result(name, &self.from(name)).unwrap_or_else(|error| {
+        state.outcome(name, &self.from(name)).unwrap_or_else(|error| {
             // The next tests would fail in the same way.
             state.broken = Some("the emulated host ended at an earlier test".into());
-            Verdict::Failed(format!("{error:#}"))
+            failed(format!("{error:#}"))
         })
     }
 
@@ -89,13 +100,13 @@ impl Relay {
 }
 
 impl State {
-    fn result(&mut self, name: &str, rest: &[&'static str]) -> anyhow::Result<Verdict> {
+    fn outcome(&mut self, name: &str, rest: &[&'static str]) -> anyhow::Result<Outcome> {
         let host = match &mut self.host {
             Some(host) => host,
             None => self.host.insert(Host::start(rest)?),
         };
-        if let Some(verdict) = host.next(name)? {
-            return Ok(verdict);
+        if let Some(outcome) = host.next(name)? {
+            return Ok(outcome);
         }
         let errors = self.host.take().map(Host::errors).transpose()?.unwrap_or_default();
         bail!("the emulated host ended at this test:\n{}", errors.trim_end())
@@ -142,8 +153,8 @@ impl Host {
         Ok(Self { child, lines, errors })
     }
 
-    /// The next test's result; None if there is none.
-    fn next(&mut self, name: &str) -> anyhow::Result<Option<Verdict>> {
+    /// The next test's outcome; None if there is none.
+    fn next(&mut self, name: &str) -> anyhow::Result<Option<Outcome>> {
         let mut line = String::new();
         self.lines.read_line(&mut line).context("cannot read from the emulated host")?;
         if !line.ends_with('\n') {
@@ -154,7 +165,8 @@ impl Host {
         if line.name != name {
             bail!("the tests in the emulated host are at {} already", line.name);
         }
-        Ok(Some(line.verdict))
+        let Line { verdict, log, took, .. } = line;
+        Ok(Some(Outcome { verdict, log, took }))
     }
 
     fn errors(mut self) -> anyhow::Result<String> {

@@ -5,13 +5,14 @@
 //! [`expect_usually!`](crate::expect_usually) checks gets another try, and a guest of the emulated
 //! host that died ([`Killed`]).
 
-use std::fmt;
+use std::{fmt, time::Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     emulator::Killed,
-    suite::{Test, Verdict},
+    log,
+    suite::{Outcome, Test, Verdict},
 };
 
 /// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
@@ -91,11 +92,17 @@ impl fmt::Display for Repeats {
 }
 
 /// Runs a test; repeats it if it missed a [`Chance`].
-pub fn run(test: &Test) -> Verdict {
+pub fn run(test: &Test) -> Outcome {
+    let began = Instant::now();
+    let verdict = verdict(test);
+    Outcome { verdict, log: log::take(), took: began.elapsed() }
+}
+
+fn verdict(test: &Test) -> Verdict {
     let mut repeats = Repeats::default();
     loop {
         match (test.run)() {
-            Err(error) if repeats.forgive(&error) => {}
+            Err(error) if repeats.forgive(&error) => log::add(&format!("repeated: {error:#}")),
             Ok(()) if !repeats.is_empty() => return Verdict::PassedAtLast(repeats),
             result => return result.into(),
         }
@@ -109,15 +116,16 @@ mod tests {
     use anyhow::ensure;
 
     use super::*;
+    use crate::suite::Tier;
 
     fn test(run: fn() -> anyhow::Result<()>) -> Test {
-        Test { name: "tests::it", run }
+        Test { name: "tests::it", tier: Tier::Short, run }
     }
 
     #[test]
     fn a_missed_chance_is_given_again_and_told() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let verdict = run(&test(|| {
+        let verdict = verdict(&test(|| {
             expect_usually!(RUNS.fetch_add(1, Ordering::Relaxed) == 2, "no luck\nat all");
             Ok(())
         }));
@@ -127,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_missed_each_time_is_a_failure() {
-        let never = run(&test(|| {
+        let never = verdict(&test(|| {
             expect_usually!(false, "no luck");
             Ok(())
         }));
@@ -137,20 +145,20 @@ mod tests {
     #[test]
     fn a_dead_guest_is_forgiven_twice_and_told() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let verdict = run(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
+        let found = verdict(&test(|| match RUNS.fetch_add(1, Ordering::Relaxed) {
             0 => Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1")),
             _ => Ok(()),
         }));
-        let Verdict::PassedAtLast(repeats) = verdict else { panic!("{verdict:?}") };
+        let Verdict::PassedAtLast(repeats) = found else { panic!("{found:?}") };
         assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
         let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
-        assert_eq!(run(&test(always)), Verdict::Failed("status 1: it panicked".into()));
+        assert_eq!(verdict(&test(always)), Verdict::Failed("status 1: it panicked".into()));
     }
 
     #[test]
     fn a_broken_promise_is_one_at_once() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let verdict = run(&test(|| {
+        let verdict = verdict(&test(|| {
             RUNS.fetch_add(1, Ordering::Relaxed);
             ensure!(1 > 2, "broken");
             Ok(())

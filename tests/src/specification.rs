@@ -1,11 +1,8 @@
-//! SPECIFICATION.md: each promise names a test, and the test exists.
+//! SPECIFICATION.md: each promise names tests that exist, and `make test` runs one of them.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs};
 
-/// The root of the repository.
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
+use crate::references::{Found, end_to_end, in_file, root};
 
 /// Why the rows of this text are not a specification; empty if they are.
 fn faults(text: &str) -> Vec<String> {
@@ -29,8 +26,12 @@ fn faults(text: &str) -> Vec<String> {
         if named.is_empty() {
             faults.push(format!("{number} names no test"));
         }
-        let missing = named.into_iter().filter(|test| !exists(test));
-        faults.extend(missing.map(|test| format!("{number}: there is no test {test}")));
+        let found: Vec<_> = named.iter().map(|test| find(test)).collect();
+        let missing = named.iter().zip(&found).filter(|(_, found)| found.is_none());
+        faults.extend(missing.map(|(test, _)| format!("{number}: there is no test {test}")));
+        if !found.contains(&Some(Found::Short)) {
+            faults.push(format!("{number} has no test in make test: {named:?}"));
+        }
     }
     if numbers.is_empty() {
         faults.push("there is no promise".into());
@@ -38,20 +39,16 @@ fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// Is there a test of this name: a file and a function of it?
-fn exists(test: &str) -> bool {
-    let Some((file, function)) = test.split_once("::") else { return false };
-    let Ok(text) = fs::read_to_string(root().join(file)) else { return false };
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let Some(at) = lines.iter().position(|line| line.starts_with(&format!("fn {function}(")))
-    else {
-        return false;
-    };
-    let is_unit_test = lines[at.saturating_sub(2)..at].contains(&"#[test]");
-    // End-to-end tests are in lists, which the compiler compares with the functions.
-    let lists = text.split("tests![").skip(1).filter_map(|rest| rest.split(']').next());
-    let is_listed = lists.flat_map(|list| list.split(',')).any(|name| name.trim() == function);
-    is_unit_test || is_listed
+/// The test `FILE::FUNCTION`, end-to-end or beside the code.
+fn find(test: &str) -> Option<Found> {
+    let (file, function) = test.split_once("::")?;
+    let module = file.strip_prefix("tests/src/").and_then(|path| path.strip_suffix(".rs"));
+    let listed = module.and_then(|module| {
+        let module = module.trim_end_matches("/mod").replace('/', "::");
+        let (begin, end) = (format!("{module}::"), format!("::{function}"));
+        end_to_end(|name| name.starts_with(&begin) && name.ends_with(&end))
+    });
+    listed.or_else(|| in_file(&root().join(file), function))
 }
 
 #[test]
@@ -76,6 +73,10 @@ fn a_promise_without_a_test_is_found() {
         ),
         ("| A1 | All is well. | | `tests/src/specification.rs::faults` |".into(), "faults"),
         ("| A1 | All is well. | | `no/such/file.rs::test` |".into(), "no/such/file.rs"),
+        (
+            "| A1 | All is well. | | `tests/src/guest/window.rs::injected_preemptions_are_counted_in_the_window` |".into(),
+            "A1 has no test in make test",
+        ),
         (format!("| A1 | All is well. And that. | | {here} |"), "not one sentence"),
         (format!("| A1 | All is well. | {here} |"), "four cells"),
         (format!("| A1 | All is well. | | {here} |\n| A1 | Still. | | {here} |"), "twice"),

@@ -5,14 +5,14 @@ use std::{
     fmt, fs,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::Duration,
 };
 
 use anyhow::{Context, Error};
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use serde::{Deserialize, Serialize};
 
-use crate::retry::Repeats;
+use crate::{log, retry::Repeats};
 
 /// The most tests that may be repeated in one run. On quiet and on busy machines there were 0 to 6;
 /// more of them, each within its own bound, would hide an occasional defect.
@@ -21,26 +21,65 @@ const MOST_REPEATED: usize = 12;
 /// The most tests that may be repeated in one run because a guest died in the emulated host.
 pub const MOST_KILLED: usize = 3;
 
+/// What the end-to-end tests of `make test` may take on two idle CPUs; a longer run says so.
+const MOST: Duration = Duration::from_secs(300);
+
+/// How many of the tests that took longest are shown.
+const DEAREST: usize = 10;
+
+/// The runs that a test is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Both `make test` and `make test-all`. Its verdict depends on no quiet machine: it runs beside others.
+    Short,
+    /// `make test-all` only, for this reason; runs beside others.
+    Long(&'static str),
+    /// `make test-all` only, for this reason: it measures what other work on the machine spoils, and runs alone.
+    Quiet(&'static str),
+}
+
+impl Tier {
+    /// Is it a part of `make test`?
+    pub fn is_short(self) -> bool {
+        self == Self::Short
+    }
+}
+
 /// One test.
 #[derive(Clone, Copy)]
 pub struct Test {
     /// Module and function, as on the command line.
     pub name: &'static str,
+    /// The runs that it is a part of.
+    pub tier: Tier,
     /// Returns Ok, a [`Skip`], or the failure.
     pub run: fn() -> anyhow::Result<()>,
 }
 
-/// Lists functions of the calling module as tests.
+/// Lists functions of the calling module as tests, which are in `make test` unless they name another
+/// [`Tier`] with the reason: `name => Long("30 s: fifty kills")`.
 #[macro_export]
 macro_rules! tests {
-    ($($function:ident),* $(,)?) => {
+    ($($function:ident $(=> $tier:ident($why:literal))?),* $(,)?) => {
         /// The tests of this module.
         pub const TESTS: &[$crate::suite::Test] = &[$(
             $crate::suite::Test {
                 name: concat!(module_path!(), "::", stringify!($function)),
+                tier: $crate::tier!($($tier($why))?),
                 run: $function,
             },
         )*];
+    };
+}
+
+/// A tier as `tests!` writes it.
+#[macro_export]
+macro_rules! tier {
+    () => {
+        $crate::suite::Tier::Short
+    };
+    ($tier:ident($why:literal)) => {
+        $crate::suite::Tier::$tier($why)
     };
 }
 
@@ -103,6 +142,8 @@ pub struct Tally {
     passed: u64,
     failed: u64,
     filtered: u64,
+    /// Tests that only `make test-all` runs, and that this run left out.
+    only_in_all: u64,
     skipped: Skipped,
     repeated: Repeated,
     seconds: Seconds,
@@ -114,38 +155,52 @@ type Skipped = Arc<Mutex<BTreeSet<(String, String)>>>;
 /// The names of repeated tests, with the reasons.
 type Repeated = Arc<Mutex<BTreeSet<(String, Repeats)>>>;
 
+/// A test's verdict, with what its children printed and how long it ran.
+#[derive(Debug)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    pub log: String,
+    pub took: Duration,
+}
+
 impl Tally {
-    /// Runs one group; `verdict` runs a single test.
+    /// Runs the tests of one group that the arguments select; `run` runs a single test.
     pub fn run(
         &mut self,
         arguments: &Arguments,
         tests: &[Test],
-        verdict: impl Fn(&Test) -> Verdict + Send + Sync + 'static,
+        run: impl Fn(&Test) -> Outcome + Send + Sync + 'static,
     ) {
-        if selected(arguments, tests).is_empty() && !arguments.list {
+        let tests: Vec<_> = tests.iter().filter(|test| is_asked_for(arguments, test)).collect();
+        if selected(arguments, tests.iter().copied()).is_empty() && !arguments.list {
             self.filtered += tests.len() as u64;
             return;
         }
-        let verdict = Arc::new(verdict);
+        let run = Arc::new(run);
         let trials = tests
-            .iter()
+            .into_iter()
             .map(|test| {
-                let (test, verdict) = (*test, verdict.clone());
+                let (test, run) = (*test, run.clone());
                 let (skipped, repeated) = (self.skipped.clone(), self.repeated.clone());
                 let seconds = self.seconds.clone();
                 Trial::ignorable_test(test.name(), move || {
-                    let began = Instant::now();
-                    let verdict = verdict(&test);
-                    let took = (began.elapsed().as_secs_f64() * 100.0).round() / 100.0;
+                    let Outcome { verdict, log, took } = run(&test);
+                    let took = (took.as_secs_f64() * 100.0).round() / 100.0;
                     lock(&seconds).insert(test.name().to_owned(), took);
                     if let Verdict::PassedAtLast(repeats) = &verdict {
                         note(&repeated, &test, repeats.clone());
                     }
-                    completion(verdict, &test, &skipped)
+                    completion(verdict, &log, &test, &skipped)
                 })
             })
             .collect();
-        self.add(&libtest_mimic::run(arguments, trials));
+        self.add(&libtest_mimic::run(&without_tiers(arguments), trials));
+    }
+
+    /// Notes how many tests the arguments leave to `make test-all`.
+    pub fn leave_out(&mut self, arguments: &Arguments, tests: &[Test]) {
+        let left = tests.iter().filter(|test| !is_asked_for(arguments, test));
+        self.only_in_all += left.filter(|test| !test.tier.is_short()).count() as u64;
     }
 
     fn add(&mut self, conclusion: &Conclusion) {
@@ -154,8 +209,8 @@ impl Tally {
         self.filtered += conclusion.num_filtered_out;
     }
 
-    /// Prints the skipped tests with their reasons, and the totals.
-    pub fn print(&self) {
+    /// Prints the skipped tests with their reasons, what took longest, and the totals.
+    pub fn print(&self, took: Duration) {
         let skipped = lock(&self.skipped);
         for (name, why) in skipped.iter() {
             println!("skipped {name}: {why}");
@@ -166,6 +221,10 @@ impl Tally {
         }
         if let Some(why) = too_many(&repeated) {
             println!("{why}");
+        }
+        print!("{}", self.dearest());
+        if let Some(reminder) = self.reminder(took) {
+            println!("{reminder}");
         }
         let mut line = format!(
             "end-to-end tests: {} passed, {} failed, {} skipped",
@@ -179,7 +238,33 @@ impl Tally {
         if self.filtered > 0 {
             line += &format!(", {} filtered out", self.filtered);
         }
+        line += &format!(" in {} s", took.as_secs());
+        if self.only_in_all > 0 {
+            line += &format!("; {} more are in make test-all only", self.only_in_all);
+        }
         println!("{line}");
+    }
+
+    /// The tests that took longest, a line each.
+    fn dearest(&self) -> String {
+        let seconds = lock(&self.seconds);
+        let mut tests: Vec<_> = seconds.iter().collect();
+        tests.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        let line = |(name, took): &(&String, &f64)| format!("{took:7.1} s  {name}\n");
+        tests.iter().take(DEAREST).map(line).collect()
+    }
+
+    /// Names the bound on `make test` if this run of it took longer.
+    fn reminder(&self, took: Duration) -> Option<String> {
+        let is_short = self.only_in_all > 0;
+        (is_short && took > MOST).then(|| {
+            format!(
+                "the end-to-end tests of make test took {} s; they should take {} s at most on two idle CPUs: \
+                 a test above may share a machine with another, or name its tier and the reason (tests/src/suite.rs)",
+                took.as_secs(),
+                MOST.as_secs()
+            )
+        })
     }
 
     /// Did any test fail, or were too many repeated?
@@ -198,12 +283,13 @@ impl Tally {
             passed: u64,
             failed: u64,
             filtered: u64,
+            only_in_all: u64,
             repeated: &'a BTreeSet<(String, Repeats)>,
             seconds: &'a BTreeMap<String, f64>,
         }
         let (repeated, seconds) = (&*self.repeats(), &*lock(&self.seconds));
-        let Self { passed, failed, filtered, .. } = *self;
-        let summary = Summary { passed, failed, filtered, repeated, seconds };
+        let Self { passed, failed, filtered, only_in_all, .. } = *self;
+        let summary = Summary { passed, failed, filtered, only_in_all, repeated, seconds };
         let text = serde_json::to_vec_pretty(&summary)?;
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -229,10 +315,15 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn completion(verdict: Verdict, test: &Test, skipped: &Skipped) -> Result<Completion, Failed> {
+fn completion(
+    verdict: Verdict,
+    log: &str,
+    test: &Test,
+    skipped: &Skipped,
+) -> Result<Completion, Failed> {
     match verdict {
         Verdict::Passed | Verdict::PassedAtLast(_) => Ok(Completion::Completed),
-        Verdict::Failed(what) => Err(what.into()),
+        Verdict::Failed(what) => Err(failure(&what, log, test.name()).into()),
         Verdict::Skipped(why) => {
             note(skipped, test, why.clone());
             Ok(Completion::ignored_with(why))
@@ -240,11 +331,88 @@ fn completion(verdict: Verdict, test: &Test, skipped: &Skipped) -> Result<Comple
     }
 }
 
+/// The text of a failure, with the command that runs the test again and the file that has its log.
+fn failure(what: &str, log: &str, name: &str) -> String {
+    let kept = match log::keep(name, &format!("{log}{what}\n")) {
+        Ok(file) => format!("log:   {}", file.display()),
+        Err(error) => format!("no log: {error:#}"),
+    };
+    format!("{what}\nagain: make e2e FILTER={name}\n{kept}")
+}
+
+/// Is the test in a tier that the arguments ask for? `--include-ignored` asks for all, `--ignored` for those that are
+/// only in `make test-all`.
+fn is_asked_for(arguments: &Arguments, test: &Test) -> bool {
+    match test.tier.is_short() {
+        true => !arguments.ignored,
+        false => arguments.ignored || arguments.include_ignored,
+    }
+}
+
+/// The arguments for trials of which each is asked for.
+fn without_tiers(arguments: &Arguments) -> Arguments {
+    Arguments { ignored: false, include_ignored: false, ..arguments.clone() }
+}
+
 /// The tests that the arguments select, in order.
-pub fn selected(arguments: &Arguments, tests: &[Test]) -> Vec<&'static str> {
+pub fn selected<'a>(
+    arguments: &Arguments,
+    tests: impl IntoIterator<Item = &'a Test>,
+) -> Vec<&'static str> {
+    let names = without_tiers(arguments);
     tests
-        .iter()
+        .into_iter()
+        .filter(|test| is_asked_for(arguments, test))
         .map(Test::name)
-        .filter(|name| !arguments.is_filtered_out(&Trial::test(*name, || Ok(()))))
+        .filter(|name| !names.is_filtered_out(&Trial::test(*name, || Ok(()))))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &'static str, tier: Tier) -> Test {
+        Test { name, tier, run: || Ok(()) }
+    }
+
+    #[test]
+    fn arguments_select_tiers() {
+        let tests = [
+            test("crate::a", Tier::Short),
+            test("crate::b", Tier::Long("kills")),
+            test("crate::c", Tier::Quiet("shares")),
+        ];
+        let selected = |arguments: &Arguments| selected(arguments, &tests);
+        let short = Arguments::default();
+        assert_eq!(selected(&short), ["a"]);
+        let all = Arguments { include_ignored: true, ..short.clone() };
+        assert_eq!(selected(&all), ["a", "b", "c"]);
+        let rest = Arguments { ignored: true, ..short.clone() };
+        assert_eq!(selected(&rest), ["b", "c"]);
+        let mut tally = Tally::default();
+        tally.leave_out(&all, &tests);
+        assert_eq!(tally.only_in_all, 0);
+        tally.leave_out(&short, &tests);
+        assert_eq!(tally.only_in_all, 2);
+    }
+
+    #[test]
+    fn a_short_run_that_takes_too_long_is_told() {
+        let late = MOST + Duration::from_secs(1);
+        let short = Tally { only_in_all: 2, ..Tally::default() };
+        assert!(short.reminder(late).is_some_and(|line| line.contains("tier")));
+        assert_eq!(short.reminder(MOST), None);
+        assert_eq!(Tally::default().reminder(late), None, "all tests have no such bound");
+    }
+
+    #[test]
+    fn the_dearest_come_first() {
+        let tally = Tally::default();
+        let seconds = (0..20).map(|n| (format!("t{n}"), f64::from(n)));
+        lock(&tally.seconds).extend(seconds);
+        let lines = tally.dearest();
+        assert_eq!(lines.lines().count(), DEAREST);
+        assert_eq!(lines.lines().next(), Some("   19.0 s  t19"));
+    }
 }

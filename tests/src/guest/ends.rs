@@ -18,8 +18,8 @@ tests![
     panic_before_there_is_a_console,
     triple_fault,
     reboot_with_a_deaf_waiter_of_vmm,
-    reboot_with_a_deaf_waiter_of_doorbell,
-    reboot_with_a_deaf_waiter_of_kvm,
+    reboot_with_a_deaf_waiter_of_doorbell => Long("5 s; with another backend in make test"),
+    reboot_with_a_deaf_waiter_of_kvm => Long("5 s; with another backend in make test"),
     signals_end_it,
     closed_output_ends_it,
 ];

@@ -21,7 +21,7 @@ use crate::{
 
 tests![
     no_vcpu_may_run_there_under_the_hosts_own_policy,
-    no_vcpu_may_run_there_under_a_schedule,
+    no_vcpu_may_run_there_under_a_schedule => Long("24 s of samples"),
     no_vcpu_of_a_comparison_may_run_there,
     nothing_can_be_placed_there,
     the_other_cpus_are_counted_from_0,

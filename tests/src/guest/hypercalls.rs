@@ -12,7 +12,7 @@ use crate::{
 tests![doorbells_and_kvms_kicks_do_not_exit_to_us, payloads_take_locks_with_every_backend];
 
 fn doorbells_and_kvms_kicks_do_not_exit_to_us() -> anyhow::Result<()> {
-    let report = bench(&["--runs", "1", "--seconds", "0.4"])?;
+    let report = bench(&["--runs", "1", "--seconds", "0.1"])?;
     let machines = report["rounds"].as_f64().context("no rounds")?;
     for backend in ["doorbell", "kvm"] {
         for what in ["kick -> run, same CPU", "kick -> run, other CPU", "kick of a running vCPU"] {

@@ -10,10 +10,10 @@ use crate::{
 };
 
 tests![
-    mmap_under_every_kernel,
-    open_read_close_under_every_kernel,
-    every_kernel_excludes_under_overcommit,
-    what_a_stock_kernel_does_with_locks_is_not_known_to_a_schedule,
+    mmap_under_every_kernel => Long("15 s: both guest kernels, all locks"),
+    open_read_close_under_every_kernel => Long("15 s: both guest kernels, all locks"),
+    every_kernel_excludes_under_overcommit => Long("15 s: both guest kernels, all locks"),
+    what_a_stock_kernel_does_with_locks_is_not_known_to_a_schedule => Long("it boots the second guest kernel"),
     a_kernel_with_other_locks_is_found_out,
 ];
 

@@ -9,20 +9,20 @@ use serde_json::Value;
 use crate::{expect_usually, files, product::Boot, ran::Ran, tests};
 
 tests![
-    torture_of_native_locks,
-    torture_of_pv_locks_with_backend_kvm,
-    torture_of_pv_locks_with_backend_doorbell,
+    torture_of_native_locks => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_kvm => Long("6 s of locktorture; under other schedules in make test"),
+    torture_of_pv_locks_with_backend_doorbell => Long("6 s of locktorture; under other schedules in make test"),
     torture_of_pv_locks_with_backend_vmm,
     both_sides_count_alike_with_backend_vmm,
     kicks_with_backend_doorbell_do_not_reach_the_vmm,
     both_sides_count_with_backend_kvm,
     a_guest_without_pv_halts_never,
     benchmark_at_every_ratio_with_backend_vmm,
-    benchmark_at_every_ratio_with_backend_doorbell,
-    benchmark_at_every_ratio_with_backend_kvm,
+    benchmark_at_every_ratio_with_backend_doorbell => Long("8 s: three boots; with another backend in make test"),
+    benchmark_at_every_ratio_with_backend_kvm => Long("8 s: three boots; with another backend in make test"),
     pv_is_switched_under_load_with_backend_vmm,
-    pv_is_switched_under_load_with_backend_doorbell,
-    pv_is_switched_under_load_with_backend_kvm,
+    pv_is_switched_under_load_with_backend_doorbell => Long("12 s; with another backend in make test"),
+    pv_is_switched_under_load_with_backend_kvm => Long("12 s; with another backend in make test"),
     pv_is_switched_under_torture,
     pv_that_is_not_there_is_not_switched_on,
 ];

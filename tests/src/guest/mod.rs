@@ -20,7 +20,7 @@ mod workloads;
 
 use crate::{host::hostile, suite::Test};
 
-/// All tests of this group; they run one after the other.
+/// All tests of this group.
 pub fn tests() -> Vec<Test> {
     [
         command::TESTS,

@@ -14,8 +14,8 @@ use crate::{
 };
 
 tests![
-    a_table_in_the_form_of_2012,
-    every_run_is_in_the_json,
+    a_table_in_the_form_of_2012 => Long("35 s of PostgreSQL"),
+    every_run_is_in_the_json => Long("16 s of PostgreSQL"),
     bad_words_are_refused,
     a_guest_without_pv_is_refused,
     too_little_memory_is_refused,

@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{expect_usually, product::Boot, suite::skip, tests};
 
-tests![stolen_time_is_the_time_for_which_the_vcpu_waited];
+tests![stolen_time_is_the_time_for_which_the_vcpu_waited => Quiet("27 s: it compares three clocks")];
 
 /// Works without a pause and prints a reading now and then: `cpu`, then user, nice, system, idle,
 /// iowait, irq, softirq and steal in hundredths of a second (proc_stat(5)).

@@ -15,7 +15,7 @@ use crate::{
 };
 
 tests![
-    groups_share_out_the_cpu_as_they_are_told,
+    groups_share_out_the_cpu_as_they_are_told => Quiet("shares of CPU time within a factor"),
     groups_are_gone_when_a_run_has_ended,
     what_a_host_does_not_allow_is_refused,
 ];

@@ -22,7 +22,7 @@ use crate::{
 
 tests![
     streams_status_and_stats_come_back,
-    a_frozen_host_is_replaced,
+    a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
     a_host_that_freezes_again_and_again,
     a_host_whose_kernel_dies,
     an_emulator_that_is_killed,
@@ -137,7 +137,7 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .cpus(1)
-        .script("sleep 10; echo out; exit 7")
+        .script("sleep 5; echo out; exit 7")
         .program()
         .env("PVTICKET_EMULATED_INJECT", faults)
         .env("PVTICKET_EMULATED_DEADLINE", "3")

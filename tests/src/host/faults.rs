@@ -19,7 +19,7 @@ tests![
     a_lost_kick_is_found_and_named,
     a_lost_kick_is_found_on_the_hosts_schedule,
     a_run_is_not_well_because_it_was_over_sooner,
-    who_is_slow_is_not_taken_for_lost,
+    who_is_slow_is_not_taken_for_lost => Long("23 s: waits that last"),
     one_seed_makes_one_sequence_of_faults,
     a_short_soak_holds,
     a_soak_with_lost_kicks_fails,

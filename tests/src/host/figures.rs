@@ -10,15 +10,15 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    product::{Results, pvticket},
+    product::{Results, profile_folder, pvticket},
     tests,
 };
 
 tests![
-    holders_that_were_aimed_at_are_those_counted_and_drawn,
-    time_spun_in_vain_is_what_the_guest_waited,
+    holders_that_were_aimed_at_are_those_counted_and_drawn => Quiet("rate in the table within 5 % of a count read at other moments"),
+    time_spun_in_vain_is_what_the_guest_waited => Quiet("ns counted by the schedule against ns timed by the guest"),
     a_vcpu_that_is_stuck_is_in_the_latencies,
-    a_vcpu_that_spins_runs_or_waits_for_a_cpu,
+    a_vcpu_that_spins_runs_or_waits_for_a_cpu => Quiet("run + wait within 20 % of the window, window within 50 ms"),
     a_vmm_alone_is_small,
 ];
 
@@ -192,8 +192,8 @@ fn a_vcpu_that_spins_runs_or_waits_for_a_cpu() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. Of a release
-/// build: others are larger.
+/// The memory of a lone VMM apart from its guest's, and that of the tenth of ten. The pages of its program count for a
+/// release build only: those of others are larger.
 fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -204,7 +204,10 @@ fn a_vmm_alone_is_small() -> anyhow::Result<()> {
     let memory = &report["samples"]["tiny_memory"];
     let [alone, tenth] = ["alone", "tenth"].map(|which| &memory[which][0]);
     let resident = number(alone, "rss_kib")?;
-    ensure!((100..=2048).contains(&resident), "{resident} KiB: {text}");
+    let is_release = profile_folder()?.ends_with("release");
+    ensure!(resident >= 100 && (resident <= 2048 || !is_release), "{resident} KiB: {text}");
+    let anonymous = number(alone, "anonymous_kib")?;
+    ensure!((50..=1024).contains(&anonymous), "{anonymous} KiB: {text}");
     // No other process maps the copy that is measured; the vDSO is shared by all.
     ensure!(
         resident - number(alone, "pss_kib")? <= 64,

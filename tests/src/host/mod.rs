@@ -17,9 +17,10 @@ mod faults;
 mod features;
 mod figures;
 mod first_cpu;
+mod first_run;
 pub mod hostile;
 pub mod hypercalls;
-pub mod instructions;
+mod instructions;
 mod keys;
 mod library;
 mod limits;
@@ -43,70 +44,56 @@ mod trace;
 
 use crate::suite::Test;
 
-/// Tests that run in parallel.
-pub fn quick() -> Vec<Test> {
-    [
-        bad_usage::TESTS,
-        bad_image::TESTS,
-        access::TESTS,
-        tiny::TESTS,
-        keys::TESTS,
-        report::TESTS,
-        reports::TESTS,
-        instructions::TESTS,
-        supply::TESTS,
-        setup::TESTS,
-        limits::TESTS,
-        outputs::TESTS,
-        sim::TESTS,
-        search::TESTS,
-        confinement::TESTS,
-        system_calls::TESTS,
-    ]
-    .concat()
-}
-
-/// Tests that run one after the other, because they measure.
-pub fn schedules() -> Vec<Test> {
+/// All tests of this group. Those that start an emulated host come first: they take longest.
+pub fn tests() -> Vec<Test> {
     let all = [
+        emulated::TESTS,
+        bpf::TESTS,
+        bpf_doctor::TESTS,
+        bpf_drivers::TESTS,
+        bpf_holders::TESTS,
+        bpf_load::TESTS,
+        bpf_policies::TESTS,
+        features::TESTS,
+        first_cpu::TESTS,
+        cgroups::TESTS,
+        confinement::emulated::TESTS,
+        system_calls::emulated::TESTS,
+        signals::TESTS,
+        limits::TESTS,
+        library::TESTS,
+        faults::TESTS,
+        resume::TESTS,
+        hostile::TESTS,
+        report::TESTS,
+        outputs::TESTS,
+        run::TESTS,
         schedule::TESTS,
         hypercalls::TESTS,
-        faults::TESTS,
-        library::TESTS,
-        run::TESTS,
-        resume::TESTS,
         reproduce::TESTS,
         trace::TESTS,
         figures::TESTS,
         sizes::TESTS,
         control::TESTS,
-        hostile::TESTS,
+        bad_usage::TESTS,
+        bad_image::TESTS,
+        access::TESTS,
+        tiny::TESTS,
+        keys::TESTS,
+        reports::TESTS,
+        instructions::TESTS,
+        supply::TESTS,
+        first_run::TESTS,
+        setup::TESTS,
+        sim::TESTS,
+        search::TESTS,
+        confinement::TESTS,
+        system_calls::TESTS,
     ];
-    all.into_iter().map(<[Test]>::to_vec).chain([sweeps::tests()]).flatten().collect()
+    [sweeps::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()
 }
 
 /// Measurements that print tables.
 pub fn costs() -> Vec<Test> {
     sweeps::costs()
-}
-
-/// Tests of the emulated host that do not measure: two may run at a time.
-pub fn emulated_beside() -> Vec<Test> {
-    [emulated::TESTS, bpf_doctor::TESTS, features::TESTS, confinement::emulated::TESTS].concat()
-}
-
-/// Tests of the emulated host, one after the other.
-pub fn emulated() -> Vec<Test> {
-    [
-        bpf::TESTS,
-        bpf_drivers::TESTS,
-        bpf_holders::TESTS,
-        bpf_load::TESTS,
-        bpf_policies::TESTS,
-        first_cpu::TESTS,
-        cgroups::TESTS,
-        signals::TESTS,
-        system_calls::emulated::TESTS,
-    ]
-    .concat()
 }

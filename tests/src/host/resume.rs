@@ -20,6 +20,7 @@ use crate::{
 
 tests![
     a_killed_run_is_resumed_without_loss,
+    a_run_killed_fifty_times_is_resumed_without_loss => Long("30 s: fifty kills"),
     a_torn_store_is_repaired_and_said,
     a_tampered_store_is_refused_in_one_line,
     a_killed_runs_trace_goes_on_where_it_is_whole,
@@ -31,19 +32,26 @@ fn span(state: &mut u64, most: Duration) -> Duration {
     most.mul_f64((*state >> 40) as f64 / (1_u64 << 24) as f64)
 }
 
-/// Fifty times: killed at a random moment, then resumed. A run that is complete is followed by
-/// another.
 fn a_killed_run_is_resumed_without_loss() -> anyhow::Result<()> {
+    kill_and_resume(6)
+}
+
+fn a_run_killed_fifty_times_is_resumed_without_loss() -> anyhow::Result<()> {
+    kill_and_resume(50)
+}
+
+/// Kills a run at random moments, so often, and resumes it each time. A run that is complete is followed by another.
+fn kill_and_resume(most: u32) -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
     let spec = spec(folder.path(), TWENTY)?;
     let (mut state, mut kills, mut runs) = (20_121_117, 0, 0);
-    while kills < 50 {
+    while kills < most {
         let dir = folder.path().join(format!("run-{runs}"));
         runs += 1;
         let begun = || pvticket(["run", "--dir"]).args([&dir, &spec]).start();
         let resumed = || pvticket(["run", "--resume"]).args([&dir]).start();
-        while kills < 50 {
+        while kills < most {
             let has_begun = lines(&dir).is_ok_and(|lines| !lines.is_empty());
             let _ = (!has_begun).then(|| fs::remove_dir_all(&dir));
             let running = if has_begun { resumed()? } else { begun()? };

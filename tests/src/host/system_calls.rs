@@ -30,7 +30,7 @@ tests![no_call_is_missing_on_this_host];
 pub mod emulated {
     use super::*;
 
-    tests![no_call_is_missing_and_none_is_unused];
+    tests![no_call_is_missing_and_none_is_unused => Long("50 s: all that the emulated host runs")];
 }
 
 /// The calls that runs noted: class and call.

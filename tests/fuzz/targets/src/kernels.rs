@@ -240,3 +240,21 @@ pub fn cmdline_seeds() -> Vec<Vec<u8>> {
         [&head(0, 44, 40)[..], &[b'a'; 41]].concat(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without such a seed mutations hardly ever reach the check for an archive's end.
+    #[test]
+    fn a_seed_has_a_whole_archive_in_a_file() {
+        let is_whole = |seed: &Vec<u8>| {
+            let mut input = Input::new(seed);
+            let cuts = [input.half(), input.half()].map(usize::from);
+            let (_, file) = (input.bytes(cuts[0]), input.bytes(cuts[1]));
+            let end = &fixtures::newc_file("TRAILER!!!", b"")[..];
+            file.starts_with(b"070701") && file.windows(end.len()).any(|bytes| bytes == end)
+        };
+        assert!(initrd_seeds().iter().any(is_whole));
+    }
+}

@@ -1,4 +1,4 @@
-//! What a sweep costs beside its cells: `make e2e FILTER=sweeps::costs TEST_ARGS=--ignored`.
+//! What a sweep costs beside its cells: `make e2e FILTER=sweeps::costs TEST_ARGS=--bench`.
 
 use std::{
     fs,

@@ -139,7 +139,7 @@ fn a_plain_users_cluster_runs_a_sweep() -> anyhow::Result<()> {
     ensure!(nodes.iter().all(|node| ["n1", "n2"].contains(&node.as_str())), "{nodes:?}");
     let logs = kit.dir.join("submissions/0");
     ensure!(fs::read_to_string(logs.join("script.sh"))?.contains("--submission 0"), "the script");
-    ensure!(fs::read_to_string(logs.join("3.log"))?.contains("cell"), "what unit 3 printed");
+    ensure!(fs::read_to_string(logs.join("3.log"))?.contains("measured "), "what unit 3 printed");
     Ok(())
 }
 

@@ -1,0 +1,127 @@
+//! tests/HISTORY.md: each past bug names tests that exist, and `make test` runs one of them.
+
+use std::{fs, path::PathBuf};
+
+use crate::references::{Found, best, end_to_end, folder, in_folder, is_written, root};
+
+/// What a row names, up to now: the crate or the kind of test that the next names belong to.
+#[derive(Debug, Clone)]
+enum Context {
+    None,
+    /// Unit tests below this folder.
+    Crate(PathBuf),
+    /// Checks and mutants of the model checkers.
+    Model,
+}
+
+/// Why the rows of this text do not say what finds their bugs again; empty if they do.
+fn faults(text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| # ");
+    let rows: Vec<&str> = text.lines().filter(is_row).collect();
+    for row in &rows {
+        let cells: Vec<&str> = row.split(" | ").map(str::trim).collect();
+        let [number, bug, tests] = cells[..] else {
+            faults.push(format!("a row has not three cells: {row}"));
+            continue;
+        };
+        let what = format!("{} {bug}", number.trim_start_matches("| "));
+        match names(tests) {
+            Err(fault) => faults.push(format!("{what}: {fault}")),
+            Ok(Some(Found::Short)) => {}
+            Ok(_) => faults.push(format!("{what}: make test has no test of it: {tests}")),
+        }
+    }
+    if rows.is_empty() {
+        faults.push("there is no bug".into());
+    }
+    faults
+}
+
+/// The best place in which a test of this cell runs.
+fn names(cell: &str) -> Result<Option<Found>, String> {
+    let mut context = Context::None;
+    let mut found = Vec::new();
+    // What is between backquotes.
+    for name in cell.split('`').skip(1).step_by(2) {
+        if name == "model" {
+            context = Context::Model;
+            // A row may say what is checked in words.
+            found.push(Found::Short);
+        } else if let Some(folder) = folder(name) {
+            context = Context::Crate(folder);
+        } else {
+            found.extend(find(name, &mut context)?);
+        }
+    }
+    Ok(best(found.into_iter()))
+}
+
+/// Where the named test runs; None if the name is that of no test.
+fn find(name: &str, context: &mut Context) -> Result<Option<Found>, String> {
+    let missing = || format!("there is no test {name}");
+    if name.starts_with("host::") || name.starts_with("guest::") {
+        *context = Context::None;
+        return end_to_end(|test| is_like(test, name)).map(Some).ok_or_else(missing);
+    }
+    let (first, rest) = name.split_once("::").unwrap_or(("", name));
+    let rest = match folder(first) {
+        Some(folder) => {
+            *context = Context::Crate(folder);
+            rest
+        }
+        None => name,
+    };
+    match context {
+        Context::Model => {
+            // Mutants of the stepper, too.
+            let folder = root().join("guest-kernel-config/locks");
+            if is_written(&folder, name) { Ok(Some(Found::Short)) } else { Err(missing()) }
+        }
+        Context::Crate(folder) if rest.contains("::") || rest.contains('_') => {
+            let (modules, function) = rest.rsplit_once("::").unwrap_or(("", rest));
+            let module = modules.rsplit("::").find(|part| *part != "tests").unwrap_or("");
+            let found = in_folder(folder, module, |test| is_like(test, function));
+            found.map(Some).ok_or_else(missing)
+        }
+        // A row of a table, an option, a command.
+        _ => Ok(None),
+    }
+}
+
+/// Is it this name, which may end with `*`?
+fn is_like(test: &str, name: &str) -> bool {
+    name.strip_suffix('*').map_or(test == name, |begin| test.starts_with(begin))
+}
+
+#[test]
+fn every_past_bug_has_a_test() {
+    let text = fs::read_to_string(root().join("tests/HISTORY.md")).unwrap();
+    let faults = faults(&text);
+    assert!(faults.is_empty(), "tests/HISTORY.md:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn a_bug_without_a_test_is_found() {
+    let head = "| # | bug | tests |\n|---|---|---|\n";
+    let of = |tests: &str| faults(&format!("{head}| 1 | a bug | {tests} |\n")).join("\n");
+    for sound in [
+        "`tests::history::every_past_bug_has_a_test`",
+        "`model`: mutants `release without barrier`",
+        "`host::bad_usage::*`",
+        "`guest-bench` `crew::tests::*`",
+        "`stepper` `bypass::every_lock_and_every_handoff_keeps_its_bound` (the cases `in turn`)",
+    ] {
+        assert_eq!(of(sound), "", "{sound}");
+    }
+    for (tests, what) in [
+        ("", "make test has no test of it"),
+        ("`make fuzz-coverage`", "make test has no test of it"),
+        ("`guest::window::injected_preemptions_are_counted_in_the_window`", "no test of it"),
+        ("`host::no_such::test`", "no test host::no_such::test"),
+        ("`sched::core_tests::no_such_test`", "no_such_test"),
+        ("`model`: mutants `no such mutant`", "no such mutant"),
+    ] {
+        assert!(of(tests).contains(what), "{tests}: {}", of(tests));
+    }
+}
