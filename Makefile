@@ -106,7 +106,7 @@ MODEL_TESTS = $(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
 
 DOC = RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
 
-e2e: setup kernel host busybox ## Run the end-to-end tests whose names contain FILTER
+e2e: setup kernels host busybox ## Run the end-to-end tests whose names contain FILTER
 	$(BUILD_TESTS)
 	$(E2E) -- --include-ignored $(FILTER) $(TEST_ARGS)
 

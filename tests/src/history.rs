@@ -33,7 +33,7 @@ fn faults(text: &str) -> Vec<String> {
         }
     }
     if rows.is_empty() {
-        faults.push("there is no bug".into());
+        faults.push("no rows".into());
     }
     faults
 }

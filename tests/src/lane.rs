@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use crate::suite::{Outcome, Test, Verdict};
+use crate::suite::{Outcome, Test};
 
 /// The outcomes so far of tests that a thread runs in order.
 #[derive(Debug, Clone)]
@@ -47,11 +47,8 @@ impl Lane {
             |state: &mut State| !state.outcomes.contains_key(test.name()) && !state.has_ended;
         let state = self.0.changed.wait_while(self.lock(), waits);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        state.outcomes.remove(test.name()).unwrap_or_else(|| Outcome {
-            verdict: Verdict::Failed("not run: an earlier test panicked".into()),
-            log: String::new(),
-            took: std::time::Duration::ZERO,
-        })
+        let ran = state.outcomes.remove(test.name());
+        ran.unwrap_or_else(|| Outcome::failed("not run: an earlier test panicked".into()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::suite::Tier;
+    use crate::suite::{Tier, Verdict};
 
     fn test(name: &'static str) -> Test {
         Test { name, tier: Tier::Short, run: || Ok(()) }

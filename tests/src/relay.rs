@@ -76,20 +76,15 @@ impl Relay {
 
     /// Runs this test. Starts the emulated host if necessary.
     pub fn run(&self, test: &Test) -> Outcome {
-        let failed = |what| Outcome {
-            verdict: Verdict::Failed(what),
-            log: String::new(),
-            took: Duration::ZERO,
-        };
         let name = test.name();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = &state.broken {
-            return failed(format!("not run: {why}"));
+            return Outcome::failed(format!("not run: {why}"));
         }
         state.outcome(name, &self.from(name)).unwrap_or_else(|error| {
             // The next tests would fail in the same way.
             state.broken = Some("the emulated host ended at an earlier test".into());
-            failed(format!("{error:#}"))
+            Outcome::failed(format!("{error:#}"))
         })
     }
 

@@ -82,8 +82,11 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
             write(file, text.as_bytes(), &stores)?;
         }
     }
+    #[cfg(feature = "parquet")]
     if let Some(file) = parquet {
-        write(file, &parquet_table(&stores)?, &stores)?;
+        let mut table = Vec::new();
+        export::parquet(&stores, &mut table)?;
+        write(file, &table, &stores)?;
     }
     Ok(0)
 }
@@ -91,18 +94,6 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
 /// What a build without Parquet says of `--parquet`.
 const NO_PARQUET: &str = "--parquet: this build has no Parquet; build with `--features parquet`, take the program of the packages, or \
      use --csv";
-
-#[cfg(feature = "parquet")]
-fn parquet_table(stores: &[RunRecord]) -> anyhow::Result<Vec<u8>> {
-    let mut table = Vec::new();
-    export::parquet(stores, &mut table)?;
-    Ok(table)
-}
-
-#[cfg(not(feature = "parquet"))]
-fn parquet_table(_: &[RunRecord]) -> anyhow::Result<Vec<u8>> {
-    Err(Usage(NO_PARQUET.into()).into())
-}
 
 /// Raw bytes for a pipe or a file; without control characters on a terminal.
 fn print_table(table: &[u8]) {
