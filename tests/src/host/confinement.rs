@@ -13,6 +13,7 @@ use crate::{
     process::{Input, Program},
     product::{self, pvticket},
     suite::skip,
+    terminal::Terminal,
     tests,
 };
 
@@ -22,6 +23,7 @@ tests![
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
+    a_fatal_signal_to_a_vcpu_restores_the_terminal,
     results_may_have_relative_names,
     the_bench_compares_confined_threads_with_others,
 ];
@@ -194,6 +196,15 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
     let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
     ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
+}
+
+/// It takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
+fn a_fatal_signal_to_a_vcpu_restores_the_terminal() -> anyhow::Result<()> {
+    let terminal = Terminal::open()?;
+    let ran = terminal.start(pvticket(["drill", "abort"]))?.wait()?;
+    let status = ran.shell_status();
+    ensure!(status == Some(128 + Signal::ABORT.as_raw()), "{status:?}:\n{}", terminal.shown());
+    terminal.is_restored()
 }
 
 fn the_emulator_is_confined() -> anyhow::Result<()> {

@@ -80,7 +80,7 @@ pub const EVERY: &[Call] = &[
         .unseen(Unseen::DebugBuild),
     Call::ioctl_on(
         STDIN_FILENO,
-        r::TCSETS,
+        r::TCSETS2,
         "restores the terminal before a fatal signal ends the process",
     ),
 ];
@@ -172,7 +172,6 @@ pub const SIGNALS: &[Call] = &[
 pub const TERMINAL: &[Call] = &[
     Call::ioctl(r::TCGETS, "the modes of the terminal: is it one?"),
     Call::ioctl_on(STDIN_FILENO, r::TCGETS2, "the modes of the terminal"),
-    Call::ioctl_on(STDIN_FILENO, r::TCSETS2, "keys go to the guest, or to the shell again"),
     Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
     Call::any(SYS_getpgrp, "is the terminal ours?"),
 ];

@@ -10,7 +10,7 @@ use std::{
     net::{Ipv4Addr, TcpStream},
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::Command,
+    process::{self, Command},
     thread,
 };
 
@@ -23,6 +23,7 @@ use super::{
     confinement::{self, SeccompArgs},
     say,
 };
+use crate::terminal::{Hold, RawTerminal};
 use confine::{Class, Files};
 use kvm::sys::trace;
 
@@ -57,6 +58,8 @@ enum Deed {
     Signal,
     /// Changes the root directory.
     Root,
+    /// Aborts while the terminal is in raw mode.
+    Abort,
 }
 
 impl Deed {
@@ -69,6 +72,7 @@ impl Deed {
             Self::Trace => trace::attach(parent),
             Self::Signal => Ok(kill_process(parent, Signal::CONT)?),
             Self::Root => Ok(rustix::process::chroot("/")?),
+            Self::Abort => process::abort(),
         }
     }
 }
@@ -78,6 +82,10 @@ pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
     // Asked while it may be asked.
     let parent = getppid().context("there is no parent")?;
+    let _raw = match args.deed {
+        Deed::Abort => RawTerminal::enter(Hold::Keys).context("cannot take the terminal")?,
+        _ => None,
+    };
     confinement::begin(Class::Main, &Files::of_guests())?;
     let tried = thread::scope(|scope| {
         let intruder = || {

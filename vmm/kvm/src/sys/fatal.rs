@@ -15,8 +15,10 @@ use std::{
 const FATAL: [libc::c_int; 6] =
     [libc::SIGQUIT, libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
-/// The modes of stdin's terminal before they were changed.
-struct Saved(UnsafeCell<MaybeUninit<libc::termios>>);
+/// The modes of stdin's terminal before they were changed, in the form of the kernel
+/// (include/uapi/asm-generic/termbits.h). The C library's tcsetattr reads them again after it has set them,
+/// which a confined thread may not do.
+struct Saved(UnsafeCell<MaybeUninit<libc::termios2>>);
 
 // SAFETY: written once, by `arm` within `ONCE`, before the handlers are installed that read it;
 // never written after.
@@ -38,7 +40,7 @@ pub fn arm(on_other_screen: bool) {
     // after. The sigaction is zeroed and then filled in; the handler makes calls only that are
     // async-signal-safe (signal-safety(7)). A signal that was ignored stays so.
     ONCE.call_once(|| unsafe {
-        if libc::tcgetattr(libc::STDIN_FILENO, (*SAVED.0.get()).as_mut_ptr()) != 0 {
+        if libc::ioctl(libc::STDIN_FILENO, libc::TCGETS2, (*SAVED.0.get()).as_mut_ptr()) != 0 {
             return;
         }
         for signal in FATAL.into_iter().filter(|signal| !super::disposition::is_ignored(*signal)) {
@@ -70,8 +72,8 @@ pub(super) fn restore_terminal() {
     if !ARMED.swap(false, SeqCst) {
         return;
     }
-    // SAFETY: armed after `SAVED` was written. The calls are async-signal-safe, but for poll,
-    // which is a bare system call on Linux; their pointers are live. The write follows a poll that
+    // SAFETY: armed after `SAVED` was written. The calls are async-signal-safe, but for poll and ioctl,
+    // which are bare system calls on Linux; their pointers are live. The write follows a poll that
     // says that it will not wait.
     unsafe {
         if ON_OTHER_SCREEN.load(SeqCst) {
@@ -83,6 +85,6 @@ pub(super) fn restore_terminal() {
             }
         }
         let saved = (*SAVED.0.get()).as_ptr();
-        libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, saved);
+        libc::ioctl(libc::STDIN_FILENO, libc::TCSETS2, saved);
     }
 }
