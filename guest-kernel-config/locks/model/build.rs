@@ -4,6 +4,8 @@
 //! The product's sources need not know that they are checked, and the checked code is not a copy
 //! that could fall behind.
 
+#[path = "build/choice.rs"]
+mod choice;
 #[path = "build/halt_mutants.rs"]
 mod halt_mutants;
 #[path = "build/halts.rs"]
@@ -25,6 +27,7 @@ mod spin_mutants;
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
+use choice::Choice;
 use handoff_mutants::HANDOFF_MUTANTS;
 use locks::{LOCKS, Lock, PV_TICKET, needs};
 use mutants::{MUTANTS, Mutant};
@@ -40,8 +43,9 @@ struct Source {
 
 fn main() -> Result<(), Box<dyn Error>> {
     check_that_all_are_listed()?;
-    sleep::generate()?;
-    halts::generate()?;
+    let choice = Choice::new()?;
+    sleep::generate(&choice)?;
+    halts::generate(&choice)?;
     let sources = read()?;
     let mut code = String::new();
     let mut table = String::new();
@@ -54,8 +58,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     row(&mut table, &plain, &ENGINES, &names)?;
     let of_pv = MUTANTS.iter().chain(HANDOFF_MUTANTS).map(|mutant| (PV_TICKET, mutant));
     let of_others = SPIN_MUTANTS.iter().map(|(lock, mutant)| (*lock, mutant));
-    for (lock, mutant) in of_pv.chain(of_others) {
+    for (place, (lock, mutant)) in of_pv.chain(of_others).enumerate() {
+        // Of all mutants, also of those that are not built: the source may have changed.
         let changed = mutate(&sources, mutant)?;
+        if !choice.has(place, mutant.name) {
+            continue;
+        }
         let its: Vec<_> = LOCKS.iter().filter(|other| other.name == lock).collect();
         module(&mut code, mutant.engine, mutant.name, &changed, &its, "")?;
         let Mutant { name, rule, harmless, .. } = *mutant;

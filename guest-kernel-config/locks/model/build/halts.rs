@@ -2,7 +2,7 @@
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
-use crate::{ENGINES, Source, halt_mutants::HALT_MUTANTS, module, mutate, sleep};
+use crate::{ENGINES, Source, choice::Choice, halt_mutants::HALT_MUTANTS, module, mutate, sleep};
 
 /// As the table names it, before a colon.
 const SYSTEM: &str = "halts";
@@ -18,7 +18,7 @@ const FILES: [(&str, &str); 6] = [
 ];
 
 /// Writes `halt_variants.rs`: the modules, and a table of them.
-pub fn generate() -> Result<(), Box<dyn Error>> {
+pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
     let (mut code, mut table) = (String::new(), String::new());
     let sources = read()?;
     let plain = format!("{SYSTEM}: plain");
@@ -26,9 +26,12 @@ pub fn generate() -> Result<(), Box<dyn Error>> {
         module(&mut code, engine, &plain, &sources, &[], "halts::")?;
         sleep::row(&mut table, SYSTEM, &plain, (&plain, ""), engine, "Verdict::Sound", "CHECKS")?;
     }
-    for mutant in HALT_MUTANTS {
-        module(&mut code, mutant.engine, mutant.name, &mutate(&sources, mutant)?, &[], "halts::")?;
-        sleep::mutant_row(&mut table, SYSTEM, mutant)?;
+    for (place, mutant) in HALT_MUTANTS.iter().enumerate() {
+        let changed = mutate(&sources, mutant)?;
+        if choice.has(place, mutant.name) {
+            module(&mut code, mutant.engine, mutant.name, &changed, &[], "halts::")?;
+            sleep::mutant_row(&mut table, SYSTEM, mutant)?;
+        }
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
     fs::write(Path::new(&env::var("OUT_DIR")?).join("halt_variants.rs"), code)?;

@@ -3,6 +3,7 @@
 
 use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
+use crate::choice::Choice;
 use crate::sleep_mutants::{HOLES, MUTANTS};
 use crate::{
     ENGINES, LOCKS, PV_TICKET, Source, module, mutants::Mutant, mutate, rewrite, unless_linted,
@@ -24,7 +25,7 @@ const SYSTEMS: [System; 3] = [
 ];
 
 /// Writes `sleep_variants.rs`: the modules, and a table of them.
-pub fn generate() -> Result<(), Box<dyn Error>> {
+pub fn generate(choice: &Choice) -> Result<(), Box<dyn Error>> {
     let mut code = String::new();
     let mut table = String::new();
     for system in &SYSTEMS {
@@ -46,8 +47,13 @@ pub fn generate() -> Result<(), Box<dyn Error>> {
                 hole.checks,
             )?;
         }
-        for mutant in MUTANTS.iter().filter(|mutant| is_of(mutant.name, system)) {
-            one_mutant(&mut code, &mut table, system, &sources, mutant)?;
+        let of_system = MUTANTS.iter().filter(|mutant| is_of(mutant.name, system));
+        for (place, mutant) in of_system.enumerate() {
+            let changed = mutate(&sources, mutant)?;
+            if choice.has(place, mutant.name) {
+                variant(&mut code, mutant.engine, mutant.name, &changed, system)?;
+                mutant_row(&mut table, system.name, mutant)?;
+            }
         }
     }
     writeln!(code, "pub const VARIANTS: &[Variant] = &[{table}];")?;
@@ -57,18 +63,6 @@ pub fn generate() -> Result<(), Box<dyn Error>> {
 
 fn is_of(name: &str, system: &System) -> bool {
     name.split(':').next() == Some(system.name)
-}
-
-fn one_mutant(
-    code: &mut String,
-    table: &mut String,
-    system: &System,
-    sources: &[Source],
-    mutant: &Mutant,
-) -> Result<(), Box<dyn Error>> {
-    variant(code, mutant.engine, mutant.name, &mutate(sources, mutant)?, system)?;
-    mutant_row(table, system.name, mutant)?;
-    Ok(())
 }
 
 /// The row of a mutant of `system`.
