@@ -143,6 +143,30 @@ pub mod handoff {
     pub const AHEAD: u32 = 1 << 3;
     /// `Handoff::fuse`.
     pub const FUSE: u32 = 1 << 4;
+
+    /// The options that are on, by the names that they have in `locks::Handoff`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct Switches {
+        pub predecessor: bool,
+        pub adapt: bool,
+        pub claim: bool,
+        pub ahead: bool,
+        pub fuse: bool,
+    }
+
+    impl Switches {
+        /// Those whose bits are set.
+        pub const fn of(bits: u32) -> Self {
+            Self {
+                predecessor: bits & PREDECESSOR != 0,
+                adapt: bits & ADAPT != 0,
+                claim: bits & CLAIM != 0,
+                ahead: bits & AHEAD != 0,
+                fuse: bits & FUSE != 0,
+            }
+        }
+    }
 }
 
 /// Number of samples that a payload keeps: the last ones.
@@ -346,6 +370,19 @@ const _: () = assert!(STACKS_GPA + MAX_VCPUS as u64 * STACK_SIZE <= MEMORY);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_bit_switches_its_own_option_on() {
+        use handoff::*;
+        let names = |bits| {
+            let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+            [predecessor, adapt, claim, ahead, fuse]
+        };
+        for (place, bit) in [PREDECESSOR, ADAPT, CLAIM, AHEAD, FUSE].into_iter().enumerate() {
+            assert_eq!(names(bit), [0, 1, 2, 3, 4].map(|other| other == place));
+            assert_eq!(names(!bit), [0, 1, 2, 3, 4].map(|other| other != place));
+        }
+    }
 
     #[test]
     fn what_waits_is_what_was_said() {

@@ -13,7 +13,7 @@ mod switch;
 
 use core::sync::atomic::AtomicU64;
 
-use hypercalls::payload::{Waiting, Workload, handoff};
+use hypercalls::payload::{Waiting, Workload, handoff::Switches};
 use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, increment, settle, systems};
 
 use crate::telemetry::{Report, Telemetry, tsc};
@@ -146,16 +146,10 @@ systems!(run_each);
 /// The handoff options in the parameters.
 fn handoff(vcpu: &Vcpu) -> Handoff {
     let bits = vcpu.param(|params| &params.handoff);
-    let has = |bit| bits & bit != 0;
-    Handoff {
-        far: vcpu.param(|params| &params.far) as u16,
-        predecessor: has(handoff::PREDECESSOR),
-        adapt: has(handoff::ADAPT),
-        claim: has(handoff::CLAIM),
-        ahead: has(handoff::AHEAD),
-        fuse: has(handoff::FUSE),
-        queue: vcpu.param(|params| &params.queue) as u16,
-    }
+    let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+    let [far, queue] =
+        [vcpu.param(|params| &params.far), vcpu.param(|params| &params.queue)].map(|n| n as u16);
+    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue }
 }
 
 fn run_with(vcpu: &Vcpu, workload: Workload, work: &impl Work) {

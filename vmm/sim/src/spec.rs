@@ -3,7 +3,7 @@
 use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
-use hypercalls::payload;
+use hypercalls::payload::handoff::Switches;
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
 use thiserror::Error;
@@ -175,14 +175,6 @@ impl Spec {
 /// Options of a PV ticketlock as the simulator's locks have them.
 pub fn handoff(spec: HandoffSpec) -> Handoff {
     let HandoffSpec { bits, far, queue } = spec;
-    let has = |bit| bits & bit != 0;
-    Handoff {
-        far,
-        predecessor: has(payload::handoff::PREDECESSOR),
-        adapt: has(payload::handoff::ADAPT),
-        claim: has(payload::handoff::CLAIM),
-        ahead: has(payload::handoff::AHEAD),
-        fuse: has(payload::handoff::FUSE),
-        queue,
-    }
+    let Switches { predecessor, adapt, claim, ahead, fuse } = Switches::of(bits);
+    Handoff { far, predecessor, adapt, claim, ahead, fuse, queue }
 }
