@@ -167,6 +167,27 @@ mod tests {
         }
     }
 
+    /// The protection is the third argument of each call that sets one; memory keeps its own in mremap.
+    #[test]
+    fn no_thread_may_make_memory_executable() {
+        for class in Class::ALL {
+            let program = program(class, Mode::Lists).unwrap();
+            for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
+                let with = |protection: i32| {
+                    let mut data = data(X86_64, call as u32, 0);
+                    data[8] = protection as u32;
+                    run(&program, &data).0
+                };
+                let usual = libc::PROT_READ | libc::PROT_WRITE;
+                assert!(with(usual | libc::PROT_EXEC) != ALLOW, "{class} {call}");
+                assert!(with(usual) == ALLOW || call == libc::SYS_pkey_mprotect, "{class} {call}");
+            }
+            for call in [libc::SYS_execve, libc::SYS_execveat, libc::SYS_memfd_create] {
+                assert!(run(&program, &data(X86_64, call as u32, 0)).0 != ALLOW, "{class} {call}");
+            }
+        }
+    }
+
     #[test]
     fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
         let may = |class: &Class| {

@@ -1,6 +1,6 @@
 //! Whole simulations.
 
-use base::units::Nanos;
+use base::{counters::FaultCounts, units::Nanos};
 
 use crate::validate::{Effort, rung1};
 use crate::*;
@@ -189,6 +189,14 @@ fn a_lost_kick_leaves_all_vcpus_halted_and_late_ones_do_not() {
         assert_eq!((figures.violations, figures.disorder), (0, 0), "{faults}");
     }
     assert!(figures("kick-delay:20us").rate() < usual.rate());
+}
+
+#[test]
+fn a_kick_that_is_doubled_arrives_twice() {
+    let figures = faulty("kick-delay:20us,kick-dup:1").expect("it comes to its end");
+    let FaultCounts { delayed, duplicated, .. } = figures.faults;
+    // Each one that arrives is late, but for those whose delay is drawn as zero.
+    assert!(duplicated > 100 && delayed * 10 > duplicated * 19, "{duplicated}, {delayed} late");
 }
 
 #[test]

@@ -31,6 +31,15 @@ struct State {
     span: Option<Span>,
 }
 
+impl State {
+    /// A machine's window has ended, within which it took so many locks, if its telemetry counts them.
+    fn add_taken(&mut self, locks: Option<u64>) {
+        if let Some(locks) = locks {
+            self.taken = Some(self.taken.unwrap_or(0).saturating_add(locks));
+        }
+    }
+}
+
 /// The state of one machine.
 #[derive(Debug, Default, Clone)]
 struct Guest {
@@ -163,9 +172,7 @@ impl Gathering {
         if let Some(before) = before {
             state.counts += counts - before;
         }
-        if let Some(since) = since {
-            state.taken = Some(state.taken.unwrap_or(0).saturating_add(since));
-        }
+        state.add_taken(since);
         if let Some(span) = &mut state.span {
             span.to = Moment::now().reading();
         }
@@ -285,6 +292,15 @@ mod tests {
         b.step(Step::Ends, exits(0), HostCounts::default());
         let host = gathering.windows().unwrap().host;
         assert_eq!(host, [reading(300, 60), HostCounts::default()]);
+    }
+
+    #[test]
+    fn locks_taken_are_those_of_all_windows() {
+        let mut state = State::default();
+        state.add_taken(None);
+        assert_eq!(state.taken, None, "no telemetry counts them");
+        [Some(5), None, Some(7)].into_iter().for_each(|locks| state.add_taken(locks));
+        assert_eq!(state.taken, Some(12));
     }
 
     #[test]

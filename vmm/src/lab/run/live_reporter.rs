@@ -32,7 +32,7 @@ impl<'a> LiveReporter<'a> {
 
 impl fmt::Debug for LiveReporter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Teller").field("cell", &self.cell).finish_non_exhaustive()
+        f.debug_struct("LiveReporter").field("cell", &self.cell).finish_non_exhaustive()
     }
 }
 
@@ -48,5 +48,43 @@ impl LiveObserver for LiveReporter<'_> {
         let live = Live { cell: self.cell, seconds, view };
         // A broken output is reported when the cell has ended.
         let _ = say(&mut **self.output.borrow_mut(), &WorkerMessage::Live(Box::new(live)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use base::units::Nanos;
+    use study::live::Phase;
+
+    fn view() -> View {
+        View {
+            phase: Phase::Measured,
+            at: Nanos(0),
+            vcpus: Vec::new(),
+            slots: Vec::new(),
+            totals: None,
+        }
+    }
+
+    /// The thread that writes them is the one that measures.
+    #[test]
+    fn reports_are_a_quarter_of_a_second_apart() {
+        let mut output = Vec::new();
+        let reporter = LiveReporter::new(3, &mut output);
+        assert!(reporter.is_due(), "the first one at once");
+        let began = Instant::now();
+        reporter.see(view());
+        thread::sleep(Duration::from_millis(20));
+        let is_due = reporter.is_due();
+        assert!(!is_due || began.elapsed() >= Duration::from_millis(250));
+        while !reporter.is_due() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(began.elapsed() >= Duration::from_millis(250));
+        drop(reporter);
+        assert_eq!(output.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

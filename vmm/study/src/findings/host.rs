@@ -158,6 +158,9 @@ mod tests {
         assert_eq!((both.pause_exits, both.guest_steal), (None, None));
         assert!((both.yields.unwrap() - 5e6).abs() < 1.0);
         assert!((of(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
+        // A quarter of the time of each of two vCPUs.
+        let two = Figures { guest_steal_ns: Some(500), ..figures(vec![machine(&[500, 500], 0)]) };
+        assert!((of(&[&two]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
         assert_eq!(of(&[&one, &Figures::default()]), None);
         assert_eq!(of(&[]), None);
     }

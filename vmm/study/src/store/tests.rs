@@ -1,4 +1,4 @@
-use std::io::Cursor;
+use std::{fs::OpenOptions, io::Cursor, path::PathBuf};
 
 use proptest::prelude::*;
 
@@ -86,6 +86,15 @@ fn what_is_appended_is_read() {
     assert!(matches!(Store::create(&dir, run()), Err(StoreError::Exists(_))));
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "nothing is left of what was refused");
     fs::remove_dir_all(dir).unwrap();
+}
+
+/// /dev/null takes what is written, and has nothing that could be synced (fsync(2): EINVAL).
+#[test]
+fn a_line_that_is_not_on_the_disk_is_not_appended() {
+    let path = PathBuf::from("/dev/null");
+    let file = OpenOptions::new().append(true).open(&path).unwrap();
+    let mut store = Store { file, path, sum: Sum::default() };
+    assert!(store.append(&session()).is_err());
 }
 
 #[test]
