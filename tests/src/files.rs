@@ -77,13 +77,26 @@ pub fn vmlinux(code: &[u8]) -> Vec<u8> {
 
 /// A [`vmlinux`] that occupies `size` bytes of memory.
 pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
-    const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     const UPPER_HALF: u64 = 0xffff_ffff_8100_0000;
+    elf(KERNEL_AT, UPPER_HALF, size, code)
+}
+
+/// A program for Linux that contains only this code.
+pub fn program(code: &[u8]) -> Vec<u8> {
+    // In a page, the place that it has in the file (elf(5), p_align).
+    const AT: u64 = 0x40_0000 + ELF_HEADER + PROGRAM_HEADER;
+    elf(AT, AT, code.len() as u64, code)
+}
+
+/// An ELF file of one segment of `size` bytes, entered at its start: the address `entry`, which is that of a kernel's
+/// memory, and `place` that of a program's.
+fn elf(entry: u64, place: u64, size: u64, code: &[u8]) -> Vec<u8> {
+    const EXECUTABLE_X86_64: [u8; 4] = [2, 0, 62, 0];
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
     file.extend(EXECUTABLE_X86_64);
     file.extend(1_u32.to_le_bytes());
-    for field in [KERNEL_AT, ELF_HEADER, 0] {
+    for field in [entry, ELF_HEADER, 0] {
         file.extend(field.to_le_bytes());
     }
     file.extend(0_u32.to_le_bytes());
@@ -94,7 +107,7 @@ pub fn vmlinux_of(size: u64, code: &[u8]) -> Vec<u8> {
         file.extend(field.to_le_bytes()); // PT_LOAD, read and execute
     }
     let at = ELF_HEADER + PROGRAM_HEADER;
-    for field in [at, UPPER_HALF, KERNEL_AT, code.len() as u64, size, 0x1000] {
+    for field in [at, place, entry, code.len() as u64, size, 0x1000] {
         file.extend(field.to_le_bytes());
     }
     file.extend(code);

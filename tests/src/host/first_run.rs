@@ -20,6 +20,7 @@ tests![
     a_build_that_fails_says_what_to_do,
     apt_refuses_and_setup_says_what_to_do,
     what_cannot_be_installed_is_listed,
+    the_oldest_rust_that_works_is_found_and_no_older_one,
     without_a_network_nothing_is_fetched,
     a_full_disk_is_named,
 ];
@@ -248,6 +249,37 @@ fn what_cannot_be_installed_is_listed() -> anyhow::Result<()> {
     let parts =
         ["setup: missing (names of Debian's packages): ", " gcc ", "as root: apt-get install "];
     expect_reason(run.env("PATH", tools), &folder, &parts)
+}
+
+/// Both programs must be in one folder, since cargo runs the rustc beside it.
+fn the_oldest_rust_that_works_is_found_and_no_older_one() -> anyhow::Result<()> {
+    let script = script("guest-kernel-config/setup.sh")?;
+    let manifest = fs::read_to_string(script.with_file_name("../Cargo.toml"))?;
+    let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"1."));
+    let wanted = wanted.and_then(|rest| rest.split(['.', '"']).next()?.parse::<u32>().ok());
+    let wanted = wanted.context("no rust-version")?;
+    let found = |minors: [u32; 2]| {
+        let folder = files::scratch()?;
+        let mut path = vec![tools(&folder, &[], &SYSTEMS)?];
+        for minor in minors {
+            let place = folder.path().join(format!("rust-{minor}"));
+            fs::create_dir(&place)?;
+            for name in ["cargo", "rustc"] {
+                let version = format!("echo '{name} 1.{minor}.0 (0 2026-01-01)'");
+                program(&place.join(name), &version)?;
+            }
+            path.push(place);
+        }
+        let run = Program::new("/bin/sh").args([script.as_os_str(), "--cargo".as_ref()]);
+        let run = run.env("PATH", env::join_paths(path)?).env("HOME", folder.path());
+        let said = run.run()?.exits(0)?.text()?.to_owned();
+        let place = said.split_once("rust-").map(|(_, rest)| rest.to_owned());
+        anyhow::Ok(place.and_then(|rest| rest.split(':').next()?.parse::<u32>().ok()))
+    };
+    ensure!(found([wanted - 1, wanted])? == Some(wanted));
+    ensure!(found([wanted - 1, wanted + 1])? == Some(wanted + 1));
+    ensure!(found([wanted - 2, wanted - 1])? != Some(wanted - 1));
+    Ok(())
 }
 
 /// A path that has the test's own programs first.

@@ -12,6 +12,7 @@ use crate::{files, process::Program, suite::skip, tests};
 tests![
     every_cargo_call_is_locked,
     a_kernel_source_with_another_sum_is_refused,
+    each_input_of_a_kernel_makes_it_another_one,
     a_host_kernel_of_several_packages,
     a_host_kernel_that_is_not_there,
 ];
@@ -56,6 +57,62 @@ fn a_kernel_source_with_another_sum_is_refused() -> anyhow::Result<()> {
     fs::write(source.join("linux-source-6.1_6.1.9999-1_all.deb.sha256"), kept)?;
     let ran = build()?.exits(1)?.complains(&["does not have the SHA-256", "remove the file"])?;
     ensure!(ran.errors().lines().count() == 1, "not one line\n{}", ran.show());
+    Ok(())
+}
+
+/// Patches do not apply to a source without files, which ends the build after it has said by which hash the cache would
+/// have the kernel.
+fn each_input_of_a_kernel_makes_it_another_one() -> anyhow::Result<()> {
+    let here = repository("guest-kernel-config");
+    if !here.is_dir() {
+        return skip("the repository is not here");
+    }
+    let folder = files::scratch()?;
+    let [configs, header] =
+        ["guest-kernel-config", "hypercalls/include"].map(|name| folder.path().join(name));
+    for place in [&configs, &header] {
+        fs::create_dir_all(place)?;
+    }
+    let copy = |from: PathBuf, to: &Path| {
+        Program::new("cp").args(["-r".into(), from, to.to_owned()]).run()?.exits(0).map(drop)
+    };
+    copy(here.join("linux"), &configs)?;
+    copy(here.join("apt.sh"), &configs)?;
+    copy(repository("hypercalls/include/pvticket_abi.h"), &header)?;
+    let source = folder.path().join("linux");
+    fs::create_dir_all(source.join("arch/x86"))?;
+    fs::write(source.join("Kbuild"), "")?;
+    let hash = || -> anyhow::Result<String> {
+        let build = Program::new("bash").args([configs.join("linux/build.sh")]);
+        let build = build.env("PVTICKET_CACHE", folder.path().join("cache"));
+        let ran = build.env("KERNEL_SRC", &source).env("FLAVOUR", "pvticket").run()?.exits(1)?;
+        let (_, rest) = ran.text()?.split_once("/.build-").with_context(|| ran.show())?;
+        Ok(rest.split('/').next().unwrap_or_default().to_owned())
+    };
+    let first = hash()?;
+    ensure!(first.len() == 16 && hash()? == first, "equal inputs: {first} and another one");
+    let patch = fs::read_dir(configs.join("linux/patches"))?.flatten().map(|entry| entry.path());
+    let patch = patch.min().context("no patches")?;
+    let linux = configs.join("linux");
+    for (input, line) in [
+        (linux.join("config/base.config"), "CONFIG_OTHER=y\n"),
+        (linux.join("config/pvticket.config"), "CONFIG_OTHER=y\n"),
+        (linux.join("source.excludes"), "other\n"),
+        (header.join("pvticket_abi.h"), "#define OTHER 1\n"),
+        (patch, "diff --git a/other b/other\n"),
+        (source.join("Kbuild"), "other\n"),
+    ] {
+        let before = fs::read(&input)?;
+        fs::write(&input, [&before, line.as_bytes()].concat())?;
+        ensure!(hash()? != first, "{} does not count", input.display());
+        fs::write(&input, before)?;
+    }
+    let other = configs.join("linux/config/stock-pvqspinlock.config");
+    fs::write(&other, "CONFIG_OTHER=y\n")?;
+    // The source's time is a part of it.
+    let now = hash()?;
+    fs::write(&other, "")?;
+    ensure!(hash()? == now, "the configuration of another flavour counts");
     Ok(())
 }
 
