@@ -48,8 +48,8 @@ test: setup ## Show that every promise holds and no past bug is back (about 15 m
 .PHONY: test-code test-machines test-tools
 test-code: setup
 	$(BUILD_TESTS)
-	$(UNIT_TESTS)
-	$(MODEL_TESTS)
+	$(call UNIT_TESTS)
+	$(call MODEL_TESTS)
 
 test-machines: setup
 	@$(MAKE) --no-print-directory kernel host busybox test-tools
@@ -73,7 +73,7 @@ all-code: setup
 	@$(MAKE) --no-print-directory lint
 	$(BUILD_TESTS)
 	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
-	$(MODEL_TESTS)
+	$(call MODEL_TESTS,--features all-mutants)
 	$(CARGO) build --locked --quiet --release --package pvticket --package pvticket-uncontended --features pvticket/parquet
 	$(E2E_ALL) --no-run
 	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
@@ -102,7 +102,8 @@ $(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-init/Ca
 $(CARGO) test --locked --quiet --manifest-path guest-kernel-config/guest-bench/Cargo.toml $(2)
 endef
 
-MODEL_TESTS = $(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml
+# With the options $(1).
+MODEL_TESTS = $(CARGO) test --locked --quiet --manifest-path $(MODEL)/Cargo.toml $(1)
 
 DOC = RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --quiet --workspace --no-deps --document-private-items
 

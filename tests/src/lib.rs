@@ -8,7 +8,7 @@
 //! The test target `e2e` is only this library's [`main`], so that the library's own unit tests have
 //! the usual harness. `cargo test --workspace --test e2e -- NAME` runs the tests whose
 //! names contain NAME; `--exact`, `--skip` and `--list` are those of the standard harness. `--include-ignored`
-//! also runs what only `make test-all` does, `--bench` the measurements, which are no tests of behaviour and
+//! also runs what only `make test-all` does, and all tests in its lengths ([`form`]), `--bench` the measurements, which are no tests of behaviour and
 //! print tables.
 
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod emulator;
 mod facts;
 mod files;
 mod fixture;
+mod form;
 mod guest;
 #[cfg(test)]
 mod history;
@@ -74,7 +75,7 @@ pub fn main() -> ExitCode {
         // In the emulated host: runs the tests with these names.
         Some(first) if first == relay::ERRAND => {
             let names: Vec<_> = words.collect();
-            relay::inside(&guest::tests(), &names).map(|()| ExitCode::SUCCESS)
+            relay::inside(&guest::tests(), form::read(&names)).map(|()| ExitCode::SUCCESS)
         }
         _ => product::find().and_then(|()| run(&Arguments::from_args())),
     };
@@ -86,6 +87,7 @@ pub fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
+    form::set(arguments.include_ignored || arguments.ignored);
     let mut tally = Tally::default();
     let (beside, alone) = parts(&host::tests());
     let (guests_beside, guests_alone) = parts(&guest::tests());

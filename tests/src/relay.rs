@@ -20,7 +20,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    files, product, retry,
+    files, form, product, retry,
     suite::{Outcome, Test, Verdict},
 };
 
@@ -133,7 +133,7 @@ impl Host {
                 take_along(&mut command, &file, &format!("/in/cache/{name}"));
             }
         }
-        command.args(["--", TESTS_THERE, ERRAND]).args(names);
+        command.args(["--", TESTS_THERE, ERRAND]).args(form::words()).args(names);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.process_group(0).spawn().context("cannot start pvticket emulate")?;

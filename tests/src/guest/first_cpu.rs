@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     facts,
+    form::by_form,
     process::Running,
     product::{Boot, pvticket},
     suite::skip,
@@ -28,7 +29,9 @@ tests![
 ];
 
 /// How often the vCPU threads are sampled.
-const LOOKS: usize = 400;
+fn looks() -> usize {
+    by_form(100, 400)
+}
 
 fn need_emulated() -> anyhow::Result<()> {
     match facts::is_emulated() {
@@ -84,13 +87,13 @@ impl Seen {
     }
 }
 
-/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`LOOKS`] times.
+/// Samples the threads of a guest's process until each of its four vCPUs has been seen [`looks`] times.
 fn stays_off(mut running: Running) -> anyhow::Result<()> {
     let process = running.pid();
     let seen = RefCell::new(Seen::default());
     let enough = || {
         seen.borrow_mut().look(process);
-        seen.borrow().is_enough(4, LOOKS)
+        seen.borrow().is_enough(4, looks())
     };
     running.wait_until("threads of vCPUs", enough)?;
     seen.into_inner().none_on_the_first_cpu()
@@ -115,14 +118,15 @@ fn no_vcpu_may_run_there_under_a_schedule() -> anyhow::Result<()> {
 fn no_vcpu_of_a_comparison_may_run_there() -> anyhow::Result<()> {
     need_emulated()?;
     let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])
-        .args(["--policy", "host,rr,lhp:10,5ms", "--runs", "2", "--seconds", "1"]);
+        .args(["--policy", "host,rr,lhp:10,5ms", "--runs", by_form("1", "2")])
+        .args(["--seconds", by_form("0.5", "1")]);
     let mut seen = Seen::default();
     let look = |process| {
         seen.look(process);
         Ok(())
     };
     compare.limit(300).start()?.wait_watching(look)?.exits(0)?;
-    ensure!(seen.is_enough(4, LOOKS / 20), "too few samples: {seen:?}");
+    ensure!(seen.is_enough(4, looks() / 20), "too few samples: {seen:?}");
     seen.none_on_the_first_cpu()
 }
 

@@ -6,13 +6,13 @@ use anyhow::{Context, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::{expect_usually, files, product::Boot, ran::Ran, tests};
+use crate::{expect_usually, files, form::by_form, product::Boot, ran::Ran, tests};
 
 tests![
     torture_of_native_locks => Long("6 s of locktorture; under other schedules in make test"),
     torture_of_pv_locks_with_backend_kvm => Long("6 s of locktorture; under other schedules in make test"),
     torture_of_pv_locks_with_backend_doorbell => Long("6 s of locktorture; under other schedules in make test"),
-    torture_of_pv_locks_with_backend_vmm,
+    torture_of_pv_locks_with_backend_vmm => Long("6 s of locktorture; under other schedules in make test"),
     both_sides_count_alike_with_backend_vmm,
     kicks_with_backend_doorbell_do_not_reach_the_vmm,
     both_sides_count_with_backend_kvm,
@@ -61,7 +61,8 @@ fn torture_beside(boot: Boot) -> anyhow::Result<Ran> {
     let writers = 2 * VCPUS;
     let parameters = format!(
         "locktorture.torture_type=spin_lock locktorture.nwriters_stress={writers} \
-         locktorture.stat_interval=1 locktorture.shutdown_secs=4 locktorture.verbose=0"
+         locktorture.stat_interval=1 locktorture.shutdown_secs={} locktorture.verbose=0",
+        by_form(3, 4)
     );
     let boot = boot.cpus(VCPUS).append(&parameters);
     let ran = on_few_cpus(boot)?.exits(0)?;
@@ -226,9 +227,9 @@ fn a_guest_without_pv_halts_never() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One, two and four vCPUs per CPU.
+/// One, two and four vCPUs per CPU; in short four.
 fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
-    for vcpus in [1, 2, 4].map(|ratio| ratio * CPUS as u32) {
+    for vcpus in by_form(&[4][..], &[1, 2, 4]).iter().map(|ratio| ratio * CPUS as u32) {
         // With the kernel's own threshold an emulated CPU spins for whole slices.
         let boot = Boot::direct().cpus(vcpus).pv(pv).append("pvticket_spin=256");
         let ran = on_few_cpus(boot.command(["lockbench", "--seconds", "0.5"]))?.exits(0)?;
@@ -266,7 +267,7 @@ const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; \
         wait $load && echo 1 >$enabled && cat /tmp/bench || exit 1; done";
 
 fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
-    let script = format!("times=20; {SWITCH}");
+    let script = format!("times={}; {SWITCH}", by_form(8, 20));
     // A low threshold, so that many waiters halt whenever PV is on.
     let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=64").script(&script);
     let ran = on_few_cpus(boot)?.exits(0)?;

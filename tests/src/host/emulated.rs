@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     files,
+    form::by_form,
     process::{Input, Program},
     product::{Boot, pvticket},
     suite::skip,
@@ -137,7 +138,7 @@ fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
 fn faulty(faults: &str, restarts: u32) -> Program {
     Boot::on("emulated")
         .cpus(1)
-        .script("sleep 5; echo out; exit 7")
+        .script(by_form("sleep 5; echo out; exit 7", "sleep 10; echo out; exit 7"))
         .program()
         .env("PVTICKET_EMULATED_INJECT", faults)
         .env("PVTICKET_EMULATED_DEADLINE", "3")

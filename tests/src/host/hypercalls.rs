@@ -9,6 +9,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files,
+    form::by_form,
     product::{every_vcpu_took_the_lock, pvticket, runs_of},
     tests,
 };
@@ -50,7 +51,8 @@ fn p50(case: &Value) -> anyhow::Result<f64> {
 /// handoff is a wakeup and two exits; any sleep would be a multiple of that.
 fn a_handoff_is_a_wakeup_and_its_exits_and_no_sleep() -> anyhow::Result<()> {
     need_kvm()?;
-    let report = bench(&["--runs", "1", "--seconds", "0.05", "--pv-backends", "vmm"])?;
+    let seconds = by_form("0.05", "0.1");
+    let report = bench(&["--runs", "1", "--seconds", seconds, "--pv-backends", "vmm"])?;
     let futex = p50(case(&report, None, "futex handoff, same CPU")?)?;
     let exit = p50(case(&report, Some("vmm"), "exit and entry")?)?;
     let handoff = case(&report, Some("vmm"), "kick -> run, same CPU")?;

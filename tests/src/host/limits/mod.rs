@@ -59,8 +59,8 @@ fn every_input_has_a_limit_and_its_message() -> anyhow::Result<()> {
 
 fn table(rows: &[&Row], found: &[(usize, anyhow::Result<Found>)]) -> String {
     let head = format!(
-        "\n{:<50} {:<28} {:>6} {:>8}  what is said\n",
-        "input", "limit", "status", "memory"
+        "\n{:<50} {:<28} {:>6} {:>8} {:>6}  what is said\n",
+        "input", "limit", "status", "memory", "time"
     );
     let lines = found.iter().map(|(place, tried)| {
         let Row { input, limit, .. } = rows[*place];

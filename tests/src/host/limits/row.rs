@@ -1,6 +1,12 @@
 //! A row of the table: an input, and how the product must end on it.
 
-use std::{collections::BTreeMap, fmt, fs, os::unix::fs::FileTypeExt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    os::unix::fs::FileTypeExt,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
 use rustix::process::Pid;
@@ -61,6 +67,7 @@ pub struct Found {
     status: i32,
     /// Peak resident memory, in KiB.
     peak: u64,
+    took: Duration,
     line: String,
 }
 
@@ -72,6 +79,7 @@ pub fn nothing_else(_: &TempDir, _: &Ran) -> anyhow::Result<()> {
 impl Row {
     /// Runs the row.
     pub fn try_it(&self) -> anyhow::Result<Found> {
+        let began = Instant::now();
         let folder = files::scratch()?;
         let program = (self.feed)(&folder)?;
         let before = contents(folder.path())?;
@@ -88,7 +96,7 @@ impl Row {
         }
         ensure!(!after.keys().any(|name| name.contains(".partial")), "left behind: {after:?}");
         (self.check)(&folder, &ran)?;
-        Ok(Found { status: ran.status()?, peak, line })
+        Ok(Found { status: ran.status()?, peak, took: began.elapsed(), line })
     }
 
     fn ended(&self, ran: Ran) -> anyhow::Result<(Ran, String)> {
@@ -120,7 +128,8 @@ impl fmt::Display for Found {
         let cut = line.char_indices().nth(140).map_or(line.len(), |(end, _)| end);
         let more = if cut < line.len() { "..." } else { "" };
         let mib = self.peak as f64 / 1024.0;
-        write!(f, "{:>6} {mib:>4.0} MiB  {}{more}", self.status, &line[..cut])
+        let took = self.took.as_secs_f64();
+        write!(f, "{:>6} {mib:>4.0} MiB {took:>4.1} s  {}{more}", self.status, &line[..cut])
     }
 }
 

@@ -23,9 +23,9 @@ tests![
     a_plain_users_cluster_runs_a_sweep,
     tasks_are_killed_and_no_cell_is_lost_or_twice,
     measured_rounds_are_those_of_a_plain_run,
-    a_dead_head_and_ctrl_c_lose_nothing,
+    a_dead_head_and_ctrl_c_lose_nothing => Long("18 s; tasks are killed in make test"),
     two_nodes_that_run_the_same_unit_count_once,
-    a_dead_controller_is_waited_for,
+    a_dead_controller_is_waited_for => Long("16 s: the controller is started again"),
     what_never_starts_is_said,
     a_cluster_leaves_no_process,
 ];
