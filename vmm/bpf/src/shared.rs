@@ -159,6 +159,71 @@ mod tests {
 
     use super::*;
 
+    /// Fields with their offsets.
+    type Layout = Vec<(String, usize)>;
+
+    /// The layout of a structure of `scheduler/shared.h` whose fields are integers and arrays of them.
+    fn in_c(structure: &str) -> Layout {
+        let (_, rest) = include_str!("../scheduler/shared.h")
+            .split_once(&format!("\nstruct {structure} {{\n"))
+            .expect("a structure of this name");
+        let (body, _) = rest.split_once("\n};").expect("its end");
+        let (mut layout, mut at) = (Layout::new(), 0);
+        for line in body.lines().map(str::trim) {
+            // Comments begin or go on so.
+            let Some(field) = line.strip_suffix(';').filter(|line| !line.starts_with(['/', '*']))
+            else {
+                continue;
+            };
+            let (kind, name) = field.split_once(' ').expect("a type and a name");
+            let size = match kind {
+                "u64" => 8,
+                "u32" => 4,
+                "u16" => 2,
+                "char" => 1,
+                _ => panic!("{structure}: {field}"),
+            };
+            let (name, count) =
+                name.strip_suffix(']').unwrap_or(name).split_once('[').unwrap_or((name, "1"));
+            let count = match count {
+                "MOST_INTERVALS" => INTERVALS,
+                "MOST_SLOTS" => MOST_SLOTS,
+                "NAMED" => NAMED,
+                "NAMED + 1" => NAMED + 1,
+                number => number.parse().expect("a number"),
+            };
+            at = usize::next_multiple_of(at, size);
+            layout.push((name.to_owned(), at));
+            at += size * count;
+        }
+        layout
+    }
+
+    macro_rules! in_rust {
+        ($structure:ty: $($field:ident)*) => {
+            vec![$((stringify!($field).to_owned(), offset_of!($structure, $field))),*]
+        };
+    }
+
+    #[test]
+    fn both_sides_have_each_field_at_the_same_place() {
+        let settings = in_rust!(RawSettings: slice_ns grace_ns waiter_grace_ns round_ns hold_ns mean_ns seed
+            interval_ns policy slots is_unsafe unused cpu);
+        assert_eq!(in_c("settings"), settings);
+        assert_eq!(in_c("seat"), in_rust!(RawSeat: machine vcpu));
+        assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));
+        let record = in_rust!(RawRecord: at_ns began_ns due_ns kind end machine vcpu cpu known held wait wait_lock
+            wait_since held_lock held_ticket released_at held_word wait_word claimed);
+        assert_eq!(in_c("record"), record);
+        // The memory begins with them.
+        let counters = in_rust!(RawMemory: turns lost lost_others hits misses kept);
+        assert_eq!(in_c("counters"), counters);
+        let from = offset_of!(RawMemory, reason);
+        let farewell = in_rust!(RawMemory: reason message);
+        let farewell: Layout = farewell.into_iter().map(|(name, at)| (name, at - from)).collect();
+        assert_eq!(in_c("farewell"), farewell);
+    }
+
     #[test]
     fn a_record_is_read_by_the_order_of_its_fields() {
         let mut bytes = [0; size_of::<RawRecord>()];

@@ -54,6 +54,24 @@ fn switches_are_counted_and_timed() {
     assert!(line.contains("at least 2us, p50 2.01us, p99 40.2us, at most 40.2us"), "{text}");
 }
 
+/// A quarter of what the two slots have.
+#[test]
+fn wasted_is_a_share_of_the_time_of_the_slots() {
+    let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..plain() });
+    for cell in &mut run.contents.cells {
+        if let Ended::Done { figures } = &mut cell.outcome
+            && let Some(schedule) = &mut figures.schedule
+        {
+            let seconds = schedule.seconds.unwrap_or(figures.seconds);
+            schedule.totals.wasted_spin_ns = (seconds * 0.5e9) as u64;
+        }
+    }
+    let text = render(&Study::new(&[run]));
+    let is_row = |line: &&str| line.starts_with("  rr ") && !line.contains(':');
+    let shares = text.lines().filter(is_row).map(|row| row.contains("  25.0 %  1.00"));
+    assert_eq!(shares.collect::<Vec<_>>(), [true, true], "{text}");
+}
+
 /// A schedule of the host's kernel is told from one of this program, in the heading, too.
 #[test]
 fn rows_and_heading_name_the_drivers() {
