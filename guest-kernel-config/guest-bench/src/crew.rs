@@ -168,6 +168,7 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use std::{
+        os::fd::OwnedFd,
         sync::atomic::{AtomicU64, Ordering::Relaxed},
         time::Duration,
     };
@@ -194,6 +195,18 @@ mod tests {
             assert_eq!(part.operations, [0, 0], "none had ended");
         }
         assert_eq!(done.load(Relaxed), 2, "and both were under way");
+    }
+
+    /// They leave when no machine is measured any more, and until then load the host as before.
+    #[test]
+    fn workers_stay_until_all_machines_have_been_measured() {
+        let (mut announced, file) = io::pipe().unwrap();
+        let mut window = Window::to(OwnedFd::from(file).into());
+        measure(&options(0, 1), &Tally::new(1).unwrap(), &mut window).unwrap();
+        drop(window);
+        let mut steps = String::new();
+        announced.read_to_string(&mut steps).unwrap();
+        assert_eq!(steps, "beginsendsleave");
     }
 
     #[test]

@@ -136,10 +136,11 @@ mod tests {
     };
     use crate::units::{Nanos, VcpuId};
     use kvm::signal::{allowed_cpus, block_in_this_thread};
+    use sched::core::State;
 
-    /// A vCPU that has the only slot and is blocked at the first look but not at the next, and
+    /// A vCPU that has the only slot and is blocked at the first looks but not at the next, and
     /// another one that waits for the slot.
-    fn wakes_after_a_look() -> (Arc<Driver>, VcpuIndex) {
+    fn wakes_after(blocked_looks: u32) -> (Arc<Driver>, VcpuIndex) {
         let spec = ScheduleSpec::new(
             "rr".parse().unwrap(),
             allowed_cpus()[..1].into(),
@@ -149,7 +150,7 @@ mod tests {
         let driver = Driver::new(&spec, &[2]).unwrap();
         let looks = AtomicU32::new(0);
         let blocking: Vec<Blocked> =
-            vec![Box::new(move || looks.fetch_add(1, SeqCst) == 0), Box::new(|| false)];
+            vec![Box::new(move || looks.fetch_add(1, SeqCst) < blocked_looks), Box::new(|| false)];
         let _ = driver.vm_scheduler(0, None, Some(blocking));
         let (sleeper, waiter) = (VcpuIndex(0), VcpuIndex(1));
         driver.own(sleeper, Event::Started);
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn who_wakes_while_it_is_looked_at_keeps_its_slot() {
-        let (driver, sleeper) = wakes_after_a_look();
+        let (driver, sleeper) = wakes_after(1);
         driver.reclaim(Some(sleeper));
         assert_eq!(driver.lock().core.slots()[0], Some(sleeper));
         assert!(!driver.thread(sleeper).is_unslotted());
@@ -167,6 +168,17 @@ mod tests {
             driver.lock().core.accounting().totals().grants == 1,
             "no other vCPU had it meanwhile"
         );
+    }
+
+    /// Not at the next look, which a busy host may delay: until then it is in the guest without a slot.
+    #[test]
+    fn who_wakes_just_after_its_slot_was_taken_waits_for_one() {
+        // The watcher's look, and that under the lock.
+        let (driver, sleeper) = wakes_after(2);
+        driver.reclaim(Some(sleeper));
+        let inner = driver.lock();
+        assert_eq!(inner.core.slots()[0], Some(VcpuIndex(1)));
+        assert_eq!(inner.core.state(sleeper), State::Ready);
     }
 
     /// (Its policy never asks a guest to yield, and its only thread leaves.)
@@ -196,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_fails_before_it_enters_can_leave() {
-        let (driver, _) = wakes_after_a_look();
+        let (driver, _) = wakes_after(1);
         let scheduler = driver.vm_scheduler(0, None, None);
         scheduler.leave(VcpuId(1));
         assert_eq!(driver.alive.load(SeqCst), 1);
