@@ -23,7 +23,7 @@ tests![
     pv_is_switched_under_load_with_backend_vmm,
     pv_is_switched_under_load_with_backend_doorbell => Long("12 s; with another backend in make test"),
     pv_is_switched_under_load_with_backend_kvm => Long("12 s; with another backend in make test"),
-    pv_is_switched_under_torture,
+    pv_is_switched_under_torture => Long("9 s; under another load in make test"),
     pv_that_is_not_there_is_not_switched_on,
 ];
 

@@ -6,17 +6,17 @@ use crate::{facts, product::Boot, tests};
 
 tests![
     one_cpu_and_backend_vmm,
-    two_cpus_and_backend_vmm,
+    two_cpus_and_backend_vmm => Long("3 s; with one and four CPUs in make test"),
     four_cpus_and_backend_vmm,
-    eight_cpus_and_backend_vmm,
+    eight_cpus_and_backend_vmm => Long("4 s; with one and four CPUs in make test"),
     four_cpus_and_backend_doorbell,
     four_cpus_and_backend_kvm,
     four_cpus_and_native_locks,
     memory_of_128_mib,
-    memory_up_to_the_hole,
-    memory_just_over_the_hole,
+    memory_up_to_the_hole => Long("3 s; across the hole in make test"),
+    memory_just_over_the_hole => Long("3 s; across the hole in make test"),
     memory_across_the_hole,
-    as_many_cpus_as_can_be,
+    as_many_cpus_as_can_be => Long("13 s; with one and four CPUs in make test"),
 ];
 
 /// What the guest's kernel reports about its locks, and its count of its CPUs.

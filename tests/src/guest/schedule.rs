@@ -16,7 +16,7 @@ use crate::{
 
 tests![
     torture_under_rr_with_native_locks => Long("9 s of locktorture; with another backend or policy in make test"),
-    torture_under_rr_with_backend_vmm,
+    torture_under_rr_with_backend_vmm => Long("9 s of locktorture; with another backend or policy in make test"),
     torture_under_rr_with_backend_doorbell => Long("9 s of locktorture; with another backend or policy in make test"),
     torture_under_rr_with_backend_kvm => Long("9 s of locktorture; with another backend or policy in make test"),
     deferred_preempts_no_holder_of_a_kernel_that_idles_now_and_then => Quiet("33 s: it waits for the rare preemption"),
@@ -31,7 +31,7 @@ tests![
     lock_holders_of_a_kernel_are_preempted_where_asked,
     the_next_in_line_of_a_kernel_are_preempted_where_asked,
     a_vcpu_in_hlt_keeps_no_slot => Long("11 s"),
-    a_timeline_counts_the_locks_that_a_kernel_takes,
+    a_timeline_counts_the_locks_that_a_kernel_takes => Long("16 s: two kernels; host::trace has timelines of payloads"),
     two_machines_run_the_same_command,
     a_stock_kernel_is_scheduled_without_telemetry,
     without_telemetry_the_preempt_count_is_a_guess,

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::ensure;
 
-use crate::{facts::need_kvm, tests};
+use crate::{facts::need_kvm, form::by_form, tests};
 
 use row::{Found, Row};
 
@@ -28,7 +28,10 @@ const SIDE_BY_SIDE: usize = 2;
 
 fn every_input_has_a_limit_and_its_message() -> anyhow::Result<()> {
     need_kvm()?;
-    let rows: Vec<&Row> = [inputs::ROWS, guests::ROWS, hosts::ROWS].into_iter().flatten().collect();
+    let rows: Vec<&Row> = [inputs::ROWS, guests::ROWS, hosts::ROWS, by_form(&[], inputs::DEAR)]
+        .into_iter()
+        .flatten()
+        .collect();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     thread::scope(|scope| {
