@@ -2,12 +2,18 @@
 //!
 //! Each guest is a separate crate outside the workspace, for its own environment. A nested cargo
 //! builds it with its own flags: the flags, wrappers and profiles of the outer build do not apply to
-//! it. So all outer builds below the checkout's `target` use one build of it, in `target/guests`.
+//! it. So all outer builds below the checkout's `target` use one build of it, in `target/guests`; and what was built
+//! before is in the cache (`build/kept.rs`).
+
+#[path = "build/kept.rs"]
+mod kept;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use kept::Kept;
 
 /// A guest program to embed.
 struct Guest {
@@ -71,7 +77,7 @@ const KEPT: &[&str] = &["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_NET_", "CARGO_HT
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../{WRAPPER}");
+    println!("cargo::rerun-if-changed=build");
     let root = variable("CARGO_MANIFEST_DIR")?
         .parent()
         .ok_or("the vmm crate has no parent directory")?
@@ -79,11 +85,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = variable("OUT_DIR")?;
     let targets = shared_target(&root, &out);
     for guest in GUESTS {
-        for dir in guest.depends_on.iter().chain([&guest.dir]) {
-            watch(&root.join(dir));
+        let sources = sources(guest, &root);
+        for path in &sources {
+            println!("cargo::rerun-if-changed={}", path.display());
         }
-        println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
-        let binary = build(guest, &root, &targets, &out)?;
+        let binary = build(guest, &root, &sources, &targets, &out)?;
         println!("cargo::rustc-env={}={}", guest.variable, binary.display());
     }
     Ok(())
@@ -93,11 +99,12 @@ fn variable(name: &str) -> Result<PathBuf, String> {
     env::var_os(name).map(PathBuf::from).ok_or_else(|| format!("{name} is not set"))
 }
 
-/// Rebuilds if a source of the crate in `dir` changes.
-fn watch(dir: &Path) {
-    for path in SOURCES.iter().map(|source| dir.join(source)).filter(|path| path.exists()) {
-        println!("cargo::rerun-if-changed={}", path.display());
-    }
+/// What a guest is made of: files and folders.
+fn sources(guest: &Guest, root: &Path) -> Vec<PathBuf> {
+    let crates = guest.depends_on.iter().chain([&guest.dir]).map(|dir| root.join(dir));
+    let own = crates.flat_map(|dir| SOURCES.iter().map(move |source| dir.join(source)));
+    let shared = ["Cargo.toml", WRAPPER].map(|name| root.join(name));
+    own.chain(shared).filter(|path| path.exists()).collect()
 }
 
 /// Where the guests' target directories are: one place for lints, tests, the release build and the
@@ -111,9 +118,19 @@ fn shared_target(root: &Path, out: &Path) -> PathBuf {
 fn build(
     guest: &Guest,
     root: &Path,
+    sources: &[PathBuf],
     targets: &Path,
     out: &Path,
 ) -> Result<PathBuf, Box<dyn Error>> {
+    // A descriptive name, in a place of its own.
+    let embedded = out.join(format!("{}.elf", guest.bin));
+    let compiler = Command::new(variable("RUSTC")?).arg("-vV").output()?.stdout;
+    let compiler = String::from_utf8_lossy(&compiler);
+    let words = [&[guest.dir, guest.bin, TARGET, &compiler], guest.rustflags].concat();
+    let kept = Kept::of(sources, &words)?;
+    if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
+        return Ok(embedded);
+    }
     // Programs of one crate share a target directory.
     let target_dir = targets.join(Path::new(guest.dir).file_name().unwrap_or(guest.bin.as_ref()));
     let mut cargo = Command::new(variable("CARGO")?);
@@ -141,9 +158,10 @@ fn build(
         return Err(format!("building {} failed ({status})", guest.dir).into());
     }
     let built = target_dir.join(TARGET).join("release").join(guest.bin);
-    // A descriptive name, in a place of its own.
-    let embedded = out.join(format!("{}.elf", guest.bin));
     fs::copy(&built, &embedded).map_err(|error| format!("copy {}: {error}", built.display()))?;
+    if let Some(kept) = kept {
+        kept.keep(&embedded);
+    }
     Ok(embedded)
 }
 
