@@ -10,7 +10,7 @@ FUZZ     := tests/fuzz
 # Unit tests and end-to-end tests are built with the profile `dev`, in one build of all crates; measurements, packages and
 # `make test-all` with `release`.
 E2E      := $(CARGO) test --locked --quiet --workspace --test e2e
-E2E_ALL  := $(CARGO) test --locked --quiet --release --package pvticket-tests --test e2e
+E2E_ALL  := $(CARGO) test --locked --quiet --release --workspace --features pvticket/parquet --test e2e
 PVTICKET := target/x86_64-unknown-linux-gnu/release/pvticket
 
 CACHE := $(or $(PVTICKET_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pvticket)
@@ -62,20 +62,19 @@ test-tools: setup
 
 # The release build, all tests in all their forms, both kernels of the emulated host, fuzzing by time, Miri, the packages.
 test-all: setup ## Run all tests in their long forms, and what needs a quiet machine (60 min)
+	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory -j2 --output-sync=line all-code all-machines
 	@FUZZ_S=$(or $(FUZZ_S),20) $(MAKE) --no-print-directory fuzz
 	$(E2E_ALL) -- --include-ignored $(TEST_ARGS)
 	@[ ! -e $(CACHE)/host-7/current ] || PVTICKET_HOST_KERNEL=7 $(E2E_ALL) -- --include-ignored host::emulated::
-	@$(MAKE) --no-print-directory miri dist package-test
+	@$(MAKE) --no-print-directory miri
 
 .PHONY: all-code all-machines
 all-code: setup
-	@$(MAKE) --no-print-directory lint
 	$(BUILD_TESTS)
 	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
-	$(CARGO) build --locked --quiet --release --package pvticket --package pvticket-uncontended --features pvticket/parquet
-	$(E2E_ALL) --no-run
+	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --test e2e
 	$(CARGO) clippy --locked --quiet --manifest-path $(FUZZ)/Cargo.toml --target-dir target -- -D warnings
 	@env -u MAKEFLAGS -u MFLAGS sh $(FUZZ)/build.sh >/dev/null
 
@@ -84,6 +83,9 @@ all-machines: setup
 	-@$(MAKE) --no-print-directory host HOST_KERNEL=7
 	-@$(MAKE) --no-print-directory clang
 	-@$(MAKE) --no-print-directory guest-disk
+	@$(MAKE) --no-print-directory dist
+	@if [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory package-test; \
+	else echo "skipped package-test: only root can make a root of its own"; fi
 
 check: lint ## Formatting, lints, documentation, unit tests, and Miri where it is: no kernel, no QEMU (3 min, Miri 5)
 	$(UNIT_TESTS)
@@ -181,17 +183,24 @@ bpf: ## Compile the scheduler in BPF (with clang, or the one in PVTICKET_CLANG)
 header: setup ## Write the C header of the contract
 	$(CARGO) run --locked --quiet --package pvticket-hypercalls --bin pvticket-header > hypercalls/include/pvticket_abi.h
 
+# The guests and the model have target folders of their own, so that they are checked beside the workspace.
+lint: setup ## Formatting, clippy and documentation (3 min)
+	@$(MAKE) --no-print-directory -j2 --output-sync=line lint-workspace lint-guests
+
 # The end-to-end tests are run only by name, which `--all-targets` takes for not wanted.
-lint: setup ## Formatting, clippy and documentation
+.PHONY: lint-workspace lint-guests
+lint-workspace: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked --quiet --workspace --test e2e -- -D warnings
+	$(DOC)
+
+lint-guests: setup
 	$(CARGO) fmt --manifest-path $(FUZZ)/Cargo.toml --check
 	@set -e; for other in $(GUESTS) $(MODEL); do \
 		$(CARGO) fmt --manifest-path $$other/Cargo.toml --check; \
 		$(CARGO) clippy --locked --quiet --manifest-path $$other/Cargo.toml --all-targets -- -D warnings; \
 	done
-	$(DOC)
 
 # cargo-deny takes four minutes of a CPU to build, which `make test` does not spend. Its advisories need a
 # database from elsewhere: `cargo deny check advisories`.
@@ -206,7 +215,8 @@ WITH_CARGO := $(patsubst %cargo,%,$(CARGO))
 dist: setup ## Make the tarball and the Debian package, in target/dist (8 min the first time)
 	@$(WITH_CARGO) sh vmm/packaging/dist.sh
 
-package-test: ## Try the Debian package of make dist on a clean Debian 12 (as root; 15 min)
+package-test: setup ## Try the Debian package of make dist on a clean Debian 12 (as root; 15 min)
+	@sh guest-kernel-config/setup.sh --debootstrap
 	@sh vmm/packaging/test.sh
 
 crates: setup ## Package the crates that others can use, and build them from their packages

@@ -8,6 +8,7 @@
 #   setup.sh --npm       install npm, which fetches the trace processor of the tests
 #   setup.sh --slurm     install Slurm and GNU parallel, which the tests of sweeps start
 #   setup.sh --clang     install the clang that the object of the BPF scheduler was built with
+#   setup.sh --debootstrap   install debootstrap, which makes the root in which the Debian package is tried
 #
 # Installs by apt-get as root, or with `sudo -n`; if neither is possible it lists what is missing
 # and stops. Prints nothing if nothing is missing.
@@ -295,6 +296,12 @@ set_up_clang() {
     install clang-19
 }
 
+set_up_debootstrap() {
+    if command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ]; then return; fi
+    can_install || fail "no debootstrap here, which makes the root in which the Debian package is tried: install it"
+    install debootstrap
+}
+
 # ---- main ----------------------------------------------------------------------------------
 
 set_up_packages() {
@@ -326,5 +333,6 @@ case ${1:-} in
 --npm) set_up_npm ;;
 --slurm) set_up_slurm ;;
 --clang) set_up_clang ;;
-*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm, --slurm and --clang" ;;
+--debootstrap) set_up_debootstrap ;;
+*) fail "unknown option '$1'; there are --cargo, --busybox, --browser, --npm, --slurm, --clang and --debootstrap" ;;
 esac
