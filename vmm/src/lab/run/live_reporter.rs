@@ -84,7 +84,6 @@ mod tests {
             thread::sleep(Duration::from_millis(20));
         }
         assert!(began.elapsed() >= Duration::from_millis(250));
-        drop(reporter);
         assert_eq!(output.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }
