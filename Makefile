@@ -71,7 +71,6 @@ test-all: setup ## Run all tests in their long forms, and what needs a quiet mac
 
 .PHONY: all-code all-machines
 all-code: setup
-	$(BUILD_TESTS)
 	$(call UNIT_TESTS,--features pvticket/parquet,-- --include-ignored)
 	$(call MODEL_TESTS,--features all-mutants)
 	$(CARGO) build --locked --quiet --release --workspace --features pvticket/parquet --bins --test e2e
