@@ -130,20 +130,20 @@ step "Build pvticket, and beside it the guest kernel" "$(how_long_to_build)"
 build
 "$pvticket" doctor --brief || give_up "no guest can run here" "pvticket doctor says what to change"
 
-step "Native and PV ticketlocks in a small guest without a kernel, the ring-3 payload" "25 s" \
-    "32 runs of 0.5 s: 8 of each lock with 1 and with 2 vCPUs for each CPU"
-measure payload --guest payload --vcpus 1x,2x --runs 8
+step "Native and PV ticketlocks in a small guest without a kernel, the ring-3 payload" "20 s" \
+    "24 runs of 0.5 s: 6 of each lock with 1 and with 2 vCPUs for each CPU"
+measure payload --guest payload --vcpus 1x,2x --runs 6
 
 step "The same under schedules of pvticket" "25 s" \
-    "30 runs of 0.5 s with 2 vCPUs for each CPU, 5 of each lock under each schedule: rr, each vCPU in turn, blind to" \
+    "36 runs of 0.5 s with 2 vCPUs for each CPU, 6 of each lock under each schedule: rr, each vCPU in turn, blind to" \
     "locks; deferred, no turn ends while a lock is held; kick-boost, a vCPU that is kicked runs next"
-measure schedules --guest payload --vcpus 2x --runs 5 --policy rr,deferred,kick-boost
+measure schedules --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost
 
-step "A Linux guest, and native and PV ticketlocks in its kernel" "45 s" \
-    "It boots with 4 vCPUs, then 16 runs of 0.8 s: 4 of each lock with 1 and with 2 vCPUs for each CPU"
+step "A Linux guest, and native and PV ticketlocks in its kernel" "40 s" \
+    "It boots with 4 vCPUs, then 12 runs of 0.8 s: 6 of each lock with 2 vCPUs for each CPU"
 "$pvticket" boot --cpus 4 -- sh -c 'uname -r; echo "CPUs: $(nproc)"; dmesg | grep pvticket:' ||
     give_up "the Linux guest did not boot" "see what pvticket says above; make run goes on in $dir"
-measure linux --guest linux --vcpus 1x,2x --runs 4
+measure linux --guest linux --vcpus 2x --runs 6
 
 step "The answer" "seconds"
 answer

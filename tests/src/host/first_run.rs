@@ -128,6 +128,10 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
     let wanted = ["doctor", "compare", "compare", "boot", "compare", "report"];
     ensure!(firsts == wanted, "{calls:?}");
+    // Fewer are too few for the rank-sum test to tell a difference.
+    let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
+    let runs: Vec<_> = calls.iter().filter(|call| call.starts_with("compare ")).map(runs).collect();
+    ensure!(runs.len() == 3 && runs.iter().all(|runs| *runs >= Some(6)), "{calls:?}");
     Ok(())
 }
 
