@@ -44,10 +44,11 @@ test: setup ## Show that every promise holds and no past bug is back (about 12 m
 	@$(MAKE) --no-print-directory -j2 --output-sync=line test-code test-machines
 	$(E2E) -- $(TEST_ARGS)
 
-# No verdict of unit tests and model checkers depends on time.
+# No verdict of unit tests and model checkers depends on time. The first line builds the binary and the programs of all
+# tests, with the same features in each crate.
 .PHONY: test-code test-machines test-tools
 test-code: setup
-	$(BUILD_TESTS)
+	$(CARGO) build --locked --quiet --workspace --bins --tests --test e2e
 	$(call UNIT_TESTS)
 	$(call MODEL_TESTS)
 
@@ -92,9 +93,6 @@ check: lint ## Formatting, lints, documentation, unit tests, and Miri where it i
 
 miri: setup ## Run unit tests of the crates without system calls under Miri, if the nightly toolchain has it
 	@sh tests/miri.sh
-
-# The libraries with the binary and the programs of their tests: all crates have the same features in all of them.
-BUILD_TESTS = $(CARGO) build --locked --quiet --workspace --bins --tests --test e2e
 
 # With the options $(1), and $(2) for the programs.
 define UNIT_TESTS

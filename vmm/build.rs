@@ -84,12 +84,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .to_path_buf();
     let out = variable("OUT_DIR")?;
     let targets = shared_target(&root, &out);
+    let compiler = Command::new(variable("RUSTC")?).arg("-vV").output()?.stdout;
+    let compiler = String::from_utf8_lossy(&compiler);
     for guest in GUESTS {
         let sources = sources(guest, &root);
         for path in &sources {
             println!("cargo::rerun-if-changed={}", path.display());
         }
-        let binary = build(guest, &root, &sources, &targets, &out)?;
+        let binary = build(guest, &root, &sources, &compiler, &targets, &out)?;
         println!("cargo::rustc-env={}={}", guest.variable, binary.display());
     }
     Ok(())
@@ -119,14 +121,13 @@ fn build(
     guest: &Guest,
     root: &Path,
     sources: &[PathBuf],
+    compiler: &str,
     targets: &Path,
     out: &Path,
 ) -> Result<PathBuf, Box<dyn Error>> {
     // A descriptive name, in a place of its own.
     let embedded = out.join(format!("{}.elf", guest.bin));
-    let compiler = Command::new(variable("RUSTC")?).arg("-vV").output()?.stdout;
-    let compiler = String::from_utf8_lossy(&compiler);
-    let words = [&[guest.dir, guest.bin, TARGET, &compiler], guest.rustflags].concat();
+    let words = [&[guest.dir, guest.bin, TARGET, compiler], guest.rustflags].concat();
     let kept = Kept::of(sources, &words)?;
     if kept.as_ref().is_some_and(|kept| kept.take(&embedded)) {
         return Ok(embedded);

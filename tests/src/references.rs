@@ -104,6 +104,13 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Checks that a file of the repository has none of these faults.
+pub fn has_none(file: &str, faults: impl Fn(&str) -> Vec<String>) {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let found = faults(&text);
+    assert!(found.is_empty(), "{file}:\n{}", found.join("\n"));
+}
+
 /// The functions of a source that are unit tests.
 fn unit_tests(text: &str) -> Vec<(&str, Found)> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();

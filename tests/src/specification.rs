@@ -1,8 +1,8 @@
 //! SPECIFICATION.md: each promise names tests that exist, and `make test` runs one of them.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
-use crate::references::{Found, end_to_end, in_file, root};
+use crate::references::{Found, end_to_end, has_none, in_file, root};
 
 /// Why the rows of this text are not a specification; empty if they are.
 fn faults(text: &str) -> Vec<String> {
@@ -53,9 +53,7 @@ fn find(test: &str) -> Option<Found> {
 
 #[test]
 fn every_promise_has_a_test() {
-    let text = fs::read_to_string(root().join("SPECIFICATION.md")).unwrap();
-    let faults = faults(&text);
-    assert!(faults.is_empty(), "SPECIFICATION.md:\n{}", faults.join("\n"));
+    has_none("SPECIFICATION.md", faults);
 }
 
 #[test]

@@ -16,7 +16,8 @@ use std::{
 pub struct Kept(PathBuf);
 
 impl Kept {
-    /// Of the guest that these files and words make, with the files' contents. None if there is no cache.
+    /// The place of the guest that is built from the contents of these files and these words. None if no folder is
+    /// named for the cache.
     pub fn of(files: &[PathBuf], words: &[&str]) -> io::Result<Option<Self>> {
         let Some(folder) = folder() else { return Ok(None) };
         // Its keys are fixed; another version of the compiler, whose hash may be another, is among the words.

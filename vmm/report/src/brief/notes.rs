@@ -46,7 +46,7 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     Some(format!("{}: none of {} runs has figures{why}", subject.name(), lost.len()))
 }
 
-/// What one would look for in vain. A simulation has neither guest.
+/// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
 fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
     let mut absent = Vec::new();
     if subjects.iter().all(|its| its.guest() == GuestKind::Sim) && !subjects.is_empty() {

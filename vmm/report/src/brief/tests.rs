@@ -120,7 +120,7 @@ fn broken_locks_have_no_ratios() {
     assert!(text.contains("Note: BROKEN: ") && !text.contains("PV / native"), "{text}");
 }
 
-/// A ratio without the test's verdict is no gain, however large.
+/// A ratio is reported as a gain only if the rank-sum test confirms it, however large it is.
 #[test]
 fn what_the_test_does_not_confirm_is_unclear() {
     let studies = [payload()].map(|run| {
