@@ -47,7 +47,7 @@ pub fn inside(tests: &[Test], names: &[OsString]) -> anyhow::Result<()> {
     for name in names {
         let test = tests.iter().find(|test| OsStr::new(test.name()) == name);
         let test = test.with_context(|| format!("no test {}", name.display()))?;
-        let Outcome { verdict, log, took } = retry::run(test);
+        let Outcome { verdict, log, took } = retry::run_unless_too_many_died(test);
         let log = if matches!(verdict, Verdict::Failed(_)) { log } else { String::new() };
         let line = Line { name: test.name().into(), verdict, log, took };
         println!("{}", serde_json::to_string(&line)?);

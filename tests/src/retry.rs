@@ -5,15 +5,22 @@
 //! [`expect_usually!`](crate::expect_usually) checks gets another try, and a guest of the emulated
 //! host that died ([`Killed`]).
 
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     emulator::Killed,
     log,
-    suite::{Outcome, Test, Verdict},
+    suite::{MOST_KILLED, Outcome, Test, Verdict},
 };
+
+/// Tests of this process in which a guest died.
+static WITH_KILLED: AtomicUsize = AtomicUsize::new(0);
 
 /// How often a test that missed a [`Chance`] is repeated. A defect would recur each time.
 const MISSED: usize = 2;
@@ -91,6 +98,15 @@ impl fmt::Display for Repeats {
     }
 }
 
+/// Runs a test as [`run`] does, or says that it was not run because in too many tests before it a guest died: the
+/// run has failed then, and each guest that hangs would take three minutes, three times.
+pub fn run_unless_too_many_died(test: &Test) -> Outcome {
+    if WITH_KILLED.load(Ordering::Relaxed) <= MOST_KILLED {
+        return run(test);
+    }
+    Outcome::failed(format!("not run: a guest died or hung in more than {MOST_KILLED} tests"))
+}
+
 /// Runs a test; repeats it if it missed a [`Chance`].
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
@@ -100,12 +116,18 @@ pub fn run(test: &Test) -> Outcome {
 
 fn verdict(test: &Test) -> Verdict {
     let mut repeats = Repeats::default();
-    loop {
+    let result = loop {
         match (test.run)() {
             Err(error) if repeats.forgive(&error) => log::add(&format!("repeated: {error:#}")),
-            Ok(()) if !repeats.is_empty() => return Verdict::PassedAtLast(repeats),
-            result => return result.into(),
+            result => break result,
         }
+    };
+    if repeats.has_killed() {
+        WITH_KILLED.fetch_add(1, Ordering::Relaxed);
+    }
+    match result {
+        Ok(()) if !repeats.is_empty() => Verdict::PassedAtLast(repeats),
+        result => result.into(),
     }
 }
 
@@ -153,6 +175,13 @@ mod tests {
         assert_eq!(repeats.to_string(), "a guest of the emulated host died: it panicked");
         let always = || Err(anyhow::Error::new(Killed("it panicked".into())).context("status 1"));
         assert_eq!(verdict(&test(always)), Verdict::Failed("status 1: it panicked".into()));
+        // Two so far.
+        for _ in 2..=MOST_KILLED {
+            let verdict = run_unless_too_many_died(&test(always)).verdict;
+            assert_eq!(verdict, Verdict::Failed("status 1: it panicked".into()));
+        }
+        let not_run = run_unless_too_many_died(&test(|| unreachable!())).verdict;
+        assert!(matches!(not_run, Verdict::Failed(why) if why.starts_with("not run: ")));
     }
 
     #[test]

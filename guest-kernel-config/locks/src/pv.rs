@@ -327,3 +327,52 @@ pub fn settle<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>) {
         memory.forget_debt();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+    use crate::handoff::KICKS;
+    use crate::width::Cell as _;
+    use crate::{Handoff, Unwatched, WaitTable};
+
+    /// The CPU that was kicked last.
+    #[derive(Default)]
+    struct Kicked(Cell<usize>);
+
+    impl Pv for Kicked {
+        fn spin_hint(&self) {
+            panic!("a release does not spin");
+        }
+
+        fn lock_spinning(&self, _: u16) {
+            panic!("a release does not halt");
+        }
+
+        fn unlock_kick(&self, cpu: usize) {
+            self.0.set(cpu);
+        }
+    }
+
+    #[test]
+    fn a_cpu_outside_is_let_in_by_the_last_of_so_many_releases_that_kick() {
+        const RELEASED: u16 = 2;
+        assert!(!lets_in(RELEASED, AtomicU16::MASK), "this ticket would let it in at once");
+        let (lock, waiters, pv) = (PvTicketLock::new(), WaitTable::new(), Kicked::default());
+        let handoff = Handoff { queue: 2, ..Handoff::default() };
+        let (waiters, pv) = (&waiters, &pv);
+        let cpu = Cpu { id: 0, spin_threshold: 0, pv, waiters, watch: Unwatched, handoff };
+        for (waiter, want) in [(1, AtomicU16::after(RELEASED)), (2, ASIDE)] {
+            let _ = waiters.publish(waiter, lock.key(), want);
+            assert!(waiters.commit(waiter), "it halts");
+        }
+        let release = || {
+            let kicks = PvTicketLock::kick_next(&cpu, lock.key(), RELEASED, 3).kicks;
+            (kicks, pv.0.get())
+        };
+        assert!((1..KICKS).all(|_| release() == (1, 1)));
+        assert_eq!(release(), (2, 2));
+        assert_eq!(release(), (1, 1), "nobody is left outside");
+    }
+}
