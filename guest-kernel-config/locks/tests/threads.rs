@@ -13,8 +13,13 @@ use locks::{
     WaitTable, Watch, settle,
 };
 
-/// Time limit of a test; then a wakeup counts as lost.
+/// How long no thread may take the lock before a wakeup counts as lost. A busy machine delays each handoff by
+/// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long waiters that only spin are tried: beside other work they may take a second for some hundred handoffs, as
+/// each needs both threads on a CPU.
+const SPINNING: Duration = Duration::from_secs(5);
 
 struct Threads {
     handles: Vec<OnceLock<Thread>>,
@@ -205,13 +210,13 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
     let violations = AtomicU64::new(0);
     let slow = AtomicU64::new(0);
     let (halts, kicks) = (AtomicU64::new(0), AtomicU64::new(0));
-    let finished = AtomicUsize::new(0);
+    let (taken, finished) = (AtomicU64::new(0), AtomicUsize::new(0));
     let abandoned = AtomicBool::new(false);
     thread::scope(|scope| {
         for id in 0..count {
             let (pv, waiters, section, start) = (&pv, &waiters, &section, &start);
             let (violations, slow, halts, kicks) = (&violations, &slow, &halts, &kicks);
-            let (enough, finished) = (&enough, &finished);
+            let (enough, all_taken, finished) = (&enough, &taken, &finished);
             let watcher = &watcher;
             scope.spawn(move || {
                 pv.handles[id].set(thread::current()).expect("set once");
@@ -228,6 +233,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                         violations.fetch_add(1, Ordering::Relaxed);
                     }
                     let released = lock.unlock(&cpu);
+                    all_taken.fetch_add(1, Ordering::Relaxed);
                     slow.fetch_add(taken.slow.into(), Ordering::Relaxed);
                     halts.fetch_add(taken.halts.into(), Ordering::Relaxed);
                     kicks.fetch_add(released.kicks.into(), Ordering::Relaxed);
@@ -239,9 +245,13 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                 finished.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let deadline = Instant::now() + PATIENCE;
+        let (mut seen, mut since) = (0, Instant::now());
         while finished.load(Ordering::SeqCst) < count {
-            if Instant::now() > deadline {
+            let now = taken.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
                 // A lost wakeup: rescue the threads, then fail.
                 abandoned.store(true, Ordering::SeqCst);
                 pv.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
@@ -264,9 +274,15 @@ fn all(_violations: u64) -> bool {
     false
 }
 
+/// As many rounds as there are in [`SPINNING`].
+fn for_a_while() -> impl Fn(u64) -> bool + Sync {
+    let began = Instant::now();
+    move |_| began.elapsed() > SPINNING
+}
+
 #[test]
 fn native_excludes() {
-    let outcome = contend(&NativeTicketLock::new(), 2, 50_000, 0, all);
+    let outcome = contend(&NativeTicketLock::new(), 2, 50_000, 0, for_a_while());
     assert_eq!(outcome.violations, 0);
     assert_eq!((outcome.halts, outcome.kicks), (0, 0));
 }
@@ -304,7 +320,7 @@ fn watchers_are_told_steps_that_can_follow_each_other() {
         assert!(outcome.halts > 0);
     }
     let crowd = Crowd { count: 2, rounds: 50_000, spin_threshold: 0, handoff };
-    let outcome = contend_watched(&NativeTicketLock::new(), crowd, all, grammar);
+    let outcome = contend_watched(&NativeTicketLock::new(), crowd, for_a_while(), grammar);
     assert_eq!(outcome.violations, 0);
 }
 
@@ -313,7 +329,8 @@ fn watchers_of_locks_without_tickets_are_too() {
     fn of<L: RawLock + Sync>(lock: &L, spin_threshold: u32) {
         let (rounds, handoff) = (3_000, Handoff::default());
         let crowd = Crowd { count: 4, rounds, spin_threshold, handoff };
-        let outcome = contend_watched(lock, crowd, all, || Grammar(Cell::new(At::Nothing)));
+        let grammar = || Grammar(Cell::new(At::Nothing));
+        let outcome = contend_watched(lock, crowd, for_a_while(), grammar);
         assert_eq!(outcome.violations, 0);
     }
     for spin_threshold in [0, 20] {
