@@ -27,15 +27,8 @@ help: ## Show the targets
 # Not MAKE itself, because of which `make -n run` would run it.
 RUN_MAKE := $(MAKE)
 
-run: ## Set up, build, measure payload and Linux guest, and end with the answer (about 6 min the first time, then 3; RUN_DIR=... for the results)
+run: ## Set up, build, measure payload and Linux guest, and end with the answer (about 7 min the first time, then 3; RUN_DIR=... for the results)
 	@MAKE='$(RUN_MAKE)' PVTICKET='$(PVTICKET)' RUN_DIR='$(RUN_DIR)' sh vmm/first-run.sh
-
-# The two lanes of `run`.
-.PHONY: run-binary run-guests
-run-binary: build
-	@PVTICKET='$(PVTICKET)' sh vmm/first-run.sh --built
-
-run-guests: kernel host busybox
 
 # Tests that need the trace processor, Chromium or Slurm are skipped without them, with the reason.
 # What cargo builds and what is fetched and compiled besides have two lanes: either alone leaves one of two CPUs idle for

@@ -1,14 +1,12 @@
 #!/bin/sh
 # `make run`: builds, measures, and ends with the answer. The Makefile calls it.
 #
-#   first-run.sh            all steps
-#   first-run.sh --built    said and done when the binary is built, perhaps before the guest kernel is
+# The payload needs no kernel: its figures come before the guest kernel is compiled, which would disturb them.
 #
 # What is built or measured stays, and another call goes on from there: in the newest directory runs/first-* that has
 # no page yet, or in RUN_DIR. Each step says what it does and how long that takes on two CPUs. Variables:
 #
 #   RUN_DIR      directory of the results
-#   RUN_EARLY=1  first figures of the payload while the guest kernel is compiled, which disturbs them
 #   MAKE         the make to build with
 #   PVTICKET     the binary
 set -eu
@@ -50,10 +48,10 @@ choose_dir() {
     fi
 }
 
-# The binary, and beside it what guests need: either alone leaves a CPU idle for a part of the time.
+# Builds these targets, two at a time: any of them alone leaves a CPU idle for a part of the time.
 build() {
     failed=$(mktemp)
-    PVTICKET_FAILED=$failed "$make" --no-print-directory -j2 run-binary run-guests || {
+    PVTICKET_FAILED=$failed "$make" --no-print-directory -j2 "$@" || {
         why=$(tail -n 1 "$failed")
         rm -f "$failed"
         give_up "not built" "${why:-see the first error above; mend that, then run this again}"
@@ -61,26 +59,9 @@ build() {
     rm -f "$failed"
 }
 
-how_long_to_build() {
-    if [ -e "$pvticket" ] && [ -e "$kernel" ]; then
-        echo "seconds, as they are here"
-    elif [ -e "$kernel" ]; then
-        echo "about 3 min"
-    else
-        echo "about 5 min the first time"
-    fi
-}
-
-# The binary is built, perhaps before the kernel is.
-built() {
-    [ ! -e "$kernel" ] || return 0
-    if [ -z "${RUN_EARLY:-}" ]; then
-        echo "pvticket is built; the guest kernel is still being compiled, which takes up to 2 min more"
-        return
-    fi
-    echo "pvticket is built; its first figures, while the guest kernel is compiled, which disturbs them:"
-    "$pvticket" compare --guest payload --vcpus 1x,2x --runs 4 ||
-        echo "no first figures; the measurement comes when the kernel is compiled"
+# How long a step takes: $2, or $3 where the file $1 is not there yet.
+how_long() {
+    if [ -e "$1" ]; then echo "$2"; else echo "$3"; fi
 }
 
 # A comparison with its results in $dir/$1 and these further options, as far as it is not measured.
@@ -109,25 +90,13 @@ answer() {
     "$pvticket" report --brief --html "$@" || give_up "no answer" "see what pvticket says above; the results are in $dir"
 }
 
-case ${1:-} in
---built)
-    built
-    exit
-    ;;
-'') ;;
-*)
-    echo "first-run.sh: unknown option '$1'; there is --built" >&2
-    exit 2
-    ;;
-esac
-
 make=${MAKE:-make}
 choose_dir
 trap 'printf "\nmake run: stopped; make run goes on in %s\n" "$dir" >&2; exit 130' INT
 trap 'exit 143' TERM
 
-step "Build pvticket, and beside it the guest kernel" "$(how_long_to_build)"
-build
+step "Build pvticket" "$(how_long "$pvticket" seconds "2 to 3 min")"
+build build host busybox
 "$pvticket" doctor --brief || give_up "no guest can run here" "pvticket doctor says what to change"
 
 step "Native and PV ticketlocks in a small guest without a kernel, the ring-3 payload" "20 s" \
@@ -139,8 +108,10 @@ step "The same under schedules of pvticket" "25 s" \
     "locks; deferred, no turn ends while a lock is held; kick-boost, a vCPU that is kicked runs next"
 measure schedules --guest payload --vcpus 2x --runs 6 --policy rr,deferred,kick-boost
 
-step "A Linux guest, and native and PV ticketlocks in its kernel" "40 s" \
+step "A Linux guest, and native and PV ticketlocks in its kernel" \
+    "$(how_long "$kernel" "40 s" "4 min: its kernel is compiled first")" \
     "It boots with 4 vCPUs, then 12 runs of 0.8 s: 6 of each lock with 2 vCPUs for each CPU"
+build kernel
 "$pvticket" boot --cpus 4 -- sh -c 'uname -r; echo "CPUs: $(nproc)"; dmesg | grep pvticket:' ||
     give_up "the Linux guest did not boot" "see what pvticket says above; make run goes on in $dir"
 measure linux --guest linux --vcpus 2x --runs 6

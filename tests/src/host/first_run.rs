@@ -80,7 +80,7 @@ esac"#
     )?;
     let make = folder.path().join("make");
     if !make.exists() {
-        program(&make, "exit 0")?;
+        program(&make, &format!("echo make \"$*\" >>{here}/calls"))?;
     }
     let run = Program::new("/bin/sh").args([script("vmm/first-run.sh")?.canonicalize()?]);
     let run = run.env("MAKE", make).env("PVTICKET", folder.path().join("product"));
@@ -126,7 +126,8 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     ensure!(folder.path().join(&dir).join("report.html").exists(), "no page");
     let calls = calls(&folder)?;
     let firsts: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').next()).collect();
-    let wanted = ["doctor", "compare", "compare", "boot", "compare", "report"];
+    // Compiling the guest kernel disturbs nothing that is measured, and the payload's figures do not wait for it.
+    let wanted = ["make", "doctor", "compare", "compare", "make", "boot", "compare", "report"];
     ensure!(firsts == wanted, "{calls:?}");
     // Fewer are too few for the rank-sum test to tell a difference.
     let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
@@ -149,8 +150,8 @@ fn what_failed_is_done_again_and_the_rest_is_not() -> anyhow::Result<()> {
     ensure!(results(&folder)? == dir, "it did not go on");
     let calls = calls(&folder)?;
     let resumed = format!("compare --resume {dir}/payload");
-    ensure!(calls[1] == resumed, "{calls:?}");
-    ensure!(calls[2].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
+    ensure!(calls[2] == resumed, "{calls:?}");
+    ensure!(calls[3].starts_with(&format!("compare --dir {dir}/schedules ")), "{calls:?}");
     let kept = fs::read_dir(folder.path().join(&dir))?.filter_map(Result::ok);
     let kept =
         kept.filter(|its| its.file_name().to_string_lossy().starts_with("schedules-failed-"));
