@@ -7,7 +7,7 @@ use guest_init::lists;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
-    fs::{self, Mode, OFlags},
+    fs::OFlags,
     io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::Pid,
@@ -15,6 +15,7 @@ use rustix::{
 
 use crate::{
     child::{self, Environment},
+    console,
     machine::{Machine, Ports, Stream},
     output_page::{self, OutputPage},
     report,
@@ -45,8 +46,7 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
 
 /// Without the VMM: on the console.
 fn on_console(words: &[&CStr]) -> Result<i32, Errno> {
-    let console =
-        fs::open(c"/dev/console", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let console = console::open_console()?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
         let now = rustix::termios::OptionalActions::Now;

@@ -7,11 +7,11 @@ use hypercalls::{
     ports::{self, Event},
 };
 use rustix::{
-    fs::{self, Mode, OFlags},
+    fs,
     system::{RebootCommand, reboot},
 };
 
-use crate::{output_page::OutputPage, report, syscall};
+use crate::{console, output_page::OutputPage, report, syscall};
 
 /// The destination of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +44,13 @@ impl Machine {
     /// Ends the machine with this exit status.
     pub fn end(&self, status: i32) -> ! {
         fs::sync();
+        console::drain();
         if let Self::Pvticket(ports) = self {
             ports.write(ports::EXIT, status as u32);
         }
         // Not pvticket, or it did not end the machine: only the console can show the status.
         report::error(format_args!("exit status {status}"));
-        if let Ok(console) =
-            fs::open(c"/dev/console", OFlags::WRONLY | OFlags::NOCTTY, Mode::empty())
-        {
-            // Best effort: power-off would cut the line short.
-            let _ = rustix::termios::tcdrain(console);
-        }
+        console::drain();
         let _ = reboot(RebootCommand::PowerOff);
         // Not reached if reboot works; the end of process 1 panics the kernel, which ends the
         // machine too.

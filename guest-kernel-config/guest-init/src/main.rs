@@ -11,6 +11,7 @@ extern crate alloc;
 mod applets;
 mod child;
 mod command;
+mod console;
 mod entry;
 mod filesystems;
 mod heap;
@@ -45,6 +46,7 @@ fn init() -> ! {
     machine.event(hypercalls::ports::Event::InitReached);
 
     filesystems::set_up();
+    let _serial_line = console::keep_serial_line();
     let status = match filesystems::read(c"/pvticket/argv") {
         Some(argv) => command::run(&machine, &argv),
         None => shell::run(&machine),

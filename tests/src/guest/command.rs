@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 
+use super::{ON_VCPU_1, one_slot};
 use crate::{files::noise, process::Input, product::Boot, tests};
 
 tests![
@@ -9,6 +10,7 @@ tests![
     unknown_command_gives_127,
     signal_gives_128_and_its_number,
     stdout_and_stderr_are_apart,
+    the_last_output_on_the_serial_line_arrives,
     a_mebibyte_of_noise_comes_back_unchanged,
     end_of_input_is_seen,
     input_nobody_reads_delays_nothing,
@@ -35,6 +37,14 @@ fn stdout_and_stderr_are_apart() -> anyhow::Result<()> {
     let ran = Boot::direct().script("echo out; echo err >&2; printf end").run()?.exits(0)?;
     let ran = ran.says("out\nend")?;
     ensure!(ran.stderr == b"err\n", "stderr is not the command's alone\n{}", ran.show());
+    Ok(())
+}
+
+fn the_last_output_on_the_serial_line_arrives() -> anyhow::Result<()> {
+    let script = format!("{ON_VCPU_1}; for i in 0 1 2 3 4 5 6 7 8 9; do echo word; done");
+    let ran = one_slot().script(&format!("exec >/dev/ttyS0; {script}")).run()?.exits(0)?;
+    let lines = String::from_utf8_lossy(&ran.stderr).matches("word").count();
+    ensure!(lines == 10, "{lines} of 10 lines arrived\n{}", ran.show());
     Ok(())
 }
 

@@ -18,7 +18,7 @@ mod stock;
 mod window;
 mod workloads;
 
-use crate::{host::hostile, suite::Test};
+use crate::{host::hostile, product::Boot, suite::Test};
 
 /// All tests of this group.
 pub fn tests() -> Vec<Test> {
@@ -44,3 +44,12 @@ pub fn tests() -> Vec<Test> {
     ]
     .concat()
 }
+
+/// A machine of two vCPUs that share a slot.
+fn one_slot() -> Boot {
+    Boot::direct().cpus(2).policy("rr").slots(1).slice("6ms")
+}
+
+/// Moves init and the script's shell to vCPU 1 of such a machine, at the beginning of a slice. What
+/// they write to the serial line then is sent by vCPU 0, once it has the slot again.
+const ON_VCPU_1: &str = "taskset -p 2 1; taskset -p 2 $$; sleep 0.1";

@@ -2,14 +2,28 @@
 
 use anyhow::ensure;
 
+use super::{ON_VCPU_1, one_slot};
 use crate::{process::Input, product::Boot, terminal::Terminal, tests};
 
-tests![a_piped_script_runs_in_the_shell, a_shell_at_a_terminal, ctrl_a_x_leaves_the_shell];
+tests![
+    a_piped_script_runs_in_the_shell,
+    the_last_output_of_a_shell_arrives,
+    a_shell_at_a_terminal,
+    ctrl_a_x_leaves_the_shell,
+];
 
 fn a_piped_script_runs_in_the_shell() -> anyhow::Result<()> {
     let script = b"echo sum $((40+2))\nexit 9\n".to_vec();
     let ran = Boot::direct().input(Input::Bytes(script)).run()?.exits(9)?;
     ensure!(ran.text()?.contains("sum 42"), "{}", ran.show());
+    Ok(())
+}
+
+fn the_last_output_of_a_shell_arrives() -> anyhow::Result<()> {
+    let sums = "for i in 1 2 3 4 5 6 7 8; do echo sum $((40+i)); done";
+    let script = format!("{ON_VCPU_1}\n{sums}\nexit 9\n").into_bytes();
+    let ran = one_slot().input(Input::Bytes(script)).run()?.exits(9)?;
+    ensure!(ran.text()?.contains("sum 48"), "{}", ran.show());
     Ok(())
 }
 

@@ -181,7 +181,10 @@ fn lockrefs_say_how_often_they_tried() -> anyhow::Result<()> {
         &["--vcpus", "2x", "--seconds", "0.3"],
     )?;
     ensure!(work(&rows[1], "retries")? <= 100.0, "more than its bound: {}", rows[1]);
-    ensure!(work(&rows[2], "retries")? == 0.0 && rows[2]["slow"] == 1.0, "{}", rows[2]);
+    ensure!(work(&rows[2], "retries")? == 0.0, "it has nothing to retry: {}", rows[2]);
+    // The counts of slow and of all operations are read one after the other.
+    let slow = rows[2]["slow"].as_f64().context("no share of slow operations")?;
+    expect_usually!((slow - 1.0).abs() < 0.01, "not every operation took the lock: {}", rows[2]);
     Ok(())
 }
 

@@ -1,0 +1,48 @@
+//! The console, and the serial line that is the controlling terminal of init's session.
+
+use core::ffi::CStr;
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, Mode, OFlags},
+    io::Errno,
+};
+
+const SERIAL_LINE: &CStr = c"/dev/ttyS0";
+const CONSOLE: &CStr = c"/dev/console";
+
+/// Makes the first serial line, if there is one, the controlling terminal of init's session.
+///
+/// When the leader of a session exits, the kernel hangs up its controlling terminal, which discards
+/// the output that is not sent yet (`disassociate_ctty` in drivers/tty/tty_jobctrl.c, `uart_hangup`
+/// in drivers/tty/serial/serial_core.c). Init never exits, and no other session can take the line.
+/// It is the controlling terminal as long as it is open.
+pub fn keep_serial_line() -> Option<OwnedFd> {
+    let line = open(SERIAL_LINE).ok()?;
+    rustix::process::setsid().ok()?;
+    rustix::process::ioctl_tiocsctty(&line).ok()?;
+    Some(line)
+}
+
+/// The first serial line, which is a shell's controlling terminal, or else the console.
+pub fn terminal() -> Result<OwnedFd, Errno> {
+    open(SERIAL_LINE)
+        .and_then(|line| rustix::termios::tcgetattr(&line).map(|_| line))
+        .or_else(|_| open(CONSOLE))
+}
+
+/// The console.
+pub fn open_console() -> Result<OwnedFd, Errno> {
+    open(CONSOLE)
+}
+
+/// Waits until everything that was written to the console has been sent.
+pub fn drain() {
+    if let Ok(console) = open_console() {
+        let _ = rustix::termios::tcdrain(console);
+    }
+}
+
+fn open(path: &CStr) -> Result<OwnedFd, Errno> {
+    fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+}
