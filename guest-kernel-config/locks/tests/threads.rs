@@ -1,6 +1,8 @@
 //! The locks under real threads: a CPU is a thread, a halt is `park`, a kick is
 //! `unpark` (whose token is the sticky bit).
 
+mod progress;
+
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
@@ -13,9 +15,7 @@ use locks::{
     WaitTable, Watch, settle,
 };
 
-/// How long no thread may take the lock before a wakeup counts as lost. A busy machine delays each handoff by
-/// milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+use progress::Progress;
 
 /// How long waiters that only spin are tried: beside other work they may take a second for some hundred handoffs, as
 /// each needs both threads on a CPU.
@@ -245,13 +245,9 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
                 finished.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let (mut seen, mut since) = (0, Instant::now());
+        let mut progress = Progress::new();
         while finished.load(Ordering::SeqCst) < count {
-            let now = taken.load(Ordering::Relaxed);
-            if now != seen {
-                (seen, since) = (now, Instant::now());
-            }
-            if since.elapsed() > PATIENCE {
+            if progress.has_ended(taken.load(Ordering::Relaxed)) {
                 // A lost wakeup: rescue the threads, then fail.
                 abandoned.store(true, Ordering::SeqCst);
                 pv.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);

@@ -16,6 +16,7 @@ use crate::{
 
 tests![
     it_ends_with_the_answer,
+    what_it_builds_itself_is_not_advised,
     what_failed_is_done_again_and_the_rest_is_not,
     a_build_that_fails_says_what_to_do,
     apt_refuses_and_setup_says_what_to_do,
@@ -66,6 +67,7 @@ fn first_run(folder: &TempDir) -> anyhow::Result<Program> {
             r#"echo "$*" >>{here}/calls
 case $1 in
 report) exec {real} "$@" ;;
+doctor) printf 'host:   a CPU\nguests: Linux\nnext:   build the guest kernel\n' ;;
 compare)
     [ "$2" = --dir ] || exit 0
     mkdir -p "$3"
@@ -133,6 +135,21 @@ fn it_ends_with_the_answer() -> anyhow::Result<()> {
     let runs = |call: &String| call.split_once("--runs ")?.1.split(' ').next()?.parse::<u32>().ok();
     let runs: Vec<_> = calls.iter().filter(|call| call.starts_with("compare ")).map(runs).collect();
     ensure!(runs.len() == 3 && runs.iter().all(|runs| *runs >= Some(6)), "{calls:?}");
+    Ok(())
+}
+
+fn what_it_builds_itself_is_not_advised() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let says = |what: &str| -> anyhow::Result<bool> {
+        let ran = first_run(&folder)?.run()?.exits(0)?;
+        ensure!(ran.text()?.contains("\nguests: Linux\n"), "{}", ran.show());
+        Ok(ran.text()?.contains(what))
+    };
+    ensure!(!says("next:")?, "advice to build the kernel before it is built");
+    let kernel = folder.path().join("kernel/current");
+    fs::create_dir_all(&kernel)?;
+    fs::write(kernel.join("vmlinux"), b"")?;
+    ensure!(says("next:   build")?, "no advice");
     Ok(())
 }
 

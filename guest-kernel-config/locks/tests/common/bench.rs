@@ -51,6 +51,7 @@ impl<L: RawLock + Default + Sync> Bench<L> {
 
     /// With the lock `taken`: runs the critical section and releases the lock.
     pub fn work<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, taken: &Taken) {
+        self.pv.takes();
         assert_eq!(taken.ticket.is_some(), L::TICKETS != 0);
         let in_turn = self.section.follows::<L>(taken).is_ok();
         let alone = self.section.run(cpu.id, 20).is_ok();

@@ -1,27 +1,44 @@
 //! CPUs that are threads: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
 
 pub mod bench;
+#[path = "../progress/mod.rs"]
+mod progress;
 
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use locks::Pv;
 
-/// Time limit of a test; then a wakeup counts as lost.
-const PATIENCE: Duration = Duration::from_secs(120);
+use progress::Progress;
 
 /// The threads, once they have started.
-pub struct Threads(Vec<OnceLock<Thread>>);
+pub struct Threads {
+    handles: Vec<OnceLock<Thread>>,
+    kicks: AtomicU64,
+    /// Locks taken.
+    taken: AtomicU64,
+}
 
 impl Threads {
     /// For `count` CPUs.
     pub fn new(count: usize) -> Self {
-        Self((0..count).map(|_| OnceLock::new()).collect())
+        let handles = (0..count).map(|_| OnceLock::new()).collect();
+        Self { handles, kicks: AtomicU64::new(0), taken: AtomicU64::new(0) }
+    }
+
+    /// A thread has taken the lock.
+    pub fn takes(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What happened until now; a wakeup is lost when this stays the same.
+    fn happened(&self) -> u64 {
+        self.kicks.load(Ordering::Relaxed) + self.taken.load(Ordering::Relaxed)
     }
 }
 
@@ -37,7 +54,8 @@ impl Pv for Threads {
     }
 
     fn unlock_kick(&self, cpu: usize) {
-        self.0[cpu].get().expect("a kicked CPU has started").unpark();
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+        self.handles[cpu].get().expect("a kicked CPU has started").unpark();
     }
 }
 
@@ -69,7 +87,7 @@ pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
         for id in 0..count {
             let (part, finished, failed) = (&part, &finished, &failed);
             scope.spawn(move || {
-                pv.0[id].get_or_init(thread::current);
+                pv.handles[id].get_or_init(thread::current);
                 match panic::catch_unwind(AssertUnwindSafe(|| part(id))) {
                     Ok(()) => finished.fetch_add(1, Ordering::SeqCst),
                     Err(why) => {
@@ -80,12 +98,12 @@ pub fn run(pv: &Threads, count: usize, part: impl Fn(usize) + Sync) {
                 };
             });
         }
-        let deadline = Instant::now() + PATIENCE;
+        let mut progress = Progress::new();
         while finished.load(Ordering::SeqCst) < count {
             if failed.load(Ordering::SeqCst) {
                 process::abort();
             }
-            if Instant::now() > deadline {
+            if progress.has_ended(pv.happened() + finished.load(Ordering::SeqCst) as u64) {
                 say("a waiter slept forever");
                 process::abort();
             }

@@ -1,14 +1,15 @@
 //! Threads as CPUs: a halt is `park`, a kick is `unpark` (whose token is the sticky bit).
 
+#[path = "../progress/mod.rs"]
+mod progress;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use locks::{Cpu, Handoff, Pv, Unwatched, WaitTable};
-
-/// Time limit of a test; then a wakeup counts as lost.
-const PATIENCE: Duration = Duration::from_secs(60);
+use progress::Progress;
 
 /// The machine.
 #[allow(dead_code)]
@@ -79,9 +80,10 @@ impl Crowd {
                     work(&self.cpu(id));
                 });
             }
-            let deadline = Instant::now() + PATIENCE;
+            let mut progress = Progress::new();
             while finished.load(Ordering::SeqCst) < self.handles.len() {
-                if Instant::now() > deadline {
+                let kicks = self.kicks.load(Ordering::Relaxed);
+                if progress.has_ended(kicks + finished.load(Ordering::SeqCst) as u64) {
                     // A lost wakeup: rescue the threads, then fail.
                     abandoned.store(true, Ordering::SeqCst);
                     self.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);

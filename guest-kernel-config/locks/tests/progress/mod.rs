@@ -1,0 +1,29 @@
+//! When a wakeup counts as lost.
+
+use std::time::{Duration, Instant};
+
+/// How long nothing may happen. A busy machine delays each handoff by milliseconds, so that a test may take minutes
+/// there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The last change of a count of what happens: locks taken, kicks, threads that have finished.
+pub struct Progress {
+    count: u64,
+    at: Instant,
+    has_ended: bool,
+}
+
+impl Progress {
+    pub fn new() -> Self {
+        Self { count: 0, at: Instant::now(), has_ended: false }
+    }
+
+    /// Whether the count, now or before, has stayed the same for so long that a thread sleeps forever.
+    pub fn has_ended(&mut self, count: u64) -> bool {
+        if count != self.count {
+            (self.count, self.at) = (count, Instant::now());
+        }
+        self.has_ended |= self.at.elapsed() > PATIENCE;
+        self.has_ended
+    }
+}
