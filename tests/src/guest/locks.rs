@@ -256,18 +256,21 @@ fn benchmark_at_every_ratio_with_backend_kvm() -> anyhow::Result<()> {
 }
 
 /// Turns PV off and on `$times` times while the benchmark runs, in as many of its rounds as that
-/// takes: a switch waits for a turn of every vCPU, which may take tenths of a second. Prints each
+/// takes, and in more, up to `$rounds`, until a vCPU was kicked: a switch waits for a turn of every
+/// vCPU, which may take tenths of a second, and a whole round may go by while PV is off. Prints each
 /// round's result.
-const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; \
-    while [ $n -lt $times ]; do \
+const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \
+    while [ $n -lt $times ] || { [ -z \"$kicks\" ] && [ $rounds -gt 0 ]; }; do \
+        rounds=$((rounds - 1)); \
         lockbench --seconds 2 --critical 100 >/tmp/bench & load=$!; \
         while kill -0 $load 2>/dev/null; do \
             echo $((n % 2)) >$enabled && read now <$enabled && [ $now = $((n % 2)) ] || exit 1; \
             n=$((n + 1)); done; \
-        wait $load && echo 1 >$enabled && cat /tmp/bench || exit 1; done";
+        wait $load && echo 1 >$enabled && cat /tmp/bench || exit 1; \
+        grep -q '\"kicked\":[1-9]' /tmp/bench && kicks=some; done; true";
 
 fn pv_is_switched_under_load(pv: &str) -> anyhow::Result<()> {
-    let script = format!("times={}; {SWITCH}", by_form(8, 20));
+    let script = format!("times={}; rounds=20; {SWITCH}", by_form(8, 20));
     // A low threshold, so that many waiters halt whenever PV is on.
     let boot = Boot::direct().cpus(VCPUS).pv(pv).append("pvticket_spin=64").script(&script);
     let ran = on_few_cpus(boot)?.exits(0)?;
