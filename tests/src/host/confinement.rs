@@ -10,7 +10,7 @@ use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
     facts::need_kvm,
     files::{self, code},
-    process::{Input, Program},
+    process::{Input, Program, children},
     product::{self, pvticket},
     suite::skip,
     terminal::Terminal,
@@ -98,12 +98,6 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
         let program = Program::new("unshare").args(["-m", "sh", "-c", SCRIPT]);
         program.args([folder, product::binary()])
     })
-}
-
-fn children(process: Pid) -> Vec<Pid> {
-    let id = process.as_raw_nonzero();
-    let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
 }
 
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {

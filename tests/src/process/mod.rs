@@ -5,7 +5,7 @@ mod stopwatch;
 use std::{
     ffi::OsString,
     fmt::Write as _,
-    fs::File,
+    fs::{self, File},
     io::{Read, Write},
     os::{fd::OwnedFd, unix::process::CommandExt},
     path::PathBuf,
@@ -33,6 +33,18 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 const END: &str = "end";
 /// Between two polls of a child.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The children of all threads of a process.
+pub fn children(parent: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids = |list: String| -> Vec<Pid> {
+        list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
+    };
+    lists.flat_map(pids).collect()
+}
 
 /// A child's stdin.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files::{self, code},
-    process::{Input, Stopwatch},
+    process::{Input, Stopwatch, children},
     product::pvticket,
     tests,
 };
@@ -171,14 +171,6 @@ fn too_few_descriptors_are_said() -> anyhow::Result<()> {
     }
     let ran = limited(9, &["emulate", "--", "/init", "locks"])?;
     ran.fails(1, &["ulimit -n"]).map(drop)
-}
-
-/// The children of a process's main thread.
-fn children(parent: Pid) -> Vec<Pid> {
-    let parent = parent.as_raw_nonzero();
-    let file = format!("/proc/{parent}/task/{parent}/children");
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
 /// Waits until a condition holds; returns how long that took.

@@ -17,7 +17,12 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use crate::{files, process::Program, ran::Ran, suite::skip};
+use crate::{
+    files,
+    process::{Program, children},
+    ran::Ran,
+    suite::skip,
+};
 
 /// Where Debian installs daemons; it need not be in PATH.
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/bin"];
@@ -243,6 +248,9 @@ impl Cluster {
                 && words.any(|its| its == word.as_bytes());
             found.extend(Pid::from_raw(id).filter(|_| is_it));
         }
+        // A child that has not executed its program yet has its parent's command line.
+        let forked: Vec<Pid> = found.iter().flat_map(|parent| children(*parent)).collect();
+        found.retain(|process| !forked.contains(process));
         Ok(found)
     }
 }
