@@ -4,7 +4,7 @@
 mod progress;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -211,7 +211,7 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
     let slow = AtomicU64::new(0);
     let (halts, kicks) = (AtomicU64::new(0), AtomicU64::new(0));
     let (taken, finished) = (AtomicU64::new(0), AtomicUsize::new(0));
-    let abandoned = AtomicBool::new(false);
+    let mut abandoned = false;
     thread::scope(|scope| {
         for id in 0..count {
             let (pv, waiters, section, start) = (&pv, &waiters, &section, &start);
@@ -247,15 +247,15 @@ fn contend_watched<L: RawLock + Sync, W: Watch>(
         }
         let mut progress = Progress::new();
         while finished.load(Ordering::SeqCst) < count {
-            if progress.has_ended(taken.load(Ordering::Relaxed)) {
+            abandoned |= progress.has_ended(taken.load(Ordering::Relaxed));
+            if abandoned {
                 // A lost wakeup: rescue the threads, then fail.
-                abandoned.store(true, Ordering::SeqCst);
                 pv.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
             }
             thread::sleep(Duration::from_millis(5));
         }
     });
-    assert!(!abandoned.into_inner(), "a waiter slept forever");
+    assert!(!abandoned, "a waiter slept forever");
     assert_eq!(pv.halts.into_inner(), halts.load(Ordering::Relaxed), "halts reported as made");
     assert_eq!(pv.kicks.into_inner(), kicks.load(Ordering::Relaxed), "kicks reported as made");
     Outcome {

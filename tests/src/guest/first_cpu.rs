@@ -1,7 +1,7 @@
 //! The emulated host keeps its first CPU free of guests, however vCPUs are placed, and the product
 //! numbers the others from 0.
 
-use std::{cell::RefCell, collections::BTreeMap, fs, path::Path, thread};
+use std::{cell::RefCell, collections::BTreeMap, fs, iter, path::Path, thread};
 
 use anyhow::{Context, ensure};
 use rustix::{
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{
     facts,
     form::by_form,
-    process::Running,
+    process::{Running, children, threads as threads_of},
     product::{Boot, pvticket},
     suite::skip,
     tests,
@@ -49,17 +49,10 @@ fn field(folder: &Path, name: &str) -> Option<String> {
 /// Each thread of a process and of its children, which are the workers of a comparison, with the CPUs
 /// that it may use by the kernel's numbers. Threads that end meanwhile are left out.
 fn threads(process: Pid) -> Vec<(String, String)> {
-    let own = process.as_raw_nonzero().to_string();
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let family = all.filter(|folder| {
-        folder.file_name().is_some_and(|name| *name == *own)
-            || field(folder, "PPid:").is_some_and(|parent| parent == own)
-    });
-    let tasks = family.flat_map(|folder| fs::read_dir(folder.join("task")).into_iter().flatten());
-    let statuses = tasks.flatten().filter_map(|task| {
-        let task = task.path();
-        Some((field(&task, "Name:")?, field(&task, "Cpus_allowed_list:")?))
-    });
+    let family = iter::once(process).chain(children(process));
+    let tasks = family.flat_map(|process| threads_of(process.as_raw_nonzero()));
+    let statuses = tasks
+        .filter_map(|task| Some((field(&task, "Name:")?, field(&task, "Cpus_allowed_list:")?)));
     statuses.collect()
 }
 

@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use crate::{emulator::Killed, facts, ran::Ran};
-pub use stopwatch::{Stopwatch, ThreadTimes, times_by_name};
+pub use stopwatch::{Stopwatch, ThreadTimes, threads, times_by_name};
 
 /// The time limit of a child. It tells one that hangs from one that ends, on a machine that is busy with
 /// something else, too: no child takes a third of it on a quiet one, unless it has a limit of its own.
@@ -36,10 +36,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The children of all threads of a process.
 pub fn children(parent: Pid) -> Vec<Pid> {
-    let threads = fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
-    let threads = threads.into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let lists = threads(parent.as_raw_nonzero())
+        .filter_map(|thread| fs::read_to_string(thread.join("children")).ok());
     let pids = |list: String| -> Vec<Pid> {
         list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
     };

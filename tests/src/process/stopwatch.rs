@@ -7,6 +7,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -100,8 +101,8 @@ fn accounts(process: Pid) -> HashMap<PathBuf, u64> {
 }
 
 /// The folders of a process's threads in /proc.
-fn threads(process: &str) -> impl Iterator<Item = PathBuf> {
-    let tasks = fs::read_dir(Path::new("/proc").join(process).join("task"));
+pub fn threads(process: impl Display) -> impl Iterator<Item = PathBuf> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
     tasks.into_iter().flatten().flatten().map(|task| task.path())
 }
 
@@ -132,7 +133,7 @@ pub fn times_by_name(process: Pid, name: &str) -> Vec<ThreadTimes> {
         let mut next = || nanos.next().map(Duration::from_nanos);
         Some(ThreadTimes { ran: next()?, waited: next()? })
     };
-    let mut found: Vec<_> = threads(&process.as_raw_nonzero().to_string())
+    let mut found: Vec<_> = threads(process.as_raw_nonzero())
         .filter(|thread| {
             fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.starts_with(name))
         })

@@ -3,7 +3,7 @@
 #[path = "../progress/mod.rs"]
 mod progress;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Crowd {
     pub fn run(&self, work: impl Fn(&Cpu<'_, Self>) + Sync) {
         let start = Barrier::new(self.handles.len());
         let finished = AtomicUsize::new(0);
-        let abandoned = AtomicBool::new(false);
+        let mut abandoned = false;
         thread::scope(|scope| {
             for (id, handle) in self.handles.iter().enumerate() {
                 let (start, finished, work) = (&start, &finished, &work);
@@ -83,15 +83,15 @@ impl Crowd {
             let mut progress = Progress::new();
             while finished.load(Ordering::SeqCst) < self.handles.len() {
                 let kicks = self.kicks.load(Ordering::Relaxed);
-                if progress.has_ended(kicks + finished.load(Ordering::SeqCst) as u64) {
+                abandoned |= progress.has_ended(kicks + finished.load(Ordering::SeqCst) as u64);
+                if abandoned {
                     // A lost wakeup: rescue the threads, then fail.
-                    abandoned.store(true, Ordering::SeqCst);
                     self.handles.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
                 }
                 thread::sleep(Duration::from_millis(2));
             }
         });
-        assert!(!abandoned.into_inner(), "a CPU slept forever");
+        assert!(!abandoned, "a CPU slept forever");
     }
 }
 

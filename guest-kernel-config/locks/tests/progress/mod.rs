@@ -10,20 +10,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Progress {
     count: u64,
     at: Instant,
-    has_ended: bool,
 }
 
 impl Progress {
     pub fn new() -> Self {
-        Self { count: 0, at: Instant::now(), has_ended: false }
+        Self { count: 0, at: Instant::now() }
     }
 
-    /// Whether the count, now or before, has stayed the same for so long that a thread sleeps forever.
+    /// Has the count stayed the same for so long that a wakeup is lost?
     pub fn has_ended(&mut self, count: u64) -> bool {
         if count != self.count {
             (self.count, self.at) = (count, Instant::now());
         }
-        self.has_ended |= self.at.elapsed() > PATIENCE;
-        self.has_ended
+        self.at.elapsed() > PATIENCE
     }
 }
