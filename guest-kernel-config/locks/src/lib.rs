@@ -53,7 +53,7 @@ pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTi
 pub use pv::{PvTicketLock, PvTickets, SmallPvTicketLock, settle};
 pub use pv_queued::PvQueuedLock;
 pub use queued::QueuedLock;
-pub use section::{Disorder, Section, Violation, increment};
+pub use section::{Disorder, Section, Violation, Words};
 pub use sync::MAX_CPUS;
 pub use systems::{Family, Needs, Seed, System, UnknownSystem};
 pub use test_and_set::TestAndSetLock;

@@ -11,10 +11,8 @@ mod mutex;
 mod spinlock;
 mod switch;
 
-use core::sync::atomic::AtomicU64;
-
 use hypercalls::payload::{Waiting, Workload, handoff::Switches};
-use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, increment, settle, systems};
+use locks::{Cpu, Family, Handoff, Pv, System, Unwatched, WaitTable, Words, settle, systems};
 
 use crate::telemetry::{Report, Telemetry, tsc};
 use crate::vcpu::Vcpu;
@@ -211,7 +209,7 @@ fn contend<W: Report + Copy>(vcpu: &Vcpu, work: &impl Work, watch: W) {
         timed: vcpu.param(|params| &params.timed) != 0,
     };
     let think = vcpu.param(|params| &params.think);
-    let private = Line(AtomicU64::new(0));
+    let private = Line(Words::new());
     vcpu.wait_for_go();
     while !vcpu.stopped() {
         let done = work.operate(&cpu, &load);
@@ -224,7 +222,7 @@ fn contend<W: Report + Copy>(vcpu: &Vcpu, work: &impl Work, watch: W) {
             settle(&cpu);
         }
         cpu.watch.between();
-        increment(&private.0, think);
+        private.0.increment(think);
     }
     settle(&cpu);
 }

@@ -88,7 +88,7 @@ impl Class {
             Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
             // The request that matters most comes first.
             Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
-            Self::Nurse => &[UNTRAPPABLE, EVERY, NURSE],
+            Self::Nurse => &[UNTRAPPABLE, EVERY, STEPS, NURSE],
             Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
             Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
             Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],

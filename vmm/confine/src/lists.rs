@@ -145,7 +145,7 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_sched_setscheduler, "vCPUs without a slot get their priority back to end"),
 ];
 
-/// Calls of nurses.
+/// Calls of nurses, besides those of [`STEPS`]: a vCPU that is woken needs a slot.
 pub const NURSE: &[Call] = &[Call::ioctl(r::KVM_GET_VCPU_EVENTS, "is an NMI pending?")];
 
 /// Calls of couriers, besides those of [`STEPS`].

@@ -96,6 +96,13 @@ pub const PASSER: Guest = Guest {
 };
 pub const PARKER: Guest =
     alone("halts for a lock", End::Runs, || [claims(4, 0x1_0003), forever(&out(HALT, 1))].concat());
+pub const NMI: Guest = Guest {
+    name: "NMIs to a CPU that halts",
+    // It has no handler for them.
+    end: End::Fails("triple fault"),
+    first: || forever(&out(HALT, 1)),
+    second: Some(real_nmis),
+};
 pub const SLEEPER: Guest = alone("HLT, interrupts off", End::Runs, || vec![0xfa, 0xf4, 0xeb, 0xfd]);
 pub const SPINNER: Guest = alone("spins", End::Runs, spin);
 pub const MMIO: Guest = alone("stores to no device", End::Runs, || {
@@ -172,6 +179,22 @@ fn real_forever(port: u16, value: u32) -> Vec<u8> {
     code
 }
 
+/// In real mode: NMIs to all others, through the x2APIC, again and again.
+fn real_nmis() -> Vec<u8> {
+    let mut code = X2APIC.to_vec();
+    code.insert(0, 0x66);
+    // or eax, 0x0c00 of 32 bits.
+    code.insert(8, 0x66);
+    // mov ecx, 0x830; xor edx, edx; mov eax, NMI to all others; 1: wrmsr; pause; jmp 1b
+    code.extend([0x66, 0xb9, 0x30, 0x08, 0, 0, 0x66, 0x31, 0xd2, 0x66, 0xb8]);
+    code.extend(0xc_4400_u32.to_le_bytes());
+    code.extend([0x0f, 0x30, 0xf3, 0x90, 0xeb, 0xfa]);
+    code
+}
+
+/// Switches to x2APIC mode: mov ecx, IA32_APIC_BASE; rdmsr; or eax, 0x0c00; wrmsr.
+const X2APIC: [u8; 14] = [0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30];
+
 /// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
 /// x2APIC (Intel SDM 3A, 11.12).
 fn starts_second() -> Vec<u8> {
@@ -180,8 +203,7 @@ fn starts_second() -> Vec<u8> {
     code.push(0xbf); // mov edi
     code.extend(TRAMPOLINE.to_le_bytes());
     code.extend([0xb9, 64, 0, 0, 0, 0xf3, 0xa4]); // mov ecx, 64; rep movsb
-    // IA32_APIC_BASE: enabled, x2APIC.
-    code.extend([0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30]);
+    code.extend(X2APIC);
     // The interrupt command register: to all others.
     for command in [0xc_4500_u32, 0xc_4600 | TRAMPOLINE >> 12] {
         code.extend([0xb9, 0x30, 0x08, 0, 0, 0x31, 0xd2, 0xb8]);

@@ -39,6 +39,7 @@ const FEW: &[Pair] = &[
     Pair::of(&MODIFIER, "host"),
     Pair::of(&TRIPLE, "rr"),
     Pair::of(&STRANGE, "deferred"),
+    Pair::of(&NMI, "rr"),
 ];
 
 const PAIRS: &[Pair] = &[
@@ -55,6 +56,8 @@ const PAIRS: &[Pair] = &[
     Pair::of(&PASSER, "deferred"),
     Pair::of(&PARKER, "deferred"),
     Pair::of(&PARKER, "rr"),
+    Pair::of(&NMI, "rr"),
+    Pair::of(&NMI, "deferred"),
     Pair::of(&SLEEPER, "rr"),
     Pair::of(&SPINNER, "fair"),
     Pair::of(&MMIO, "rr"),

@@ -347,6 +347,10 @@ fn notes(its: &PointStudy) -> Vec<String> {
     if let Some(most) = its.preempted.map(|its| its.entering).filter(|most| *most > 0.0) {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
+    // More than those of the table: what was wasted is theirs.
+    if let Some(its) = its.preempted.filter(|its| its.queued > its.lhp + its.lwp) {
+        notes.push(format!("{} preemptions/s of waiters further back in line", si(its.queued)));
+    }
     if let Some(waits) = its.long_waits {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
     }

@@ -14,11 +14,12 @@ use crate::words::sentences::{self, Sentence, Tone};
 use study::{
     findings::{Diff, Study, diff::Both},
     point::Point,
+    stats::Direction,
 };
 
 fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
     let clear = diff.both.iter().filter(|its| its.verdict.significant);
-    clear.partition(|its| its.after.median.value > its.before.median.value)
+    clear.partition(|its| its.verdict.direction == Direction::More)
 }
 
 fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
@@ -114,12 +115,11 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
     let both = Table::new("both", "Points of both", note, &head);
     let line = |its: &Both| {
         let dash = || "-".to_owned();
-        let outcome =
-            match (its.verdict.significant, its.after.median.value > its.before.median.value) {
-                (false, _) => "unclear",
-                (true, true) => "more",
-                (true, false) => "less",
-            };
+        let outcome = match its.verdict.direction {
+            Direction::More if its.verdict.significant => "more",
+            Direction::Less if its.verdict.significant => "less",
+            _ => "unclear",
+        };
         vec![
             si(its.before.median.value),
             si(its.after.median.value),

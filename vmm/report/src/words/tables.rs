@@ -229,11 +229,13 @@ pub(super) fn preemption(study: &Study) -> Option<Table> {
 /// What vCPUs did besides at some points: halts, waits, and what preemptions hit.
 pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
-                a lock holder, of the next in line. wasted: share of the slots' time spun while these \
+                a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
                 were preempted. All three are lower bounds: in Linux guests they cover only spinlocks. \
                 Jain: fairness between vCPUs, 1 is even.";
-    let head =
-        ["point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "wasted", "spun s/s"];
+    let head = [
+        "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
+        "spun s/s",
+    ];
     let title = "Waiting, preemption and fairness";
     Table::new("behaviour", title, note, &head).by_facet(study, |point| {
         point.rate.filter(|_| shows(point))?;
@@ -245,6 +247,7 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
             point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
             its.map_or_else(dash, |its| si(its.lhp)),
             its.map_or_else(dash, |its| si(its.lwp)),
+            its.map_or_else(dash, |its| si(its.queued)),
             its.and_then(|its| its.wasted_share).map_or_else(dash, percent),
             its.and_then(|its| its.wasted).map_or_else(dash, si),
         ])

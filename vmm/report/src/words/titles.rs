@@ -153,8 +153,11 @@ pub fn wasted(study: &Study) -> String {
 pub fn preempted(study: &Study) -> String {
     let of =
         |pick: fn(&Preempted) -> f64| most(study, |point| point.preempted.map(|its| pick(&its)));
-    let (lhp, lwp) = (of(|its| its.lhp), of(|its| its.lwp));
-    let worst = [(lhp, "a lock's holder"), (lwp, "the next in line")]
+    let (lhp, lwp, queued) = (of(|its| its.lhp), of(|its| its.lwp), of(|its| its.queued));
+    // A waiter further back becomes the next in line while it is off its CPU.
+    let all =
+        [(lhp, "a lock's holder"), (lwp, "the next in line"), (queued, "a waiter further back")];
+    let worst = all
         .into_iter()
         .filter_map(|(found, who)| found.map(|(point, count)| (point, count, who)))
         .max_by(|a, b| a.1.total_cmp(&b.1));
@@ -165,7 +168,7 @@ pub fn preempted(study: &Study) -> String {
             si(count),
             placed(study, point)
         ),
-        _ => "No preemption hits a holder or the next in line".to_owned(),
+        _ => "No preemption hits a holder or a waiter".to_owned(),
     }
 }
 

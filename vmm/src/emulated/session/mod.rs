@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
                     let line = format!(
                         "the emulated host has {online} of {} CPUs, and none to keep free of \
                          guests: QEMU may mix up a guest and its host",
-                        wanted + 1
+                        wanted.saturating_add(1)
                     );
                     tell(&line, self.errand.interactive);
                 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 use kvm::signal::pin_this_thread;
-use locks::increment;
+use locks::Words;
 
 use super::pairs::{Chain, nanos_each};
 use crate::units::CpuList;
@@ -40,7 +40,7 @@ pub(super) struct Alone {
 
 /// Lines that fit the first-level cache.
 const NEAR: usize = 128;
-/// Lines of 64 MiB: more than caches have.
+/// Lines of 128 MiB: more than caches have.
 const FAR: usize = 1 << 20;
 /// Of everything that is short.
 const OPERATIONS: u32 = 1 << 18;
@@ -66,7 +66,8 @@ pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
             let pinned = pin_this_thread(&CpuList::of(first));
             let (near, far) = (Chain::new(NEAR, 1), Chain::new(FAR, 2));
             ready.wait();
-            let found = (0..rounds).map(|_| once(&near, &far)).collect();
+            let mut place = 0;
+            let found = (0..rounds).map(|_| once(&near, &far, &mut place)).collect();
             done.store(true, Release);
             pinned.map(|()| found)
         });
@@ -79,15 +80,16 @@ pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
 
 /// Increments a line of its own, as the payload does between its locks.
 fn work_until(done: &AtomicBool) {
-    let own = AtomicU64::new(0);
+    let own = Words::new();
     while !done.load(Acquire) {
-        increment(black_box(&own), OPERATIONS / 64);
+        black_box(&own).increment(OPERATIONS / 64);
     }
 }
 
-fn once(near: &Chain, far: &Chain) -> Alone {
+/// The loads of `far` begin at `place`, where the last round ended: lines that no round before has loaded.
+fn once(near: &Chain, far: &Chain, place: &mut usize) -> Alone {
     near.load_all();
-    let own = AtomicU64::new(0);
+    let (word, words) = (AtomicU64::new(0), Words::new());
     let often = |operation: &dyn Fn()| {
         let began = Instant::now();
         (0..OPERATIONS).for_each(|_| operation());
@@ -98,17 +100,17 @@ fn once(near: &Chain, far: &Chain) -> Alone {
     let hit = nanos_each(began, OPERATIONS as usize);
     let began = Instant::now();
     // A 64th of the lines: the rest is of no use, and takes long.
-    far.load(FAR / 64);
+    *place = far.load(*place, FAR / 64);
     let memory = nanos_each(began, FAR / 64);
     let began = Instant::now();
-    increment(black_box(&own), OPERATIONS);
+    black_box(&words).increment(OPERATIONS);
     let increment = nanos_each(began, OPERATIONS as usize);
     Alone {
         hit,
         memory,
         increment,
         add: often(&|| {
-            own.fetch_add(1, Relaxed);
+            word.fetch_add(1, Relaxed);
         }),
         pause: often(&|| spin_loop()),
     }

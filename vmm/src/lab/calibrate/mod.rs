@@ -142,7 +142,7 @@ fn alone_costs(cpus: &CpuList) -> Result<Vec<Cost>, CalibrateError> {
             "locked add to an own line, less a hit",
         ),
         Cost::measured("pause", each(|its| its.pause), "PAUSE and the loop around it"),
-        Cost::measured("memory", each(|its| its.memory), "chain of loads through 64 MiB"),
+        Cost::measured("memory", each(|its| its.memory), "chain of loads through 128 MiB"),
         Cost {
             key: "invalidate",
             nanos: Vec::new(),

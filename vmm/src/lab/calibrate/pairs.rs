@@ -39,8 +39,12 @@ const TIMES: usize = 40;
 struct Line(AtomicU64);
 
 /// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
-/// them wait for each other.
+/// them wait for each other. The upper half of a word counts its writes.
 pub(super) struct Chain(Box<[Line]>);
+
+/// One write of a line. A read-modify-write that changes nothing would be compiled to a load, for which a line
+/// need not move.
+const WRITE: u64 = 1 << 32;
 
 impl Chain {
     /// A ring of `lines` lines.
@@ -54,26 +58,22 @@ impl Chain {
         Self(chain)
     }
 
-    /// Loads `count` lines, one after the other.
-    pub(super) fn load(&self, count: usize) {
-        let mut at = 0;
-        for _ in 0..count {
-            at = self.0[at as usize].0.load(SeqCst);
-        }
-        black_box(at);
+    /// Loads `count` lines, one after the other, beginning with line `from`. Returns the line that follows them.
+    pub(super) fn load(&self, from: usize, count: usize) -> usize {
+        self.visit(from, count, |word| word.load(SeqCst))
     }
 
     pub(super) fn load_all(&self) {
-        self.load(self.0.len());
+        black_box(self.load(0, self.0.len()));
     }
 
-    /// Makes all lines this CPU's alone, in the order of the ring. The value is not changed.
+    /// Writes all lines, in the order of the ring, which makes them this CPU's alone.
     fn own_all(&self) {
-        let mut at = 0;
-        for _ in 0..self.0.len() {
-            at = self.0[at as usize].0.fetch_add(0, SeqCst);
-        }
-        black_box(at);
+        black_box(self.visit(0, self.0.len(), |word| word.fetch_add(WRITE, SeqCst)));
+    }
+
+    fn visit(&self, from: usize, count: usize, read: impl Fn(&AtomicU64) -> u64) -> usize {
+        (0..count).fold(from, |at, _| (read(&self.0[at].0) % WRITE) as usize)
     }
 }
 
@@ -139,5 +139,35 @@ fn round(chain: &Chain, barrier: &Barrier) -> Pair {
         load_modified: loads,
         store_modified: (modified - own).max(0.0),
         store_shared: (shared - own).max(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_owns_all_lines_has_written_each() {
+        let chain = Chain::new(16, 3);
+        let writes = || chain.0.iter().map(|line| line.0.load(SeqCst) / WRITE).collect::<Vec<_>>();
+        for times in 1..=3 {
+            chain.own_all();
+            assert_eq!(writes(), [times; 16]);
+        }
+    }
+
+    #[test]
+    fn a_load_goes_on_where_the_last_one_ended() {
+        let chain = Chain::new(16, 3);
+        chain.own_all();
+        let mut at = 0;
+        let mut seen = vec![at];
+        for _ in 0..15 {
+            at = chain.load(at, 1);
+            seen.push(at);
+        }
+        assert_eq!(chain.load(at, 1), 0, "a ring");
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).collect::<Vec<_>>());
     }
 }

@@ -245,7 +245,7 @@ impl Run<'_> {
         match &line.outcome {
             Outcome::Done { figures } => {
                 self.summary.done += 1;
-                self.summary.broken += u32::from(figures.violations + figures.disorder > 0);
+                self.summary.broken += u32::from(figures.is_broken());
             }
             Outcome::Failed { .. } => self.summary.failed += 1,
             Outcome::Aborted => self.summary.left += 1,

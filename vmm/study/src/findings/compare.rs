@@ -6,7 +6,7 @@ use super::{
     super::{
         axis::Axis,
         point::Point,
-        stats::{self, Estimate, Verdict},
+        stats::{self, Direction, Estimate, Verdict},
     },
     Layout, PointStudy, Study,
 };
@@ -21,7 +21,7 @@ pub struct Comparison {
     pub against: usize,
     /// The axis along which they differ; locks may differ in backend and handoff too.
     pub axis: Axis,
-    /// Ratio of the medians; None when the baseline's is zero.
+    /// Ratio of the medians, within nodes; None when the baseline's is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of paired repetitions, those of the same round.
     pub paired: Option<Estimate>,
@@ -48,16 +48,14 @@ pub enum Outcome {
 impl Comparison {
     /// Its direction. A difference counts if its adjusted p is significant.
     pub fn outcome(&self, study: &Study) -> Outcome {
-        let points = &study.points;
-        let count = |ix: usize| points.get(ix).map_or(0, |point| point.repetitions.len());
-        let median = |ix: usize| points.get(ix).and_then(|point| Some(point.rate?.median.value));
+        let count = |ix: usize| study.points.get(ix).map_or(0, |point| point.repetitions.len());
         let least = stats::least_samples(study.comparisons.len());
         if count(self.of).min(count(self.against)) < least {
             return Outcome::TooFew;
         }
-        match (median(self.of), median(self.against)) {
-            (Some(of), Some(against)) if self.verdict.significant && of > against => Outcome::More,
-            (Some(of), Some(against)) if self.verdict.significant && of < against => Outcome::Less,
+        match self.verdict.direction {
+            Direction::More if self.verdict.significant => Outcome::More,
+            Direction::Less if self.verdict.significant => Outcome::Less,
             _ => Outcome::Unclear,
         }
     }
@@ -123,20 +121,18 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
         .flat_map(|of| baselines(points, of).into_iter().map(move |(base, axis)| (of, base, axis)))
         .filter(|(_, base, _)| has_figures(base))
         .collect();
-    let samples: Vec<(Vec<f64>, Vec<f64>)> =
-        which.iter().map(|(of, base, _)| (points[*of].rates(), points[*base].rates())).collect();
     let blocks: Vec<stats::Blocks> =
         which.iter().map(|(of, base, _)| points[*of].blocks(&points[*base])).collect();
     let verdicts = stats::judge_in_blocks(&blocks, seed);
-    let judged = which.into_iter().zip(&samples).zip(verdicts);
+    let judged = which.into_iter().zip(&blocks).zip(verdicts);
     judged
-        .map(|(((of, against, axis), (above, below)), verdict)| {
+        .map(|(((of, against, axis), blocks), verdict)| {
             let pairs = points[of].pairs(&points[against]);
             Comparison {
                 of,
                 against,
                 axis,
-                ratio: stats::ratio_of_medians(above, below, seed).filter(is_finite),
+                ratio: stats::ratio_in_blocks(blocks, seed).filter(is_finite),
                 paired: stats::ratio_of_pairs(&pairs).filter(is_finite),
                 pairs: pairs.len(),
                 verdict,

@@ -6,7 +6,7 @@ use super::{
     super::{
         host::HostFacts,
         point::Point,
-        stats::{self, Estimate, Summary, Verdict},
+        stats::{self, Direction, Estimate, Summary, Verdict},
         store::record::SessionLine,
     },
     PointStudy, Study,
@@ -22,7 +22,7 @@ pub struct Both {
     pub before: Summary,
     /// Operations per second in the second run.
     pub after: Summary,
-    /// Second over first; None when the first median is zero.
+    /// Second over first, within nodes; None when the first median is zero.
     pub ratio: Option<Estimate>,
     /// Verdict of a permutation test, adjusted for all points.
     pub verdict: Verdict,
@@ -109,6 +109,8 @@ impl<'a> Regression<'a> {
 pub enum Unjudged {
     /// No point has figures in both runs.
     NothingInCommon,
+    /// No point was measured by both runs on the same node.
+    NoNodeInCommon,
     /// No test could be significant with so few repetitions.
     TooFew {
         /// The most repetitions of a point in one run.
@@ -124,9 +126,7 @@ impl Diff {
     /// What is worse in the second run: by the verdicts of [`Diff::both`], and what has no figures or
     /// wrong ones.
     pub fn regressions(&self) -> Vec<Regression<'_>> {
-        let is_less = |its: &&Both| {
-            its.verdict.significant && its.after.median.value < its.before.median.value
-        };
+        let is_less = |its: &&Both| its.verdict.finds(Direction::Less);
         let less = self.both.iter().filter(is_less).map(Regression::Less);
         let was = |point: &Point| self.before.points.iter().find(|its| its.point.is_like(point));
         let broken = self.after.points.iter().filter_map(move |is| {
@@ -153,6 +153,9 @@ impl Diff {
         if points == 0 {
             return Some(Unjudged::NothingInCommon);
         }
+        if self.both.iter().all(|its| its.verdict.p.is_none()) {
+            return Some(Unjudged::NoNodeInCommon);
+        }
         let most = sizes().map(|(a, b)| a.max(b)).max().unwrap_or(0);
         let needed = stats::samples_for(points);
         (!sizes().any(can_be)).then_some(Unjudged::TooFew { most, points, needed })
@@ -170,16 +173,16 @@ fn both(before: &Study, after: &Study) -> Vec<Both> {
             Some((was, all.find(|(is, _)| is.point.is_like(&was.point))?.0))
         })
         .collect();
-    let samples: Vec<_> = found.iter().map(|(was, is)| (is.rates(), was.rates())).collect();
-    let verdicts = stats::judge(&samples, before.seed);
-    let judged = found.into_iter().zip(&samples).zip(verdicts);
+    let blocks: Vec<_> = found.iter().map(|(was, is)| is.blocks(was)).collect();
+    let verdicts = stats::judge_in_blocks(&blocks, before.seed);
+    let judged = found.into_iter().zip(&blocks).zip(verdicts);
     judged
-        .filter_map(|(((was, is), (above, below)), verdict)| {
+        .filter_map(|(((was, is), blocks), verdict)| {
             Some(Both {
                 point: was.point.clone(),
                 before: was.rate?,
                 after: is.rate?,
-                ratio: stats::ratio_of_medians(above, below, before.seed).filter(is_finite),
+                ratio: stats::ratio_in_blocks(blocks, before.seed).filter(is_finite),
                 verdict,
             })
         })

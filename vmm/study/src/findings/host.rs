@@ -74,8 +74,8 @@ pub struct HostRates {
 }
 
 impl HostRates {
-    /// Of all repetitions; None if one does not have the host's counts.
-    pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Option<Self> {
+    /// Of all repetitions of a point with so many vCPUs; None if one does not have the host's counts.
+    pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
         let has_counts = |its: &Figures| !its.host.is_empty();
         if all.clone().next().is_none() || !all.clone().all(has_counts) {
             return None;
@@ -86,7 +86,8 @@ impl HostRates {
             let sum = counts.map(|count| count.map(|count| count as f64)).sum::<Option<f64>>()?;
             (seconds > 0.0).then(|| sum / seconds)
         };
-        let vcpu_time: f64 = all.clone().map(|its| its.seconds * its.operations.len() as f64).sum();
+        // A workload may have more workers than there are vCPUs.
+        let vcpu_time = seconds * f64::from(vcpus);
         let stolen = all.clone().map(|its| Some(its.guest_steal_ns? as f64 / 1e9));
         Some(Self {
             threads: all
@@ -152,7 +153,7 @@ mod tests {
     fn rates_need_the_counts_of_all_repetitions() {
         let one = figures(vec![machine(&[1000], 0)]);
         let other = Figures { guest_steal_ns: Some(250), ..figures(vec![machine(&[500], 0)]) };
-        let of = |all: &[&Figures]| HostRates::new(all.iter().copied());
+        let of = |all: &[&Figures]| HostRates::new(all.iter().copied(), 1);
         let both = of(&[&one, &other]).unwrap();
         assert_eq!(both.threads.map(|its| (its.ran, its.vcpus.least)), Some((0.75, 0.5)));
         assert_eq!((both.pause_exits, both.guest_steal), (None, None));
@@ -160,7 +161,12 @@ mod tests {
         assert!((of(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
         // A quarter of the time of each of two vCPUs.
         let two = Figures { guest_steal_ns: Some(500), ..figures(vec![machine(&[500, 500], 0)]) };
-        assert!((of(&[&two]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
+        let steal = |figures: &Figures| {
+            HostRates::new([figures].into_iter(), 2).unwrap().guest_steal.unwrap()
+        };
+        assert!((steal(&two) - 0.25).abs() < 1e-9);
+        let workers = Figures { operations: vec![1; 16], ..two };
+        assert!((steal(&workers) - 0.25).abs() < 1e-9, "whoever works there");
         assert_eq!(of(&[&one, &Figures::default()]), None);
         assert_eq!(of(&[]), None);
     }

@@ -143,7 +143,8 @@ pub struct PointStudy {
     pub repetitions: Vec<Repetition>,
     /// Operations per second; None: no repetition has figures.
     pub rate: Option<Summary>,
-    /// Fairness between vCPUs: the medians over the repetitions.
+    /// Fairness between vCPUs: the medians over the repetitions. None where operations are counted of something else:
+    /// a workload whose workers are not one on each vCPU.
     pub fairness: Option<Fairness>,
     /// Share of the operations that had to wait.
     pub slow: Option<f64>,
@@ -195,7 +196,7 @@ impl PointStudy {
         let long_waits = figures().map(|its| its.long_waits.map(|count| count as f64));
         Self {
             rate: stats::summarise(&rates),
-            fairness: fairness(figures()),
+            fairness: fairness(figures(), point.all_vcpus()),
             slow: slow(figures()),
             long_waits: long_waits
                 .sum::<Option<f64>>()
@@ -208,7 +209,7 @@ impl PointStudy {
             open_waits: total(|its| its.open_waits),
             work: work(&point, figures(), seconds),
             faults: faults(figures()),
-            host: HostRates::new(figures()),
+            host: HostRates::new(figures(), point.all_vcpus()),
             sim: sim(figures(), seconds),
             violations: total(|its| its.violations),
             disorder: total(|its| its.disorder),
@@ -252,8 +253,9 @@ impl PointStudy {
     }
 }
 
-fn fairness<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
-    let found = all.filter_map(|its| stats::fairness(&its.operations));
+fn fairness<'a>(all: impl Iterator<Item = &'a Figures>, vcpus: u32) -> Option<Fairness> {
+    let by_vcpu = all.filter(|its| its.operations.len() == vcpus as usize);
+    let found = by_vcpu.filter_map(|its| stats::fairness(&its.operations));
     let (even, jain): (Vec<f64>, Vec<f64>) = found.map(|its| (its.min_over_max, its.jain)).unzip();
     Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })
 }

@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        stats::permutation::{Direction, direction_in_blocks},
         store::record::Outcome as Ended,
         testing::{Fixture, record},
     },
@@ -121,19 +122,65 @@ fn a_cell_counts_as_it_ended_last() {
     assert_eq!(study.lost[0].error.as_deref(), Some("4 vCPUs: a kick was lost"));
 }
 
-/// Every second round ran on a node that is twenty times as fast. Nodes are blocks, so that what
+/// Rounds of which `is_fast` says so ran on a node that is ten times as fast.
+fn on_two_nodes(fixture: &Fixture, is_fast: impl Fn(u32) -> bool) -> RunRecord {
+    let mut run = record(fixture);
+    for cell in &mut run.contents.cells {
+        let is_fast = is_fast(cell.round);
+        cell.node = Some(if is_fast { "fast" } else { "slow" }.to_owned());
+        if let Ended::Done { figures } = &mut cell.outcome
+            && is_fast
+        {
+            figures.seconds /= 10.0;
+        }
+    }
+    run
+}
+
+/// A lock that is faster on each of two nodes, and was measured on the slow one most of the time.
+#[test]
+fn the_direction_is_that_of_the_nodes() {
+    let mut run = on_two_nodes(&Fixture::default(), |round| round % 2 == 1);
+    // The baseline keeps two rounds of the slow node and all of the fast one, the other lock the other way round.
+    run.contents.cells.retain(|cell| match cell.point.lock.name() {
+        "ticket" => cell.round % 2 == 1 || cell.round < 4,
+        _ => cell.round % 2 == 0 || cell.round < 4,
+    });
+    let study = Study::new(&[run]);
+    let (pv, ticket) = (find(&study, "pv-ticket", "rr", 3), find(&study, "ticket", "rr", 3));
+    let median = |point: &PointStudy| point.rate.unwrap().median.value;
+    for its in study.comparisons.iter().filter(|its| its.axis == Axis::Lock) {
+        let blocks = study.points[its.of].blocks(&study.points[its.against]);
+        assert_eq!(
+            blocks.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(),
+            [(2, 4), (4, 2)]
+        );
+        if its.verdict.significant {
+            let is_above = its.ratio.unwrap().value > 1.0;
+            assert_eq!(its.outcome(&study) == Outcome::More, is_above, "{its:?}");
+        }
+    }
+    let direction = direction_in_blocks(&pv.blocks(ticket));
+    assert_eq!(direction, Direction::More, "{} and {}", median(pv), median(ticket));
+}
+
+#[test]
+fn a_run_on_another_mix_of_nodes_is_no_regression() {
+    let fixture = Fixture::default();
+    let run = |is_fast: fn(u32) -> bool| Study::new(&[on_two_nodes(&fixture, is_fast)]);
+    let few = Diff::new(run(|round| round < 6), run(|round| round < 2));
+    assert_eq!((few.both.len(), few.regressions().len()), (16, 0));
+    assert!(few.both.iter().all(|its| its.ratio.is_none_or(|its| (0.5..2.0).contains(&its.value))));
+    let none = Diff::new(run(|_| true), run(|_| false));
+    assert_eq!(none.unjudged(), Some(diff::Unjudged::NoNodeInCommon));
+    assert!(none.regressions().is_empty() && none.both.iter().all(|its| its.ratio.is_none()));
+}
+
+/// Every second round ran on a node that is ten times as fast. Nodes are blocks, so that what
 /// differs within both is found.
 #[test]
 fn nodes_are_blocks() {
-    let mut run = record(&Fixture::default());
-    for cell in &mut run.contents.cells {
-        cell.node = Some(format!("n{}", cell.round % 2));
-        if let Ended::Done { figures } = &mut cell.outcome
-            && cell.round % 2 == 1
-        {
-            figures.seconds /= 20.0;
-        }
-    }
+    let mut run = on_two_nodes(&Fixture::default(), |round| round % 2 == 1);
     let significant = |run: &RunRecord| {
         let study = Study::new(std::slice::from_ref(run));
         let pv = find(&study, "pv-ticket", "rr", 8).blocks(find(&study, "ticket", "rr", 8));

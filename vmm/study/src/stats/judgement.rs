@@ -7,7 +7,11 @@
 
 use serde::Serialize;
 
-use super::{ENOUGH, correction::holm, permutation::rank_sum_in_blocks};
+use super::{
+    ENOUGH,
+    correction::holm,
+    permutation::{Direction, direction_in_blocks, rank_sum_in_blocks},
+};
 
 /// Significance level: the probability of calling any difference significant where there is none.
 pub const LEVEL: f64 = 0.05;
@@ -21,6 +25,16 @@ pub struct Verdict {
     pub adjusted: Option<f64>,
     /// Is the corrected p below [`LEVEL`]?
     pub significant: bool,
+    /// Which side has the higher ranks: what p is of. Medians of all samples may lie the other way round, if the
+    /// sides were not measured equally often in each block.
+    pub direction: Direction,
+}
+
+impl Verdict {
+    /// Is there a significant difference in this direction?
+    pub fn finds(&self, direction: Direction) -> bool {
+        self.significant && self.direction == direction
+    }
 }
 
 /// Tests all comparisons of an experiment together. They must include all that are shown, or the
@@ -39,11 +53,12 @@ pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     let p: Vec<_> = comparisons.iter().map(|blocks| rank_sum_in_blocks(blocks, seed)).collect();
     let known: Vec<f64> = p.iter().copied().flatten().collect();
     let mut adjusted = holm(&known).into_iter();
-    let verdict = |p: Option<f64>| {
+    let verdict = |(p, blocks): (Option<f64>, &Blocks)| {
         let adjusted = p.and_then(|_| adjusted.next());
-        Verdict { p, adjusted, significant: adjusted.is_some_and(|adjusted| adjusted < LEVEL) }
+        let significant = adjusted.is_some_and(|adjusted| adjusted < LEVEL);
+        Verdict { p, adjusted, significant, direction: direction_in_blocks(blocks) }
     };
-    p.into_iter().map(verdict).collect()
+    p.into_iter().zip(comparisons).map(verdict).collect()
 }
 
 /// The lowest p that `rank_sum` can give for sets of `a` and `b` samples: that of sets that do not

@@ -20,6 +20,7 @@ pub use judgement::{
     Blocks, LEVEL, Verdict, judge, judge_in_blocks, least_samples, lowest_p, lowest_p_in_blocks,
     samples_for, samples_in_blocks_for,
 };
+pub use permutation::Direction;
 
 use serde::Serialize;
 
@@ -205,6 +206,24 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
         })
     });
     Some(Estimate { value: numerator / denominator, interval })
+}
+
+/// As [`ratio_of_medians`], for samples taken in blocks: in units of the lower side's median in their block, so that
+/// blocks of different speed, measured differently often on each side, are no difference of the sides. Blocks without
+/// both sides do not count.
+pub fn ratio_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Estimate> {
+    if let [(above, below)] = blocks {
+        return ratio_of_medians(above, below, seed);
+    }
+    let (mut all_above, mut all_below) = (Vec::new(), Vec::new());
+    for (above, below) in
+        blocks.iter().filter(|(above, below)| !above.is_empty() && !below.is_empty())
+    {
+        let unit = median(below).filter(|unit| *unit > 0.0)?;
+        all_above.extend(above.iter().map(|rate| rate / unit));
+        all_below.extend(below.iter().map(|rate| rate / unit));
+    }
+    ratio_of_medians(&all_above, &all_below, seed)
 }
 
 /// The median over pairs of the ratio within the pair; None when there are no

@@ -4,6 +4,8 @@
 //! weighs no more than the highest rank. Its null distribution is computed over all permutations of
 //! the actual ranks, so ties need no correction and small samples no approximation.
 
+use serde::Serialize;
+
 use base::rng::SplitMix64;
 
 /// Most steps of [`ways`] for the exact test: some hundredths of a second.
@@ -50,6 +52,32 @@ pub fn rank_sum_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<
         true => exact_in_blocks(&tests, expected, distance),
         false => random_in_blocks(&tests, expected, distance, seed),
     })
+}
+
+/// Which of two sides has the higher ranks.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// The first.
+    More,
+    /// The second.
+    Less,
+    /// Neither, or there is nothing to compare.
+    #[default]
+    Even,
+}
+
+/// The direction that [`rank_sum_in_blocks`] tests: the sign of the rank sum less its expectation, which is that of the
+/// pairs within blocks in which the first is above, less those in which it is below.
+pub fn direction_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)]) -> Direction {
+    let pairs =
+        blocks.iter().flat_map(|(a, b)| a.iter().flat_map(|a| b.iter().map(move |b| (a, b))));
+    let sum = |sum: i64, (a, b): (&f64, &f64)| sum + i64::from(a > b) - i64::from(a < b);
+    match pairs.fold(0, sum) {
+        0 => Direction::Even,
+        1.. => Direction::More,
+        _ => Direction::Less,
+    }
 }
 
 /// The sum's distribution is the convolution of those of the blocks.

@@ -264,6 +264,11 @@ impl Figures {
         self.operations.iter().map(|of| *of as f64).sum()
     }
 
+    /// Has a lock failed: violations of mutual exclusion, or tickets served out of order?
+    pub fn is_broken(&self) -> bool {
+        self.violations > 0 || self.disorder > 0
+    }
+
     /// Operations per second by all vCPUs.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }

@@ -114,6 +114,10 @@ pub fn unjudged(why: Unjudged) -> String {
             "the two runs have no point with figures in common: there is nothing to judge"
                 .to_owned()
         }
+        Unjudged::NoNodeInCommon => {
+            "the two runs have no node in common: nodes differ, and there is nothing to judge"
+                .to_owned()
+        }
         Unjudged::TooFew { most, points, needed } => format!(
             "{most} repetitions are too few to find a difference among {points} points, however \
              large: measure {needed} of each"
@@ -139,7 +143,7 @@ fn of_study(study: &Study) -> Vec<Table> {
         of(tables::throughput(study), "Intervals of the medians", "", &[0, 4, 7, 8]),
         of(tables::comparisons(study), "", by_medians, &[0, 1, 2, 6, 7]),
         of(tables::behaviour(study, |_| true), "Waiting and fairness", "", &[0, 1, 2, 3, 4]),
-        of(tables::preemption(study), "Preemption", preempted, &[0, 5, 6, 7, 8]),
+        of(tables::preemption(study), "Preemption", preempted, &[0, 5, 6, 7, 8, 9]),
         of(tables::host(study), "Share of time run", of_host, &[0, 1, 2, 3]),
         tables::host(study).map(|table| Table {
             title: "Run queue, steal, yields".to_owned(),

@@ -365,7 +365,7 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
             done: of(|outcome| matches!(outcome, Outcome::Done { .. })),
             failed: of(|outcome| matches!(outcome, Outcome::Failed { .. })),
             broken: of(
-                |outcome| matches!(outcome, Outcome::Done { figures } if figures.violations + figures.disorder > 0),
+                |outcome| matches!(outcome, Outcome::Done { figures } if figures.is_broken()),
             ),
             ..Summary::default()
         };
