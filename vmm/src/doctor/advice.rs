@@ -153,6 +153,7 @@ pub(super) mod tests {
                 governors: BTreeSet::new(),
                 hypervisor: None,
             },
+            increment: Default::default(),
             system: SystemFacts::read(&none),
             confinement: ConfinementFacts::read(),
             sched_ext: SchedExtFacts::read(&none),

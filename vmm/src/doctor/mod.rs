@@ -8,6 +8,7 @@ pub mod brief;
 pub mod confinement;
 pub mod cpu;
 pub mod files;
+pub mod increment;
 pub mod kvm;
 pub mod sched_ext;
 pub mod system;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use crate::units::CpuList;
 use ::kvm::KvmKind;
 use files::Files;
+use study::host::IncrementFacts;
 
 /// Everything read from the host.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +29,8 @@ pub struct Facts {
     pub kvm: kvm::KvmFacts,
     /// The host's CPUs.
     pub cpu: cpu::CpuFacts,
+    /// What an increment of the payload's work takes.
+    pub increment: IncrementFacts,
     /// The host's kernel, and the hypervisor above it.
     pub system: system::SystemFacts,
     /// What confines the threads of machines.
@@ -46,6 +50,7 @@ impl Facts {
         Self {
             kvm: kvm::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &::kvm::signal::allowed_cpus()),
+            increment: increment::measure(),
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
             sched_ext: sched_ext::SchedExtFacts::read(&files),

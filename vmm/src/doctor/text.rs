@@ -8,6 +8,7 @@ use super::{
 };
 use crate::emulated::default_cpus;
 use kvm::KvmKind;
+use study::host::IncrementFacts;
 
 /// Why the emulated host has one CPU more than its guests use.
 const KEPT_FREE: &str = "the machine's first CPU, whose state QEMU may corrupt";
@@ -17,9 +18,10 @@ const NAME: usize = 22;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Facts { kvm, cpu, system, confinement, sched_ext, tools, artifacts } = &self.facts;
+        let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, artifacts } =
+            &self.facts;
         section(f, "KVM", &kvm_rows(kvm))?;
-        section(f, "CPU", &cpu_rows(cpu))?;
+        section(f, "CPU", &[cpu_rows(cpu), vec![increment_row(increment)]].concat())?;
         section(f, "System", &system_rows(system, cpu))?;
         section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
@@ -118,6 +120,18 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
         rows.push(row("frequency governor", governors.join(", ")));
     }
     rows
+}
+
+fn increment_row(increment: &IncrementFacts) -> Row {
+    let IncrementFacts { picos, p99 } = *increment;
+    let unsteady = match increment.is_steady() {
+        true => "",
+        false => {
+            ": it has two speeds, or the CPU other work; figures without contention are of that"
+        }
+    };
+    let text = format!("{:.2} ns; p99 of batches {p99:.2} times{unsteady}", picos as f64 / 1e3);
+    row("work of a payload", text)
 }
 
 fn system_rows(system: &SystemFacts, cpu: &CpuFacts) -> Vec<Row> {

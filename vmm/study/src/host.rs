@@ -42,6 +42,9 @@ pub struct HostFacts {
     pub huge_pages: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
+    /// What an increment of a workload's `critical` and `think` takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub increment: Option<IncrementFacts>,
     /// Total memory, in bytes.
     pub memory: Option<u64>,
     /// Load average over 1, 5 and 15 minutes, as the kernel prints them.
@@ -57,6 +60,25 @@ pub struct HostFacts {
     /// The guests' kernels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<FileFacts>,
+}
+
+/// What one increment of a payload's work takes on a host: the unit of `critical` and `think`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct IncrementFacts {
+    /// Picoseconds: the median of short batches with the sections and pauses of the default workload.
+    pub picos: u64,
+    /// The 99th percentile of the batches, by their median.
+    pub p99: f64,
+}
+
+impl IncrementFacts {
+    /// The largest [`Self::p99`] of a unit that is one.
+    pub const STEADY: f64 = 1.1;
+
+    /// Takes an increment the same time in 99 of 100 batches?
+    pub fn is_steady(&self) -> bool {
+        self.p99 <= Self::STEADY
+    }
 }
 
 /// Identity of a file that figures depend on.

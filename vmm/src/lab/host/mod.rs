@@ -9,7 +9,7 @@ use std::{path::Path, thread, time::Duration};
 
 use crate::{
     doctor::{
-        confinement::ConfinementFacts, cpu::CpuFacts, files::Files, kvm::KvmFacts,
+        confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, kvm::KvmFacts,
         system::SystemFacts,
     },
     units::CpuList,
@@ -44,6 +44,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     HostFacts {
         kvm,
         confinement,
+        increment: Some(increment::measure()),
         cpus_allowed: allowed,
         busy: load.busy,
         steal: load.steal,

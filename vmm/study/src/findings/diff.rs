@@ -201,6 +201,7 @@ pub fn lasting(host: &HostFacts) -> Vec<(String, String)> {
     facts(host)
         .into_iter()
         .filter(|(name, _)| !["load average", "busy", "steal"].contains(&&**name))
+        .filter(|(name, _)| !name.starts_with("increment"))
         .collect()
 }
 

@@ -83,8 +83,16 @@ fn machine(host: &HostFacts) -> (&'static str, String) {
         host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
     let kvm = (!host.kvm.is_empty()).then(|| format!("{} KVM", host.kvm));
     let under = host.hypervisor.as_ref().map(|name| format!("itself under {name}"));
+    let increment = host.increment.map(|its| {
+        let unsteady = if its.is_steady() { "" } else { ", not steady" };
+        format!(
+            "an increment takes {:.2} ns (p99 {:.2} times{unsteady})",
+            its.picos as f64 / 1e3,
+            its.p99
+        )
+    });
     let cpu = Some(host.cpu.clone());
-    ("machine", joined([cpu, cpus, smt, microcode, memory, kvm, under], ", "))
+    ("machine", joined([cpu, cpus, smt, microcode, memory, kvm, under, increment], ", "))
 }
 
 fn kernel(host: &HostFacts) -> (&'static str, String) {
