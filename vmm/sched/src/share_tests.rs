@@ -49,13 +49,15 @@ struct Contest {
     halted: Vec<bool>,
     had: [u64; 2],
     now: u64,
+    /// What stops vCPUs looks so often.
+    tick: u64,
 }
 
 impl Contest {
     fn new(policy: &str, liars: usize, honest: usize, slots: usize) -> Self {
         let vms: Vec<u32> = (0..liars + honest).map(|ix| u32::from(ix >= liars)).collect();
         let halted = vec![false; vms.len()];
-        Self { core: core_of(policy, &vms, slots), vms, halted, had: [0; 2], now: 1 }
+        Self { core: core_of(policy, &vms, slots), vms, halted, had: [0; 2], now: 1, tick: TICK }
     }
 
     fn runs(&self, ix: usize) -> bool {
@@ -82,10 +84,10 @@ impl Contest {
     }
 
     fn tick(&mut self, lie: Lie) {
-        self.now += TICK;
+        self.now += self.tick;
         for ix in 0..self.vms.len() {
             if self.runs(ix) {
-                self.had[self.vms[ix] as usize] += TICK;
+                self.had[self.vms[ix] as usize] += self.tick;
             }
         }
         for ix in 0..self.vms.len() {
@@ -145,6 +147,21 @@ fn a_vm_keeps_its_share_beside_one_that_lies() {
                 assert!(share >= 0.9, "{policy}, {lie:?}, {vcpus:?} on {slots}: {share:.3}");
             }
         }
+    }
+}
+
+/// Regression: a turn and the grace of a VM in arrears take a tick of the host's timer each if they are shorter than that,
+/// so that a liar had two of three ticks.
+#[test]
+fn a_timer_that_is_coarser_than_a_slice_takes_no_share() {
+    for (policy, ticks_a_slice) in
+        POLICIES.iter().flat_map(|policy| [(policy, 1), (policy, 4), (policy, 10), (policy, 20)])
+    {
+        let mut contest = Contest::new(policy, 1, 1, 1);
+        contest.tick = ticks_a_slice * SLICE.0;
+        (0..SLICES).for_each(|_| contest.tick(Lie::Holds));
+        let share = contest.share(1);
+        assert!(share >= 0.9, "{policy}, a timer of {ticks_a_slice} slices: {share:.3}");
     }
 }
 

@@ -8,8 +8,9 @@
 //! * anything has shorter turns, down to half a slice;
 //! * more than a slice is *in arrears*: it has a grace of a quarter of a slice at most, and none of its vCPUs goes
 //!   ahead of the round;
-//! * more than eight slices is *passed over*: other VMs' vCPUs go before its own, unless these are overdue. (Of
-//!   three vCPUs on two slots, the one with the shortest turns finds a slot free whenever it wants one.)
+//! * more than eight slices is *passed over*: it has no grace, and other VMs' vCPUs go before its own, unless these are
+//!   overdue. (Of three vCPUs on two slots, the one with the shortest turns finds a slot free whenever it wants one. And
+//!   where the host's timer is coarser than a slice, a turn takes a tick, and a grace, however short, another one.)
 //!
 //! A VM waives what is owed to it as far as it ends its turns early: a vCPU that mostly sleeps puts
 //! no other VM into debt, and neither does one that yields all the time. While at most one VM has or
@@ -140,9 +141,10 @@ impl Debts {
 
     /// What is left of a grace.
     pub(super) fn grace(&self, vm: u32, grace: Nanos) -> Nanos {
-        match self.is_in_arrears(vm) {
-            true => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
-            false => grace,
+        match () {
+            () if self.is_passed_over(vm) => Nanos::ZERO,
+            () if self.is_in_arrears(vm) => grace.min(Nanos(self.slice.0 / ARREARS_GRACE)),
+            () => grace,
         }
     }
 }
