@@ -122,6 +122,35 @@ fn skipped_looks_change_nothing_but_the_time_it_takes() {
     }
 }
 
+/// Regression: a parked waiter went on looking at the lock while it was out of its guest at the end of a slice, and used
+/// up its threshold there, while the holder, stopped at the same tick, stood still.
+#[test]
+fn a_parked_waiter_pays_its_exits() {
+    let mut machine = Machine::ideal(4);
+    let micros = |micros: u64| Picos(micros * 1_000_000);
+    (machine.costs.hit, machine.costs.pause) = (Picos(2_000), Picos(20_000));
+    (machine.costs.exit, machine.costs.switch) = (micros(5), micros(1));
+    machine.costs.wakeup = micros(5);
+    let load = Load::of(Span::Exponential(micros(1)), Span::Exponential(Picos(300_000)));
+    for (vcpus, slice, ple) in [(4, 300, true), (4, 100, false), (6, 100, false)] {
+        let parked = Spec {
+            spin_threshold: 256,
+            slice: Nanos::micros(slice),
+            host: Host { ple: ple.then(Ple::default), ..Host::default() },
+            ..Spec::new(machine.clone(), System::PvTicket, vcpus, load.clone())
+        };
+        let simulated = Spec { parks: false, ..parked.clone() };
+        let figures: [fn(&Figures) -> f64; 3] =
+            [Figures::rate, |figures| figures.halts as f64, |figures| figures.pause_exits as f64];
+        for (which, of) in figures.into_iter().enumerate() {
+            let ((with, its), (without, other)) = (mean(&parked, of), mean(&simulated, of));
+            let chance = 4.0 * (its * its + other * other).sqrt();
+            let off = (with - without).abs();
+            assert!(off <= chance.max(without * 0.002), "{vcpus} {which}: {with} {without}");
+        }
+    }
+}
+
 /// A host that knows nothing of locks preempts ticketlocks in the middle, as `rr` does; it has to
 /// leave those alone that fit.
 #[test]
@@ -370,13 +399,16 @@ fn deferred_resumes_a_line_that_the_host_has_stopped() {
         };
         let mut sim = Sim::new(&spec).expect("it can be simulated");
         let mut done = vec![0];
-        for window in 1..=4 {
+        for window in 1..=6 {
             sim.run_until(Picos(100 * MILLI.0 * window)).expect("it goes on");
             done.push(sim.figures().all());
         }
         let rates: Vec<u64> = done.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // Without noise 150,000; the worst window has some 60,000.
-        assert!(rates.iter().all(|rate| *rate > 20_000), "{system}: {rates:?}");
+        // Without noise 150,000. The host may stop the line for a whole window (one of 192, over 24 seeds); the next
+        // one has thousands again.
+        let stopped = |rate: &u64| *rate < 20_000;
+        assert!(rates.iter().filter(|rate| stopped(rate)).count() < 2, "{system}: {rates:?}");
+        assert!(!rates.last().is_some_and(stopped), "{system}: {rates:?}");
         sim.finish().expect("it ends");
     }
 }

@@ -108,6 +108,8 @@ pub(crate) struct Park {
     pub(crate) period: Picos,
     /// The most looks that the pause may stand for.
     pub(crate) most: u32,
+    /// The vCPU is out of its guest until then, and looks at nothing.
+    pub(crate) out: Picos,
 }
 
 impl Park {
@@ -115,9 +117,15 @@ impl Park {
     /// begins.
     #[inline(always)]
     pub(crate) fn next(&self, now: Picos) -> (u32, Picos) {
-        let ahead = now.since(self.first).0.div_ceil(self.period.0);
+        let ahead = now.max(self.out).since(self.first).0.div_ceil(self.period.0);
         let ahead = ahead.min(u64::from(self.most - 1));
         (ahead as u32 + 1, self.first + Picos(ahead * self.period.0))
+    }
+
+    /// The vCPU leaves its guest at `now`, for `span`: its looks from now on are later by that.
+    pub(crate) fn delay(&mut self, now: Picos, span: Picos) {
+        self.first = self.first + span;
+        self.out = self.out.max(now) + span;
     }
 
     /// When the last look begins.
@@ -165,13 +173,29 @@ mod tests {
 
     #[test]
     fn a_look_is_never_before_the_store_that_it_is_to_see() {
-        let park = Park { first: Picos(100), period: Picos(30), most: 5 };
+        let park = Park { first: Picos(100), period: Picos(30), most: 5, out: Picos::ZERO };
         assert_eq!(park.next(Picos(40)), (1, Picos(100)));
         assert_eq!(park.next(Picos(100)), (1, Picos(100)));
         assert_eq!(park.next(Picos(101)), (2, Picos(130)));
         assert_eq!(park.next(Picos(9_000)), (5, Picos(220)), "no more than it may");
         assert_eq!(park.last(), Picos(220));
         assert_eq!(Park { most: u32::MAX, ..park }.last(), Picos::NEVER);
+    }
+
+    #[test]
+    fn a_vcpu_that_is_out_of_its_guest_does_not_look() {
+        let mut park = Park { first: Picos(100), period: Picos(30), most: 50, out: Picos::ZERO };
+        // Three looks are over, at 100, 130 and 160; the next one would be at 190.
+        park.delay(Picos(175), Picos(1_000));
+        assert_eq!(
+            park.next(Picos(175)),
+            (4, Picos(1_190)),
+            "four pauses, the last one a long one"
+        );
+        assert_eq!(park.next(Picos(1_100)), (4, Picos(1_190)));
+        assert_eq!(park.next(Picos(1_191)), (5, Picos(1_220)));
+        park.delay(Picos(1_200), Picos(1_000));
+        assert_eq!(park.next(Picos(1_200)), (5, Picos(2_220)));
     }
 
     #[test]

@@ -61,8 +61,11 @@ impl Sim {
         }
         // It stays, but was out of its guest.
         self.restart_loop(v, self.now + self.costs.exit);
+        if self.vcpus[v].state == State::Parked {
+            self.vcpus[v].park.delay(self.now, self.costs.exit);
+        }
         let at = self.events.time(pcpu);
-        if self.vcpus[v].state != State::Parked && at != Picos::NEVER {
+        if at != Picos::NEVER {
             let entered = self.pcpus[pcpu].entered.max(self.now);
             self.pcpus[pcpu].entered = entered + self.costs.exit;
             self.events.set(pcpu, at + self.costs.exit);

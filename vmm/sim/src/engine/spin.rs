@@ -30,7 +30,7 @@ impl Sim {
         {
             let period = self.look_period(loads);
             let vcpu = &mut self.vcpus[v];
-            vcpu.park = Park { first: after, period, most };
+            vcpu.park = Park { first: after, period, most, out: at };
             vcpu.round = round;
             vcpu.state = State::Parked;
             round.lines().for_each(|line| self.lines.sleep(line, pcpu));
