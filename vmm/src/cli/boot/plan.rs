@@ -195,10 +195,12 @@ fn needs_guest_disk(command: &[OsString]) -> bool {
     command.first().is_some_and(|name| name == "pgbench-table")
 }
 
-/// The guest's memory: the size asked for, or a default that suffices. With a guest disk, less than
+/// The guest's memory: the size asked for, in whole pages, as KVM maps it, or a default that suffices. With a guest disk, less than
 /// four times the disk's size is rejected: the archive is unpacked to the root file system, which
 /// may take half of the memory, while the archive itself is still in memory.
 fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
+    const PAGE: u64 = 4096;
+    let asked = asked.map(|ByteSize(size)| ByteSize(size.div_ceil(PAGE).saturating_mul(PAGE)));
     let Some(disk) = guest_disk else { return Ok(asked.unwrap_or(ByteSize::mib(512))) };
     let memory = asked.unwrap_or(ByteSize::mib(1024));
     let least =
@@ -297,6 +299,17 @@ mod tests {
         let json = serde_json::to_string(&plan).unwrap();
         let there: Plan = serde_json::from_str(&json).unwrap();
         assert_eq!(format!("{there:?}"), format!("{plan:?}"), "{json}");
+    }
+
+    /// Regression: KVM refused other sizes after the emulated host had booted.
+    #[test]
+    fn memory_is_in_whole_pages() {
+        let of = |size: u64| memory(Some(ByteSize(size)), None).unwrap().0;
+        assert_eq!(
+            [of(500_000_000), of(100_000_001), of(64 << 20)],
+            [500_002_816, 100_003_840, 64 << 20]
+        );
+        assert_eq!(of(u64::MAX) % 4096, 4095, "it is refused for its size");
     }
 
     #[test]
