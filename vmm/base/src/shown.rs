@@ -41,6 +41,15 @@ fn with(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     text.chars().map(|c| if is_hidden(c) { HIDDEN } else { c }).collect::<String>().into()
 }
 
+/// A word of a command that is to be copied into a shell.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// JSON with such characters escaped; they occur only in its strings. Line feeds between its tokens
 /// stay.
 pub fn json(text: &str) -> Cow<'_, str> {
@@ -64,6 +73,13 @@ pub fn json(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_come_through_a_shell_as_they_are() {
+        for (word, text) in [("a/b:1,2ms", "a/b:1,2ms"), ("", "''"), ("it's $x", "'it'\\''s $x'")] {
+            assert_eq!(quoted(word), text);
+        }
+    }
 
     #[test]
     fn nothing_that_a_terminal_obeys_is_left() {

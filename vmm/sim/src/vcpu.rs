@@ -124,7 +124,7 @@ impl Park {
 
     /// The vCPU leaves its guest at `now`, for `span`: its looks from now on are later by that.
     pub(crate) fn delay(&mut self, now: Picos, span: Picos) {
-        self.first = self.first + span;
+        self.first += span;
         self.out = self.out.max(now) + span;
     }
 

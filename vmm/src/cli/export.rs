@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 
-use super::{Usage, print, say};
+use super::{Usage, print, report::each_once, say};
 use crate::{
     results,
     streams::{print_json, print_raw},
@@ -65,6 +65,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<u8> {
     let files = csv.iter().chain(parquet).chain(json);
     check_targets(files.filter(|file| !is_stdout(file)), &args.dirs)?;
     let stores = args.dirs.iter().map(|dir| open(dir)).collect::<anyhow::Result<Vec<_>>>()?;
+    let stores = each_once(stores);
     if let Some(file) = csv {
         let mut table = Vec::new();
         export::csv(&stores, &mut table)?;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::termios::tcgetwinsize;
 
-use super::{Usage, print};
+use super::{Usage, print, say};
 use crate::{results, streams};
 use base::shown;
 use report::{
@@ -18,7 +18,7 @@ use report::{
     html,
     words::{diff, mail, text},
 };
-use study::findings::{Diff, RunRecord, Study};
+use study::findings::{Diff, Repeat, RunRecord, Study, once};
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
 #[derive(Debug, Args)]
@@ -98,6 +98,7 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
     }
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
     let records = records.collect::<Result<Vec<_>, _>>()?;
+    let records = if args.diff { records } else { each_once(records) };
     let subject = subject(&records, args.diff);
     if let Some(file) = &args.html {
         subject.write_page(file)?;
@@ -109,6 +110,15 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
         (false, Some(_)) => {}
     }
     Ok(subject)
+}
+
+/// The runs without repeats, of which it tells.
+pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
+    let (left, repeats) = once(records);
+    for Repeat { source, first } in repeats {
+        say(format_args!("note: {source} is the same run as {first}, and counts once"));
+    }
+    left
 }
 
 /// The brief of these runs, which ends with the path of their page.

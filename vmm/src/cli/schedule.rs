@@ -20,7 +20,7 @@ use crate::{
 use base::{files, text};
 use sched::{
     PolicySpec,
-    policy::{DEFAULT_SLICE, POLICIES},
+    policy::{DEFAULT_SLICE, POLICIES, SHORTEST_SLICE},
     recording::Recording,
 };
 
@@ -34,6 +34,14 @@ pub(super) fn write_record(file: &ResultFile, recording: &Recording) -> anyhow::
         say(format_args!("pvticket: {file}: {what}"));
     }
     Ok(())
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("a schedule has one slot at least".into()),
+        Ok(slots) => Ok(slots),
+        Err(_) => Err("it is no number of slots".into()),
+    }
 }
 
 /// The help of `--policy`.
@@ -54,7 +62,7 @@ pub(super) struct ScheduleArgs {
     policy: Vec<PolicyList>,
 
     /// Slots of the schedule: the first CPUs of those that carry vCPUs [default: all]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
     slots: Option<usize>,
 
     /// How long a turn on a slot lasts, for example 500us or 4ms
@@ -176,8 +184,15 @@ impl ScheduleArgs {
     /// that is possible.
     pub(super) fn plan(&self) -> Result<SchedulePlan, Usage> {
         self.check()?;
+        let policy = self.policy()?;
+        if !policy.is_host() && self.slice < SHORTEST_SLICE {
+            return Err(Usage(format!(
+                "--slice {}: {SHORTEST_SLICE} or more: a vCPU would not get anywhere",
+                self.slice
+            )));
+        }
         Ok(SchedulePlan {
-            policy: self.policy()?,
+            policy,
             slots: self.slots,
             slice: self.slice,
             seed: self.seed,

@@ -21,6 +21,7 @@ tests![
     a_task_on_the_wrong_node_says_what_to_ask_for,
     options_that_contradict_each_other_are_refused,
     a_slurm_that_fails_or_hangs_or_babbles_loses_nothing,
+    a_program_in_the_directory_is_not_run,
 ];
 
 const MEASURED: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
@@ -71,6 +72,23 @@ fn a_task_on_the_wrong_node_says_what_to_ask_for() -> anyhow::Result<()> {
         ran.fails(1, &["unit 0: node n17", what])?;
     }
     Ok(())
+}
+
+/// Regression: whatever had replaced the program in a sweep's directory was executed by whoever resumed it.
+fn a_program_in_the_directory_is_not_run() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let dir = prepared(folder.path(), "1")?;
+    let (program, ran) = (dir.join("bin/pvticket"), folder.path().join("ran"));
+    fs::remove_file(&program)?;
+    fs::write(&program, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    for engine in ["local", "slurm", "manual"] {
+        let why = ["bin/pvticket is not the program that resumes the sweep"];
+        resume(&dir).args(["--on", engine]).run()?.fails(2, &why)?;
+    }
+    ensure!(!ran.exists(), "it was executed");
+    fs::copy(product::binary(), &program)?;
+    resume(&dir).args(["--on", "local"]).run()?.exits(0).map(drop)
 }
 
 fn options_that_contradict_each_other_are_refused() -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The commands that reproduce a figure.
 
+use base::shown::quoted;
 use study::{
     findings::{RunFacts, Study},
     point::Point,
@@ -72,25 +73,9 @@ fn unique(values: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-/// A word quoted for a shell.
-pub fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_come_through_a_shell_as_they_are() {
-        for (word, text) in [("a/b:1,2ms", "a/b:1,2ms"), ("", "''"), ("it's $x", "'it'\\''s $x'")] {
-            assert_eq!(quoted(word), text);
-        }
-    }
 
     #[test]
     fn a_run_again_leaves_the_first_one_alone() {

@@ -6,11 +6,11 @@ use super::{
         names,
         si::{ratio, si},
     },
-    command::quoted,
     tables::{Table, within},
     text::{NARROWEST, bullet, figures_of, printable, table},
 };
 use crate::words::sentences::{self, Sentence, Tone};
+use base::shown::quoted;
 use study::{
     findings::{Diff, Study, diff::Both},
     point::Point,

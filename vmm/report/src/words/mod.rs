@@ -49,7 +49,8 @@ pub fn method(study: &Study) -> Vec<String> {
 
 /// The command that makes this report again.
 pub fn report_command(study: &Study) -> String {
-    let sources: Vec<String> = study.runs.iter().map(|run| command::quoted(&run.source)).collect();
+    let sources: Vec<String> =
+        study.runs.iter().map(|run| base::shown::quoted(&run.source)).collect();
     format!("pvticket report {} --html report.html", sources.join(" "))
 }
 

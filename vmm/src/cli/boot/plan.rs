@@ -289,7 +289,7 @@ mod tests {
     fn a_plan_survives_its_way_as_json() {
         let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \
                      --append -x=1 --pv doorbell --handoff adapt+queue:3 --policy lhp:0.5,20ms \
-                     --slots 1 --slice 1001ns --seed 9 --vms 2 --record r --stats s \
+                     --slots 1 --slice 50001ns --seed 9 --vms 2 --record r --stats s \
                      --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K -- sh";
         let words = words.split_whitespace().map(OsString::from);
         let odd = OsString::from_vec(vec![0xff, b'"', b'\n']);

@@ -13,7 +13,7 @@ use ::sim::{
     profile::{Profile, Sources},
     published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
-use report::words::command::quoted;
+use base::shown::quoted;
 use study::{
     findings::{PointStudy, Study},
     reproduction::{CardLine, Entry, Kind, Reproduction, Section},

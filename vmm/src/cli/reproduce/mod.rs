@@ -107,7 +107,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
     match carry_out(args, saved, &asked, &cpus, page.as_ref(), &interrupt)? {
         true => Ok(0),
         false => {
-            let out = report::words::command::quoted(&args.out.display().to_string());
+            let out = base::shown::quoted(&args.out.display().to_string());
             say(format_args!(
                 "pvticket: what is done is kept; resume with: pvticket reproduce --resume --out {out}"
             ));

@@ -161,7 +161,7 @@ pub(super) async fn orders() -> anyhow::Result<(UnboundedSender<Order>, Unbounde
 
 fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
     let Summary { done, failed, left, broken, stopped } = summary;
-    let shown = dir.display();
+    let shown = base::shown::quoted(&dir.display().to_string());
     if stopped || left > 0 {
         say(format_args!(
             "pvticket: {left} cells are left; resume with: pvticket run --resume {shown}"

@@ -8,13 +8,13 @@
 //! ```
 
 use std::{
-    fs::{self, File, Permissions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::statfs;
+use rustix::fs::{OFlags, statfs};
 use tempfile::Builder;
 use thiserror::Error;
 
@@ -59,6 +59,39 @@ fn failed<'a>(what: &'static str, file: &'a Path) -> impl FnOnce(io::Error) -> D
     move |error| DirError::of(what, file, &error)
 }
 
+/// A file that is opened may not be a link: whoever can write to the directory would choose what is overwritten.
+const NO_LINK: i32 = OFlags::NOFOLLOW.bits() as i32;
+
+/// Makes a directory, which may be there, but not as a link.
+fn make(place: &Path) -> Result<(), DirError> {
+    match fs::symlink_metadata(place) {
+        Ok(there) if !there.is_dir() => {
+            let why = "it is a link or a file; remove it".to_owned();
+            Err(DirError { what: "make", file: place.to_owned(), why })
+        }
+        Ok(_) => Ok(()),
+        Err(_) => fs::create_dir_all(place).map_err(failed("make", place)),
+    }
+}
+
+/// Replaces a file at once, or makes it. A link at its place is replaced, and not followed.
+fn replace(
+    file: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), DirError> {
+    let place = file.parent().unwrap_or(file);
+    let write = || {
+        let mut new = Builder::new().tempfile_in(place)?;
+        fill(new.as_file_mut())?;
+        new.as_file().set_permissions(Permissions::from_mode(mode))?;
+        new.as_file().sync_all()?;
+        new.persist(file).map_err(|error| error.error)?;
+        File::open(place)?.sync_all()
+    };
+    write().map_err(failed("write", file))
+}
+
 /// A sweep's directory.
 #[derive(Debug, Clone)]
 pub struct SweepDir(PathBuf);
@@ -76,11 +109,7 @@ impl SweepDir {
 
     /// Makes its directories.
     pub fn prepare(&self) -> Result<(), DirError> {
-        for name in [PARTS, SUBMISSIONS, BIN, CONTROL] {
-            let place = self.0.join(name);
-            fs::create_dir_all(&place).map_err(failed("make", &place))?;
-        }
-        Ok(())
+        [PARTS, SUBMISSIONS, BIN, CONTROL].iter().try_for_each(|name| make(&self.0.join(name)))
     }
 
     /// The program that tasks run.
@@ -95,10 +124,21 @@ impl SweepDir {
 
     /// Copies a file that tasks use, so that later changes of the original do not reach them.
     pub fn keep(&self, from: &Path, to: &Path) -> Result<(), DirError> {
-        fs::copy(from, to).map_err(failed("copy", from))?;
+        let mut original = File::open(from).map_err(failed("copy", from))?;
         let mode = if to == self.program() { 0o555 } else { 0o444 };
-        fs::set_permissions(to, Permissions::from_mode(mode)).map_err(failed("write", to))?;
-        File::open(to).and_then(|file| file.sync_all()).map_err(failed("sync", to))
+        replace(to, mode, |new| io::copy(&mut original, new).map(drop))
+    }
+
+    /// Stores the script of a submission.
+    pub fn keep_script(&self, submission: u32, script: &str) -> Result<(), DirError> {
+        let file = self.submission(submission).join("script.sh");
+        replace(&file, 0o644, |new| new.write_all(script.as_bytes()))
+    }
+
+    /// Opens what a unit's task prints, to add to it.
+    pub fn open_log(&self, submission: u32, unit: u32) -> io::Result<File> {
+        let file = self.log(submission, unit);
+        OpenOptions::new().append(true).create(true).custom_flags(NO_LINK).open(file)
     }
 
     /// The directory of a submission.
@@ -121,18 +161,8 @@ impl SweepDir {
     /// Stores what is submitted; its former description is replaced at once.
     pub fn describe(&self, submission: &Submission) -> Result<(), DirError> {
         let place = self.submission(submission.number);
-        fs::create_dir_all(&place).map_err(failed("make", &place))?;
-        let file = place.join(DESCRIPTION);
-        let text = serde_json::to_vec(submission).map_err(io::Error::from);
-        let write = text.and_then(|text| {
-            let permissions = Permissions::from_mode(0o644);
-            let mut new = Builder::new().permissions(permissions).tempfile_in(&place)?;
-            new.write_all(&text)?;
-            new.as_file().sync_all()?;
-            new.persist(&file).map_err(|error| error.error)?;
-            File::open(&place)?.sync_all()
-        });
-        write.map_err(failed("write", &file))
+        make(&place)?;
+        replace(&place.join(DESCRIPTION), 0o644, |new| Ok(serde_json::to_writer(new, submission)?))
     }
 
     /// All submissions, in their order. One whose description was never written is left out: nothing
@@ -157,7 +187,8 @@ impl SweepDir {
     /// Tells the tasks of a submission to begin no further cell.
     pub fn stop(&self, submission: u32) -> Result<(), DirError> {
         let file = self.stop_file(submission);
-        File::create(&file).map(drop).map_err(failed("make", &file))
+        let open = OpenOptions::new().write(true).create(true).custom_flags(NO_LINK).open(&file);
+        open.map(drop).map_err(failed("make", &file))
     }
 
     /// The file whose presence tells them so.
@@ -173,6 +204,8 @@ impl SweepDir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use tempfile::TempDir;
 
     use super::*;
@@ -205,6 +238,36 @@ mod tests {
         fs::write(dir.submission(0).join(DESCRIPTION), "{").unwrap();
         let said = dir.submissions().unwrap_err().to_string();
         assert!(said.contains("submission.json") && !said.contains('\n'), "{said}");
+    }
+
+    /// Regression: whatever a link pointed to was overwritten.
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let folder = TempDir::new().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        let dir = SweepDir::new(&folder.path().join("sweep")).unwrap();
+        dir.prepare().unwrap();
+        dir.describe(&submission(0)).unwrap();
+        fs::remove_file(dir.submission(0).join(DESCRIPTION)).unwrap();
+        let script = dir.submission(0).join("script.sh");
+        let description = dir.submission(0).join(DESCRIPTION);
+        for place in [&script, &description, &dir.program(), &dir.log(0, 1), &dir.stop_file(0)] {
+            symlink(&victim, place).unwrap();
+        }
+        dir.keep_script(0, "exit").unwrap();
+        dir.describe(&submission(0)).unwrap();
+        let original = folder.path().join("program");
+        fs::write(&original, "new").unwrap();
+        dir.keep(&original, &dir.program()).unwrap();
+        assert!(dir.open_log(0, 1).is_err() && dir.stop(0).is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
+        assert_eq!(fs::read(dir.program()).unwrap(), b"new");
+        let elsewhere = folder.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, dir.submission(1)).unwrap();
+        let said = dir.describe(&submission(1)).unwrap_err().to_string();
+        assert!(said.ends_with("it is a link or a file; remove it"), "{said}");
     }
 
     #[test]

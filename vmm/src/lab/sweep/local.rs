@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    fs::OpenOptions,
     io,
     os::unix::process::CommandExt,
     process::{self, Child, Command, Stdio},
@@ -103,9 +102,9 @@ impl Engine for Local {
 /// Starts a task in a process group of its own: Ctrl-C at the terminal is for the head, which then
 /// asks the tasks to end.
 fn start(dir: &SweepDir, submission: u32, unit: u32) -> io::Result<Child> {
-    let log = dir.log(submission, unit);
-    let log = OpenOptions::new().append(true).create(true).open(log)?;
-    let mut command = Command::new(dir.program());
+    let log = dir.open_log(submission, unit)?;
+    // Not the copy in the directory, which others may be able to write to.
+    let mut command = Command::new("/proc/self/exe");
     command.arg("task").arg(dir.path());
     command.args(["--unit", &unit.to_string(), "--submission", &submission.to_string()]);
     command.args(["--parent", &process::id().to_string()]);

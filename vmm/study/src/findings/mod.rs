@@ -22,7 +22,7 @@ pub use host::{Extremes, Host, HostRates};
 pub use layout::Layout;
 use order::Order;
 pub use point::{PointStudy, Timed};
-pub use read::RunRecord;
+pub use read::{Repeat, RunRecord, once};
 
 use super::{
     point::Point,

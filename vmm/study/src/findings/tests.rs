@@ -57,6 +57,19 @@ fn repetitions_of_other_seeds_are_pooled() {
     assert!(study.comparisons.iter().all(|its| its.pairs == 16));
 }
 
+/// Regression: a run that was named twice had twice as many repetitions, and a tenth of its p.
+#[test]
+fn a_run_that_is_given_twice_counts_once() {
+    let whole = RunRecord { source: "whole".into(), ..record(&Fixture::default()) };
+    let mut part = RunRecord { source: "part".into(), ..whole.clone() };
+    part.contents.cells.truncate(3);
+    let other = record(&Fixture { seed: 2, ..Fixture::default() });
+    let (left, repeats) = once(vec![part, whole.clone(), other.clone(), whole.clone()]);
+    assert_eq!(left, [whole, other]);
+    let of = |source: &str| Repeat { source: source.into(), first: "whole".into() };
+    assert_eq!(repeats, [of("part"), of("whole")]);
+}
+
 #[test]
 fn each_point_meets_its_baselines() {
     let study = study(&Fixture::default());

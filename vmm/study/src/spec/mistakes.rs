@@ -65,5 +65,6 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ),
     ("guests = \"linux\"\nspin-threshold = 0", 2, "looks at least once"),
     ("faults = \"halt-delay:1us\"\nbackends = \"doorbell\"", 1, "halt in KVM"),
+    ("policies = \"rr\"\nslice = \"49us\"", 2, "50us or more"),
     ("policies = \"rr\"\ndrivers = \"bpf\"\nslice = \"10s\"\nvcpus = 8", 2, "shorter slice"),
 ];

@@ -12,6 +12,7 @@ use crate::{
     point::{GuestKind, Point},
 };
 use base::{backend::PvBackend, units::VcpuCount};
+use sched::policy::SHORTEST_SLICE;
 
 impl Combination<'_> {
     /// Refuses a point that no guest can run; the error names the line of a value that rules it out.
@@ -59,6 +60,10 @@ impl Combination<'_> {
             () if point.ple.is_some() => ("ple", OF_A_HOST),
             () if point.halt_poll.is_some() => ("halt-poll", OF_A_HOST),
             () if point.noise.is_some() => ("noise", OF_A_HOST),
+            () if !point.policy.is_host() && point.slice < SHORTEST_SLICE => {
+                let why = format!("{SHORTEST_SLICE} or more: a vCPU would not get anywhere");
+                return Err(self.impossible(&["slice", "guests"], &why));
+            }
             () if point.sizes().count() > MOST_VMS as usize => {
                 let why = format!("a cell has at most {MOST_VMS} VMs");
                 return Err(self.impossible(&["other-vms", "vms"], why));

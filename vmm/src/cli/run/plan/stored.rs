@@ -21,7 +21,7 @@ use study::{
 pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Plan> {
     let (store, contents) = Store::resume(dir)?;
     if contents.sweep.is_some() {
-        let dir = dir.display();
+        let dir = base::shown::quoted(&dir.display().to_string());
         bail!(Usage(format!("{dir} is a sweep: resume it with pvticket run --resume {dir}")));
     }
     reopened(dir, store, contents, Nodes::Here)

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use super::{
     super::{RunArgs, finish},
+    fix,
     head::Head,
     screen::{Activities, Screen},
     shown,
@@ -61,6 +62,9 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
     let whole = Tracker::new(head.experiment(), &head.sweep).look(dir.path())?.whole;
     let missing = (0..head.sweep.units.len() as u32).filter(|unit| !whole.contains(unit));
     let mut missing: Vec<u32> = missing.collect();
+    if !missing.is_empty() {
+        fix::check_program(&dir)?;
+    }
     let Some(engine) = head.engine(&dir) else {
         return Ok(by_hand(&dir, &missing));
     };

@@ -87,6 +87,24 @@ pub(super) fn keep(dir: &SweepDir, sweep: &SweepLine) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that the program in a sweep's directory, which tasks will run, is this one: a directory is data, and whoever can
+/// write to it would choose what the user runs.
+pub(super) fn check_program(dir: &SweepDir) -> anyhow::Result<()> {
+    let own = binary_facts().context("cannot read this program's own file")?;
+    let program = dir.program();
+    let found =
+        kernel_facts(&program).map_or_else(|| "cannot be read".into(), |facts| facts.sha256);
+    if found != own.sha256 {
+        bail!(Usage(format!(
+            "{} is not the program that resumes the sweep ({found}, not {}): resume it with the one that it was \
+             planned with",
+            program.display(),
+            own.sha256
+        )));
+    }
+    Ok(())
+}
+
 /// The kernels in a sweep's directory.
 pub(super) fn kept(dir: &SweepDir, sweep: &SweepLine) -> Kernels {
     Kernels {

@@ -107,6 +107,13 @@ impl Head {
         if dir.join(FILE).exists() {
             bail!(StoreError::Exists(dir));
         }
+        // Schedulers pass names as text.
+        if std::path::absolute(&dir)?.to_str().is_none() {
+            bail!(Usage(format!(
+                "{}: the name of a sweep's directory has to be UTF-8",
+                dir.display()
+            )));
+        }
         let sweep = SweepDir::new(&dir)?;
         sweep.prepare()?;
         fix::keep(&sweep, &self.sweep)?;

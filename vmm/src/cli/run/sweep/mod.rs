@@ -11,6 +11,7 @@ mod task;
 use std::path::Path;
 
 use anyhow::bail;
+use base::shown::quoted;
 use clap::Args;
 
 #[cfg(feature = "testing")]
@@ -114,5 +115,5 @@ pub(in crate::cli) fn resumed(dir: &Path) -> anyhow::Result<Option<Plan>> {
 
 /// A path as an argument in a command to be copied.
 fn shown(dir: &Path) -> String {
-    dir.display().to_string()
+    quoted(&dir.display().to_string())
 }

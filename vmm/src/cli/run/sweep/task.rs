@@ -26,7 +26,7 @@ use super::{
     },
     fix,
     head::stored_engine,
-    nodes,
+    nodes, shown,
 };
 use crate::{
     cli::{
@@ -121,7 +121,7 @@ pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
         return Ok(signals::status_of(Signal::TERM.as_raw()));
     }
     let (head, sweep) = store::read_head(&args.dir)?;
-    let shown = args.dir.display();
+    let shown = shown(&args.dir);
     let sweep = sweep.ok_or_else(|| {
         Usage(format!("{shown} is no sweep: prepare one with pvticket run SPEC --on ENGINE"))
     })?;

@@ -8,12 +8,9 @@ mod call;
 mod queue;
 mod script;
 
-use std::{collections::BTreeMap, env, fs, io, time::Duration};
+use std::{collections::BTreeMap, env, time::Duration};
 
-use super::{
-    Activity, Cancel, Engine, EngineError, Submission,
-    dir::{DirError, SweepDir},
-};
+use super::{Activity, Cancel, Engine, EngineError, Submission, dir::SweepDir};
 use call::call;
 pub use script::{Shape, array, options, text, words};
 
@@ -53,9 +50,7 @@ impl Slurm {
 impl Engine for Slurm {
     fn submit(&self, submission: &Submission) -> Result<Option<String>, EngineError> {
         let script = text(&self.dir, submission.number);
-        let kept = self.dir.submission(submission.number).join("script.sh");
-        fs::write(&kept, &script)
-            .map_err(|error: io::Error| DirError::of("write", &kept, &error))?;
+        self.dir.keep_script(submission.number, &script)?;
         let words = options(&self.dir, submission, &self.shape);
         let done = call("sbatch", &words, Some(&script), self.patience)?;
         // With several clusters: "12;cluster".

@@ -132,7 +132,7 @@ pub fn text(dir: &SweepDir, submission: u32) -> String {
 }
 
 fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+    base::shown::quoted(&path.display().to_string())
 }
 
 #[cfg(test)]
