@@ -145,7 +145,8 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     diff(&alike, &[])?.exits(0)?;
     let better = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&slow, &before]);
     better.run()?.exits(0)?;
-    diff(&few, &[])?.fails(2, &["too few to find a difference among 16 points"])?;
+    diff(&few, &[])?
+        .fails(2, &["too few repetitions (", ") to find a difference among 16 points"])?;
     diff(&other, &[])?.fails(2, &["no point with figures in common"])?;
     diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;
     diff(&slow, &["--html", "/absent/page.html"])?.fails(2, &["cannot write /absent/page.html"])?;

@@ -4,7 +4,7 @@
 /// for values from 0 to 10^15.
 pub fn si(value: f64) -> String {
     if !value.is_finite() {
-        return "inf".into();
+        return "unbounded".into();
     }
     if value == 0.0 {
         return "0".into();
@@ -33,7 +33,7 @@ fn three_digits(value: f64) -> String {
 /// A ratio in three significant digits, two below 0.1: `0.014x`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
     if !value.is_finite() {
-        return "inf".into();
+        return "unbounded".into();
     }
     if value >= 1e9 {
         return format!("{value:.1e}x");
@@ -81,7 +81,7 @@ mod tests {
             (99_960.0, "100k"),
             (18_210_000.0, "18.2M"),
             (2.5e9, "2.50G"),
-            (f64::INFINITY, "inf"),
+            (f64::INFINITY, "unbounded"),
             (1e200, "1.0e200"),
         ] {
             assert_eq!(si(value), text, "{value}");
@@ -92,7 +92,10 @@ mod tests {
     fn ratios_and_shares() {
         let ratios = [0.0, 2.5e-7, 0.00234, 0.0141, 0.984, 12.34, 148.2].map(ratio);
         assert_eq!(ratios, ["0x", "2.5e-7x", "0.0023x", "0.014x", "0.98x", "12.3x", "148x"]);
-        assert_eq!([24_763.0, 1e300, f64::INFINITY].map(ratio), ["24800x", "1.0e300x", "inf"]);
+        assert_eq!(
+            [24_763.0, 1e300, f64::INFINITY].map(ratio),
+            ["24800x", "1.0e300x", "unbounded"]
+        );
         let shares = [0.0, 0.00001, 0.0003, 0.6534, 1.0].map(percent);
         assert_eq!(shares, ["0 %", "<.01 %", "0.03 %", "65.3 %", "100.0 %"]);
     }

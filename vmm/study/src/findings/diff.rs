@@ -113,7 +113,7 @@ pub enum Unjudged {
     NoNodeInCommon,
     /// No test could be significant with so few repetitions.
     TooFew {
-        /// The most repetitions of a point in one run.
+        /// The most repetitions that a point has in both runs.
         most: usize,
         /// Points that are compared.
         points: usize,
@@ -156,7 +156,7 @@ impl Diff {
         if self.both.iter().all(|its| its.verdict.p.is_none()) {
             return Some(Unjudged::NoNodeInCommon);
         }
-        let most = sizes().map(|(a, b)| a.max(b)).max().unwrap_or(0);
+        let most = sizes().map(|(a, b)| a.min(b)).max().unwrap_or(0);
         let needed = stats::samples_for(points);
         (!sizes().any(can_be)).then_some(Unjudged::TooFew { most, points, needed })
     }

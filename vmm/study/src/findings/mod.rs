@@ -139,10 +139,12 @@ fn last_of_each(record: &RunRecord) -> BTreeMap<u32, &CellLine> {
     record.contents.cells.iter().map(|cell| (cell.cell, cell)).collect()
 }
 
-/// The figures of a cell; None if it has none, or if its rate is not a finite number.
+/// The figures of a cell; None if it has none, if its rate is not a finite number, or if they are of no time.
 fn figures(cell: &CellLine) -> Option<&Figures> {
     match &cell.outcome {
-        Outcome::Done { figures } if figures.rate().is_finite() => Some(figures),
+        Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
+            Some(figures)
+        }
         _ => None,
     }
 }

@@ -185,19 +185,20 @@ fn order_statistic(n: usize) -> Option<usize> {
 /// With few samples it is too narrow: [`median_estimate`] has the exact interval.
 pub fn median_bootstrap(samples: &[f64], seed: u64) -> Option<Interval> {
     let (mut rng, mut scratch) = (SplitMix64::new(seed), Vec::new());
-    (samples.len() >= ENOUGH)
-        .then(|| bootstrap(|| resampled_median(samples, &mut rng, &mut scratch)))
+    let enough = samples.len() >= ENOUGH;
+    enough.then(|| bootstrap(|| Some(resampled_median(samples, &mut rng, &mut scratch))))?
 }
 
 /// The ratio of the medians of two independent sets of samples; None when one is
 /// empty or `below` has a median of zero. Resamples whose lower median is zero
-/// count as an infinite ratio.
+/// count as an infinite ratio, and do not count if both are.
 pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estimate> {
     let (numerator, denominator) = (median(above)?, median(below)?);
     if denominator == 0.0 {
         return None;
     }
-    let interval = (above.len().min(below.len()) >= ENOUGH).then(|| {
+    let enough = above.len().min(below.len()) >= ENOUGH;
+    let interval = enough.then(|| {
         let mut rng = SplitMix64::new(seed);
         let mut scratch = Vec::new();
         bootstrap(|| {
@@ -205,7 +206,7 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
             ratio(above, resampled_median(below, &mut rng, &mut scratch))
         })
     });
-    Some(Estimate { value: numerator / denominator, interval })
+    Some(Estimate { value: numerator / denominator, interval: interval.flatten() })
 }
 
 /// As [`ratio_of_medians`], for samples taken in blocks: in units of the lower side's median in their block, so that
@@ -228,15 +229,16 @@ pub fn ratio_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Option<Est
 
 /// The median over pairs of the ratio within the pair; None when there are no
 /// pairs or the ratio is infinite. Runs of a pair are neighbours in time, so
-/// what changes slowly on the host cancels out.
+/// what changes slowly on the host cancels out. Pairs of two zeros have no ratio.
 pub fn ratio_of_pairs(pairs: &[(f64, f64)]) -> Option<Estimate> {
-    let ratios: Vec<f64> = pairs.iter().map(|(above, below)| ratio(*above, *below)).collect();
+    let ratios: Vec<f64> =
+        pairs.iter().filter_map(|(above, below)| ratio(*above, *below)).collect();
     median_estimate(&ratios).filter(|estimate| estimate.value.is_finite())
 }
 
-/// A ratio with 0/0 = 1.
-fn ratio(above: f64, below: f64) -> f64 {
-    if above == below { 1.0 } else { above / below }
+/// None of 0/0.
+fn ratio(above: f64, below: f64) -> Option<f64> {
+    (above != 0.0 || below != 0.0).then_some(above / below)
 }
 
 fn resampled_median(samples: &[f64], rng: &mut SplitMix64, scratch: &mut Vec<f64>) -> f64 {
@@ -245,12 +247,15 @@ fn resampled_median(samples: &[f64], rng: &mut SplitMix64, scratch: &mut Vec<f64
     median_in_place(scratch).unwrap_or(0.0)
 }
 
-/// The percentile interval of the values that `resample` returns.
-fn bootstrap(mut resample: impl FnMut() -> f64) -> Interval {
-    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| resample()).collect();
+/// The percentile interval of the values that `resample` returns, if most of them are values.
+fn bootstrap(mut resample: impl FnMut() -> Option<f64>) -> Option<Interval> {
+    let mut drawn: Vec<f64> = (0..RESAMPLES).filter_map(|_| resample()).collect();
+    if drawn.len() <= RESAMPLES / 2 {
+        return None;
+    }
     drawn.sort_unstable_by(f64::total_cmp);
-    let skipped = (RESAMPLES as f64 * TAIL) as usize;
-    Interval { low: drawn[skipped], high: drawn[RESAMPLES - 1 - skipped] }
+    let skipped = (drawn.len() as f64 * TAIL) as usize;
+    Some(Interval { low: drawn[skipped], high: drawn[drawn.len() - 1 - skipped] })
 }
 
 /// How evenly operations are distributed.
@@ -315,7 +320,11 @@ mod tests {
         assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 0.0], SEED), None);
         assert_eq!(ratio_of_medians(&[0.0], &[2.0], SEED).unwrap().value, 0.0);
         assert_eq!(ratio_of_pairs(&[(1.0, 0.0)]), None);
-        assert_eq!(ratio_of_pairs(&[(0.0, 0.0)]).unwrap().value, 1.0);
+        assert_eq!(ratio_of_pairs(&[(0.0, 0.0)]), None);
+        assert_eq!(ratio_of_pairs(&[(0.0, 0.0), (4.0, 2.0)]).unwrap().value, 2.0);
+        let mostly = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+        let interval = ratio_of_medians(&mostly, &mostly, SEED).unwrap().interval.unwrap();
+        assert_eq!((interval.low, interval.high), (0.0, f64::INFINITY));
         assert_eq!(ratio_of_pairs(&[]), None);
     }
 

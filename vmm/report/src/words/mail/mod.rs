@@ -119,8 +119,8 @@ pub fn unjudged(why: Unjudged) -> String {
                 .to_owned()
         }
         Unjudged::TooFew { most, points, needed } => format!(
-            "{most} repetitions are too few to find a difference among {points} points, however \
-             large: measure {needed} of each"
+            "too few repetitions ({most}) to find a difference among {points} points, however large: \
+             measure {needed} of each"
         ),
     }
 }
