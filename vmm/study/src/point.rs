@@ -199,6 +199,12 @@ impl Point {
         others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
     }
 
+    /// Is a window of `seconds` longer than was asked for by more than a fifth and 50 ms? Then the host stood still, or
+    /// something stopped the cell (job control, a frozen control group, a suspended VM): it is no figure of the lock.
+    pub fn is_overlong(&self, seconds: f64) -> bool {
+        seconds > self.duration.as_secs_f64() * 1.2 + 0.05
+    }
+
     /// vCPUs of all machines per slot.
     pub fn overcommit(&self) -> f64 {
         f64::from(self.all_vcpus()) / f64::from(self.slots)

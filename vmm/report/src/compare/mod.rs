@@ -347,6 +347,13 @@ fn notes(its: &PointStudy) -> Vec<String> {
     if let Some(most) = its.preempted.map(|its| its.entering).filter(|most| *most > 0.0) {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
+    if let Some((count, longest)) = its.overlong {
+        let (s, asked) = (plural(count), its.point.duration.as_secs_f64());
+        notes.push(format!(
+            "{count} window{s} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
+             no figure of the lock"
+        ));
+    }
     // More than those of the table: what was wasted is theirs.
     if let Some(its) = its.preempted.filter(|its| its.queued > its.lhp + its.lwp) {
         notes.push(format!("{} preemptions/s of waiters further back in line", si(its.queued)));

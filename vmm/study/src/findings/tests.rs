@@ -70,6 +70,19 @@ fn a_run_that_is_given_twice_counts_once() {
     assert_eq!(repeats, [of("part"), of("whole")]);
 }
 
+/// Regression: a cell that was stopped for four of its five seconds counted like any other.
+#[test]
+fn windows_that_were_much_longer_than_asked_are_noted() {
+    let mut run = record(&Fixture::default());
+    assert!(Study::new(std::slice::from_ref(&run)).points.iter().all(|its| its.overlong.is_none()));
+    let asked = run.contents.cells[0].point.duration.as_secs_f64();
+    if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
+        figures.seconds = asked * 1.2 + 0.051;
+    }
+    let found = Study::new(&[run]).points.iter().filter_map(|its| its.overlong).collect::<Vec<_>>();
+    assert_eq!(found, [(1, asked * 1.2 + 0.051)]);
+}
+
 #[test]
 fn each_point_meets_its_baselines() {
     let study = study(&Fixture::default());
