@@ -3,7 +3,7 @@
 //! A write waits for a slow reader indefinitely, until a signal asks the program to end
 //! ([`signals`]); then it waits for [`GRACE`] more and drops the rest, so that a pipe whose reader
 //! has stalled does not keep the program from ending. A closed pipe is not an error; any other
-//! failure of stdout ([`failure`]) makes the program fail at its end.
+//! failure of stdout ([`failure`]), or of a guest's input ([`input_failure`]), makes the program fail at its end.
 
 use std::{
     fmt,
@@ -21,6 +21,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     stdio,
+    termios::isatty,
 };
 
 use crate::signals::{self, Interrupt};
@@ -62,6 +63,9 @@ static STATES: [State; 2] = [
 
 /// The first error of stdout other than a closed pipe.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// The error that ended a guest's input.
+static INPUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 impl Stream {
     fn fd(self) -> BorrowedFd<'static> {
@@ -115,6 +119,26 @@ pub fn say(text: fmt::Arguments<'_>) {
 /// The error that made stdout fail, if there was one.
 pub fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
+}
+
+/// Reading stdin for a guest has failed, which must not pass for the end of its input. The exception is a terminal that
+/// has gone away (EIO).
+pub fn input_failed(error: io::Error) {
+    if error.raw_os_error() == Some(Errno::IO.raw_os_error()) && input_is_terminal() {
+        return;
+    }
+    let _ = INPUT_FAILURE.set(error);
+}
+
+/// Is stdin a terminal? Asked at the start: confined threads may not.
+pub fn input_is_terminal() -> bool {
+    static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
+    *IS_TERMINAL.get_or_init(|| isatty(stdio::stdin()))
+}
+
+/// The error that ended a guest's input, if there was one.
+pub fn input_failure() -> Option<&'static io::Error> {
+    INPUT_FAILURE.get()
 }
 
 /// Writes all bytes. [`ErrorKind::TimedOut`]: the program is to end, and the reader has stalled.

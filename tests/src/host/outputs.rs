@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use super::signals::Disk;
+use super::{signals::Disk, tiny};
 use crate::{
     facts::need_kvm,
-    files,
-    process::Program,
+    files::{self, code},
+    process::{Input, Program},
     product::{binary, pvticket},
     ran::Ran,
     tests,
@@ -21,6 +21,7 @@ use crate::{
 
 tests![
     what_cannot_be_printed_is_a_failure,
+    what_cannot_be_read_is_a_failure,
     a_full_disk_leaves_the_old_file_whole,
     parquet_is_written_whole_or_refused,
     results_follow_no_link,
@@ -42,6 +43,22 @@ fn made(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
 
 fn to_full(program: Program) -> anyhow::Result<Ran> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
+}
+
+/// Regression: an error of stdin passed for its end, so that a guest's checksum was that of a part of the input.
+fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
+    let write_only = File::create(folder.path().join("output"))?;
+    for (input, why) in [
+        (File::open(folder.path())?, "cannot read stdin: Is a directory"),
+        (write_only, "cannot read stdin: Bad file descriptor"),
+    ] {
+        let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
+        boot.run()?.fails(1, &[why])?;
+    }
+    tiny::boot(&folder, &slow)?.run()?.exits(0).map(drop)
 }
 
 fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {

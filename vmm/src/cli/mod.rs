@@ -143,6 +143,7 @@ pub fn main() -> ExitCode {
         }
     };
     descriptors::raise_limit();
+    streams::input_is_terminal();
     let result = match cli.command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(&args),
@@ -171,6 +172,10 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
+        Ok(0) if let Some(error) = streams::input_failure() => {
+            say(format_args!("pvticket: cannot read stdin: {error}"));
+            ExitCode::from(FAILURE)
+        }
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             say(format_args!("pvticket: {}", descriptors::advised(format!("{error:#}"))));

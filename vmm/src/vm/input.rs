@@ -12,6 +12,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::{console::Input, console::InputTarget, escape::EscapeFilter};
 use crate::{
     machine::channel::Wake,
+    streams,
     vcpu::{Board, End},
 };
 
@@ -168,8 +169,8 @@ impl Pump {
             Ok(count) => self.deliver(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // A terminal that has gone away (EIO) ends the input like EOF.
-            Err(_) => {
+            Err(error) => {
+                streams::input_failed(error);
                 self.unwatch(ops, Watch::Ended);
                 self.end();
             }

@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use super::output::Seen;
-use crate::emulated::wire::frame;
 use crate::vm::escape::EscapeFilter;
+use crate::{emulated::wire::frame, streams};
 
 /// The most bytes of input that are kept for a restart.
 const KEPT: usize = 16 << 20;
@@ -158,7 +158,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
             Ok(0) => return,
             Ok(count) => piece.truncate(count),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
-            Err(_) => return,
+            Err(error) => return streams::input_failed(error.into()),
         }
         if let Some(keys) = &mut keys {
             piece = keys.sort(&piece);
