@@ -7,11 +7,14 @@ use std::{os::fd::OwnedFd, path::PathBuf};
 use kvm::host::DEV_KVM;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError,
+    RulesetCreatedAttr, RulesetError, Scope,
 };
 
 /// The newest version whose rights are handled. Rights that the kernel does not know are left out.
 const NEWEST: ABI = ABI::V5;
+
+/// The first version that limits signals and abstract UNIX sockets to the processes of a ruleset.
+const WITH_SCOPES: ABI = ABI::V6;
 
 /// The first version that limits TCP.
 pub(crate) const WITH_NET: u32 = 4;
@@ -33,7 +36,8 @@ pub struct Files {
 /// and no TCP connection made or accepted.
 pub(crate) fn restrict(files: &Files) -> Result<(), RulesetError> {
     // Sets no_new_privs, too.
-    rules(files)?.restrict_self().map(drop)
+    let handled = handled(Ruleset::default())?;
+    rules(handled, files)?.restrict_self().map(drop)
 }
 
 impl Files {
@@ -48,12 +52,19 @@ impl Files {
     }
 }
 
-/// The same for a process that is to be started; None where the kernel has no Landlock.
+/// The same for a process that is to be started, which may signal no other one, either, nor connect to its abstract UNIX
+/// sockets; None where the kernel has no Landlock.
 pub fn rules_of_child(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
-    rules(files).map(Into::into)
+    let handled = handled(Ruleset::default())?.scope(Scope::from_all(WITH_SCOPES))?;
+    rules(handled, files).map(Into::into)
 }
 
-fn rules(files: &Files) -> Result<RulesetCreated, RulesetError> {
+fn handled(rules: Ruleset) -> Result<Ruleset, RulesetError> {
+    let files = rules.handle_access(AccessFs::from_all(NEWEST))?;
+    files.handle_access(AccessNet::from_all(NEWEST))
+}
+
+fn rules(handled: Ruleset, files: &Files) -> Result<RulesetCreated, RulesetError> {
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let results = reading
@@ -61,10 +72,7 @@ fn rules(files: &Files) -> Result<RulesetCreated, RulesetError> {
         | AccessFs::Truncate
         | AccessFs::MakeReg
         | AccessFs::RemoveFile;
-    let mut rules = Ruleset::default()
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .handle_access(AccessNet::from_all(NEWEST))?
-        .create()?;
+    let mut rules = handled.create()?;
     let groups = [
         (&files.read, reading),
         (&files.programs, reading | AccessFs::Execute),

@@ -167,6 +167,20 @@ mod tests {
         }
     }
 
+    /// Each call that is denied to a child, and only those; also from the 32-bit table, whose numbers mean others.
+    #[test]
+    fn a_child_is_denied_what_leads_out_of_its_process() {
+        const DENIED: u32 = 0x0005_0000 | libc::EPERM as u32; // SECCOMP_RET_ERRNO
+        let of_ours = |one: &libc::sock_filter| step(one.code, one.jt, one.jf, one.k);
+        let program: Vec<_> = crate::filter_of_child().unwrap().iter().map(of_ours).collect();
+        for number in 0..600 {
+            let is_denied = crate::child::DENIED.iter().any(|(call, _)| *call == number.into());
+            let expected = if is_denied { DENIED } else { ALLOW };
+            assert_eq!(run(&program, &data(X86_64, number, 0)).0, expected, "{number}");
+        }
+        assert_ne!(run(&program, &data(0x4000_0003, 1, 0)).0, ALLOW, "i386");
+    }
+
     /// The protection is the third argument of each call that sets one; memory keeps its own in mremap.
     #[test]
     fn no_thread_may_make_memory_executable() {

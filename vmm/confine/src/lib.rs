@@ -8,6 +8,7 @@
 //! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that
 //!   one line can name it before the process ends ([`kvm::sys::sigsys`]).
 //! * `files` limits files by Landlock.
+//! * [`child`]: what QEMU is denied.
 //!
 //! A thread inherits the confinement of the one that starts it, and can only narrow it: the first
 //! list has all calls of the others.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+pub mod child;
 mod class;
 mod files;
 mod filter;
@@ -51,9 +53,11 @@ use rustix::{
 use thiserror::Error;
 
 pub use calls::{Call, Rule, Unseen};
+pub use child::filter_of_child;
 pub use class::Class;
 pub use files::{Files, rules_of_child};
 pub use landlock::RulesetError;
+pub use seccompiler::BackendError;
 
 /// What becomes of a system call that is not on its thread's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

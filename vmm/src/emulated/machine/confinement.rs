@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use super::{MachineError, Pieces, Size};
-use confine::{Files, rules_of_child};
+use confine::{Files, filter_of_child, rules_of_child};
 use kvm::sys::spawn::{self, Cell};
 
 /// QEMU's own filter of system calls: no obsolete ones, no new privileges, no processes, no changes
@@ -23,8 +23,9 @@ pub(super) fn confine(
     size: Size,
 ) -> Result<(), MachineError> {
     let files = rules_of_child(&files(pieces)).map_err(MachineError::Confine)?;
+    let calls = filter_of_child().map_err(MachineError::Calls)?;
     let memory = size.memory.0.saturating_add(MEMORY);
-    spawn::confine(command, Cell { files, memory });
+    spawn::confine(command, Cell { files, memory, calls });
     Ok(())
 }
 
@@ -40,5 +41,25 @@ fn files(pieces: &Pieces) -> Files {
         read: named.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
         programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(own).collect(),
         ..Files::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: QEMU kept sockets and signals.
+    #[test]
+    fn a_confined_child_signals_nobody() {
+        let kills = |calls| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", "kill -0 $PPID"]);
+            spawn::confine(&mut command, Cell { files: None, memory: 1 << 30, calls });
+            let ended = command.output().unwrap();
+            (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+        };
+        let (succeeds, said) = kills(filter_of_child().unwrap());
+        assert!(!succeeds && said.contains("not permitted"), "{said}");
+        assert!(kills(Vec::new()).0, "a child that is not filtered does");
     }
 }

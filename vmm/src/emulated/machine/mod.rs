@@ -61,6 +61,9 @@ pub enum MachineError {
     /// Its files cannot be restricted.
     #[error("cannot confine the emulated host")]
     Confine(#[source] confine::RulesetError),
+    /// The filter of its system calls cannot be made.
+    #[error("cannot filter the emulator's system calls")]
+    Calls(#[source] confine::BackendError),
     /// The process cannot be started.
     #[error("cannot start {qemu}")]
     Spawn { qemu: String, source: io::Error },
