@@ -11,6 +11,7 @@ tests![
     unknown_handoff,
     unknown_host,
     a_host_kernel_that_is_none,
+    a_trace_limit_that_is_none,
     unknown_subcommand,
     missing_kernel,
     missing_initrd,
@@ -70,6 +71,12 @@ fn a_host_kernel_that_is_none() -> anyhow::Result<()> {
     refused(&compare, &["--host-kernel 6.1", "add --host emulated"])?;
     let variable = pvticket(["emulate", "--", "true"]).env("PVTICKET_HOST_KERNEL", "5");
     variable.run()?.fails(2, &["PVTICKET_HOST_KERNEL", "6.1 or 7"])?.says("").map(drop)
+}
+
+/// Regression: each cell failed three times, as only workers looked at it.
+fn a_trace_limit_that_is_none() -> anyhow::Result<()> {
+    let run = pvticket(["compare", "--vcpus", "1"]).env("PVTICKET_TRACE_LIMIT", "abc");
+    run.run()?.fails(2, &["PVTICKET_TRACE_LIMIT=abc: not a size"]).map(drop)
 }
 
 fn unknown_subcommand() -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FAILURE, confinement,
+    FAILURE, Usage, confinement,
     inside::Inside,
     schedule::{RECORDING_INSIDE, read_recording},
 };
@@ -248,12 +248,12 @@ fn files(kernels: &Kernels) -> Files {
 }
 
 /// Largest size of a trace, from the environment or built in.
-fn trace_limit() -> anyhow::Result<ByteSize> {
+pub(super) fn trace_limit() -> Result<ByteSize, Usage> {
     let Some(text) = env::var_os(TRACE_LIMIT) else { return Ok(worker::MOST_TRACE) };
     let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
-    most.filter(|most| *most <= worker::MOST_TRACE).with_context(|| {
+    most.filter(|most| *most <= worker::MOST_TRACE).ok_or_else(|| {
         let most = worker::MOST_TRACE;
-        format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display())
+        Usage(format!("{TRACE_LIMIT}={}: not a size of at most {most}", text.display()))
     })
 }
 

@@ -144,7 +144,28 @@ pub fn main() -> ExitCode {
     };
     descriptors::raise_limit();
     streams::input_is_terminal();
-    let result = match cli.command {
+    // Workers read it, too, and would fail cell by cell.
+    let result = match cells::trace_limit() {
+        Ok(_) => dispatch(cli.command),
+        Err(error) => Err(error.into()),
+    };
+    match result {
+        Ok(0) if let Some(error) = streams::failure() => unwritten(error),
+        Ok(0) if let Some(error) = streams::input_failure() => {
+            say(format_args!("pvticket: cannot read stdin: {error}"));
+            ExitCode::from(FAILURE)
+        }
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            say(format_args!("pvticket: {}", descriptors::advised(format!("{error:#}"))));
+            ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
+        }
+    }
+}
+
+/// Runs a command and returns the exit status.
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    match command {
         Command::Boot(args) => boot::run(args),
         Command::Compare(args) => compare::run(&args),
         Command::Run(args) => run::run(&args),
@@ -169,18 +190,6 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Inside(args) => task::run(&args),
         Command::Tiny(args) => tiny::run(&args),
-    };
-    match result {
-        Ok(0) if let Some(error) = streams::failure() => unwritten(error),
-        Ok(0) if let Some(error) = streams::input_failure() => {
-            say(format_args!("pvticket: cannot read stdin: {error}"));
-            ExitCode::from(FAILURE)
-        }
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            say(format_args!("pvticket: {}", descriptors::advised(format!("{error:#}"))));
-            ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
-        }
     }
 }
 
