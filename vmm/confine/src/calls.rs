@@ -43,6 +43,8 @@ pub enum Rule {
     OurProcess,
     /// None of these bits of an argument (counted from 0) is set.
     Without(u8, u32),
+    /// All of these bits of the first argument are set.
+    With(u32),
 }
 
 impl Call {
@@ -78,6 +80,10 @@ impl Call {
     /// Memory that is not executable.
     pub(crate) const fn no_code(number: i64, why: &'static str) -> Self {
         Self::new(number, Rule::Without(2, libc::PROT_EXEC as u32), why)
+    }
+
+    pub(crate) const fn with(number: i64, bits: u32, why: &'static str) -> Self {
+        Self::new(number, Rule::With(bits), why)
     }
 
     pub(crate) const fn ours(number: i64, why: &'static str) -> Self {

@@ -42,8 +42,11 @@ pub const UNTRAPPABLE: &[Call] = &passing([
 /// idle watchers. They are not trapped either where calls are only reported: a new thread has a stack
 /// of its own, from which it could not return to the handler.
 pub const BEGINNINGS: &[Call] = &passing([
-    Call::any(SYS_clone3, "starts threads"),
-    Call::any(SYS_clone, "starts threads where clone3 is unknown"),
+    Call::with(
+        SYS_clone,
+        (CLONE_VM | CLONE_SIGHAND | CLONE_THREAD) as u32,
+        "starts threads, and nothing but threads: clone3, whose flags no filter sees, is unknown here",
+    ),
     Call::any(SYS_set_robust_list, "the C library's start of a thread"),
     Call::any(SYS_rseq, "the C library's start of a thread"),
 ]);
@@ -189,7 +192,9 @@ pub const STARTS: &[Call] = &[
     Call::any(SYS_rt_sigaction, "catches signals"),
     Call::any(SYS_socketpair, "tells the thread of signals"),
     Call::any(SYS_eventfd2, "wakes event loops"),
-    Call::any(SYS_fcntl, "copies descriptors, and makes them wait or not"),
+    Call::only(SYS_fcntl, 1, F_DUPFD_CLOEXEC, "copies descriptors"),
+    Call::only(SYS_fcntl, 1, F_GETFL, "do descriptors wait?"),
+    Call::only(SYS_fcntl, 1, F_SETFL, "makes descriptors wait or not"),
     Call::any(SYS_openat, "files that Landlock permits"),
     Call::any(SYS_statx, "the sizes and kinds of files"),
     Call::any(SYS_lseek, "reads files from the start"),
