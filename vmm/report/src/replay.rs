@@ -4,8 +4,12 @@ use sched::policy::Divergence;
 
 /// One clause: what was repeated, and what differed.
 pub fn in_a_line(its: &Divergence) -> String {
+    let differ =
+        [its.woken, its.early, its.late, its.otherwise].into_iter().fold(0, u64::saturating_add);
+    // Of many turns, one in ten.
+    let verdict = if differ > its.recorded / 10 { "NOT REPEATED: " } else { "" };
     format!(
-        "replayed {} of {} turns, {} vCPUs woken for theirs, {} skipped, {} ended early, {} late, {} \
+        "{verdict}replayed {} of {} turns, {} vCPUs woken for theirs, {} skipped, {} ended early, {} late, {} \
          otherwise",
         its.replayed, its.recorded, its.woken, its.skipped, its.early, its.late, its.otherwise
     )

@@ -374,7 +374,9 @@ impl Core {
     fn end_turn(&mut self, vcpu: VcpuIndex, end: TurnEnd, now: Nanos) {
         let this = &mut self.vcpus[vcpu.ix()];
         let ran = now.since(this.since);
-        self.log.end(this.turn, end, ran);
+        let is_free = matches!(this.look.activity, LockActivity::Free);
+        let free = is_free && self.policy.ends_out_of_locks();
+        self.log.end(this.turn, end, ran, free);
         if let State::Running(slot) = this.state {
             self.slots[slot.0 as usize] = None;
             self.warm = slot.0 as usize;

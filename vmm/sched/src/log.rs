@@ -72,6 +72,9 @@ pub struct Turn {
     pub end: TurnEnd,
     /// The named point at which the guest was when it ended, if it reported one.
     pub point: Option<Point>,
+    /// The vCPU is known to have held and awaited no lock when it ended, by a policy that waits for that
+    /// ([`Policy::ends_out_of_locks`](super::policy::Policy::ends_out_of_locks)).
+    pub free: bool,
 }
 
 /// The turns of a schedule, in the order in which they began.
@@ -106,7 +109,7 @@ impl Log {
             return Entry(None);
         }
         let (at, ran, end) = (now.since(self.start), Nanos::ZERO, TurnEnd::Open);
-        self.turns.push(Turn { at, ran, vcpu, slot, end, point: None });
+        self.turns.push(Turn { at, ran, vcpu, slot, end, point: None, free: false });
         Entry(Some(self.turns.len() - 1))
     }
 
@@ -117,9 +120,9 @@ impl Log {
         }
     }
 
-    pub(super) fn end(&mut self, entry: Entry, end: TurnEnd, ran: Nanos) {
+    pub(super) fn end(&mut self, entry: Entry, end: TurnEnd, ran: Nanos, free: bool) {
         if let Some(turn) = entry.0.and_then(|ix| self.turns.get_mut(ix)) {
-            (turn.end, turn.ran) = (end, ran);
+            (turn.end, turn.ran, turn.free) = (end, ran, free);
         }
     }
 
@@ -192,7 +195,7 @@ mod tests {
     fn a_full_log_counts_what_it_loses() {
         let mut log = Log::brief();
         let entry = log.begin(VcpuIndex(0), SlotId(0), Nanos(5));
-        log.end(entry, TurnEnd::Slice, Nanos(1));
+        log.end(entry, TurnEnd::Slice, Nanos(1), false);
         assert_eq!((log.turns().len(), log.lost()), (0, 1));
     }
 }

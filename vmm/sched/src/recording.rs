@@ -3,9 +3,10 @@
 //! All numbers are little-endian. The header has 40 bytes: `PVTSCHED`, the version (u32), the
 //! numbers of vCPUs and of slots (u32 each), the number of looks after which guests reported that
 //! they spun out (u32; version 1: zero), the number of turns lost and the number of turns that
-//! follow (u64 each). A turn of version 2 has 24 bytes: its start and its duration (u64 each,
-//! nanoseconds), its vCPU (u32), its slot (u16), a [`TurnEnd`] and a [`Point`] (u8 each; 255:
-//! none). A turn of version 1 has 16 bytes: u64, u32 (at most 4.29 s), u16, u8, and the end.
+//! follow (u64 each). A turn has 24 bytes: its start and its duration (u64 each, nanoseconds), its
+//! vCPU (u32), its slot (u16), a [`TurnEnd`] and a [`Point`] (u8 each; 255: none). The highest bit of
+//! the end is set if the vCPU is known to have been in no lock; version 2 does not say. A turn of
+//! version 1 has 16 bytes: u64, u32 (at most 4.29 s), u16, u8, and the end.
 
 use std::{
     collections::HashMap,
@@ -25,10 +26,12 @@ use base::units::{Nanos, SlotId};
 /// First bytes of a recording.
 const MAGIC: [u8; 8] = *b"PVTSCHED";
 /// The version that is written.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes per turn, in version 1 and now.
 const TURN_BYTES_1: usize = 16;
 const TURN_BYTES: usize = 24;
+/// The bit of a turn's end: in no lock.
+const FREE: u8 = 0x80;
 /// The recorded point of a turn that did not end at a [`Point`].
 const NO_POINT: u8 = 0xff;
 /// Maximum duration of a recording.
@@ -134,6 +137,7 @@ impl Recording {
         let version = word(input)?;
         let parse: fn(&mut _) -> _ = match version {
             1 => |input| Ok(parse_1(&array(input)?)),
+            2 => |input| Ok(parse(&array(input)?).filter(|turn: &Turn| !turn.free)),
             VERSION => |input| Ok(parse(&array(input)?)),
             other => return Err(RecordingError::Version(other)),
         };
@@ -196,7 +200,7 @@ fn bytes(turn: &Turn) -> io::Result<[u8; TURN_BYTES]> {
     bytes[8..16].copy_from_slice(&turn.ran.0.to_le_bytes());
     bytes[16..20].copy_from_slice(&turn.vcpu.0.to_le_bytes());
     bytes[20..22].copy_from_slice(&slot.to_le_bytes());
-    bytes[22] = turn.end as u8;
+    bytes[22] = turn.end as u8 | if turn.free { FREE } else { 0 };
     bytes[23] = turn.point.map_or(NO_POINT, |point| point as u8);
     Ok(bytes)
 }
@@ -214,8 +218,9 @@ fn parse(bytes: &[u8; TURN_BYTES]) -> Option<Turn> {
         ran: Nanos(u64::from_le_bytes([i, j, k, l, m, n, o, p])),
         vcpu: VcpuIndex(u32::from_le_bytes([q, r, s, t])),
         slot: SlotId(u16::from_le_bytes([u, v]).into()),
-        end: *TurnEnd::ALL.get(usize::from(end))?,
+        end: *TurnEnd::ALL.get(usize::from(end & !FREE))?,
         point,
+        free: end & FREE != 0,
     })
 }
 
@@ -228,6 +233,7 @@ fn parse_1(bytes: &[u8; TURN_BYTES_1]) -> Option<Turn> {
         slot: SlotId(slot.into()),
         end: *TurnEnd::ALL.get(usize::from(end))?,
         point: None,
+        free: false,
     })
 }
 
@@ -261,7 +267,7 @@ mod tests {
 
     fn turn(at: u64, ran: u64, vcpu: u32, slot: u32, end: TurnEnd) -> Turn {
         let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(slot));
-        Turn { at, ran, vcpu, slot, end, point: None }
+        Turn { at, ran, vcpu, slot, end, point: None, free: false }
     }
 
     #[test]
@@ -295,6 +301,7 @@ mod tests {
         let ends = TurnEnd::ALL.iter().zip(1..);
         let mut turns: Vec<_> = ends.map(|(end, ix)| turn(ix * 10, 7, 3, 1, *end)).collect();
         turns[5].point = Some(Point::Critical);
+        turns[1].free = true;
         let recording = Recording { spin_looks: 2048, lost: 7, ..recording(4, 2, turns) };
         assert!(recording.shortfall().unwrap().starts_with("7 turns are not in it"));
         let bytes = written(&recording);

@@ -15,7 +15,7 @@ use base::units::{Nanos, SlotId};
 
 fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
     let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
-    Turn { at, ran, vcpu, slot, end, point: None }
+    Turn { at, ran, vcpu, slot, end, point: None, free: false }
 }
 
 fn core_of(policy: &str, vcpus: usize, slots: usize, turns: &[Turn]) -> Core {

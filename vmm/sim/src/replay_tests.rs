@@ -48,6 +48,22 @@ fn a_recording_is_repeated_turn_by_turn() {
     }
 }
 
+/// Regression: a turn of `deferred` ends when its vCPU is out of its lock; the replay ended it by the clock, in the middle
+/// of one, and gave a thousandth of the rate.
+#[test]
+fn a_schedule_that_knows_locks_is_repeated() {
+    for (system, policy) in [(System::NativeTicket, "deferred"), (System::Queued, "deferred")] {
+        let spec = spec(system, 8, policy);
+        let (recording, first) = recorded(&spec);
+        let (divergence, again) = replayed(&spec, &recording);
+        let sched::policy::Divergence { recorded, early, late, otherwise, woken, .. } = divergence;
+        let differ = early + late + otherwise + woken;
+        assert!(recorded > 40 && differ <= recorded / 10, "{system} {policy}: {divergence:?}");
+        let (first, again) = (first.all(), again.all());
+        assert!(first.abs_diff(again) <= first / 20, "{system} {policy}: {first} {again}");
+    }
+}
+
 /// Halts and kicks are the guest's: their turns may come out differently, which is reported.
 #[test]
 fn a_replay_of_halts_says_how_it_differs() {

@@ -35,7 +35,7 @@ const WAITING: LockActivity = LockActivity::Waiting {
 
 fn turn(at: u64, ran: u64, vcpu: u32, end: TurnEnd) -> Turn {
     let (at, ran, vcpu, slot) = (Nanos(at), Nanos(ran), VcpuIndex(vcpu), SlotId(0));
-    Turn { at, ran, vcpu, slot, end, point: None }
+    Turn { at, ran, vcpu, slot, end, point: None, free: false }
 }
 
 fn preemption(at: u64, vcpu: u32, activity: LockActivity, off: Option<u64>) -> Preemption {

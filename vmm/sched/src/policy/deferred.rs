@@ -373,6 +373,10 @@ impl Policy for Deferred {
         self.turns[vcpu.ix()] = Turn { spent, ..Turn::default() };
     }
 
+    fn ends_out_of_locks(&self) -> bool {
+        true
+    }
+
     fn yielded(&mut self, _: VcpuIndex, view: &View<'_>) -> Verdict {
         match self.is_contended() {
             true => Verdict::Preempt(Why::Yield),

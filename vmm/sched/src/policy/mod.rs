@@ -234,6 +234,11 @@ pub trait Policy: Debug + Send {
         true
     }
 
+    /// Does it end turns at moments at which their vCPUs are in no lock? A recording then says of which turns that holds.
+    fn ends_out_of_locks(&self) -> bool {
+        false
+    }
+
     /// Hits and misses, for a policy that aims at certain preemptions.
     fn hits(&self) -> Option<Hits> {
         None

@@ -1,8 +1,9 @@
 //! `replay:FILE`: repeats the turns of a recording, each on its slot, in their order, for as long.
 //! A turn that the guest ended (it yielded, spun out, made way for a vCPU it kicked, or was at a
 //! named point) is ended by the guest again: from the recorded time on it is asked to yield, or its
-//! event is waited for, for one slice at most. A turn that ends in another way than recorded is a
-//! divergence. If the vCPU whose turn comes next is halted, the turn waits for it as long as any
+//! event is waited for, for one slice at most. A turn that a lock-aware schedule ended when its vCPU
+//! was in no lock goes on, for one slice at most, while the vCPU is in one: the same time may be in
+//! the middle of a critical section. A turn that ends in another way than recorded is a divergence. If the vCPU whose turn comes next is halted, the turn waits for it as long as any
 //! vCPU runs; then the vCPU is woken, which its guest must expect, and that is a divergence, too.
 //! Only turns of vCPUs that have left are skipped. After deterministic replay (ReVirt, Dunlap et
 //! al., OSDI 2002), of the schedule alone.
@@ -133,6 +134,11 @@ impl Replay {
         off.min(LONGEST_HOLD)
     }
 
+    /// Was it ended at a moment at which its vCPU was in no lock, although it could have been in one?
+    fn is_out_of_locks(turn: &Turn) -> bool {
+        turn.end == TurnEnd::Slice && turn.free
+    }
+
     /// How long a turn may last at most.
     fn limit(&self, turn: &Turn) -> Nanos {
         match turn.end {
@@ -215,6 +221,12 @@ impl Policy for Replay {
             _ if is_by_event(&turn) && ran < turn.ran => Verdict::Stay(end_at(turn.ran)),
             _ if is_by_event(&turn) && ran < limit => self.wait(vcpu, &turn, end_at(limit)),
             _ if ran < limit => Verdict::Stay(end_at(limit)),
+            _ if Self::is_out_of_locks(&turn)
+                && look.activity.is_involved()
+                && ran < limit.after(self.slice) =>
+            {
+                Verdict::Ask(end_at(limit.after(self.slice)))
+            }
             TurnEnd::Injected => {
                 // The guest should have reached the point by now.
                 self.divergence.otherwise += u64::from(turn.point.is_some());
@@ -229,6 +241,12 @@ impl Policy for Replay {
     fn yielded(&mut self, vcpu: VcpuIndex, view: &View<'_>) -> Verdict {
         match (self.awaits(vcpu, view), self.current[vcpu.ix()]) {
             (Some((_, turn)), _) if turn.end == TurnEnd::Yield => Verdict::Preempt(Why::Yield),
+            (_, Some(Current { ix, .. }))
+                if Self::is_out_of_locks(&self.turns[ix])
+                    && view.ran(vcpu) >= self.turns[ix].ran =>
+            {
+                Verdict::Preempt(Why::Slice)
+            }
             (_, Some(_)) => Verdict::Stay(view.until(vcpu)),
             (_, None) => self.after.yielded(vcpu, view),
         }

@@ -140,7 +140,8 @@ impl Turns {
         }
         if let Some(trace) = &mut self.trace {
             let ran = record.at.since(began);
-            let turn = log::Turn { at: Nanos::ZERO, ran, vcpu, slot, end, point: None };
+            let free = matches!(activity, LockActivity::Free);
+            let turn = log::Turn { at: Nanos::ZERO, ran, vcpu, slot, end, point: None, free };
             trace.add(began, turn, activity);
         }
     }
