@@ -71,18 +71,25 @@ impl Inside {
         self.take(file, Path::new(CACHE).join("busybox/busybox"))
     }
 
-    /// Takes the guest disk along. It is in memory twice: as a file, and in the guest.
+    /// Takes the guest disk along. It is in memory once more: in the guest.
     pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
-        let size = fs::metadata(file).map_or(0, |data| data.len());
-        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(2 * size));
+        self.add_memory(file, 1);
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
-    /// Takes a file along, to the path `there`.
+    /// Takes a file along, to the path `there`. Until the RAM disk is unpacked it is in memory twice.
     pub fn take(&mut self, file: &Path, there: impl Into<PathBuf>) -> PathBuf {
+        self.add_memory(file, 2);
         let there = there.into();
         self.errand.files_in.push((file.into(), there.clone()));
         there
+    }
+
+    /// Memory for so many copies of a file.
+    fn add_memory(&mut self, file: &Path, copies: u64) {
+        let size = fs::metadata(file).map_or(0, |data| data.len());
+        let memory = self.errand.memory.0.saturating_add(size.saturating_mul(copies));
+        self.errand.memory = ByteSize(memory);
     }
 
     /// Brings back the result file `name`, as `file`.
@@ -117,5 +124,27 @@ impl Inside {
             Err(error) if error.exit_status() != FAILURE => Ok(error.exit_status()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a kernel of 300 MB filled the RAM disk, and the task's own file was missing there.
+    #[test]
+    fn there_is_memory_for_what_is_taken_along() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let large = folder.path().join("vmlinux");
+        fs::File::create(&large).unwrap().set_len(300 << 20).unwrap();
+        let memory = |take: &dyn Fn(&mut Inside)| {
+            let mut inside = Inside::new(HostKernel::default(), ByteSize::mib(512));
+            take(&mut inside);
+            inside.errand.memory.0 >> 20
+        };
+        let bare = memory(&|_| ());
+        let with = memory(&|inside| drop(inside.take(&large, "/in/kernel")));
+        let disk = memory(&|inside| drop(inside.take_guest_disk(&large)));
+        assert_eq!((with - bare, disk - bare), (600, 900));
     }
 }

@@ -12,6 +12,8 @@ use std::{
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use thiserror::Error;
 
+use base::files::{self, FileError};
+
 use super::pieces::Module;
 use crate::emulated::Errand;
 use crate::{
@@ -167,11 +169,11 @@ impl Packer {
     fn add(&mut self, from: &Path, to: &str) -> Result<(), ImageError> {
         self.folders_of(to)?;
         let failed = |source| ImageError::Open { path: from.into(), source };
-        let mut file = File::open(from).map_err(failed)?;
+        let mut file = files::regular(from).map_err(|error| match error {
+            FileError::Io(error) => failed(error),
+            other => failed(io::Error::other(other.to_string())),
+        })?;
         let data = file.metadata().map_err(failed)?;
-        if !data.is_file() {
-            return Err(failed(io::Error::other("it is not a regular file")));
-        }
         Ok(self.archive.file_from(to, 0o755, data.len(), &mut file)?)
     }
 
