@@ -16,14 +16,19 @@ use crate::{
 tests![
     features_are_switched_for_their_cells,
     they_are_as_before_when_a_run_has_ended,
+    no_process_with_a_guest_has_their_file,
     what_a_host_does_not_allow_is_refused,
 ];
 
 /// A spec of two cells on a host.
 fn spec(host: &str, features: &str) -> String {
+    spec_of_seconds(0.05, host, features)
+}
+
+fn spec_of_seconds(seconds: f64, host: &str, features: &str) -> String {
     format!(
         "host = \"{host}\"\nlocks = \"ticket\"\nvcpus = 2\nslots = 1\nrepetitions = 1\n\
-         seconds = 0.05\nsched-features = [\"none\", \"{features}\"]\n"
+         seconds = {seconds}\nsched-features = [\"none\", \"{features}\"]\n"
     )
 }
 
@@ -62,6 +67,22 @@ fn they_are_as_before_when_a_run_has_ended() -> anyhow::Result<()> {
          {BUSYBOX} grep -c sched_features /tmp/d/cells.jsonl; [ \"$a\" = \"$(r)\" ] && echo same"
     );
     script_with_spec(file, &script).run()?.exits(0)?.says("1\nsame\n").map(drop)
+}
+
+/// Whoever has the file open can switch the scheduler of everything, without capabilities.
+fn no_process_with_a_guest_has_their_file() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let long = spec_of_seconds(600.0, "direct", "NO_WAKEUP_PREEMPTION");
+    let file = files::put(&folder, "spec.toml", long.as_bytes())?;
+    let script = format!(
+        "{IN_EMULATED_HOST} run /spec.toml --dir /tmp/d > /tmp/out 2>&1 & \
+         until {BUSYBOX} grep -qs vcpu1 /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ {BUSYBOX} cat /tmp/out; exit 1; }}; {BUSYBOX} sleep 0.1; done; \
+         for task in $({BUSYBOX} grep -ls vcpu1 /proc/[0-9]*/task/*/comm); do \
+         {BUSYBOX} ls -l ${{task%/task/*}}/fd | {BUSYBOX} grep sched/features; echo looked; done; \
+         kill $!; wait $!; exit 0"
+    );
+    script_with_spec(file, &script).run()?.exits(0)?.says("looked\n").map(drop)
 }
 
 /// One line, before anything runs, with the name.

@@ -9,8 +9,44 @@ pub struct Call {
     pub rule: Rule,
     /// What for.
     pub why: &'static str,
+    /// Which processes need it.
+    pub when: When,
     /// Why no test sees that it is made; None: one does.
     pub unseen: Option<Unseen>,
+}
+
+/// Which processes need a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// All.
+    Always,
+    /// Those whose machines have a schedule of this program's.
+    Schedule,
+    /// Those whose machines have a scheduler in the host's kernel.
+    DriverBpf,
+}
+
+/// What the machines of a process have, which decides about the calls of [`When`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// A schedule of this program's, which chooses the CPUs and priorities of threads.
+    pub schedule: bool,
+    /// A scheduler in the host's kernel.
+    pub driver_bpf: bool,
+}
+
+impl Needs {
+    /// Everything.
+    pub const ALL: Self = Self { schedule: true, driver_bpf: true };
+
+    /// Does such a process need what is needed then?
+    pub const fn has(self, when: When) -> bool {
+        match when {
+            When::Always => true,
+            When::Schedule => self.schedule,
+            When::DriverBpf => self.driver_bpf,
+        }
+    }
 }
 
 /// Why no test sees that a call is made.
@@ -49,12 +85,22 @@ pub enum Rule {
 
 impl Call {
     const fn new(number: i64, rule: Rule, why: &'static str) -> Self {
-        Self { number, rule, why, unseen: None }
+        Self { number, rule, why, when: When::Always, unseen: None }
     }
 
     /// The same call, which no test sees.
     pub(crate) const fn unseen(self, why: Unseen) -> Self {
         Self { unseen: Some(why), ..self }
+    }
+
+    /// The same call, of processes with a schedule only.
+    pub(crate) const fn of_schedules(self) -> Self {
+        Self { when: When::Schedule, ..self }
+    }
+
+    /// The same call, of processes with a scheduler in the host's kernel only.
+    pub(crate) const fn of_driver_bpf(self) -> Self {
+        Self { when: When::DriverBpf, ..self }.unseen(Unseen::DriverBpf)
     }
 
     pub(crate) const fn any(number: i64, why: &'static str) -> Self {

@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 
 use crate::filter;
 use libc::*;
-use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
 
 /// The calls, with what each would lead to.
 pub const DENIED: &[(i64, &str)] = &[
@@ -54,6 +57,19 @@ pub const DENIED: &[(i64, &str)] = &[
     (SYS_pivot_root, "file systems"),
     (SYS_chroot, "file systems"),
     (SYS_open_by_handle_at, "files that Landlock does not see opened by name"),
+    (SYS_setpriority, "priorities of all processes of the user"),
+    (SYS_ioprio_set, "priorities of all processes of the user"),
+];
+
+/// Calls that name a process first, and are denied unless that is 0, the caller.
+pub const DENIED_OF_OTHERS: &[(i64, &str)] = &[
+    (SYS_prlimit64, "limits of other processes of the user"),
+    (SYS_sched_setaffinity, "CPUs of other processes of the user"),
+    (SYS_sched_setscheduler, "priorities of other processes of the user"),
+    (SYS_sched_setparam, "priorities of other processes of the user"),
+    (SYS_sched_setattr, "priorities of other processes of the user"),
+    (SYS_migrate_pages, "memory of other processes"),
+    (SYS_move_pages, "memory of other processes"),
 ];
 
 /// A filter that denies a child these calls; empty where the kernel has none.
@@ -61,7 +77,10 @@ pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     if !filter::is_supported() {
         return Ok(Vec::new());
     }
-    let rules: BTreeMap<i64, _> = DENIED.iter().map(|(call, _)| (*call, Vec::new())).collect();
+    let of_another = SeccompRule::new(vec![SeccompCondition::new(0, Dword, Ne, 0)?])?;
+    let whole = DENIED.iter().map(|(call, _)| (*call, Vec::new()));
+    let of_others = DENIED_OF_OTHERS.iter().map(|(call, _)| (*call, vec![of_another.clone()]));
+    let rules: BTreeMap<i64, _> = whole.chain(of_others).collect();
     let denied = SeccompAction::Errno(EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
@@ -69,5 +88,5 @@ pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
         let seccompiler::sock_filter { code, jt, jf, k } = *step;
         sock_filter { code, jt, jf, k }
     };
-    Ok(program.iter().map(of_libc).collect())
+    Ok(filter::without_x32(EPERM).iter().chain(&program).map(of_libc).collect())
 }

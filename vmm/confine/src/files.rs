@@ -33,11 +33,10 @@ pub struct Files {
 }
 
 /// Restricts the calling thread, and those that it starts, to these files; nothing may be executed,
-/// and no TCP connection made or accepted.
+/// no TCP connection made or accepted, no other process signalled, and no abstract UNIX socket of one connected to.
 pub(crate) fn restrict(files: &Files) -> Result<(), RulesetError> {
     // Sets no_new_privs, too.
-    let handled = handled(Ruleset::default())?;
-    rules(handled, files)?.restrict_self().map(drop)
+    rules(files)?.restrict_self().map(drop)
 }
 
 impl Files {
@@ -52,19 +51,15 @@ impl Files {
     }
 }
 
-/// The same for a process that is to be started, which may signal no other one, either, nor connect to its abstract UNIX
-/// sockets; None where the kernel has no Landlock.
+/// The same for a process that is to be started; None where the kernel has no Landlock.
 pub fn rules_of_child(files: &Files) -> Result<Option<OwnedFd>, RulesetError> {
-    let handled = handled(Ruleset::default())?.scope(Scope::from_all(WITH_SCOPES))?;
-    rules(handled, files).map(Into::into)
+    rules(files).map(Into::into)
 }
 
-fn handled(rules: Ruleset) -> Result<Ruleset, RulesetError> {
-    let files = rules.handle_access(AccessFs::from_all(NEWEST))?;
-    files.handle_access(AccessNet::from_all(NEWEST))
-}
-
-fn rules(handled: Ruleset, files: &Files) -> Result<RulesetCreated, RulesetError> {
+fn rules(files: &Files) -> Result<RulesetCreated, RulesetError> {
+    let handled = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
+    let handled = handled.handle_access(AccessNet::from_all(NEWEST))?;
+    let handled = handled.scope(Scope::from_all(WITH_SCOPES))?;
     let reading = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let results = reading

@@ -10,7 +10,7 @@ use seccompiler::{
 };
 
 use crate::{
-    Class, Mode,
+    Class, Mode, Needs,
     calls::{Call, Rule},
     lists, requests,
 };
@@ -21,15 +21,15 @@ pub(crate) fn is_supported() -> bool {
     actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
 }
 
-/// The filter of a class.
-pub(crate) fn program(class: Class, mode: Mode) -> Result<BpfProgram, BackendError> {
+/// The filter of a class, in a process with these needs.
+pub(crate) fn program(class: Class, mode: Mode, needs: Needs) -> Result<BpfProgram, BackendError> {
     let lists = match mode {
         Mode::Lists => class.filter(),
         Mode::WithGate => [class.filter(), vec![lists::BEGINNINGS]].concat(),
         Mode::AllNoted => vec![lists::UNTRAPPABLE, lists::BEGINNINGS],
     };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    let calls = || lists.iter().flat_map(|list| list.iter());
+    let calls = || lists.iter().flat_map(|list| list.iter()).filter(|call| needs.has(call.when));
     // An empty vector of rules matches all arguments, and must stay empty.
     let any: Vec<i64> =
         calls().filter(|call| call.rule == Rule::Any).map(|call| call.number).collect();
@@ -77,6 +77,7 @@ fn rule(call: &Call) -> Result<Option<SeccompRule>, BackendError> {
 
 const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
 const ERRNO: u32 = 0x0005_0000; // SECCOMP_RET_ERRNO
@@ -118,6 +119,15 @@ fn without_clone3() -> [sock_filter; 5] {
     ]
 }
 
+/// The first number of the x32 table, whose calls have the architecture of the 64-bit table
+/// (arch/x86/include/uapi/asm/unistd.h).
+const X32: u32 = 0x4000_0000;
+
+/// Denies a list of denied calls' own names in the x32 table, which few kernels have. A list of permitted ones has none of them.
+pub(crate) const fn without_x32(error: i32) -> [sock_filter; 3] {
+    [step(LOAD, 0, 0, 0), step(IF_AT_LEAST, 0, 1, X32), step(RETURN, 0, 0, ERRNO | error as u32)]
+}
+
 /// Lets calls pass that are made from one place of the program. (`struct seccomp_data`: the
 /// instruction pointer is at offset 8; include/uapi/linux/seccomp.h)
 fn through_the_gate(gate: u64) -> [sock_filter; 5] {
@@ -155,9 +165,9 @@ mod tests {
                 LOAD => accumulator = data[k as usize / 4],
                 IF_EQUAL => at += branch(accumulator == k),
                 0x25 => at += branch(accumulator > k), // BPF_JGT
-                0x35 => at += branch(accumulator >= k), // BPF_JGE
-                0x05 => at += k as usize,              // BPF_JA
-                0x54 => accumulator &= k,              // BPF_AND
+                IF_AT_LEAST => at += branch(accumulator >= k),
+                0x05 => at += k as usize, // BPF_JA
+                0x54 => accumulator &= k, // BPF_AND
                 RETURN => return (k, steps),
                 _ => panic!("unknown step {code:#x}"),
             }
@@ -168,7 +178,7 @@ mod tests {
     fn a_guest_runs_after_few_steps_and_nothing_else_passes_with_it() {
         const I386: u32 = 0x4000_0003;
         for class in [Class::Worker, Class::Main, Class::Vcpu] {
-            let whole = program(class, Mode::Lists).unwrap();
+            let whole = program(class, Mode::Lists, Needs::ALL).unwrap();
             let rules = &whole[run_first().len()..];
             let ioctl = libc::SYS_ioctl as u32;
             assert_eq!(run(&whole, &data(X86_64, ioctl, requests::KVM_RUN)), (ALLOW, 7), "{class}");
@@ -184,7 +194,8 @@ mod tests {
         }
     }
 
-    /// Each call that is denied to a child, and only those; also from the 32-bit table, whose numbers mean others.
+    /// Each call that is denied to a child, and only those; also from the 32-bit table, whose numbers mean others, and from the
+    /// x32 table.
     #[test]
     fn a_child_is_denied_what_leads_out_of_its_process() {
         const DENIED: u32 = ERRNO | libc::EPERM as u32;
@@ -194,6 +205,13 @@ mod tests {
             let is_denied = crate::child::DENIED.iter().any(|(call, _)| *call == number.into());
             let expected = if is_denied { DENIED } else { ALLOW };
             assert_eq!(run(&program, &data(X86_64, number, 0)).0, expected, "{number}");
+            assert_eq!(run(&program, &data(X86_64, X32 | number, 0)).0, DENIED, "x32 {number}");
+            let of_others = crate::child::DENIED_OF_OTHERS.iter();
+            let is_denied = is_denied || of_others.clone().any(|(call, _)| *call == number.into());
+            let mut of_another = data(X86_64, number, 0);
+            of_another[4] = 4711;
+            let expected = if is_denied { DENIED } else { ALLOW };
+            assert_eq!(run(&program, &of_another).0, expected, "{number} of another process");
         }
         assert_ne!(run(&program, &data(0x4000_0003, 1, 0)).0, ALLOW, "i386");
     }
@@ -203,7 +221,7 @@ mod tests {
     fn threads_are_started_and_no_processes() {
         let thread = libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
         for class in Class::ALL {
-            let program = program(class, Mode::Lists).unwrap();
+            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
             let clone = |flags: i32| {
                 let mut data = data(X86_64, libc::SYS_clone as u32, 0);
                 data[4] = flags as u32;
@@ -219,11 +237,46 @@ mod tests {
         }
     }
 
+    /// Regression: vCPU threads could pin and slow down any process of the user. Those of a schedule still can, as the threads
+    /// that it moves are not known when their filters are made; it changes no thread to another class than its two.
+    #[test]
+    fn other_processes_are_moved_by_schedules_only() {
+        const OTHER: u32 = 4711;
+        let answer = |program: &[sock_filter], call: i64, arguments: [u32; 2]| {
+            let mut data = data(X86_64, call as u32, 0);
+            (data[4], data[6]) = (arguments[0], arguments[1]);
+            run(program, &data).0 == ALLOW
+        };
+        for class in Class::ALL {
+            let (without, with) = (Needs::default(), Needs { schedule: true, driver_bpf: false });
+            let [without, with] =
+                [without, with].map(|its| program(class, Mode::Lists, its).unwrap());
+            let carries_out =
+                class.filter().concat().iter().any(|call| call.why == lists::STEPS[0].why);
+            let changes = [
+                (libc::SYS_sched_setaffinity, 8),
+                (libc::SYS_sched_setscheduler, libc::SCHED_IDLE as u32),
+            ];
+            for (call, second) in changes {
+                assert!(!answer(&without, call, [OTHER, second]), "{class} {call}");
+                assert_eq!(answer(&with, call, [OTHER, second]), carries_out, "{class} {call}");
+            }
+            for policy in [libc::SCHED_BATCH, libc::SCHED_FIFO, libc::SCHED_RR] {
+                let call = libc::SYS_sched_setscheduler;
+                assert!(!answer(&with, call, [OTHER, policy as u32]), "{class} {policy}");
+            }
+            for call in [libc::SYS_prlimit64, libc::SYS_setpriority, libc::SYS_ioprio_set] {
+                assert!(!answer(&with, call, [OTHER, 0]), "{class} {call}");
+            }
+            assert!(!answer(&with, libc::SYS_prctl, [libc::PR_SET_PTRACER as u32, 0]), "{class}");
+        }
+    }
+
     /// The protection is the third argument of each call that sets one; memory keeps its own in mremap.
     #[test]
     fn no_thread_may_make_memory_executable() {
         for class in Class::ALL {
-            let program = program(class, Mode::Lists).unwrap();
+            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
             for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
                 let with = |protection: i32| {
                     let mut data = data(X86_64, call as u32, 0);
@@ -243,7 +296,7 @@ mod tests {
     #[test]
     fn only_those_that_start_or_are_vcpus_may_run_a_guest() {
         let may = |class: &Class| {
-            let program = program(*class, Mode::Lists).unwrap();
+            let program = program(*class, Mode::Lists, Needs::ALL).unwrap();
             let run_it = data(X86_64, libc::SYS_ioctl as u32, requests::KVM_RUN);
             run(&program, &run_it).0 == ALLOW
         };
@@ -255,7 +308,7 @@ mod tests {
     fn every_class_has_a_filter_that_the_kernel_takes() {
         for class in Class::ALL {
             for mode in [Mode::Lists, Mode::WithGate, Mode::AllNoted] {
-                let steps = program(class, mode).unwrap().len();
+                let steps = program(class, mode, Needs::ALL).unwrap().len();
                 // BPF_MAXINSNS
                 assert!(steps <= 4096, "{class}: {steps}");
             }

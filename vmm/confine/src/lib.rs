@@ -52,7 +52,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-pub use calls::{Call, Rule, Unseen};
+pub use calls::{Call, Needs, Rule, Unseen, When};
 pub use child::filter_of_child;
 pub use class::Class;
 pub use files::{Files, rules_of_child};
@@ -184,11 +184,14 @@ enum Mode {
 
 static MODE: OnceLock<Option<Mode>> = OnceLock::new();
 
+/// What the threads of this process need.
+static NEEDS: OnceLock<Needs> = OnceLock::new();
+
 /// Threads are confined from now on.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Confines the calling thread, and all threads that it starts from now on, as one of this class.
-pub fn begin(class: Class, files: &Files) -> Result<(), ConfineError> {
+pub fn begin(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
     set_limits()?;
     set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
     // Opened before files are restricted.
@@ -200,14 +203,15 @@ pub fn begin(class: Class, files: &Files) -> Result<(), ConfineError> {
     drop_capabilities().map_err(|error| ConfineError::Capabilities(error.into()))?;
     // Asked while it may be asked, and without capabilities.
     signal::may_leave_background();
+    NEEDS.get_or_init(|| needs);
     BEGUN.store(true, Relaxed);
     narrow(*MODE.get_or_init(|| mode), class)
 }
 
 /// Does `work` on a thread of its own that is confined as a worker, for processes that also start
-/// others: what is confined cannot.
+/// others: what is confined cannot. Its machines have no schedules.
 pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
-    let confined = || begin(Class::Worker, files).map(|()| work());
+    let confined = || begin(Class::Worker, files, Needs::default()).map(|()| work());
     apart("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
@@ -276,7 +280,8 @@ fn drop_capabilities() -> rustix::io::Result<()> {
 
 fn narrow(mode: Option<Mode>, class: Class) -> Result<(), ConfineError> {
     if let Some(mode) = mode {
-        let program = filter::program(class, mode).map_err(ConfineError::Filter)?;
+        let needs = NEEDS.get().copied().unwrap_or_default();
+        let program = filter::program(class, mode, needs).map_err(ConfineError::Filter)?;
         seccompiler::apply_filter(&program).map_err(ConfineError::Apply)?;
     }
     sigsys::set_class(class.name());

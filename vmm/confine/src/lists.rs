@@ -96,26 +96,33 @@ pub const NEW: &[Call] = &[
         "the C library counts CPUs before the first heap of a thread; a vCPU's own schedstat",
     ),
     Call::any(SYS_read, "the C library counts CPUs before the first heap of a thread"),
-    Call::any(SYS_prctl, "the thread's name; no new privileges"),
-    Call::any(SYS_seccomp, "the thread's own filter"),
-    Call::any(SYS_timer_create, "the timer that ends a vCPU's turns"),
+    Call::only(SYS_prctl, 0, PR_SET_NAME, "the thread's name"),
+    Call::only(SYS_prctl, 0, PR_SET_NO_NEW_PRIVS, "no new privileges, which a filter asks for"),
+    Call::only(SYS_seccomp, 0, SECCOMP_SET_MODE_FILTER as i32, "the thread's own filter"),
+    Call::only(SYS_sched_setaffinity, 0, 0, "a vCPU's own CPUs"),
+    Call::any(SYS_timer_create, "the timer that ends a vCPU's turns").of_schedules(),
     Call::any(SYS_pidfd_open, "a vCPU enrols with a scheduler in the host's kernel")
-        .unseen(Unseen::DriverBpf),
+        .of_driver_bpf(),
     Call::only(
         SYS_bpf,
         0,
         BPF_MAP_UPDATE_ELEM,
         "a vCPU enrols with a scheduler in the host's kernel",
     )
-    .unseen(Unseen::DriverBpf),
+    .of_driver_bpf(),
     Call::ioctl(r::KVM_SET_SIGNAL_MASK, "the signal that ends KVM_RUN"),
 ];
 
 /// Calls that carry out the steps of a schedule, of whichever thread reports an event to it.
 pub const STEPS: &[Call] = &[
-    Call::any(SYS_timer_settime, "when the turn of a vCPU ends"),
-    Call::any(SYS_sched_setaffinity, "the CPU of the slot that a vCPU is granted"),
-    Call::any(SYS_sched_setscheduler, "the priority of a vCPU without a slot"),
+    Call::any(SYS_timer_settime, "when the turn of a vCPU ends").of_schedules(),
+    // Of other threads than the caller, which are not known yet when filters are made: no filter can tell
+    // them from other processes of the user.
+    Call::any(SYS_sched_setaffinity, "the CPU of the slot that a vCPU is granted").of_schedules(),
+    Call::only(SYS_sched_setscheduler, 1, SCHED_IDLE, "the priority of a vCPU without a slot")
+        .of_schedules(),
+    Call::only(SYS_sched_setscheduler, 1, SCHED_OTHER, "the priority of a vCPU with a slot")
+        .of_schedules(),
     Call::any(
         SYS_pread64,
         "KVM's statistics: does a vCPU halt in KVM? The times of threads, as a window begins and ends",
@@ -144,8 +151,14 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_ppoll, "is there input?"),
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
     Call::any(SYS_pread64, "KVM's statistics; the times of vCPU threads"),
-    Call::any(SYS_timer_delete, "the end of a schedule"),
-    Call::any(SYS_sched_setscheduler, "vCPUs without a slot get their priority back to end"),
+    Call::any(SYS_timer_delete, "the end of a schedule").of_schedules(),
+    Call::only(
+        SYS_sched_setscheduler,
+        1,
+        SCHED_OTHER,
+        "vCPUs without a slot get their priority back to end",
+    )
+    .of_schedules(),
 ];
 
 /// Calls of nurses, besides those of [`STEPS`]: a vCPU that is woken needs a slot.
@@ -162,6 +175,7 @@ pub const WATCHDOG: &[Call] =
 pub const IDLE_WATCHER: &[Call] = &[
     Call::any(SYS_clock_nanosleep, "the time between two looks"),
     Call::any(SYS_timer_delete, "the end of a schedule that the watcher is the last to use")
+        .of_schedules()
         .unseen(Unseen::Chance),
 ];
 
@@ -185,12 +199,12 @@ pub const JOBS: &[Call] = &[Call::any(SYS_read, "reads jobs")];
 /// Calls of the thread that reads the turns of a scheduler in the host's kernel, from memory.
 pub const TURNS: &[Call] =
     &[Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "has the host's kernel ended its scheduler?")
-        .unseen(Unseen::DriverBpf)];
+        .of_driver_bpf()];
 
 /// Calls of both main threads: they start machines.
 pub const STARTS: &[Call] = &[
     Call::any(SYS_rt_sigaction, "catches signals"),
-    Call::any(SYS_socketpair, "tells the thread of signals"),
+    Call::only(SYS_socketpair, 0, AF_UNIX, "tells the thread of signals"),
     Call::any(SYS_eventfd2, "wakes event loops"),
     Call::only(SYS_fcntl, 1, F_DUPFD_CLOEXEC, "copies descriptors"),
     Call::only(SYS_fcntl, 1, F_GETFL, "do descriptors wait?"),
@@ -221,13 +235,11 @@ pub const MAIN: &[Call] = &[
 /// Calls of both main threads with a scheduler in the host's kernel.
 pub const LOADERS: &[Call] = &[
     Call::only(SYS_bpf, 0, BPF_MAP_LOOKUP_ELEM, "what a scheduler in the host's kernel did")
-        .unseen(Unseen::DriverBpf),
-    Call::any(SYS_sched_setaffinity, "its own threads get the CPUs of slots back")
-        .unseen(Unseen::DriverBpf),
-    Call::any(SYS_sched_getaffinity, "which threads have left the CPUs of slots")
-        .unseen(Unseen::DriverBpf),
-    Call::any(SYS_getdents64, "the threads of this process").unseen(Unseen::DriverBpf),
-    Call::any(SYS_newfstatat, "the threads of this process").unseen(Unseen::DriverBpf),
+        .of_driver_bpf(),
+    Call::any(SYS_sched_setaffinity, "its own threads get the CPUs of slots back").of_driver_bpf(),
+    Call::any(SYS_sched_getaffinity, "which threads have left the CPUs of slots").of_driver_bpf(),
+    Call::any(SYS_getdents64, "the threads of this process").of_driver_bpf(),
+    Call::any(SYS_newfstatat, "the threads of this process").of_driver_bpf(),
 ];
 
 /// Calls of workers, which build machines, too.
@@ -252,10 +264,10 @@ pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_SET_CPUID2, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_MP_STATE, "the first state of a vCPU"),
     Call::ioctl(r::KVM_GET_SREGS, "the first state of a vCPU"),
-    Call::any(SYS_sched_setscheduler, "a bench keeps wakeups from preempting"),
+    Call::only(SYS_sched_setscheduler, 0, 0, "a bench keeps wakeups from preempting it"),
     Call::any(SYS_sched_getaffinity, "the CPUs of a cell"),
     Call::only(SYS_bpf, 0, BPF_MAP_UPDATE_ELEM, "describes machines to the host's kernel")
-        .unseen(Unseen::DriverBpf),
+        .of_driver_bpf(),
 ];
 
 /// Commands of bpf(2) (include/uapi/linux/bpf.h).

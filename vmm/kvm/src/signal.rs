@@ -167,17 +167,7 @@ impl ThreadId {
     ///
     /// [`Class::Background`] is left alone by processes that could not leave it again.
     pub fn set_class(self, class: Class) {
-        if class == Class::Background && !may_leave_background() {
-            return;
-        }
-        let policy = match class {
-            Class::Usual => libc::SCHED_OTHER,
-            Class::Patient => libc::SCHED_BATCH,
-            Class::Background => libc::SCHED_IDLE,
-        };
-        let param = libc::sched_param { sched_priority: 0 };
-        // SAFETY: `param` is live through the call. A refused change costs precision only.
-        unsafe { libc::sched_setscheduler(self.0, policy, &param) };
+        set_class(self.0, class);
     }
 
     /// Does it have [`Class::Background`]?
@@ -195,6 +185,26 @@ impl ThreadId {
     pub fn from_raw(raw: i32) -> Self {
         Self(raw)
     }
+}
+
+/// Changes the scheduling class of the calling thread, as [`ThreadId::set_class`]. It names no thread, so that what confines
+/// a thread to itself permits it.
+pub fn set_own_class(class: Class) {
+    set_class(0, class);
+}
+
+fn set_class(thread: libc::pid_t, class: Class) {
+    if class == Class::Background && !may_leave_background() {
+        return;
+    }
+    let policy = match class {
+        Class::Usual => libc::SCHED_OTHER,
+        Class::Patient => libc::SCHED_BATCH,
+        Class::Background => libc::SCHED_IDLE,
+    };
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` is live through the call. A refused change costs precision only.
+    unsafe { libc::sched_setscheduler(thread, policy, &param) };
 }
 
 /// The CPUs that the calling thread may use.

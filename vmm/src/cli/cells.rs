@@ -27,6 +27,7 @@ use crate::{
             features::FeatureSwitch,
         },
         run::{
+            job::Job,
             only_job::OnlyJob,
             relay,
             worker::{self, Tools},
@@ -37,11 +38,12 @@ use crate::{
     units::ByteSize,
 };
 use base::{sched_features, text};
-use confine::{Class, Files};
+use confine::{Class, Files, Needs};
 use report::perfetto;
 use study::{
+    driver::DriverKind,
     guest::kernels::Kernels,
-    point::{HostKernel, HostKind},
+    point::{HostKernel, HostKind, Point},
     timeline::Timeline,
 };
 
@@ -73,21 +75,23 @@ pub(super) struct Setup {
     stock_kernel: Option<OsString>,
     /// The recording that the policy `replay` follows.
     recording: Option<OsString>,
-    /// Who loads schedulers into the host's kernel, which needs capabilities.
-    loads: Loads,
-    /// Some cells switch features of the host's scheduler, whose file is opened before confinement.
+    /// Who changes the host's kernel, which needs capabilities: loads schedulers, switches features.
+    changes: Changes,
+    /// Some cells switch features of the host's scheduler.
     switches_features: bool,
+    /// Some cells have a schedule of this program's.
+    schedules: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
     /// Where they are; None: they are to be made, on a machine that is all ours.
     cgroup_root: Option<OsString>,
 }
 
-/// Where schedulers for the host's kernel are loaded.
+/// Where the host's kernel is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Loads {
-    /// No cell has one.
+enum Changes {
+    /// No cell needs it.
     Nowhere,
     /// In a process for each cell.
     InChildren,
@@ -111,21 +115,24 @@ impl Setup {
             kernel: kernels.ticket.as_deref().map(name),
             stock_kernel: kernels.stock.as_deref().map(name),
             recording: recording.map(name),
-            loads: Loads::Nowhere,
+            changes: Changes::Nowhere,
             switches_features: false,
+            schedules: false,
             cgroups: Vec::new(),
             cgroup_root: None,
         }
     }
 
-    /// The same for cells of which some load a scheduler into the host's kernel.
-    pub(super) fn that_loads(self, loads_scheduler: bool) -> Self {
-        Self { loads: if loads_scheduler { Loads::InChildren } else { Loads::Nowhere }, ..self }
-    }
-
-    /// The same for cells of which some switch features of the host's scheduler.
-    pub(super) fn that_switches(self, switches_features: bool) -> Self {
-        Self { switches_features, ..self }
+    /// The same for the cells of these points.
+    pub(super) fn of_points(self, points: &[Point]) -> Self {
+        let switches_features = points.iter().any(|point| point.sched_features.is_some());
+        let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
+        let schedules = points.iter().any(|point| needs_of(point).schedule);
+        let changes = match loads_scheduler || switches_features {
+            true => Changes::InChildren,
+            false => Changes::Nowhere,
+        };
+        Self { changes, switches_features, schedules, ..self }
     }
 
     /// The same for cells in these control groups; `root`: where they are, if they are made already.
@@ -171,7 +178,7 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
     confinement::choose_by_environment()?;
     let setup = args.setup.unwrap_or_else(none);
     match setup.host {
-        HostKind::Direct if setup.loads == Loads::InChildren => in_children(setup),
+        HostKind::Direct if setup.changes == Changes::InChildren => in_children(setup),
         HostKind::Direct => direct(&setup),
         HostKind::Emulated => emulated(&setup),
     }
@@ -183,25 +190,34 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));
     let host = (HostKind::Direct, setup.host_kernel);
+    let Setup { changes, switches_features, schedules, .. } = *setup;
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
-    let there = Setup { loads: setup.loads, ..there }.that_switches(setup.switches_features);
+    let there = Setup { changes, switches_features, schedules, ..there };
     let there = there.with_cgroups(None, setup.cgroups.clone());
     inside.run(there.words()?)
 }
 
-/// Runs each cell in a process of its own.
+/// Runs each cell in a process of its own. What a cell has changed of the host's scheduler is changed back here, also
+/// if its process was killed.
 fn in_children(setup: Setup) -> anyhow::Result<u8> {
+    let features = setup.switches_features.then(FeatureSwitch::open).transpose();
+    let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     let root = setup.cgroup_root()?;
     let cgroups = setup.cgroups.clone();
-    let its = Setup { loads: Loads::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
+    let its = Setup { changes: Changes::Here, ..setup }.with_cgroups(root.as_deref(), cgroups);
     let (program, words) = (env::current_exe().context("cannot find this program")?, its.words()?);
     let command = || {
         let mut command = Command::new(&program);
         command.args(&words);
         command
     };
+    let restore = |job: &Job| {
+        if let (Some(features), Some(asked)) = (&features, &job.point.sched_features) {
+            features.restore(asked);
+        }
+    };
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
-    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt)?;
+    let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt, restore)?;
     let status = failed.map(|status| match status.signal() {
         Some(signal) => signals::status_of(signal),
         None => status.code().map_or(FAILURE, |code| code as u8),
@@ -212,8 +228,6 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let kernels = setup.kernels();
     let recording = setup.recording.as_ref().map(Path::new).map(read_recording).transpose()?;
-    let features = setup.switches_features.then(FeatureSwitch::open).transpose();
-    let features = features.with_context(|| format!("cannot open {}", sched_features::FILE))?;
     let cgroups = setup.open_cgroups()?;
     let mut input = BufReader::new(io::stdin());
     let most = trace_limit()?;
@@ -224,20 +238,30 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     };
     let recording = recording.map(Arc::new);
     let recording = recording.as_ref();
-    let (features, cgroups) = (features.as_ref(), cgroups.as_ref());
-    let tools = Tools { kernels: &kernels, recording, draw: &draw, features, cgroups };
-    let only = match setup.loads {
-        Loads::Here => OnlyJob::read(&mut input, tools)?,
-        Loads::Nowhere | Loads::InChildren => None,
+    let cgroups = cgroups.as_ref();
+    let tools = Tools { kernels: &kernels, recording, draw: &draw, cgroups };
+    let only = match setup.changes {
+        Changes::Here => OnlyJob::read(&mut input, tools)?,
+        Changes::Nowhere | Changes::InChildren => None,
+    };
+    let needs = match &only {
+        Some(only) => needs_of(only.point()),
+        None => Needs { schedule: setup.schedules, driver_bpf: false },
     };
     // The signal thread starts in confinement.
-    confinement::begin(Class::Worker, &files(&kernels))?;
+    confinement::begin(Class::Worker, &files(&kernels), needs)?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     match only {
         Some(only) => only.run(tools, input, Stream::Stdout, &interrupt)?,
         None => worker::work(tools, input, Stream::Stdout, &interrupt)?,
     }
     Ok(if interrupt.raised() { FAILURE } else { 0 })
+}
+
+/// What the machines of this point need.
+fn needs_of(point: &Point) -> Needs {
+    let driver_bpf = point.driver == DriverKind::Bpf;
+    Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
 }
 
 /// What cells open: their kernels. Their results go to stdout.

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::Usage;
-use confine::{Class, Files, Seccomp, VARIABLE};
+use confine::{Class, Files, Needs, Seccomp, VARIABLE};
 
 /// The option of all commands that run guests.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -40,8 +40,8 @@ fn from_variable(text: Option<&str>) -> Result<Option<Seccomp>, Usage> {
 }
 
 /// Confines this thread and all that it starts from now on.
-pub(super) fn begin(class: Class, files: &Files) -> anyhow::Result<()> {
-    confine::begin(class, files).context("cannot confine this process")
+pub(super) fn begin(class: Class, files: &Files, needs: Needs) -> anyhow::Result<()> {
+    confine::begin(class, files, needs).context("cannot confine this process")
 }
 
 /// The directories in which results with these names appear. A result goes through a temporary file:

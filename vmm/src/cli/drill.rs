@@ -24,7 +24,7 @@ use super::{
     say,
 };
 use crate::terminal::{Hold, RawTerminal};
-use confine::{Class, Files};
+use confine::{Class, Files, Needs};
 use kvm::sys::trace;
 
 /// Try as a vCPU thread what an intruder would: for tests.
@@ -86,7 +86,7 @@ pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
         Deed::Abort => RawTerminal::enter(Hold::Keys).context("cannot take the terminal")?,
         _ => None,
     };
-    confinement::begin(Class::Main, &Files::of_guests())?;
+    confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
     let tried = thread::scope(|scope| {
         let intruder = || {
             confine::enter(Class::Vcpu);

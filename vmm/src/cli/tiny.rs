@@ -11,7 +11,7 @@ use crate::{
     vcpu::End,
     vm::{Console, MachineSpec, Vm},
 };
-use confine::{Class, Files};
+use confine::{Class, Files, Needs};
 
 /// Boot the smallest guest: for timing and for tests.
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ pub fn run(args: &TinyArgs) -> anyhow::Result<u8> {
     let console = Console { com1: Box::new(stdout), ..Console::null() };
     confinement::choose_by_environment()?;
     let vm = Vm::build(&spec)?;
-    confinement::begin(Class::Main, &Files::of_guests())?;
+    confinement::begin(Class::Main, &Files::of_guests(), Needs::default())?;
     let report = vm.start(console)?.wait()?;
     if let Some(complaint) = report.complaint() {
         say(format_args!("pvticket: {complaint}"));

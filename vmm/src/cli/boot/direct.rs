@@ -24,7 +24,7 @@ use crate::{
     vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, VmError},
 };
 use base::counters::sum;
-use confine::{Class, Files};
+use confine::{Class, Files, Needs};
 use kvm::KvmKind;
 
 /// Exit status when the reader of the output has closed it: 128 + SIGPIPE.
@@ -42,7 +42,11 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     driver::check_here(plan.driver)?;
     let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false)?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
-    confinement::begin(Class::Main, &files(plan))?;
+    let needs = Needs {
+        schedule: matches!(schedule, Schedule::User(_)),
+        driver_bpf: !plan.driver.is_user(),
+    };
+    confinement::begin(Class::Main, &files(plan), needs)?;
     // Without capabilities, root can write in fewer places than before.
     ResultFile::named("--stats", plan.stats.as_deref())?;
     plan.schedule.record_file()?;

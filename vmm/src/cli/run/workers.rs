@@ -28,7 +28,6 @@ use crate::{
     units::{ByteSize, CpuList},
 };
 use study::{
-    driver::DriverKind,
     guest::kernels::{self, Flavour, Kernels},
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, PlannedCell},
@@ -94,15 +93,12 @@ impl Workers {
     ) -> anyhow::Result<Self> {
         let memory = memory(&begun.experiment);
         let points = &begun.experiment.points;
-        let loads_scheduler = points.iter().any(|point| point.driver == DriverKind::Bpf);
-        let switches_features = points.iter().any(|point| point.sched_features.is_some());
         let words = |kind| {
             let cgroups = cgroups::needed(points, kind);
             let root = begun.cgroups.as_ref().filter(|_| kind == HostKind::Direct);
             let host = (kind, begun.host_kernel);
             let setup = Setup::new(host, memory, &begun.kernels, begun.recording.as_deref());
-            let setup = setup.that_loads(loads_scheduler).that_switches(switches_features);
-            setup.with_cgroups(root.map(CgroupTree::root), cgroups).words()
+            setup.of_points(points).with_cgroups(root.map(CgroupTree::root), cgroups).words()
         };
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,

@@ -16,6 +16,9 @@ const LONGEST: usize = 4096;
 /// Why a feature cannot be switched.
 #[derive(Debug, Error)]
 pub enum FeatureError {
+    /// Its file cannot be opened.
+    #[error("cannot open {FILE}")]
+    Open(#[source] io::Error),
     /// The kernel refuses it.
     #[error("the host's kernel does not switch the scheduler's feature {0}")]
     Refused(String, #[source] io::Error),
@@ -27,8 +30,13 @@ pub enum FeatureError {
     Read(#[source] io::Error),
 }
 
-/// The open file of the features. It stays usable after a process has given up its capabilities, so a
-/// worker opens it before it is confined.
+/// Switches these features of this host. Nothing stays open through which the caller could switch them again: the file would
+/// stay usable once it has given up its capabilities.
+pub fn switch(asked: &SchedFeatures) -> Result<(), FeatureError> {
+    FeatureSwitch::open().map_err(FeatureError::Open)?.switch(asked)
+}
+
+/// The open file of the features, for processes that run no guest.
 #[derive(Debug)]
 pub struct FeatureSwitch {
     file: File,
@@ -50,9 +58,16 @@ impl FeatureSwitch {
         &self.before
     }
 
-    /// Switches these features until the value is dropped.
-    pub fn switch<'a>(&'a self, asked: &'a SchedFeatures) -> Result<Switched<'a>, FeatureError> {
-        let switched = Switched { switch: self, asked };
+    /// Switches these features; those that were switched are switched back if one cannot be.
+    fn switch(&self, asked: &SchedFeatures) -> Result<(), FeatureError> {
+        let switched = self.write_and_check(asked);
+        if switched.is_err() {
+            self.restore(asked);
+        }
+        switched
+    }
+
+    fn write_and_check(&self, asked: &SchedFeatures) -> Result<(), FeatureError> {
         for name in asked.names() {
             self.write(name).map_err(|error| FeatureError::Refused(name.into(), error))?;
         }
@@ -61,7 +76,7 @@ impl FeatureSwitch {
         let now = String::from_utf8_lossy(&text[..count]);
         match asked.unlike(&now) {
             Some(name) => Err(FeatureError::NotTaken(name.into())),
-            None => Ok(switched),
+            None => Ok(()),
         }
     }
 
@@ -76,18 +91,5 @@ impl FeatureSwitch {
     /// One name is one write: the kernel parses each write on its own.
     fn write(&self, name: &str) -> io::Result<()> {
         (&self.file).write(name.as_bytes()).map(drop)
-    }
-}
-
-/// Features that are switched.
-#[derive(Debug)]
-pub struct Switched<'a> {
-    switch: &'a FeatureSwitch,
-    asked: &'a SchedFeatures,
-}
-
-impl Drop for Switched<'_> {
-    fn drop(&mut self) {
-        self.switch.restore(self.asked);
     }
 }

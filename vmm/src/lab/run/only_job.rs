@@ -1,16 +1,17 @@
-//! A worker of one cell, whose schedule is started before the worker is confined.
+//! A worker of one cell, for which it changes the host's kernel before it is confined.
 
 use std::io::{BufRead, Write};
 
 use super::{
-    super::Interrupt,
+    super::{Interrupt, host::features},
     job::Job,
     worker::{Prepared, Tools, WorkerError, cpus, lines, next_line, parse, run, spec},
 };
-use study::driver::DriverKind;
+use study::{driver::DriverKind, point::Point};
 
-/// The only job of a process, with its schedule started: the host's kernel takes a scheduler from a
-/// process with capabilities, which one that runs guests does not have.
+/// The only job of a process, with its schedule started and the features of the host's scheduler switched:
+/// that takes capabilities, which a process that runs guests does not have, and no file through which it is
+/// done may be left open.
 #[derive(Debug)]
 pub struct OnlyJob {
     job: Job,
@@ -18,8 +19,8 @@ pub struct OnlyJob {
 }
 
 impl OnlyJob {
-    /// Reads it from `input` and starts its schedule, if the host's kernel carries it out; None at the
-    /// input's end. No thread is started that would be older than the confinement.
+    /// Reads it from `input`, starts its schedule, if the host's kernel carries it out, and switches features;
+    /// None at the input's end. No thread is started that would be older than the confinement.
     pub fn read(input: &mut impl BufRead, tools: Tools<'_>) -> Result<Option<Self>, WorkerError> {
         let Some(line) = next_line(input) else { return Ok(None) };
         let job = parse(&line)?;
@@ -31,7 +32,13 @@ impl OnlyJob {
             // What is wrong with the CPUs is reported when it runs.
             _ => None,
         };
-        Ok(Some(Self { job, prepared: Prepared { cpus, started } }))
+        let switched = job.point.sched_features.as_ref().map(features::switch);
+        Ok(Some(Self { job, prepared: Prepared { cpus, started, switched } }))
+    }
+
+    /// What it measures.
+    pub fn point(&self) -> &Point {
+        &self.job.point
     }
 
     /// Runs it, and writes its result to `output`. The end of the input aborts it.

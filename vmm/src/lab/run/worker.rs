@@ -22,7 +22,7 @@ use super::{
         host::{
             LoadWatch,
             cgroups::{OpenGroups, ThreadFiles},
-            features::{FeatureError, FeatureSwitch, Switched},
+            features::FeatureError,
             resolve_cpus,
         },
     },
@@ -86,8 +86,6 @@ pub(super) enum JobError {
     Vcpus(#[from] UnitError),
     #[error("the worker was not told that cells switch features of the scheduler")]
     NoFeatures,
-    #[error(transparent)]
-    Features(#[from] FeatureError),
     #[error("the worker was not told of these control groups")]
     NoCgroups,
 }
@@ -104,8 +102,6 @@ pub struct Tools<'a> {
     pub recording: Option<&'a Arc<Recording>>,
     /// Renders timelines.
     pub draw: Draw<'a>,
-    /// Switches features of the host's scheduler; None: no cell asks for it.
-    pub features: Option<&'a FeatureSwitch>,
     /// Control groups; None: no cell asks for them.
     pub cgroups: Option<&'a OpenGroups>,
 }
@@ -126,7 +122,7 @@ pub fn work(
 ) -> Result<(), WorkerError> {
     for line in lines(input, interrupt.clone()) {
         let job = parse(&line)?;
-        let prepared = Prepared { cpus: cpus(&job), started: None };
+        let prepared = Prepared { cpus: cpus(&job), started: None, switched: None };
         run(&job, tools, &mut output, interrupt, prepared)?;
     }
     Ok(())
@@ -139,6 +135,8 @@ pub(super) struct Prepared {
     pub(super) cpus: Result<CpuList, JobError>,
     /// Its schedule, if it has been started.
     pub(super) started: Option<Result<Schedule, ScheduleError>>,
+    /// Whether the features of the host's scheduler have been switched that it asks for.
+    pub(super) switched: Option<Result<(), FeatureError>>,
 }
 
 pub(super) fn parse(line: &[u8]) -> Result<Job, WorkerError> {
@@ -247,10 +245,11 @@ impl Task<'_> {
             Ok(cell) => cell,
             Err(error) => return failed(&error).into(),
         };
-        let _switched = match self.switched() {
-            Ok(switched) => switched,
-            Err(error) => return failed(&error).into(),
-        };
+        match &self.prepared.switched {
+            Some(Err(error)) => return failed(error).into(),
+            None if point.sched_features.is_some() => return failed(&JobError::NoFeatures).into(),
+            Some(Ok(())) | None => {}
+        }
         let cgroups = match self.cgroups() {
             Ok(cgroups) => cgroups,
             Err(error) => return failed(&error).into(),
@@ -280,13 +279,6 @@ impl Task<'_> {
             }
             Err(error) => failed(&error).into(),
         }
-    }
-
-    /// Switches the features of the host's scheduler that the point asks for.
-    fn switched(&self) -> Result<Option<Switched<'_>>, JobError> {
-        let Some(asked) = &self.job.point.sched_features else { return Ok(None) };
-        let switch = self.tools.features.ok_or(JobError::NoFeatures)?;
-        Ok(Some(switch.switch(asked)?))
     }
 
     /// The control groups that the point asks for.

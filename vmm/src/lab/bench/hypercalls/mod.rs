@@ -22,7 +22,7 @@ use crate::{
 };
 use base::{backend::PvBackend, counters::Counts};
 use kvm::{
-    signal::{Class, ThreadId},
+    signal::{Class, set_own_class},
     sys::tsc,
 };
 
@@ -186,9 +186,9 @@ pub fn run(
 
 /// Does `work` with wakeup preemption disabled for this thread and those that it starts.
 pub(super) fn patiently<T>(work: impl FnOnce() -> T) -> T {
-    ThreadId::current().set_class(Class::Patient);
+    set_own_class(Class::Patient);
     let done = work();
-    ThreadId::current().set_class(Class::Usual);
+    set_own_class(Class::Usual);
     done
 }
 
