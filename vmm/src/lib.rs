@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod driver;
 pub mod emulated;
 pub mod guest;
+pub mod keeper;
 pub mod lab;
 pub mod machine;
 pub mod results;

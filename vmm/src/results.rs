@@ -14,6 +14,7 @@ use std::{
         unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -25,7 +26,7 @@ use rustix::{
 };
 use tempfile::NamedTempFile;
 
-use crate::{signals, streams};
+use crate::{keeper::Keeper, signals, streams};
 
 /// Interval between two checks whether a named pipe has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -45,10 +46,12 @@ enum Way {
 }
 
 /// The target of a result. Nothing about it changes before [`Target::write`] has succeeded.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Target {
     path: PathBuf,
     way: Way,
+    /// What [`Target::begin`] has opened.
+    begun: Mutex<Option<Temporary>>,
 }
 
 impl Target {
@@ -67,12 +70,36 @@ impl Target {
         if way != Way::Into && path.file_name().is_none() {
             return Err(ErrorKind::IsADirectory.into());
         }
-        Ok(Self { path: path.into(), way })
+        Ok(Self { path: path.into(), way, begun: Mutex::default() })
+    }
+
+    /// Opens the temporary file now, for a process that is to be confined: it writes one result, and
+    /// opens nothing but [`Target::opened_late`] for it.
+    pub fn begin(&self) -> io::Result<()> {
+        let temporary = match Temporary::new(self)? {
+            Temporary::Named(file) => {
+                let (file, name) = file.into_parts();
+                let keeper = Keeper::start(&name, &self.path)?;
+                // It is the keeper's from now on.
+                name.keep()?;
+                Temporary::Kept(file, keeper)
+            }
+            other => other,
+        };
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(temporary);
+        Ok(())
+    }
+
+    /// What is opened only when the result is complete: a pipe or device.
+    pub fn opened_late(&self) -> Option<&Path> {
+        (self.way == Way::Into).then_some(&self.path)
     }
 
     /// Writes the whole result.
     pub fn write(&self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let mut pending = Pending::open(self.clone())?;
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let file = begun.map_or_else(|| Temporary::new(self), Ok)?;
+        let mut pending = Pending { path: self.path.clone(), way: self.way.clone(), file };
         let mut out = BufWriter::new(pending.out());
         fill(&mut out)?;
         out.flush()?;
@@ -109,7 +136,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// A result being written. If dropped, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Pending {
-    target: Target,
+    path: PathBuf,
+    way: Way,
     file: Temporary,
 }
 
@@ -117,35 +145,40 @@ pub struct Pending {
 enum Temporary {
     /// Next to the target.
     Named(NamedTempFile),
+    /// The same, for a process that cannot name it.
+    Kept(File, Keeper),
     /// Elsewhere and unnamed, for targets that cannot be replaced.
     Nameless(File),
+}
+
+impl Temporary {
+    fn new(target: &Target) -> io::Result<Self> {
+        Ok(match target.way {
+            Way::Replaced => Self::Named(target.temporary()?),
+            Way::Into | Way::Stream(_) => Self::Nameless(tempfile::tempfile()?),
+        })
+    }
 }
 
 impl Pending {
     /// Begins a result for `path`.
     pub fn new(path: &Path) -> io::Result<Self> {
-        Self::open(Target::unchecked(path)?)
-    }
-
-    fn open(target: Target) -> io::Result<Self> {
-        let file = match target.way {
-            Way::Replaced => Temporary::Named(target.temporary()?),
-            Way::Into | Way::Stream(_) => Temporary::Nameless(tempfile::tempfile()?),
-        };
-        Ok(Self { target, file })
+        let target = Target::unchecked(path)?;
+        let file = Temporary::new(&target)?;
+        Ok(Self { path: target.path, way: target.way, file })
     }
 
     /// The file to write the result to.
     pub fn out(&mut self) -> &mut File {
         match &mut self.file {
             Temporary::Named(file) => file.as_file_mut(),
-            Temporary::Nameless(file) => file,
+            Temporary::Kept(file, _) | Temporary::Nameless(file) => file,
         }
     }
 
     /// The result is complete: puts it in the target's place.
     pub fn commit(self) -> io::Result<()> {
-        let Self { target: Target { path, way }, file } = self;
+        let Self { path, way, file } = self;
         let mut file = match file {
             Temporary::Named(file) => {
                 file.as_file().sync_all()?;
@@ -153,6 +186,10 @@ impl Pending {
                 // Syncs the new name, too. Some file systems cannot sync directories.
                 let _ = File::open(folder(&path)).and_then(|folder| folder.sync_all());
                 return Ok(());
+            }
+            Temporary::Kept(file, keeper) => {
+                file.sync_all()?;
+                return keeper.commit();
             }
             Temporary::Nameless(file) => file,
         };

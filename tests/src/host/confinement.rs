@@ -6,12 +6,13 @@ use anyhow::{Context, ensure};
 use confine::Support;
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::{emulated::need_kernel_7, first_cpu::BUSYBOX};
 use crate::{
     facts::need_kvm,
     files::{self, code},
-    process::{Input, Program, children},
+    process::{Input, Program, Running, children},
     product::{self, pvticket},
     suite::skip,
     terminal::Terminal,
@@ -25,7 +26,6 @@ tests![
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
     a_fatal_signal_to_a_vcpu_restores_the_terminal,
-    results_may_have_relative_names,
     the_bench_compares_confined_threads_with_others,
 ];
 
@@ -65,19 +65,30 @@ fn are_confined(process: Pid, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `boot` of a guest that says so and then spins, with this program in front.
-fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
+/// `boot` with these options of a guest that says that it is up and then spins, once it has said so.
+pub(super) fn spinning(
+    folder: &TempDir,
+    front: Program,
+    options: &[&str],
+) -> anyhow::Result<Running> {
     need_kvm()?;
-    let folder = files::scratch()?;
     let mut code = code::hello("up\n");
     code.truncate(code.len() - 6);
     code.extend(code::SPIN);
-    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code))?;
-    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
-    let boot = front(folder.path()).args(["boot", "--host", "direct", "--cpus", "1", "--kernel"]);
-    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]);
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
+    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+    let boot =
+        front.args(["boot", "--host", "direct", "--cpus", "1"]).args(options.iter().copied());
+    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
     let mut running = boot.env("PVTICKET_TRUST_KVM", "1").input(Input::Silence).start()?;
     running.wait_for_stdout("up\n")?;
+    Ok(running)
+}
+
+fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let front = front(folder.path());
+    let running = spinning(&folder, front, &[])?;
     are_confined(running.pid(), &["vcpu0", "signals"])?;
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
@@ -101,11 +112,16 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     })
 }
 
+pub(super) fn has_descriptor(process: Pid, number: u32) -> bool {
+    Path::new(&format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).symlink_metadata().is_ok()
+}
+
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     need_kvm()?;
     let words = "compare --guest payload --host direct --vcpus 3 --locks pv-ticket --policy rr \
                  --fault kick-delay:50us --seconds 600 --runs 1";
-    let mut running = pvticket(words.split_whitespace()).start()?;
+    let run = pvticket(words.split_whitespace()).behind("exec 9</etc/passwd");
+    let mut running = run.start()?;
     let run = running.pid();
     let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
@@ -113,6 +129,7 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(500));
     let worker = children(run).pop().context("no worker")?;
     are_confined(worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
+    ensure!(has_descriptor(run, 9) && !has_descriptor(worker, 9), "the worker has what run has");
     running.signal(Signal::TERM)?;
     running.wait().map(drop)
 }
@@ -223,24 +240,6 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
     }
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
-}
-
-/// What is written after the confinement, in the folder in which the command runs.
-fn results_may_have_relative_names() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
-    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
-    let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
-    let boot = boot.args([product::binary()]).args(["boot", "--host", "direct", "--cpus", "1"]);
-    let boot =
-        boot.args(["--stats", "stats", "--policy", "rr", "--record", "recording", "--kernel"]);
-    let boot = boot.args([kernel]).args(["--initrd"]).args([initrd]).args(["--", "x"]);
-    boot.env("PVTICKET_TRUST_KVM", "1").run()?.exits(0)?;
-    for name in ["stats", "recording"] {
-        ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
-    }
-    Ok(())
 }
 
 /// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its

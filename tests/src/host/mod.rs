@@ -28,6 +28,7 @@ mod outputs;
 mod report;
 mod reports;
 mod reproduce;
+mod results;
 mod resume;
 mod run;
 mod schedule;
@@ -88,6 +89,7 @@ pub fn tests() -> Vec<Test> {
         sim::TESTS,
         search::TESTS,
         confinement::TESTS,
+        results::TESTS,
         system_calls::TESTS,
     ];
     [sweeps::tests()].into_iter().chain(all.map(<[Test]>::to_vec)).flatten().collect()

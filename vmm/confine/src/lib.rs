@@ -41,7 +41,7 @@ use std::{
 use kvm::{
     signal,
     sys::{
-        self,
+        self, inherited,
         sigsys::{self, Reporter, Then},
     },
 };
@@ -191,7 +191,15 @@ static NEEDS: OnceLock<Needs> = OnceLock::new();
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Confines the calling thread, and all threads that it starts from now on, as one of this class.
+///
+/// Closes the descriptors that the process was started with ([`inherited::note`]), but for the standard streams and for
+/// what `files` names, such as a `/dev/fd/63` of the shell's.
 pub fn begin(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
+    inherited::close(|file| files.has(file));
+    narrow_to(class, files, needs)
+}
+
+fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
     set_limits()?;
     set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
     // Opened before files are restricted.
@@ -211,7 +219,7 @@ pub fn begin(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
 /// Does `work` on a thread of its own that is confined as a worker, for processes that also start
 /// others: what is confined cannot. Its machines have no schedules.
 pub fn within<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
-    let confined = || begin(Class::Worker, files, Needs::default()).map(|()| work());
+    let confined = || narrow_to(Class::Worker, files, Needs::default()).map(|()| work());
     apart("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 

@@ -222,14 +222,8 @@ pub const STARTS: &[Call] = &[
 
 /// Calls of the main thread of `boot`.
 pub const MAIN: &[Call] = &[
-    Call::any(SYS_getcwd, "where a result with a relative name is"),
-    Call::any(SYS_access, "may a device or pipe be written to?"),
-    Call::any(SYS_fstat, "is a result's name another one of stdout?"),
-    Call::any(SYS_readlink, "is a result's name another one of stdout?"),
-    Call::any(SYS_fchmod, "a result keeps the mode of the file that it replaces"),
     Call::any(SYS_fsync, "a result is on disk before it has its name"),
-    Call::any(SYS_renameat, "a result gets its name when it is complete"),
-    Call::any(SYS_unlink, "a result that is not complete"),
+    Call::any(SYS_wait4, "the process that names a result has ended"),
 ];
 
 /// Calls of both main threads with a scheduler in the host's kernel.

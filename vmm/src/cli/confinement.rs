@@ -1,9 +1,6 @@
 //! Confinement: the option, and what each command's process still needs.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::env;
 
 use anyhow::Context;
 use clap::Args;
@@ -44,31 +41,9 @@ pub(super) fn begin(class: Class, files: &Files, needs: Needs) -> anyhow::Result
     confine::begin(class, files, needs).context("cannot confine this process")
 }
 
-/// The directories in which results with these names appear. A result goes through a temporary file:
-/// beside it, or where it is not a regular file, in the directory for such.
-pub(super) fn places<'a>(results: impl IntoIterator<Item = Option<&'a Path>>) -> Vec<PathBuf> {
-    let mut places = Vec::new();
-    for file in results.into_iter().flatten() {
-        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        places.push(parent.unwrap_or(Path::new(".")).into());
-        if file.exists() && !file.is_file() {
-            places.extend([file.into(), env::temp_dir()]);
-        }
-    }
-    places
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_are_written_beside_their_names() {
-        let places = places([Some(Path::new("stats")), None, Some(Path::new("/none/x"))]);
-        assert_eq!(places, [Path::new("."), Path::new("/none")]);
-        let device = super::places([Some(Path::new("/dev/null"))]);
-        assert_eq!(device, [Path::new("/dev"), Path::new("/dev/null"), &env::temp_dir()]);
-    }
 
     #[test]
     fn an_unknown_mode_is_a_usage_error() {

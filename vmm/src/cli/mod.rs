@@ -18,6 +18,7 @@ mod fault;
 mod features;
 mod host;
 mod inside;
+mod keep;
 mod locks;
 mod measure;
 mod report;
@@ -51,6 +52,7 @@ use crate::{
     streams::{self, print, say},
     units::UnitError,
 };
+use kvm::sys::inherited;
 use study::plan::PlanError;
 
 /// Exit status of a usage error.
@@ -88,6 +90,8 @@ enum Command {
     Emulate(emulate::EmulateArgs),
     #[command(hide = true)]
     Drill(drill::DrillArgs),
+    #[command(hide = true)]
+    Keep(keep::KeepArgs),
     #[command(hide = true)]
     Exec(emulate::ExecArgs),
     #[command(hide = true)]
@@ -142,6 +146,7 @@ pub fn main() -> ExitCode {
             };
         }
     };
+    inherited::note();
     descriptors::raise_limit();
     streams::input_is_terminal();
     // Workers read it, too, and would fail cell by cell.
@@ -184,6 +189,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Setup(args) => setup::run(&args),
         Command::Emulate(args) => emulate::run(args),
         Command::Drill(args) => drill::run(&args),
+        Command::Keep(args) => keep::run(&args),
         Command::Exec(args) => emulate::exec(args),
         Command::EmulatedTest(args) => emulated_test::run(args),
         Command::Trace(args) => trace::run(&args),

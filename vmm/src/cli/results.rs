@@ -32,6 +32,16 @@ impl ResultFile {
         path.map(|path| Self::new(option, path)).transpose()
     }
 
+    /// Opens what is to be written now, for a process that is to be confined.
+    pub(super) fn begin(&self) -> anyhow::Result<()> {
+        self.target.begin().with_context(|| format!("cannot write {self}"))
+    }
+
+    /// What is opened only when the result is complete.
+    pub(super) fn opened_late(&self) -> Option<&Path> {
+        self.target.opened_late()
+    }
+
     /// Replaces the file by the complete result.
     pub(super) fn write(
         &self,

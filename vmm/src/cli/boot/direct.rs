@@ -46,10 +46,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
         schedule: matches!(schedule, Schedule::User(_)),
         driver_bpf: !plan.driver.is_user(),
     };
-    confinement::begin(Class::Main, &files(plan), needs)?;
-    // Without capabilities, root can write in fewer places than before.
-    ResultFile::named("--stats", plan.stats.as_deref())?;
-    plan.schedule.record_file()?;
+    let results: Vec<&ResultFile> = [&stats, &record].into_iter().flatten().collect();
+    results.iter().try_for_each(|file| file.begin())?;
+    confinement::begin(Class::Main, &files(&results), needs)?;
     let interactive = plan.mode != Mode::Command;
     let terminal = if interactive {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
@@ -98,10 +97,10 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     Ok(worst)
 }
 
-/// What is opened once the machines are built: the results.
-fn files(plan: &Plan) -> Files {
-    let results = [plan.stats.as_deref(), plan.schedule.record.as_deref()];
-    Files { results: confinement::places(results), ..Files::of_guests() }
+/// What is opened once the machines are built: results in pipes and devices.
+fn files(results: &[&ResultFile]) -> Files {
+    let late = results.iter().filter_map(|file| file.opened_late());
+    Files { results: late.map(Into::into).collect(), ..Files::of_guests() }
 }
 
 /// A vCPU thread did not leave `KVM_RUN` in time after the user asked for the end.

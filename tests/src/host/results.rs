@@ -1,0 +1,104 @@
+//! The results of a confined `boot`, which can open no directory.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::confinement::{children, has_descriptor, spinning};
+use crate::{
+    facts::need_kvm,
+    files::{self, code},
+    process::Program,
+    product, tests,
+};
+
+tests![
+    they_may_have_relative_names,
+    they_go_to_a_pipe_of_the_shell,
+    descriptors_of_the_start_are_closed_but_for_theirs,
+    a_killed_boot_leaves_the_old_one_and_no_part,
+];
+
+/// What takes a process some milliseconds has happened by then.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Arguments of a boot that ends at once.
+fn ended(front: Program, folder: &TempDir, words: &[&str]) -> anyhow::Result<Program> {
+    let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code::out(code::port::EXIT, 0)))?;
+    let initrd = files::put(folder, "initrd", &files::cpio(&[]))?;
+    let boot = front.args(["boot", "--host", "direct", "--cpus", "1"]).args(words.iter().copied());
+    let boot = boot.args(["--kernel"]).args([kernel]).args(["--initrd"]).args([initrd]);
+    Ok(boot.args(["--", "x"]).env("PVTICKET_TRUST_KVM", "1"))
+}
+
+/// They are opened in the folder in which the command runs.
+fn they_may_have_relative_names() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let boot = Program::new("sh").args(["-c", "cd \"$0\" && exec \"$@\""]).args([folder.path()]);
+    let words = ["--stats", "stats", "--policy", "rr", "--record", "recording"];
+    ended(boot.args([product::binary()]), &folder, &words)?.run()?.exits(0)?;
+    for name in ["stats", "recording"] {
+        ensure!(fs::metadata(folder.path().join(name))?.len() > 0, "{name}");
+    }
+    parts(folder.path())
+}
+
+/// As with `--stats >(cmd)` of bash.
+fn they_go_to_a_pipe_of_the_shell() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let shell = Program::new("sh").args(["-c", "{ \"$0\" \"$@\" >/dev/null; } 8>&1 | cat"]);
+    let boot = ended(shell.args([product::binary()]), &folder, &["--stats", "/dev/fd/8"])?;
+    let ran = boot.run()?.exits(0)?;
+    ensure!(ran.text()?.contains("\"ran_ns\""), "{}", ran.show());
+    Ok(())
+}
+
+/// What a guest could write to if it had taken over a thread.
+fn descriptors_of_the_start_are_closed_but_for_theirs() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = folder.path().join("stats");
+    let opened = "exec 8>\"$FILE\" 9</etc/passwd";
+    let front = Program::new(product::binary()).env("FILE", &file).behind(opened);
+    let running = spinning(&folder, front, &["--stats", "/dev/fd/8"])?;
+    let open = [8, 9].map(|number| has_descriptor(running.pid(), number));
+    ensure!(open == [true, false], "{open:?}");
+    running.signal(Signal::TERM)?;
+    running.wait()?.exits(143)?;
+    ensure!(fs::read_to_string(&file)?.contains("\"ran_ns\""), "no result");
+    Ok(())
+}
+
+fn a_killed_boot_leaves_the_old_one_and_no_part() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let file = files::put(&folder, "stats", b"old")?;
+    let options = ["--stats", file.to_str().context("a name that is not UTF-8")?];
+    let running = spinning(&folder, Program::new(product::binary()), &options)?;
+    ensure!(children(running.pid()).len() == 1, "no process that names the result");
+    running.signal(Signal::KILL)?;
+    running.wait()?;
+    let began = Instant::now();
+    // The process that names it learns of the end by the end of its input.
+    while parts(folder.path()).is_err() && began.elapsed() < SOON {
+        thread::sleep(Duration::from_millis(10));
+    }
+    ensure!(fs::read(&file)? == b"old", "the old result");
+    parts(folder.path())
+}
+
+/// No temporary file is left.
+fn parts(folder: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        ensure!(!name.ends_with(".partial"), "{name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! A process that puts a result in its place for one that is confined, and can open no directory.
+//!
+//! Landlock's rights to a directory hold for everything below it: who may rename a file in a home may remove any file there. So
+//! a confined process has an open temporary file and nothing else. This program, started before the confinement with both names
+//! (`pvticket keep`), renames the file once it is told that it is complete, and removes it otherwise.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use rustix::io::Errno;
+
+/// The name of the subcommand.
+pub const COMMAND: &str = "keep";
+
+/// This program's own file, also if another one has its name by now.
+const PROGRAM: &str = "/proc/self/exe";
+
+/// What the process is told when the result is complete.
+const COMPLETE: u8 = b'c';
+
+/// The process of one result. If dropped, the temporary file is removed.
+#[derive(Debug)]
+pub struct Keeper(Child);
+
+impl Keeper {
+    /// Starts it for this temporary file, which is to become `target`.
+    pub fn start(temporary: &Path, target: &Path) -> io::Result<Self> {
+        let mut command = Command::new(PROGRAM);
+        command.arg0("pvticket").arg(COMMAND).arg("--").args([temporary, target]);
+        // In a group of its own: Ctrl-C does not end it before the file is removed.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::null()).spawn().map(Self)
+    }
+
+    /// The result is complete, and on disk.
+    pub fn commit(mut self) -> io::Result<()> {
+        let gone = || io::Error::new(ErrorKind::BrokenPipe, "the process that names it has ended");
+        let mut pipes = self.0.stdin.take().zip(self.0.stdout.take());
+        let (to, from) = pipes.as_mut().ok_or_else(gone)?;
+        to.write_all(&[COMPLETE])?;
+        let mut answer = String::new();
+        from.read_to_string(&mut answer)?;
+        match answer.trim().parse() {
+            Ok(0) => Ok(()),
+            Ok(code) => Err(io::Error::from_raw_os_error(code)),
+            Err(_) => Err(gone()),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It ends at once, and leaves nothing behind.
+        let _ = self.0.wait();
+    }
+}
+
+/// What the process does: `orders` says whether the result is complete, `answer` is told the number of the error, or 0.
+pub fn keep(
+    temporary: &Path,
+    target: &Path,
+    mut orders: impl Read,
+    mut answer: impl Write,
+) -> io::Result<()> {
+    let mut order = [0];
+    let is_complete = orders.read_exact(&mut order).is_ok() && order == [COMPLETE];
+    let named = if is_complete { fs::rename(temporary, target) } else { Ok(()) };
+    if !is_complete || named.is_err() {
+        // It may have been removed by others.
+        let _ = fs::remove_file(temporary);
+    }
+    if !is_complete {
+        return Ok(());
+    }
+    // Syncs the new name, too. Some file systems cannot sync directories.
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+    let unknown = Errno::IO.raw_os_error();
+    let code = named.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
+    writeln!(answer, "{code}")?;
+    answer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The target's contents afterwards, whether a temporary file is left, and the answer.
+    fn after(orders: &[u8], target: &str) -> (Option<String>, bool, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let [temporary, target] = [".new", target].map(|name| folder.path().join(name));
+        fs::write(&temporary, "new").unwrap();
+        fs::write(folder.path().join("old"), "old").unwrap();
+        let mut answer = Vec::new();
+        keep(&temporary, &target, orders, &mut answer).unwrap();
+        let is_left = temporary.exists();
+        (fs::read_to_string(target).ok(), is_left, String::from_utf8(answer).unwrap())
+    }
+
+    #[test]
+    fn a_result_has_its_name_once_it_is_complete() {
+        assert_eq!(after(b"c", "old"), (Some("new".into()), false, "0\n".into()));
+        assert_eq!(after(b"", "old"), (Some("old".into()), false, String::new()), "it was dropped");
+        let nowhere = Errno::NOENT.raw_os_error();
+        assert_eq!(after(b"c", "no/such"), (None, false, format!("{nowhere}\n")));
+    }
+}
