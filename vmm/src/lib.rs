@@ -16,6 +16,7 @@ pub mod guest;
 pub mod keeper;
 pub mod lab;
 pub mod machine;
+pub mod owners;
 pub mod results;
 pub mod runtime;
 pub mod signals;

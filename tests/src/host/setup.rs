@@ -23,6 +23,7 @@ tests![
     a_part_that_fails_is_named_and_the_others_are_made,
     a_script_that_makes_nothing_is_found_out,
     scripts_are_beside_the_program,
+    a_cache_of_everybody_is_refused,
     a_signal_ends_the_scripts_in_order,
 ];
 
@@ -110,6 +111,29 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     run()?.exits(0)?.complains(&["made of --busybox"])?;
     let named = Program::new(program.clone()).args(["setup"]).env("PVTICKET_DATA", "/nowhere");
     named.run()?.fails(1, &["PVTICKET_DATA=/nowhere has no"]).map(drop)
+}
+
+/// What is put there is executed later. Doctor and the emulated host look at it, too.
+fn a_cache_of_everybody_is_refused() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let cache = folder.path().join("cache");
+    let (qemu, ran) =
+        (cache.join("qemu/current/bin/qemu-system-x86_64"), folder.path().join("ran"));
+    data(folder.path(), &[(BUSYBOX, &format!("touch {}", ran.display()))])?;
+    fs::create_dir_all(qemu.parent().context("a folder")?)?;
+    fs::write(&qemu, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
+    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777))?;
+    let who = format!("everybody may write to {}", cache.display());
+    setup(&folder, &["busybox"]).run()?.fails(1, &["nothing is put into the cache", &who])?;
+    let told = pvticket(["doctor"]).env("PVTICKET_CACHE", &cache).env("PVTICKET_QEMU", "").run()?;
+    ensure!(
+        told.text()?.contains(&format!("the cache can be changed by others: {who}")),
+        "{}",
+        told.show()
+    );
+    ensure!(!ran.exists(), "it was executed");
+    Ok(())
 }
 
 fn a_signal_ends_the_scripts_in_order() -> anyhow::Result<()> {

@@ -22,7 +22,9 @@ pub fn next_steps(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
 
 /// Steps for what guests and builds lack.
 fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
-    let mut steps: Vec<String> = guests.iter().flat_map(|guest| guest.missing.clone()).collect();
+    let mut steps: Vec<String> =
+        facts.cache.stranger.iter().map(|who| strange_cache(who)).collect();
+    steps.extend(guests.iter().flat_map(|guest| guest.missing.clone()));
     let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
     steps.extend(needed.filter_map(|artifact| artifact.problem.clone()));
     let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
@@ -39,6 +41,13 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
         new
     });
     steps
+}
+
+/// Whoever can change the cache chooses what runs as this user.
+fn strange_cache(who: &str) -> String {
+    format!(
+        "the cache can be changed by others: {who}; chown or chmod it, or name another in PVTICKET_CACHE"
+    )
 }
 
 /// QEMU before 8.1 could mistranslate code that another CPU was changing: guests, and the emulated
@@ -129,7 +138,7 @@ pub(super) mod tests {
         kvm::KvmFacts,
         sched_ext::SchedExtFacts,
         system::SystemFacts,
-        tools::{Artifact, Tool},
+        tools::{Artifact, CacheFacts, Tool},
     };
 
     /// Of a host with this KVM and CPU, of which nothing else is known.
@@ -158,6 +167,7 @@ pub(super) mod tests {
             confinement: ConfinementFacts::read(),
             sched_ext: SchedExtFacts::read(&none),
             tools: Vec::new(),
+            cache: CacheFacts::default(),
             artifacts: Vec::new(),
         }
     }
@@ -231,6 +241,14 @@ pub(super) mod tests {
         assert_eq!(steps[0], problem);
         assert_eq!(steps.iter().filter(|step| **step == problem).count(), 1);
         assert!(steps.contains(&"if you want it: no disk: make disk".to_owned()), "{steps:?}");
+    }
+
+    #[test]
+    fn a_cache_that_others_can_change_comes_first() {
+        let mut facts = facts(KvmKind::Hardware, &[]);
+        facts.cache.stranger = Some("everybody may write to /tmp/cache".into());
+        let first = next_steps(&facts, &[]).remove(0);
+        assert!(first.starts_with("the cache can be changed by others: everybody may"), "{first}");
     }
 
     #[test]

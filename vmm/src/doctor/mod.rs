@@ -39,6 +39,8 @@ pub struct Facts {
     pub sched_ext: sched_ext::SchedExtFacts,
     /// Programs that are used, found or not.
     pub tools: Vec<tools::Tool>,
+    /// The directory of what `make` builds or fetches.
+    pub cache: tools::CacheFacts,
     /// Files in the cache, built or fetched by `make`.
     pub artifacts: Vec<tools::Artifact>,
 }
@@ -55,6 +57,7 @@ impl Facts {
             confinement: confinement::ConfinementFacts::read(),
             sched_ext: sched_ext::SchedExtFacts::read(&files),
             tools: tools::find_tools(),
+            cache: tools::find_cache(),
             artifacts: tools::find_artifacts(),
         }
     }

@@ -4,7 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use super::{
     Facts, GuestRuns, Report, confinement::ConfinementFacts, cpu::CpuFacts, cpu_list,
-    kvm::KvmFacts, sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact, tools::Tool,
+    kvm::KvmFacts, sched_ext::SchedExtFacts, system::SystemFacts, tools::Artifact,
+    tools::CacheFacts, tools::Tool,
 };
 use crate::emulated::default_cpus;
 use kvm::KvmKind;
@@ -18,7 +19,7 @@ const NAME: usize = 22;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, artifacts } =
+        let Facts { kvm, cpu, increment, system, confinement, sched_ext, tools, cache, artifacts } =
             &self.facts;
         section(f, "KVM", &kvm_rows(kvm))?;
         section(f, "CPU", &[cpu_rows(cpu), vec![increment_row(increment)]].concat())?;
@@ -26,7 +27,9 @@ impl Display for Report {
         section(f, "Confinement of machines", &confinement_rows(confinement))?;
         section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
-        section(f, "Ours", &artifacts.iter().map(artifact_row).collect::<Vec<_>>())?;
+        let ours: Vec<Row> =
+            cache_row(cache).into_iter().chain(artifacts.iter().map(artifact_row)).collect();
+        section(f, "Ours", &ours)?;
         section(f, "Where guests run", &place_rows(&self.guests))?;
         writeln!(f, "What to do next")?;
         self.next.iter().try_for_each(|step| writeln!(f, "  - {step}"))
@@ -192,6 +195,12 @@ fn tool_row(tool: &Tool) -> Row {
         (Some(path), Some(version)) => format!("{version:<10} {}", path.display()),
     };
     row(tool.name, found)
+}
+
+fn cache_row(cache: &CacheFacts) -> Option<Row> {
+    let folder = cache.folder.as_ref()?.display();
+    let stranger = cache.stranger.as_ref().map_or_else(String::new, |who| format!("; {who}"));
+    Some(row("cache", format!("{folder}{stranger}")))
 }
 
 fn artifact_row(artifact: &Artifact) -> Row {

@@ -13,6 +13,7 @@ use crate::{
     chain::chain,
     emulated::{Pieces, PiecesError, QEMU, find_qemu},
     guest::artifacts,
+    owners::stranger,
 };
 use study::point::HostKernel;
 
@@ -98,6 +99,22 @@ fn first_version(text: &str) -> Option<String> {
     let looks = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
     let word = words.find(looks)?;
     Some(word.split(['-', '+', '~']).next().unwrap_or(word).to_owned())
+}
+
+/// The directory of our files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CacheFacts {
+    /// Where it is, if that is known.
+    pub folder: Option<PathBuf>,
+    /// Who else could change what is in it, in words.
+    pub stranger: Option<String>,
+}
+
+/// Looks at the directory of our files.
+pub(super) fn find_cache() -> CacheFacts {
+    let folder = artifacts::cache_dir().ok();
+    let stranger = folder.as_deref().and_then(stranger).map(|who| who.to_string());
+    CacheFacts { folder, stranger }
 }
 
 /// Looks for our files in the cache.

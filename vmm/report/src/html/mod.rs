@@ -4,6 +4,7 @@
 mod tests;
 
 use askama::Template;
+use base::shown;
 
 use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
@@ -77,7 +78,12 @@ pub fn page(study: &Study) -> askama::Result<String> {
         hosts: tables::hosts(study),
         footer: footer(study.runs.iter()),
     };
-    page.render()
+    rendered(&page)
+}
+
+/// Guests, specs and hosts may have said anything: a page is looked at in a browser, and with cat(1).
+fn rendered(page: &Page) -> askama::Result<String> {
+    Ok(shown::lines(&page.render()?).into_owned())
 }
 
 /// The page that compares two runs.
@@ -108,7 +114,7 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
         hosts,
         footer: footer(runs()),
     };
-    page.render()
+    rendered(&page)
 }
 
 /// The page of a reproduction of published rows.
@@ -133,7 +139,7 @@ pub fn reproduction_page(its: &Reproduction) -> askama::Result<String> {
         hosts: Vec::new(),
         footer: footer([].into_iter()),
     };
-    page.render()
+    rendered(&page)
 }
 
 fn questions(runs: &[RunFacts]) -> Vec<String> {

@@ -133,6 +133,7 @@ fn what_a_store_says_is_text_and_no_markup() {
     run.contents.cells[0].point.label = evil.into();
     let (page, text) = shown(&[run]);
     assert!(!page.contains("<script") && !page.contains("<img"));
+    assert!(!page.contains(|c| c != '\n' && base::shown::is_hidden(c)), "control characters");
     assert!(!text.contains('\u{1b}'));
 }
 

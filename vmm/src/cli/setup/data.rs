@@ -7,11 +7,16 @@ use std::{
 
 use thiserror::Error;
 
+use crate::owners::{Stranger, stranger};
+
 /// Environment variable: the folder that has `guest-kernel-config`.
 const VARIABLE: &str = "PVTICKET_DATA";
 
 /// Its place below a prefix such as `/usr`, where the program is in `bin`.
 const SHARED: &str = "share/pvticket";
+
+/// A file of Cargo's in each of its `target`s.
+const CARGOS: &str = ".rustc_info.json";
 
 /// A file that it has.
 const SIGN: &str = "guest-kernel-config/setup.sh";
@@ -26,6 +31,10 @@ pub(super) enum DataError {
          to the folder that has {SIGN}"
     )]
     Absent(PathBuf),
+    #[error(
+        "the scripts to set up with are not executed: {0}; if they are yours, name their folder in {VARIABLE}"
+    )]
+    Strange(Stranger),
     #[error("cannot tell where this program is")]
     Program(#[source] io::Error),
 }
@@ -41,11 +50,9 @@ fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataEr
     if let Some(named) = named {
         return Some(named.clone()).filter(has).ok_or(DataError::Named(named));
     }
-    package(program)
-        .into_iter()
-        .chain(checkout(program))
-        .find(has)
-        .ok_or_else(|| DataError::Absent(program.to_path_buf()))
+    let found = package(program).into_iter().chain(checkout(program)).find(has);
+    let folder = found.ok_or_else(|| DataError::Absent(program.to_path_buf()))?;
+    stranger(&folder.join(SIGN)).map_or(Ok(folder), |who| Err(DataError::Strange(who)))
 }
 
 /// The data of the package whose `bin` the program is in.
@@ -55,16 +62,19 @@ fn package(program: &Path) -> Option<PathBuf> {
     Some(bin.parent()?.join(SHARED))
 }
 
-/// The folder of the `target` that the program is in. Folders further up may be anybody's, `/tmp` for one: their scripts are
-/// not run.
+/// The folder of the `target` that Cargo built the program in. Any other folder of that name, and folders further up, may be
+/// anybody's, `/tmp` for one: their scripts are not run.
 fn checkout(program: &Path) -> Option<PathBuf> {
     let is_target = |folder: &&Path| folder.file_name().is_some_and(|name| name == "target");
-    Some(program.ancestors().find(is_target)?.parent()?.to_path_buf())
+    let target = program.ancestors().find(is_target)?;
+    let checkout = target.parent()?;
+    let is_cargos = target.join(CARGOS).is_file() && checkout.join("Cargo.toml").is_file();
+    is_cargos.then(|| checkout.to_path_buf())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -82,12 +92,21 @@ mod tests {
         let error = folder_from(None, &program).unwrap_err().to_string();
         assert!(error.contains("PVTICKET_DATA") && error.contains("checkout/target"), "{error}");
         let checkout = has(root.path(), "checkout");
+        assert!(folder_from(None, &program).is_err(), "scripts beside a folder of that name");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        for file in ["target/.rustc_info.json", "Cargo.toml"] {
+            fs::write(checkout.join(file), "").unwrap();
+        }
         assert_eq!(folder_from(None, &program).unwrap(), checkout);
         let installed = root.path().join("usr/bin/pvticket");
         has(root.path(), "usr");
         assert!(folder_from(None, &installed).is_err(), "scripts of a folder above");
         let shared = has(root.path(), "usr/share/pvticket");
         assert_eq!(folder_from(None, &installed).unwrap(), shared);
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = folder_from(None, &installed).unwrap_err().to_string();
+        assert!(error.contains("not executed: everybody may write to"), "{error}");
+        assert_eq!(folder_from(Some(shared.clone()), &installed).unwrap(), shared, "it is named");
         let other = has(root.path(), "other");
         assert_eq!(folder_from(Some(other.clone()), &installed).unwrap(), other);
         let error = folder_from(Some("/nowhere".into()), &installed).unwrap_err().to_string();

@@ -11,7 +11,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use sha2::{Digest, Sha256};
 
@@ -19,6 +19,7 @@ use super::{FAILURE, bar, print, say};
 use crate::{
     chain::chain,
     guest::artifacts,
+    owners::stranger,
     signals::{self, Interrupt},
 };
 use parts::Part;
@@ -49,6 +50,10 @@ pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let folder = data::folder()?;
+    let cache = artifacts::cache_dir()?;
+    if let Some(who) = stranger(&cache) {
+        bail!("nothing is put into the cache, as it would be executed from there: {who}");
+    }
     let stop = Interrupt::on_signals().context("cannot catch signals")?;
     let mut failed = Vec::new();
     for (index, part) in parts.iter().enumerate() {

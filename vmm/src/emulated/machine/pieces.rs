@@ -7,7 +7,10 @@ use std::{
 
 use thiserror::Error;
 
-use crate::guest::artifacts::{ArtifactError, cache_dir};
+use crate::{
+    guest::artifacts::{ArtifactError, cache_dir},
+    owners::{Stranger, stranger},
+};
 use kvm::sys::tsc::Rate;
 use study::point::HostKernel;
 
@@ -30,6 +33,11 @@ pub enum PiecesError {
         "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in PVTICKET_QEMU"
     )]
     Qemu,
+    /// Another user could have made the QEMU of the cache what it is.
+    #[error(
+        "the QEMU of the cache is not executed: {0}; take that away, or name a QEMU in PVTICKET_QEMU"
+    )]
+    Strange(Stranger),
     /// `pvticket setup host` has not been run.
     #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", command(*kernel))]
     Kernel { kernel: HostKernel, folder: PathBuf },
@@ -112,7 +120,7 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     }
     let fetched = cache_dir()?.join("qemu/current/bin").join(QEMU);
     if fetched.is_file() {
-        return Ok(fetched);
+        return stranger(&fetched).map_or(Ok(fetched), |who| Err(PiecesError::Strange(who)));
     }
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .map(|folder| folder.join(QEMU))

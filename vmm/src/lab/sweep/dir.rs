@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::Submission;
 use crate::units::ByteSize;
-use base::files;
+use base::{files, shown};
 use study::store::sweep::PARTS;
 
 /// The directory of submissions.
@@ -38,6 +38,14 @@ const LONGEST: ByteSize = ByteSize::mib(16);
 /// File systems that only one host sees, or that show every write at once (`statfs(2)`): ext4, xfs,
 /// btrfs, tmpfs, overlayfs.
 const LOCAL: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630];
+
+/// What the names of all jobs of all sweeps begin with.
+pub const JOBS: &str = "pvticket-";
+
+/// What an engine calls a submission of the sweep with this id.
+pub fn name_of(id: &str, number: u32) -> String {
+    format!("{id}-{number}")
+}
 
 /// A file of the sweep cannot be used.
 #[derive(Debug, Error)]
@@ -165,9 +173,12 @@ impl SweepDir {
         replace(&place.join(DESCRIPTION), 0o644, |new| Ok(serde_json::to_writer(new, submission)?))
     }
 
-    /// All submissions, in their order. One whose description was never written is left out: nothing
-    /// was submitted.
-    pub fn submissions(&self) -> Result<Vec<Submission>, DirError> {
+    /// All submissions of the sweep with this id, in their order. One whose description was never written is left
+    /// out: nothing was submitted. What names other jobs than the sweep's is refused: they would be watched,
+    /// and cancelled.
+    pub fn submissions(&self, id: &str) -> Result<Vec<Submission>, DirError> {
+        let is_of_sweeps =
+            id.starts_with(JOBS) && !id.contains(|c: char| c == ',' || shown::is_hidden(c));
         let place = self.0.join(SUBMISSIONS);
         let mut all: Vec<Submission> = Vec::new();
         for entry in fs::read_dir(&place).map_err(failed("list", &place))? {
@@ -178,7 +189,12 @@ impl SweepDir {
             let bytes = files::read(&file, LONGEST);
             let damaged = |why: String| DirError { what: "read", file: file.clone(), why };
             let bytes = bytes.map_err(|error| damaged(error.to_string()))?;
-            all.push(serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?);
+            let read = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()));
+            let submission: Submission = read?;
+            if !is_of_sweeps || submission.name != name_of(id, submission.number) {
+                return Err(damaged("it names jobs that are not this sweep's".into()));
+            }
+            all.push(submission);
         }
         all.sort_by_key(|submission| submission.number);
         Ok(all)
@@ -210,6 +226,8 @@ mod tests {
 
     use super::*;
 
+    const ID: &str = "pvticket-test";
+
     fn submission(number: u32) -> Submission {
         Submission {
             number,
@@ -227,17 +245,38 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let dir = SweepDir::new(folder.path()).unwrap();
         dir.prepare().unwrap();
-        assert_eq!(dir.submissions().unwrap(), []);
+        assert_eq!(dir.submissions(ID).unwrap(), []);
         let second = Submission { job: Some("12".into()), ..submission(1) };
         dir.describe(&submission(1)).unwrap();
         dir.describe(&second).unwrap();
         dir.describe(&submission(0)).unwrap();
         // A head that died before it described anything.
         fs::create_dir(dir.submission(2)).unwrap();
-        assert_eq!(dir.submissions().unwrap(), [submission(0), second]);
+        assert_eq!(dir.submissions(ID).unwrap(), [submission(0), second]);
         fs::write(dir.submission(0).join(DESCRIPTION), "{").unwrap();
-        let said = dir.submissions().unwrap_err().to_string();
+        let said = dir.submissions(ID).unwrap_err().to_string();
         assert!(said.contains("submission.json") && !said.contains('\n'), "{said}");
+    }
+
+    /// Regression: Ctrl-C in a resumed sweep cancelled whatever job its directory named.
+    #[test]
+    fn jobs_of_others_are_not_touched() {
+        let folder = TempDir::new().unwrap();
+        let dir = SweepDir::new(folder.path()).unwrap();
+        dir.prepare().unwrap();
+        for (id, name) in [
+            (ID, "thesis"),
+            (ID, "pvticket-test-0,thesis"),
+            (ID, "pvticket-test-1"),
+            ("thesis", "thesis-0"),
+            ("pvticket-a,thesis", "pvticket-a,thesis-0"),
+        ] {
+            dir.describe(&Submission { name: name.into(), ..submission(0) }).unwrap();
+            let said = dir.submissions(id).unwrap_err().to_string();
+            assert!(said.ends_with("it names jobs that are not this sweep's"), "{said}");
+        }
+        dir.describe(&submission(0)).unwrap();
+        assert_eq!(dir.submissions(ID).unwrap(), [submission(0)]);
     }
 
     /// Regression: whatever a link pointed to was overwritten.

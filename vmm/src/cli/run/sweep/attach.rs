@@ -68,7 +68,7 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
     let Some(engine) = head.engine(&dir) else {
         return Ok(by_hand(&dir, &missing));
     };
-    let mut submissions = dir.submissions()?;
+    let mut submissions = dir.submissions(&head.sweep.id)?;
     // What an earlier head submitted may still run.
     let alive = engine.watch(&of_engine(&submissions, head.kind));
     let alive = alive.context("nothing was submitted")?;

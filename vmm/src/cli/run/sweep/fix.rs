@@ -19,7 +19,7 @@ use crate::{
         host::{binary_facts, kernel_facts},
         sweep::{
             EngineKind,
-            dir::SweepDir,
+            dir::{JOBS, SweepDir},
             units::{is_simulated, units},
         },
     },
@@ -126,5 +126,8 @@ pub(super) fn check_kernels(files: &KernelFiles) -> Result<(), Usage> {
 fn id(run: &RunLine) -> String {
     let seed = clock::since_1970() ^ u64::from(std::process::id()) << 44;
     let random = SplitMix64::new(seed).next_u64();
-    format!("pvticket-{}-{:08x}", run.name, random >> 32)
+    // Slurm takes a comma for the end of a name.
+    let is_plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let name: String = run.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+    format!("{JOBS}{name}-{:08x}", random >> 32)
 }

@@ -26,7 +26,7 @@ use crate::{
         run::{EMULATED_HOST, estimate_cell},
         sweep::{
             Engine, EngineKind, Submission,
-            dir::SweepDir,
+            dir::{SweepDir, name_of},
             local::Local,
             slurm::{self, Shape, Slurm},
             units::is_simulated,
@@ -81,6 +81,9 @@ impl Head {
                 return Err(Usage(format!("--slurm: the sweep is on {kind}; add --on slurm")));
             }
             slurm::words(options).map_err(|why| Usage(format!("--slurm: {why}")))?;
+        }
+        if resumed.is_some() && *kind == EngineKind::Slurm && args.slurm.is_none() {
+            check_stored(&self.sweep.options)?;
         }
         match args.detach && *kind == EngineKind::Local {
             true => Err(Usage(
@@ -165,11 +168,25 @@ impl Head {
             number,
             engine: self.kind.name().to_owned(),
             options: options.map_or_else(|| self.sweep.options.clone(), str::to_owned),
-            name: format!("{}-{number}", self.sweep.id),
+            name: name_of(&self.sweep.id, number),
             units,
             at_ms: clock::since_1970(),
             job: None,
         }
+    }
+}
+
+/// Refuses options of Slurm that are not taken from a sweep's directory.
+fn check_stored(options: &str) -> Result<(), Usage> {
+    let refused = |word: &str, why: &str| {
+        let word = shown::line(word);
+        let options = shown::quoted(&shown::line(options));
+        Usage(format!("{word}: {why}; if it is yours, give it again: --slurm {options}"))
+    };
+    let words = slurm::words(options).map_err(|why| refused("Slurm's options", &why))?;
+    match slurm::not_taken(&words) {
+        Some(word) => Err(refused(word, "this option of Slurm is not taken from a directory")),
+        None => Ok(()),
     }
 }
 
@@ -184,6 +201,18 @@ pub(super) fn stored_engine(dir: &Path, name: &str) -> anyhow::Result<EngineKind
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_a_directory_are_refused_in_one_line() {
+        assert!(check_stored("-p all --time=5").is_ok());
+        let Usage(why) = check_stored("-p all\n--export=X=1").unwrap_err();
+        assert_eq!(
+            why,
+            "--export=X=1: this option of Slurm is not taken from a directory; if it is yours, give it again: \
+             --slurm '-p all?--export=X=1'"
+        );
+        assert!(check_stored("--wrap=ls").is_err());
+    }
 
     #[test]
     fn an_unknown_engine_is_refused_in_one_line() {

@@ -59,7 +59,7 @@ fn of_sweep(dir: &Path, head: &Contents, sweep: &SweepLine) -> anyhow::Result<St
     let state = Tracker::new(&experiment, sweep).look(dir)?;
     let place = SweepDir::new(dir)?;
     let submissions: Vec<_> = place
-        .submissions()?
+        .submissions(&sweep.id)?
         .into_iter()
         .filter(|its| its.engine == EngineKind::Slurm.name())
         .collect();

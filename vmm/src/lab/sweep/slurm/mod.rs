@@ -7,12 +7,14 @@
 mod call;
 mod queue;
 mod script;
+mod stored;
 
 use std::{collections::BTreeMap, env, time::Duration};
 
 use super::{Activity, Cancel, Engine, EngineError, Submission, dir::SweepDir};
 use call::call;
 pub use script::{Shape, array, options, text, words};
+pub use stored::not_taken;
 
 /// Environment variable: how long a command of Slurm may take, in seconds.
 const PATIENCE: &str = "PVTICKET_SLURM_PATIENCE";

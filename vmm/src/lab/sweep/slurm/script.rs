@@ -71,8 +71,11 @@ pub fn words(options: &str) -> Result<Vec<String>, String> {
 
 fn ours(word: &str) -> Option<&'static str> {
     let name = word.split('=').next().unwrap_or_default();
+    // sbatch takes the beginning of a name for the name.
+    let is_long = name.starts_with("--") && name.len() > 2;
     let is = |(long, short): &&(&str, &str)| {
-        name == *long || (!short.is_empty() && !word.starts_with("--") && word.starts_with(short))
+        is_long && long.starts_with(name)
+            || (!short.is_empty() && !word.starts_with("--") && word.starts_with(short))
     };
     OURS.iter().find(is).map(|(long, _)| *long)
 }
@@ -163,6 +166,8 @@ mod tests {
             ("--array=1-3", "--array belongs to pvticket"),
             ("-p all -a1", "--array belongs"),
             ("--wrap=ls", "--wrap belongs"),
+            ("--wra=ls", "--wrap belongs"),
+            ("--arr 1", "--array belongs"),
             ("-N 2", "--nodes belongs"),
         ] {
             let said = words(bad).unwrap_err();

@@ -1,0 +1,108 @@
+//! Who could have put something else in the place of a file that is to be executed.
+
+use std::{
+    fs::{self, Metadata},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rustix::process::geteuid;
+use thiserror::Error;
+
+/// Permission of everybody to write.
+const EVERYBODY_WRITES: u32 = 0o002;
+
+/// In such a directory only their owners replace files.
+const STICKY: u32 = 0o1000;
+
+/// Someone else than this user and the system's administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Stranger {
+    /// The owner of the file, or of a directory above it.
+    #[error("{} belongs to user {user}", .path.display())]
+    Owner {
+        /// What belongs to it.
+        path: PathBuf,
+        /// The user's id.
+        user: u32,
+    },
+    /// Whoever is on this machine.
+    #[error("everybody may write to {}", .path.display())]
+    Everybody {
+        /// The file or directory.
+        path: PathBuf,
+    },
+}
+
+/// Who could change this file, which need not be there, or put another one in its place. A group that may write is taken for
+/// friends.
+pub fn stranger(file: &Path) -> Option<Stranger> {
+    let named = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    // The owner of the root is the administrator, also in a container in which that is nobody.
+    let root = fs::metadata("/").map_or(0, |root| root.uid());
+    let friends = [0, root, geteuid().as_raw()];
+    let real = fs::canonicalize(&named).unwrap_or_else(|_| named.clone());
+    let mut all = named.ancestors().chain(real.ancestors());
+    all.find_map(|path| of(path, &fs::symlink_metadata(path).ok()?, &friends))
+}
+
+fn of(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
+    let (mode, path) = (data.permissions().mode(), path.to_owned());
+    if !friends.contains(&data.uid()) {
+        return Some(Stranger::Owner { path, user: data.uid() });
+    }
+    let is_kept = data.is_symlink() || (data.is_dir() && mode & STICKY != 0);
+    (mode & EVERYBODY_WRITES != 0 && !is_kept).then_some(Stranger::Everybody { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    fn open_to(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn strangers_are_found_at_each_step_of_the_way() {
+        let top = tempfile::tempdir().unwrap();
+        let [folder, other] = ["folder", "other"].map(|name| top.path().join(name));
+        [&folder, &other].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+        let [program, link] = ["program", "link"].map(|name| folder.join(name));
+        fs::write(other.join("program"), "").unwrap();
+        fs::write(&program, "").unwrap();
+        symlink("../other/program", &link).unwrap();
+        let absent = folder.join("not/yet");
+        let all = [&program, &link, &absent].map(PathBuf::as_path);
+        assert_eq!(all.map(stranger), [None, None, None]);
+        let everybody = |path: &Path| Some(Stranger::Everybody { path: path.to_owned() });
+        open_to(&folder, 0o777);
+        assert_eq!(all.map(stranger), [(); 3].map(|()| everybody(&folder)));
+        open_to(&folder, 0o1777);
+        assert_eq!(all.map(stranger), [None, None, None], "as in /tmp");
+        // Where the link leads to.
+        open_to(&other, 0o777);
+        let real = fs::canonicalize(&other).unwrap();
+        assert_eq!(all.map(stranger), [None, everybody(&real), None]);
+        open_to(&program, 0o666);
+        assert_eq!(stranger(&program), everybody(&program));
+    }
+
+    #[test]
+    fn another_owner_is_named() {
+        if !geteuid().is_root() {
+            eprintln!("not tested: only root can give files away");
+            return;
+        }
+        let top = tempfile::tempdir().unwrap();
+        let program = top.path().join("program");
+        fs::write(&program, "").unwrap();
+        chown(top.path(), Some(4711), None).unwrap();
+        let found = stranger(&program);
+        assert_eq!(found, Some(Stranger::Owner { path: top.path().to_owned(), user: 4711 }));
+        let said = found.unwrap().to_string();
+        assert!(said.ends_with(" belongs to user 4711"), "{said}");
+    }
+}
