@@ -20,7 +20,7 @@ use rustix::fs::Stat;
 const NEWEST: ABI = ABI::V5;
 
 /// The first version that limits signals and abstract UNIX sockets to the processes of a ruleset.
-const WITH_SCOPES: ABI = ABI::V6;
+pub(crate) const WITH_SCOPES: ABI = ABI::V6;
 
 /// The first version that limits TCP.
 pub(crate) const WITH_NET: u32 = 4;

@@ -75,13 +75,16 @@ fn rule(call: &Call) -> Result<Option<SeccompRule>, BackendError> {
     SeccompRule::new(conditions).map(Some)
 }
 
-const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
+pub(crate) const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+pub(crate) const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+pub(crate) const IF_ABOVE: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K
+pub(crate) const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+pub(crate) const SKIP: u16 = 0x05; // BPF_JMP | BPF_JA
+pub(crate) const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+pub(crate) const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+pub(crate) const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
 const ERRNO: u32 = 0x0005_0000; // SECCOMP_RET_ERRNO
-const X86_64: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
+pub(crate) const X86_64: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
 
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
@@ -164,10 +167,10 @@ mod tests {
             match code {
                 LOAD => accumulator = data[k as usize / 4],
                 IF_EQUAL => at += branch(accumulator == k),
-                0x25 => at += branch(accumulator > k), // BPF_JGT
+                IF_ABOVE => at += branch(accumulator > k),
                 IF_AT_LEAST => at += branch(accumulator >= k),
-                0x05 => at += k as usize, // BPF_JA
-                0x54 => accumulator &= k, // BPF_AND
+                SKIP => at += k as usize,
+                AND => accumulator &= k,
                 RETURN => return (k, steps),
                 _ => panic!("unknown step {code:#x}"),
             }

@@ -9,6 +9,7 @@
 //!   one line can name it before the process ends ([`kvm::sys::sigsys`]).
 //! * `files` limits files by Landlock.
 //! * [`child`]: what QEMU is denied.
+//! * [`table`]: what each class may call, read from the filters.
 //!
 //! A thread inherits the confinement of the one that starts it, and can only narrow it: the first
 //! list has all calls of the others.
@@ -20,9 +21,11 @@ pub mod child;
 mod class;
 mod files;
 mod filter;
+mod interpret;
 pub mod lists;
 mod names;
 pub mod requests;
+pub mod table;
 
 use std::{
     env, fmt,
@@ -153,6 +156,10 @@ impl Support {
             (
                 (1..files::WITH_NET).contains(&self.landlock),
                 "limits to TCP (Landlock's version 4, Linux 6.7)",
+            ),
+            (
+                (1..files::WITH_SCOPES as u32).contains(&self.landlock),
+                "limits to signals (Landlock's version 6, Linux 6.12)",
             ),
         ];
         parts.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, part)| part).collect()

@@ -1,5 +1,6 @@
 //! `pvticket doctor`: what this host supports, and what to change for more.
 
+use anyhow::Context;
 use clap::Args;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::{
     chain::chain,
-    doctor::{Facts, GuestRuns, Report, advice, brief::brief},
+    doctor::{Facts, GuestRuns, Report, advice, brief::brief, calls},
     emulated::Pieces,
     guest::artifacts,
     streams::print_json,
@@ -28,10 +29,18 @@ pub struct DoctorArgs {
     /// Print three lines only: the host, where guests run, and what to do next
     #[arg(long, conflicts_with = "json")]
     brief: bool,
+
+    /// Print which system calls each class of threads of a confined process may make, and QEMU
+    #[arg(long, conflicts_with_all = ["json", "brief"])]
+    calls: bool,
 }
 
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    if args.calls {
+        print(&calls::text().context("cannot make the filters")?);
+        return Ok(0);
+    }
     let kind = KvmKind::detect();
     let facts = Facts::collect(kind);
     let kernel = HostKernelArgs::default().kernel()?;

@@ -1,6 +1,6 @@
 //! The next steps for a host. Pure: facts in, sentences out.
 
-use super::{Facts, GuestRuns, cpu_list};
+use super::{Facts, GuestRuns, cpu_list, tools::Tool};
 use crate::emulated::QEMU;
 use kvm::KvmKind;
 
@@ -27,7 +27,10 @@ fn missing(facts: &Facts, guests: &[GuestRuns]) -> Vec<String> {
     steps.extend(guests.iter().flat_map(|guest| guest.missing.clone()));
     let needed = facts.artifacts.iter().filter(|artifact| artifact.needed);
     steps.extend(needed.filter_map(|artifact| artifact.problem.clone()));
+    // That of a cache that others can change is not looked for.
+    let is_refused = |tool: &Tool| tool.name == QEMU && facts.cache.stranger.is_some();
     let absent = facts.tools.iter().filter(|tool| tool.path.is_none() && tool.needed);
+    let absent = absent.filter(|tool| !is_refused(tool));
     let tools: Vec<&str> = absent.map(|tool| tool.name).collect();
     if !tools.is_empty() {
         let (tools, setup) = (tools.join(", "), "sh guest-kernel-config/setup.sh");
@@ -138,7 +141,7 @@ pub(super) mod tests {
         kvm::KvmFacts,
         sched_ext::SchedExtFacts,
         system::SystemFacts,
-        tools::{Artifact, CacheFacts, Tool},
+        tools::{Artifact, CacheFacts},
     };
 
     /// Of a host with this KVM and CPU, of which nothing else is known.

@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod brief;
+pub mod calls;
 pub mod confinement;
 pub mod cpu;
 pub mod files;

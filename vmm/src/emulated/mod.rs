@@ -37,7 +37,7 @@ pub use session::watch::{Freeze, Limits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};
 pub use wire::Injection;
 
-use crate::{guest::artifacts::cache_dir, runtime, units::ByteSize};
+use crate::{guest::artifacts::cache_dir, owners::stranger, runtime, units::ByteSize};
 use study::point::HostKernel;
 
 /// What to run in the emulated host, and with which resources.
@@ -117,7 +117,11 @@ impl Default for Supervision {
             restarts: 0,
             inject: Vec::new(),
             spare: true,
-            evidence: cache_dir().ok().map(|cache| cache.join("evidence")),
+            // Not where others could have put links.
+            evidence: cache_dir()
+                .ok()
+                .map(|cache| cache.join("evidence"))
+                .filter(|place| stranger(place).is_none()),
         }
     }
 }

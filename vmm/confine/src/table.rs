@@ -1,0 +1,191 @@
+//! What each class of threads may call, read from its filter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use seccompiler::{BackendError, sock_filter};
+
+use crate::{
+    Class, Mode, Needs,
+    child::{DENIED, DENIED_OF_OTHERS, filter_of_child},
+    filter,
+    interpret::{Condition, Verdict, verdict},
+    names::NAMES,
+    requests,
+};
+
+/// Numbers that are tried: more than Linux has.
+const NUMBERS: u32 = 600;
+
+/// Where the arguments begin in `struct seccomp_data`, in words.
+const ARGUMENTS: u32 = 4;
+
+/// Calls whose first argument is a process or thread, 0 for the caller.
+const OF_PROCESSES: [&str; 4] =
+    ["sched_setaffinity", "sched_setscheduler", "prlimit64", "sched_setattr"];
+
+/// A call that passes, with what its arguments have to be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pass {
+    /// Its name, with the request of an ioctl.
+    pub call: String,
+    /// The other conditions; empty: none.
+    pub with: String,
+}
+
+/// What the filter of a class lets pass in a process with these needs. (A thread has the filters of those that started it, too,
+/// which let no less pass: a test.)
+pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError> {
+    let program = filter::program(class, Mode::Lists, needs)?;
+    Ok((0..NUMBERS).flat_map(|number| passes_of(&program, number)).collect())
+}
+
+/// What the filter of QEMU does not let pass; what it lets pass on a condition only has that.
+pub fn denied_to_child() -> Result<BTreeSet<Pass>, BackendError> {
+    let program: Vec<sock_filter> = filter_of_child()?
+        .iter()
+        .map(|step| sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })
+        .collect();
+    let denied = |number: u32| match verdict(&program, number) {
+        Verdict::Always => BTreeSet::new(),
+        Verdict::Never => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
+        Verdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
+    };
+    match program.is_empty() {
+        true => Ok(BTreeSet::new()),
+        false => Ok((0..NUMBERS).flat_map(denied).collect()),
+    }
+}
+
+/// Why a call is denied to QEMU.
+pub fn why_denied(call: &str) -> &'static str {
+    let mut all = DENIED.iter().chain(DENIED_OF_OTHERS);
+    all.find(|(number, _)| name(*number as u32) == call).map_or("", |(_, why)| why)
+}
+
+fn passes_of(program: &[sock_filter], number: u32) -> BTreeSet<Pass> {
+    match verdict(program, number) {
+        Verdict::Never => BTreeSet::new(),
+        Verdict::Always => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
+        Verdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
+    }
+}
+
+fn name(number: u32) -> String {
+    let known = NAMES.get(number as usize).filter(|name| !name.is_empty());
+    known.map_or_else(|| format!("call {number}"), |name| (*name).to_owned())
+}
+
+/// A call on these conditions. Of arguments with 64 bits, the upper half is said only if it is not as the lower one.
+fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
+    let mut call = name(number);
+    let mut arguments = BTreeMap::<u32, Vec<Condition>>::new();
+    for condition in way {
+        arguments
+            .entry((condition.word.saturating_sub(ARGUMENTS)) / 2)
+            .or_default()
+            .push(*condition);
+    }
+    let mut with = Vec::new();
+    for (argument, conditions) in arguments {
+        let Some(low) = conditions.iter().find(|its| its.word == ARGUMENTS + 2 * argument) else {
+            continue;
+        };
+        match (call.as_str(), argument) {
+            ("ioctl", 1) => call = format!("ioctl {}", request(low.value)),
+            _ => with.push(said(&call, argument, *low)),
+        }
+    }
+    Pass { call, with: with.join(", ") }
+}
+
+fn request(number: u32) -> String {
+    let known = requests::NAMES.iter().find(|(known, _)| *known == number);
+    known.map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).to_owned())
+}
+
+fn said(call: &str, argument: u32, condition: Condition) -> String {
+    let Condition { mask, value, .. } = condition;
+    match (mask, argument) {
+        (u32::MAX, 0) if call == "tgkill" => "of this process".into(),
+        (u32::MAX, 0) if value == 0 && OF_PROCESSES.contains(&call) => "of itself".into(),
+        (u32::MAX, 0) if call == "ioctl" => format!("of descriptor {value}"),
+        (u32::MAX, _) => format!("args[{argument}] = {value:#x}"),
+        _ if value == 0 => format!("args[{argument}] without {mask:#x}"),
+        _ => format!("args[{argument}] & {mask:#x} = {value:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has(class: Class, needs: Needs, call: &str, with: &str) -> bool {
+        let pass = Pass { call: call.into(), with: with.into() };
+        passes(class, needs).unwrap().contains(&pass)
+    }
+
+    #[test]
+    fn a_filter_says_what_its_list_does() {
+        let (none, all) = (Needs::default(), Needs::ALL);
+        for (class, call, with) in [
+            (Class::Vcpu, "ioctl KVM_RUN", ""),
+            (Class::Vcpu, "ioctl TCSETS2", "of descriptor 0"),
+            (Class::Vcpu, "mmap", "args[2] without 0x4"),
+            (Class::Vcpu, "tgkill", "of this process"),
+            (Class::Vcpu, "sendto", "args[4] = 0x0"),
+            (Class::Main, "clone", "args[0] & 0x10900 = 0x10900"),
+            (Class::New, "sched_setaffinity", "of itself"),
+        ] {
+            assert!(has(class, none, call, with), "{class}: {call} {with}");
+        }
+        assert!(has(Class::Vcpu, all, "sched_setaffinity", ""));
+        assert!(has(Class::Vcpu, all, "sched_setscheduler", "args[1] = 0x5"));
+        let without: Vec<String> =
+            passes(Class::Vcpu, none).unwrap().into_iter().map(|its| its.call).collect();
+        for call in ["sched_setaffinity", "openat", "clone", "clone3", "socket", "execve", "kill"] {
+            assert!(!without.iter().any(|its| its == call), "{call}");
+        }
+    }
+
+    /// Each entry of a list is in the filter, and nothing else is.
+    #[test]
+    fn as_many_calls_pass_as_are_listed() {
+        for class in Class::ALL {
+            let listed: BTreeSet<String> =
+                class.filter().concat().iter().map(crate::Call::name).collect();
+            let passing: BTreeSet<String> =
+                passes(class, Needs::ALL).unwrap().into_iter().map(|pass| pass.call).collect();
+            assert_eq!(passing, listed, "{class}");
+        }
+    }
+
+    /// A thread inherits the filter of the one that starts it.
+    #[test]
+    fn who_starts_a_thread_has_all_that_it_needs() {
+        for needs in [Needs::default(), Needs::ALL, Needs { schedule: true, driver_bpf: false }] {
+            let [boot, worker] = [Class::Main, Class::Worker].map(|of| passes(of, needs).unwrap());
+            for class in Class::ALL.into_iter().filter(|class| !class.is_first()) {
+                for pass in passes(class, needs).unwrap() {
+                    let without = Pass { with: String::new(), ..pass.clone() };
+                    let has =
+                        |first: &BTreeSet<Pass>| first.contains(&pass) || first.contains(&without);
+                    assert!(has(&boot) && has(&worker), "{class}: {pass:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_child_is_denied_is_read_from_its_filter() {
+        if !filter::is_supported() {
+            eprintln!("not tested: no filters");
+            return;
+        }
+        let denied = denied_to_child().unwrap();
+        assert_eq!(denied.len(), DENIED.len() + DENIED_OF_OTHERS.len());
+        let whole = Pass { call: "socket".into(), with: String::new() };
+        let own = Pass { call: "prlimit64".into(), with: "of itself".into() };
+        assert!(denied.contains(&whole) && denied.contains(&own), "{denied:?}");
+        assert_eq!(why_denied("ptrace"), "other processes");
+    }
+}

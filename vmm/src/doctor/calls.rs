@@ -1,0 +1,86 @@
+//! What each class of threads may call, as a table.
+
+use std::collections::BTreeMap;
+
+use confine::{
+    BackendError, Class, Needs,
+    table::{Pass, denied_to_child, passes, why_denied},
+};
+
+/// What is above the table.
+const LEGEND: &str = "\
+System calls that a thread of each class may make, read from the filters (SECURITY.md).
+x: in every process   s: in one with a schedule   b: in one with --driver bpf   e: in either of these   .: in none
+`new` is a thread that has not said yet what it is; `main` and `worker` start the others, and have what those need.
+
+";
+
+/// What is above the list of QEMU.
+const CHILD: &str = "
+QEMU may make all calls but these, and those that its own -sandbox denies (programs, processes, priorities):
+";
+
+/// A mark for each class.
+type Marks = [char; Class::ALL.len()];
+
+/// The table, and what QEMU may not call.
+pub fn text() -> Result<String, BackendError> {
+    let rows = rows()?;
+    let name = |pass: &Pass| format!("{} {}", pass.call, pass.with).trim_end().to_owned();
+    let width = rows.keys().map(|pass| name(pass).len()).max().unwrap_or_default();
+    let names = Class::ALL.map(Class::name);
+    let mut text = format!("{LEGEND}{:width$}  {}\n", "", names.join(" "));
+    for (pass, marks) in &rows {
+        let wide = |(mark, name): (&char, &str)| format!("{mark:<0$}", name.len());
+        let marks: Vec<String> = marks.iter().zip(names).map(wide).collect();
+        text += format!("{:width$}  {}", name(pass), marks.join(" ")).trim_end();
+        text.push('\n');
+    }
+    text += CHILD;
+    for pass in denied_to_child()? {
+        let but = if pass.with.is_empty() { String::new() } else { format!(", but {}", pass.with) };
+        text += &format!("{}{but}: {}\n", pass.call, why_denied(&pass.call));
+    }
+    Ok(text)
+}
+
+fn rows() -> Result<BTreeMap<Pass, Marks>, BackendError> {
+    let mut rows = BTreeMap::new();
+    for (column, class) in Class::ALL.into_iter().enumerate() {
+        let of = |schedule, driver_bpf| passes(class, Needs { schedule, driver_bpf });
+        let (none, schedule, bpf) = (of(false, false)?, of(true, false)?, of(false, true)?);
+        for pass in schedule.union(&bpf) {
+            let mark = match (none.contains(pass), schedule.contains(pass), bpf.contains(pass)) {
+                (true, ..) => 'x',
+                (false, true, true) => 'e',
+                (false, true, false) => 's',
+                (false, false, _) => 'b',
+            };
+            rows.entry(pass.clone()).or_insert(['.'; Class::ALL.len()])[column] = mark;
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_its_column() {
+        let text = text().unwrap();
+        let head = text.lines().find(|line| line.contains(" vcpu ")).unwrap();
+        let mark = |call: &str, class: &str| {
+            let line = text.lines().find(|line| line.starts_with(&format!("{call}  "))).unwrap();
+            line.chars().nth(head.find(class).unwrap()).unwrap()
+        };
+        assert_eq!(mark("ioctl KVM_RUN", "vcpu"), 'x');
+        assert_eq!(mark("ioctl KVM_RUN", "signals"), '.');
+        assert_eq!(mark("timer_settime", "vcpu"), 's');
+        assert_eq!(mark("sched_setscheduler args[1] = 0x5", "courier"), 's');
+        assert_eq!(mark("sched_setaffinity", "main"), 'e');
+        assert_eq!(mark("bpf args[0] = 0x1", "turns"), 'b');
+        assert_eq!(mark("openat", "vcpu"), '.');
+        assert!(text.contains("\nprlimit64, but of itself: limits of other processes"), "{text}");
+    }
+}
