@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, ensure};
-use confine::Support;
+use confine::{Class, Support};
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -25,6 +25,7 @@ tests![
     every_thread_of_a_worker_is_confined,
     an_intruder_is_stopped,
     a_forbidden_call_is_named_in_one_line,
+    what_each_class_may_call_is_printed,
     a_fatal_signal_to_a_vcpu_restores_the_terminal,
     the_bench_compares_confined_threads_with_others,
 ];
@@ -213,6 +214,16 @@ fn a_forbidden_call_is_named_in_one_line() -> anyhow::Result<()> {
     ran.complains(&["called openat, which is not on its list; it goes on", "Permission denied"])?;
     let ran = pvticket(["drill", "read"]).env("PVTICKET_SECCOMP", "never").run()?;
     ran.fails(2, &["PVTICKET_SECCOMP: 'never' is not kill, log or off"]).map(drop)
+}
+
+fn what_each_class_may_call_is_printed() -> anyhow::Result<()> {
+    let ran = pvticket(["doctor", "--calls"]).run()?.exits(0)?;
+    let text = ran.text()?;
+    for class in Class::ALL {
+        ensure!(text.contains(&format!(" {class}")), "{class}: {}", ran.show());
+    }
+    ensure!(text.contains("\nioctl KVM_RUN ") && text.contains("\nsocket: "), "{}", ran.show());
+    pvticket(["doctor", "--calls", "--json"]).run()?.fails(2, &["--calls"]).map(drop)
 }
 
 /// It takes no call that is not on a vCPU's list: the process ends by the signal, not by SIGSYS.
