@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use crate::{facts, product::Boot, tests};
+use crate::{facts, process::Input, product::Boot, tests};
 
 tests![
     one_cpu_and_backend_vmm,
@@ -16,6 +16,9 @@ tests![
     memory_up_to_the_hole => Long("3 s; across the hole in make test"),
     memory_just_over_the_hole => Long("3 s; across the hole in make test"),
     memory_across_the_hole,
+    without_an_io_apic,
+    one_cpu_by_nosmp => Long("2 s; without an I/O APIC in make test"),
+    one_cpu_by_maxcpus_0 => Long("2 s; without an I/O APIC in make test"),
     as_many_cpus_as_can_be => Long("13 s; with one and four CPUs in make test"),
 ];
 
@@ -93,6 +96,26 @@ fn memory_just_over_the_hole() -> anyhow::Result<()> {
 
 fn memory_across_the_hole() -> anyhow::Result<()> {
     memory_is("5G", 5 << 10)
+}
+
+/// Its serial ports have no interrupts, and their first one once killed it.
+fn without_an_io_apic() -> anyhow::Result<()> {
+    let boot = Boot::direct().cpus(2).append("noapic").command(["cat"]);
+    boot.input(Input::Bytes(b"through\n".to_vec())).run()?.exits(0)?.says("through\n").map(drop)
+}
+
+/// These turn it off, too.
+fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
+    let ran = Boot::direct().cpus(2).append(parameter).command(["nproc"]).run()?;
+    ran.exits(0)?.says("1\n").map(drop)
+}
+
+fn one_cpu_by_nosmp() -> anyhow::Result<()> {
+    one_cpu_by("nosmp")
+}
+
+fn one_cpu_by_maxcpus_0() -> anyhow::Result<()> {
+    one_cpu_by("maxcpus=0")
 }
 
 /// The largest number of CPUs. In an emulated host the last ones would take many minutes.

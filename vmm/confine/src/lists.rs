@@ -248,6 +248,8 @@ pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_SET_TSS_ADDR, "what VT-x needs in real mode"),
     Call::ioctl(r::KVM_SET_IDENTITY_MAP_ADDR, "what VT-x needs in real mode"),
     Call::ioctl(r::KVM_CREATE_IRQCHIP, "interrupt controllers"),
+    Call::ioctl(r::KVM_GET_IRQCHIP, "masks the 8259s"),
+    Call::ioctl(r::KVM_SET_IRQCHIP, "masks the 8259s"),
     Call::ioctl(r::KVM_CREATE_PIT2, "the timer of a PC"),
     Call::ioctl(r::KVM_SET_REGS, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_SREGS, "the first state of a vCPU"),

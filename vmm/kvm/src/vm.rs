@@ -6,7 +6,7 @@ use kvm_bindings::{
     KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
     KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting,
     kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
-    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_msi, kvm_pit_config,
+    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_irqchip, kvm_msi, kvm_pit_config,
     kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
@@ -32,6 +32,9 @@ const MSI_DATA_KICK: u32 = 0x300;
 /// (`default_routing` of KVM's irq_comm.c).
 const IOAPIC_PINS: u32 = 24;
 const PIC_PINS: u32 = 8;
+
+/// The mask register of an 8259 that lets no line through (8259A data sheet, OCW1).
+const ALL_LINES: u8 = 0xff;
 
 /// The in-kernel devices of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,7 @@ impl KvmVm {
                 .map_err(ioctl("KVM_SET_IDENTITY_MAP_ADDR"))?;
             fd.set_tss_address(tss.0 as usize).map_err(ioctl("KVM_SET_TSS_ADDR"))?;
             fd.create_irq_chip().map_err(ioctl("KVM_CREATE_IRQCHIP"))?;
+            mask_pics(&fd)?;
             let pit = kvm_pit_config { flags: KVM_PIT_SPEAKER_DUMMY, ..Default::default() };
             fd.create_pit2(pit).map_err(ioctl("KVM_CREATE_PIT2"))?;
         }
@@ -173,6 +177,21 @@ impl KvmVm {
             kvm_msi { address_lo: kick_address(target), data: MSI_DATA_KICK, ..Default::default() };
         self.wiring.has_halt() && self.fd.signal_msi(msi).is_ok()
     }
+}
+
+/// Masks all lines of both 8259s, as firmware leaves them.
+///
+/// KVM creates them unmasked, with their vectors at 0. A kernel that is told that the machine is
+/// hardware-reduced does not program them; without an I/O APIC (`noapic`, `nosmp`, `maxcpus=0`) it still
+/// connects them to its CPU (LINT0 as ExtINT), and a serial port's interrupt would arrive as an exception.
+fn mask_pics(fd: &VmFd) -> Result<(), KvmError> {
+    for chip_id in [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE] {
+        let mut chip = kvm_irqchip { chip_id, ..Default::default() };
+        fd.get_irqchip(&mut chip).map_err(ioctl("KVM_GET_IRQCHIP"))?;
+        chip.chip.pic.imr = ALL_LINES;
+        fd.set_irqchip(&chip).map_err(ioctl("KVM_SET_IRQCHIP"))?;
+    }
+    Ok(())
 }
 
 const fn kick_address(target: VcpuId) -> u32 {
