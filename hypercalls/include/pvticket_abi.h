@@ -19,6 +19,7 @@
 #define PVTICKET_FEATURE_TELEMETRY        0x8U
 #define PVTICKET_FEATURE_DOORBELL         0x10U
 #define PVTICKET_FEATURE_WINDOW           0x20U
+#define PVTICKET_FEATURE_PANIC            0x40U
 #define PVTICKET_PORT_LOCK_SPINNING       0x0U
 #define PVTICKET_PORT_UNLOCK_KICK         0x4U
 #define PVTICKET_PORT_PREEMPT_POINT       0x8U
@@ -33,6 +34,7 @@
 #define PVTICKET_EVENT_BENCH_READY        0x5U
 #define PVTICKET_EVENT_WINDOW_BEGINS      0x6U
 #define PVTICKET_EVENT_WINDOW_ENDS        0x7U
+#define PVTICKET_EVENT_PANICKED           0x8U
 #define PVTICKET_LINE_SIZE                0x80U
 #define PVTICKET_LINE_HELD                0x0U
 #define PVTICKET_LINE_WAIT                0x4U

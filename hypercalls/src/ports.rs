@@ -112,6 +112,9 @@ pub enum Event {
     /// The guest has read them for the last time: the window ends. The workers continue until
     /// [`GATE`] says that the windows of all machines have ended.
     WindowEnds = 7,
+    /// The guest's kernel panics: the reset that may follow is no reboot. Needs
+    /// [`FEATURE_PANIC`](crate::cpuid::FEATURE_PANIC).
+    Panicked = 8,
 }
 
 impl Event {
@@ -125,6 +128,7 @@ impl Event {
             5 => Some(Event::BenchReady),
             6 => Some(Event::WindowBegins),
             7 => Some(Event::WindowEnds),
+            8 => Some(Event::Panicked),
             _ => None,
         }
     }

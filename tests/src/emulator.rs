@@ -23,8 +23,12 @@ impl fmt::Display for Killed {
 impl std::error::Error for Killed {}
 
 /// What the product reports when a guest resets, its CPU shuts down, or its kernel panics in a cell.
-const ENDS: [&str; 3] =
-    ["the guest reset before the command", ": triple fault; ", "; the guest: ["];
+const ENDS: [&str; 4] = [
+    "the guest reset before the command",
+    "the guest's kernel panicked",
+    ": triple fault; ",
+    "; the guest: [",
+];
 
 /// The reason in a guest's stderr if it ended by itself: its panic, or else what the product says.
 pub fn end_of_guest(stderr: &str) -> Option<&str> {
@@ -71,8 +75,9 @@ mod tests {
     fn a_guest_that_ends_by_itself_says_why() {
         let reset = "pvticket: the guest reset before the command returned its exit status\n";
         assert_eq!(end_of_guest(reset), Some(reset.trim_end()));
-        let panic = format!("[ 0.1] Kernel panic - not syncing: why\n{reset}");
-        assert_eq!(end_of_guest(&panic), Some("[ 0.1] Kernel panic - not syncing: why"));
+        let panic =
+            "[ 0.1] Kernel panic - not syncing: why\npvticket: the guest's kernel panicked: why\n";
+        assert_eq!(end_of_guest(panic), Some("[ 0.1] Kernel panic - not syncing: why"));
         let fault = "pvticket: vCPU 1 at 0x10: triple fault; the guest's console shows more\n";
         assert_eq!(end_of_guest(fault), Some(fault.trim_end()));
         assert_eq!(end_of_guest("pvticket: vCPU 1 waits for ever\nKernel panic\n"), None);

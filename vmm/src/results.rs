@@ -27,6 +27,7 @@ use rustix::{
 use tempfile::NamedTempFile;
 
 use crate::{keeper::Keeper, signals, streams};
+use base::io_errors::without_path;
 
 /// Interval between two checks whether a named pipe has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -116,7 +117,8 @@ impl Target {
             .prefix(&prefix)
             .suffix(".partial")
             .permissions(Permissions::from_mode(MODE))
-            .tempfile_in(folder(&self.path))?;
+            .tempfile_in(folder(&self.path))
+            .map_err(without_path)?;
         // A file that is replaced keeps its permissions.
         if let Ok(there) = fs::symlink_metadata(&self.path)
             && there.is_file()
@@ -155,7 +157,7 @@ impl Temporary {
     fn new(target: &Target) -> io::Result<Self> {
         Ok(match target.way {
             Way::Replaced => Self::Named(target.temporary()?),
-            Way::Into | Way::Stream(_) => Self::Nameless(tempfile::tempfile()?),
+            Way::Into | Way::Stream(_) => Self::Nameless(tempfile::tempfile().map_err(without_path)?),
         })
     }
 }
@@ -341,7 +343,12 @@ mod tests {
     fn what_cannot_be_written_is_known_before() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Target::new(dir.path()).is_err());
-        assert!(Target::new(&dir.path().join("no/such")).is_err());
+        let missing = Target::new(&dir.path().join("no/such")).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "No such file or directory (os error 2)",
+            "callers name it"
+        );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -11,7 +11,8 @@ use rustix::{
 };
 
 use crate::{
-    filesystems, report,
+    filesystems,
+    report::{self, Words},
     syscall::{self, SignalSet},
 };
 
@@ -107,8 +108,7 @@ fn complain(name: &CStr, error: Errno) -> i32 {
             NOT_EXECUTABLE
         }
         other => {
-            let number = other.raw_os_error();
-            report::error(format_args!("cannot run '{name}': error {number}"));
+            report::error(format_args!("cannot run '{name}': {}", Words(other)));
             NOT_EXECUTABLE
         }
     }

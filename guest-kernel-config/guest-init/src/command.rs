@@ -18,7 +18,7 @@ use crate::{
     console,
     machine::{Machine, Ports, Stream},
     output_page::{self, OutputPage},
-    report,
+    report::{self, Words},
     stdin::Stdin,
     syscall::{self, SignalSet},
 };
@@ -38,8 +38,7 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
         Machine::Other => on_console(&words),
     };
     outcome.unwrap_or_else(|error| {
-        let number = error.raw_os_error();
-        report::error(format_args!("cannot start the command: error {number}"));
+        report::error(format_args!("cannot start the command: {}", Words(error)));
         FAILED
     })
 }

@@ -12,7 +12,7 @@ use crate::{
     child::{self, Environment},
     console,
     machine::Machine,
-    report,
+    report::{self, Words},
 };
 
 /// Exit status if there is no console to run a shell on.
@@ -21,8 +21,7 @@ const FAILED: i32 = 255;
 /// Runs a shell to its end; returns its exit status.
 pub fn run(machine: &Machine) -> i32 {
     on_terminal(machine).unwrap_or_else(|error| {
-        let number = error.raw_os_error();
-        report::error(format_args!("cannot start a shell: error {number}"));
+        report::error(format_args!("cannot start a shell on the console: {}", Words(error)));
         FAILED
     })
 }

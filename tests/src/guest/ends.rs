@@ -38,7 +38,10 @@ fn panic_without_init() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
     let boot = Boot::direct().initrd(initrd).append("rdinit=/no/such").command(["true"]);
-    boot.run()?.exits(1)?.complains(&["Kernel panic", "pvticket: the guest reset"]).map(drop)
+    boot.run()?
+        .exits(1)?
+        .complains(&["pvticket: the guest's kernel panicked: VFS: Unable"])
+        .map(drop)
 }
 
 fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
@@ -46,7 +49,8 @@ fn panic_of_a_stock_kernel() -> anyhow::Result<()> {
         .kernel(files::cached(STOCK_KERNEL)?)
         .mem("1G")
         .script("echo c > /proc/sysrq-trigger; sleep 600");
-    boot.run()?.exits(1)?.complains(&["sysrq triggered crash", "the guest reset"]).map(drop)
+    let why = "pvticket: the guest's kernel panicked: sysrq triggered crash";
+    boot.run()?.exits(1)?.complains(&[why]).map(drop)
 }
 
 /// The kernel is left without memory, and panics before it registers its console driver. It also

@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, ensure};
 
+use super::packed;
 use crate::{
     files::{self, DIRECTORY, EXECUTABLE, code},
     product::Boot,
@@ -14,6 +15,10 @@ tests![
     own_init_runs_without_a_command,
     a_command_runs_beside_the_own_files,
     a_command_may_not_use_the_ports_of_init,
+    every_compression_is_unpacked,
+    the_end_of_an_own_init_is_a_failure,
+    a_panic_is_told_though_no_console_shows_it,
+    a_cut_archive_is_a_failure => Long("2 s; another panic in make test"),
 ];
 
 /// The mode of a symbolic link.
@@ -55,4 +60,46 @@ fn a_command_may_not_use_the_ports_of_init() -> anyhow::Result<()> {
     let ran = Boot::direct().initrd(initrd).script("/exit; echo $?; exit 5").run()?;
     // SIGSEGV, which is the general protection fault of the instruction.
     ran.exits(5)?.says("139\n").map(drop)
+}
+
+/// One boot, with an archive of each.
+fn every_compression_is_unpacked() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &[own()?, packed::archives()].concat())?;
+    let names = packed::names();
+    let script =
+        format!("busybox cat {}", names.iter().map(|name| format!("/{name} ")).collect::<String>());
+    let lines: String = names.iter().map(|name| format!("{name}\n")).collect();
+    Boot::direct().initrd(initrd).script(&script).run()?.exits(0)?.says(&lines).map(drop)
+}
+
+/// A RAM disk whose init exits with 5, upon which the kernel panics.
+fn leaving() -> Vec<u8> {
+    // mov edi, 5; mov eax, 60 (exit); syscall
+    let exit = files::program(&[0xbf, 5, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]);
+    files::cpio(&[("init", EXECUTABLE, &exit)])
+}
+
+fn the_end_of_an_own_init_is_a_failure() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &leaving())?;
+    let why = "pvticket: the guest's kernel panicked: Attempted to kill init! exitcode=0x00000500";
+    Boot::direct().initrd(initrd).run()?.fails(1, &[why]).map(drop)
+}
+
+/// Our kernel tells the VMM by a port.
+fn a_panic_is_told_though_no_console_shows_it() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &leaving())?;
+    let ran = Boot::direct().initrd(initrd).append("loglevel=0").run()?;
+    ran.fails(1, &["the guest's kernel panicked, and said no reason"]).map(drop)
+}
+
+/// The loader cannot see where a compressed archive ends.
+fn a_cut_archive_is_a_failure() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let mut cut = packed::archive("gzip");
+    cut.truncate(cut.len() / 2);
+    let initrd = files::put(&folder, "initrd", &cut)?;
+    Boot::direct().initrd(initrd).run()?.fails(1, &["the guest's kernel panicked: "]).map(drop)
 }

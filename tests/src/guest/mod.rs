@@ -10,6 +10,7 @@ mod initrd;
 mod kernels;
 mod locks;
 mod machine;
+mod packed;
 mod pgbench;
 mod schedule;
 mod shell;

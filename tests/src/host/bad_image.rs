@@ -7,12 +7,15 @@ use anyhow::Context;
 
 use crate::{
     files::{self, code},
-    product::Boot,
+    product::{Boot, pvticket},
     tests,
 };
 
 tests![
     text_as_kernel,
+    other_files_as_kernel,
+    raw_code_as_kernel,
+    a_kernel_is_looked_at_before_a_comparison,
     empty_file_as_kernel,
     own_binary_as_kernel,
     kernel_for_another_machine,
@@ -24,6 +27,7 @@ tests![
     stock_kernel_larger_than_memory,
     truncated_initrd,
     text_as_initrd,
+    archives_that_linux_does_not_unpack,
     initrd_larger_than_memory,
 ];
 
@@ -53,6 +57,44 @@ fn initrd_refused(bytes: &[u8], mem: &str, parts: &[&str]) -> anyhow::Result<()>
 
 fn text_as_kernel() -> anyhow::Result<()> {
     kernel_refused(&b"#!/bin/sh\nexit 0\n".repeat(100), &["kernel", "not a Linux kernel"])
+}
+
+/// What it is, and what to do.
+fn other_files_as_kernel() -> anyhow::Result<()> {
+    for (head, remedy) in [
+        (&b"\x1f\x8b\x08"[..], "gzip -dc"),
+        (b"\xfd7zXZ\0", "xz -dc"),
+        (b"\x28\xb5\x2f\xfd", "zstd -dc"),
+        (b"\x02\x21\x4c\x18", "lz4 -dc"),
+        (b"BZh9", "bzip2 -dc"),
+        (b"!<arch>\ndebian-binary   ", "dpkg -x"),
+        (b"070701", "--initrd"),
+    ] {
+        let file = [head, &files::noise(5000)].concat();
+        kernel_refused(&file, &["/kernel: not a Linux kernel, but", remedy]).context(remedy)?;
+    }
+    Ok(())
+}
+
+fn raw_code_as_kernel() -> anyhow::Result<()> {
+    let code = [&vec![0x90; 3 << 20], &b"Linux version 6.1.0 (x)\n"[..], &[0; 100]].concat();
+    kernel_refused(&code, &["/kernel: ", "vmlinux.bin", "bzImage"])
+}
+
+/// Once it was found by the workers in the emulated host, behind an empty table.
+fn a_kernel_is_looked_at_before_a_comparison() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let packed = files::put(&folder, "vmlinux.zst", b"\x28\xb5\x2f\xfd and more")?;
+    let compare = |kernel: &Path| {
+        pvticket(["compare", "--guest", "linux", "--vcpus", "1", "--kernel"]).args([kernel]).run()
+    };
+    compare(&packed)?.fails(1, &["vmlinux.zst: ", "zstd -dc"])?.says("")?;
+    compare(folder.path())?.fails(2, &["--kernel", "it is a directory"])?.says("")?;
+    files::put(&folder, "vmlinux", &files::vmlinux(code::SPIN))?;
+    compare(folder.path())?
+        .fails(2, &["it is a directory: name the kernel in it", "/vmlinux"])?
+        .says("")
+        .map(drop)
 }
 
 fn empty_file_as_kernel() -> anyhow::Result<()> {
@@ -131,6 +173,14 @@ fn truncated_initrd() -> anyhow::Result<()> {
 
 fn text_as_initrd() -> anyhow::Result<()> {
     initrd_refused(&b"not a RAM disk\n".repeat(50), "512M", &["initrd"])
+}
+
+fn archives_that_linux_does_not_unpack() -> anyhow::Result<()> {
+    for (head, remedy) in [(&b"\x04\x22\x4d\x18"[..], "lz4 -l"), (b"070707", "cpio -o -H newc")] {
+        let file = [head, &files::noise(500)].concat();
+        initrd_refused(&file, "512M", &["/initrd is ", remedy]).context(remedy)?;
+    }
+    Ok(())
 }
 
 fn initrd_larger_than_memory() -> anyhow::Result<()> {

@@ -17,6 +17,9 @@ tests![
     missing_initrd,
     directory_as_kernel,
     a_system_map_that_is_none,
+    a_program_without_its_interpreter,
+    a_shell_on_a_line_without_interrupts,
+    a_variable_that_names_no_emulator,
     help_and_version_are_no_errors,
     nobody_who_reads_is_no_failure,
     nobody_who_reads_figures_is_no_failure,
@@ -98,12 +101,33 @@ fn missing_initrd() -> anyhow::Result<()> {
 }
 
 fn directory_as_kernel() -> anyhow::Result<()> {
-    refused(&["boot", "--kernel", "/tmp", "--", "true"], &["--kernel /tmp", "not a regular file"])
+    refused(&["boot", "--kernel", "/tmp", "--", "true"], &["--kernel /tmp", "it is a directory"])
 }
 
 fn a_system_map_that_is_none() -> anyhow::Result<()> {
     refused(&["boot", "--system-map", "/no/such/map"], &["--system-map /no/such/map", "No such"])?;
     refused(&["boot", "--system-map", "/etc/passwd"], &["--system-map", "__preempt_count"])
+}
+
+/// Once it was found missing in the emulated host, as "No such file" of the program that is there.
+fn a_program_without_its_interpreter() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let script = files::put(&folder, "script", b"#!/no/such/interpreter\n")?;
+    let taken = format!("{}:/script", script.display());
+    let args = ["emulate", "--in", &taken, "--", "/script"];
+    refused(&args, &["/script", "needs /no/such/interpreter, which is not there"])
+}
+
+fn a_shell_on_a_line_without_interrupts() -> anyhow::Result<()> {
+    refused(&["boot", "--append", "nosmp"], &["--append nosmp", "name a command", "--cpus 1"])
+}
+
+fn a_variable_that_names_no_emulator() -> anyhow::Result<()> {
+    for (named, why) in [("/nonexistent", "No such file"), ("/tmp", "it is a directory")] {
+        let emulate = pvticket(["emulate", "--", "true"]).env("PVTICKET_QEMU", named);
+        emulate.run()?.fails(1, &[&format!("PVTICKET_QEMU={named}: "), why])?.says("")?;
+    }
+    Ok(())
 }
 
 fn help_and_version_are_no_errors() -> anyhow::Result<()> {

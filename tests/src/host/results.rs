@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::confinement::{children, has_descriptor, spinning};
+use super::confinement::{has_descriptor, spinning};
 use crate::{
     facts::need_kvm,
     files::{self, code},

@@ -15,8 +15,10 @@ use crate::{
 
 tests![
     console_and_reset,
+    a_reset_after_a_panic_is_a_failure,
     triple_fault,
     instruction_that_kvm_cannot_emulate,
+    no_line_of_an_8259_is_let_through,
     interrupt_and_termination,
     stats_of_a_failed_guest,
 ];
@@ -46,6 +48,18 @@ fn console_and_reset() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// With and without its last line, and with text after it.
+fn a_reset_after_a_panic_is_a_failure() -> anyhow::Result<()> {
+    need_kvm()?;
+    for end in ["", "CPU: 0\r\n---[ end Kernel panic - not syncing: why so ]---\r\n"] {
+        let folder = files::scratch()?;
+        let text = format!("[ 0.1] Kernel panic - not syncing: why so\r\n{end}");
+        let ran = boot(&folder, &code::hello(&text))?.run()?;
+        ran.fails(1, &["the guest's kernel panicked: why so"])?.says(&text)?;
+    }
+    Ok(())
+}
+
 fn triple_fault() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;
@@ -57,6 +71,21 @@ fn instruction_that_kvm_cannot_emulate() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let ran = boot(&folder, code::INT3)?.run()?;
     ran.fails(1, &["cannot emulate", " cc ", "--host emulated", "vCPU 0 at 0x1000000"]).map(drop)
+}
+
+/// As firmware leaves them: a kernel that does not know of them would take a device's interrupt for an exception.
+fn no_line_of_an_8259_is_let_through() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    // in al, 0x21; mov bl, al; in al, 0xa1; and al, bl; xor al, 0xff; movzx eax, al
+    let mut code =
+        vec![0xe4, 0x21, 0x88, 0xc3, 0xe4, 0xa1, 0x20, 0xd8, 0x34, 0xff, 0x0f, 0xb6, 0xc0];
+    // mov dx, EXIT; out dx, eax: the lines that either lets through
+    code.extend([0x66, 0xba]);
+    code.extend(code::port::EXIT.to_le_bytes());
+    code.push(0xef);
+    code.extend(code::SPIN);
+    boot(&folder, &code)?.run()?.exits(0).map(drop)
 }
 
 fn interrupt_and_termination() -> anyhow::Result<()> {

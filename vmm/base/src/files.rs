@@ -17,7 +17,10 @@ pub enum FileError {
     /// It cannot be opened or read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is a directory, a device, a socket or a FIFO.
+    /// It is a directory.
+    #[error("it is a directory")]
+    Directory,
+    /// It is a device, a socket or a FIFO.
     #[error("it is not a regular file")]
     NotRegular,
     /// It is a FIFO without a writer, or an empty one.
@@ -31,7 +34,11 @@ pub enum FileError {
 /// Opens a regular file, and nothing else: opening a device may have side effects, and opening a
 /// FIFO blocks until there is a writer.
 pub fn regular(path: &Path) -> Result<File, FileError> {
-    if !fs::metadata(path)?.is_file() {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_dir() {
+        return Err(FileError::Directory);
+    }
+    if !kind.is_file() {
         return Err(FileError::NotRegular);
     }
     let file = open_now(path)?;
@@ -82,7 +89,7 @@ mod tests {
         mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(matches!(regular(&fifo), Err(FileError::NotRegular)));
         assert!(matches!(read(&fifo, ByteSize(9)), Err(FileError::Silent)));
-        assert!(matches!(regular(folder.path()), Err(FileError::NotRegular)));
+        assert!(matches!(regular(folder.path()), Err(FileError::Directory)));
         assert!(matches!(regular(Path::new("/dev/zero")), Err(FileError::NotRegular)));
     }
 

@@ -13,6 +13,7 @@ pub mod files;
 pub mod handoff;
 pub mod host_counts;
 pub mod host_extras;
+pub mod io_errors;
 pub mod other_vms;
 pub mod rng;
 pub mod sched_features;

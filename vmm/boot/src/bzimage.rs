@@ -19,6 +19,8 @@ const HEADER_END_BASE: usize = 0x202;
 /// "HdrS".
 const MAGIC: u32 = 0x5372_6448;
 const MAGIC_OFFSET: u64 = 0x202;
+/// Up to the end of its magic number.
+pub(super) const LEAST: u64 = MAGIC_OFFSET + 4;
 /// The first protocol version with `xloadflags`.
 const PROTOCOL: u16 = 0x020c;
 /// `xloadflags`: there is a 64-bit entry point, at 0x200.
@@ -42,7 +44,7 @@ pub(super) struct Loaded {
 pub(super) fn recognise<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
 ) -> Result<bool, ImageError> {
-    if image.len() < MAGIC_OFFSET + 4 {
+    if image.len() < LEAST {
         return Ok(false);
     }
     Ok(image.read_struct::<u32>(MAGIC_OFFSET)? == MAGIC)

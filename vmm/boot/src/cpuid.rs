@@ -2,7 +2,7 @@
 //! each, running under a hypervisor with our own leaves.
 
 use hypercalls::cpuid::{
-    FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE,
+    FEATURE_CONSOLE, FEATURE_DOORBELL, FEATURE_LOCK_HYPERCALLS, FEATURE_OUTPUT_PAGE, FEATURE_PANIC,
     FEATURE_TELEMETRY, FEATURE_WINDOW, LEAF_BASE, LEAF_FEATURES,
 };
 use hypercalls::{ABI_VERSION, ports};
@@ -132,8 +132,8 @@ fn contract_leaves(table: &mut Vec<kvm_cpuid_entry2>, spec: &CpuidSpec) {
         true => (FEATURE_TELEMETRY, (layout::TELEMETRY.0 / layout::PAGE_SIZE) as u32),
         false => (0, 0),
     };
-    let features =
-        FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | locks | doorbell | telemetry;
+    let always = FEATURE_CONSOLE | FEATURE_OUTPUT_PAGE | FEATURE_WINDOW | FEATURE_PANIC;
+    let features = always | locks | doorbell | telemetry;
     table.push(leaf(LEAF_FEATURES, [features, base_port, frame, ABI_VERSION]));
 }
 

@@ -1,10 +1,11 @@
 //! Errors in a kernel, an initrd or a command line.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use thiserror::Error;
 use vm_memory::GuestMemoryError;
 
+use super::kind::FileKind;
 use base::units::{ByteSize, Gpa};
 
 /// Why a guest could not be loaded into memory.
@@ -17,11 +18,11 @@ pub enum BootError {
     #[error("payload")]
     Payload(#[source] ImageError),
     /// A part of the initrd cannot be read.
-    #[error("initrd: cannot read it")]
-    InitrdUnreadable(#[source] io::Error),
+    #[error("initrd: cannot read {0}")]
+    InitrdUnreadable(PathBuf, #[source] io::Error),
     /// A part of the initrd is shorter than its headers say.
-    #[error("initrd: the file is truncated")]
-    InitrdTruncated,
+    #[error("initrd: {0} is truncated")]
+    InitrdTruncated(PathBuf),
     /// Kernel and initrd together do not fit into memory.
     #[error("initrd: {size} do not fit beside the kernel; give the machine more memory")]
     InitrdTooLarge {
@@ -53,6 +54,15 @@ pub enum ImageError {
     /// It has neither magic number.
     #[error("not a Linux kernel: neither an ELF vmlinux nor a bzImage")]
     Unrecognised,
+    /// It is something else.
+    #[error("not a Linux kernel, but {}", .0.instead_of_a_kernel())]
+    Other(FileKind),
+    /// The code of a kernel, which says neither where to load it nor where it begins.
+    #[error(
+        "not a Linux kernel with a header, but its raw code (vmlinux.bin): name the vmlinux or the bzImage that it was \
+         made of"
+    )]
+    Raw,
     /// An ELF file for another machine or class.
     #[error("not an x86-64 kernel: an ELF file for another machine")]
     ForeignElf,

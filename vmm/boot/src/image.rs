@@ -58,6 +58,27 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
         read_into(memory, to, self.reader, len).map_err(image_error)
     }
 
+    /// Are these bytes anywhere in its first 64 MiB?
+    pub fn contains(&mut self, bytes: &[u8]) -> Result<bool, ImageError> {
+        const MOST: u64 = 64 << 20;
+        let mut chunk = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < self.len.min(MOST) {
+            let length = (self.len - at).min(chunk.len() as u64);
+            let chunk = &mut chunk[..length as usize];
+            self.read(at, chunk)?;
+            if chunk.windows(bytes.len()).any(|window| window == bytes) {
+                return Ok(true);
+            }
+            if at + length == self.len {
+                break;
+            }
+            // They may lie across the border of two chunks.
+            at += length - bytes.len() as u64 + 1;
+        }
+        Ok(false)
+    }
+
     fn seek(&mut self, offset: u64, len: u64) -> Result<(), ImageError> {
         let end = offset.checked_add(len).ok_or(ImageError::Truncated)?;
         if end > self.len {

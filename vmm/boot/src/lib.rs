@@ -16,6 +16,7 @@ mod error;
 pub mod fixtures;
 mod image;
 mod initrd;
+pub mod kind;
 pub mod lapic;
 pub mod layout;
 mod linux;

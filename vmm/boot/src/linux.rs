@@ -9,6 +9,7 @@ use vm_memory::{GuestMemoryMmap, ReadVolatile, bitmap::Bitmap};
 use super::error::{BootError, ImageError};
 use super::image::Image;
 use super::initrd::{self, InitrdPart};
+use super::kind::{self, FileKind};
 use super::paging::{self, Access};
 use super::segments::Ring;
 use super::{acpi, bzimage, elf, layout, memory, zero_page};
@@ -110,8 +111,22 @@ fn load_kernel(
         let format = KernelFormat::BzImage;
         Ok(Kernel { format, entry: loaded.entry, end: loaded.end, header: loaded.header })
     } else {
-        Err(ImageError::Unrecognised)
+        Err(unrecognised(&mut image)?)
     }
+}
+
+/// What a file is that has neither magic number.
+fn unrecognised(image: &mut Image<'_, impl ReadVolatile + Seek>) -> Result<ImageError, ImageError> {
+    let mut head = vec![0; image.len().min(kind::HEAD as u64) as usize];
+    image.read(0, &mut head)?;
+    Ok(match FileKind::of(&head) {
+        // A bzImage is a program for UEFI, too.
+        Some(FileKind::Efi) if image.len() < bzimage::LEAST => ImageError::Truncated,
+        Some(other) => ImageError::Other(other),
+        // Its banner (init/version.c).
+        None if image.contains(b"Linux version ")? => ImageError::Raw,
+        None => ImageError::Unrecognised,
+    })
 }
 
 #[cfg(test)]

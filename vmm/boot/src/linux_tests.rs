@@ -1,4 +1,5 @@
 use std::io::Cursor;
+use std::path::Path;
 
 use linux_loader::bootparam::boot_params;
 use vm_memory::{Bytes, GuestAddress, bitmap::Bitmap};
@@ -122,7 +123,7 @@ fn an_initrd_file_is_read_from_its_start() {
     let mut file = tempfile();
     std::io::Write::write_all(&mut file, b"archive").unwrap();
     let memory = guest(64);
-    let mut parts = [InitrdPart::Bytes(b"1234"), InitrdPart::File(&mut file)];
+    let mut parts = [InitrdPart::Bytes(b"1234"), InitrdPart::File(&mut file, Path::new("/initrd"))];
     let kernel = &mut Cursor::new(bzimage());
     let entry = load_linux(&memory, kernel, &mut parts, "", VcpuCount::ONE).unwrap();
     assert_eq!(bytes(&memory, entry.initrd.unwrap().start.0), *b"1234archive\0");
@@ -155,9 +156,16 @@ fn what_is_no_kernel_is_named() {
         put(&mut image, offset, bytes);
         refusal(&image)
     };
-    for nothing in [&b""[..], b"MZ", b"#!/bin/sh\necho", &[0; 8192]] {
+    for nothing in [&b""[..], b"M", b"text\n", &[0; 8192]] {
         assert!(matches!(refusal(nothing), ImageError::Unrecognised), "{nothing:.4x?}");
     }
+    assert!(matches!(refusal(&bzimage()[..bzimage::LEAST as usize - 1]), ImageError::Truncated));
+    assert!(matches!(refusal(b"#!/bin/sh\necho"), ImageError::Other(FileKind::Script)));
+    let packed = refusal(&[b"\x28\xb5\x2f\xfd", &vmlinux()[..]].concat()).to_string();
+    assert_eq!(
+        packed,
+        "not a Linux kernel, but a file compressed with zstd: unpack it first (`zstd -dc`)"
+    );
     assert!(matches!(with(vmlinux(), 4, &[1]), ImageError::ForeignElf)); // 32 bits
     assert!(matches!(with(vmlinux(), 18, &[183]), ImageError::ForeignElf)); // AArch64
     assert!(matches!(with(vmlinux(), 16, &[3]), ImageError::NotAKernel)); // shared object
@@ -165,6 +173,17 @@ fn what_is_no_kernel_is_named() {
     assert!(matches!(with(bzimage(), 0x236, &[0]), ImageError::Only32Bit));
     let old = with(bzimage(), 0x206, &[6, 2]);
     assert_eq!(old.to_string(), "boot protocol 2.06 is too old: 2.12 (Linux 3.8) is needed");
+}
+
+/// As `objcopy -O binary` leaves it. The banner may be anywhere, also across the border of what is read at once.
+#[test]
+fn the_raw_code_of_a_kernel_is_told_by_its_banner() {
+    const BANNER: &[u8] = b"Linux version 6.1.0 (builder)";
+    for at in [100, (1 << 20) - BANNER.len(), (1 << 20) - 7, 1 << 20, 3 << 20] {
+        let image = [&vec![0x90; at], BANNER].concat();
+        assert!(matches!(refusal(&image), ImageError::Raw), "{at}");
+    }
+    assert!(matches!(refusal(&vec![0x90; (2 << 20) + 3]), ImageError::Unrecognised));
 }
 
 #[test]

@@ -2,16 +2,20 @@
 
 use std::{
     ffi::OsString,
+    io::ErrorKind,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{host::HostKernelArgs, inside::Inside};
-use crate::{guest::artifacts, units::ByteSize};
+use super::{Usage, host::HostKernelArgs, inside::Inside};
+use crate::{
+    guest::{artifacts, program},
+    units::ByteSize,
+};
 
 /// Run a program in the emulated host: a static one taken along, or this binary (/init there). The
 /// built kernel and busybox are available there
@@ -48,6 +52,7 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
+    check_program(&args)?;
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
     if let Some(cpus) = args.cpus {
         inside.errand().cpus = cpus;
@@ -66,6 +71,22 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     inside.run(["exec".into(), "--".into()].into_iter().chain(args.command))
 }
 
+/// Refuses a program that is taken along without the one that it needs to run, as the dynamic loader.
+fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
+    let taken = |there: &Path| args.files_in.iter().find(|(_, place)| place == there);
+    let asked = args.command.first().map(Path::new);
+    let Some((here, there)) = asked.and_then(taken) else { return Ok(()) };
+    match program::interpreter(here).filter(|needed| taken(needed).is_none()) {
+        Some(needed) => Err(Usage(format!(
+            "{}: {} needs {}, which is not there: take a static program, or that along with all that it needs (--in)",
+            there.display(),
+            here.display(),
+            needed.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Become another program: how `emulate` starts one there.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
@@ -78,5 +99,49 @@ pub fn exec(args: ExecArgs) -> anyhow::Result<u8> {
     let mut words = args.command.into_iter();
     let program = words.next().unwrap_or_default();
     let error = Command::new(&program).args(words).exec();
-    Err(error).with_context(|| format!("cannot run {}", Path::new(&program).display()))
+    let program = Path::new(&program);
+    let needed = program::interpreter(program).filter(|_| error.kind() == ErrorKind::NotFound);
+    match needed {
+        Some(needed) => bail!(
+            "cannot run {}: it needs {}, which is not there",
+            program.display(),
+            needed.display()
+        ),
+        None => Err(error).with_context(|| format!("cannot run {}", program.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EmulateArgs,
+    }
+
+    fn checked(words: &[&str]) -> Result<(), String> {
+        let line = Line::try_parse_from(["emulate"].iter().chain(words)).unwrap();
+        check_program(&line.args).map_err(|Usage(why)| why)
+    }
+
+    #[test]
+    fn a_program_needs_its_interpreter_there() {
+        let folder = TempDir::new().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#!/bin/interpreter -x\n").unwrap();
+        let taken = format!("{}:/script", script.display());
+        let why = checked(&["--in", &taken, "--", "/script"]).unwrap_err();
+        assert!(
+            why.starts_with("/script: ") && why.contains("needs /bin/interpreter, which"),
+            "{why}"
+        );
+        let with = ["--in", &taken, "--in", "/bin/true:/bin/interpreter", "--", "/script"];
+        assert_eq!(checked(&with), Ok(()));
+        assert_eq!(checked(&["--in", &taken, "--", "/other"]), Ok(()));
+    }
 }

@@ -1,7 +1,10 @@
 //! Measures an experiment that a command makes up itself (`compare`, `bench`, `soak`), by the engine
 //! of `run`: worker processes, a store, and a study of it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
@@ -17,6 +20,7 @@ use crate::{
     units::CpuList,
     vcpu::Trace,
 };
+use base::io_errors::without_path;
 use study::{
     findings::{RunRecord, Study},
     spec::Only,
@@ -38,8 +42,10 @@ impl Folder {
             return Ok(Self::Named(dir));
         }
         let mut new = tempfile::Builder::new();
-        let dir = new.prefix("pvticket-").tempdir();
-        Ok(Self::Temporary(dir.context("cannot make a temporary directory")?))
+        let dir = new.prefix("pvticket-").tempdir().map_err(without_path);
+        let place =
+            || format!("cannot make a temporary directory in {}", env::temp_dir().display());
+        Ok(Self::Temporary(dir.with_context(place)?))
     }
 
     /// Its path.

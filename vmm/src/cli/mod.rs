@@ -19,6 +19,7 @@ mod features;
 mod host;
 mod inside;
 mod keep;
+mod kernel;
 mod locks;
 mod measure;
 mod report;

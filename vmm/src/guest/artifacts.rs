@@ -1,14 +1,10 @@
 //! Files that `make` builds or fetches: the cache directory and the paths in it.
 
-use std::{
-    env,
-    ffi::OsString,
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::{env, ffi::OsString, path::PathBuf};
 
 use thiserror::Error;
+
+use super::program::is_static;
 
 /// A file that is missing. Each message says how to get it.
 #[derive(Debug, Error)]
@@ -83,40 +79,8 @@ pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
     if file.is_file() { Ok(file) } else { Err(ArtifactError::GuestDisk(file)) }
 }
 
-/// Is it an ELF file for x86-64 without a dynamic loader?
-pub fn is_static(file: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(4096).read_to_end(&mut head));
-    read.is_ok() && has_no_interpreter(&head)
-}
-
-/// Looks for PT_INTERP among the program headers, which follow the ELF header in the first page.
-fn has_no_interpreter(head: &[u8]) -> bool {
-    const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
-    const MACHINE_X86_64: u64 = 62;
-    const PT_INTERP: u64 = 3;
-    let field = |at: usize, size: usize| {
-        let bytes = head.get(at..at.checked_add(size)?)?;
-        Some(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-    };
-    let kinds = || {
-        let (start, size, count) = (field(32, 8)?, field(54, 2)?, field(56, 2)?);
-        (0..count)
-            .map(|index: u64| {
-                let at = start.checked_add(index.checked_mul(size)?)?;
-                field(usize::try_from(at).ok()?, 4)
-            })
-            .collect::<Option<Vec<_>>>()
-    };
-    head.starts_with(ELF64_LITTLE_ENDIAN)
-        && field(18, 2) == Some(MACHINE_X86_64)
-        && kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn cache(set: &[(&str, &str)]) -> Option<PathBuf> {
@@ -134,54 +98,5 @@ mod tests {
         assert_eq!(cache(&all[2..]), Some("/h/.cache/pvticket".into()));
         assert_eq!(cache(&[("PVTICKET_CACHE", ""), ("HOME", "/h")]), cache(&all[2..]));
         assert_eq!(cache(&[]), None);
-    }
-
-    fn elf(kinds: &[u32]) -> Vec<u8> {
-        let mut head = vec![0; 64 + 56 * kinds.len()];
-        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        head[18] = 62;
-        head[32] = 64;
-        head[54] = 56;
-        head[56] = kinds.len() as u8;
-        for (index, kind) in kinds.iter().enumerate() {
-            head[64 + index * 56..][..4].copy_from_slice(&kind.to_le_bytes());
-        }
-        head
-    }
-
-    #[test]
-    fn static_means_no_interpreter() {
-        assert!(has_no_interpreter(&elf(&[1, 1, 2])));
-        assert!(!has_no_interpreter(&elf(&[6, 3, 1])));
-        assert!(!has_no_interpreter(&elf(&[1])[..66]), "cut short");
-        assert!(!has_no_interpreter(b"#!/bin/sh\n"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_elf_header_makes_us_panic(
-            changes in prop::collection::vec((0..64_usize, any::<u8>()), 0..9),
-            start in prop::sample::select(vec![0, 64, u64::MAX - 64, u64::MAX]),
-            cut in 0..200_usize,
-        ) {
-            let mut head = elf(&[1, 2]);
-            head[32..40].copy_from_slice(&start.to_le_bytes());
-            for (at, byte) in changes {
-                head[at] = byte;
-            }
-            head.truncate(cut);
-            has_no_interpreter(&head);
-        }
-
-        #[test]
-        fn no_bytes_of_a_program_make_us_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            has_no_interpreter(&[b"\x7fELF\x02\x01", &bytes[..]].concat());
-        }
-    }
-
-    #[test]
-    fn this_test_is_built_as_the_product_is() {
-        let own = env::current_exe().expect("own path");
-        assert_eq!(is_static(&own), cfg!(target_feature = "crt-static"));
     }
 }

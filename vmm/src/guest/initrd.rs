@@ -12,6 +12,7 @@ use std::{
 
 use thiserror::Error;
 
+use super::unpackable::{self, UnpackError};
 use crate::cpio::{Archive, CpioError};
 
 /// The guest's `/init`, a static ELF.
@@ -63,31 +64,30 @@ pub enum InitrdError {
         "initrd: {path} --list does not list its applets: {reason}; run `pvticket setup busybox`"
     )]
     Applets { path: PathBuf, reason: String },
-    /// A file that no kernel would unpack.
-    #[error(
-        "{0} is not an initrd: neither a newc cpio archive nor compressed with anything Linux unpacks"
-    )]
-    NotAnInitrd(PathBuf),
+    /// A file that the kernel would not unpack.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
 }
 
 /// The parts of the initrd: ours, if a root is given, with the guest disk, then the user's.
 ///
 /// Ours comes first because the kernel expects archives at multiples of four bytes, and a
 /// compressed one may end anywhere. Our files are in `/pvticket`, so the user's do not replace
-/// them.
+/// them. `kernel` is to unpack them.
 pub fn assemble(
+    kernel: &Path,
     users: Option<&Path>,
     own: Option<GuestRoot<'_>>,
 ) -> Result<Vec<InitrdSource>, InitrdError> {
-    let mut parts = own.map_or(Ok(Vec::new()), |root| own_parts(&root))?;
+    let mut parts = own.map_or(Ok(Vec::new()), |root| own_parts(kernel, &root))?;
     if let Some(file) = users {
-        check(file)?;
+        unpackable::check(file, kernel)?;
         parts.push(InitrdSource::File(file.into()));
     }
     Ok(parts)
 }
 
-fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
+fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
     let mut parts = Vec::new();
     let mut archive = Archive::new(Vec::new());
     if let Some(busybox) = root.busybox {
@@ -119,7 +119,7 @@ fn own_parts(root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, InitrdError> {
     }
     parts.push(InitrdSource::Bytes(archive.finish()?));
     if let Some(disk) = root.guest_disk {
-        check(disk)?;
+        unpackable::check(disk, kernel)?;
         parts.push(InitrdSource::File(disk.into()));
     }
     Ok(parts)
@@ -141,34 +141,6 @@ fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
     archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n")?;
     archive.file("etc/group", 0o644, b"root:x:0:\n")?;
     Ok(archive)
-}
-
-/// Magic numbers of what Linux unpacks: newc archives with and without checksums, and compressed
-/// ones (lib/decompress.c of the kernel).
-const MAGICS: &[&[u8]] = &[
-    b"070701",
-    b"070702",
-    b"\x1f\x8b",
-    b"\x1f\x9e",
-    b"BZh",
-    b"\x5d\x00",
-    b"\xfd7zXZ\x00",
-    b"\x89LZO",
-    b"\x02\x21\x4c\x18",
-    b"\x28\xb5\x2f\xfd",
-];
-
-/// Rejects what the kernel would reject by its first bytes. The loader checks whether an archive is
-/// complete.
-fn check(file: &Path) -> Result<(), InitrdError> {
-    let mut head = Vec::new();
-    let open = File::open(file).map_err(unreadable(file))?;
-    open.take(6).read_to_end(&mut head).map_err(unreadable(file))?;
-    if MAGICS.iter().any(|magic| head.starts_with(magic)) {
-        Ok(())
-    } else {
-        Err(InitrdError::NotAnInitrd(file.into()))
-    }
 }
 
 fn nul_terminated<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -251,7 +223,8 @@ mod tests {
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
             term: Some(OsStr::new("vt100")),
         };
-        let names = names(&flatten(&assemble(None, Some(root)).expect("assemble")));
+        let names =
+            names(&flatten(&assemble(Path::new("vmlinux"), None, Some(root)).expect("assemble")));
         for name in [
             "init",
             "bin/busybox",
@@ -270,7 +243,7 @@ mod tests {
         let archive = Archive::new(Vec::new()).finish().expect("archive");
         fs::write(&users, archive).expect("write");
         let root = GuestRoot { argv: &["true".into()], ..GuestRoot::default() };
-        let parts = assemble(Some(&users), Some(root)).expect("assemble");
+        let parts = assemble(Path::new("vmlinux"), Some(&users), Some(root)).expect("assemble");
         assert!(matches!(&parts[1], InitrdSource::File(file) if *file == users));
         let names = names(&flatten(&parts[..1]));
         assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/argv"]);
@@ -285,7 +258,7 @@ mod tests {
         let users = scratch("users-disk.cpio");
         fs::write(&users, Archive::new(Vec::new()).finish().expect("archive")).expect("write");
         let root = GuestRoot { guest_disk: Some(&disk), ..GuestRoot::default() };
-        let parts = assemble(Some(&users), Some(root)).expect("assemble");
+        let parts = assemble(Path::new("vmlinux"), Some(&users), Some(root)).expect("assemble");
         let files: Vec<_> = parts
             .iter()
             .filter_map(|part| match part {
@@ -296,20 +269,6 @@ mod tests {
         assert_eq!(files, [disk, users]);
         let names = names(&flatten(&parts[..1]));
         assert_eq!(names, ["pvticket", "pvticket/init", "pvticket/pgbench-table"]);
-    }
-
-    #[test]
-    fn files_are_told_by_their_first_bytes() {
-        let file = scratch("any");
-        let checked = |bytes: &[u8]| {
-            fs::write(&file, bytes).expect("write");
-            check(&file)
-        };
-        assert!(checked(b"070701rest").is_ok());
-        assert!(checked(b"\x1f\x8b\x08rest").is_ok());
-        for bytes in [&b""[..], b"0707", &[0; 4096], b"\x7fELF\x02\x01"] {
-            assert!(matches!(checked(bytes), Err(InitrdError::NotAnInitrd(_))));
-        }
     }
 
     #[test]

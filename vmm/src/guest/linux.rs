@@ -45,6 +45,13 @@ fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
 /// Runs our init even if the initrd has no `/init` or another one.
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
+/// The parameter that leaves Linux without an I/O APIC, if there is one: its serial ports have no interrupts
+/// then (it takes the 8259s of a hardware-reduced machine for absent), and a terminal on one cannot be opened.
+pub fn turns_the_io_apic_off(parameters: &str) -> Option<&str> {
+    const WORDS: [&str; 5] = ["noapic", "nosmp", "maxcpus=0", "acpi=noirq", "pci=noacpi"];
+    parameters.split_ascii_whitespace().find(|word| WORDS.contains(word))
+}
+
 /// The command line of a guest with nothing but our init, with these parameters.
 pub fn bare_cmdline(parameters: &str) -> String {
     format!("{BASE_CMDLINE} {OUR_INIT} {EARLY_CONSOLE} {parameters}")
@@ -53,6 +60,13 @@ pub fn bare_cmdline(parameters: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_turns_the_io_apic_off_is_found_among_other_words() {
+        let found =
+            ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(turns_the_io_apic_off);
+        assert_eq!(found, [Some("noapic"), Some("maxcpus=0"), None, None]);
+    }
 
     #[test]
     fn locks_are_found_in_both_mappings_and_nowhere_else() {

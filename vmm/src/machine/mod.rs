@@ -5,6 +5,7 @@ pub mod bench;
 pub mod channel;
 pub mod hypercall;
 pub mod output;
+pub mod panic;
 pub mod power;
 pub mod serial;
 
@@ -18,6 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 use bench::Bench;
 use channel::{Closing, StdinChannel};
 use output::{Aside, Output};
+use panic::PanicWatch;
 use power::PowerRequest;
 use serial::SerialPort;
 
@@ -50,6 +52,8 @@ pub struct Devices {
     pub misuse: FirstMisuse,
     /// The guest's lifecycle events.
     pub events: EventLog,
+    /// What is known of a panic of the guest's kernel.
+    pub panic: Arc<PanicWatch>,
     /// Receives the steps of the guest's benchmark, if it is measured from outside.
     pub bench: Option<Arc<dyn Bench>>,
 }

@@ -3,13 +3,16 @@
 use std::{
     collections::VecDeque,
     fmt, io, mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use vm_superio::{Serial, Trigger, serial::SerialEvents};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::output::{Aside, Locked, Output, Sink};
+use super::{
+    output::{Aside, Locked, Output, Sink},
+    panic::PanicWatch,
+};
 
 /// Bytes of input kept here when the port's own FIFO (64 bytes) is full. Beyond that, no more input
 /// is read from the terminal.
@@ -53,6 +56,8 @@ pub struct SerialPort {
     inner: Mutex<Inner>,
     /// Locked before the port itself, so that output keeps its order.
     out: Output,
+    /// Is shown the output, if this is the console of a guest's kernel.
+    panic: Option<Arc<PanicWatch>>,
 }
 
 impl fmt::Debug for SerialPort {
@@ -67,7 +72,12 @@ impl SerialPort {
     pub fn new(irq: EventFd, drained: EventFd, out: Box<dyn Sink>) -> Self {
         let uart = Serial::with_events(IrqTrigger(irq), DrainedSignal(drained), Vec::new());
         let inner = Mutex::new(Inner { uart, backlog: VecDeque::new() });
-        Self { inner, out: Output::new(out) }
+        Self { inner, out: Output::new(out), panic: None }
+    }
+
+    /// This port, as the console of a guest's kernel.
+    pub fn watched(self, panic: Arc<PanicWatch>) -> Self {
+        Self { panic: Some(panic), ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -99,6 +109,9 @@ impl SerialPort {
         // The buffer is handed back, so that the next write allocates nothing.
         let mut sent = mem::take(inner.uart.writer_mut());
         drop(inner);
+        if let Some(panic) = &self.panic {
+            panic.look(&sent);
+        }
         let written = out.write(&sent, aside);
         sent.clear();
         *self.lock().uart.writer_mut() = sent;

@@ -37,6 +37,8 @@ pub enum End {
     Done(u32),
     /// The guest requested a reset.
     Reset,
+    /// The guest requested a reset as its kernel panicked, for this reason, if it is known (else it is empty).
+    Panicked(String),
     /// The guest powered off.
     PowerOff,
     /// The host requested the end.

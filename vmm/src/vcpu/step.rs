@@ -45,7 +45,7 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
         Exit::PortWrite { port, width, data } => match hypercall::offset(port) {
             Some(offset) => write_hypercall(board, id, offset, width, data),
             None => match board.devices.write(port, data, &|wait| aside(board, id, wait)) {
-                Ok(request) => request.map_or(Next::Resume, power),
+                Ok(request) => request.map_or(Next::Resume, |request| power(board, request)),
                 Err(error) => unwritten(error),
             },
         },
@@ -75,10 +75,10 @@ pub fn handle<H: MachineHost>(board: &Board<H>, id: VcpuId, exit: Exit<'_>) -> N
     }
 }
 
-fn power(request: PowerRequest) -> Next {
+fn power<H: MachineHost>(board: &Board<H>, request: PowerRequest) -> Next {
     Next::End(match request {
         PowerRequest::PowerOff => End::PowerOff,
-        PowerRequest::Reset => End::Reset,
+        PowerRequest::Reset => board.devices.panic.reason().map_or(End::Reset, End::Panicked),
     })
 }
 
@@ -198,6 +198,7 @@ fn note<H: MachineHost>(board: &Board<H>, event: Event) {
         Event::BenchReady => note_bench(board, Step::Ready),
         Event::WindowBegins => note_bench(board, Step::Begins),
         Event::WindowEnds => note_bench(board, Step::Ends),
+        Event::Panicked => board.devices.panic.told(),
         Event::StdinWanted => {
             if board.devices.stdin.want() == Wake::Guest {
                 board.devices.wake_for_stdin();

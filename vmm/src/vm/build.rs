@@ -24,6 +24,7 @@ use crate::{
         Devices, EventLog, FirstMisuse,
         channel::StdinChannel,
         output::{Output, Sink},
+        panic::PanicWatch,
         serial::SerialPort,
     },
     units::Gpa,
@@ -193,8 +194,9 @@ impl<'a> Vm<'a> {
         let Console { input, target, raw_keys, com1, stdout, stderr, interrupt, closing, bench } =
             console;
         let signals = Signals::new()?;
+        let panic = Arc::<PanicWatch>::default();
         let devices = Devices {
-            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?,
+            com1: serial(&vm, layout::COM1_IRQ, &signals, com1)?.watched(panic.clone()),
             com2: serial(&vm, layout::COM2_IRQ, &signals, Box::new(io::sink()))?,
             stdin: StdinChannel::new(copy(&signals.drained)?),
             stdout: Output::new(stdout),
@@ -203,6 +205,7 @@ impl<'a> Vm<'a> {
             output_page: AtomicU32::new(0),
             misuse: FirstMisuse::new(),
             events: EventLog::new(copy(&signals.shell)?),
+            panic,
             bench,
         };
         let kvm_stats = match spec.kvm_stats {

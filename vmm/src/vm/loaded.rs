@@ -15,7 +15,7 @@ use crate::{
     },
     units::{Gpa, VcpuId},
 };
-use boot::{self, InitrdPart, LinuxEntry, Ring, lapic, msrs};
+use boot::{self, BootError, InitrdPart, LinuxEntry, Ring, lapic, msrs};
 use kvm::{Vcpu, Wiring, sys::ram::Ram};
 
 /// Memory for this machine.
@@ -37,11 +37,15 @@ impl LoadedGuest {
     pub(super) fn load(spec: &MachineSpec, memory: &Ram) -> Result<Self, VmError> {
         match &spec.guest {
             GuestSpec::Linux { kernel, initrd, cmdline } => {
-                let mut kernel = open(kernel)?;
+                let mut file = open(kernel)?;
                 let mut files = initrd.iter().map(OpenPart::open).collect::<Result<Vec<_>, _>>()?;
                 let mut parts: Vec<InitrdPart<'_>> =
                     files.iter_mut().map(OpenPart::as_part).collect();
-                let entry = boot::load_linux(memory, &mut kernel, &mut parts, cmdline, spec.vcpus)?;
+                let entry = boot::load_linux(memory, &mut file, &mut parts, cmdline, spec.vcpus);
+                let entry = entry.map_err(|error| match error {
+                    BootError::Kernel(why) => VmError::Kernel(kernel.clone(), why),
+                    other => other.into(),
+                })?;
                 Ok(Self::Linux(entry))
             }
             GuestSpec::Payload(payload) => {
@@ -104,21 +108,21 @@ impl LoadedGuest {
 
 /// A part of the initrd, opened.
 enum OpenPart<'a> {
-    File(File),
+    File(File, &'a Path),
     Bytes(&'a [u8]),
 }
 
 impl<'a> OpenPart<'a> {
     fn open(source: &'a InitrdSource) -> Result<Self, VmError> {
         match source {
-            InitrdSource::File(path) => open(path).map(Self::File),
+            InitrdSource::File(path) => Ok(Self::File(open(path)?, path)),
             InitrdSource::Bytes(bytes) => Ok(Self::Bytes(bytes)),
         }
     }
 
     fn as_part(&mut self) -> InitrdPart<'_> {
         match self {
-            Self::File(file) => InitrdPart::File(file),
+            Self::File(file, name) => InitrdPart::File(file, name),
             Self::Bytes(bytes) => InitrdPart::Bytes(bytes),
         }
     }

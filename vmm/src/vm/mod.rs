@@ -30,7 +30,7 @@ use crate::{
     units::{ByteSize, VcpuId},
     vcpu::overdue::Late,
 };
-use boot::BootError;
+use boot::{BootError, ImageError};
 use kvm::KvmError;
 
 /// Why a machine could not be built, or failed outside the guest.
@@ -39,7 +39,10 @@ pub enum VmError {
     /// KVM refused an operation.
     #[error(transparent)]
     Kvm(#[from] KvmError),
-    /// The kernel or initrd cannot be booted.
+    /// The kernel cannot be booted.
+    #[error("kernel {0}")]
+    Kernel(PathBuf, #[source] ImageError),
+    /// The initrd cannot be booted.
     #[error(transparent)]
     Boot(#[from] BootError),
     /// A file cannot be opened.

@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     fs::File,
     io::{self, Cursor, Seek, SeekFrom, Write},
+    path::Path,
 };
 
 use base::units::{VcpuCount, VcpuId};
@@ -182,8 +183,11 @@ pub fn initrd(bytes: &[u8]) {
         file.write_all(second).unwrap();
         let len = if cuts[1] == usize::from(u16::MAX) { HUGE } else { second.len() as u64 };
         file.set_len(len).unwrap();
-        let mut parts =
-            [InitrdPart::Bytes(first), InitrdPart::File(file), InitrdPart::Bytes(third)];
+        let mut parts = [
+            InitrdPart::Bytes(first),
+            InitrdPart::File(file, Path::new("initrd")),
+            InitrdPart::Bytes(third),
+        ];
         load(&fixtures::vmlinux(), &mut parts, "quiet", 20);
     });
 }

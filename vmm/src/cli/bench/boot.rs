@@ -1,6 +1,6 @@
 //! `pvticket bench boot`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{
     cli::{
         host::{self, GuestClass},
         inside::Inside,
-        print, say,
+        kernel, print, say,
         task::Task,
     },
     emulated::StdinMode,
@@ -57,7 +57,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let place = host::choose(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.check(place == host::Place::Emulated)?;
     let kernel = match place == host::Place::Emulated || kind.runs_linux() {
-        true => Some(args.kernel.map_or_else(artifacts::built_kernel, Ok)?),
+        true => Some(find_kernel(args.kernel.as_deref())?),
         false => {
             say(format_args!(
                 "pvticket: this KVM runs no guest kernels: the tiny guest alone is measured"
@@ -70,6 +70,16 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
         host::Place::Direct => direct(&plan),
         host::Place::Emulated => emulated(&plan, args.common.host_kernel.kernel()?),
     }
+}
+
+/// The Linux guests' kernel, which boots in their memory.
+fn find_kernel(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let file = match named {
+        Some(file) => kernel::named(file, "--kernel")?,
+        None => artifacts::built_kernel()?,
+    };
+    kernel::check(&file, boot::GUEST_MEMORY)?;
+    Ok(file)
 }
 
 /// CPUs of the emulated host: as many as the VMMs that the report compares with had.

@@ -162,6 +162,7 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
             "the guest reset before the command returned its exit status; see its console above"
         ),
         End::Reset => Ok(0),
+        End::Panicked(reason) => bail!(panicked(&reason)),
         End::Done(status) => Ok(status as u8),
         End::Stopped => Ok(signals::exit_status()),
         End::OutputClosed => Ok(OUTPUT_CLOSED),
@@ -172,6 +173,13 @@ fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {
             }
             bail!("{failure}")
         }
+    }
+}
+
+fn panicked(reason: &str) -> String {
+    match reason {
+        "" => "the guest's kernel panicked, and said no reason on its first serial port".into(),
+        reason => format!("the guest's kernel panicked: {reason}"),
     }
 }
 

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
 use crate::{
-    cli::{Usage, driver, say, schedule::SchedulePlan, system_map},
+    cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map},
     guest::{
         artifacts, initrd,
-        linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT},
+        linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, turns_the_io_apic_off},
         symbols,
     },
     units::{ByteSize, VcpuCount},
@@ -79,9 +79,10 @@ impl Plan {
         if args.command.iter().any(|word| word.as_bytes().contains(&0)) {
             return Err(Usage("the command contains a NUL byte".into()).into());
         }
+        check_shell(mode, args.append.as_deref())?;
         let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
         let kernel = match args.kernel {
-            Some(file) => readable(file, "--kernel")?,
+            Some(file) => kernel::named(&file, "--kernel")?,
             None => artifacts::built_kernel()?,
         };
         let initrd = args.initrd.map(|file| readable(file, "--initrd")).transpose()?;
@@ -172,7 +173,7 @@ impl Plan {
             memory: self.mem,
             guest: GuestSpec::Linux {
                 kernel: self.kernel.clone(),
-                initrd: initrd::assemble(self.initrd.as_deref(), own)?,
+                initrd: initrd::assemble(&self.kernel, self.initrd.as_deref(), own)?,
                 cmdline: self.cmdline(),
             },
             pv: self.pv,
@@ -187,6 +188,17 @@ impl Plan {
             faults: self.faults.map(|spec| FaultPlan { spec, seed: self.schedule.seed }),
             traced: false,
         })
+    }
+}
+
+/// Refuses a shell on a serial line that has no interrupts.
+fn check_shell(mode: Mode, append: Option<&str>) -> Result<(), Usage> {
+    match append.and_then(turns_the_io_apic_off).filter(|_| mode == Mode::Shell) {
+        Some(word) => Err(Usage(format!(
+            "--append {word}: without an I/O APIC the guest's serial line has no interrupts, and no shell runs on it: \
+             name a command, or use --cpus 1"
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -299,6 +311,16 @@ mod tests {
         let json = serde_json::to_string(&plan).unwrap();
         let there: Plan = serde_json::from_str(&json).unwrap();
         assert_eq!(format!("{there:?}"), format!("{plan:?}"), "{json}");
+    }
+
+    #[test]
+    fn a_shell_needs_a_serial_line_with_interrupts() {
+        assert!(check_shell(Mode::Shell, Some("maxcpus=1")).is_ok());
+        assert!(check_shell(Mode::Command, Some("noapic")).is_ok());
+        let Err(Usage(why)) = check_shell(Mode::Shell, Some("quiet nosmp")) else {
+            panic!("taken")
+        };
+        assert!(why.starts_with("--append nosmp: ") && why.ends_with("use --cpus 1"), "{why}");
     }
 
     /// Regression: KVM refused other sizes after the emulated host had booted.

@@ -13,9 +13,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio::process::Command;
 
-use super::{open_run::OpenRun, shown};
+use super::open_run::OpenRun;
 use crate::{
-    cli::{Usage, cells::Setup, cgroups},
+    cli::{Usage, cells::Setup, cgroups, kernel},
     guest::artifacts::{built_kernel, stock_kernel},
     lab::{
         LinuxCell,
@@ -138,16 +138,17 @@ pub(super) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
 /// The kernels that the cells need; a missing one is an error before anything runs.
 pub(super) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
     let find = |flavour, option: &str, named: &Option<PathBuf>, built: fn() -> _| {
-        Ok(match named {
+        let file = match named {
             Some(_) if !needs(experiment, flavour) => bail!(Usage(format!(
                 "{option}: none of the locks to be run is in it; --kernel is for ticket and \
                  pv-ticket of Linux guests, --stock-kernel for their other locks"
             ))),
             None if !needs(experiment, flavour) => None,
-            Some(file) if file.is_file() => Some(file.clone()),
-            Some(file) => bail!(Usage(format!("{option} {}: no such file", shown(file)))),
+            Some(file) => Some(kernel::named(file, option)?),
             None => Some(built()?),
-        })
+        };
+        file.iter().try_for_each(|file| kernel::check(file, LinuxCell::MEMORY))?;
+        Ok(file)
     };
     Ok(Kernels {
         ticket: find(Flavour::Ticket, "--kernel", &files.kernel, built_kernel)?,

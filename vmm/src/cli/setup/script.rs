@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 
 use crate::signals::Interrupt;
+use base::io_errors::of_start;
 
 /// Pause between two looks at the interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -96,7 +97,7 @@ impl Script {
         let mut command = Command::new(self.shell);
         command.arg(folder.join(self.file)).args(self.argument).envs(self.variable);
         command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
-        Ok((command.spawn()?, output))
+        Ok((command.spawn().map_err(of_start)?, output))
     }
 }
 

@@ -18,7 +18,7 @@ use super::pieces::Module;
 use crate::emulated::Errand;
 use crate::{
     cpio::{Archive, CpioError},
-    guest::artifacts::is_static,
+    guest::program::is_static,
 };
 
 /// The folder of the modules in it; their names give their order.

@@ -22,6 +22,7 @@ pub(super) mod image;
 pub(super) mod pieces;
 
 use crate::units::ByteSize;
+use base::io_errors;
 use kvm::sys::spawn::keep_and_die_with_us;
 
 /// The CPU that QEMU emulates: AMD-V with nested paging, and a quarter faster than `max` (measured
@@ -120,7 +121,10 @@ impl Machine {
         let command_line = format!("{command:?}");
         let spawned = Command::from(command).kill_on_drop(true).spawn();
         let qemu = || pieces.qemu.display().to_string();
-        let mut child = spawned.map_err(|source| MachineError::Spawn { qemu: qemu(), source })?;
+        let mut child = spawned.map_err(|error| MachineError::Spawn {
+            qemu: qemu(),
+            source: io_errors::of_start(error),
+        })?;
         let words = child.stderr.take().ok_or_else(|| MachineError::NoStderr(qemu()))?;
         let ports = [control, stdin, stdout, stderr];
         Ok(Self { child, stderr: words, ports, console, monitor, command_line })

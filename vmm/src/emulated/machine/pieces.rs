@@ -5,18 +5,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Access, access};
 use thiserror::Error;
 
 use crate::{
     guest::artifacts::{ArtifactError, cache_dir},
     owners::{Stranger, stranger},
 };
+use base::files::{self, FileError};
 use kvm::sys::tsc::Rate;
 use study::point::HostKernel;
 
 /// Modules that the machine needs, unless they are built into its kernel; their dependencies are read
 /// from them.
 const WANTED: [&str; 3] = ["virtio_pci", "virtio_console", "kvm-amd"];
+
+/// Names the emulator, wherever it is.
+const VARIABLE: &str = "PVTICKET_QEMU";
 
 /// The emulator's name on `PATH`.
 pub const QEMU: &str = "qemu-system-x86_64";
@@ -30,14 +35,17 @@ pub enum PiecesError {
     Cache(#[from] ArtifactError),
     /// QEMU is not installed.
     #[error(
-        "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in PVTICKET_QEMU"
+        "the emulated host needs {QEMU}, which is not on PATH: apt-get install qemu-system-x86, or name it in {VARIABLE}"
     )]
     Qemu,
     /// Another user could have made the QEMU of the cache what it is.
     #[error(
-        "the QEMU of the cache is not executed: {0}; take that away, or name a QEMU in PVTICKET_QEMU"
+        "the QEMU of the cache is not executed: {0}; take that away, or name a QEMU in {VARIABLE}"
     )]
     Strange(Stranger),
+    /// The variable names no program.
+    #[error("{VARIABLE}={file}: {why}: name a {QEMU}, or unset it")]
+    Named { file: PathBuf, why: String },
     /// `pvticket setup host` has not been run.
     #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", command(*kernel))]
     Kernel { kernel: HostKernel, folder: PathBuf },
@@ -81,6 +89,7 @@ impl Pieces {
     /// Finds the parts; fails if one is missing.
     pub fn find(kernel: HostKernel) -> Result<Self, PiecesError> {
         let tsc = Rate::start();
+        let qemu = find_qemu()?;
         let folder = cache_dir()?.join(folder_of(kernel)).join("current");
         let image = ["vmlinux", "vmlinuz"]
             .map(|name| folder.join(name))
@@ -92,7 +101,7 @@ impl Pieces {
             .and_then(|real| real.file_name().map(|name| name.to_string_lossy().into_owned()))
             .unwrap_or_default();
         let modules = Folder::open(&folder)?.in_order()?;
-        Ok(Self { qemu: find_qemu()?, kernel: image, modules, release, tsc })
+        Ok(Self { qemu, kernel: image, modules, release, tsc })
     }
 }
 
@@ -115,8 +124,8 @@ const fn command(kernel: HostKernel) -> &'static str {
 /// The QEMU to use: the one that the user names, or the one that `pvticket setup host` fetches where this
 /// system's is too old, or this system's.
 pub fn find_qemu() -> Result<PathBuf, PiecesError> {
-    if let Some(named) = env::var_os("PVTICKET_QEMU").filter(|name| !name.is_empty()) {
-        return Some(PathBuf::from(named)).filter(|file| file.is_file()).ok_or(PiecesError::Qemu);
+    if let Some(named) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
+        return program(named.into());
     }
     let fetched = cache_dir()?.join("qemu/current/bin").join(QEMU);
     if fetched.is_file() {
@@ -126,6 +135,22 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
         .map(|folder| folder.join(QEMU))
         .find(|file| file.is_file())
         .ok_or(PiecesError::Qemu)
+}
+
+/// This file, which is to be a program.
+fn program(file: PathBuf) -> Result<PathBuf, PiecesError> {
+    let why = match files::regular(&file) {
+        // A program that may be executed need not be readable.
+        Err(FileError::Io(error)) if error.kind() != io::ErrorKind::PermissionDenied => {
+            error.to_string()
+        }
+        Err(problem @ (FileError::Directory | FileError::NotRegular)) => problem.to_string(),
+        _ => match access(&file, Access::EXEC_OK) {
+            Ok(()) => return Ok(file),
+            Err(_) => "it may not be executed".into(),
+        },
+    };
+    Err(PiecesError::Named { file, why })
 }
 
 /// The modules of a kernel.
@@ -285,6 +310,19 @@ mod tests {
         assert!(error.contains("virtio-ring") && error.contains("pvticket setup host"), "{error}");
         let circle = kernel(&[("virtio_pci.ko", "virtio"), ("virtio.ko", "virtio_pci")], "");
         assert!(matches!(order(&circle), Err(PiecesError::Circle(_))));
+    }
+
+    #[test]
+    fn a_program_that_is_named_is_said_with_what_is_wrong() {
+        let folder = TempDir::new().unwrap();
+        let said = |file: &Path| program(file.into()).unwrap_err().to_string();
+        let missing = said(Path::new("/nonexistent"));
+        assert!(missing.starts_with("PVTICKET_QEMU=/nonexistent: No such file"), "{missing}");
+        assert!(said(folder.path()).contains("it is a directory"));
+        let file = folder.path().join("qemu");
+        fs::write(&file, "").unwrap();
+        assert!(said(&file).contains("may not be executed"));
+        assert!(program("/proc/self/exe".into()).is_ok());
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl LinuxCell {
         let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };
         let guest = GuestSpec::Linux {
             kernel: kernel.into(),
-            initrd: initrd::assemble(None, Some(root))?,
+            initrd: initrd::assemble(kernel, None, Some(root))?,
             cmdline: self.cmdline(run, flavour),
         };
         let machine = run.machine(guest, Self::MEMORY, flavour == Flavour::Ticket);

@@ -291,6 +291,7 @@ fn early(end: &End, messages: &str) -> String {
         End::Exit(status) => format!("the benchmark gave exit status {status}"),
         End::Done(status) => format!("a vCPU gave status {status}"),
         End::Failed(failure) => failure.to_string(),
+        End::Panicked(_) => "panic".into(),
         other => format!("{other:?}"),
     };
     let panic = messages.lines().find(|line| line.contains("Kernel panic"));
@@ -330,8 +331,8 @@ mod tests {
         assert_eq!(early(&End::Reset, ""), "Reset");
         let panic = "[1.0] Kernel panic - not syncing: why\n[1.1] Kernel Offset: disabled\n";
         assert_eq!(
-            early(&End::Reset, panic),
-            "Reset; the guest: [1.0] Kernel panic - not syncing: why"
+            early(&End::Panicked("why".into()), panic),
+            "panic; the guest: [1.0] Kernel panic - not syncing: why"
         );
         let long = early(&End::Reset, &"\u{e9}".repeat(1000));
         assert!(long.ends_with(" ... (of 2000 bytes)") && long.chars().count() < 400, "{long}");

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::Submission;
 use crate::units::ByteSize;
-use base::{files, shown};
+use base::{files, io_errors::without_path, shown};
 use study::store::sweep::PARTS;
 
 /// The directory of submissions.
@@ -90,7 +90,7 @@ fn replace(
 ) -> Result<(), DirError> {
     let place = file.parent().unwrap_or(file);
     let write = || {
-        let mut new = Builder::new().tempfile_in(place)?;
+        let mut new = Builder::new().tempfile_in(place).map_err(without_path)?;
         fill(new.as_file_mut())?;
         new.as_file().set_permissions(Permissions::from_mode(mode))?;
         new.as_file().sync_all()?;

@@ -13,6 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::{Activity, Cancel, Engine, EngineError, Submission, dir::SweepDir};
+use base::io_errors::of_start;
 
 /// Interval between two looks at the children.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -108,5 +109,6 @@ fn start(dir: &SweepDir, submission: u32, unit: u32) -> io::Result<Child> {
     command.arg("task").arg(dir.path());
     command.args(["--unit", &unit.to_string(), "--submission", &submission.to_string()]);
     command.args(["--parent", &process::id().to_string()]);
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).spawn()
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command.spawn().map_err(of_start)
 }

@@ -32,7 +32,7 @@ use sweep::{
     record::{SweepLine, Unit, UnitLine},
 };
 
-use base::files::FileError;
+use base::{files::FileError, io_errors::without_path};
 
 /// The file in a run's directory.
 pub const FILE: &str = "cells.jsonl";
@@ -123,7 +123,8 @@ impl Store {
         let path = dir.join(FILE);
         let mut new = Builder::new();
         new.prefix(".").suffix(".new").append(true).permissions(Permissions::from_mode(0o644));
-        let (file, new) = new.tempfile_in(dir).map_err(failed("make", &path))?.into_parts();
+        let new = new.tempfile_in(dir).map_err(without_path).map_err(failed("make", &path))?;
+        let (file, new) = new.into_parts();
         let mut store = Self { path, file, sum: Sum::default() };
         store.lock(dir)?;
         lines.iter().try_for_each(|line| store.append(line))?;

@@ -26,7 +26,7 @@ use kvm_bindings::{
 use pvticket::{
     machine::{
         Devices, EventLog, FirstMisuse, bench::Bench, channel::StdinChannel, output::Output,
-        serial::SerialPort,
+        panic::PanicWatch, serial::SerialPort,
     },
     vcpu::{
         Board,
@@ -66,8 +66,9 @@ fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
     let flags = input.byte();
     let has = |flag: u8| flags & flag != 0;
     let sink = || Box::new(Said { bytes: said.clone(), room });
+    let panic = Arc::<PanicWatch>::default();
     let devices = Devices {
-        com1: SerialPort::new(event(), event(), sink()),
+        com1: SerialPort::new(event(), event(), sink()).watched(panic.clone()),
         com2: SerialPort::new(event(), event(), sink()),
         stdin: StdinChannel::new(event()),
         stdout: Output::new(sink()),
@@ -76,6 +77,7 @@ fn board(input: &mut Input<'_>, said: &Arc<AtomicU64>) -> Arc<Board<MockHost>> {
         output_page: AtomicU32::new(0),
         misuse: FirstMisuse::new(),
         events: EventLog::new(event()),
+        panic,
         bench: has(BENCH).then(|| Arc::new(MockBench::default()) as Arc<dyn Bench>),
     };
     let _ = devices.stdin.push(b"input");

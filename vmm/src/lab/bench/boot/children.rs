@@ -22,6 +22,7 @@ use crate::{
     clock::Moment,
     units::{ByteSize, Nanos, VcpuCount},
 };
+use base::io_errors::of_start;
 use confine::Seccomp;
 use kvm::sys::spawn::keep_and_die_with_us;
 
@@ -216,7 +217,7 @@ impl Run {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(BenchError::Start)?;
+            .map_err(|error| BenchError::Start(of_start(error)))?;
         let stdout = child.stdout.take();
         Ok(Self { child, stdout })
     }

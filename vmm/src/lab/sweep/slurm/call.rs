@@ -12,6 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::EngineError;
+use base::io_errors::of_start;
 
 /// Interval between two looks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -47,7 +48,7 @@ pub(super) fn call<W: AsRef<OsStr>>(
     // A group of its own: Ctrl-C at the terminal is for us, not for a submission under way.
     child.args(words).process_group(0);
     child.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(of_start);
     let mut child = child.map_err(|error| match error.kind() {
         ErrorKind::NotFound => EngineError::Absent(command),
         _ => EngineError::Start { command, error },

@@ -1,0 +1,211 @@
+//! What a file is that is no kernel, or an archive that no kernel unpacks: told by its first bytes, so that an
+//! error can say what to do with it.
+
+use std::fmt;
+
+/// The bytes that [`FileKind::of`] looks at: up to the end of a tar archive's magic number.
+pub const HEAD: usize = 262;
+
+/// A way to compress a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// gzip, and its old format pack.
+    Gzip,
+    /// bzip2.
+    Bzip2,
+    /// LZMA, alone.
+    Lzma,
+    /// xz.
+    Xz,
+    /// lzop.
+    Lzo,
+    /// LZ4 in the format that Linux unpacks.
+    Lz4,
+    /// LZ4 in frames, which Linux does not unpack.
+    Lz4Frame,
+    /// Zstandard.
+    Zstd,
+}
+
+/// Magic numbers (lib/decompress.c of the kernel, but for LZ4's frames).
+const COMPRESSIONS: [(&[u8], Compression); 9] = [
+    (b"\x1f\x8b", Compression::Gzip),
+    (b"\x1f\x9e", Compression::Gzip),
+    (b"BZh", Compression::Bzip2),
+    (b"\x5d\0\0", Compression::Lzma),
+    (b"\xfd7zXZ\0", Compression::Xz),
+    (b"\x89LZO", Compression::Lzo),
+    (b"\x02\x21\x4c\x18", Compression::Lz4),
+    (b"\x04\x22\x4d\x18", Compression::Lz4Frame),
+    (b"\x28\xb5\x2f\xfd", Compression::Zstd),
+];
+
+impl Compression {
+    /// That of a file which begins with these bytes.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        let found = COMPRESSIONS.iter().find(|(magic, _)| head.starts_with(magic));
+        found.map(|(_, compression)| *compression)
+    }
+
+    /// The program that unpacks it to its output.
+    pub const fn unpacker(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip -dc",
+            Self::Bzip2 => "bzip2 -dc",
+            Self::Lzma | Self::Xz => "xz -dc",
+            Self::Lzo => "lzop -dc",
+            Self::Lz4 | Self::Lz4Frame => "lz4 -dc",
+            Self::Zstd => "zstd -dc",
+        }
+    }
+
+    /// The option of a kernel's configuration without which it does not unpack such a RAM disk; None: no kernel
+    /// does.
+    pub const fn kernel_option(self) -> Option<&'static str> {
+        match self {
+            Self::Gzip => Some("CONFIG_RD_GZIP"),
+            Self::Bzip2 => Some("CONFIG_RD_BZIP2"),
+            Self::Lzma => Some("CONFIG_RD_LZMA"),
+            Self::Xz => Some("CONFIG_RD_XZ"),
+            Self::Lzo => Some("CONFIG_RD_LZO"),
+            Self::Lz4 => Some("CONFIG_RD_LZ4"),
+            Self::Zstd => Some("CONFIG_RD_ZSTD"),
+            Self::Lz4Frame => None,
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "gzip",
+            Self::Bzip2 => "bzip2",
+            Self::Lzma => "lzma",
+            Self::Xz => "xz",
+            Self::Lzo => "lzo",
+            Self::Lz4 => "lz4",
+            Self::Lz4Frame => "lz4, as a frame",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// A file that people have where a kernel or a RAM disk is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A compressed file of any kind.
+    Compressed(Compression),
+    /// An archive of initial RAM disks (cpio(5), `newc`).
+    Newc,
+    /// A cpio archive in another format, which Linux does not unpack.
+    OtherCpio,
+    /// A tar archive.
+    Tar,
+    /// A Debian package.
+    Deb,
+    /// An RPM package.
+    Rpm,
+    /// A program of the firmware that is no bzImage, for example a unified kernel image.
+    Efi,
+    /// A kernel of an ARM machine (Documentation/arm64/booting.rst).
+    ArmImage,
+    /// An image for U-Boot.
+    UBoot,
+    /// A script.
+    Script,
+}
+
+impl FileKind {
+    /// That of a file which begins with these bytes; None: it is another one.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        /// Where the magic number of each is, and what it is.
+        const MAGICS: [(usize, &[u8], FileKind); 12] = [
+            (0, b"070701", FileKind::Newc),
+            (0, b"070702", FileKind::Newc),
+            (0, b"070707", FileKind::OtherCpio),
+            (0, b"\xc7\x71", FileKind::OtherCpio),
+            (0, b"\x71\xc7", FileKind::OtherCpio),
+            (257, b"ustar", FileKind::Tar),
+            (0, b"!<arch>\ndebian-binary", FileKind::Deb),
+            (0, b"\xed\xab\xee\xdb", FileKind::Rpm),
+            (56, b"ARM\x64", FileKind::ArmImage),
+            (0, b"MZ", FileKind::Efi),
+            (0, b"\x27\x05\x19\x56", FileKind::UBoot),
+            (0, b"#!", FileKind::Script),
+        ];
+        let has =
+            |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
+        let other = || MAGICS.iter().find(|(at, magic, _)| has(*at, magic));
+        let compressed = Compression::of(head).map(Self::Compressed);
+        compressed.or_else(|| other().map(|(_, _, kind)| *kind))
+    }
+
+    /// What it is and what to do, where a kernel is wanted.
+    pub const fn instead_of_a_kernel(self) -> KernelAdvice {
+        KernelAdvice(self)
+    }
+}
+
+/// [`FileKind::instead_of_a_kernel`].
+#[derive(Debug, Clone, Copy)]
+pub struct KernelAdvice(FileKind);
+
+impl fmt::Display for KernelAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            FileKind::Compressed(how) => {
+                return write!(f, "a file compressed with {how}: unpack it first (`{}`)", how.unpacker());
+            }
+            FileKind::Newc | FileKind::OtherCpio => "a cpio archive: a RAM disk is named with --initrd",
+            FileKind::Tar => "a tar archive: take the kernel out of it (`tar -x`)",
+            FileKind::Deb => {
+                "a Debian package: take the kernel out of it (`dpkg -x`; it is boot/vmlinuz-* there)"
+            }
+            FileKind::Rpm => "an RPM package: take the kernel out of it (`rpm2cpio`)",
+            FileKind::Efi => {
+                "a program for UEFI and no bzImage: of a unified kernel image, take its section .linux \
+                 (`objcopy -O binary --only-section=.linux`)"
+            }
+            FileKind::ArmImage => "a kernel for ARM: one for x86-64 is needed",
+            FileKind::UBoot => "an image for U-Boot: name the vmlinux or bzImage that it was made of",
+            FileKind::Script => "a script",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(head: &[u8]) -> Option<String> {
+        FileKind::of(head).map(|kind| kind.instead_of_a_kernel().to_string())
+    }
+
+    #[test]
+    fn files_are_told_by_their_first_bytes_with_what_to_do() {
+        for (head, part) in [
+            (&b"\x1f\x8b\x08"[..], "`gzip -dc`"),
+            (b"BZh91AY", "`bzip2 -dc`"),
+            (b"\xfd7zXZ\0\0", "a file compressed with xz: "),
+            (b"\x5d\0\0\x80", "compressed with lzma: "),
+            (b"\x02\x21\x4c\x18", "compressed with lz4: "),
+            (b"\x04\x22\x4d\x18", "`lz4 -dc`"),
+            (b"\x28\xb5\x2f\xfd", "`zstd -dc`"),
+            (b"\x89LZO\0", "`lzop -dc`"),
+            (b"070701", "--initrd"),
+            (b"!<arch>\ndebian-binary   1", "`dpkg -x`"),
+            (b"\xed\xab\xee\xdb\x03", "`rpm2cpio`"),
+            (b"MZ\x90\0", ".linux"),
+            (b"#!/bin/sh\n", "a script"),
+        ] {
+            let said = said(head).unwrap_or_default();
+            assert!(said.contains(part), "{head:x?}: {said}");
+        }
+        let at = |offset: usize, magic: &[u8]| [&vec![0; offset], magic].concat();
+        assert!(said(&at(257, b"ustar\0")).is_some_and(|said| said.contains("tar -x")));
+        assert!(said(&at(56, b"ARM\x64")).is_some_and(|said| said.contains("x86-64")));
+        for other in [&b""[..], b"\x1f", b"0707", &[0; HEAD], b"!<arch>\n", b"\x7fELF\x02\x01"] {
+            assert_eq!(FileKind::of(other), None, "{other:x?}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Guest kernels that the user names: looked at before anything starts, wherever they will be booted.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::Usage;
+use crate::{
+    guest::linux,
+    units::ByteSize,
+    vm::{self, GuestSpec, MachineSpec, VmError},
+};
+use base::files::{self, FileError};
+use hypercalls::payload::Workload;
+
+/// The file that this option names, by its absolute path; a usage error if it cannot be read.
+pub(super) fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
+    let refused =
+        |why: &dyn std::fmt::Display| Usage(format!("{option} {}: {why}", file.display()));
+    match files::regular(file) {
+        Ok(_) => fs::canonicalize(file).map_err(|error| refused(&error)),
+        Err(FileError::Directory) => Err(refused(&in_folder(file))),
+        Err(problem) => Err(refused(&problem)),
+    }
+}
+
+/// What to do with a directory: it may be that of a build.
+fn in_folder(folder: &Path) -> String {
+    const NAMES: [&str; 4] = ["vmlinux", "arch/x86/boot/bzImage", "bzImage", "vmlinuz"];
+    let found = NAMES.map(|name| folder.join(name)).into_iter().find(|file| file.is_file());
+    match found {
+        Some(file) => format!("it is a directory: name the kernel in it, {}", file.display()),
+        None => FileError::Directory.to_string(),
+    }
+}
+
+/// Checks that a guest of this memory can boot this kernel.
+pub(super) fn check(kernel: &Path, memory: ByteSize) -> Result<(), VmError> {
+    let guest = GuestSpec::Linux {
+        kernel: kernel.into(),
+        initrd: Vec::new(),
+        cmdline: linux::bare_cmdline(""),
+    };
+    vm::check_guest(&MachineSpec { memory, guest, ..MachineSpec::tiny(Workload::Hello) })
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::chain::chain;
+
+    #[test]
+    fn a_directory_names_the_kernel_in_it() {
+        let folder = TempDir::new().unwrap();
+        let refused = || named(folder.path(), "--kernel").unwrap_err().0;
+        assert!(refused().ends_with(": it is a directory"), "{}", refused());
+        let built = folder.path().join("vmlinux");
+        fs::write(&built, "kernel").unwrap();
+        assert!(refused().ends_with(&built.display().to_string()), "{}", refused());
+        assert!(named(&built, "--kernel").is_ok());
+        let missing = named(Path::new("/no/such"), "--stock-kernel").unwrap_err().0;
+        assert!(missing.starts_with("--stock-kernel /no/such: No such file"), "{missing}");
+    }
+
+    #[test]
+    fn what_does_not_boot_is_named_with_its_reason() {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("vmlinux.xz");
+        fs::write(&file, b"\xfd7zXZ\0and more").unwrap();
+        let why = chain(&check(&file, ByteSize::mib(64)).unwrap_err());
+        assert!(why.contains("vmlinux.xz: ") && why.contains("compressed with xz"), "{why}");
+        fs::write(&file, boot::fixtures::vmlinux()).unwrap();
+        assert!(check(&file, ByteSize::mib(64)).is_ok());
+        assert!(chain(&check(&file, ByteSize::mib(16)).unwrap_err()).contains("--mem"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Does a kernel unpack a file as its initial RAM disk? What it does not, it reports on its console, and then it
+//! panics, as it has no init: far from the cause, and after an emulated host has started.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use boot::kind::{Compression, FileKind, HEAD};
+use thiserror::Error;
+
+/// Why no RAM disk comes of a file.
+#[derive(Debug, Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum UnpackError {
+    /// It cannot be read.
+    #[error("initrd: cannot read {path}")]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// No kernel unpacks it.
+    #[error(
+        "initrd: {0} is a cpio archive, but not in the format that Linux unpacks: make it by `cpio -o -H newc`"
+    )]
+    OtherCpio(PathBuf),
+    /// No kernel unpacks it.
+    #[error("initrd: {path} is compressed with {how}, which Linux does not unpack: use `lz4 -l`")]
+    NoKernel { path: PathBuf, how: Compression },
+    /// This kernel does not unpack it.
+    #[error(
+        "initrd: {path} is compressed with {how}, which the kernel {kernel} does not unpack: it is built without {option}; \
+         unpack the file first (`{}`), or build the kernel again (of ours: `pvticket setup kernel`)",
+        how.unpacker()
+    )]
+    ThisKernel { path: PathBuf, how: Compression, kernel: PathBuf, option: &'static str },
+    /// It is another file.
+    #[error(
+        "initrd: {0} is not an initial RAM disk, neither a newc cpio archive nor compressed with anything Linux unpacks: \
+         make one by `find . | cpio -o -H newc`"
+    )]
+    Other(PathBuf),
+}
+
+/// Rejects what this kernel would reject by its first bytes. The loader checks whether an archive that is not
+/// compressed is complete.
+pub(super) fn check(file: &Path, kernel: &Path) -> Result<(), UnpackError> {
+    let how = match FileKind::of(&head(file)?) {
+        Some(FileKind::Newc) => return Ok(()),
+        Some(FileKind::OtherCpio) => return Err(UnpackError::OtherCpio(file.into())),
+        Some(FileKind::Compressed(how)) => how,
+        _ => return Err(UnpackError::Other(file.into())),
+    };
+    let Some(option) = how.kernel_option() else {
+        return Err(UnpackError::NoKernel { path: file.into(), how });
+    };
+    match lacks(kernel, option) {
+        true => {
+            let (path, kernel) = (file.into(), kernel.into());
+            Err(UnpackError::ThisKernel { path, how, kernel, option })
+        }
+        false => Ok(()),
+    }
+}
+
+fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
+    let mut head = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(HEAD as u64).read_to_end(&mut head));
+    match read {
+        Ok(_) => Ok(head),
+        Err(source) => Err(UnpackError::Unreadable { path: file.into(), source }),
+    }
+}
+
+/// Is this kernel built without this option? Only a configuration beside it tells: `config` in our cache,
+/// `config-VERSION` in /boot.
+fn lacks(kernel: &Path, option: &str) -> bool {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    let beside = match name.split_once('-') {
+        Some((_, version)) => format!("config-{version}"),
+        None => "config".to_owned(),
+    };
+    let Ok(config) = fs::read_to_string(kernel.with_file_name(beside)) else { return false };
+    let line = format!("{option}=y");
+    config.lines().all(|set| set != line)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn said(bytes: &[u8], kernel: &Path) -> String {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("initrd");
+        fs::write(&file, bytes).unwrap();
+        check(&file, kernel).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd rest";
+
+    #[test]
+    fn files_are_told_by_their_first_bytes() {
+        let any = Path::new("/no/kernel");
+        for good in [&b"070701rest"[..], b"070702", b"\x1f\x8b\x08rest", b"\x02\x21\x4c\x18", ZSTD]
+        {
+            assert_eq!(said(good, any), "");
+        }
+        for bad in [&b""[..], b"0707", &[0; 4096], b"\x7fELF\x02\x01", b"#!/bin/sh\n"] {
+            assert!(said(bad, any).contains("is not an initial RAM disk"), "{bad:x?}");
+        }
+        assert!(said(b"\x04\x22\x4d\x18", any).ends_with("use `lz4 -l`"));
+        for odd in [&b"070707rest"[..], b"\xc7\x71\0\0", b"\x71\xc7\0\0"] {
+            assert!(said(odd, any).ends_with("`cpio -o -H newc`"), "{odd:x?}");
+        }
+    }
+
+    /// Regression: a kernel without the compression panicked, and the boot was a success.
+    #[test]
+    fn the_configuration_beside_a_kernel_says_what_it_unpacks() {
+        let folder = TempDir::new().unwrap();
+        let [ours, debians] =
+            ["vmlinux", "vmlinuz-6.1.0-1-amd64"].map(|name| folder.path().join(name));
+        assert_eq!(said(ZSTD, &ours), "", "it has no configuration");
+        let without = "CONFIG_RD_GZIP=y\n# CONFIG_RD_ZSTD is not set\n";
+        fs::write(folder.path().join("config"), without).unwrap();
+        let why = said(ZSTD, &ours);
+        assert!(
+            why.contains("built without CONFIG_RD_ZSTD") && why.contains("`zstd -dc`"),
+            "{why}"
+        );
+        assert_eq!(said(b"\x1f\x8b\x08", &ours), "");
+        assert_eq!(said(ZSTD, &debians), "");
+        fs::write(folder.path().join("config-6.1.0-1-amd64"), without).unwrap();
+        assert!(said(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not unpack"));
+        fs::write(folder.path().join("config"), "CONFIG_RD_ZSTD=y\n").unwrap();
+        assert_eq!(said(ZSTD, &ours), "");
+    }
+}
