@@ -127,7 +127,9 @@ pub mod code {
         pub const OUTPUT_PAGE: u16 = 0x624;
         pub const STDOUT_PAGE: u16 = 0x628;
         pub const STDERR_PAGE: u16 = 0x62c;
+        pub const DOORBELL: u16 = 0x634;
         pub const KICK_AND_HALT: u16 = 0x638;
+        pub const GATE: u16 = 0x63c;
     }
 
     /// `jmp .`

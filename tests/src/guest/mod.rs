@@ -42,6 +42,7 @@ pub fn tests() -> Vec<Test> {
         steal::TESTS,
         stock::TESTS,
         hostile::emulated::TESTS,
+        hostile::wakes::emulated::TESTS,
     ]
     .concat()
 }

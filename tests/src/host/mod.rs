@@ -66,6 +66,7 @@ pub fn tests() -> Vec<Test> {
         faults::TESTS,
         resume::TESTS,
         hostile::TESTS,
+        hostile::wakes::TESTS,
         report::TESTS,
         outputs::TESTS,
         run::TESTS,

@@ -60,7 +60,7 @@ fn taken(run: &Value) -> u64 {
 }
 
 /// The names of all policies, as the refusal of an unknown one lists them.
-fn known_policies() -> anyhow::Result<Vec<String>> {
+pub fn known_policies() -> anyhow::Result<Vec<String>> {
     let refused = pvticket(["compare", "--policy", "nonsense"]).run()?;
     let stderr = String::from_utf8_lossy(&refused.stderr);
     let list = stderr.split_once("(known: ").and_then(|(_, rest)| rest.split_once(')'));

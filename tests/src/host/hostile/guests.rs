@@ -1,26 +1,24 @@
 //! Hostile guests: a few instructions each, for the first machine of a schedule.
 
+use super::code::{
+    OTHERS, apic, claims, forever, forever_long, real_forever, real_forever_long, real_msr,
+    real_x2apic, starts_second, telemetry, unless_honest,
+};
 use crate::files::{
     self,
     code::{
         self, out,
-        port::{
-            EVENT, EXIT, HALT, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDIN_AVAIL, STDOUT_PAGE, YIELD,
-        },
+        port::{EVENT, EXIT, HALT, KICK, KICK_AND_HALT, OUTPUT_PAGE, STDOUT_PAGE, YIELD},
         times,
     },
 };
 
 /// All ports of the contract, and those that end a machine: ACPI's and the keyboard controller's.
-const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
-const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
+pub const CONTRACT: std::ops::Range<u16> = 0x600..0x640;
+pub const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
 /// The first page of a kernel.
 const FIRST_FRAME: u32 = 0x1000;
-/// Where other vCPUs begin, in real mode.
-const TRAMPOLINE: u32 = 0x8_0000;
-/// Where a kernel keeps their code.
-const OTHERS: usize = 0x8000;
 
 /// How a hostile machine ends by itself.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +42,7 @@ pub struct Guest {
     pub second: Option<fn() -> Vec<u8>>,
 }
 
-const fn alone(name: &'static str, end: End, first: fn() -> Vec<u8>) -> Guest {
+pub const fn alone(name: &'static str, end: End, first: fn() -> Vec<u8>) -> Guest {
     Guest { name, end, first, second: None }
 }
 
@@ -134,83 +132,10 @@ fn spin() -> Vec<u8> {
     code::SPIN.to_vec()
 }
 
-/// Continues in the machine whose input has a byte; any other one spins (`pause; jmp`).
-fn unless_honest() -> Vec<u8> {
-    let mut code = vec![0x66, 0xba];
-    code.extend(STDIN_AVAIL.to_le_bytes());
-    // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
-    code.extend([0xed, 0x85, 0xc0, 0x74, 0xfb, 0x83, 0xf8, 0xff, 0x75, 0x04]);
-    code.extend([0xf3, 0x90, 0xeb, 0xfc]);
-    code
-}
-
-/// RCX is the address of the telemetry lines: the page frame in ECX of CPUID 0x40000101.
-fn telemetry() -> Vec<u8> {
-    vec![0xb8, 0x01, 0x01, 0x00, 0x40, 0x0f, 0xa2, 0x48, 0xc1, 0xe1, 0x0c]
-}
-
-/// Stores a word of the telemetry at this offset: `mov dword [rcx + offset], value`.
-fn claims(offset: u32, value: u32) -> Vec<u8> {
-    let mut code = telemetry();
-    code.extend([0xc7, 0x81]);
-    code.extend(offset.to_le_bytes());
-    code.extend(value.to_le_bytes());
-    code
-}
-
-/// Repeats up to 120 bytes of code.
-fn forever(body: &[u8]) -> Vec<u8> {
-    [body, &[0xeb, (254 - body.len()) as u8]].concat()
-}
-
-/// Repeats any code.
-fn forever_long(body: &[u8]) -> Vec<u8> {
-    let back = -(body.len() as i32 + 5);
-    [body, &[0xe9], &back.to_le_bytes()].concat()
-}
-
-/// In real mode: `mov dx, port; mov eax, value; out dx, eax; jmp` to the `out`.
-fn real_forever(port: u16, value: u32) -> Vec<u8> {
-    let mut code = vec![0xba];
-    code.extend(port.to_le_bytes());
-    code.extend([0x66, 0xb8]);
-    code.extend(value.to_le_bytes());
-    code.extend([0x66, 0xef, 0xeb, 0xfc]);
-    code
-}
-
 /// In real mode: NMIs to all others, through the x2APIC, again and again.
 fn real_nmis() -> Vec<u8> {
-    let mut code = X2APIC.to_vec();
-    code.insert(0, 0x66);
-    // or eax, 0x0c00 of 32 bits.
-    code.insert(8, 0x66);
-    // mov ecx, 0x830; xor edx, edx; mov eax, NMI to all others; 1: wrmsr; pause; jmp 1b
-    code.extend([0x66, 0xb9, 0x30, 0x08, 0, 0, 0x66, 0x31, 0xd2, 0x66, 0xb8]);
-    code.extend(0xc_4400_u32.to_le_bytes());
-    code.extend([0x0f, 0x30, 0xf3, 0x90, 0xeb, 0xfa]);
-    code
-}
-
-/// Switches to x2APIC mode: mov ecx, IA32_APIC_BASE; rdmsr; or eax, 0x0c00; wrmsr.
-const X2APIC: [u8; 14] = [0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30];
-
-/// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
-/// x2APIC (Intel SDM 3A, 11.12).
-fn starts_second() -> Vec<u8> {
-    let mut code = vec![0xbe]; // mov esi
-    code.extend((0x100_0000 + OTHERS as u32).to_le_bytes());
-    code.push(0xbf); // mov edi
-    code.extend(TRAMPOLINE.to_le_bytes());
-    code.extend([0xb9, 64, 0, 0, 0, 0xf3, 0xa4]); // mov ecx, 64; rep movsb
-    code.extend(X2APIC);
-    // The interrupt command register: to all others.
-    for command in [0xc_4500_u32, 0xc_4600 | TRAMPOLINE >> 12] {
-        code.extend([0xb9, 0x30, 0x08, 0, 0, 0x31, 0xd2, 0xb8]);
-        code.extend(command.to_le_bytes());
-        code.extend([0x0f, 0x30]);
-    }
-    code
+    let nmi = [real_msr(apic::COMMAND, 0xc_4400), vec![0xf3, 0x90]].concat();
+    [real_x2apic(), real_forever_long(&nmi)].concat()
 }
 
 /// Reads and writes of random ports and widths, but for those that end the machine or halt.
@@ -227,7 +152,7 @@ fn random_ports(count: usize) -> Vec<u8> {
 }
 
 /// `mov dx, port; mov eax, value`, and one of six accesses: in and out of 8, 16 and 32 bits.
-fn access(port: u16, which: u8, value: u32) -> Vec<u8> {
+pub fn access(port: u16, which: u8, value: u32) -> Vec<u8> {
     let mut code = out(port, value);
     code.pop();
     match which % 6 {

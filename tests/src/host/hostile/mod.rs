@@ -10,8 +10,13 @@
 //! A second table is for the emulated host, with an AMD-V CPU, where guests also halt in KVM and kick each other
 //! without an exit: each guest that another CPU or another KVM could treat otherwise, and each backend.
 
+mod code;
+mod devices;
 mod guests;
 mod pair;
+mod registers;
+mod storms;
+pub mod wakes;
 
 use anyhow::ensure;
 
@@ -22,8 +27,11 @@ use crate::{
     tests,
 };
 
+use devices::*;
 use guests::*;
 use pair::{Found, Pair};
+use registers::*;
+use storms::*;
 
 tests![
     a_hostile_guest_takes_no_more_than_its_share,
@@ -40,6 +48,9 @@ const FEW: &[Pair] = &[
     Pair::of(&TRIPLE, "rr"),
     Pair::of(&STRANGE, "deferred"),
     Pair::of(&NMI, "rr"),
+    Pair::of(&STARTS, "rr"),
+    Pair::of(&CHAINS, "deferred"),
+    Pair::of(&POWER, "rr"),
 ];
 
 const PAIRS: &[Pair] = &[
@@ -72,6 +83,26 @@ const PAIRS: &[Pair] = &[
     Pair::of(&TRIPLE, "rr"),
     Pair::of(&RESET, "fair"),
     Pair::of(&STRANGE, "deferred"),
+    Pair::of(&IPIS, "rr"),
+    Pair::of(&IPIS, "deferred"),
+    Pair::of(&STARTS, "rr"),
+    Pair::of(&STARTS, "kick-boost"),
+    Pair::of(&TIMERS, "fair"),
+    Pair::of(&TIMER, "rr"),
+    Pair::of(&ROUTES, "directed-yield"),
+    Pair::of(&UARTS, "rr"),
+    Pair::of(&STEPS, "gang"),
+    Pair::of(&POWER, "rr"),
+    Pair::of(&STRING, "fair"),
+    Pair::of(&HOLES, "rr"),
+    Pair::of(&CHAINS, "deferred"),
+    Pair::of(&CHAINS, "kick-boost"),
+    Pair::of(&WINDOW, "rr"),
+    Pair::of(&EDGE, "fair"),
+    Pair::of(&CLOCKS, "rr"),
+    Pair::of(&REGISTERS, "host"),
+    Pair::of(&CALLS, "host"),
+    Pair::of(&TABLES, "deferred"),
 ];
 
 /// The test that runs in the emulated host.
@@ -108,6 +139,15 @@ const PAIRS_THERE: &[Pair] = &[
     Pair::stalled(&SERIAL, "rr"),
     Pair::of(&TRIPLE, "rr"),
     Pair::of(&STRANGE, "deferred"),
+    Pair::of(&IPIS, "rr"),
+    Pair::by("kvm", &STARTS, "rr"),
+    Pair::by("doorbell", &TIMERS, "fair"),
+    Pair::of(&ROUTES, "deferred"),
+    Pair::of(&STRING, "rr"),
+    Pair::of(&WINDOW, "rr"),
+    Pair::of(&CLOCKS, "fair"),
+    Pair::of(&REGISTERS, "host"),
+    Pair::of(&CALLS, "host"),
 ];
 
 fn no_guest_takes_more_than_its_share_there() -> anyhow::Result<()> {

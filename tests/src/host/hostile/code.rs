@@ -1,0 +1,187 @@
+//! Machine code that hostile guests are made of, for 64-bit mode, in which the first vCPU begins, and for real mode,
+//! in which others do.
+
+use crate::files::code::port::STDIN_AVAIL;
+
+/// The first byte of a kernel.
+pub const KERNEL: u32 = 0x100_0000;
+/// Where other vCPUs begin, in real mode.
+pub const TRAMPOLINE: u32 = 0x8_0000;
+/// Where a kernel keeps their code, and the most that there is of it.
+pub const OTHERS: usize = 0x8000;
+pub const MOST: u32 = 512;
+
+/// Registers of the local APIC in x2APIC mode (Intel SDM 3A, table 11-6).
+pub mod apic {
+    pub const EOI: u32 = 0x80b;
+    /// Spurious interrupts; bit 8 turns the APIC on.
+    pub const SPURIOUS: u32 = 0x80f;
+    pub const ON: u64 = 0x1ff;
+    /// The interrupt command register: the target in the upper half.
+    pub const COMMAND: u32 = 0x830;
+    pub const TIMER: u32 = 0x832;
+    pub const COUNT: u32 = 0x838;
+    pub const DIVIDE: u32 = 0x83e;
+}
+
+/// Switches to x2APIC mode: mov ecx, IA32_APIC_BASE; rdmsr; or eax, 0x0c00; wrmsr.
+pub const X2APIC: [u8; 14] = [0xb9, 0x1b, 0, 0, 0, 0x0f, 0x32, 0x0d, 0, 0x0c, 0, 0, 0x0f, 0x30];
+
+/// The same in real mode, where operands of 32 bits have a prefix.
+pub fn real_x2apic() -> Vec<u8> {
+    let mut code = X2APIC.to_vec();
+    code.insert(0, 0x66);
+    code.insert(8, 0x66);
+    code
+}
+
+/// Continues in the machine whose input has a byte; any other one spins (`pause; jmp`).
+pub fn unless_honest() -> Vec<u8> {
+    let mut code = vec![0x66, 0xba];
+    code.extend(STDIN_AVAIL.to_le_bytes());
+    // 1: in eax, dx; test eax, eax; jz 1b; cmp eax, -1; jne 3f; 2: pause; jmp 2b; 3:
+    code.extend([0xed, 0x85, 0xc0, 0x74, 0xfb, 0x83, 0xf8, 0xff, 0x75, 0x04]);
+    code.extend([0xf3, 0x90, 0xeb, 0xfc]);
+    code
+}
+
+/// RCX is the address of the telemetry lines: the page frame in ECX of CPUID 0x40000101.
+pub fn telemetry() -> Vec<u8> {
+    vec![0xb8, 0x01, 0x01, 0x00, 0x40, 0x0f, 0xa2, 0x48, 0xc1, 0xe1, 0x0c]
+}
+
+/// Stores a word of the telemetry at this offset: `mov dword [rcx + offset], value`.
+pub fn claims(offset: u32, value: u32) -> Vec<u8> {
+    let mut code = telemetry();
+    code.extend([0xc7, 0x81]);
+    code.extend(offset.to_le_bytes());
+    code.extend(value.to_le_bytes());
+    code
+}
+
+/// Repeats up to 120 bytes of code.
+pub fn forever(body: &[u8]) -> Vec<u8> {
+    [body, &[0xeb, (254 - body.len()) as u8]].concat()
+}
+
+/// Repeats any code.
+pub fn forever_long(body: &[u8]) -> Vec<u8> {
+    let back = -(body.len() as i32 + 5);
+    [body, &[0xe9], &back.to_le_bytes()].concat()
+}
+
+/// Repeats any code in real mode.
+pub fn real_forever_long(body: &[u8]) -> Vec<u8> {
+    let back = -(body.len() as i16 + 3);
+    [body, &[0xe9], &back.to_le_bytes()].concat()
+}
+
+/// Repeats any code `count` times; it must preserve EBP.
+pub fn rounds(count: u32, body: &[u8]) -> Vec<u8> {
+    let mut code = vec![0xbd]; // mov ebp
+    code.extend(count.to_le_bytes());
+    code.extend(body);
+    code.extend([0xff, 0xcd, 0x0f, 0x85]); // dec ebp; jnz
+    code.extend((-(body.len() as i32 + 8)).to_le_bytes());
+    code
+}
+
+/// In the rounds whose number is a multiple of eight: `test ebp, 7; jnz` over it.
+pub fn in_every_eighth(body: &[u8]) -> Vec<u8> {
+    let mut code = vec![0xf7, 0xc5, 7, 0, 0, 0, 0x0f, 0x85];
+    code.extend((body.len() as i32).to_le_bytes());
+    code.extend(body);
+    code
+}
+
+/// `mov esi, count; 1: pause; dec esi; jnz 1b`
+pub fn pauses(count: u32) -> Vec<u8> {
+    let mut code = vec![0xbe];
+    code.extend(count.to_le_bytes());
+    code.extend([0xf3, 0x90, 0xff, 0xce, 0x75, 0xfa]);
+    code
+}
+
+/// The same in real mode.
+pub fn real_pauses(count: u32) -> Vec<u8> {
+    let mut code = vec![0x66, 0xbe];
+    code.extend(count.to_le_bytes());
+    code.extend([0xf3, 0x90, 0x66, 0x4e, 0x75, 0xfa]);
+    code
+}
+
+/// Writes a model-specific register: mov ecx; mov edx; mov eax; wrmsr.
+pub fn msr(number: u32, value: u64) -> Vec<u8> {
+    let mut code = vec![0xb9];
+    code.extend(number.to_le_bytes());
+    code.push(0xba);
+    code.extend(((value >> 32) as u32).to_le_bytes());
+    code.push(0xb8);
+    code.extend((value as u32).to_le_bytes());
+    code.extend([0x0f, 0x30]);
+    code
+}
+
+/// The same in real mode.
+pub fn real_msr(number: u32, value: u64) -> Vec<u8> {
+    let mut code = Vec::new();
+    for (register, word) in [(0xb9, number), (0xba, (value >> 32) as u32), (0xb8, value as u32)] {
+        code.extend([0x66, register]);
+        code.extend(word.to_le_bytes());
+    }
+    code.extend([0x0f, 0x30]);
+    code
+}
+
+/// In real mode: `mov dx, port; mov eax, value; out dx, eax`
+pub fn real_out(port: u16, value: u32) -> Vec<u8> {
+    let mut code = vec![0xba];
+    code.extend(port.to_le_bytes());
+    code.extend([0x66, 0xb8]);
+    code.extend(value.to_le_bytes());
+    code.extend([0x66, 0xef]);
+    code
+}
+
+/// In real mode: `mov dx, port; mov eax, value; out dx, eax; jmp` to the `out`.
+pub fn real_forever(port: u16, value: u32) -> Vec<u8> {
+    [real_out(port, value), vec![0xeb, 0xfc]].concat()
+}
+
+/// `mov dword [address], value`, for addresses below 2 GiB.
+pub fn store(address: u32, value: u32) -> Vec<u8> {
+    let mut code = vec![0xc7, 0x04, 0x25];
+    code.extend(address.to_le_bytes());
+    code.extend(value.to_le_bytes());
+    code
+}
+
+/// Copies the code at [`OTHERS`] to where the second vCPU begins, and starts that by INIT and SIPI through the
+/// x2APIC (Intel SDM 3A, 11.12).
+pub fn starts_second() -> Vec<u8> {
+    let mut code = vec![0xbe]; // mov esi
+    code.extend((KERNEL + OTHERS as u32).to_le_bytes());
+    code.push(0xbf); // mov edi
+    code.extend(TRAMPOLINE.to_le_bytes());
+    code.push(0xb9); // mov ecx; rep movsb
+    code.extend(MOST.to_le_bytes());
+    code.extend([0xf3, 0xa4]);
+    code.extend(X2APIC);
+    code.extend(starts());
+    code
+}
+
+/// INIT and SIPI to all others.
+pub fn starts() -> Vec<u8> {
+    let commands = [0xc_4500, 0xc_4600 | u64::from(TRAMPOLINE >> 12)];
+    commands.into_iter().flat_map(|command| msr(apic::COMMAND, command)).collect()
+}
+
+/// Maps the page directory at [`DIRECTORY`] to the fourth GiB; its entries are all zero.
+pub fn maps_the_hole() -> Vec<u8> {
+    // The fourth entry of the page directory pointers (boot/layout.rs).
+    store(0xa018, DIRECTORY | 0x27)
+}
+
+/// A page of a kernel's memory, behind its code.
+pub const DIRECTORY: u32 = KERNEL + 0x9_0000;

@@ -1,0 +1,135 @@
+//! Hostile guests that write model-specific registers and page tables, and call KVM.
+
+use super::{
+    code::{DIRECTORY, forever_long, msr, store, telemetry},
+    guests::{End, Guest, alone},
+};
+use crate::files::{
+    self,
+    code::{SPIN, out, port::EXIT},
+};
+
+/// KVM's own registers (virt/kvm/x86/msr.rst).
+const CLOCK: u32 = 0x4b56_4d01;
+const WALL_CLOCK: u32 = 0x4b56_4d00;
+const STEAL_TIME: u32 = 0x4b56_4d03;
+
+/// Has KVM write its clocks and the guest's steal time into pages of all of its memory behind its first 18 MiB, and
+/// into addresses without memory.
+pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
+    let mut body = Vec::new();
+    // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnz (until it wraps) 1b
+    body.extend([0xbb, 0, 0, 0x20, 1]);
+    let mut each = Vec::new();
+    for (number, flag) in [(WALL_CLOCK, 0_u8), (CLOCK, 1), (STEAL_TIME, 1)] {
+        each.push(0xb9); // mov ecx
+        each.extend(number.to_le_bytes());
+        // xor edx, edx; mov eax, ebx; or eax, flag; wrmsr
+        each.extend([0x31, 0xd2, 0x89, 0xd8, 0x83, 0xc8, flag, 0x0f, 0x30]);
+    }
+    // add ebx, 0x11000; jnc 1b
+    each.extend([0x81, 0xc3, 0, 0x10, 1, 0]);
+    each.extend([0x0f, 0x83]);
+    let back = -(each.len() as i32 + 4);
+    each.extend(back.to_le_bytes());
+    body.extend(each);
+    forever_long(&body)
+});
+
+/// Random numbers and values, KVM's own registers among them. A handler skips what faults.
+pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
+    let noise = files::noise(16 * 400);
+    let mut code = skips_faults();
+    for bytes in noise.chunks_exact(16) {
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let number = match bytes[0] % 4 {
+            0 => word(4),
+            1 => 0xc000_0000 | word(4) & 0x3ff,
+            2 => 0x4b56_4d00 | word(4) & 0xf,
+            _ => word(4) & 0xfff,
+        };
+        // Its own mode and its own segments are left to it.
+        let is_needed = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b].contains(&number);
+        if !is_needed {
+            code.extend(skipping(&msr(number, u64::from(word(8)) << 32 | u64::from(word(12)))));
+            // mov ecx, number; rdmsr
+            let mut read = vec![0xb9];
+            read.extend(number.to_le_bytes());
+            read.extend([0x0f, 0x32]);
+            code.extend(skipping(&read));
+        }
+    }
+    [code, out(EXIT, 4)].concat()
+});
+
+/// Calls of KVM with any number and any arguments, by either vendor's instruction.
+pub const CALLS: Guest = alone("calls of KVM", End::Exits(6), || {
+    let mut code = skips_faults();
+    for number in (0..16_u32).chain([0x7fff_ffff, u32::MAX]) {
+        for argument in [0_u32, 1, 2, 128, DIRECTORY, u32::MAX] {
+            for call in [0xd9_u8, 0xc1] {
+                let mut body = vec![0xb8]; // mov eax
+                body.extend(number.to_le_bytes());
+                for register in [0xbb_u8, 0xb9, 0xba, 0xbe] {
+                    body.push(register); // mov ebx, ecx, edx, esi
+                    body.extend(argument.to_le_bytes());
+                }
+                body.extend([0x0f, 0x01, call]); // vmmcall, vmcall
+                code.extend(skipping(&body));
+            }
+        }
+    }
+    [code, out(EXIT, 6)].concat()
+});
+
+/// Page tables in the telemetry: what the VMM writes there and reads from there translates addresses.
+pub const TABLES: Guest = alone("page tables in the telemetry", End::Runs, || {
+    // The lines' first word is the entry that maps the first GiB: mov eax, [0xa000]; mov [rcx], eax
+    let mut code = telemetry();
+    code.extend([0x8b, 0x04, 0x25, 0, 0xa0, 0, 0, 0x89, 0x01]);
+    // The uppermost table points to it: or ecx, 0x27; mov [0x9000], ecx; mov rax, cr3; mov cr3, rax
+    code.extend([0x83, 0xc9, 0x27, 0x89, 0x0c, 0x25, 0, 0x90, 0, 0, 0x0f, 0x20, 0xd8]);
+    code.extend([0x0f, 0x22, 0xd8]);
+    code.extend(SPIN);
+    code
+});
+
+/// Where the interrupt descriptor table is.
+const DESCRIPTORS: u32 = DIRECTORY + 0x1000;
+
+/// Sets up a handler of all exceptions that goes on at R15 with an empty stack.
+fn skips_faults() -> Vec<u8> {
+    // The handler: mov esp, 0x9000; jmp r15
+    let handler = [0xbc, 0, 0x90, 0, 0, 0x41, 0xff, 0xe7];
+    // jmp over it; lea rax, [rip - its length - 7]
+    let mut code = vec![0xeb, handler.len() as u8];
+    code.extend(handler);
+    code.extend([0x48, 0x8d, 0x05]);
+    code.extend((-(handler.len() as i32 + 7)).to_le_bytes());
+    // movzx ebx, ax; or ebx, 0x100000 (the code's selector); and eax, 0xffff0000; or eax, 0x8e00 (an interrupt gate)
+    code.extend([0x0f, 0xb7, 0xd8, 0x81, 0xcb, 0, 0, 0x10, 0]);
+    code.extend([0x25, 0, 0, 0xff, 0xff, 0x0d, 0, 0x8e, 0, 0]);
+    // mov edi, DESCRIPTORS; mov ecx, 32; 1: mov [rdi], ebx; mov [rdi + 4], eax; add edi, 16; dec ecx; jnz 1b
+    code.push(0xbf);
+    code.extend(DESCRIPTORS.to_le_bytes());
+    code.extend([0xb9, 32, 0, 0, 0, 0x89, 0x1f, 0x89, 0x47, 0x04, 0x83, 0xc7, 0x10]);
+    code.extend([0xff, 0xc9, 0x75, 0xf4]);
+    // The table's size and address behind it: mov word [...], 511; lidt [...]
+    code.extend([0x66, 0xc7, 0x04, 0x25]);
+    code.extend((DESCRIPTORS + 0x1000).to_le_bytes());
+    code.extend(511_u16.to_le_bytes());
+    code.extend(store(DESCRIPTORS + 0x1002, DESCRIPTORS));
+    code.extend([0x0f, 0x01, 0x1c, 0x25]);
+    code.extend((DESCRIPTORS + 0x1000).to_le_bytes());
+    code
+}
+
+/// Code that may fault: lea r15, [behind it].
+fn skipping(body: &[u8]) -> Vec<u8> {
+    let mut code = vec![0x4c, 0x8d, 0x3d];
+    code.extend((body.len() as i32).to_le_bytes());
+    code.extend(body);
+    code
+}

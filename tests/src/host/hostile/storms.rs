@@ -1,0 +1,129 @@
+//! Hostile guests that send interrupts, to themselves and to each other.
+
+use super::{
+    code::{
+        DIRECTORY, apic, forever_long, maps_the_hole, msr, real_forever_long, real_msr, real_out,
+        real_x2apic, starts, store,
+    },
+    guests::{End, Guest, alone},
+};
+use crate::files::code::{SPIN, port::HALT};
+
+/// Vectors that are sent in turn.
+const VECTORS: std::ops::Range<u32> = 0x20..0x30;
+
+pub const IPIS: Guest = Guest {
+    name: "IPIs of all vectors",
+    end: End::Runs,
+    first: || {
+        let commands =
+            VECTORS.flat_map(|vector| [0xc_4000 | vector, 0x4_4000 | vector, 0x8_4000 | vector]);
+        let sent = commands.flat_map(|command| msr(apic::COMMAND, command.into()));
+        [msr(apic::SPURIOUS, apic::ON), forever_long(&sent.collect::<Vec<u8>>())].concat()
+    },
+    second: Some(|| {
+        let sent = VECTORS.flat_map(|vector| real_msr(apic::COMMAND, (0xc_4000 | vector).into()));
+        let body: Vec<u8> = sent.collect();
+        [real_x2apic(), real_msr(apic::SPURIOUS, apic::ON), real_forever_long(&body)].concat()
+    }),
+};
+
+pub const STARTS: Guest = Guest {
+    name: "INIT and SIPI",
+    end: End::Runs,
+    first: || {
+        // Of other vectors, too, which are other addresses: nothing but zeros is there, and it runs on through them.
+        let at_zeros = msr(apic::COMMAND, 0xc_4670);
+        forever_long(
+            &[starts(), starts(), msr(apic::COMMAND, 0xc_4500), at_zeros, starts()].concat(),
+        )
+    },
+    second: Some(|| [real_out(HALT, 1), SPIN.to_vec()].concat()),
+};
+
+pub const TIMERS: Guest = Guest {
+    name: "timers of the local APIC",
+    end: End::Runs,
+    first: || {
+        // Periodic, once, and by the time stamp counter, whose deadline is long over.
+        let modes = [2 << 16 | 0x30, 0x31, 4 << 16 | 0x32].map(|mode| {
+            [
+                msr(apic::TIMER, mode),
+                msr(apic::DIVIDE, 0xb),
+                msr(apic::COUNT, 1),
+                msr(TSC_DEADLINE, 1),
+            ]
+            .concat()
+        });
+        [msr(apic::SPURIOUS, apic::ON), forever_long(&modes.concat())].concat()
+    },
+    second: Some(|| {
+        let mut code =
+            [real_x2apic(), real_msr(apic::SPURIOUS, apic::ON), real_msr(apic::DIVIDE, 0xb)]
+                .concat();
+        let periodic = [real_msr(apic::TIMER, 2 << 16 | 0x30), real_msr(apic::COUNT, 1)].concat();
+        code.extend(real_forever_long(&periodic));
+        code
+    }),
+};
+
+/// The timer of a PC in all its modes, with counts that are as small and as large as can be; its interrupt goes to
+/// all pins of the I/O APIC that it may have.
+pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
+    let mut body = Vec::new();
+    for mode in 0..6_u8 {
+        for channel in 0..3_u8 {
+            // Low byte, high byte; read back, too.
+            for (port, value) in [
+                (0x43, channel << 6 | 0x30 | mode << 1),
+                (0x40 + u16::from(channel), mode & 1),
+                (0x40 + u16::from(channel), 0),
+                (0x43, 0xc2 | 2 << channel),
+                (0x61, 3),
+            ] {
+                body.extend([0x66, 0xba]);
+                body.extend(port.to_le_bytes());
+                body.extend([0xb0, value, 0xee, 0xec]); // mov al; out dx, al; in al, dx
+            }
+        }
+    }
+    [io_apic(0), io_apic(2), forever_long(&body)].concat()
+});
+
+/// Entries of the I/O APIC of every delivery mode, for lines that the machine has and has not, with interrupts of COM1.
+pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
+    let mut body = Vec::new();
+    for mode in 0..8_u32 {
+        for pin in [0_u32, 2, 4, 23, 24, 119] {
+            body.extend(entry(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
+            body.extend(entry(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
+        }
+        // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3f8; out dx, al
+        body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xf8, 0x03, 0xee]);
+    }
+    [mapped(), forever_long(&body)].concat()
+});
+
+const TSC_DEADLINE: u32 = 0x6e0;
+
+/// Routes this line of the I/O APIC to the first vCPU.
+fn io_apic(pin: u32) -> Vec<u8> {
+    [mapped(), entry(0x11 + 2 * pin, 0), entry(0x10 + 2 * pin, 0x50)].concat()
+}
+
+/// Maps the I/O APIC; RDI is its address.
+fn mapped() -> Vec<u8> {
+    let mut code = maps_the_hole();
+    code.extend(store(DIRECTORY + 0xfb0, 0xfec0_0083));
+    code.extend([0xbf, 0, 0, 0xc0, 0xfe]); // mov edi, 0xfec00000
+    code
+}
+
+/// Writes a register of the I/O APIC: mov dword [rdi], index; mov dword [rdi + 16], value.
+fn entry(index: u32, value: u32) -> Vec<u8> {
+    let mut code = vec![0xc7, 0x07];
+    code.extend(index.to_le_bytes());
+    code.extend([0xc7, 0x47, 0x10]);
+    code.extend(value.to_le_bytes());
+    code
+}
