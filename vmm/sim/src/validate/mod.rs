@@ -58,13 +58,8 @@ impl Row {
             Bound::AtLeast => self.simulated >= self.expected,
             Bound::AtMost => self.simulated <= self.expected,
             Bound::Factor(most, noise) => {
-                let side = |ratio: f64| match ratio.ln() {
-                    log if log.abs() <= (1.0 + noise).ln() => 0,
-                    log if log > 0.0 => 1,
-                    _ => -1,
-                };
                 let off = (self.simulated / self.expected).ln().abs();
-                side(self.simulated) == side(self.expected) && off <= most.ln()
+                side(self.simulated, noise) == side(self.expected, noise) && off <= most.ln()
             }
         }
     }
@@ -72,6 +67,15 @@ impl Row {
     /// The deviation, as a share of what is expected.
     pub fn error(&self) -> f64 {
         self.simulated / self.expected - 1.0
+    }
+}
+
+/// 1: more than 1, -1: less, 0: within this share of it.
+fn side(ratio: f64, noise: f64) -> i8 {
+    match ratio.ln() {
+        log if log.abs() <= (1.0 + noise).ln() => 0,
+        log if log > 0.0 => 1,
+        _ => -1,
     }
 }
 

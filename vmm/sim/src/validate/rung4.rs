@@ -4,7 +4,7 @@
 //! give the think and critical times of a [`Fit`]. Of other workloads the profile states them. What
 //! cannot be predicted is counted with its reason.
 
-use super::{Bound, Row, ValidateError};
+use super::{Bound, Row, ValidateError, side};
 use crate::Effort;
 use crate::predict::{Fit, Predicted, Predictor, predicted};
 use crate::published::{self, Cell, Table};
@@ -101,18 +101,29 @@ fn predict(table: &Table, fit: &Fit, effort: Effort) -> Result<Vec<Row>, Validat
             }
         }
     }
-    let orders = groups.into_iter().filter(|(_, all)| all.len() > 1).map(|(group, all)| Row {
+    let orders = groups.into_iter().map(|(group, all)| Row {
         table: PREDICTED,
         cell: format!("{}: order of {group}", table.name),
-        expected: pairs(&all, |_| true) as f64,
+        expected: pairs(&all, |pair| published_side(pair, table.noise) != 0) as f64,
         bound: Bound::AtLeast,
-        simulated: pairs(&all, |(one, other)| (one.0 < other.0) == (one.1 < other.1)) as f64,
+        simulated: pairs(&all, |pair| is_in_order(pair, table.noise)) as f64,
     });
-    rows.extend(orders);
+    rows.extend(orders.filter(|row| row.expected > 0.0));
     Ok(rows)
 }
 
 type Pair = ((f64, f64), (f64, f64));
+
+/// Which of two published figures is more; 0: neither, they are within the noise of each other.
+fn published_side((one, other): Pair, noise: f64) -> i8 {
+    side(one.0 / other.0, noise)
+}
+
+/// Is the one more that is more as published? Equal figures are in no order.
+fn is_in_order((one, other): Pair, noise: f64) -> bool {
+    let published = published_side((one, other), noise);
+    published != 0 && one.1 != other.1 && published == side(one.1 / other.1, noise)
+}
 
 /// How many pairs of a group's rows are such.
 fn pairs(all: &[(f64, f64)], is_such: impl Fn(Pair) -> bool) -> usize {
@@ -125,6 +136,21 @@ fn pairs(all: &[(f64, f64)], is_such: impl Fn(Pair) -> bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_can_be_told_apart_is_in_order() {
+        let is_so = |published: [f64; 2], simulated: [f64; 2]| {
+            let pair = ((published[0], simulated[0]), (published[1], simulated[1]));
+            let swapped = (pair.1, pair.0);
+            assert_eq!(is_in_order(pair, 0.03), is_in_order(swapped, 0.03), "{pair:?}");
+            is_in_order(pair, 0.03)
+        };
+        assert!(is_so([1.0, 2.0], [3.0, 4.0]));
+        assert!(!is_so([1.0, 2.0], [4.0, 3.0]));
+        assert!(!is_so([1.0, 2.0], [3.0, 3.0]) && !is_so([1.0, 2.0], [0.0, 0.0]), "equal");
+        assert!(!is_so([1.0, 2.0], [3.0, 3.05]), "less than the noise");
+        assert!(!is_so([1.0, 1.01], [3.0, 4.0]), "published as equal");
+    }
 
     #[test]
     fn a_published_table_is_fitted_and_predicted() {

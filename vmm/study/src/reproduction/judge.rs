@@ -11,8 +11,8 @@ pub struct Verdict {
     pub sign: bool,
     /// It is beyond the noise, and its interval has 1 in it: it has no sign.
     pub is_unclear: bool,
-    /// It is above and below the same rows of its group as published, those within the noise of it left
-    /// out; none if there is no other.
+    /// It is above and below the same rows of its group as published, those published within the noise of
+    /// it left out; none if there is no other. One that cannot be told from a row is neither above nor below it.
     pub order: Option<bool>,
     /// It is within [`FACTOR`] of the published one.
     pub ratio: bool,
@@ -110,6 +110,18 @@ impl Section {
         }
     }
 
+    /// 1 above, -1 below, 0: the two cannot be told apart, as they are within the noise of each other or as
+    /// their intervals overlap.
+    fn beside(&self, one: &Estimate, other: &Estimate) -> i8 {
+        let overlap =
+            |one: Interval, other: Interval| one.low <= other.high && other.low <= one.high;
+        match one.interval.zip(other.interval) {
+            _ if one.value == other.value => 0,
+            Some((one, other)) if overlap(one, other) => 0,
+            _ => self.side(one.value / other.value),
+        }
+    }
+
     /// 1 above, -1 below, 0 within the noise of 1.
     fn side(&self, ratio: f64) -> i8 {
         match ratio.ln() {
@@ -129,10 +141,8 @@ impl Section {
         let mut is_so = beside.filter_map(|other| {
             let its = other.shows(way)?;
             // Published figures that are within the noise of each other have no order.
-            if self.side(entry.published / other.published) == 0 {
-                return None;
-            }
-            Some((entry.published < other.published) == (ours.value < its.value))
+            let published = Some(self.side(entry.published / other.published));
+            published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, its))
         });
         let first = is_so.next()?;
         Some(first && is_so.all(|is_so| is_so))

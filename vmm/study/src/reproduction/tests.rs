@@ -120,6 +120,30 @@ fn rows_of_a_group_have_an_order() {
     assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 
+/// Regression: of two equal figures the one that should be less counted as less, and any difference as one.
+#[test]
+fn figures_that_cannot_be_told_apart_have_no_order() {
+    let orders = |first: Estimate, second: Estimate| {
+        let of = |row: &str, published, ours| Entry {
+            group: Some("g".into()),
+            ..entry(row, published, Ok(ours))
+        };
+        let section = section(vec![of("first", 2.0, first), of("second", 1.0, second)]);
+        let verdicts: Vec<_> = section.judged().filter_map(|its| its.by(None)).collect();
+        assert_eq!(verdicts[0].order, verdicts[1].order, "of two rows one is above the other");
+        verdicts[0].order
+    };
+    let plain = |value| Estimate { value, interval: None };
+    let within = |value, low, high| Estimate { value, interval: Some(Interval { low, high }) };
+    assert_eq!(orders(plain(3.0), plain(2.0)), Some(true));
+    assert_eq!(orders(plain(2.0), plain(3.0)), Some(false));
+    assert_eq!(orders(plain(2.0), plain(2.0)), Some(false), "equal");
+    assert_eq!(orders(plain(0.0), plain(0.0)), Some(false), "equal, and no ratio");
+    assert_eq!(orders(plain(2.001), plain(2.0)), Some(false), "less than the noise of the table");
+    assert_eq!(orders(within(3.0, 2.5, 3.5), within(2.0, 1.5, 2.4)), Some(true));
+    assert_eq!(orders(within(3.0, 1.5, 4.5), within(2.0, 1.5, 2.4)), Some(false), "overlapping");
+}
+
 #[test]
 fn the_score_takes_measurements_first_and_nothing_that_was_fitted() {
     let both = |row: &str, measured, simulated, is_fitted| Entry {
