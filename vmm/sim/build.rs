@@ -1,5 +1,6 @@
-//! Makes the mutants that the search has to find: copies of the lock sources with one edit each, those
-//! of the stepper's tests and some of the model checkers'. They are compiled for this crate's tests only.
+//! Makes the locks that the search has to find: copies of the lock sources with an edit or two each, the mutants
+//! of the stepper's tests, some of the model checkers', and wrong locks of its own. They are compiled for this crate's
+//! tests only.
 
 #[path = "../../guest-kernel-config/locks/sim/build/copies.rs"]
 mod copies;
@@ -14,6 +15,8 @@ mod mutants;
 #[allow(dead_code)]
 #[path = "../../guest-kernel-config/locks/sim/build/mutants.rs"]
 mod stepper;
+#[path = "../../guest-kernel-config/locks/sim/build/wrong_locks.rs"]
+mod wrong_locks;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -22,6 +25,7 @@ use std::{env, fs};
 
 use handoff_mutants::HANDOFF_MUTANTS;
 use mutants::{MUTANTS, Mutant};
+use wrong_locks::{WRONG_LOCKS, WrongLock};
 
 const SOURCES: &str = "../../guest-kernel-config/locks/src";
 /// The module of this crate that has them.
@@ -46,6 +50,13 @@ fn broken(name: &'static str, lock: &'static str, caught: &'static str, edits: E
 
 type Edits = &'static [(&'static str, &'static str, &'static str)];
 
+/// The wrong locks that are no mutants of others.
+fn wrong() -> impl Iterator<Item = Broken> {
+    WRONG_LOCKS
+        .iter()
+        .map(|WrongLock { name, lock, caught, edits }| broken(name, lock, caught, edits))
+}
+
 /// All mutants. An error: one that the model checkers do not have.
 fn all() -> impl Iterator<Item = Result<Broken, String>> {
     let of_stepper = stepper::MUTANTS.iter().map(|its| {
@@ -69,21 +80,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=../../guest-kernel-config/locks/model/build");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let bind = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src/guest/bind.rs");
-    let (mut code, mut table) = (String::new(), String::new());
-    for broken in all() {
-        let Broken { mutant, lock, caught } = broken?;
-        let name = mutant.name;
-        let module = copies::module_name(name);
-        let root = out.join(&module);
-        copies::copy(Path::new(SOURCES), &root, &mutant, &format!("{HERE}::{module}::locks::"))?;
-        let system = lock.trim_end_matches("Lock");
-        write!(code, "mutant!({module} {:?} {bind:?} {system} {lock});", root.join("lib.rs"))?;
-        write!(
-            table,
-            "Mutant {{ name: {name:?}, system: System::{system}, caught: {caught:?}, make: {module}::make }},"
-        )?;
-    }
-    write!(code, "pub(super) const MUTANTS: &[Mutant] = &[{table}];")?;
+    let mut code = String::new();
+    let mut add = |table: &str, all: &[Broken]| -> Result<(), Box<dyn Error>> {
+        let mut rows = String::new();
+        for Broken { mutant, lock, caught } in all {
+            let name = mutant.name;
+            let module = copies::module_name(name);
+            let root = out.join(&module);
+            let prefix = format!("{HERE}::{module}::locks::");
+            copies::copy(Path::new(SOURCES), &root, mutant, &prefix)?;
+            let system = lock.trim_end_matches("Lock");
+            write!(code, "mutant!({module} {:?} {bind:?} {system} {lock});", root.join("lib.rs"))?;
+            write!(
+                rows,
+                "Mutant {{ name: {name:?}, system: System::{system}, caught: {caught:?}, make: {module}::make }},"
+            )?;
+        }
+        write!(code, "pub(super) const {table}: &[Mutant] = &[{rows}];")?;
+        Ok(())
+    };
+    add("MUTANTS", &all().collect::<Result<Vec<_>, _>>()?)?;
+    add("WRONG_LOCKS", &wrong().collect::<Vec<_>>())?;
     fs::write(out.join("mutants.rs"), code)?;
     Ok(())
 }

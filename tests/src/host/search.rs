@@ -1,14 +1,21 @@
 //! Searches of simulated schedules.
 
-use std::fs;
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context, ensure};
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{facts, files, process::Program, product::pvticket, tests};
+use crate::{
+    facts, files,
+    process::{Program, Stopwatch},
+    product::pvticket,
+    tests,
+};
 
 tests![
     a_search_finds_nothing_and_goes_on_where_it_was,
+    a_signal_ends_a_search_in_the_middle_of_a_simulation,
     a_finding_is_simulated_again,
     what_cannot_be_searched_is_refused,
 ];
@@ -29,6 +36,24 @@ fn a_search_finds_nothing_and_goes_on_where_it_was() -> anyhow::Result<()> {
     pvticket(rest).args([&parts]).run()?.exits(0)?;
     let [whole, parts] = [whole, parts].map(|folder| fs::read(folder.join("state.json")));
     ensure!(whole? == parts?, "a search in two parts is another one");
+    Ok(())
+}
+
+/// Simulations of so many vCPUs take seconds.
+fn a_signal_ends_a_search_in_the_middle_of_a_simulation() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let out = folder.path().join("found");
+    let words = ["search", "--locks", "ticket", "--cpus", "80", "--vcpus", "1024"];
+    let mut running = pvticket(words).args(["--seconds", "600", "--out"]).args([&out]).start()?;
+    running.wait_until("its folder", || out.exists())?;
+    thread::sleep(Duration::from_millis(500));
+    let mut watch = Stopwatch::start(running.pid());
+    running.signal(Signal::TERM)?;
+    running.wait_by(&mut watch, Duration::from_secs(60))?;
+    ensure!(watch.took() < Duration::from_secs(1), "it ended after {:?}", watch.took());
+    let ran = running.wait()?;
+    ensure!(ran.shell_status() == Some(143), "{}", ran.show());
+    ensure!(out.join("state.json").exists(), "a search can be resumed: {}", ran.show());
     Ok(())
 }
 

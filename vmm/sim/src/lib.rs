@@ -40,7 +40,7 @@ pub mod validate;
 mod vcpu;
 
 pub use effort::Effort;
-pub use engine::{Decisions, Kept, Sim, Snapshot, Stuck, VcpuSnapshot};
+pub use engine::{Brake, Decisions, Kept, Sim, Snapshot, Stuck, VcpuSnapshot};
 pub use figures::Figures;
 pub use guest::Waits;
 pub use host::{HaltPoll, Host, Noise, Ple};

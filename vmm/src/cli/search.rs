@@ -26,7 +26,7 @@ use crate::{
     units::{ByteSize, Nanos},
 };
 use ::sim::{
-    Machine,
+    Brake, Machine,
     search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
 };
 use base::{files, handoff::HandoffSpec};
@@ -214,13 +214,16 @@ fn search(args: &SearchArgs, plan: &Plan, interrupt: &Interrupt) -> anyhow::Resu
     };
     let most = args.acquisitions.unwrap_or(u64::MAX);
     let before = plan.state.operations();
-    let mut search = Search::new(&plan.space, &plan.machine, plan.state.clone());
+    let signals = interrupt.clone();
+    let is_over = move || signals.raised() || began.elapsed() >= time;
+    let mut search = Search::new(&plan.space, &plan.machine, plan.state.clone())
+        .obeying(Brake::when(is_over.clone()));
     let display = Display::new();
     let mut saved = began;
-    while began.elapsed() < time && search.state().operations() < most && !interrupt.raised() {
+    while !is_over() && search.state().operations() < most {
         let Some(step) = search.step()? else { break };
         if step.is_new {
-            let line = save_finding(args, plan, &search, &step)?;
+            let line = save_finding(args, plan, &search, &step, interrupt)?;
             display.aside(|| print(&line));
         }
         if saved.elapsed() >= SAVE_EVERY {
@@ -257,14 +260,17 @@ fn summary(state: &State, before: u64, spent: Duration) -> String {
     )
 }
 
-/// Makes a finding small, saves it, and returns the line that says so.
+/// Makes a finding small, saves it, and returns the line that says so. The end of the search does not end
+/// that, a signal does.
 fn save_finding(
     args: &SearchArgs,
     plan: &Plan,
     search: &Search<'_>,
     step: &Step,
+    interrupt: &Interrupt,
 ) -> anyhow::Result<String> {
-    let small = search.shrink(step);
+    let signals = interrupt.clone();
+    let small = search.shrink(step, &Brake::when(move || signals.raised()));
     let small = small.and_then(|small| Some((small.scenario, small.outcome?)));
     let (scenario, outcome) =
         small.unwrap_or_else(|| (step.scenario.clone(), step.outcome.clone()));
@@ -275,8 +281,10 @@ fn save_finding(
     let path = args.out.join(name);
     write_json(&path, &finding)?;
     let Finding { trouble, scenario, .. } = &finding;
-    let file = path.display();
-    Ok(format!("{scenario}: {trouble} (saved; replay: pvticket search --replay {file})\n"))
+    let (seed, file) = (scenario.seed, path.display());
+    Ok(format!(
+        "{scenario}, seed {seed}: {trouble} (saved; replay: pvticket search --replay {file})\n"
+    ))
 }
 
 fn save_state(args: &SearchArgs, plan: &Plan, state: &State) -> anyhow::Result<()> {

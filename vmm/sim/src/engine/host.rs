@@ -13,6 +13,7 @@ impl Sim {
     /// A turn or a hold ends.
     #[cold]
     pub(super) fn timer(&mut self) -> Result<(), Stuck> {
+        self.count_timer();
         let (_, leaf) = self.timers.earliest();
         self.set_timer(leaf, Picos::NEVER);
         match leaf.checked_sub(self.pcpus.len()) {
@@ -38,7 +39,7 @@ impl Sim {
 
     fn check_progress(&mut self) -> Result<(), Stuck> {
         let (before, since) = self.progress;
-        let done = self.operations() + (self.vcpus.len() - self.unfinished) as u64;
+        let done = self.done();
         if done != before {
             self.progress = (done, self.now);
         } else if self.now.since(since) > self.patience {

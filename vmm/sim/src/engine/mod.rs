@@ -3,6 +3,7 @@
 mod decisions;
 mod faults;
 mod host;
+mod limits;
 mod noise;
 mod pauses;
 mod poll;
@@ -13,6 +14,7 @@ mod step;
 mod tasks;
 
 pub use decisions::{Decisions, Kept};
+pub use limits::{Brake, Stuck};
 pub use snapshot::{Snapshot, VcpuSnapshot};
 
 use std::rc::Rc;
@@ -41,20 +43,10 @@ pub(crate) use self::tasks::Answers;
 
 use self::decisions::Handoffs;
 use self::faults::Faults;
+use self::limits::{End, Limits};
 
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
-
-/// Why a simulation cannot go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Stuck {
-    /// No vCPU has completed an operation for this long.
-    #[error("no operation was completed for {0} of simulated time: a lost wakeup, or starvation")]
-    NoProgress(Picos),
-    /// All vCPUs that have not ended halt, and no kick is on its way.
-    #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
-    AllHalt,
-}
 
 /// One CPU of the machine.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +129,7 @@ pub struct Sim {
     woken: Vec<usize>,
     /// Time without progress after which it is stuck: the longest wait for a slot, many times.
     patience: Picos,
+    limits: Limits,
 }
 
 impl Sim {
@@ -275,6 +268,7 @@ impl Sim {
             woken: Vec::new(),
             patience: Picos::from(Nanos::millis(1_000))
                 + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
+            limits: Limits::new(cpus),
         };
         if spec.host.noise.is_some() {
             sim.start_noise(noise_seed);
@@ -303,6 +297,12 @@ impl Sim {
         let end = end.min(Picos::LAST);
         self.end = end;
         loop {
+            if self.counted >= self.limits.look_at && self.is_at_limit() {
+                return match self.limits.end {
+                    Some(End::Stuck(stuck)) => Err(stuck),
+                    _ => Ok(()),
+                };
+            }
             let (time, leaf) = self.events.earliest();
             if time == Picos::NEVER && self.unfinished > 0 {
                 return Err(Stuck::AllHalt);
@@ -325,8 +325,15 @@ impl Sim {
         self.run_for_at_most(operations, u64::MAX)
     }
 
-    /// As [`Sim::run_for`], but ends a while after so many events.
+    /// As [`Sim::run_for`], but ends after so many events.
     pub fn run_for_at_most(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
+        self.end_after(events);
+        let end = self.run_in_pieces(operations, events);
+        self.end_after(u64::MAX);
+        end
+    }
+
+    fn run_in_pieces(&mut self, operations: u64, events: u64) -> Result<(), Stuck> {
         // The mean time of an operation is not known: in pieces that grow with what is left.
         let mut piece = Picos(1_000_000);
         while self.operations() < operations && self.counted < events && self.now < Picos::LAST {

@@ -65,6 +65,10 @@ impl Sim {
                     None => return self.finished(v),
                 }
             }
+            if self.counted >= self.limits.look_at && self.is_at_limit() {
+                self.expect(v, pcpu, State::Due, at);
+                break;
+            }
             go = match self.vcpus[v].request {
                 Request::Access(access, address) => {
                     if at > self.now && !self.goes_on(pcpu, at) {

@@ -57,10 +57,12 @@ pub enum PredictError {
         source: SpecError,
     },
     /// The cell came to a standstill.
-    #[error("{cell} came to a standstill")]
+    #[error("{cell} came to a standstill, with seed {seed}")]
     Stuck {
         /// The cell.
         cell: String,
+        /// The simulation's seed.
+        seed: u64,
         /// How.
         #[source]
         source: Stuck,
@@ -174,9 +176,9 @@ impl<'a> Predictor<'a> {
 
     fn simulate(&self, cell: &Cell, fit: &Fit, window: Window) -> Result<Predicted, PredictError> {
         let name = || self.name(cell);
-        let stuck = |source| PredictError::Stuck { cell: name(), source };
         let setup = self.setup(cell)?;
         let spec = self.spec(setup, fit);
+        let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
         let figures = window.simulate(&mut sim).map_err(stuck)?;

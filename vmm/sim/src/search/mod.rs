@@ -7,11 +7,14 @@
 //! variants of those in which a waiter was passed most often, waited longest, or that did what none
 //! had done before. [`shrink()`] makes what was found small, and a [`Finding`] repeats it to the bit.
 //!
-//! Pure as the simulator is: no clock and no file. Who calls [`Search::step`] decides when it ends.
+//! Pure as the simulator is: no clock and no file. Who calls [`Search::step`] decides when it ends, also in
+//! the middle of a simulation ([`Brake`]).
 
 mod bound;
 #[cfg(test)]
 mod mutants;
+#[cfg(test)]
+mod nested_tests;
 mod pool;
 mod saved;
 mod scenario;
@@ -27,6 +30,7 @@ use base::rng::SplitMix64;
 use serde::{Deserialize, Serialize};
 use simulated_locks::System;
 
+use crate::Brake;
 use crate::guest::{Subject, subject};
 use crate::machine::Machine;
 use crate::spec::SpecError;
@@ -116,6 +120,7 @@ pub struct Search<'a> {
     machine: &'a Machine,
     make: Make,
     state: State,
+    brake: Brake,
 }
 
 /// Random simulations of a system before any variants.
@@ -131,7 +136,12 @@ impl<'a> Search<'a> {
     }
 
     pub(crate) fn on(space: &'a Space, machine: &'a Machine, state: State, make: Make) -> Self {
-        Self { space, machine, make, state }
+        Self { space, machine, make, state, brake: Brake::default() }
+    }
+
+    /// Ends its simulations when `brake` is pulled.
+    pub fn obeying(self, brake: Brake) -> Self {
+        Self { brake, ..self }
     }
 
     /// Where it is.
@@ -147,18 +157,20 @@ impl<'a> Search<'a> {
     }
 
     /// Draws a scenario and simulates it. None: every system has failed so often that nothing is left
-    /// to do.
+    /// to do, or the brake was pulled: then the next step will draw the same scenario.
     pub fn step(&mut self) -> Result<Option<Step>, SpecError> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
-        let tally = &mut self.state.tallies[ix];
+        let tally = &self.state.tallies[ix];
         let seen = match tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
             true => None,
             false => tally.pool.next(self.space, &mut rng),
         };
         let scenario = seen.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
+        let outcome = scenario.run_unless(&self.brake, self.machine, self.make)?;
+        let Some(outcome) = outcome else { return Ok(None) };
         self.state.rng = rng.next_u64();
-        let outcome = scenario.run_on(self.machine, self.make)?;
+        let tally = &mut self.state.tallies[ix];
         tally.trials += 1;
         tally.operations += outcome.figures.all();
         let mut is_new = false;
@@ -175,10 +187,12 @@ impl<'a> Search<'a> {
         Ok(Some(Step { scenario, outcome, is_new }))
     }
 
-    /// Makes what a step found small.
-    pub fn shrink(&self, step: &Step) -> Option<Shrunk> {
+    /// Makes what a step found small, as far as it gets before `brake` is pulled.
+    pub fn shrink(&self, step: &Step, brake: &Brake) -> Option<Shrunk> {
         let trouble = step.outcome.trouble?;
-        let run = |scenario: &Scenario| scenario.run_on(self.machine, self.make).ok();
-        Some(shrink(&step.scenario, trouble.kind, run))
+        let run = |scenario: &Scenario| {
+            scenario.run_unless(brake, self.machine, self.make).ok().flatten()
+        };
+        Some(shrink(&step.scenario, trouble.kind, brake, run))
     }
 }

@@ -1,5 +1,5 @@
-//! Locks that are broken on purpose, which a search must find: those of the stepper's tests. The build
-//! script copies and edits their sources.
+//! Locks that are broken on purpose, which a search must find: those of the stepper's tests, and wrong ones
+//! that show seldom. The build script copies and edits their sources.
 
 use std::rc::Rc;
 
@@ -13,8 +13,8 @@ pub(super) struct Mutant {
     pub(super) name: &'static str,
     /// The system whose lock is broken.
     pub(super) system: System,
-    /// How the stepper catches it.
-    caught: &'static str,
+    /// How it is caught.
+    pub(super) caught: &'static str,
     /// Makes the lock of a scenario with the broken sources.
     pub(super) make: Make,
 }
@@ -36,7 +36,7 @@ impl Mutant {
 macro_rules! mutant {
     ($name:ident $root:literal $bind:literal $system:ident $lock:ident) => {
         #[allow(warnings, clippy::all)]
-        mod $name {
+        pub(super) mod $name {
             #[path = $root]
             pub mod locks;
 
@@ -56,7 +56,7 @@ macro_rules! mutant {
                 include!($bind);
             }
 
-            pub(super) fn make(system: super::System, _: usize) -> super::Rc<dyn super::Subject> {
+            pub(crate) fn make(system: super::System, _: usize) -> super::Rc<dyn super::Subject> {
                 bind::subject(system as u32, 1)
             }
         }

@@ -5,6 +5,7 @@ use base::handoff::HandoffSpec;
 use sched::PolicySpec;
 
 use super::{Kind, Outcome, Scenario};
+use crate::Brake;
 
 /// A scenario that shows the same kind of trouble and is as small as was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,37 +22,47 @@ pub struct Shrunk {
 const MOST_TRIALS: u32 = 400;
 /// The most operations in them.
 const MOST_OPERATIONS: u64 = 4_000_000;
+/// The most events in them: each of those that make no progress takes a second.
+const MOST_EVENTS: u64 = 300_000_000;
 /// Seeds that a simpler scenario is tried with, its own included.
 const SEEDS: u64 = 4;
 /// Operations from which one seed has to do.
 const LONG: u64 = 20_000;
 
 /// Looks for a simpler scenario with trouble of `kind`: fewer vCPUs and CPUs, fewer operations, no
-/// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be.
+/// faults, `rr`, no options, fixed times. `run` simulates; `None` if that cannot be. It ends early when
+/// `brake` is pulled.
 ///
 /// Every step is simpler in one property, so it ends; the result has the kind of trouble that the
 /// first scenario had.
 pub fn shrink(
     first: &Scenario,
     kind: Kind,
+    brake: &Brake,
     mut run: impl FnMut(&Scenario) -> Option<Outcome>,
 ) -> Shrunk {
     let mut best = Shrunk { scenario: first.clone(), outcome: None, trials: 0 };
-    let mut operations = 0;
+    let (mut operations, mut events) = (0, 0);
     let shows = |outcome: &Outcome| outcome.trouble.is_some_and(|its| its.kind == kind);
     'simpler: loop {
         for candidate in simpler(&best.scenario, best.outcome.as_ref()) {
             // What starves for long does so with any seed.
             let seeds = if candidate.operations > LONG { 1 } else { SEEDS };
             for more in 0..seeds {
-                if best.trials >= MOST_TRIALS || operations >= MOST_OPERATIONS {
+                let is_enough = best.trials >= MOST_TRIALS
+                    || operations >= MOST_OPERATIONS
+                    || events >= MOST_EVENTS;
+                if is_enough || brake.is_pulled() {
                     return best;
                 }
                 best.trials += 1;
                 let seed = if more == 0 { candidate.seed } else { more };
                 let candidate = Scenario { seed, ..candidate.clone() };
                 let outcome = run(&candidate);
-                operations += outcome.as_ref().map_or(0, |outcome| outcome.figures.all());
+                if let Some(Outcome { figures, .. }) = &outcome {
+                    operations += figures.all();
+                    events += figures.events;
+                }
                 if let Some(outcome) = outcome.filter(shows) {
                     (best.scenario, best.outcome) = (candidate, Some(outcome));
                     continue 'simpler;

@@ -8,12 +8,12 @@ use super::bound::Bounds;
 use super::{Make, Scenario};
 use sched::recording::Recording;
 
-use crate::Decisions;
 use crate::engine::{Sim, Stuck};
 use crate::figures::Figures;
 use crate::guest::{self, Waits};
 use crate::machine::Machine;
 use crate::spec::SpecError;
+use crate::{Brake, Decisions};
 
 /// Kinds of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,11 +54,16 @@ pub struct Outcome {
     pub figures: Figures,
     /// The longest waits.
     pub waits: Waits,
+    /// It was ended from outside, and says nothing.
+    is_stopped: bool,
 }
 
 /// Events after which a simulation ends although operations are missing: a second or so. With many
 /// vCPUs on few CPUs some locks hardly get on.
 const MOST_EVENTS: u64 = 10_000_000;
+/// Events for each of its vCPUs, but as for eight at least, in which it completes no operation, after which
+/// it makes no progress: far more than they need to have a turn each, some milliseconds of looks.
+const MOST_IDLE: u64 = 2_500_000;
 
 impl Scenario {
     /// Simulates it.
@@ -71,11 +76,22 @@ impl Scenario {
         &self,
         machine: &Machine,
     ) -> Result<(Outcome, Recording), SpecError> {
-        self.simulate(machine, true, crate::guest::subject)
+        self.simulate(machine, true, crate::guest::subject, &Brake::default())
     }
 
     pub(super) fn run_on(&self, machine: &Machine, make: Make) -> Result<Outcome, SpecError> {
-        self.simulate(machine, false, make).map(|(outcome, _)| outcome)
+        self.simulate(machine, false, make, &Brake::default()).map(|(outcome, _)| outcome)
+    }
+
+    /// None: `brake` was pulled.
+    pub(super) fn run_unless(
+        &self,
+        brake: &Brake,
+        machine: &Machine,
+        make: Make,
+    ) -> Result<Option<Outcome>, SpecError> {
+        let (outcome, _) = self.simulate(machine, false, make, brake)?;
+        Ok(Some(outcome).filter(|outcome| !outcome.is_stopped))
     }
 
     fn simulate(
@@ -83,16 +99,20 @@ impl Scenario {
         machine: &Machine,
         are_kept: bool,
         make: Make,
+        brake: &Brake,
     ) -> Result<(Outcome, Recording), SpecError> {
         let spec = self.spec(machine);
         let decisions = Decisions { are_kept, ..Decisions::default() };
         let make = || make(self.system, self.vcpus);
         let mut sim = Sim::with(&spec, decisions, make, guest::rounds)?;
+        sim.obey(brake);
+        sim.give_up_after(MOST_IDLE * self.vcpus.max(8) as u64);
         // To the end of each vCPU: one that will never be woken shows there.
         let end = sim.run_for_at_most(self.operations, MOST_EVENTS).and_then(|()| sim.run_out());
         let (figures, waits) = (sim.figures(), sim.waits());
         let trouble = self.trouble(&figures, waits, end.err());
-        Ok((Outcome { trouble, figures, waits }, sim.recording()))
+        let is_stopped = end == Err(Stuck::Stopped);
+        Ok((Outcome { trouble, figures, waits, is_stopped }, sim.recording()))
     }
 
     fn trouble(&self, figures: &Figures, waits: Waits, stuck: Option<Stuck>) -> Option<Trouble> {
@@ -100,8 +120,8 @@ impl Scenario {
         match stuck {
             _ if figures.violations > 0 => return of(Kind::NotExclusive, figures.violations),
             Some(Stuck::AllHalt) => return of(Kind::AllHalt, 1),
-            Some(Stuck::NoProgress(_)) => return of(Kind::NoProgress, 1),
-            None => {}
+            Some(Stuck::NoProgress(_) | Stuck::NoSteps(_)) => return of(Kind::NoProgress, 1),
+            Some(Stuck::Stopped) | None => {}
         }
         if self.system.is_fifo() && figures.disorder > 0 {
             return of(Kind::OutOfTurn, figures.disorder);

@@ -116,10 +116,12 @@ pub enum ValidateError {
     #[error(transparent)]
     Predict(#[from] PredictError),
     /// A cell came to a standstill.
-    #[error("{cell} came to a standstill")]
+    #[error("{cell} came to a standstill, with seed {seed}")]
     Stuck {
         /// The cell.
         cell: String,
+        /// The simulation's seed.
+        seed: u64,
         /// How.
         #[source]
         source: Stuck,

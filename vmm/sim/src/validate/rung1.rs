@@ -67,26 +67,27 @@ impl Cell {
 
 enum Failed {
     Spec(crate::SpecError),
-    Stuck(crate::Stuck),
+    Stuck(crate::Stuck, u64),
 }
 
 impl Failed {
     fn of(self, cell: String) -> ValidateError {
         match self {
             Self::Spec(source) => ValidateError::Spec { cell, source },
-            Self::Stuck(source) => ValidateError::Stuck { cell, source },
+            Self::Stuck(source, seed) => ValidateError::Stuck { cell, seed, source },
         }
     }
 }
 
 /// Operations per second, after a tenth that is not counted.
 fn rate(spec: &Spec, operations: u64) -> Result<f64, Failed> {
+    let stuck = |stuck| Failed::Stuck(stuck, spec.seed);
     let mut sim = Sim::new(spec).map_err(Failed::Spec)?;
-    sim.run_for(operations / 10).map_err(Failed::Stuck)?;
+    sim.run_for(operations / 10).map_err(stuck)?;
     let before = sim.figures();
-    sim.run_for(operations * 11 / 10).map_err(Failed::Stuck)?;
+    sim.run_for(operations * 11 / 10).map_err(stuck)?;
     let window = sim.figures() - &before;
-    sim.finish().map_err(Failed::Stuck)?;
+    sim.finish().map_err(stuck)?;
     Ok(window.rate())
 }
 

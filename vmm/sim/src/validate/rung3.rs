@@ -182,13 +182,13 @@ fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>
     let mut sim =
         Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0))
             .map_err(Failed::Spec)?;
-    sim.run_until(Picos::LAST).map_err(Failed::Stuck)?;
+    sim.run_until(Picos::LAST).map_err(|stuck| Failed::Stuck(stuck, spec.seed))?;
     Ok(probe.mean())
 }
 
 enum Failed {
     Spec(crate::SpecError),
-    Stuck(crate::Stuck),
+    Stuck(crate::Stuck, u64),
 }
 
 impl Failed {
@@ -196,7 +196,7 @@ impl Failed {
         let cell = cell.to_owned();
         match self {
             Self::Spec(source) => ValidateError::Spec { cell, source },
-            Self::Stuck(source) => ValidateError::Stuck { cell, source },
+            Self::Stuck(source, seed) => ValidateError::Stuck { cell, seed, source },
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
-    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    Brake, Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
     VcpuSnapshot,
 };
 use thiserror::Error;
@@ -77,8 +77,13 @@ pub enum SimCellError {
     #[error("interrupted")]
     Interrupted,
     /// The simulation came to a standstill.
-    #[error(transparent)]
-    Stuck(#[from] sim::Stuck),
+    #[error("{stuck} (seed {seed})")]
+    Stuck {
+        /// How.
+        stuck: sim::Stuck,
+        /// Its seed, which repeats it.
+        seed: u64,
+    },
 }
 
 /// The machine of this name, or in this file.
@@ -151,7 +156,14 @@ pub fn simulate(
         Some(text) => parsed(&point.machine, text)?,
         None => machine(&point.machine)?,
     };
-    let mut sim = Sim::scheduled(&simulated(point, machine, cell)?, decisions)?;
+    let simulated = simulated(point, machine, cell)?;
+    let stuck = |stuck| match stuck {
+        sim::Stuck::Stopped => SimCellError::Interrupted,
+        stuck => SimCellError::Stuck { stuck, seed: simulated.seed },
+    };
+    let mut sim = Sim::scheduled(&simulated, decisions)?;
+    let signals = interrupt.clone();
+    sim.obey(&Brake::when(move || signals.raised()));
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
     let mut progress = Vec::new();
     let mut run = |sim: &mut Sim, end: Picos, phase: Phase| {
@@ -159,7 +171,7 @@ pub fn simulate(
             if interrupt.raised() {
                 return Err(SimCellError::Interrupted);
             }
-            sim.run_until(end.min(sim.now() + LOOK_EVERY))?;
+            sim.run_until(end.min(sim.now() + LOOK_EVERY)).map_err(stuck)?;
             if spec.trace {
                 progress.extend(timeline::progress(sim, point));
             }
@@ -184,7 +196,7 @@ pub fn simulate(
     };
     let recording = spec.record.then(|| sim.recording());
     let timeline = spec.trace.then(|| timeline::timeline(&sim, point, from, progress));
-    let violations = sim.finish()?.violations;
+    let violations = sim.finish().map_err(stuck)?.violations;
     let figures = Figures {
         seconds: window.time.seconds(),
         slow: Some(window.slow),

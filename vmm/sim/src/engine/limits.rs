@@ -1,0 +1,207 @@
+//! Why a simulation ends early: it gets nowhere, or who made it has no more time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::*;
+
+/// Steps between two looks at the limits: milliseconds on the host.
+const LOOK_EVERY: u64 = 1 << 16;
+
+/// Steps without a completed operation after which a simulation is stuck. `pvticket bench sim` makes at
+/// least ten million a second, so that this takes less than a minute of the host's time. A lock that
+/// works is far from it: most looks are skipped, and a slice of those that are not has some million steps.
+const MOST_IDLE: u64 = 1 << 28;
+/// More, for each CPU: all of them may spin for a slice.
+const MORE_FOR_A_CPU: u64 = 1 << 20;
+
+/// Why a simulation cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stuck {
+    /// No vCPU has completed an operation for this long.
+    #[error("no operation was completed for {0} of simulated time: a lost wakeup, or starvation")]
+    NoProgress(Picos),
+    /// All vCPUs that have not ended halt, and no kick is on its way.
+    #[error("all vCPUs halt and no kick is on its way: a lost wakeup")]
+    AllHalt,
+    /// Its vCPUs take steps, and none of them leads anywhere.
+    #[error("no operation was completed in {0} steps of the simulation: no progress")]
+    NoSteps(u64),
+    /// Its [`Brake`] was pulled. Nothing is wrong with it.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Ends simulations early. Who makes them knows the host's time and its signals, of which a simulation
+/// knows nothing. By default it never does.
+#[derive(Clone, Default)]
+pub struct Brake(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Brake {
+    /// Simulations end soon after `is_pulled` returns true. It is asked every few milliseconds.
+    pub fn when(is_pulled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_pulled)))
+    }
+
+    /// Are simulations to end?
+    pub fn is_pulled(&self) -> bool {
+        self.0.as_ref().is_some_and(|is_pulled| is_pulled())
+    }
+}
+
+impl fmt::Debug for Brake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Brake({})", if self.0.is_some() { "when" } else { "never" })
+    }
+}
+
+/// Why a simulation does not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It must not.
+    Stuck(Stuck),
+    /// It has made as many steps as it was asked to; it can go on.
+    Spent,
+}
+
+/// The limits of a simulation.
+#[derive(Debug)]
+pub(super) struct Limits {
+    brake: Brake,
+    /// Steps without a completed operation.
+    most_idle: u64,
+    /// Events counted in all.
+    most: u64,
+    /// Operations and finished vCPUs when last seen to grow, and the steps at that time.
+    progress: (u64, u64),
+    /// Events counted at the next look; zero once it has ended.
+    pub(super) look_at: u64,
+    /// Events of timers, which are steps as well.
+    timers: u64,
+    pub(super) end: Option<End>,
+}
+
+impl Limits {
+    pub(super) fn new(cpus: usize) -> Self {
+        Self {
+            brake: Brake::default(),
+            most_idle: MOST_IDLE + MORE_FOR_A_CPU * cpus as u64,
+            most: u64::MAX,
+            progress: (0, 0),
+            look_at: LOOK_EVERY,
+            timers: 0,
+            end: None,
+        }
+    }
+
+    /// At so many events of vCPUs and lines, with `done` operations and vCPUs that have ended.
+    fn look(&mut self, counted: u64, done: u64) {
+        let steps = counted + self.timers;
+        self.look_at = (counted + LOOK_EVERY).min(self.most);
+        if done != self.progress.0 {
+            self.progress = (done, steps);
+        }
+        let end = match () {
+            () if self.brake.is_pulled() => Some(End::Stuck(Stuck::Stopped)),
+            () if steps - self.progress.1 >= self.most_idle => {
+                Some(End::Stuck(Stuck::NoSteps(self.most_idle)))
+            }
+            () if counted >= self.most => Some(End::Spent),
+            () => None,
+        };
+        if end.is_some() {
+            (self.end, self.look_at) = (end, 0);
+        }
+    }
+}
+
+impl Sim {
+    /// Ends when `brake` is pulled, with [`Stuck::Stopped`].
+    pub fn obey(&mut self, brake: &Brake) {
+        self.limits.brake = brake.clone();
+    }
+
+    /// Is stuck after so many steps without a completed operation.
+    pub(crate) fn give_up_after(&mut self, steps: u64) {
+        self.limits.most_idle = steps;
+    }
+
+    /// Counts at most so many events in all; `u64::MAX`: no bound.
+    pub(super) fn end_after(&mut self, events: u64) {
+        let limits = &mut self.limits;
+        limits.most = events;
+        if limits.end == Some(End::Spent) {
+            limits.end = None;
+        }
+        if limits.end.is_none() {
+            limits.look_at = (self.counted + LOOK_EVERY).min(events);
+        }
+    }
+
+    /// Is it to end? To be asked when [`Limits::look_at`] is reached.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn is_at_limit(&mut self) -> bool {
+        if self.limits.end.is_none() {
+            let done = self.done();
+            self.limits.look(self.counted, done);
+        }
+        self.limits.end.is_some()
+    }
+
+    /// An event of a timer, which is none of a vCPU: these alone could go on for ever, too.
+    pub(super) fn count_timer(&mut self) {
+        let limits = &mut self.limits;
+        limits.timers += 1;
+        if limits.timers.is_multiple_of(LOOK_EVERY) {
+            self.is_at_limit();
+        }
+    }
+
+    /// Operations and vCPUs that have ended.
+    pub(super) fn done(&self) -> u64 {
+        self.operations() + (self.vcpus.len() - self.unfinished) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks until it ends, `by` events each, with as many operations as `done` says; at most 1000 times.
+    fn looks(limits: &mut Limits, by: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
+        (1..1_000)
+            .find(|look| {
+                limits.look(look * by, done(*look));
+                limits.end.is_some()
+            })
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn steps_without_an_operation_have_an_end_and_those_with_one_have_none() {
+        let mut limits = Limits { most_idle: 100, ..Limits::new(1) };
+        assert_eq!(looks(&mut limits, 10, |look| look / 9), 0, "one now and then is enough");
+        let mut limits = Limits { most_idle: 100, ..Limits::new(1) };
+        assert_eq!(looks(&mut limits, 10, |look| look.min(5)), 15);
+        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
+        assert_eq!(limits.look_at, 0, "it is asked at once from now on");
+        assert!(Limits::new(1_024).most_idle > Limits::new(1).most_idle);
+    }
+
+    #[test]
+    fn timers_alone_lead_nowhere() {
+        let mut limits = Limits { most_idle: 100, timers: 100, ..Limits::new(1) };
+        limits.look(1, 0);
+        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
+    }
+
+    #[test]
+    fn a_brake_ends_what_gets_on() {
+        let brake = Brake::when(|| true);
+        let mut limits = Limits { brake, ..Limits::new(1) };
+        assert_eq!(looks(&mut limits, 1, |look| look), 1);
+        assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
+        assert!(!Brake::default().is_pulled());
+    }
+}
