@@ -144,6 +144,12 @@ impl Lines {
         bits::has(self.set(line), cpu)
     }
 
+    /// Is a transfer of it under way?
+    #[inline(always)]
+    pub(crate) fn is_busy(&self, line: usize) -> bool {
+        self.lines[line].served != NONE
+    }
+
     /// The cost of an access that hits; `None`: it takes a transfer.
     #[inline(always)]
     pub(crate) fn hit(&self, line: usize, cpu: usize, access: Access) -> Option<Picos> {
@@ -166,7 +172,7 @@ impl Lines {
         access: Access,
         woken: &mut Vec<usize>,
     ) -> Option<Picos> {
-        if self.lines[line].served != NONE {
+        if self.is_busy(line) {
             self.lines[line].queue.push((cpu as u16, access));
             return None;
         }

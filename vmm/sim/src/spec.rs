@@ -113,12 +113,13 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else, without
-    /// faults and with the payload's spin threshold.
+    /// One guest of `vcpus` vCPUs on all CPUs of `machine`, round robin, on a host that does nothing else but what its
+    /// file says, without faults and with the payload's spin threshold.
     pub fn new(machine: Machine, system: System, vcpus: usize, load: Load) -> Self {
         Self {
             law: LineLaw::Physical,
             cpus: machine.cpus(),
+            host: Host { noise: machine.noise, ..Host::default() },
             machine,
             guests: 1,
             vcpus,
@@ -129,7 +130,6 @@ impl Spec {
             policy: PolicySpec::round_robin(),
             slice: DEFAULT_SLICE,
             faults: FaultSpec::default(),
-            host: Host::default(),
             starts: Picos::ZERO,
             seed: 1,
             parks: true,

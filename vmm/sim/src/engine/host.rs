@@ -17,7 +17,10 @@ impl Sim {
         let (_, leaf) = self.timers.earliest();
         self.set_timer(leaf, Picos::NEVER);
         match leaf.checked_sub(self.pcpus.len()) {
-            Some(past) if past > self.vcpus.len() => self.steal(past - self.vcpus.len() - 1),
+            Some(past) if past > self.vcpus.len() => match past - self.vcpus.len() - 1 {
+                pcpu if pcpu < self.pcpus.len() => self.steal(pcpu),
+                _ => self.end_stores(),
+            },
             Some(v) if v == self.vcpus.len() => self.deliver(),
             Some(v) => self.vcpu_timer(v),
             None if self.pcpus[leaf].stolen > self.now => {
@@ -66,9 +69,11 @@ impl Sim {
             self.vcpus[v].park.delay(self.now, self.costs.exit);
         }
         let at = self.events.time(pcpu);
-        if at != Picos::NEVER {
+        if at != Picos::NEVER || self.awaits_store(pcpu) {
             let entered = self.pcpus[pcpu].entered.max(self.now);
             self.pcpus[pcpu].entered = entered + self.costs.exit;
+        }
+        if at != Picos::NEVER {
             self.events.set(pcpu, at + self.costs.exit);
         }
     }
@@ -207,6 +212,7 @@ impl Sim {
                 at => at.since(self.now.max(self.pcpus[pcpu].entered)),
             };
         }
+        self.stop_awaiting_store(pcpu);
         self.vcpus[v].pcpu = NOWHERE;
         self.pcpus[pcpu] = Pcpu {
             vcpu: NOBODY,

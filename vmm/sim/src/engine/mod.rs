@@ -11,6 +11,7 @@ mod readings;
 mod snapshot;
 mod spin;
 mod step;
+mod stores;
 mod tasks;
 
 pub use decisions::{Decisions, Kept};
@@ -32,7 +33,7 @@ use crate::guest::{self, Guest, Shared, Subject, Waits};
 use crate::host::{HaltPoll, Halts, Noise, Pauses};
 use crate::lines::{LineLaw, Lines};
 use crate::load::Load;
-use crate::machine::Costs;
+use crate::machine::{self, Costs};
 use crate::queue::Queue;
 use crate::random::Span;
 use crate::spec::{Spec, SpecError};
@@ -44,6 +45,7 @@ pub(crate) use self::tasks::Answers;
 use self::decisions::Handoffs;
 use self::faults::Faults;
 use self::limits::{End, Limits};
+use self::stores::Stores;
 
 /// Bytes of a cache line, as a power of two.
 const LINE: u32 = 6;
@@ -83,12 +85,14 @@ struct Crowd {
 pub struct Sim {
     /// The event of each CPU's vCPU, and as the last leaf the earliest of `timers`.
     events: Queue,
-    /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, and
-    /// as the last leaves each CPU's next thread of the host.
+    /// The end of each CPU's turn, then of each vCPU's hold, then when the next late kick arrives, then
+    /// each CPU's next thread of the host, and as the last leaf the end of the next store.
     timers: Queue,
     pcpus: Box<[Pcpu]>,
     vcpus: Box<[Vcpu]>,
     lines: Lines,
+    stores: Stores,
+    buffers_stores: bool,
     core: Core,
     shared: Rc<Shared>,
     /// By guest.
@@ -222,7 +226,7 @@ impl Sim {
         let noise_seed = seeds.next_u64();
         let mut sim = Self {
             events: Queue::new(cpus + 1),
-            timers: Queue::new(cpus + vcpus + 1 + cpus),
+            timers: Queue::new(cpus + vcpus + 1 + cpus + 1),
             vcpus: vcpus_made,
             faults,
             pcpus: vec![
@@ -237,6 +241,10 @@ impl Sim {
             ]
             .into(),
             lines,
+            stores: Stores::new(cpus),
+            // The other laws say themselves what a store costs, or when it takes copies.
+            buffers_stores: spec.law == LineLaw::Physical
+                && spec.machine.stores == machine::Stores::Buffered,
             core,
             shared,
             subjects,

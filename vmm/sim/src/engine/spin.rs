@@ -99,7 +99,7 @@ impl Sim {
         let line = vcpu.round.only_line()?;
         let go = Go { answer: vcpu.answer, line: (line << LINE).wrapping_add(vcpu.base) };
         self.counted += 1;
-        if !self.lines.is_shared_by(line, pcpu) {
+        if !self.lines.is_shared_by(line, pcpu) && !self.stores.has(pcpu, line) {
             self.ask_for(v, pcpu, line, Access::Load, State::LookTransfer)?;
         }
         Some(go)

@@ -2,6 +2,7 @@
 
 use sim_cell::{Access, Answer, Mark};
 
+use super::stores::Buffered;
 use super::*;
 
 /// How the code of a vCPU goes on.
@@ -191,10 +192,11 @@ impl Sim {
             Access::Load => round.load(line),
             Access::Store | Access::ReadModifyWrite => round.other(),
         }
-        if let Some(cost) = self.lines.hit(line, pcpu, access) {
-            return Some(cost);
+        let is_held_up = access == Access::ReadModifyWrite && self.stores.is_storing(pcpu);
+        match self.lines.hit(line, pcpu, access) {
+            Some(cost) if !is_held_up => Some(cost),
+            _ => self.miss(v, pcpu, line, access),
         }
-        self.miss(v, pcpu, line, access)
     }
 
     #[inline(never)]
@@ -205,7 +207,11 @@ impl Sim {
             }
             return Some(Picos::ZERO);
         }
-        self.ask_for(v, pcpu, line, access, State::Transfer)
+        match self.buffered(v, pcpu, line, access) {
+            Buffered::Now => Some(self.costs.hit),
+            Buffered::Waits => None,
+            Buffered::Not => self.ask_for(v, pcpu, line, access, State::Transfer),
+        }
     }
 
     /// `v` asks for a line. Returns the cost if that is nothing: then it has the line at once.

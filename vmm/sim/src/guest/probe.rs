@@ -23,6 +23,8 @@ pub(crate) enum Act {
     Pause,
     /// Looks at the line this often, with a pause after each look.
     Looks(u32),
+    /// A store to the line, and a read-modify-write of it at once.
+    StoreAndAdd,
     /// A hypercall that has no effect: a kick of itself.
     Exit,
 }
@@ -118,7 +120,8 @@ impl Probe {
             if step.is_timed {
                 self.sample(guest.shared.now() - began);
             }
-            turn.store(at as u64 + 1, Relaxed);
+            // A read-modify-write: what the step has stored has its line before the next one begins.
+            turn.swap(at as u64 + 1, Relaxed);
         }
     }
 
@@ -166,6 +169,10 @@ impl Act {
                     word.load(Relaxed);
                     left -= request(Request::Spin(left)).min(left);
                 }
+            }
+            Self::StoreAndAdd => {
+                word.store(1, Relaxed);
+                word.fetch_add(1, Relaxed);
             }
             Self::Exit => _ = request(Request::Kick(guest.id)),
         }

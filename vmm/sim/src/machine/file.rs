@@ -5,17 +5,20 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{MachineError, MachineFault};
-use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated};
+use super::{Atomics, Costs, Level, LineCosts, MOST_CPUS, Machine, Queue, Source, Stated, Stores};
+use crate::host::Noise;
 use crate::time::Picos;
 
 /// The largest cost that a file may state. More is a mistake in the unit.
 const MOST_NANOS: f64 = 1e9;
 
-const KEYS: &[&str] = &["name", "about", "mhz", "atomics", "queue", "costs", "levels"];
+const KEYS: &[&str] =
+    &["name", "about", "mhz", "atomics", "queue", "stores", "costs", "noise", "levels"];
 const COSTS: &[&str] =
     &["hit", "atomic", "pause", "memory", "invalidate", "increment", "exit", "switch", "wakeup"];
 const LEVEL: &[&str] =
     &["name", "cpus", "load-modified", "load-shared", "store-modified", "store-shared"];
+const NOISE: &[&str] = &["busy", "idle"];
 const COST: &[&str] = &["cycles", "ns", "source", "note"];
 
 pub(crate) type Result<T> = std::result::Result<T, MachineError>;
@@ -25,16 +28,19 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
         let mhz = file.number("mhz", 1.0, 100_000.0)?;
         let mut reader = Costly { mhz, stated: Vec::new() };
         let costs = reader.costs(&file.table("costs", COSTS)?)?;
+        let noise = reader.noise(file)?;
         let levels = reader.levels(file)?;
         let (name, about, stated) = (file.text("name")?, file.text("about")?, reader.stated);
         let atomics = file.name_if_any("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
         let queue = file.name_if_any("queue", QUEUES)?.unwrap_or(Queue::Random);
-        Ok(Machine { name, about, mhz, atomics, queue, levels, costs, stated })
+        let stores = file.name_if_any("stores", STORES)?.unwrap_or_default();
+        Ok(Machine { name, about, mhz, atomics, queue, stores, levels, costs, noise, stated })
     })
 }
 
 const ATOMICS: &[(&str, Atomics)] = &[("near", Atomics::Near), ("far", Atomics::Far)];
 const QUEUES: &[(&str, Queue)] = &[("random", Queue::Random), ("fifo", Queue::Fifo)];
+const STORES: &[(&str, Stores)] = &[("buffered", Stores::Buffered), ("waiting", Stores::Waiting)];
 
 /// Where a figure is from.
 pub(crate) const SOURCES: [(&str, Source); 3] =
@@ -246,6 +252,19 @@ impl Costly {
             return Err(table.wrong("pause", "a spin loop cannot be free".into()));
         }
         Ok(costs)
+    }
+
+    /// The threads of the host, if the file has any.
+    fn noise(&mut self, file: &Table<'_>) -> Result<Option<Noise>> {
+        if file.get("noise").is_none() {
+            return Ok(None);
+        }
+        let table = file.table("noise", NOISE)?;
+        let mut time = |key| match self.cost(&table, key)? {
+            Picos::ZERO => Err(table.wrong(key, "a thread that runs takes some time".into())),
+            time => Ok(time),
+        };
+        Ok(Some(Noise { busy: time("busy")?, idle: time("idle")? }))
     }
 
     fn levels(&mut self, file: &Table<'_>) -> Result<Vec<Level>> {

@@ -34,6 +34,11 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
         ),
         ("mhz = 2130", "\"a\\nb\" = 1\nmhz = 2130", "unknown key 'a?b'"),
         ("mhz = 2130", "queue = \"lifo\"\nmhz = 2130", "queue: 'lifo' is not one of random, fifo"),
+        (
+            "mhz = 2130",
+            "stores = \"lost\"\nmhz = 2130",
+            "stores: 'lost' is not one of buffered, waiting",
+        ),
         ("hit = { cycles = 4,", "hit = { cycle = 4,", "unknown key 'costs.hit.cycle'"),
         ("hit = { cycles = 4,", "hit = { cycles = 4, ns = 2,", "costs.hit: write either cycles"),
         ("pause = { cycles = 10,", "pause = { cycles = 0,", "costs.pause: a spin loop cannot"),
@@ -55,6 +60,27 @@ fn what_is_wrong_is_said_in_one_line_with_its_key() {
     }
     let error = parse(&FILE.replacen("atomic = ", "# atomic = ", 1)).expect_err("missing");
     assert_eq!(error.fault, MachineFault::Missing { key: "costs.atomic".into() });
+}
+
+#[test]
+fn a_file_may_say_what_its_host_does_beside() {
+    let usual = parse(FILE).expect("it can be read");
+    assert_eq!((usual.noise, usual.stores), (None, Stores::Buffered));
+    let noise = "[noise]\nbusy = { ns = 20000, source = \"measured\" }\n\
+                 idle = { ns = 980000, source = \"measured\" }\n\n[costs]";
+    let text = FILE.replacen("[costs]", noise, 1).replacen("mhz", "stores = \"waiting\"\nmhz", 1);
+    let machine = parse(&text).expect("it can be read");
+    let noise = Noise { busy: Picos(20_000_000), idle: Picos(980_000_000) };
+    assert_eq!((machine.noise, machine.stores), (Some(noise), Stores::Waiting));
+    let again = parse(&machine.to_toml()).expect("what was written can be read");
+    assert_eq!(again, machine);
+    for (from, to, what) in [
+        ("busy = { ns = 20000,", "busy = { ns = 0,", "noise.busy: a thread that runs takes some"),
+        ("idle = { ns", "sleeps = { ns", "unknown key 'noise.sleeps'; there are busy, idle"),
+    ] {
+        let error = parse(&text.replacen(from, to, 1)).expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    }
 }
 
 proptest! {

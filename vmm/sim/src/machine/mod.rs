@@ -8,6 +8,7 @@ mod write;
 pub use error::{MachineError, MachineFault};
 pub use shipped::SHIPPED;
 
+use crate::host::Noise;
 use crate::time::Picos;
 
 /// The most CPUs of a machine.
@@ -117,6 +118,26 @@ impl Atomics {
     }
 }
 
+/// What a plain store does whose line another CPU has.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Stores {
+    /// It goes to a buffer, and its CPU goes on.
+    #[default]
+    Buffered,
+    /// Its CPU waits for the line.
+    Waiting,
+}
+
+impl Stores {
+    /// As written in a machine file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Buffered => "buffered",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
 /// Whom a line's home serves next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
@@ -150,10 +171,14 @@ pub struct Machine {
     pub atomics: Atomics,
     /// Whom the home of a line serves next.
     pub queue: Queue,
+    /// Whether its plain stores wait for their lines.
+    pub stores: Stores,
     /// Distances, from the smallest to that of all CPUs.
     pub levels: Vec<Level>,
     /// The other costs.
     pub costs: Costs,
+    /// How often and how long its host takes a CPU away, if that is known.
+    pub noise: Option<Noise>,
     /// All costs, with their origins.
     pub stated: Vec<Stated>,
 }
@@ -186,8 +211,10 @@ impl Machine {
             mhz: 1_000.0,
             atomics: Atomics::Near,
             queue: Queue::Random,
+            stores: Stores::Buffered,
             levels: vec![level],
             costs,
+            noise: None,
             stated: Vec::new(),
         }
     }

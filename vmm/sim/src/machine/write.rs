@@ -12,17 +12,18 @@ impl Machine {
     /// nanoseconds.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
-            "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\n\n[costs]\n",
+            "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n\n[costs]\n",
             quoted(&self.name),
             quoted(&self.about),
             self.mhz,
             quoted(self.atomics.name()),
-            quoted(self.queue.name())
+            quoted(self.queue.name()),
+            quoted(self.stores.name())
         );
-        for cost in &self.stated {
-            if let Some(key) = cost.key.strip_prefix("costs.") {
-                line(&mut text, key, cost);
-            }
+        lines(&mut text, &self.stated, "costs.");
+        if self.noise.is_some() {
+            text += "\n[noise]\n";
+            lines(&mut text, &self.stated, "noise.");
         }
         for level in &self.levels {
             // Writing to a String cannot fail.
@@ -40,6 +41,15 @@ impl Machine {
             }
         }
         text
+    }
+}
+
+/// Those whose keys begin with this.
+fn lines(text: &mut String, stated: &[Stated], prefix: &str) {
+    for cost in stated {
+        if let Some(key) = cost.key.strip_prefix(prefix) {
+            line(text, key, cost);
+        }
     }
 }
 

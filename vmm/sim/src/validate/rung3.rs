@@ -9,7 +9,7 @@ use sim_cell::Access;
 use super::{Bound, Row, ValidateError};
 use crate::Decisions;
 use crate::guest::probe::{Act, Probe, Program, Step};
-use crate::machine::{Atomics, Level, Machine, SHIPPED};
+use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
 use crate::{Load, Picos, Sim, Span, Spec, System, bench};
 
 /// Largest deviation from a cost.
@@ -107,15 +107,25 @@ impl Bench<'_> {
         let look = Picos((costs.hit + costs.pause).0 * u64::from(LOOKS));
         self.turns("load, hit", costs.hit, [by(0, STORE), timed(LOAD)])?;
         self.turns("store, hit", costs.hit, [by(0, STORE), timed(STORE)])?;
-        let (add, cost) = match self.machine.atomics {
-            Atomics::Near => ("add, hit", costs.hit),
-            Atomics::Far => ("add, sent home", self.machine.levels[0].lines.store_modified),
+        let add = match self.machine.atomics {
+            Atomics::Near => "add, hit",
+            Atomics::Far => "add, sent home",
         };
-        self.turns(add, cost + costs.atomic, [by(0, STORE), timed(ADD)])?;
+        self.turns(add, self.own_add(), [by(0, STORE), timed(ADD)])?;
         self.turns("pause", costs.pause, [by(0, STORE), timed(Act::Pause)])?;
         self.turns("100 looks", look, [by(0, STORE), timed(Act::Looks(LOOKS))])?;
         self.turns("load, memory", costs.memory, [timed(LOAD)])?;
         self.turns("add, memory", costs.memory + costs.atomic, [timed(ADD)])
+    }
+
+    /// The cost of a read-modify-write of a line that the CPU has.
+    fn own_add(&self) -> Picos {
+        let Machine { atomics, levels, costs, .. } = self.machine;
+        let line = match atomics {
+            Atomics::Near => costs.hit,
+            Atomics::Far => levels[0].lines.store_modified,
+        };
+        line + costs.atomic
     }
 
     /// Another CPU at the distance of `level`. `inner`: CPUs of a group of the level within.
@@ -133,23 +143,40 @@ impl Bench<'_> {
             let steps = [modified, by(farther, LOAD), timed(LOAD)];
             self.turns(&named("load shared"), lines.load_shared, steps)?;
         }
-        self.turns(&named("store modified"), lines.store_modified, [modified, timed(STORE)])?;
-        let shared = [by(0, STORE), by(far, LOAD), timed(STORE)];
-        self.turns(&named("store shared"), lines.store_shared, shared)?;
-        let add = lines.store_modified + atomic;
-        self.turns(&named("add modified"), add, [modified, timed(ADD)])
+        // A read-modify-write waits for its line as a store does whose CPU has no buffer.
+        let shared = [by(0, STORE), by(far, LOAD)];
+        for (state, cost, steps) in [
+            ("modified", lines.store_modified, &[modified][..]),
+            ("shared", lines.store_shared, &shared),
+        ] {
+            let then = |act| [steps, &[timed(act)]].concat();
+            self.turns(&named(&format!("store {state}")), self.stored(cost), then(STORE))?;
+            self.turns(&named(&format!("add {state}")), cost + atomic, then(ADD))?;
+            // It waits for the store, whether the CPU does or not.
+            let both = cost + self.own_add();
+            self.turns(&named(&format!("store {state}, add")), both, then(Act::StoreAndAdd))?;
+        }
+        Ok(())
     }
 
-    /// A store to a line that all CPUs share.
+    /// What a store costs its CPU whose transfer costs this.
+    fn stored(&self, cost: Picos) -> Picos {
+        match self.machine.stores {
+            Stores::Buffered => self.machine.costs.hit,
+            Stores::Waiting => cost,
+        }
+    }
+
+    /// A store to a line that all CPUs share, by a read-modify-write.
     fn shared_by_all(&mut self) -> Result<(), ValidateError> {
         let others = self.machine.cpus() - 1;
         let Some(level) = self.machine.levels.last().filter(|_| others > 0) else { return Ok(()) };
         let more = self.machine.costs.invalidate.0 * (others as u64 - 1);
-        let expected = level.lines.store_shared + Picos(more);
+        let expected = level.lines.store_shared + Picos(more) + self.machine.costs.atomic;
         let mut steps = vec![by(0, STORE)];
         steps.extend((1..=others).map(|vcpu| by(vcpu, LOAD)));
-        steps.push(timed(STORE));
-        self.turns("store, shared by all", expected, steps)
+        steps.push(timed(ADD));
+        self.turns("add, shared by all", expected, steps)
     }
 
     /// What the host does.
@@ -230,6 +257,9 @@ mod tests {
         assert_eq!(failed(&rows), [""; 0]);
         let is_there = |cell: &str| rows.iter().any(|row| row.cell.ends_with(cell));
         assert!(is_there("core load shared") && is_there("kick, wakeup"));
+        machine.stores = Stores::Waiting;
+        let rows = of_machine(&machine).expect("it can be simulated");
+        assert_eq!(failed(&rows), [""; 0], "without store buffers");
     }
 
     /// The benchmarks would notice a fault of the engine.

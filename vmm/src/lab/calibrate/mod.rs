@@ -10,7 +10,7 @@ mod pairs;
 use std::io;
 
 use sim::Picos;
-use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated};
+use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated, Stores};
 use thiserror::Error;
 
 use super::{
@@ -93,6 +93,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
     Ok(Machine {
         atomics: Atomics::Near,
         queue: Queue::Random,
+        stores: Stores::Buffered,
         name: NAME.to_owned(),
         about: format!("this host, {count} CPUs, measured by `pvticket sim calibrate`"),
         // All costs are in nanoseconds.
@@ -118,6 +119,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
             switch: of("switch"),
             wakeup: of("wakeup"),
         },
+        noise: None,
         stated,
     })
 }

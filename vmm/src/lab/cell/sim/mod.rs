@@ -265,20 +265,20 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
         policy: point.policy.clone(),
         slice: point.slice,
         faults: point.fault.unwrap_or_default(),
-        host: host(point),
+        host: host(point, &machine),
         seed: point.seed ^ u64::from(cell) << 32,
         ..Spec::new(machine, system, point.vcpus.get() as usize, load)
     })
 }
 
-/// What the host of the point does beside the schedule.
-fn host(point: &Point) -> Host {
+/// What the host of the point does beside the schedule: the point's own noise replaces that of the machine.
+fn host(point: &Point, machine: &Machine) -> Host {
     let Point { ple, halt_poll, noise, .. } = *point;
     Host {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
         halt_poll: halt_poll
             .map(|HaltPollMost(most)| HaltPoll { max: most.into(), ..HaltPoll::default() }),
-        noise: noise.map(Noise::from),
+        noise: noise.map(Noise::from).or(machine.noise),
     }
 }
 
