@@ -265,6 +265,9 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
         let nanos = rest.split(',').next().and_then(|nanos| nanos.parse::<f64>().ok());
         ensure!(nanos.is_some_and(|nanos| nanos > 0.0), "{cost}: {}", ran.show());
     }
+    let has_noise = text.contains("\n[noise]\nbusy = { ns = ");
+    expect_usually!(has_noise, "no CPU was taken away for a moment: {}", ran.show());
+    expect_usually!(!ran.errors().contains("measure again"), "{}", ran.errors());
     let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
     ensure!(listed.text()?.contains("this "), "{}", listed.show());
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];

@@ -7,14 +7,20 @@ use clap::Args;
 
 use crate::{
     cli::{Usage, print, say},
-    lab::{Interrupt, calibrate, cell::sim::calibrated, host::resolve_cpus},
+    lab::{
+        Interrupt,
+        calibrate::{self, Calibrated},
+        cell::sim::calibrated as machine_of_this_host,
+        host::resolve_cpus,
+    },
     results, signals,
     units::CpuList,
 };
 use kvm::KvmKind;
 
-/// Measure what cache lines, exits and switches cost on this host, and write its machine file: then
-/// --machine this simulates it. Takes some seconds, which nothing else should use.
+/// Measure what cache lines, exits and switches cost on this host and how often it takes a CPU away, and
+/// write its machine file: then --machine this simulates it. Takes some seconds, which nothing else
+/// should use.
 #[derive(Debug, Args)]
 pub(super) struct CalibrateArgs {
     /// Where to write the file [default: where --machine this looks for it]
@@ -34,15 +40,16 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     }
     let cpus = resolve_cpus(args.cpus.clone()).map_err(Usage::from)?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let machine = match calibrate::calibrate(&cpus, &interrupt) {
+    let calibrated = match calibrate::calibrate(&cpus, &interrupt) {
         Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),
-        machine => machine?,
+        calibrated => calibrated?,
     };
+    let Calibrated { machine, doubts } = calibrated;
     let text = machine.to_toml();
     let file = match &args.output {
         Some(file) => file.clone(),
         None => {
-            let file = calibrated()?;
+            let file = machine_of_this_host()?;
             let folder = file.parent().context("no folder for machine files")?;
             fs::create_dir_all(folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
@@ -53,5 +60,8 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
         .with_context(|| format!("cannot write {}", file.display()))?;
     print(&text);
     say(format_args!("written to {}", file.display()));
+    for doubt in doubts {
+        say(format_args!("pvticket: {doubt}: measure again, with nothing else on these CPUs"));
+    }
     Ok(0)
 }

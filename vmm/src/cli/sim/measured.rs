@@ -15,6 +15,7 @@ use crate::{
     lab::{calibrate, cell::sim::machine, host::resolve_cpus},
     units::CpuList,
 };
+use ::sim::{Machine, Noise};
 use report::si::si;
 use study::{
     findings::{PointStudy, Study},
@@ -25,49 +26,81 @@ use study::{
 /// Locks of the cells.
 const LOCKS: [&str; 4] = ["ticket", "pv-ticket", "queued", "pv-queued"];
 
+/// The model of the host's own scheduler.
+const HOST: &str = "host-eevdf";
+
 /// Policies of the cells: as measured, and as simulated.
-const POLICIES: [(&str, &str); 3] =
-    [("rr", "rr"), ("deferred", "deferred"), ("host", "host-eevdf")];
+const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
 
 /// The most that a simulation may be off, as a share.
 const BOUND: f64 = 0.15;
 
-/// How much is measured.
+/// Locks whose rate depends on where the host's run queue and the queue of tickets stand to each other: one
+/// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
+const NATIVE: [&str; 2] = ["ticket", "queued"];
+
+/// How much is measured, and simulated.
 struct Extent {
     ratios: &'static [u32],
     rounds: u32,
     seconds: f64,
+    /// Simulations of each cell.
+    simulations: u32,
+    /// Simulated seconds of most cells.
+    short: f64,
+    /// Of native locks under the host with more vCPUs than CPUs: hundreds of rotations of its queues.
+    long: f64,
 }
 
-const FULL: Extent = Extent { ratios: &[1, 2, 4, 8], rounds: 5, seconds: 0.5 };
-const SHORT: Extent = Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1 };
+const FULL: Extent = Extent {
+    ratios: &[1, 2, 4, 8],
+    rounds: 5,
+    seconds: 0.5,
+    simulations: 5,
+    short: 0.3,
+    long: 4.0,
+};
+const SHORT: Extent =
+    Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1, simulations: 3, short: 0.1, long: 1.0 };
 
 impl Extent {
-    fn spec(&self, slots: u32, policies: &[&str]) -> SpecText {
+    fn spec(&self, slots: u32, ratios: &[u32], locks: &[&str], policies: &[&str]) -> SpecText {
         let mut spec = SpecText::default();
         spec.one("slots", slots)
-            .list("vcpus", self.ratios.iter().map(|ratio| ratio * slots))
-            .text("locks", LOCKS)
-            .text("policies", policies)
-            .one("seconds", self.seconds);
+            .list("vcpus", ratios.iter().map(|ratio| ratio * slots))
+            .text("locks", locks)
+            .text("policies", policies);
         spec
     }
 
     /// The guests of this host.
     fn measured(&self, slots: u32) -> String {
-        let mut spec = self.spec(slots, &POLICIES.map(|(real, _)| real));
-        spec.one("repetitions", self.rounds);
+        let mut spec = self.spec(slots, self.ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
+        spec.one("seconds", self.seconds).one("repetitions", self.rounds);
         spec.into()
     }
 
-    /// The same, simulated.
-    fn simulated(&self, slots: u32) -> String {
-        let mut spec = self.spec(slots, &POLICIES.map(|(_, model)| model));
-        spec.text("guests", ["sim"])
-            .text("machines", [calibrate::NAME])
-            .one("warm-up", 0.1)
-            .one("repetitions", 2);
-        spec.into()
+    /// The same, simulated: with the noise of the machine file, and each kind of cell as long as it takes.
+    fn simulated(&self, slots: u32) -> Vec<String> {
+        let (own, hosts): (Vec<&str>, Vec<&str>) =
+            POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
+        let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
+        let parts: [(&[u32], &[&str], &[&str], f64); 4] = [
+            (self.ratios, &LOCKS, &own, self.short),
+            (self.ratios, &pv, &hosts, self.short),
+            (&self.ratios[..1], &NATIVE, &hosts, self.short),
+            (&self.ratios[1..], &NATIVE, &hosts, self.long),
+        ];
+        let part = |(ratios, locks, policies, seconds): (&[u32], &[&str], &[&str], f64)| {
+            let mut spec = self.spec(slots, ratios, locks, policies);
+            spec.text("guests", ["sim"])
+                .text("machines", [calibrate::NAME])
+                .one("warm-up", 0.1)
+                .one("seconds", seconds)
+                .one("repetitions", self.simulations);
+            spec.into()
+        };
+        parts.map(part).into()
     }
 }
 
@@ -108,14 +141,15 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let all = resolve_cpus(None)?;
     let cpus = all.first(machine.cpus().min(all.cpus().len()));
     let slots = cpus.cpus().len() as u32;
-    let measured = study_of("measured", extent.measured(slots), &cpus)?;
-    let simulated = study_of("simulated", extent.simulated(slots), &cpus)?;
+    let measured = study_of("measured", &[extent.measured(slots)], &cpus)?;
+    let simulated = study_of("simulated", &extent.simulated(slots), &cpus)?;
     let (mut off, mut holds, mut cells) = (0, 0, 0);
     print(&format!(
-        "\nRung 2: acquisitions/s on this host, {} rounds of {} s, beside the machine file this\n\
+        "\nRung 2: acquisitions/s on this host, {} rounds of {} s, beside the machine file this, {}\n\
          {:>6} {:<9} {:<10} {:>10} {:>20} {:>10} {:>7}\n",
         extent.rounds,
         extent.seconds,
+        noise(&machine),
         "vCPUs",
         "policy",
         "lock",
@@ -155,9 +189,9 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     }
 }
 
-fn study_of(name: &str, spec: String, cpus: &CpuList) -> anyhow::Result<Study> {
+fn study_of(name: &str, specs: &[String], cpus: &CpuList) -> anyhow::Result<Study> {
     let here = (HostMode::Direct, HostKernelArgs::default());
-    let plan = plan_of(name, &[spec], cpus.clone(), here)?;
+    let plan = plan_of(name, specs, cpus.clone(), here)?;
     let measured = measure_plan(plan, Traced::Nothing)?;
     let study = Study::new(slice::from_ref(&measured.record));
     match finish(&measured.summary, &study)? {
@@ -166,15 +200,26 @@ fn study_of(name: &str, spec: String, cpus: &CpuList) -> anyhow::Result<Study> {
     }
 }
 
+/// What the machine's host does beside, in words.
+fn noise(machine: &Machine) -> String {
+    match machine.noise {
+        Some(Noise { busy, idle }) => format!("whose CPUs are taken for {busy} every {idle}"),
+        None => "whose CPUs are never taken away".to_owned(),
+    }
+}
+
 /// The simulated rate of a measured point.
 fn model_of(simulated: &Study, real: &Point) -> Option<f64> {
-    let (_, model) = POLICIES.into_iter().find(|(its, _)| *its == real.policy.name())?;
-    let is_same = |its: &&PointStudy| {
-        let point = &its.point;
-        point.vcpus == real.vcpus && point.lock == real.lock && point.policy.name() == model
-    };
+    let is_same = |its: &&PointStudy| is_model_of(&its.point, real);
     let found = simulated.points.iter().find(is_same)?;
     Some(found.rate.as_ref()?.median.value)
+}
+
+/// Is it the same cell, as it is simulated?
+fn is_model_of(model: &Point, real: &Point) -> bool {
+    let names = [real.policy.name(), model.policy.name()];
+    let is_same = model.vcpus == real.vcpus && model.lock == real.lock;
+    is_same && POLICIES.iter().any(|(its, other)| names == [*its, *other])
 }
 
 #[cfg(test)]
@@ -190,10 +235,33 @@ mod tests {
         let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
         let setting = Setting { cpus: &cpus, place: &place };
         for extent in [FULL, SHORT] {
-            let parse = |spec: String| Experiment::parse(&spec, "rung 2", &setting).unwrap();
-            let [real, model] = [extent.measured(2), extent.simulated(2)].map(parse);
-            assert_eq!(real.points.len(), extent.ratios.len() * LOCKS.len() * POLICIES.len());
-            assert_eq!(real.points.len(), model.points.len());
+            let parse = |spec: &String| Experiment::parse(spec, "rung 2", &setting).unwrap();
+            let real = parse(&extent.measured(2)).points;
+            let parts: Vec<Experiment> = extent.simulated(2).iter().map(parse).collect();
+            let models: Vec<&Point> = parts.iter().flat_map(|part| &part.points).collect();
+            assert_eq!(real.len(), extent.ratios.len() * LOCKS.len() * POLICIES.len());
+            assert_eq!(real.len(), models.len());
+            for point in &real {
+                let is_it = |model: &&&Point| is_model_of(model, point);
+                assert_eq!(models.iter().filter(is_it).count(), 1, "{point}");
+            }
+        }
+    }
+
+    /// Regression: two simulations of half a second each are two samples of an order that lasts.
+    #[test]
+    fn native_locks_under_the_host_are_simulated_for_longer() {
+        let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
+        let setting = Setting { cpus: &cpus, place: &place };
+        for spec in FULL.simulated(2) {
+            let part = Experiment::parse(&spec, "rung 2", &setting).unwrap();
+            for point in &part.points {
+                let is_native = NATIVE.contains(&point.lock_name().as_str());
+                let is_overcommitted = point.vcpus.get() > point.slots;
+                let is_long = point.policy.name() == HOST && is_native && is_overcommitted;
+                assert_eq!(point.duration.as_secs_f64() >= 4.0, is_long, "{point}");
+                assert!(part.repetitions > 2, "{point}");
+            }
         }
     }
 

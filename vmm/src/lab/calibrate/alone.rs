@@ -28,6 +28,8 @@ use crate::units::CpuList;
 pub(super) struct Alone {
     /// A load that hits, at the end of another.
     pub(super) hit: f64,
+    /// A load that hits in the second-level cache, likewise. No cost of the machine, but a measure for them.
+    pub(super) second: f64,
     /// A locked add to a line that the CPU has.
     pub(super) add: f64,
     /// A pause of a spin loop.
@@ -40,6 +42,8 @@ pub(super) struct Alone {
 
 /// Lines that fit the first-level cache.
 const NEAR: usize = 128;
+/// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
+const SECOND: usize = 1 << 10;
 /// Lines of 128 MiB: more than caches have.
 const FAR: usize = 1 << 20;
 /// Of everything that is short.
@@ -64,10 +68,10 @@ pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
             .collect();
         let mine = scope.spawn(move || {
             let pinned = pin_this_thread(&CpuList::of(first));
-            let (near, far) = (Chain::new(NEAR, 1), Chain::new(FAR, 2));
+            let chains = [NEAR, SECOND, FAR].map(|lines| Chain::new(lines, lines as u64));
             ready.wait();
             let mut place = 0;
-            let found = (0..rounds).map(|_| once(&near, &far, &mut place)).collect();
+            let found = (0..rounds).map(|_| once(&chains, &mut place)).collect();
             done.store(true, Release);
             pinned.map(|()| found)
         });
@@ -86,18 +90,23 @@ fn work_until(done: &AtomicBool) {
     }
 }
 
-/// The loads of `far` begin at `place`, where the last round ended: lines that no round before has loaded.
-fn once(near: &Chain, far: &Chain, place: &mut usize) -> Alone {
-    near.load_all();
+/// The loads of the last chain begin at `place`, where the last round ended: lines that no round before has
+/// loaded.
+fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
     let (word, words) = (AtomicU64::new(0), Words::new());
     let often = |operation: &dyn Fn()| {
         let began = Instant::now();
         (0..OPERATIONS).for_each(|_| operation());
         nanos_each(began, OPERATIONS as usize)
     };
-    let began = Instant::now();
-    (0..OPERATIONS as usize / NEAR).for_each(|_| near.load_all());
-    let hit = nanos_each(began, OPERATIONS as usize);
+    // Of lines that the cache has had before.
+    let again = |chain: &Chain, lines: usize| {
+        chain.load_all();
+        let began = Instant::now();
+        (0..OPERATIONS as usize / lines).for_each(|_| chain.load_all());
+        nanos_each(began, OPERATIONS as usize)
+    };
+    let (hit, second) = (again(near, NEAR), again(second, SECOND));
     let began = Instant::now();
     // A 64th of the lines: the rest is of no use, and takes long.
     *place = far.load(*place, FAR / 64);
@@ -107,6 +116,7 @@ fn once(near: &Chain, far: &Chain, place: &mut usize) -> Alone {
     let increment = nanos_each(began, OPERATIONS as usize);
     Alone {
         hit,
+        second,
         memory,
         increment,
         add: often(&|| {

@@ -2,15 +2,19 @@
 //!
 //! Costs of cache lines come from two threads of this program, each on its CPU; those of exits from
 //! the payload under KVM; those of switches and wakeups from futex handoffs, which is how vCPUs are
-//! switched. Costs of one CPU are those it has while all others work, too. No lock is run: measured locks are what the simulation is compared with.
+//! switched. Costs of one CPU are those it has while all others work, too. How often and how long the host
+//! takes a CPU away is what threads see that only read the clock. No lock is run: measured locks are what the
+//! simulation is compared with.
 
 mod alone;
+mod doubts;
+mod gaps;
 mod pairs;
 
-use std::io;
+use std::{io, time::Duration};
 
-use sim::Picos;
 use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated, Stores};
+use sim::{Noise, Picos};
 use thiserror::Error;
 
 use super::{
@@ -20,7 +24,13 @@ use super::{
         thread_wakeup::{Placement, mean_handoff},
     },
 };
-use crate::{lab::bench::boot::BenchError, units::CpuList};
+use crate::{
+    doctor::{cpu::CpuFacts, files::Files},
+    lab::bench::boot::BenchError,
+    units::CpuList,
+};
+use doubts::Measured;
+use gaps::Gaps;
 use pairs::Pair;
 use study::stats;
 
@@ -29,6 +39,9 @@ pub const NAME: &str = "this";
 
 /// How often each cost is measured; its median counts.
 const ROUNDS: usize = 9;
+
+/// How long each of [`ROUNDS`] looks for what the host does beside.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The most pairs of CPUs that are measured.
 const MOST_PAIRS: usize = 16;
@@ -80,17 +93,47 @@ impl Cost {
     }
 }
 
+/// What was measured.
+#[derive(Debug)]
+pub struct Calibrated {
+    /// The machine.
+    pub machine: Machine,
+    /// What its costs say about each other that cannot be, each in a line.
+    pub doubts: Vec<String>,
+}
+
 /// Measures the machine that `cpus` are. Takes some seconds; other work on them spoils it.
-pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
-    let mut own: Vec<Cost> = alone_costs(cpus)?;
+pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, CalibrateError> {
+    let (mut own, second) = alone_costs(cpus)?;
     let lines = line_costs(cpus, interrupt)?;
     own.extend(host_costs(cpus, interrupt)?);
     let of = |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
     let line = |index: usize| lines[index].picos();
+    let costs = Costs {
+        hit: of("hit"),
+        atomic: of("atomic"),
+        pause: of("pause").max(Picos(1)),
+        memory: of("memory"),
+        invalidate: of("invalidate"),
+        increment: of("increment"),
+        exit: of("exit"),
+        switch: of("switch"),
+        wakeup: of("wakeup"),
+    };
+    let line_costs = LineCosts {
+        load_modified: line(0),
+        load_shared: line(1),
+        store_modified: line(2),
+        store_shared: line(3),
+    };
+    let has_cores = CpuFacts::read(&Files::host(), cpus.cpus()).one_per_core.len() > 1;
+    let doubts = Measured { costs, lines: line_costs, second, has_cores }.doubts();
+    let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
     let count = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
+    stated.extend(noise_stated);
     stated.extend(lines.iter().map(|cost| cost.stated("machine.")));
-    Ok(Machine {
+    let machine = Machine {
         atomics: Atomics::Near,
         queue: Queue::Random,
         stores: Stores::Buffered,
@@ -98,30 +141,42 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
         about: format!("this host, {count} CPUs, measured by `pvticket sim calibrate`"),
         // All costs are in nanoseconds.
         mhz: 1_000.0,
-        levels: vec![Level {
-            name: "machine".to_owned(),
-            cpus: count,
-            lines: LineCosts {
-                load_modified: line(0),
-                load_shared: line(1),
-                store_modified: line(2),
-                store_shared: line(3),
-            },
-        }],
-        costs: Costs {
-            hit: of("hit"),
-            atomic: of("atomic"),
-            pause: of("pause").max(Picos(1)),
-            memory: of("memory"),
-            invalidate: of("invalidate"),
-            increment: of("increment"),
-            exit: of("exit"),
-            switch: of("switch"),
-            wakeup: of("wakeup"),
-        },
-        noise: None,
+        levels: vec![Level { name: "machine".to_owned(), cpus: count, lines: line_costs }],
+        costs,
+        noise,
         stated,
-    })
+    };
+    Ok(Calibrated { machine, doubts })
+}
+
+/// The thread of the host that each CPU has, with where its times come from.
+fn noise(
+    cpus: &CpuList,
+    switch: Picos,
+    interrupt: &Interrupt,
+) -> Result<(Option<Noise>, Vec<Stated>), CalibrateError> {
+    let mut gaps = Gaps::default();
+    for _ in 0..ROUNDS {
+        if interrupt.raised() {
+            return Err(CalibrateError::Interrupted);
+        }
+        gaps.add(gaps::measure(cpus, LOOK).map_err(CalibrateError::Threads)?);
+    }
+    let Some(thread) = gaps.thread(switch.0 as f64 / 1e3) else { return Ok((None, Vec::new())) };
+    let (count, longest, percent) =
+        (gaps.found.len(), gaps.longest() as f64 / 1e3, thread.share * 100.0);
+    let busy = Picos::from_nanos(thread.busy);
+    let idle = Picos::from_nanos(thread.idle);
+    let stated = |key: &str, cost, note| Stated {
+        key: format!("noise.{key}"),
+        cost,
+        source: Source::Measured,
+        note,
+    };
+    let taken =
+        format!("{count} gaps in what threads read of the clock, the longest {longest:.0} us");
+    let share = format!("they took {percent:.2} % of the time");
+    Ok((Some(Noise { busy, idle }), vec![stated("busy", busy, taken), stated("idle", idle, share)]))
 }
 
 /// Zero of none.
@@ -133,10 +188,12 @@ fn rounds<T>(mut of: impl FnMut() -> Result<T, CalibrateError>) -> Result<Vec<T>
     (0..ROUNDS).map(|_| of()).collect()
 }
 
-fn alone_costs(cpus: &CpuList) -> Result<Vec<Cost>, CalibrateError> {
+/// Those of one CPU, and a load from its second-level cache.
+fn alone_costs(cpus: &CpuList) -> Result<(Vec<Cost>, Picos), CalibrateError> {
     let found = alone::measure(cpus, ROUNDS).map_err(CalibrateError::Threads)?;
-    let each = |of: fn(&alone::Alone) -> f64| found.iter().map(of).collect();
-    Ok(vec![
+    let each = |of: fn(&alone::Alone) -> f64| found.iter().map(of).collect::<Vec<_>>();
+    let second = Picos::from_nanos(median(&each(|its| its.second)));
+    let costs = vec![
         Cost::measured("hit", each(|its| its.hit), "chain of loads in the first-level cache"),
         Cost::measured(
             "atomic",
@@ -156,7 +213,8 @@ fn alone_costs(cpus: &CpuList) -> Result<Vec<Cost>, CalibrateError> {
             each(|its| its.increment),
             "the payload's own loop, all CPUs busy with it",
         ),
-    ])
+    ];
+    Ok((costs, second))
 }
 
 /// In the order of [`LineCosts`].

@@ -1,0 +1,173 @@
+//! How often and how long the host takes a CPU away: threads that do nothing but read the clock, one on
+//! each CPU, and the gaps in what they read.
+
+use std::{
+    io,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use kvm::signal::pin_this_thread;
+
+use crate::units::CpuList;
+
+/// The shortest gap that counts. Two switches, to another thread and back, take no less; an interrupt that takes
+/// less holds up no vCPU for longer than an exit does.
+const LEAST: Duration = Duration::from_micros(2);
+
+/// Gaps that are rarer than one a second are in hardly any window that is simulated.
+const RAREST: f64 = 1e9;
+
+/// Gaps of one CPU or several, in the time in which they were looked for.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Gaps {
+    /// Each in nanoseconds.
+    pub(super) found: Vec<u64>,
+    /// The time of all CPUs together, in nanoseconds.
+    pub(super) looked: u64,
+}
+
+/// A thread of the host on each CPU that takes it as these gaps do: as the simulator has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Thread {
+    /// How long it runs in the mean, in nanoseconds, without the switch that it costs as well.
+    pub(super) busy: f64,
+    /// How long it sleeps in the mean.
+    pub(super) idle: f64,
+    /// The share of the time that it takes.
+    pub(super) share: f64,
+}
+
+impl Gaps {
+    /// The gaps in times at which the clock was read, one after the other.
+    fn of_readings(mut readings: impl Iterator<Item = u64>) -> Self {
+        let Some(first) = readings.next() else { return Self::default() };
+        let (mut last, mut found) = (first, Vec::new());
+        for now in readings {
+            let gap = now.saturating_sub(last);
+            if gap >= LEAST.as_nanos() as u64 {
+                found.push(gap);
+            }
+            last = now;
+        }
+        Self { found, looked: last.saturating_sub(first) }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.found.extend(more.found);
+        self.looked += more.looked;
+    }
+
+    /// The longest, in nanoseconds.
+    pub(super) fn longest(&self) -> u64 {
+        self.found.iter().copied().max().unwrap_or_default()
+    }
+
+    /// The thread that takes as large a share of the time in as many pieces. `switch`: nanoseconds that the
+    /// simulator adds to each of them. None: no CPU was taken away, or hardly ever, or they were never there.
+    pub(super) fn thread(&self, switch: f64) -> Option<Thread> {
+        let (count, taken) = (self.found.len() as f64, self.found.iter().sum::<u64>() as f64);
+        let share = taken / self.looked as f64;
+        if count == 0.0 || !(share > 0.0 && share < 1.0) {
+            return None;
+        }
+        // Gaps that are shorter than a switch are as rare as they have to be for the same share.
+        let busy = (taken / count - switch).max(1.0);
+        let idle = (busy + switch) * (1.0 - share) / share;
+        (idle <= RAREST).then_some(Thread { busy, idle, share })
+    }
+}
+
+/// Looks for gaps on all CPUs at once, for so long.
+pub(super) fn measure(cpus: &CpuList, time: Duration) -> io::Result<Gaps> {
+    let ready = &Barrier::new(cpus.cpus().len());
+    thread::scope(|scope| {
+        let looking: Vec<_> = cpus
+            .cpus()
+            .iter()
+            .map(|cpu| {
+                scope.spawn(move || {
+                    let pinned = pin_this_thread(&CpuList::of(*cpu));
+                    ready.wait();
+                    pinned.map(|()| look(time))
+                })
+            })
+            .collect();
+        let mut all = Gaps::default();
+        for thread in looking {
+            all.add(thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")))?);
+        }
+        Ok(all)
+    })
+}
+
+/// Reads the clock for so long.
+fn look(time: Duration) -> Gaps {
+    let (began, most) = (Instant::now(), time.as_nanos() as u64);
+    let mut is_over = false;
+    Gaps::of_readings(std::iter::from_fn(|| {
+        let now = began.elapsed().as_nanos() as u64;
+        // The reading that ends it is one of them.
+        let is_after = std::mem::replace(&mut is_over, now >= most);
+        (!is_after).then_some(now)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: u64 = 1_000;
+
+    #[test]
+    fn a_gap_is_where_the_clock_was_not_read() {
+        // Read each 50 ns, but for 30 us and for 1 us.
+        let steps = [50, 50, 30 * MICRO, 50, MICRO, 50];
+        let readings = steps.iter().scan(7, |at, step| {
+            *at += step;
+            Some(*at)
+        });
+        let gaps = Gaps::of_readings([7].into_iter().chain(readings));
+        assert_eq!(gaps.found, [30 * MICRO], "the shorter one is no thread's");
+        assert_eq!(gaps.looked, steps.iter().sum::<u64>());
+        assert_eq!(Gaps::of_readings([].into_iter()).looked, 0);
+        // A clock that goes back leaves no gap behind.
+        assert!(Gaps::of_readings([9 * MICRO, 5, 10].into_iter()).found.is_empty());
+    }
+
+    #[test]
+    fn the_thread_takes_the_share_that_the_gaps_took() {
+        // 100 gaps of 20 to 40 us in 0.1 s: 3 %.
+        let found: Vec<u64> =
+            (0..100).map(|gap| if gap % 2 == 0 { 20 } else { 40 } * MICRO).collect();
+        let gaps = Gaps { found, looked: 100_000 * MICRO };
+        for switch in [0.0, 2_000.0, 29_999.0, 50_000.0] {
+            let thread = gaps.thread(switch).expect("there are gaps");
+            let taken = thread.busy + switch;
+            let share = taken / (taken + thread.idle);
+            assert!((share - 0.03).abs() < 1e-9 && thread.share == 0.03, "{switch}: {thread:?}");
+            assert!(switch > 29_998.0 || (taken - 30_000.0).abs() < 1e-6, "{switch}: {thread:?}");
+            assert!(thread.busy >= 1.0);
+        }
+        assert_eq!(gaps.longest(), 40 * MICRO);
+    }
+
+    #[test]
+    fn a_host_that_takes_nothing_has_no_thread() {
+        assert_eq!(Gaps { found: Vec::new(), looked: 5 }.thread(0.0), None);
+        assert_eq!(Gaps { found: vec![5], looked: 5 }.thread(0.0), None, "all of the time");
+        assert_eq!(Gaps::default().thread(0.0), None);
+        let seconds =
+            |seconds: u64| Gaps { found: vec![MICRO], looked: seconds * 1_000_000 * MICRO };
+        assert_eq!(seconds(2).thread(0.0), None, "one in two seconds");
+        assert!(seconds(1).thread(0.0).is_some());
+    }
+
+    #[test]
+    fn the_gaps_of_several_cpus_are_one_set() {
+        let mut all = Gaps { found: vec![1], looked: 10 };
+        all.add(Gaps { found: vec![2, 3], looked: 20 });
+        assert_eq!((all.found, all.looked), (vec![1, 2, 3], 30));
+    }
+}
