@@ -25,6 +25,7 @@ mod keys;
 mod library;
 mod limits;
 mod outputs;
+mod priority;
 mod report;
 mod reports;
 mod reproduce;
@@ -69,6 +70,7 @@ pub fn tests() -> Vec<Test> {
         hostile::wakes::TESTS,
         report::TESTS,
         outputs::TESTS,
+        priority::TESTS,
         run::TESTS,
         schedule::TESTS,
         hypercalls::TESTS,

@@ -8,6 +8,7 @@ mod exit_pages;
 pub mod futex;
 pub mod host;
 pub mod pending;
+pub mod real_time;
 mod requests;
 pub mod signal;
 pub mod stats;

@@ -22,6 +22,7 @@ mod keep;
 mod kernel;
 mod locks;
 mod measure;
+mod priority;
 mod report;
 mod reproduce;
 mod results;
@@ -150,12 +151,7 @@ pub fn main() -> ExitCode {
     inherited::note();
     descriptors::raise_limit();
     streams::input_is_terminal();
-    // Workers read it, too, and would fail cell by cell.
-    let result = match cells::trace_limit() {
-        Ok(_) => dispatch(cli.command),
-        Err(error) => Err(error.into()),
-    };
-    match result {
+    match prepare().and_then(|()| dispatch(cli.command)) {
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
         Ok(0) if let Some(error) = streams::input_failure() => {
             say(format_args!("pvticket: cannot read stdin: {error}"));
@@ -167,6 +163,14 @@ pub fn main() -> ExitCode {
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }
+}
+
+/// Before any thread is started and anything is run.
+fn prepare() -> anyhow::Result<()> {
+    priority::give_up()?;
+    // Workers read it, too, and would fail cell by cell.
+    cells::trace_limit()?;
+    Ok(())
 }
 
 /// Runs a command and returns the exit status.

@@ -1,0 +1,92 @@
+//! A program that is started with a real-time priority: its vCPUs must not outrank what ends them.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal};
+
+use super::tiny;
+use crate::{
+    facts::need_kvm,
+    files::{self, code},
+    process::{Input, Program},
+    product::pvticket,
+    suite::skip,
+    tests,
+};
+
+tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
+
+/// What chrt(1) is asked for, and what the product calls it.
+const CLASSES: [(&str, &str); 3] =
+    [("-f -p 10", "SCHED_FIFO"), ("-r -p 10", "SCHED_RR"), (DEADLINE, "SCHED_DEADLINE")];
+
+/// 5 of 10 ms.
+const DEADLINE: &str = "-d -T 5000000 -D 10000000 -P 10000000 -p 0";
+
+/// What a shell does to have this class, in which it, and what it executes, may compute for six seconds without a
+/// sleep: should a vCPU keep the class, it ends before it has stopped the machine that runs the test. (The limit comes
+/// first: under `SCHED_DEADLINE` the shell can start nothing.)
+fn with_class(class: &str) -> String {
+    format!("prlimit --rttime=6000000:9000000 --pid $$; chrt {class} $$")
+}
+
+/// May this user have the class?
+fn is_permitted(class: &str) -> anyhow::Result<bool> {
+    let ran = Program::new("/bin/sh").args(["-c", &with_class(class)]).run()?;
+    Ok(ran.status()? == 0)
+}
+
+/// The scheduling class of each thread of a process (sched(7)), with the thread's name.
+fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
+    /// Its place in /proc/PID/stat behind the name (proc_pid_stat(5), field 41).
+    const POLICY: usize = 38;
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
+    let of = |task: std::io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(task?.path().join("stat"))?;
+        let (name, fields) = stat.rsplit_once(") ").context("no name")?;
+        let policy = fields.split_whitespace().nth(POLICY).context("no policy")?;
+        Ok((name.to_owned(), policy.parse()?))
+    };
+    tasks.map(of).collect()
+}
+
+fn every_thread_has_normal_priority() -> anyhow::Result<()> {
+    need_kvm()?;
+    let mut tried = 0;
+    for (class, name) in CLASSES {
+        if !is_permitted(class)? {
+            continue;
+        }
+        tried += 1;
+        let folder = files::scratch()?;
+        let boot = tiny::boot(&folder, code::SPIN)?.input(Input::Silence);
+        let mut running = boot.behind(&with_class(class)).start()?;
+        let pid = running.pid();
+        running.wait_for_stderr(&format!("pvticket: gave up {name}"))?;
+        let has_vcpu =
+            |all: Vec<(String, u32)>| all.iter().any(|(thread, _)| thread.contains("vcpu0"));
+        running.wait_until("vCPU", || classes(pid).is_ok_and(has_vcpu))?;
+        let all = classes(pid)?;
+        ensure!(all.iter().all(|(_, class)| *class == 0), "under {name}: {all:?}");
+        running.signal(Signal::TERM)?;
+        running.wait()?.exits(143)?;
+    }
+    if tried == 0 { skip("this user may have no real-time priority") } else { Ok(()) }
+}
+
+/// As many vCPUs as CPUs, or more, spun in their class; nothing else came to run.
+fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
+    need_kvm()?;
+    let (class, name) = CLASSES[0];
+    if !is_permitted(class)? {
+        return skip("this user may have no real-time priority");
+    }
+    let words = "compare --guest payload --host direct --vcpus 2x --runs 2 --seconds 0.1";
+    let ran = pvticket(words.split_whitespace()).behind(&with_class(class)).limit(60).run()?;
+    let said = format!("pvticket: gave up {name}");
+    let ran = ran.exits(0)?.complains(&[&said])?;
+    let times = ran.errors().matches(&said).count();
+    ensure!(times == 1, "it is said once, not {times} times\n{}", ran.show());
+    Ok(())
+}

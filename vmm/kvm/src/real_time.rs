@@ -1,0 +1,90 @@
+//! The scheduling class that a process inherits from whoever starts it (sched(7)).
+
+use std::{fmt, io, mem};
+
+/// A class whose threads run before all of normal priority. (`SCHED_FIFO` and `SCHED_RR` for as long as they want: of
+/// vCPUs that spin under it, as many as there are CPUs keep the threads that would end them from running.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RealTime {
+    /// `SCHED_FIFO`.
+    Fifo,
+    /// `SCHED_RR`.
+    RoundRobin,
+    /// `SCHED_DEADLINE`, under which no thread can be started either.
+    Deadline,
+}
+
+impl RealTime {
+    fn of(policy: libc::c_int) -> Option<Self> {
+        match policy & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_FIFO => Some(Self::Fifo),
+            libc::SCHED_RR => Some(Self::RoundRobin),
+            libc::SCHED_DEADLINE => Some(Self::Deadline),
+            _ => None,
+        }
+    }
+
+    /// The class of the calling thread, and of those that it starts, if it is one of these.
+    pub fn of_this_thread() -> Option<Self> {
+        // SAFETY: a query by number; 0 is the calling thread.
+        Self::of(unsafe { libc::sched_getscheduler(0) })
+    }
+}
+
+impl fmt::Display for RealTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fifo => "SCHED_FIFO",
+            Self::RoundRobin => "SCHED_RR",
+            Self::Deadline => "SCHED_DEADLINE",
+        })
+    }
+}
+
+/// Gives the calling thread, and those that it starts from now on, normal priority. Needs no privilege.
+pub fn give_up() -> io::Result<()> {
+    // SAFETY: a query by number.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    // Plain users may not clear this flag (user_check_sched_setscheduler in kernel/sched/syscalls.c).
+    let flag = policy.max(0) & libc::SCHED_RESET_ON_FORK;
+    // SAFETY: a zeroed sched_param is a valid one, of priority 0.
+    let param: libc::sched_param = unsafe { mem::zeroed() };
+    // SAFETY: `param` lives through the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER | flag, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn classes_are_told_apart() {
+        let of = |policy| RealTime::of(policy).map(|class| class.to_string());
+        assert_eq!(of(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
+        assert_eq!(of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
+        assert_eq!(of(libc::SCHED_DEADLINE).as_deref(), Some("SCHED_DEADLINE"));
+        let others = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE, 7, -1];
+        assert_eq!(others.map(of), [const { None }; 5]);
+    }
+
+    /// On a thread of its own: the class is a thread's, not the process's.
+    #[test]
+    fn what_was_given_up_is_gone_for_the_threads_to_come() {
+        let thread = thread::spawn(|| {
+            let param = libc::sched_param { sched_priority: 1 };
+            // SAFETY: `param` lives through the call.
+            let is_permitted =
+                unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
+            assert_eq!(RealTime::of_this_thread(), is_permitted.then_some(RealTime::Fifo));
+            give_up().unwrap();
+            let of_another = thread::spawn(RealTime::of_this_thread).join().unwrap();
+            assert_eq!((RealTime::of_this_thread(), of_another), (None, None));
+        });
+        thread.join().unwrap();
+    }
+}
