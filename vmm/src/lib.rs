@@ -15,6 +15,7 @@ pub mod emulated;
 pub mod guest;
 pub mod keeper;
 pub mod lab;
+pub mod limits;
 pub mod machine;
 pub mod owners;
 pub mod results;

@@ -18,6 +18,7 @@ mod features;
 mod figures;
 mod first_cpu;
 mod first_run;
+mod given_up;
 pub mod hostile;
 pub mod hypercalls;
 mod instructions;
@@ -77,6 +78,7 @@ pub fn tests() -> Vec<Test> {
         reproduce::TESTS,
         trace::TESTS,
         figures::TESTS,
+        given_up::TESTS,
         sizes::TESTS,
         control::TESTS,
         bad_usage::TESTS,

@@ -42,13 +42,13 @@ fn classes(process: Pid) -> anyhow::Result<Vec<(String, u32)>> {
     /// Its place in /proc/PID/stat behind the name (proc_pid_stat(5), field 41).
     const POLICY: usize = 38;
     let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
-    let of = |task: std::io::Result<fs::DirEntry>| {
+    let class_of = |task: std::io::Result<fs::DirEntry>| {
         let stat = fs::read_to_string(task?.path().join("stat"))?;
         let (name, fields) = stat.rsplit_once(") ").context("no name")?;
         let policy = fields.split_whitespace().nth(POLICY).context("no policy")?;
         Ok((name.to_owned(), policy.parse()?))
     };
-    tasks.map(of).collect()
+    tasks.map(class_of).collect()
 }
 
 fn every_thread_has_normal_priority() -> anyhow::Result<()> {
@@ -84,9 +84,9 @@ fn a_comparison_under_fifo_ends() -> anyhow::Result<()> {
     }
     let words = "compare --guest payload --host direct --vcpus 2x --runs 2 --seconds 0.1";
     let ran = pvticket(words.split_whitespace()).behind(&with_class(class)).limit(60).run()?;
-    let said = format!("pvticket: gave up {name}");
-    let ran = ran.exits(0)?.complains(&[&said])?;
-    let times = ran.errors().matches(&said).count();
+    let line = format!("pvticket: gave up {name}");
+    let ran = ran.exits(0)?.complains(&[&line])?;
+    let times = ran.errors().matches(&line).count();
     ensure!(times == 1, "it is said once, not {times} times\n{}", ran.show());
     Ok(())
 }

@@ -73,6 +73,14 @@ pub enum KvmError {
     Signal(#[source] std::io::Error),
 }
 
+impl KvmError {
+    /// KVM runs a vCPU neither now nor later (EAGAIN): newer kernels start a thread for the first run of a machine, which
+    /// counts as one of this process (kvm_mmu_post_init_vm in arch/x86/kvm/mmu/mmu.c).
+    pub fn never_runs() -> Self {
+        Self::Ioctl("KVM_RUN", Errno::new(libc::EAGAIN))
+    }
+}
+
 /// Wraps the kernel's `errno` of the ioctl `name`.
 fn ioctl(name: &'static str) -> impl FnOnce(Errno) -> KvmError {
     move |errno| KvmError::Ioctl(name, errno)

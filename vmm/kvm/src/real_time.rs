@@ -15,7 +15,7 @@ pub enum RealTime {
 }
 
 impl RealTime {
-    fn of(policy: libc::c_int) -> Option<Self> {
+    fn from_policy(policy: libc::c_int) -> Option<Self> {
         match policy & !libc::SCHED_RESET_ON_FORK {
             libc::SCHED_FIFO => Some(Self::Fifo),
             libc::SCHED_RR => Some(Self::RoundRobin),
@@ -27,7 +27,7 @@ impl RealTime {
     /// The class of the calling thread, and of those that it starts, if it is one of these.
     pub fn of_this_thread() -> Option<Self> {
         // SAFETY: a query by number; 0 is the calling thread.
-        Self::of(unsafe { libc::sched_getscheduler(0) })
+        Self::from_policy(unsafe { libc::sched_getscheduler(0) })
     }
 }
 
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn classes_are_told_apart() {
-        let of = |policy| RealTime::of(policy).map(|class| class.to_string());
-        assert_eq!(of(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
-        assert_eq!(of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
-        assert_eq!(of(libc::SCHED_DEADLINE).as_deref(), Some("SCHED_DEADLINE"));
+        let name = |policy| RealTime::from_policy(policy).map(|class| class.to_string());
+        assert_eq!(name(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
+        assert_eq!(name(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
+        assert_eq!(name(libc::SCHED_DEADLINE).as_deref(), Some("SCHED_DEADLINE"));
         let others = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE, 7, -1];
-        assert_eq!(others.map(of), [const { None }; 5]);
+        assert_eq!(others.map(name), [const { None }; 5]);
     }
 
     /// On a thread of its own: the class is a thread's, not the process's.
@@ -82,8 +82,8 @@ mod tests {
                 unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
             assert_eq!(RealTime::of_this_thread(), is_permitted.then_some(RealTime::Fifo));
             give_up().unwrap();
-            let of_another = thread::spawn(RealTime::of_this_thread).join().unwrap();
-            assert_eq!((RealTime::of_this_thread(), of_another), (None, None));
+            let another = thread::spawn(RealTime::of_this_thread).join().unwrap();
+            assert_eq!((RealTime::of_this_thread(), another), (None, None));
         });
         thread.join().unwrap();
     }

@@ -92,9 +92,9 @@ pub fn run(args: &DrillArgs) -> anyhow::Result<u8> {
             confine::enter(Class::Vcpu);
             args.deed.try_it(&args.file, parent)
         };
-        scope.spawn(intruder).join()
+        thread::Builder::new().spawn_scoped(scope, intruder).map(|thread| thread.join())
     });
-    match tried {
+    match tried.context("cannot start a thread")? {
         Ok(Ok(())) => {
             say(format_args!("done"));
             Ok(0)

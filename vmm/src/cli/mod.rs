@@ -7,7 +7,6 @@ mod cells;
 mod cgroups;
 mod compare;
 mod confinement;
-mod descriptors;
 mod doctor;
 mod drill;
 mod driver;
@@ -51,6 +50,7 @@ use thiserror::Error;
 
 use crate::{
     emulated::agent,
+    limits,
     streams::{self, print, say},
     units::UnitError,
 };
@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
         }
     };
     inherited::note();
-    descriptors::raise_limit();
+    limits::raise();
     streams::input_is_terminal();
     match prepare().and_then(|()| dispatch(cli.command)) {
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
@@ -159,7 +159,7 @@ pub fn main() -> ExitCode {
         }
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            say(format_args!("pvticket: {}", descriptors::advised(format!("{error:#}"))));
+            say(format_args!("pvticket: {}", limits::advised(format!("{error:#}"))));
             ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILURE })
         }
     }

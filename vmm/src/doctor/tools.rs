@@ -69,14 +69,16 @@ pub(super) fn find_tools() -> Vec<Tool> {
     thread::scope(|scope| {
         TOOLS
             .map(|(name, purpose, ask)| {
-                scope.spawn(move || {
+                let look = move || {
                     let path = if name == QEMU { find_qemu().ok() } else { on_path(name) };
                     let version = path.as_deref().filter(|_| ask).and_then(version);
                     Tool { name, purpose, needed: purpose != SETUP, path, version }
-                })
+                };
+                // Without a thread it only takes longer.
+                thread::Builder::new().spawn_scoped(scope, look).map_err(|_| look())
             })
             .into_iter()
-            .filter_map(|thread| thread.join().ok())
+            .filter_map(|thread| thread.map_or_else(Some, |thread| thread.join().ok()))
             .collect()
     })
 }

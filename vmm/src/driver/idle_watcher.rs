@@ -13,6 +13,7 @@
 //! that long.
 
 use std::{
+    io,
     sync::{Arc, Weak, atomic::Ordering::SeqCst},
     thread,
     time::Duration,
@@ -26,14 +27,15 @@ use sched::event::{Event, Mode, VcpuIndex};
 /// Time between two looks at a slot whose CPU is idle.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// Starts an idle watcher for each slot.
-pub(super) fn start(driver: &Arc<Driver>) {
+/// Starts an idle watcher for each slot. (Without them, slots of halted vCPUs would be found at the next event only,
+/// and the schedule be another one than was asked for.)
+pub(super) fn start(driver: &Arc<Driver>) -> io::Result<()> {
     for (slot, cpu) in (0..).zip(&driver.cpus) {
         let (schedule, cpu) = (Arc::downgrade(driver), *cpu);
         let watcher = move || watch(&schedule, SlotId(slot), cpu);
-        // Without it, slots of halted vCPUs are found at the next event instead.
-        let _ = thread::Builder::new().name(format!("idle{slot}")).spawn(watcher);
+        thread::Builder::new().name(format!("idle{slot}")).spawn(watcher)?;
     }
+    Ok(())
 }
 
 /// Runs until all vCPU threads have left, or the schedule is gone: a thread that failed early or

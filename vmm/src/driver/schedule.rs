@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError, atomic::AtomicU32},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU32},
 };
 
 use super::{
@@ -49,7 +49,8 @@ pub struct Driver {
     pub(super) blocking: Box<[OnceLock<Vec<Blocked>>]>,
     /// vCPUs whose threads have not left; initially all of them.
     pub(super) alive: AtomicU32,
-    pub(super) idle_watchers: Once,
+    /// Whether the idle watchers could be started, once they were needed; or the number of the error.
+    pub(super) idle_watchers: OnceLock<Result<(), i32>>,
     pub(super) watched: Watched,
     pub(super) cpus: Box<[usize]>,
     pub(super) spin_looks: u32,
@@ -105,7 +106,7 @@ impl Driver {
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
-            idle_watchers: Once::new(),
+            idle_watchers: OnceLock::new(),
             watched: Watched::new(spec.cpus.len()),
             vms: vms.into(),
             cpus: spec.cpus.as_slice().into(),

@@ -42,6 +42,14 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Starts the idle watchers, once. If that fails, no vCPU enters.
+    fn watch_idle_slots(self: &Arc<Self>) -> io::Result<()> {
+        let start = || idle_watcher::start(self).map_err(|error| error.raw_os_error().unwrap_or(0));
+        self.idle_watchers.get_or_init(start).map_err(io::Error::from_raw_os_error)
+    }
+}
+
 /// One VM's view of the schedule.
 #[derive(Debug)]
 pub(super) struct VmScheduler {
@@ -135,7 +143,7 @@ impl VcpuScheduler for VmScheduler {
         let vcpu = self.index(id);
         self.driver.thread(vcpu).take()?;
         if self.driver.blocking[self.vm].get().is_some() {
-            self.driver.idle_watchers.call_once(|| idle_watcher::start(&self.driver));
+            self.driver.watch_idle_slots()?;
         }
         self.driver.own(vcpu, Event::Started);
         Ok(())

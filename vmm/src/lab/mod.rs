@@ -13,6 +13,7 @@ pub mod host;
 pub mod run;
 pub mod soak;
 pub mod sweep;
+mod two_threads;
 
 pub use crate::signals::Interrupt;
 pub use cell::{Cell, CellError, Measurement, linux::LinuxCell, payload::PayloadCell};

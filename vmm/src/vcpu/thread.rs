@@ -23,6 +23,10 @@ const STACK_BYTES: usize = 256 << 10;
 /// sleep if an earlier kick is pending, which only a HLT of the vCPU could consume.
 const REST: Duration = Duration::from_millis(10);
 
+/// So many times in a row KVM may refuse to run a vCPU for the moment that its guest has started: between a run and
+/// the question, another vCPU may start it.
+const REFUSALS: u32 = 8;
+
 /// Where the host runs the thread of a vCPU.
 #[derive(Debug, Default)]
 pub struct Place {
@@ -64,6 +68,7 @@ fn enter(vcpu: &Vcpu, board: &Board) -> Result<(), Cause> {
 fn drive(vcpu: &mut Vcpu, board: &Board) {
     let id = vcpu.id();
     let counters = board.counters(id);
+    let mut refusals = 0;
     while !board.stopping() {
         let next = match vcpu.run() {
             Ok(exit) => {
@@ -75,9 +80,22 @@ fn drive(vcpu: &mut Vcpu, board: &Board) {
             }
             Err(error) => Next::Fail(Cause::Kvm(error)),
         };
-        if matches!(next, Next::NotStarted) && vcpu.awaits_start() {
-            thread::sleep(REST);
-        }
+        let next = match next {
+            Next::NotStarted => {
+                refusals = if vcpu.awaits_start() { 0 } else { refusals + 1 };
+                if refusals != 1 {
+                    thread::sleep(REST);
+                }
+                match refusals < REFUSALS {
+                    true => next,
+                    false => Next::Fail(Cause::Kvm(KvmError::never_runs())),
+                }
+            }
+            next => {
+                refusals = 0;
+                next
+            }
+        };
         if let (Next::Interrupted | Next::NotStarted, Some(scheduler)) = (&next, board.scheduler())
         {
             scheduler.interrupted(id, &Outside { vcpu, board });

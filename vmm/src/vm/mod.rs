@@ -5,6 +5,7 @@ mod build;
 pub mod console;
 pub mod escape;
 mod input;
+pub mod left_behind;
 mod loaded;
 mod oversight;
 mod ram;
@@ -17,7 +18,7 @@ pub use allowance::{Allowance, Limited};
 pub use build::{Vm, check_guest};
 pub use console::{Console, Input, InputTarget, Loss, Outlet};
 pub use oversight::{Oversight, Purpose};
-pub use run::{Report, Running};
+pub use run::{Report, Running, Stopper};
 pub use schedule::{Done, Schedule, ScheduleError};
 pub use spec::{GuestSpec, MachineSpec};
 
@@ -66,4 +67,7 @@ pub enum VmError {
     /// A vCPU thread did not leave in time.
     #[error("{0} did not stop {1}; it may be blocked on the output")]
     Stuck(VcpuId, Late),
+    /// One of an earlier machine still has not left.
+    #[error("{0} of an earlier machine still runs: nothing can be measured beside it")]
+    LeftBehind(VcpuId),
 }

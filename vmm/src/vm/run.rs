@@ -10,7 +10,7 @@ use std::{
 
 use event_manager::{EventManager, SubscriberOps};
 
-use super::{VmError, input::Subscriber, watchdog::Watchdog};
+use super::{VmError, input::Subscriber, left_behind, watchdog::Watchdog};
 use crate::{
     clock::Moment,
     machine::hypercall::Misuse,
@@ -45,6 +45,17 @@ pub struct Running {
     /// By vCPU: its time stamp counter, where they were asked for.
     clocks: Box<[TscClock]>,
     started: Moment,
+}
+
+/// Ends a machine that another thread waits for.
+#[derive(Debug)]
+pub struct Stopper(Arc<Board>);
+
+impl Stopper {
+    /// Ends it, as [`Running::stop`] does.
+    pub fn stop(&self) {
+        self.0.life.finish(End::Stopped);
+    }
 }
 
 /// The results of a machine.
@@ -195,6 +206,11 @@ impl Running {
         self.board.life.finish(End::Stopped);
     }
 
+    /// What ends it while another thread waits for it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.board.clone())
+    }
+
     /// Serves the machine's input until it ends, then tears it down.
     pub fn wait(mut self) -> Result<Report, VmError> {
         self.serve()?;
@@ -254,7 +270,6 @@ impl Running {
             let _ = helper.join();
         }
         let now = Moment::now().reading();
-        // After an error they are not waited for a second time.
         let mut leaving: Vec<Leaving> =
             self.threads.drain(..).map(|(id, thread)| Leaving::new(id, thread, now)).collect();
         let mut pause = Duration::from_micros(50);
@@ -263,7 +278,12 @@ impl Running {
             if leaving.is_empty() {
                 return Ok(());
             }
-            leaving.iter_mut().try_for_each(Leaving::hurry)?;
+            if let Err(stuck) = leaving.iter_mut().try_for_each(Leaving::hurry) {
+                for vcpu in leaving {
+                    left_behind::add(vcpu.id, vcpu.thread, self.board.clone());
+                }
+                return Err(stuck);
+            }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));
         }

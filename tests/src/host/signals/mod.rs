@@ -20,9 +20,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     expect_usually,
-    facts::need_kvm,
+    facts::{need_kvm, need_root},
     files::{self, code},
-    process::{Input, Stopwatch, children},
+    process::{Input, Program, Stopwatch, children},
     product::pvticket,
     tests,
 };
@@ -40,6 +40,7 @@ tests![
     a_second_signal_ends_what_does_not_end,
     nohup_outlives_its_terminal,
     too_few_descriptors_are_said,
+    too_few_threads_are_said,
 ];
 
 /// Cells that run in parallel.
@@ -171,6 +172,54 @@ fn too_few_descriptors_are_said() -> anyhow::Result<()> {
     }
     let ran = limited(9, &["emulate", "--", "/init", "locks"])?;
     ran.fails(1, &["ulimit -n"]).map(drop)
+}
+
+/// What makes a user without other processes run the product, with so many threads at most.
+const WITH_FEW_THREADS: &str = "rm -f \"$0/kvm\" && mknod -m 666 \"$0/kvm\" c 10 232 && mount --bind \"$0/kvm\" /dev/kvm && \
+    cp \"$1\" \"$0/pvticket\" && chmod 755 \"$0\" \"$0/pvticket\" && folder=$0 && limit=$2 && shift 2 && \
+    exec setpriv --reuid 65533 --regid 65533 --clear-groups prlimit --nproc=\"$limit\" \"$folder/pvticket\" \"$@\"";
+
+/// A lack of threads is reported in one line, wherever it occurs.
+fn too_few_threads_are_said() -> anyhow::Result<()> {
+    const ADVICE: &str = "ulimit -u";
+    need_kvm()?;
+    need_root()?;
+    let folder = files::scratch()?;
+    let limited = |limit: u32| {
+        let shell = Program::new("unshare").args(["-m", "sh", "-c", WITH_FEW_THREADS]);
+        let shell = shell.args([folder.path(), crate::product::binary()]).args([limit.to_string()]);
+        shell.env("HOME", folder.path()).env("PVTICKET_TRUST_KVM", "1")
+    };
+    let kernel = files::put(&folder, "vmlinux", &files::vmlinux(&code::hello("hello")))?;
+    let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+    let mut failed = [0; 2];
+    for limit in 1..=16 {
+        let what = || format!("{limit} threads");
+        let boot = limited(limit).args(["boot", "--host", "direct", "--cpus", "2", "--kernel"]);
+        let boot = boot.args([&kernel]).args(["--initrd"]).args([&initrd]).run()?;
+        if boot.shell_status() != Some(0) {
+            boot.fails(1, &[ADVICE]).with_context(what)?;
+            failed[0] += 1;
+        }
+        let words =
+            "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
+        let begin = std::time::Instant::now();
+        let compare = limited(limit).args(words.split(' ')).run()?;
+        // A vCPU that never comes to the start is waited for 30 s.
+        ensure!(
+            begin.elapsed() < Duration::from_secs(25),
+            "{}: it hangs\n{}",
+            what(),
+            compare.show()
+        );
+        if compare.shell_status() != Some(0) {
+            compare.exits(1)?.complains(&[ADVICE]).with_context(what)?;
+            failed[1] += 1;
+        }
+    }
+    // One thread is enough for neither, and sixteen for both.
+    ensure!(failed.iter().all(|times| (1..16).contains(times)), "failures by limit: {failed:?}");
+    Ok(())
 }
 
 /// Waits until a condition holds; returns how long that took.

@@ -171,7 +171,7 @@ impl Subject {
                 || match self {
                     Self::Emulated => !children(pid).is_empty(),
                     // It writes once it is up, and keeps writing.
-                    Self::EmulatedAtWork => uses_blocking_thread(pid),
+                    Self::EmulatedAtWork => has_output_thread(pid),
                     Self::Run => children(pid).iter().any(|worker| catches(*worker, Signal::TERM)),
                     _ => catches(pid, Signal::TERM),
                 })
@@ -188,14 +188,14 @@ pub fn catches(pid: Pid, signal: Signal) -> bool {
 }
 
 /// The emulated host's output is written by a thread that is started for the first write.
-fn uses_blocking_thread(pid: Pid) -> bool {
+fn has_output_thread(pid: Pid) -> bool {
     let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
     let names = threads
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-    names.into_iter().any(|name| name.starts_with("tokio"))
+    names.into_iter().any(|name| name.trim_end() == "output")
 }
 
 /// A field of /proc/PID/status.

@@ -21,7 +21,10 @@ use crate::{
     signals,
     terminal::{Hold, RawTerminal},
     vcpu::{Cause, End},
-    vm::{Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, VmError},
+    vm::{
+        Allowance, Console, Input, Limited, Loss, Outlet, Report, Running, Schedule, Stopper,
+        VmError,
+    },
 };
 use base::counters::sum;
 use confine::{Class, Files, Needs};
@@ -110,9 +113,14 @@ fn is_left_behind(error: &anyhow::Error) -> bool {
 
 /// Serves the input of every machine until all have ended.
 fn wait_for_all(running: Vec<Running>) -> anyhow::Result<Vec<Report>> {
+    let stoppers: Vec<Stopper> = running.iter().map(Running::stopper).collect();
     thread::scope(|scope| {
-        let waiting: Vec<_> =
-            running.into_iter().map(|running| scope.spawn(|| wait_for(running))).collect();
+        let mut waiting = Vec::new();
+        for running in running {
+            let thread = thread::Builder::new().spawn_scoped(scope, || wait_for(running));
+            let thread = thread.inspect_err(|_| stoppers.iter().for_each(Stopper::stop));
+            waiting.push(thread.context("cannot start the thread of a machine")?);
+        }
         let reports = waiting.into_iter().map(|thread| match thread.join() {
             Ok(report) => Ok(report?),
             Err(_) => bail!("a machine's event loop failed"),

@@ -64,13 +64,18 @@ impl Script {
         let failed = |source| ScriptError::Start { program: self.shell, script: self.file, source };
         let (mut child, output) = self.start(folder).map_err(failed)?;
         let (send, lines) = mpsc::channel();
-        thread::spawn(move || {
+        let read = move || {
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                 if send.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                     break;
                 }
             }
-        });
+        };
+        if let Err(error) = thread::Builder::new().spawn(read) {
+            end(&child);
+            let _ = child.wait();
+            return Err(failed(error));
+        }
         let mut asked = false;
         loop {
             match lines.recv_timeout(LOOK_EVERY) {

@@ -90,7 +90,7 @@ fn serve() -> Result<(), Failure> {
     let uptime = clock_gettime(ClockId::Boottime);
     let uptime_ms = uptime.tv_sec as u64 * 1000 + uptime.tv_nsec as u64 / 1_000_000;
     line.send(&FromAgent::Hello { version: VERSION, uptime_ms }).map_err(when("control port"))?;
-    let job = match listen(control).recv() {
+    let job = match listen(control).map_err(when("control port"))?.recv() {
         Ok(ToAgent::Start(job)) => job,
         Err(_) => return Ok(()),
     };
@@ -125,9 +125,9 @@ fn tell(line: &Line, error: Failure) -> Result<(), Failure> {
 }
 
 /// Reads the supervisor's messages. If the supervisor is gone, ends the machine at once.
-fn listen(mut control: File) -> mpsc::Receiver<ToAgent> {
+fn listen(mut control: File) -> io::Result<mpsc::Receiver<ToAgent>> {
     let (to, heard) = mpsc::channel();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         while let Ok(Some(body)) = wire::read_frame(&mut control) {
             match wire::decode_to_agent(&body) {
                 Ok(message) => drop(to.send(message)),
@@ -135,6 +135,6 @@ fn listen(mut control: File) -> mpsc::Receiver<ToAgent> {
             }
         }
         let _ = reboot(RebootCommand::Restart);
-    });
-    heard
+    })?;
+    Ok(heard)
 }

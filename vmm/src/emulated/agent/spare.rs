@@ -56,7 +56,9 @@ impl Group {
             Ok(child)
         };
         let died = |_| Err(io::Error::other("the starting thread failed"));
-        thread::scope(|scope| scope.spawn(start).join().unwrap_or_else(died))
+        thread::scope(|scope| {
+            thread::Builder::new().spawn_scoped(scope, start)?.join().unwrap_or_else(died)
+        })
     }
 }
 

@@ -5,12 +5,14 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
+    thread,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
-    task::spawn_blocking,
+    sync::oneshot,
 };
 
 use crate::emulated::wire::Decoder;
@@ -59,6 +61,7 @@ pub async fn take(
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 64 << 10];
     let mut kept = Vec::new();
+    let mut writer = None;
     loop {
         let count = port.read(&mut buffer).await?;
         if count == 0 {
@@ -80,15 +83,44 @@ pub async fn take(
             if mode == OutputMode::Live {
                 seen.mark();
             }
-            spawn_blocking(move || pass_on(stream, &bytes)).await.map_err(io::Error::other)??;
+            let writer = match &mut writer {
+                Some(writer) => writer,
+                None => writer.insert(Writer::start(stream).map_err(of_user)?),
+            };
+            writer.write(bytes).await?;
         }
     }
 }
 
-/// Writes to this process's own stream; marks errors, so that they can be told from the port's.
-fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    let written = streams::write(stream, bytes);
-    written.map_err(|error| io::Error::new(error.kind(), UserStream(error)))
+/// The thread that writes to one of this process's own streams, and may have to wait for its reader. (The runtime's own
+/// would panic if it cannot be started.)
+#[derive(Debug)]
+struct Writer(mpsc::Sender<(Vec<u8>, oneshot::Sender<io::Result<()>>)>);
+
+impl Writer {
+    fn start(stream: Stream) -> io::Result<Self> {
+        let (to, pieces) = mpsc::channel::<(Vec<u8>, oneshot::Sender<_>)>();
+        let work = move || {
+            for (bytes, done) in pieces {
+                // The session may be over.
+                let _ = done.send(streams::write(stream, &bytes));
+            }
+        };
+        thread::Builder::new().name("output".into()).spawn(work)?;
+        Ok(Self(to))
+    }
+
+    async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
+        let (done, written) = oneshot::channel();
+        // If the thread has died, it has dropped `done`.
+        let _ = self.0.send((bytes, done));
+        written.await.map_err(io::Error::other)?.map_err(of_user)
+    }
+}
+
+/// Marks an error as one of this process's own stream, to be told from the port's.
+fn of_user(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), UserStream(error))
 }
 
 /// An error of this process's own stream, not of the machine's.

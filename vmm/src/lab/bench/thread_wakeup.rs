@@ -3,14 +3,13 @@
 use std::{
     io,
     sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
-    thread,
     time::{Duration, Instant},
 };
 
 use serde::Serialize;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::units::CpuList;
+use crate::{lab::two_threads::both, units::CpuList};
 use kvm::{futex, signal, sys::tsc};
 
 /// A duration in ticks of the time stamp counter.
@@ -144,39 +143,34 @@ fn ping_pong(
 ) -> io::Result<Vec<Ticks>> {
     let over = AtomicBool::new(false);
     let over = &over;
-    thread::scope(|scope| {
-        let other = scope.spawn(move || {
-            pin(placement.cpu(1, cpus))?;
-            loop {
-                wire.wait(1)?;
-                if over.load(SeqCst) {
-                    return Ok(());
-                }
-                wire.ring(0)?;
+    let other = || {
+        pin(placement.cpu(1, cpus))?;
+        loop {
+            wire.wait(1)?;
+            if over.load(SeqCst) {
+                return Ok(());
             }
-        });
-        let mine = scope.spawn(move || {
-            pin(placement.cpu(0, cpus))?;
-            let mut samples = Vec::new();
-            // One at least, although the thread may come only after the end on a busy machine.
-            loop {
-                let began = tsc::read();
-                wire.ring(1)?;
-                wire.wait(0)?;
-                samples.push(Ticks(tsc::read().wrapping_sub(began) / 2));
-                if Instant::now() >= end {
-                    break;
-                }
-            }
-            over.store(true, SeqCst);
+            wire.ring(0)?;
+        }
+    };
+    let mine = || {
+        pin(placement.cpu(0, cpus))?;
+        let mut samples = Vec::new();
+        // One at least, although the thread may come only after the end on a busy machine.
+        loop {
+            let began = tsc::read();
             wire.ring(1)?;
-            Ok(samples)
-        });
-        let died = |_| io::Error::other("its thread died");
-        let samples: io::Result<Vec<Ticks>> = mine.join().unwrap_or_else(|panic| Err(died(panic)));
-        let rest: io::Result<()> = other.join().unwrap_or_else(|panic| Err(died(panic)));
-        rest.and(samples)
-    })
+            wire.wait(0)?;
+            samples.push(Ticks(tsc::read().wrapping_sub(began) / 2));
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        over.store(true, SeqCst);
+        wire.ring(1)?;
+        Ok(samples)
+    };
+    both(mine, other).map(|(samples, ())| samples)
 }
 
 fn pin(cpu: usize) -> io::Result<()> {

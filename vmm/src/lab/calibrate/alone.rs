@@ -6,14 +6,11 @@
 use std::{
     hint::{black_box, spin_loop},
     io,
-    sync::{
-        Barrier,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{Acquire, Relaxed, Release},
-        },
+    sync::atomic::{
+        AtomicBool, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
-    thread,
+    thread::{self, Builder},
     time::Instant,
 };
 
@@ -51,35 +48,55 @@ const OPERATIONS: u32 = 1 << 18;
 
 /// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work.
 pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
-    let (done, ready) = (&AtomicBool::new(false), &Barrier::new(cpus.cpus().len()));
+    let done = &AtomicBool::new(false);
+    let gate = &Gate { missing: AtomicUsize::new(cpus.cpus().len()), done };
     let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
     thread::scope(|scope| {
-        // Each is at the barrier whether it could be pinned or not, or the rest would wait for ever.
-        let busy: Vec<_> = others
-            .iter()
-            .map(|cpu| {
-                scope.spawn(move || {
-                    let pinned = pin_this_thread(&CpuList::of(*cpu));
-                    ready.wait();
-                    work_until(done);
-                    pinned
-                })
+        // Each comes to the gate whether it could be pinned or not, or the rest would wait for ever.
+        let work = |cpu: &usize| {
+            let cpu = *cpu;
+            Builder::new().spawn_scoped(scope, move || {
+                let pinned = pin_this_thread(&CpuList::of(cpu));
+                gate.pass();
+                work_until(done);
+                pinned
             })
-            .collect();
-        let mine = scope.spawn(move || {
+        };
+        let busy = others.iter().map(work).collect::<io::Result<Vec<_>>>();
+        let measure = move || {
             let pinned = pin_this_thread(&CpuList::of(first));
             let chains = [NEAR, SECOND, FAR].map(|lines| Chain::new(lines, lines as u64));
-            ready.wait();
+            gate.pass();
             let mut place = 0;
             let found = (0..rounds).map(|_| once(&chains, &mut place)).collect();
             done.store(true, Release);
             pinned.map(|()| found)
-        });
+        };
+        let started =
+            busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
+        // Those that were started wait for the rest.
+        let (busy, mine) = started.inspect_err(|_| done.store(true, Release))?;
         let found = mine.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
-        // One that died would have left the barrier short; nothing in it panics.
+        // One that died would have left the gate short; nothing in it panics.
         busy.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))?;
         found
     })
+}
+
+/// Lets nobody pass before all have come, or all is over.
+#[derive(Debug)]
+struct Gate<'a> {
+    missing: AtomicUsize,
+    done: &'a AtomicBool,
+}
+
+impl Gate<'_> {
+    fn pass(&self) {
+        self.missing.fetch_sub(1, AcqRel);
+        while self.missing.load(Acquire) > 0 && !self.done.load(Acquire) {
+            thread::yield_now();
+        }
+    }
 }
 
 /// Increments a line of its own, as the payload does between its locks.

@@ -7,14 +7,13 @@ use std::{
         Barrier,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
-    thread,
     time::Instant,
 };
 
 use base::rng::SplitMix64;
 use kvm::signal::pin_this_thread;
 
-use crate::units::CpuList;
+use crate::{lab::two_threads::both, units::CpuList};
 
 /// Nanoseconds, each, of which those of stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]
@@ -86,33 +85,28 @@ pub(super) fn nanos_each(began: Instant, count: usize) -> f64 {
 pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> {
     let (chain, barrier) = (Chain::new(LINES, 3), Barrier::new(2));
     let (chain, barrier) = (&chain, &barrier);
-    thread::scope(|scope| {
-        // Both are pinned before the first barrier, or none comes to it.
-        let pinned = |cpu| move || pin_this_thread(&CpuList::of(cpu));
-        let other = scope.spawn(move || {
-            let pinned = pinned(cpus[1])();
+    // Both are pinned before the first barrier, or none comes to it.
+    let pinned = |cpu| pin_this_thread(&CpuList::of(cpu));
+    let other = || {
+        let pinned = pinned(cpus[1]);
+        barrier.wait();
+        for _ in 0..rounds * TIMES {
+            chain.own_all();
             barrier.wait();
-            for _ in 0..rounds * TIMES {
-                chain.own_all();
-                barrier.wait();
-                barrier.wait();
-                chain.own_all();
-                barrier.wait();
-                barrier.wait();
-            }
-            pinned
-        });
-        let mine = scope.spawn(move || {
-            let pinned = pinned(cpus[0])();
             barrier.wait();
-            let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
-            pinned.map(|()| found)
-        });
-        let died = |_| io::Error::other("its thread died");
-        let found = mine.join().unwrap_or_else(|panic| Err(died(panic)));
-        let other: io::Result<()> = other.join().unwrap_or_else(|panic| Err(died(panic)));
-        other.and(found)
-    })
+            chain.own_all();
+            barrier.wait();
+            barrier.wait();
+        }
+        pinned
+    };
+    let mine = || {
+        let pinned = pinned(cpus[0]);
+        barrier.wait();
+        let found = (0..rounds).map(|_| round(chain, barrier)).collect::<Vec<_>>();
+        pinned.map(|()| found)
+    };
+    both(mine, other).map(|(found, ())| found)
 }
 
 /// One round of the measuring CPU. The other one owns all lines at every second barrier.

@@ -10,7 +10,7 @@ use crate::{
         Interrupt,
         cell::{CellError, RunSpec},
     },
-    vm::{Console, MachineSpec, Report, Running, Schedule},
+    vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
 };
 use base::{
     counters::MachineCounts,
@@ -50,6 +50,9 @@ impl Machines {
         spec: &MachineSpec,
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
+        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || false) {
+            return Err(VmError::LeftBehind(vcpu).into());
+        }
         let schedule = match &run.started {
             Some(started) => started.clone(),
             None => run.start_schedule()?,

@@ -4,6 +4,7 @@ pub mod control;
 mod engine;
 mod estimate;
 pub mod job;
+pub mod job_lines;
 mod live_reporter;
 pub mod only_job;
 pub mod relay;

@@ -5,7 +5,8 @@ use std::io::{BufRead, Write};
 use super::{
     super::{Interrupt, host::features},
     job::Job,
-    worker::{Prepared, Tools, WorkerError, cpus, lines, next_line, parse, run, spec},
+    job_lines::{lines, next_line},
+    worker::{Prepared, Tools, WorkerError, cpus, parse, run, spec},
 };
 use study::{driver::DriverKind, point::Point};
 
@@ -49,7 +50,7 @@ impl OnlyJob {
         mut output: impl Write,
         interrupt: &Interrupt,
     ) -> Result<(), WorkerError> {
-        let _no_more = lines(input, interrupt.clone());
+        let _no_more = lines(input, interrupt.clone())?;
         run(&self.job, tools, &mut output, interrupt, self.prepared)
     }
 }

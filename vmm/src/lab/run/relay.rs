@@ -15,7 +15,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use super::{super::Interrupt, job::Job, worker};
+use super::{super::Interrupt, job::Job, job_lines, worker};
 
 /// Why the cells' processes cannot be run.
 #[derive(Debug, Error)]
@@ -26,6 +26,9 @@ pub enum RelayError {
     /// The process cannot be observed.
     #[error("cannot wait for the process of a cell")]
     Wait(#[source] io::Error),
+    /// The jobs cannot be read.
+    #[error(transparent)]
+    NoReader(#[from] job_lines::NoReader),
 }
 
 /// Gives each job of `input` to a process that `command` starts, one after the other; their results go to
@@ -37,7 +40,7 @@ pub fn relay(
     interrupt: &Interrupt,
     ended: impl Fn(&Job),
 ) -> Result<Option<ExitStatus>, RelayError> {
-    for line in worker::lines(input, interrupt.clone()) {
+    for line in job_lines::lines(input, interrupt.clone())? {
         let mut command = command();
         keep_and_die_with_us(&mut command, Vec::new());
         let child = command.stdin(Stdio::piped()).spawn().map_err(RelayError::Spawn)?;

@@ -3,12 +3,8 @@
 use std::{
     error::Error,
     fmt,
-    io::{self, BufRead, Read, Write},
-    sync::{
-        Arc,
-        mpsc::{self, Receiver},
-    },
-    thread,
+    io::{self, BufRead, Write},
+    sync::Arc,
     time::Instant,
 };
 
@@ -27,16 +23,17 @@ use super::{
         },
     },
     job::{Bytes, Ended, Job, WorkerMessage},
+    job_lines::{LONGEST_JOB, NoReader, lines},
     live_reporter::LiveReporter,
 };
 use crate::{
     chain::chain,
     clock,
     lab::cell::live::LiveObserver,
-    units::{ByteSize, CpuList, UnitError, VcpuCount},
-    vm::{Schedule, ScheduleError},
+    limits,
+    units::{ByteSize, CpuList, UnitError, VcpuCount, VcpuId},
+    vm::{Schedule, ScheduleError, left_behind},
 };
-use confine::Class;
 use sched::recording::Recording;
 use study::{
     guest::{kernels::Kernels, workload::GuestWorkload},
@@ -49,12 +46,6 @@ use study::{
 /// Largest trace of a cell. The worker holds three copies of it, at worst in the memory of the
 /// emulated host. (A million yields would take three times as much.)
 pub const MOST_TRACE: ByteSize = ByteSize::mib(64);
-
-/// Longest line of a job, in bytes.
-const LONGEST_JOB: u64 = 1 << 20;
-
-/// Jobs that may be queued behind the one under way. A run sends one at a time.
-const JOBS_AHEAD: usize = 4;
 
 /// How often a cell is measured again whose window was much longer than asked.
 const MORE_TRIES: u32 = 2;
@@ -71,6 +62,12 @@ pub enum WorkerError {
     /// The output is closed.
     #[error("cannot say what a cell gave")]
     Say(#[from] io::Error),
+    /// A thread of an earlier cell is still there: another worker has to go on.
+    #[error("{0} of an earlier cell still runs")]
+    LeftBehind(VcpuId),
+    /// Its jobs cannot be read.
+    #[error(transparent)]
+    NoReader(#[from] NoReader),
 }
 
 /// Why a cell cannot be begun.
@@ -120,8 +117,11 @@ pub fn work(
     mut output: impl Write,
     interrupt: &Interrupt,
 ) -> Result<(), WorkerError> {
-    for line in lines(input, interrupt.clone()) {
+    for line in lines(input, interrupt.clone())? {
         let job = parse(&line)?;
+        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || interrupt.raised()) {
+            return Err(WorkerError::LeftBehind(vcpu));
+        }
         let prepared = Prepared { cpus: cpus(&job), started: None, switched: None };
         run(&job, tools, &mut output, interrupt, prepared)?;
     }
@@ -166,31 +166,6 @@ pub(super) fn say(output: &mut dyn Write, word: &WorkerMessage) -> Result<(), Wo
     text.push(b'\n');
     output.write_all(&text)?;
     Ok(output.flush()?)
-}
-
-/// The input's lines, read by a separate thread so that the end of the input is seen at once. A line
-/// longer than any job is truncated, and then rejected.
-pub(super) fn lines(
-    mut input: impl BufRead + Send + 'static,
-    interrupt: Interrupt,
-) -> Receiver<Vec<u8>> {
-    let (send, receive) = mpsc::sync_channel(JOBS_AHEAD);
-    thread::spawn(move || {
-        confine::enter(Class::Jobs);
-        while let Some(line) = next_line(&mut input) {
-            if send.send(line).is_err() {
-                break;
-            }
-        }
-        interrupt.raise();
-    });
-    receive
-}
-
-pub(super) fn next_line(mut input: impl BufRead) -> Option<Vec<u8>> {
-    let mut line = Vec::new();
-    let read = (&mut input).take(LONGEST_JOB).read_until(b'\n', &mut line);
-    read.is_ok_and(|count| count > 0).then_some(line)
 }
 
 /// A job with what is needed to run it.
@@ -353,7 +328,8 @@ pub(super) fn cpus(job: &Job) -> Result<CpuList, JobError> {
 }
 
 fn failed(error: &dyn Error) -> Outcome {
-    Outcome::Failed { error: chain(error).replace('\n', " "), trace: String::new() }
+    let error = limits::advised(chain(error).replace('\n', " "));
+    Outcome::Failed { error, trace: String::new() }
 }
 
 fn cell(job: &Job, kernels: &Kernels) -> Result<Box<dyn Cell>, JobError> {

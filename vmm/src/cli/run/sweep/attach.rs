@@ -98,7 +98,7 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
         }
     ));
     let submissions = of_engine(&submissions, head.kind);
-    let mut watch = Watch::new(&head, &dir, engine, submissions, interrupt, &whole);
+    let mut watch = Watch::new(&head, &dir, engine, submissions, interrupt, &whole)?;
     let over = watch.until_over()?;
     let Watch { screen, submissions, .. } = watch;
     drop(screen);
@@ -193,21 +193,21 @@ impl<'a> Watch<'a> {
         submissions: Vec<Submission>,
         interrupt: Interrupt,
         whole: &BTreeSet<u32>,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let (questions, asked) = channel::<()>();
         let (answer, answers) = channel();
         let (its, all) = (engine.clone(), submissions.clone());
         // A dead controller answers after seconds: signals and parts are looked at meanwhile.
-        thread::spawn(move || {
-            while asked.recv().is_ok() {
-                let at = Instant::now();
-                if answer.send((at, its.watch(&all))).is_err() {
+        let ask = move || {
+            for () in asked {
+                if answer.send((Instant::now(), its.watch(&all))).is_err() {
                     return;
                 }
             }
-        });
+        };
+        thread::Builder::new().spawn(ask).context("cannot start a thread")?;
         let cells: u32 = head.sweep.units.iter().map(|unit| unit.cells).sum();
-        Self {
+        Ok(Self {
             dir,
             tracker: Tracker::new(head.experiment(), &head.sweep),
             sweep: &head.sweep,
@@ -224,7 +224,7 @@ impl<'a> Watch<'a> {
             activities: Activities::new(),
             gone: BTreeMap::new(),
             noted: BTreeSet::new(),
-        }
+        })
     }
 
     fn until_over(&mut self) -> anyhow::Result<Over> {

@@ -4,6 +4,7 @@
 //! in between, so that only the loop differs.
 
 use std::{
+    io,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
@@ -77,12 +78,16 @@ fn bare(cpus: &CpuList) -> Result<f64, BenchError> {
     let stop = AtomicBool::new(false);
     let stop = &stop;
     thread::scope(|scope| {
-        let loops: Vec<_> = vcpus
-            .into_iter()
-            .map(|vcpu| scope.spawn(move || enter_until(stop, vcpu, cpus)))
-            .collect();
-        let cost = nanos_an_exit(&SharedView::new(vm.memory()));
+        let start = |vcpu| {
+            thread::Builder::new().spawn_scoped(scope, move || enter_until(stop, vcpu, cpus))
+        };
+        let loops = vcpus.into_iter().map(start).collect::<io::Result<Vec<_>>>();
+        let cost = match &loops {
+            Ok(_) => nanos_an_exit(&SharedView::new(vm.memory())),
+            Err(_) => Err(BenchError::NoExits),
+        };
         stop.store(true, Relaxed);
+        let loops = loops.map_err(BenchError::Thread)?;
         for thread in loops {
             // A panic there is our bug; the scope propagates it.
             if let Ok(Err(error)) = thread.join() {

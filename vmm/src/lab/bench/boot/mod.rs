@@ -81,6 +81,9 @@ pub enum BenchError {
         /// The size of the guest's memory.
         expected: ByteSize,
     },
+    /// The thread of a vCPU cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     /// The thread of the exits cannot be confined.
     #[error(transparent)]
     Confine(#[from] ConfineError),

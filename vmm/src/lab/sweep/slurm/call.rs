@@ -4,8 +4,8 @@ use std::{
     ffi::OsStr,
     io::{self, ErrorKind, Read, Write},
     os::unix::process::CommandExt,
-    process::{Command, Stdio},
-    thread,
+    process::{Child, Command, Stdio},
+    thread::{self, Builder, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -53,30 +53,21 @@ pub(super) fn call<W: AsRef<OsStr>>(
         ErrorKind::NotFound => EngineError::Absent(command),
         _ => EngineError::Start { command, error },
     })?;
-    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        let input = input.to_owned();
-        // It may not read it; then it says why.
-        thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-    }
-    let output = read(child.stdout.take());
-    let errors = read(child.stderr.take());
+    let readers = attend(&mut child, input).inspect_err(|_| kill(&mut child));
+    let [output, errors] = readers.map_err(|error| EngineError::Start { command, error })?;
     let deadline = Instant::now() + patience;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
             Ok(None) => {
-                if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                    // The group is its own, and it has not been waited for.
-                    let _ = kill_process_group(id, Signal::KILL);
-                }
-                let _ = child.wait();
+                kill(&mut child);
                 return Err(EngineError::Silent { command, seconds: patience.as_secs() });
             }
             Err(error) => return Err(EngineError::Start { command, error }),
         }
     };
-    let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
+    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
     let done = Done { output: text(output), errors: text(errors) };
     match status.success() {
         true => Ok(done),
@@ -87,14 +78,33 @@ pub(super) fn call<W: AsRef<OsStr>>(
     }
 }
 
-fn read(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
-    thread::spawn(move || {
+/// Starts the threads that write its input and read its outputs.
+fn attend(child: &mut Child, input: Option<&str>) -> io::Result<[JoinHandle<String>; 2]> {
+    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+        let input = input.to_owned();
+        // It may not read it; then it says why.
+        Builder::new().spawn(move || drop(stdin.write_all(input.as_bytes())))?;
+    }
+    Ok([read(child.stdout.take())?, read(child.stderr.take())?])
+}
+
+fn read(from: Option<impl Read + Send + 'static>) -> io::Result<JoinHandle<String>> {
+    Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
             let _: io::Result<usize> = (&mut from).take(MOST).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// Kills it with its group, which is its own, and waits for it.
+fn kill(child: &mut Child) {
+    if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It has not been waited for.
+        let _ = kill_process_group(id, Signal::KILL);
+    }
+    let _ = child.wait();
 }
 
 pub(super) fn one_line(text: &str) -> String {

@@ -1,0 +1,64 @@
+//! Work of two threads that wait for each other.
+
+use std::{
+    io,
+    sync::mpsc,
+    thread::{self, Builder},
+};
+
+/// Does both on threads of their own, and waits for them. The other begins only once there is a thread for either: it
+/// would wait for the first for ever.
+pub fn both<A: Send, B: Send>(
+    first: impl FnOnce() -> io::Result<A> + Send,
+    other: impl FnOnce() -> io::Result<B> + Send,
+) -> io::Result<(A, B)> {
+    let (go, told) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let other = Builder::new().spawn_scoped(scope, move || match told.recv() {
+            Ok(()) => other().map(Some),
+            Err(_) => Ok(None),
+        })?;
+        let first = Builder::new().spawn_scoped(scope, first);
+        if first.is_ok() {
+            // It waits for this.
+            let _ = go.send(());
+        }
+        // If it was not told, it ends.
+        drop(go);
+        let first = first?;
+        let died = |_| io::Error::other("its thread died");
+        let first = first.join().map_err(died).flatten();
+        let other = other.join().map_err(died).flatten();
+        let nothing = || io::Error::other("its thread did not begin");
+        Ok((first?, other?.ok_or_else(nothing)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn both_are_at_work_at_the_same_time() {
+        let barrier = &Barrier::new(2);
+        let meet = |what| {
+            move || {
+                barrier.wait();
+                Ok(what)
+            }
+        };
+        assert_eq!(both(meet(1), meet(2)).unwrap(), (1, 2));
+    }
+
+    #[test]
+    fn the_error_of_either_is_that_of_both() {
+        let fails = || Err::<(), _>(io::Error::other("why"));
+        for done in [both(fails, || Ok(())), both(|| Ok(()), fails)] {
+            assert_eq!(done.unwrap_err().to_string(), "why");
+        }
+        let panics = || -> io::Result<()> { panic!("for the test") };
+        assert_eq!(both(|| Ok(()), panics).unwrap_err().to_string(), "its thread died");
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits of this process that an error may come from: open files and threads.
+
+use rustix::{
+    io::Errno,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+/// What to do about an error.
+const ADVICE: [(Errno, &str); 2] = [
+    (Errno::MFILE, "allow more with ulimit -n"),
+    (
+        Errno::AGAIN,
+        "if no thread could be started, allow more with ulimit -u, or with pids.max of the control group",
+    ),
+];
+
+/// Raises the soft limit of open files to the hard one, which needs no privilege: 128 vCPUs with
+/// `--stats` need more than the usual 1024.
+pub fn raise() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Most commands work with the lower limit, too.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+}
+
+/// Adds advice to an error text that says EMFILE or EAGAIN.
+pub fn advised(text: String) -> String {
+    let is_named = |errno: Errno| text.contains(&format!("os error {})", errno.raw_os_error()));
+    match ADVICE.iter().find(|(errno, _)| is_named(*errno)) {
+        Some((_, advice)) => format!("{text}; {advice}"),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn limits_that_are_reached_have_advice() {
+        let text = |errno| advised(format!("cannot: {}", io::Error::from(errno)));
+        assert!(text(Errno::MFILE).ends_with("(os error 24); allow more with ulimit -n"));
+        assert!(text(Errno::AGAIN).contains("(os error 11); if no thread could be started"));
+        assert!(text(Errno::NOTUNIQ).ends_with("(os error 76)"));
+        // One of which the number of another is a part.
+        assert!(text(Errno::NODEV).ends_with("(os error 19)"));
+        assert_eq!(advised("cannot".into()), "cannot");
+    }
+}
