@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use crate::{
@@ -20,6 +20,8 @@ tests![
     dev_kvm_that_is_something_else,
     software_kvm_runs_no_guest_kernels,
     auto_says_why_it_takes_the_emulated_host,
+    a_kvm_that_may_not_be_opened_is_said,
+    a_cache_that_may_not_be_entered_is_said,
 ];
 
 /// The user `nobody` in Debian; any unprivileged id would do.
@@ -83,6 +85,42 @@ fn no_permission_on_dev_kvm() -> anyhow::Result<()> {
     );
     let ran = kit.boot(kit.behind(&script), "direct").run()?;
     ran.fails(1, &["/dev/kvm", "permission", "kvm $USER"])?.says("").map(drop)
+}
+
+/// Figures of the emulated host came without a word.
+fn a_kvm_that_may_not_be_opened_is_said() -> anyhow::Result<()> {
+    need_mounts()?;
+    let kit = Kit::new()?;
+    let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 1\n";
+    let spec = files::put(&kit.folder, "spec.toml", spec.as_bytes())?;
+    let run = |script: &str| kit.behind(script).args(["run", "--dry-run"]).args([&spec]).run();
+    let script = format!(
+        "{EMPTY_DEV} && mknod -m 600 /dev/kvm c 10 232 && \
+         set -- setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$@\""
+    );
+    let ran = run(&script)?.exits(0)?.one_line(&["/dev/kvm may not be opened", "kvm $USER"])?;
+    ensure!(ran.text()?.contains("(emulated host)"), "{}", ran.show());
+    let ran = run(EMPTY_DEV)?.exits(0)?;
+    ensure!(ran.stderr.is_empty(), "there is none to be opened\n{}", ran.show());
+    Ok(())
+}
+
+/// What was built into it passed for missing.
+fn a_cache_that_may_not_be_entered_is_said() -> anyhow::Result<()> {
+    need_root()?;
+    let kit = Kit::new()?;
+    let hidden = kit.folder.path().join("hidden");
+    fs::create_dir(&hidden)?;
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o700))?;
+    fs::set_permissions(kit.folder.path(), fs::Permissions::from_mode(0o755))?;
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let plain = || Program::new("setpriv").args(user).args([&kit.pvticket]);
+    for words in ["boot --host emulated -- true", "emulate -- /init locks"] {
+        let ran =
+            plain().args(words.split(' ')).env("PVTICKET_CACHE", hidden.join("cache")).run()?;
+        ran.fails(1, &["cannot look for", "hidden/cache", "Permission denied"])?;
+    }
+    Ok(())
 }
 
 fn no_dev_kvm() -> anyhow::Result<()> {

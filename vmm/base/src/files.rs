@@ -2,8 +2,8 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read},
-    path::Path,
+    io::{self, ErrorKind, Read},
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -49,6 +49,32 @@ pub fn regular(path: &Path) -> Result<File, FileError> {
     }
 }
 
+/// Is there a regular file? An error where that cannot be known: behind a directory that may not be entered, it may be.
+pub fn is_there(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(data) => Ok(data.is_file()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The first of these files that is there. An error if none is known to be, and of one it cannot be known.
+pub fn first_there(
+    paths: impl IntoIterator<Item = PathBuf>,
+) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
+    let mut unknown = None;
+    for path in paths {
+        match is_there(&path) {
+            Ok(true) => return Ok(Some(path)),
+            Ok(false) => {}
+            Err(error) => drop(unknown.get_or_insert((path, error))),
+        }
+    }
+    unknown.map_or(Ok(None), Err)
+}
+
 /// Reads a whole file or pipe of at most `limit` bytes. A pipe is read for as long as a process has
 /// it open for writing.
 pub fn read(path: &Path, limit: ByteSize) -> Result<Vec<u8>, FileError> {
@@ -91,6 +117,27 @@ mod tests {
         assert!(matches!(read(&fifo, ByteSize(9)), Err(FileError::Silent)));
         assert!(matches!(regular(folder.path()), Err(FileError::Directory)));
         assert!(matches!(regular(Path::new("/dev/zero")), Err(FileError::NotRegular)));
+    }
+
+    /// Regression: a kernel in a cache that may not be entered was reported as not built. (A link to itself stands for
+    /// such a directory, which root may enter.)
+    #[test]
+    fn what_cannot_be_known_is_not_missing() {
+        let folder = TempDir::new().unwrap();
+        let [file, round] = ["file", "round"].map(|name| folder.path().join(name));
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&round, &round).unwrap();
+        assert!(is_there(&file).unwrap());
+        for none in ["none", "file/none", "none/none", "."] {
+            assert!(!is_there(&folder.path().join(none)).unwrap(), "{none}");
+        }
+        let hidden = round.join("file");
+        assert!(is_there(&hidden).is_err());
+        let none = folder.path().join("none");
+        let found = first_there([none.clone(), hidden.clone(), file.clone()]);
+        assert_eq!(found.unwrap(), Some(file));
+        assert_eq!(first_there([none.clone(), none.clone()]).unwrap(), None);
+        assert_eq!(first_there([none, hidden.clone()]).unwrap_err().0, hidden);
     }
 
     #[test]

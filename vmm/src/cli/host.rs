@@ -1,12 +1,15 @@
 //! `--host` and `--host-kernel`: where a guest runs.
 
-use std::env;
+use std::{env, sync::Once};
 
 use clap::{Args, ValueEnum};
 use thiserror::Error;
 
-use super::Usage;
-use kvm::KvmKind;
+use super::{Usage, say};
+use kvm::{
+    KvmKind,
+    host::{DEV_KVM, has_flag},
+};
 use study::point::HostKernel;
 
 /// What the user asked for.
@@ -65,6 +68,30 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
         (HostMode::Auto, _, Denied) => (Place::Emulated, "/dev/kvm may not be opened"),
     };
     Choice { place, why }
+}
+
+/// [`choose`] on this host, whose KVM is of this kind, with a line if nothing but the user's rights keeps the guest from
+/// it: an emulated host is no place to measure speed.
+pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> Choice {
+    static SAID: Once = Once::new();
+    let choice = choose(mode, class, kind);
+    if choice.place == Place::Emulated && is_only_denied(mode, class, kind, &kvm::host::cpuinfo()) {
+        SAID.call_once(|| {
+            say(format_args!(
+                "pvticket: {DEV_KVM} may not be opened, so that guests run in the emulated host: join its group \
+                 (usermod -aG kvm $USER) or run as root"
+            ));
+        });
+    }
+    choice
+}
+
+/// Would the guest run on this host's KVM if that might be opened?
+fn is_only_denied(mode: HostMode, class: GuestClass, kind: KvmKind, cpuinfo: &str) -> bool {
+    let is_hardware = || ["vmx", "svm"].iter().any(|flag| has_flag(cpuinfo, flag));
+    mode == HostMode::Auto
+        && kind == KvmKind::Denied
+        && (class == GuestClass::Payload || is_hardware())
 }
 
 /// Environment variable: try a guest kernel on a software KVM all the same. An unmodified kernel
@@ -162,5 +189,19 @@ mod tests {
         assert_eq!(place(GuestClass::Payload, KvmKind::Software), Place::Direct);
         assert_eq!(place(GuestClass::Payload, KvmKind::Absent), Place::Emulated);
         assert_eq!(place(GuestClass::Ring0, KvmKind::Denied), Place::Emulated);
+    }
+
+    /// Regression: figures of the emulated host, some thousand times lower, came without a word.
+    #[test]
+    fn who_lacks_only_the_right_is_told() {
+        const HARDWARE: &str = "flags : fpu svm\n";
+        const PLAIN: &str = "flags : fpu\n";
+        use GuestClass::{Payload, Ring0};
+        use KvmKind::{Absent, Denied};
+        let told = |class, kind, cpuinfo| is_only_denied(HostMode::Auto, class, kind, cpuinfo);
+        assert!(told(Payload, Denied, PLAIN) && told(Ring0, Denied, HARDWARE));
+        assert!(!told(Ring0, Denied, PLAIN), "its KVM could not run it anyway");
+        assert!(!told(Payload, Absent, HARDWARE));
+        assert!(!is_only_denied(HostMode::Emulated, Payload, Denied, HARDWARE), "asked for");
     }
 }

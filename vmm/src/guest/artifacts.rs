@@ -1,7 +1,13 @@
 //! Files that `make` builds or fetches: the cache directory and the paths in it.
 
-use std::{env, ffi::OsString, path::PathBuf};
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, ErrorKind},
+    path::PathBuf,
+};
 
+use base::files;
 use thiserror::Error;
 
 use super::program::is_static;
@@ -12,6 +18,9 @@ pub enum ArtifactError {
     /// Neither a cache directory nor a home is known.
     #[error("no place for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
+    /// What is there cannot be seen.
+    #[error("cannot look for {0}: set PVTICKET_CACHE to a directory that you may read")]
+    Hidden(PathBuf, #[source] io::Error),
     /// `pvticket setup kernel` has not run.
     #[error(
         "no PV ticketlock kernel at {0}: run `pvticket setup kernel`, or name one with --kernel"
@@ -51,23 +60,39 @@ fn cache_dir_from(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf
         .ok_or(ArtifactError::NoCache)
 }
 
+/// A file of the cache.
+fn cached(name: &str, missing: fn(PathBuf) -> ArtifactError) -> Result<PathBuf, ArtifactError> {
+    let file = cache_dir()?.join(name);
+    match files::is_there(&file) {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(missing(file)),
+        Err(error) => Err(ArtifactError::Hidden(file, error)),
+    }
+}
+
 /// The guest kernel with PV ticketlocks: the ELF `vmlinux` of `pvticket setup kernel`.
 pub fn built_kernel() -> Result<PathBuf, ArtifactError> {
-    let file = cache_dir()?.join(KERNEL);
-    if file.is_file() { Ok(file) } else { Err(ArtifactError::Kernel(file)) }
+    cached(KERNEL, ArtifactError::Kernel)
 }
 
 /// The kernel to compare with, with mainline's spinlocks: the ELF `vmlinux` of `pvticket setup kernel-stock`.
 pub fn stock_kernel() -> Result<PathBuf, ArtifactError> {
-    let file = cache_dir()?.join(STOCK_KERNEL);
-    if file.is_file() { Ok(file) } else { Err(ArtifactError::StockKernel(file)) }
+    cached(STOCK_KERNEL, ArtifactError::StockKernel)
 }
 
 /// A static busybox for the guest: from the cache, or else this system's own if it is static.
 pub fn busybox() -> Result<PathBuf, ArtifactError> {
     let cached = cache_dir()?.join("busybox/busybox");
     let places = [cached.clone(), "/usr/bin/busybox".into(), "/bin/busybox".into()];
-    places.into_iter().find(|file| is_static(file)).ok_or(ArtifactError::Busybox(cached))
+    if let Some(found) = places.into_iter().find(|file| is_static(file)) {
+        return Ok(found);
+    }
+    match File::open(&cached) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(ArtifactError::Hidden(cached, error))
+        }
+        _ => Err(ArtifactError::Busybox(cached)),
+    }
 }
 
 /// Path of the guest disk in the cache.
@@ -75,8 +100,7 @@ pub const GUEST_DISK: &str = "guest-disk/current/root.cpio";
 
 /// The archive with PostgreSQL for the guest's root, from `pvticket setup guest-disk`.
 pub fn guest_disk() -> Result<PathBuf, ArtifactError> {
-    let file = cache_dir()?.join(GUEST_DISK);
-    if file.is_file() { Ok(file) } else { Err(ArtifactError::GuestDisk(file)) }
+    cached(GUEST_DISK, ArtifactError::GuestDisk)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(in crate::cli) struct Plan {
 pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     args.common.seccomp.choose()?;
     let kind = KvmKind::detect();
-    let place = host::choose(args.common.host, GuestClass::Ring0, kind).place;
+    let place = host::choose_here(args.common.host, GuestClass::Ring0, kind).place;
     args.common.host_kernel.check(place == host::Place::Emulated)?;
     let kernel = match place == host::Place::Emulated || kind.runs_linux() {
         true => Some(find_kernel(args.kernel.as_deref())?),

@@ -103,7 +103,7 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
         seed: args.seed,
         json: args.common.json,
     };
-    let place = host::choose(args.common.host, class, kind).place;
+    let place = host::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.check(place == Place::Emulated)?;
     match place {
         Place::Emulated => emulated(plan, args.common.host_kernel.kernel()?),

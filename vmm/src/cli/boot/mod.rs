@@ -106,7 +106,7 @@ pub struct BootArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     args.seccomp.choose()?;
-    let choice = host::choose(args.host, GuestClass::Ring0, KvmKind::detect());
+    let choice = host::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
     let host_kernel = args.host_kernel.kernel()?;
     args.host_kernel.check(choice.place == Place::Emulated)?;
     let is_dry = args.dry_run;

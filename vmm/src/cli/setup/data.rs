@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use base::files;
 use thiserror::Error;
 
 use crate::owners::{Stranger, stranger};
@@ -26,6 +27,8 @@ const SIGN: &str = "guest-kernel-config/setup.sh";
 pub(super) enum DataError {
     #[error("{VARIABLE}={0} has no {SIGN}")]
     Named(PathBuf),
+    #[error("cannot look into {VARIABLE}={0}")]
+    Hidden(PathBuf, #[source] io::Error),
     #[error(
         "no scripts to set up with: {0} has neither {SHARED} beside its folder bin, nor was it built in a checkout; set {VARIABLE} \
          to the folder that has {SIGN}"
@@ -48,7 +51,11 @@ pub(super) fn folder() -> Result<PathBuf, DataError> {
 fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataError> {
     let has = |folder: &PathBuf| folder.join(SIGN).is_file();
     if let Some(named) = named {
-        return Some(named.clone()).filter(has).ok_or(DataError::Named(named));
+        return match files::is_there(&named.join(SIGN)) {
+            Ok(true) => Ok(named),
+            Ok(false) => Err(DataError::Named(named)),
+            Err(error) => Err(DataError::Hidden(named, error)),
+        };
     }
     let found = package(program).into_iter().chain(checkout(program)).find(has);
     let folder = found.ok_or_else(|| DataError::Absent(program.to_path_buf()))?;

@@ -91,10 +91,8 @@ impl Pieces {
         let tsc = Rate::start();
         let qemu = find_qemu()?;
         let folder = cache_dir()?.join(folder_of(kernel)).join("current");
-        let image = ["vmlinux", "vmlinuz"]
-            .map(|name| folder.join(name))
-            .into_iter()
-            .find(|file| file.is_file())
+        let image = ["vmlinux", "vmlinuz"].map(|name| folder.join(name));
+        let image = first_there(image)?
             .ok_or_else(|| PiecesError::Kernel { kernel, folder: folder.clone() })?;
         let release = fs::canonicalize(&folder)
             .ok()
@@ -128,13 +126,17 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
         return program(named.into());
     }
     let fetched = cache_dir()?.join("qemu/current/bin").join(QEMU);
-    if fetched.is_file() {
+    if let Some(fetched) = first_there([fetched])? {
         return stranger(&fetched).map_or(Ok(fetched), |who| Err(PiecesError::Strange(who)));
     }
-    env::split_paths(&env::var_os("PATH").unwrap_or_default())
-        .map(|folder| folder.join(QEMU))
-        .find(|file| file.is_file())
-        .ok_or(PiecesError::Qemu)
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|folder| folder.join(QEMU));
+    first_there(on_path)?.ok_or(PiecesError::Qemu)
+}
+
+/// The first of these files that is there.
+fn first_there(paths: impl IntoIterator<Item = PathBuf>) -> Result<Option<PathBuf>, PiecesError> {
+    files::first_there(paths).map_err(|(path, source)| PiecesError::Read { path, source })
 }
 
 /// This file, which is to be a program.
@@ -221,10 +223,9 @@ fn same_module(a: &str, b: &str) -> bool {
 }
 
 fn find_module(folder: &Path, name: &str) -> Result<PathBuf, PiecesError> {
-    [name.replace('-', "_"), name.replace('_', "-"), name.into()]
-        .map(|name| folder.join(name + ".ko"))
-        .into_iter()
-        .find(|file| file.is_file())
+    let files = [name.replace('-', "_"), name.replace('_', "-"), name.into()]
+        .map(|name| folder.join(name + ".ko"));
+    first_there(files)?
         .ok_or_else(|| PiecesError::Module { folder: folder.into(), name: name.into() })
 }
 

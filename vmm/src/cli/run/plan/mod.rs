@@ -179,7 +179,7 @@ fn read(spec: &Path) -> anyhow::Result<(String, String)> {
     const LONGEST: ByteSize = ByteSize::mib(1);
     let name = shown(spec);
     if let Some(text) = ready::find(&name)
-        && !spec.exists()
+        && !spec.try_exists().unwrap_or(true)
     {
         return Ok((text.to_owned(), name));
     }
@@ -234,7 +234,7 @@ fn place_of(spec: &str, asked: &str, needs_ring_0: bool) -> Result<HostKind, Str
     };
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let kind = KvmKind::detect();
-    match host::choose(mode, class, kind).place {
+    match host::choose_here(mode, class, kind).place {
         Place::Direct => {
             host::check_direct(class, kind).map_err(|error| chain(&error))?;
             Ok(HostKind::Direct)
