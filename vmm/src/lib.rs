@@ -18,6 +18,7 @@ pub mod lab;
 pub mod limits;
 pub mod machine;
 pub mod owners;
+pub mod memory;
 pub mod results;
 pub mod runtime;
 pub mod signals;

@@ -1,6 +1,10 @@
 //! `cgroups`: control groups of the vCPUs' threads, in the emulated host, and what refuses them.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -8,9 +12,10 @@ use serde_json::Value;
 use super::{emulated::script_with_spec, first_cpu::BUSYBOX};
 use crate::{
     expect_usually,
-    facts::need_kvm,
+    facts::{need_kvm, need_root},
     files,
     product::{IN_EMULATED_HOST, pvticket},
+    suite::skip,
     tests,
 };
 
@@ -18,7 +23,41 @@ tests![
     groups_share_out_the_cpu_as_they_are_told => Quiet("shares of CPU time within a factor"),
     groups_are_gone_when_a_run_has_ended,
     what_a_host_does_not_allow_is_refused,
+    a_limit_of_memory_counts,
 ];
+
+/// A control group of the test's own; removed in the end, when no process is in it.
+struct Group(PathBuf);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A group that limits memory, of whichever version is here.
+fn with_memory(mib: u32) -> anyhow::Result<Group> {
+    need_root()?;
+    for (mount, file) in
+        [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+    {
+        let group = Group(Path::new(mount).join(format!("pvticket-test-{}", process::id())));
+        let is_made = fs::create_dir(&group.0).is_ok() && group.0.join("cgroup.procs").exists();
+        if is_made && fs::write(group.0.join(file), format!("{mib}M")).is_ok() {
+            return Ok(group);
+        }
+    }
+    skip("no control group can limit memory here")
+}
+
+/// Only the host's memory was looked at.
+fn a_limit_of_memory_counts() -> anyhow::Result<()> {
+    let group = with_memory(256)?;
+    let words = "boot --dry-run --mem 12G -- true";
+    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    let ran = pvticket(words.split(' ')).behind(&enter).run()?.exits(0)?;
+    ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
+}
 
 /// A spec of VMs of one vCPU each, all on one slot.
 fn spec(host: &str, vms: u32, cgroups: &str) -> String {

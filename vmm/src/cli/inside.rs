@@ -10,12 +10,13 @@ use std::{
 use anyhow::Context;
 
 use super::{
-    FAILURE,
+    FAILURE, say,
     task::{self, Task},
 };
 use crate::{
     emulated::{self, Errand, Supervision},
     guest::artifacts::{self, GUEST_DISK},
+    memory::{Memory, in_mib},
     results::Target,
     units::ByteSize,
 };
@@ -26,26 +27,44 @@ const CACHE: &str = "/in/cache";
 /// The directory for result files there.
 const OUT: &str = "/tmp";
 
+/// Memory for the emulated host's system, the files in its RAM, and our process.
+const OUTER: u64 = 448 << 20;
+
+/// Says so if guests with this memory fit what there is, but not the emulated host around them.
+pub fn warn_of_memory(guests: ByteSize) {
+    if let Some(warning) = memory_warning(guests, Memory::here()) {
+        say(format_args!("pvticket: {warning}"));
+    }
+}
+
+fn memory_warning(guests: ByteSize, there: Memory) -> Option<String> {
+    let all = guests.0.saturating_add(OUTER);
+    (guests <= there.size && all > there.size.0).then(|| {
+        let all = in_mib(ByteSize(all));
+        format!("the emulated host may need {all}: {there}; if it uses more, it will be killed")
+    })
+}
+
 /// A pvticket command with everything that it needs in the emulated host.
 ///
 /// Each file that it takes along, or brings back, is named by its path there, for the command.
 #[derive(Debug)]
 pub struct Inside {
     errand: Errand,
+    /// Of all its machines.
+    guest_memory: ByteSize,
 }
 
 impl Inside {
     /// `kernel` is the emulated host's, `guest_memory` the memory of all its machines.
     pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
-        /// Memory for the emulated host's system, the files in its RAM, and our process.
-        const OUTER: u64 = 448 << 20;
         let mut errand = Errand::new(Vec::<OsString>::new());
         errand.kernel = kernel;
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
         errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
-        Self { errand }
+        Self { errand, guest_memory }
     }
 
     /// Takes a guest kernel along, as the built one.
@@ -106,6 +125,7 @@ impl Inside {
 
     /// Carries out a task there and returns its exit status.
     pub fn run_task(mut self, task: &Task) -> anyhow::Result<u8> {
+        warn_of_memory(self.guest_memory);
         let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
         self.errand.contents_in.push((bytes, task::INSIDE.into()));
         self.run(["inside".into(), task::INSIDE.into()])
@@ -130,6 +150,16 @@ impl Inside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_emulated_host_needs_more_than_its_guests() {
+        let there = Memory::of_host(ByteSize::mib(600));
+        let warning = |mib| memory_warning(ByteSize::mib(mib), there);
+        assert_eq!(warning(152), None);
+        let text = "the emulated host may need 960 MiB: this host has 600 MiB of memory and swap; if it uses more, it will be killed";
+        assert_eq!(warning(512).as_deref(), Some(text));
+        assert_eq!(warning(601), None, "that has been told of the guests");
+    }
 
     /// Regression: a kernel of 300 MB filled the RAM disk, and the task's own file was missing there.
     #[test]

@@ -66,16 +66,19 @@ pub const ROWS: &[Row] = &[
     refused("boot: --mem 1", "4 MiB", &["--mem 1 byte: a Linux guest needs 4 MiB"], |_| {
         Ok(pvticket(["boot", "--mem", "1", "--", "true"]))
     }),
-    refused("boot: --mem 1024T", "the host's memory", &["--mem 1024 TiB: this host has"], |_| {
-        Ok(pvticket(["boot", "--mem", "1024T", "--", "true"]))
-    }),
-    refused("boot: --mem 16777215G", "the host's memory", &["this host has"], |_| {
+    refused(
+        "boot: --mem 1024T",
+        "the host's memory",
+        &["--mem 1024 TiB: ", "of memory and swap"],
+        |_| Ok(pvticket(["boot", "--mem", "1024T", "--", "true"])),
+    ),
+    refused("boot: --mem 16777215G", "the host's memory", &["of memory and swap"], |_| {
         Ok(pvticket(["boot", "--mem", "16777215G", "--", "true"]))
     }),
     Row {
         input: "boot: --mem of twice what there is",
         limit: "what it touches",
-        end: OneLine(0, &["this host has", "will be killed"]),
+        end: OneLine(0, &["of memory and swap", "will be killed"]),
         memory: 64,
         feed: |_| {
             let mem = format!("{}K", 2 * memory_and_swap()?);

@@ -10,7 +10,6 @@ use std::{
     thread,
 };
 
-use rustix::system::sysinfo;
 use serde::{Deserialize, Serialize};
 
 use super::BootArgs;
@@ -21,6 +20,7 @@ use crate::{
         linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, turns_the_io_apic_off},
         symbols,
     },
+    memory::Memory,
     units::{ByteSize, VcpuCount},
     vcpu::fault::FaultPlan,
     vm::{GuestSpec, InputTarget, MachineSpec, Oversight, Purpose},
@@ -96,7 +96,7 @@ impl Plan {
             return Err(Usage("--vms: several machines need a command to run".into()).into());
         }
         let mem = memory(args.mem, guest_disk.as_deref())?;
-        if let Some(warning) = check_memory(mem, schedule.vms, host_memory())? {
+        if let Some(warning) = check_memory(mem, schedule.vms, Memory::here())? {
             say(format_args!("pvticket: {warning}"));
         }
         let plan = Self {
@@ -225,10 +225,10 @@ fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize
     }
 }
 
-/// Checks that Linux can boot in this memory, and that `vms` such machines fit a host with `there`
-/// of memory and swap. Returns a warning where they boot but cannot all use their memory: a guest
+/// Checks that Linux can boot in this memory, and that `vms` such machines fit what is `there`.
+/// Returns a warning where they boot but cannot all use their memory: a guest
 /// takes only the pages it touches.
-fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<Option<String>, Usage> {
+fn check_memory(memory: ByteSize, vms: u32, there: Memory) -> Result<Option<String>, Usage> {
     /// Linux does not find room for itself in less.
     const LEAST: ByteSize = ByteSize::mib(4);
     /// Linux describes each 4-KiB page by a `struct page` of 64 bytes and writes them all at boot:
@@ -240,23 +240,15 @@ fn check_memory(memory: ByteSize, vms: u32, there: ByteSize) -> Result<Option<St
         )));
     }
     let all = memory.0.saturating_mul(vms.into());
-    if all <= there.0 {
+    if all <= there.size.0 {
         return Ok(None);
     }
     let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
-    let there = ByteSize::mib(there.0 >> 20);
-    let said = format!("--mem {memory}{each}: this host has {there} of memory and swap");
-    if all / WRITTEN > there.0 {
+    let said = format!("--mem {memory}{each}: {there}");
+    if all / WRITTEN > there.size.0 {
         return Err(Usage(format!("{said}, and Linux writes 1/{WRITTEN} of its own at boot")));
     }
     Ok(Some(format!("{said}; a guest that uses more will be killed")))
-}
-
-/// The host's memory and swap.
-fn host_memory() -> ByteSize {
-    let info = sysinfo();
-    let units = info.totalram.saturating_add(info.totalswap);
-    ByteSize(units.saturating_mul(info.mem_unit.into()))
 }
 
 /// The address of a kernel's `__preempt_count`.
@@ -336,7 +328,7 @@ mod tests {
 
     #[test]
     fn memory_is_what_the_host_can_give() {
-        let host = ByteSize::mib(8192);
+        let host = Memory::of_host(ByteSize::mib(8192));
         let said = |size: &str, vms| match check_memory(size.parse().unwrap(), vms, host) {
             Ok(warning) => warning.unwrap_or_default(),
             Err(Usage(why)) => format!("refused: {why}"),
@@ -348,6 +340,5 @@ mod tests {
         assert_eq!(said("512G", 1), warning);
         assert!(said("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
         assert!(said("1T", 1).starts_with("refused: --mem 1 TiB: this host has 8 GiB of memory"));
-        assert!(host_memory() > ByteSize::mib(64));
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     cli::{
         Usage, cgroups, driver,
         features::{self, Restorer},
+        inside::warn_of_memory,
         say,
         schedule::recording,
         trace,
@@ -95,6 +96,7 @@ impl Plan {
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // What it needs is missing before a worker starts, or not at all.
             Pieces::find(run.host_kernel)?;
+            warn_of_memory(workers::memory(&experiment));
         }
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);

@@ -164,7 +164,7 @@ fn needs(experiment: &Experiment, flavour: Flavour) -> bool {
 }
 
 /// Guest memory of the largest cell in the emulated host.
-fn memory(experiment: &Experiment) -> ByteSize {
+pub(super) fn memory(experiment: &Experiment) -> ByteSize {
     let of = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,

@@ -1,18 +1,25 @@
 //! How a session ends before its errand has: frozen, or without its emulator. Evidence is kept.
 
-use std::{io, process::ExitStatus, time::Duration};
+use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
+use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::{
     Event, Outcome, Session,
     evidence::{Evidence, interrogate},
 };
-use crate::emulated::{
-    EmulatedError, Freeze,
-    error::Kept,
-    streams::{output::Seen, stdin::Input},
+use crate::{
+    emulated::{
+        EmulatedError, Freeze,
+        error::Kept,
+        streams::{output::Seen, stdin::Input},
+    },
+    memory::Memory,
 };
+
+/// SIGKILL.
+const KILL: i32 = Signal::KILL.as_raw();
 
 /// The time to drain the sockets of a QEMU that has ended: some milliseconds, unless this host is busy
 /// or nobody reads the output.
@@ -48,7 +55,11 @@ impl Session<'_> {
         if let Some(line) = self.console_log.line_with(&["Kernel panic"]) {
             return Err(EmulatedError::Panic { line, evidence });
         }
-        let complaint = self.words_log.last_complaint().unwrap_or_else(|| self.stage().into());
+        let complaint = match status.signal() {
+            // Nobody here has killed it: a kernel without memory does.
+            Some(KILL) => Memory::here().probably_lacking(),
+            _ => self.words_log.last_complaint().unwrap_or_else(|| self.stage().into()),
+        };
         Err(EmulatedError::Ended { status: status.to_string(), complaint, evidence })
     }
 

@@ -1,6 +1,6 @@
 //! The run's side of a worker process.
 
-use std::{io, process::Stdio};
+use std::{io, os::unix::process::ExitStatusExt, process::Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
@@ -14,6 +14,7 @@ use super::{
     job::{Job, WorkerMessage},
     worker::MOST_TRACE,
 };
+use crate::memory::Memory;
 
 /// How many of the last lines of a worker's stderr are kept.
 const LAST_WORDS: usize = 4;
@@ -106,6 +107,11 @@ async fn attend(
                 kill(group);
             }
             let how = match child.wait().await {
+                // Nobody here has killed it: a kernel without memory does.
+                Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
+                    let why = Memory::here().probably_lacking();
+                    format!("the worker ended with {status}, {why}")
+                }
                 Ok(status) => format!("the worker ended with {status}"),
                 Err(error) => format!("the worker is lost: {error}"),
             };

@@ -1,0 +1,222 @@
+//! How much memory this process may use, with those that it starts: the host's, or less where a control group limits it.
+
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use rustix::system::sysinfo;
+
+use crate::units::ByteSize;
+
+/// What there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Memory and swap.
+    pub size: ByteSize,
+    is_of_group: bool,
+}
+
+/// As a part of a sentence.
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = if self.is_of_group { "this control group allows" } else { "this host has" };
+        write!(f, "{whose} {} of memory and swap", in_mib(self.size))
+    }
+}
+
+/// In whole MiB, for people.
+pub fn in_mib(size: ByteSize) -> ByteSize {
+    ByteSize::mib(size.0 >> 20)
+}
+
+impl Memory {
+    /// Asks the kernel.
+    pub fn here() -> Self {
+        let info = sysinfo();
+        let [ram, swap] =
+            [info.totalram, info.totalswap].map(|units| units.saturating_mul(info.mem_unit.into()));
+        let [groups, mounts] = ["cgroup", "mountinfo"]
+            .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
+        let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse().ok();
+        Self::within(ram, swap, limit(&groups, &mounts, swap, number))
+    }
+
+    const fn within(ram: u64, swap: u64, limit: Option<u64>) -> Self {
+        let host = ram.saturating_add(swap);
+        match limit {
+            Some(limit) if limit < host => Self { size: ByteSize(limit), is_of_group: true },
+            _ => Self { size: ByteSize(host), is_of_group: false },
+        }
+    }
+
+    /// Memory of a host, for tests.
+    #[cfg(test)]
+    pub(crate) const fn of_host(size: ByteSize) -> Self {
+        Self { size, is_of_group: false }
+    }
+
+    /// Why a process was killed that nobody here has killed.
+    pub fn probably_lacking(self) -> String {
+        format!("probably out of memory: {self}")
+    }
+}
+
+/// The least limit of memory and swap of the groups that a process is in, by `/proc/PID/cgroup` and `/proc/PID/mountinfo`
+/// (proc(5)). `number` reads a file that holds a number.
+fn limit(
+    groups: &str,
+    mounts: &str,
+    swap: u64,
+    number: impl Fn(&Path) -> Option<u64>,
+) -> Option<u64> {
+    let all = mounts.lines().filter_map(|line| Hierarchy::mounted(line, groups));
+    let limits = all.flat_map(|hierarchy| {
+        let each = hierarchy.dirs().map(|dir| hierarchy.version.limit(&dir, swap, &number));
+        each.flatten().collect::<Vec<_>>()
+    });
+    limits.min()
+}
+
+/// The version of a hierarchy's interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// The controller of memory alone, or with others (Documentation/admin-guide/cgroup-v1/memory.rst).
+    One,
+    /// All controllers (Documentation/admin-guide/cgroup-v2.rst).
+    Two,
+}
+
+impl Version {
+    /// The limit of memory and swap of the group in this directory.
+    fn limit(self, dir: &Path, swap: u64, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+        let number = |name| number(&dir.join(name));
+        match self {
+            Self::One => {
+                let memory = number("memory.limit_in_bytes")?.saturating_add(swap);
+                Some(number("memory.memsw.limit_in_bytes").map_or(memory, |both| both.min(memory)))
+            }
+            Self::Two => {
+                let swap = number("memory.swap.max").map_or(swap, |most| most.min(swap));
+                Some(number("memory.max")?.saturating_add(swap))
+            }
+        }
+    }
+}
+
+/// A hierarchy of groups that limits memory, as it is mounted.
+#[derive(Debug)]
+struct Hierarchy {
+    version: Version,
+    mount: PathBuf,
+    /// The directory of the process's group.
+    group: PathBuf,
+}
+
+impl Hierarchy {
+    /// The one that a line of `mountinfo` describes, if it is one.
+    fn mounted(line: &str, groups: &str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, mount) = (left.next()?, PathBuf::from(left.next()?));
+        let mut right = right.split(' ');
+        let (kind, options) = (right.next()?, right.nth(1)?);
+        let version = match kind {
+            "cgroup2" => Version::Two,
+            "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
+            _ => return None,
+        };
+        // number:controllers:path
+        let is_listed = |controllers: &str| match version {
+            Version::One => controllers.split(',').any(|name| name == "memory"),
+            Version::Two => controllers.is_empty(),
+        };
+        let own = groups.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            is_listed(controllers).then_some(path)
+        })?;
+        // In a container, what is mounted may be the own group, under the name that it has outside.
+        let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
+        let group = mount.join(below);
+        Some(Self { version, mount, group })
+    }
+
+    /// The group, and those that it is in: the limits of all apply.
+    fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        let above = self.group.ancestors().take_while(|dir| dir.starts_with(&self.mount));
+        above.map(Path::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+                      32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n";
+    const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
+                      22 1 8:1 / / rw - ext4 /dev/root rw\n";
+
+    fn limit_with(groups: &str, mounts: &str, files: &[(&str, u64)]) -> Option<u64> {
+        let number = |file: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == file);
+            found.map(|(_, mib)| mib * MIB)
+        };
+        limit(groups, mounts, 100 * MIB, number).map(|limit| limit / MIB)
+    }
+
+    /// Regression: a guest was allowed what the host has, and QEMU was killed for what its group has.
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let groups = "5:devices:/x\n4:cpu,memory:/a/b\n0::/\n";
+        let least = |files: &[(&str, u64)]| limit_with(groups, V1, files);
+        assert_eq!(least(&[]), None);
+        assert_eq!(least(&[("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 256)]), Some(356));
+        let both = [
+            ("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", 256),
+            ("/sys/fs/cgroup/memory/a/b/memory.memsw.limit_in_bytes", 300),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", 1 << 40),
+        ];
+        assert_eq!(least(&both), Some(300));
+        assert_eq!(least(&[("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", 64)]), Some(164));
+        assert_eq!(least(&[("/sys/fs/cgroup/cpu/a/b/memory.limit_in_bytes", 1)]), None);
+    }
+
+    #[test]
+    fn swap_of_version_2_is_limited_beside_memory() {
+        let least = |files: &[(&str, u64)]| limit_with("0::/user/a\n", V2, files);
+        assert_eq!(least(&[("/sys/fs/cgroup/user/a/memory.max", 256)]), Some(356));
+        let both = [
+            ("/sys/fs/cgroup/user/memory.max", 256),
+            ("/sys/fs/cgroup/user/memory.swap.max", 0),
+            ("/sys/fs/cgroup/user/a/memory.swap.max", 10),
+        ];
+        assert_eq!(least(&both), Some(256));
+        assert_eq!(least(&[("/sys/fs/cgroup/user/a/memory.swap.max", 0)]), None);
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_at_the_mount() {
+        let mounts = "1 2 0:26 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        let file = [("/sys/fs/cgroup/memory.max", 200)];
+        for groups in ["0::/docker/1\n", "0::/\n", "0::/../other\n"] {
+            assert_eq!(limit_with(groups, mounts, &file), Some(300), "{groups}");
+        }
+        let inner = [("/sys/fs/cgroup/a/memory.max", 100), file[0]];
+        assert_eq!(limit_with("0::/docker/1/a\n", mounts, &inner), Some(200));
+    }
+
+    #[test]
+    fn the_host_has_no_more_than_it_has() {
+        let sentence = |limit| Memory::within(8192 * MIB, 0, limit).to_string();
+        assert_eq!(sentence(None), "this host has 8 GiB of memory and swap");
+        assert_eq!(sentence(Some(1 << 60)), sentence(None));
+        assert_eq!(
+            sentence(Some(256 * MIB + 5)),
+            "this control group allows 256 MiB of memory and swap"
+        );
+        assert!(Memory::here().size > ByteSize::mib(64));
+    }
+}
