@@ -2,6 +2,10 @@
 //!
 //! It is restored on every way out: on drop, on a signal that ends or stops the process
 //! ([`crate::signals`]), on a panic, and on a fatal signal ([`fatal`]).
+//!
+//! While another job is in its foreground it is left alone: neither its modes are changed nor its input is read. The
+//! kernel would stop the process for either (SIGTTOU, SIGTTIN), again each time it is continued, and no signal could end
+//! it in order; so both are blocked ([`signal::block_stops_by_terminal`]).
 
 use std::{
     io::{self, IsTerminal, Stdin},
@@ -11,6 +15,7 @@ use std::{
 
 use rustix::{
     process::getpgrp,
+    stdio,
     termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr},
 };
 
@@ -32,15 +37,34 @@ pub enum Hold {
     Screen,
 }
 
-/// A terminal in use, and its original modes.
+/// A terminal in use.
 #[derive(Debug)]
 struct Held {
     stdin: Stdin,
+    /// None until it has first been taken.
+    modes: Option<Modes>,
+    hold: Hold,
+    /// It has been given back for the time being, or not been taken yet.
+    is_back: bool,
+}
+
+/// Its original modes, and those of its use.
+#[derive(Debug)]
+struct Modes {
     saved: Termios,
     raw: Termios,
-    hold: Hold,
-    /// It has been given back for the time being.
-    is_back: bool,
+}
+
+impl Modes {
+    fn read(stdin: &Stdin) -> io::Result<Self> {
+        let saved = tcgetattr(stdin)?;
+        let mut raw = saved.clone();
+        raw.make_raw();
+        // The guest's terminal driver already sends CR LF; output processing stays on for our own
+        // messages.
+        raw.output_modes = saved.output_modes;
+        Ok(Self { saved, raw })
+    }
 }
 
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
@@ -50,7 +74,7 @@ static HELD: Mutex<Option<Held>> = Mutex::new(None);
 pub struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes the terminal, if stdin is one. Signals have to be caught already.
+    /// Takes the terminal, if stdin is one; in the background, once the process is continued in its foreground.
     pub fn enter(hold: Hold) -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() {
@@ -58,15 +82,11 @@ impl RawTerminal {
         }
         signals::catch()?;
         restore_at_panics();
-        let saved = tcgetattr(&stdin)?;
-        let mut raw = saved.clone();
-        raw.make_raw();
-        // The guest's terminal driver already sends CR LF; output processing stays on for our own
-        // messages.
-        raw.output_modes = saved.output_modes;
-        fatal::arm(hold == Hold::Screen);
-        let held = Held { stdin, saved, raw, hold, is_back: true };
-        lock().insert(held).take()?;
+        let mut held = lock();
+        let held = held.insert(Held { stdin, modes: None, hold, is_back: true });
+        if is_ours() {
+            held.take()?;
+        }
         Ok(Some(Self(())))
     }
 }
@@ -81,8 +101,13 @@ impl Drop for RawTerminal {
 
 impl Held {
     fn take(&mut self) -> io::Result<()> {
-        tcsetattr(&self.stdin, OptionalActions::Now, &self.raw)?;
+        let modes = match &mut self.modes {
+            Some(modes) => modes,
+            None => self.modes.insert(Modes::read(&self.stdin)?),
+        };
+        // Before the modes are changed: it saves them.
         fatal::arm(self.hold == Hold::Screen);
+        tcsetattr(&self.stdin, OptionalActions::Now, &modes.raw)?;
         self.is_back = false;
         if self.hold == Hold::Screen {
             streams::offer(Stream::Stdout, ENTER_SCREEN.as_bytes())?;
@@ -93,23 +118,23 @@ impl Held {
     /// Errors are ignored, since nothing can be done about a terminal that has gone away. If
     /// another job is in the foreground by now, the terminal is left to it.
     fn give_back(&mut self) {
-        if self.is_back || !self.is_ours() {
+        let Some(modes) = self.modes.as_ref().filter(|_| !self.is_back && is_ours()) else {
             return;
-        }
+        };
         if self.hold == Hold::Screen {
             // Before the modes: output in raw mode is passed through unchanged.
             let _ = streams::offer(Stream::Stdout, fatal::LEAVE_SCREEN.as_bytes());
         }
-        let _ = tcsetattr(&self.stdin, OptionalActions::Now, &self.saved);
+        let _ = tcsetattr(&self.stdin, OptionalActions::Now, &modes.saved);
         fatal::disarm();
         self.is_back = true;
     }
+}
 
-    /// Is this process in the terminal's foreground? Always true if it is not its controlling
-    /// terminal.
-    fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.stdin).map_or(true, |group| group == getpgrp())
-    }
+/// May this process use the terminal that is its stdin? Not while another job is in the terminal's foreground. Always true
+/// if it is not its controlling terminal, or none at all.
+pub fn is_ours() -> bool {
+    tcgetpgrp(stdio::stdin()).map_or(true, |group| group == getpgrp())
 }
 
 fn lock() -> MutexGuard<'static, Option<Held>> {
@@ -127,7 +152,7 @@ pub fn give_back() {
 /// changed its modes in the meantime.
 pub fn take_again() {
     if let Some(held) = &mut *lock()
-        && held.is_ours()
+        && is_ours()
     {
         // If it fails, the guest's keys are cooked, which is no reason to end.
         let _ = held.take();

@@ -3,7 +3,12 @@
 use anyhow::ensure;
 
 use super::{ON_VCPU_1, one_slot};
-use crate::{files::noise, process::Input, product::Boot, tests};
+use crate::{
+    files::noise,
+    process::{Input, Program},
+    product::{self, Boot},
+    tests,
+};
 
 tests![
     exit_status_is_passed_on,
@@ -13,6 +18,7 @@ tests![
     the_last_output_on_the_serial_line_arrives,
     a_mebibyte_of_noise_comes_back_unchanged,
     end_of_input_is_seen,
+    input_is_left_to_others,
     input_nobody_reads_delays_nothing,
     silent_input_delays_nothing,
     arguments_arrive_unchanged,
@@ -62,6 +68,17 @@ fn end_of_input_is_seen() -> anyhow::Result<()> {
     let ran = Boot::direct().script(script).input(Input::Bytes(b"word\n".into())).run()?;
     ran.exits(0)?.says("got word\nend\n")?;
     Boot::direct().command(["cat"]).run()?.exits(0)?.says("").map(drop)
+}
+
+/// The input of a loop, which every boot would read ahead.
+fn input_is_left_to_others() -> anyhow::Result<()> {
+    let script = "while read line; do \"$0\" boot --host direct -n -- cat; echo got $line; done";
+    let shell = Program::new("/bin/sh").args(["-c", script]).args([product::binary()]);
+    let ran = shell.input(Input::Bytes(b"1\n2\n3\n".into())).run()?.exits(0)?;
+    ran.says("got 1\ngot 2\ngot 3\n")?;
+    // The second of several machines has no input either.
+    let boot = Boot::direct().vms(2).command(["cat"]).input(Input::Bytes(b"line\n".into()));
+    boot.run()?.exits(0)?.says("line\n").map(drop)
 }
 
 fn input_nobody_reads_delays_nothing() -> anyhow::Result<()> {

@@ -7,12 +7,14 @@ use anyhow::{Context, ensure};
 use super::packed;
 use crate::{
     files::{self, DIRECTORY, EXECUTABLE, code},
+    process::Input,
     product::Boot,
     tests,
 };
 
 tests![
     own_init_runs_without_a_command,
+    the_end_of_the_input_ends_the_shell_of_an_own_init,
     a_command_runs_beside_the_own_files,
     a_command_may_not_use_the_ports_of_init,
     every_compression_is_unpacked,
@@ -26,6 +28,12 @@ const LINK: u32 = 0o120_777;
 
 /// A RAM disk with busybox as its shell, an init that prints a line, a file, and a program that ends the machine.
 fn own() -> anyhow::Result<Vec<u8>> {
+    own_with("echo own init runs")
+}
+
+/// The same with this line in its init.
+fn own_with(line: &str) -> anyhow::Result<Vec<u8>> {
+    let init = format!("#!/bin/sh\n{line}\nexec /bin/busybox reboot -f\n");
     let busybox = fs::read(files::cached("busybox/busybox")?).context("busybox")?;
     let exit = files::program(&[code::out(code::port::EXIT, 7).as_slice(), code::SPIN].concat());
     Ok(files::cpio(&[
@@ -34,7 +42,7 @@ fn own() -> anyhow::Result<Vec<u8>> {
         ("bin/sh", LINK, b"busybox"),
         ("own", EXECUTABLE, b"the file\n"),
         ("exit", EXECUTABLE, &exit),
-        ("init", EXECUTABLE, b"#!/bin/sh\necho own init runs\nexec /bin/busybox reboot -f\n"),
+        ("init", EXECUTABLE, init.as_bytes()),
     ]))
 }
 
@@ -43,6 +51,14 @@ fn own_init_runs_without_a_command() -> anyhow::Result<()> {
     let initrd = files::put(&folder, "initrd", &own()?)?;
     let ran = Boot::direct().initrd(initrd).run()?.exits(0)?;
     ensure!(ran.text()?.contains("own init runs"), "{}", ran.show());
+    Ok(())
+}
+
+fn the_end_of_the_input_ends_the_shell_of_an_own_init() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let initrd = files::put(&folder, "initrd", &own_with("/bin/sh; echo left $((40+2))")?)?;
+    let ran = Boot::direct().initrd(initrd).input(Input::Null).run()?.exits(0)?;
+    ensure!(ran.text()?.contains("left 42"), "{}", ran.show());
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::{process::Input, product::Boot, terminal::Terminal, tests};
 tests![
     a_piped_script_runs_in_the_shell,
     the_last_output_of_a_shell_arrives,
+    the_end_of_the_input_ends_the_shell,
     a_shell_at_a_terminal,
     ctrl_a_x_leaves_the_shell,
 ];
@@ -24,6 +25,19 @@ fn the_last_output_of_a_shell_arrives() -> anyhow::Result<()> {
     let script = format!("{ON_VCPU_1}\n{sums}\nexit 9\n").into_bytes();
     let ran = one_slot().input(Input::Bytes(script)).run()?.exits(9)?;
     ensure!(ran.text()?.contains("sum 48"), "{}", ran.show());
+    Ok(())
+}
+
+/// As at a terminal: with the last status, and of programs that the shell runs, too.
+fn the_end_of_the_input_ends_the_shell() -> anyhow::Result<()> {
+    Boot::direct().input(Input::Null).run()?.exits(0)?;
+    let run = |script: &str| Boot::direct().input(Input::Bytes(script.into())).run();
+    let ran = run("echo sum $((40+2))\nfalse\n")?.exits(1)?;
+    ensure!(ran.text()?.contains("sum 42"), "{}", ran.show());
+    let ran = run("echo sum $((40+2)); sh -c 'exit 9'")?.exits(9)?;
+    ensure!(ran.text()?.contains("sum 42"), "the last line has no end\n{}", ran.show());
+    let ran = run("wc -c > /count; echo read $(cat /count)\nhello\n")?.exits(0)?;
+    ensure!(ran.text()?.contains("read 6"), "{}", ran.show());
     Ok(())
 }
 

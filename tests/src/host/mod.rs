@@ -63,6 +63,7 @@ pub fn tests() -> Vec<Test> {
         confinement::emulated::TESTS,
         system_calls::emulated::TESTS,
         signals::TESTS,
+        signals::background::TESTS,
         limits::TESTS,
         library::TESTS,
         faults::TESTS,

@@ -81,18 +81,26 @@ impl Class {
         use lists::*;
         match self {
             Self::New => &[UNTRAPPABLE, BEGINNINGS, EVERY, NEW, STEPS],
-            Self::Main => {
-                &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, TERMINAL, MAIN, LOADERS]
-            }
+            Self::Main => &[
+                UNTRAPPABLE,
+                BEGINNINGS,
+                EVERY,
+                STARTS,
+                MACHINE,
+                TERMINAL,
+                FOREGROUND,
+                MAIN,
+                LOADERS,
+            ],
             Self::Worker => &[UNTRAPPABLE, BEGINNINGS, EVERY, STARTS, MACHINE, WORKER, LOADERS],
-            Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE],
+            Self::Machine => &[UNTRAPPABLE, EVERY, MACHINE, FOREGROUND],
             // The request that matters most comes first.
             Self::Vcpu => &[VCPU, UNTRAPPABLE, EVERY, STEPS],
             Self::Nurse => &[UNTRAPPABLE, EVERY, STEPS, NURSE],
             Self::Courier => &[UNTRAPPABLE, EVERY, STEPS, COURIER],
             Self::Watchdog => &[UNTRAPPABLE, EVERY, WATCHDOG],
             Self::IdleWatcher => &[UNTRAPPABLE, EVERY, STEPS, IDLE_WATCHER],
-            Self::Signals => &[UNTRAPPABLE, EVERY, TERMINAL, SIGNALS],
+            Self::Signals => &[UNTRAPPABLE, EVERY, TERMINAL, FOREGROUND, SIGNALS],
             Self::Jobs => &[UNTRAPPABLE, EVERY, JOBS],
             Self::Turns => &[UNTRAPPABLE, EVERY, TURNS],
         }

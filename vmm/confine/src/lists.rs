@@ -151,6 +151,7 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_ppoll, "is there input?"),
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
     Call::any(SYS_pread64, "KVM's statistics; the times of vCPU threads"),
+    Call::any(SYS_timerfd_settime, "when to look at the input again"),
     Call::any(SYS_timer_delete, "the end of a schedule").of_schedules(),
     Call::only(
         SYS_sched_setscheduler,
@@ -189,6 +190,10 @@ pub const SIGNALS: &[Call] = &[
 pub const TERMINAL: &[Call] = &[
     Call::ioctl(r::TCGETS, "the modes of the terminal: is it one?"),
     Call::ioctl_on(STDIN_FILENO, r::TCGETS2, "the modes of the terminal"),
+];
+
+/// Calls that ask whether the terminal may be used.
+pub const FOREGROUND: &[Call] = &[
     Call::ioctl(r::TIOCGPGRP, "is the terminal ours?"),
     Call::any(SYS_getpgrp, "is the terminal ours?"),
 ];
@@ -206,6 +211,7 @@ pub const STARTS: &[Call] = &[
     Call::any(SYS_rt_sigaction, "catches signals"),
     Call::only(SYS_socketpair, 0, AF_UNIX, "tells the thread of signals"),
     Call::any(SYS_eventfd2, "wakes event loops"),
+    Call::any(SYS_timerfd_create, "wakes event loops later"),
     Call::only(SYS_fcntl, 1, F_DUPFD_CLOEXEC, "copies descriptors"),
     Call::only(SYS_fcntl, 1, F_GETFL, "do descriptors wait?"),
     Call::only(SYS_fcntl, 1, F_SETFL, "makes descriptors wait or not"),
@@ -293,6 +299,7 @@ mod tests {
             IDLE_WATCHER,
             SIGNALS,
             TERMINAL,
+            FOREGROUND,
             JOBS,
             TURNS,
             STARTS,

@@ -58,6 +58,21 @@ pub fn block_in_this_thread() -> Result<u64, KvmError> {
     Ok(unsafe { ptr::read(ptr::from_ref(&old).cast::<u64>()) })
 }
 
+/// Blocks, in the calling thread and those that it starts, the signals by which a terminal stops a job that reads from
+/// its background or writes there (SIGTTIN, SIGTTOU; setpgid(2), tty_check_change in the kernel's
+/// drivers/tty/tty_jobctrl.c): a read fails with EIO instead, and writes pass.
+pub fn block_stops_by_terminal() -> io::Result<()> {
+    // SAFETY: sigemptyset initialises the set, which is live through the calls; SIG_BLOCK changes only this thread.
+    let result = unsafe {
+        let mut set = mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGTTIN);
+        libc::sigaddset(&mut set, libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
+}
+
 /// Consumes a pending kick, so that it does not end the next `KVM_RUN`, too.
 pub fn consume() {
     let set = kick_set();

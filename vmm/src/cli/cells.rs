@@ -20,6 +20,7 @@ use super::{
     schedule::{RECORDING_INSIDE, read_recording},
 };
 use crate::{
+    emulated::StdinMode,
     lab::{
         Interrupt,
         host::{
@@ -186,6 +187,8 @@ pub fn run(args: CellsArgs) -> anyhow::Result<u8> {
 
 fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let mut inside = Inside::new(setup.host_kernel, setup.memory);
+    // The jobs.
+    inside.errand().stdin = StdinMode::Inherit;
     let kernels = inside.take_kernels(&setup.kernels());
     let recording = setup.recording.as_ref().map(Path::new);
     let recording = recording.map(|file| inside.take(file, RECORDING_INSIDE));

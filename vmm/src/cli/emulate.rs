@@ -11,9 +11,17 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{Usage, host::HostKernelArgs, inside::Inside};
+use super::{
+    Usage,
+    host::HostKernelArgs,
+    inside::{Inside, warn_of_memory},
+};
 use crate::{
-    guest::{artifacts, program},
+    emulated::StdinMode,
+    guest::{
+        artifacts::{self, ArtifactError},
+        program,
+    },
     units::ByteSize,
 };
 
@@ -40,6 +48,10 @@ pub struct EmulateArgs {
     #[command(flatten)]
     host_kernel: HostKernelArgs,
 
+    /// Do not read stdin: the program's is at its end (for loops that read a list, as ssh -n)
+    #[arg(short = 'n', long)]
+    no_stdin: bool,
+
     /// Program and arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -54,14 +66,18 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
+    warn_of_memory(args.mem);
+    if !args.no_stdin {
+        inside.errand().stdin = StdinMode::Inherit;
+    }
     if let Some(cpus) = args.cpus {
         inside.errand().cpus = cpus;
     }
     // Files that are not built yet are left out; a program that needs one reports it there.
-    if let Ok(kernel) = artifacts::built_kernel() {
+    if let Some(kernel) = built(artifacts::built_kernel())? {
         inside.take_kernel(&kernel);
     }
-    if let Ok(busybox) = artifacts::busybox() {
+    if let Some(busybox) = built(artifacts::busybox())? {
         inside.take_busybox(&busybox);
     }
     for (here, there) in args.files_in {
@@ -84,6 +100,14 @@ fn check_program(args: &EmulateArgs) -> Result<(), Usage> {
             needed.display()
         ))),
         None => Ok(()),
+    }
+}
+
+/// None: it is not built yet.
+fn built(found: Result<PathBuf, ArtifactError>) -> Result<Option<PathBuf>, ArtifactError> {
+    match found {
+        Err(hidden @ ArtifactError::Hidden(..)) => Err(hidden),
+        found => Ok(found.ok()),
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     task::{self, Task},
 };
 use crate::{
-    emulated::{self, Errand, Supervision},
+    emulated::{self, Errand, StdinMode, Supervision},
     guest::artifacts::{self, GUEST_DISK},
     memory::{Memory, in_mib},
     results::Target,
@@ -60,6 +60,8 @@ impl Inside {
     pub fn new(kernel: HostKernel, guest_memory: ByteSize) -> Self {
         let mut errand = Errand::new(Vec::<OsString>::new());
         errand.kernel = kernel;
+        // Who reads stdin says so: what nobody reads is left to others.
+        errand.stdin = StdinMode::Null;
         errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
         errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));

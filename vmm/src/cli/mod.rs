@@ -45,6 +45,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
@@ -54,7 +55,7 @@ use crate::{
     streams::{self, print, say},
     units::UnitError,
 };
-use kvm::sys::inherited;
+use kvm::{signal, sys::inherited};
 use study::plan::PlanError;
 
 /// Exit status of a usage error.
@@ -168,6 +169,7 @@ pub fn main() -> ExitCode {
 /// Before any thread is started and anything is run.
 fn prepare() -> anyhow::Result<()> {
     priority::give_up()?;
+    signal::block_stops_by_terminal().context("cannot block signals")?;
     // Workers read it, too, and would fail cell by cell.
     cells::trace_limit()?;
     Ok(())

@@ -234,6 +234,7 @@ impl<'a> Vm<'a> {
         if let Some(input) = input {
             let keys = raw_keys.then(EscapeFilter::default);
             let pump = Pump::new(input, target, keys, board.clone(), drained, shell);
+            let pump = pump.map_err(|error| VmError::SetUp("a timer of the input", error))?;
             subscribers.push(Subscriber::Pump(pump));
         }
         let watchdog = spec.oversight.watched().then(|| {

@@ -3,8 +3,8 @@
 use std::{
     fmt,
     fs::File,
-    io::{self, ErrorKind, Read, Write},
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    io::{self, ErrorKind, Write},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -29,31 +29,20 @@ pub enum InputTarget {
     Command,
 }
 
-/// A source of input, usually a copy of descriptor 0.
+/// A source of input.
 #[derive(Debug)]
-pub struct Input {
-    file: File,
+pub enum Input {
+    /// A copy of the process's stdin.
+    Stdin(File),
+    /// There is none: it is at its end.
+    AtEnd,
 }
 
 impl Input {
-    /// Input from this descriptor.
-    pub fn new(fd: OwnedFd) -> Self {
-        Self { file: fd.into() }
-    }
-
-    /// The process's stdin; None if it is closed.
-    pub fn stdin() -> Option<Self> {
-        io::stdin().as_fd().try_clone_to_owned().ok().map(Self::new)
-    }
-
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.file.read(buffer)
-    }
-}
-
-impl AsRawFd for Input {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// The process's stdin; at its end if that is closed.
+    pub fn stdin() -> Self {
+        let copy = io::stdin().as_fd().try_clone_to_owned();
+        copy.map_or(Self::AtEnd, |fd| Self::Stdin(fd.into()))
     }
 }
 
@@ -175,7 +164,7 @@ impl Sink for Outlet {
 
 /// A machine's connections to the outside.
 pub struct Console {
-    /// Input, if any.
+    /// Input; None: nobody is told that there is none.
     pub input: Option<Input>,
     /// What receives the input.
     pub target: InputTarget,

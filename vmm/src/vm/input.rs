@@ -1,23 +1,37 @@
 //! Subscribers of the event loop: the input pump, the machine's end, the interrupt.
 
 use std::{
-    io,
+    fs::File,
+    io::{self, ErrorKind, Read},
     os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
+    time::Duration,
 };
 
 use event_manager::{EventOps, EventSet, Events, MutEventSubscriber};
-use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::{eventfd::EventFd, timerfd::TimerFd};
 
-use super::{console::Input, console::InputTarget, escape::EscapeFilter};
+use super::{console::Input, console::InputTarget, escape::EscapeFilter, line_end::LineEnd};
 use crate::{
     machine::channel::Wake,
-    streams,
+    streams, terminal,
     vcpu::{Board, End},
 };
 
 /// Bytes read from the input at once.
 const CHUNK: usize = 4096;
+
+/// Pause between two looks whether the terminal has come back from another job. (A process that is continued in its
+/// foreground gets a signal, but none that was there all the time.)
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Pause between two times that the end of the input is typed at the guest's console. A shell takes it only while it reads:
+/// what was typed while the line is cooked is nothing to an editor of lines, which makes it raw.
+const TYPE_AGAIN: Duration = Duration::from_millis(250);
+
+/// The same at the console of a guest that is not ours, which may have no reader for long, or one that begins again at each
+/// end, as a login does.
+const TYPE_AGAIN_ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Everything the event loop listens to.
 #[derive(Debug)]
@@ -65,6 +79,8 @@ enum Watch {
     Polled,
     /// Not pollable (a regular file): read whenever there is room.
     Always,
+    /// Not while it is the terminal of another job: the timer looks again.
+    Background,
     /// Not any more: it is at its end.
     Ended,
 }
@@ -72,7 +88,7 @@ enum Watch {
 /// Copies input to the guest as fast as the guest accepts it.
 #[derive(Debug)]
 pub(super) struct Pump {
-    input: Input,
+    input: Option<File>,
     target: InputTarget,
     keys: Option<EscapeFilter>,
     board: Arc<Board>,
@@ -82,6 +98,9 @@ pub(super) struct Pump {
     shell: EventFd,
     shell_ready: bool,
     watch: Watch,
+    /// When to look, or to type the end, again.
+    timer: TimerFd,
+    typed: LineEnd,
 }
 
 impl Pump {
@@ -92,8 +111,13 @@ impl Pump {
         board: Arc<Board>,
         drained: EventFd,
         shell: EventFd,
-    ) -> Self {
-        Self {
+    ) -> io::Result<Self> {
+        let input = match input {
+            Input::Stdin(file) => Some(file),
+            Input::AtEnd => None,
+        };
+        let timer = TimerFd::new()?;
+        Ok(Self {
             input,
             target,
             keys,
@@ -102,13 +126,19 @@ impl Pump {
             shell,
             shell_ready: false,
             watch: Watch::Paused,
-        }
+            timer,
+            typed: LineEnd::default(),
+        })
     }
 
     fn init(&mut self, ops: &mut EventOps) {
         drop(ops.add(Events::new(&self.drained, EventSet::IN)));
         drop(ops.add(Events::new(&self.shell, EventSet::IN)));
-        self.resume(ops);
+        drop(ops.add(Events::new(&self.timer, EventSet::IN)));
+        match self.input {
+            Some(_) => self.resume(ops),
+            None => self.end(ops),
+        }
     }
 
     fn process(&mut self, events: &Events, ops: &mut EventOps) {
@@ -119,6 +149,13 @@ impl Pump {
         } else if events.fd() == self.shell.as_raw_fd() {
             let _ = self.shell.read();
             self.shell_ready = true;
+        } else if events.fd() == self.timer.as_raw_fd() {
+            let _ = self.timer.wait();
+            match self.watch {
+                Watch::Background => self.watch = Watch::Paused,
+                Watch::Ended => self.type_end(),
+                Watch::Paused | Watch::Polled | Watch::Always => {}
+            }
         } else {
             self.transfer(ops);
         }
@@ -138,8 +175,10 @@ impl Pump {
 
     /// Resumes watching a paused input, if there is room.
     fn resume(&mut self, ops: &mut EventOps) {
-        if self.watch == Watch::Paused && self.room() > 0 {
-            let added = ops.add(Events::new(&self.input, EventSet::IN));
+        if let Some(input) = self.input.as_ref().filter(|_| self.watch == Watch::Paused)
+            && self.room() > 0
+        {
+            let added = ops.add(Events::new(input, EventSet::IN));
             self.watch = if added.is_ok() { Watch::Polled } else { Watch::Always };
         }
         while self.watch == Watch::Always && self.room() > 0 {
@@ -148,8 +187,8 @@ impl Pump {
     }
 
     fn unwatch(&mut self, ops: &mut EventOps, next: Watch) {
-        if self.watch == Watch::Polled {
-            let _ = ops.remove(Events::empty(&self.input));
+        if let Some(input) = self.input.as_ref().filter(|_| self.watch == Watch::Polled) {
+            let _ = ops.remove(Events::empty(input));
         }
         self.watch = next;
     }
@@ -160,46 +199,80 @@ impl Pump {
             // Without this, a pipe's hang-up would wake the loop continuously.
             return self.unwatch(ops, Watch::Paused);
         }
+        if streams::input_is_terminal() && !terminal::is_ours() {
+            return self.look_again(ops);
+        }
+        let Some(input) = &mut self.input else { return };
         let mut buffer = [0; CHUNK];
-        match self.input.read(&mut buffer[..room]) {
-            Ok(0) => {
-                self.unwatch(ops, Watch::Ended);
-                self.end();
-            }
+        match input.read(&mut buffer[..room]) {
+            Ok(0) => self.end(ops),
             Ok(count) => self.deliver(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            // Another job has just got the terminal.
+            Err(_) if streams::input_is_terminal() && !terminal::is_ours() => self.look_again(ops),
             Err(error) => {
                 streams::input_failed(error);
-                self.unwatch(ops, Watch::Ended);
-                self.end();
+                self.end(ops);
             }
         }
     }
 
+    /// Leaves the terminal to another job for a while.
+    fn look_again(&mut self, ops: &mut EventOps) {
+        self.unwatch(ops, Watch::Background);
+        self.wait(LOOK_AGAIN);
+    }
+
     fn deliver(&mut self, bytes: &[u8]) {
-        match (&mut self.keys, self.target) {
-            (_, InputTarget::Command) => self.wake(self.board.devices.stdin.push(bytes)),
-            (None, _) => self.board.devices.com1.send(bytes),
-            (Some(filter), _) => {
+        let mut filtered = Vec::new();
+        let bytes = match &mut self.keys {
+            None => bytes,
+            Some(filter) => {
                 let keys = filter.feed(bytes, self.shell_ready);
                 if keys.quit {
                     self.board.life.finish(End::Stopped);
                 }
-                let room = self.board.devices.com1.room().min(keys.forward.len());
-                self.board.devices.com1.send(&keys.forward[..room]);
+                filtered.extend(keys.forward);
+                &filtered
+            }
+        };
+        match self.target {
+            InputTarget::Command => self.wake(self.board.devices.stdin.push(bytes)),
+            InputTarget::Shell | InputTarget::Console => {
+                let room = self.board.devices.com1.room().min(bytes.len());
+                self.typed.add(&bytes[..room]);
+                self.board.devices.com1.send(&bytes[..room]);
             }
         }
     }
 
-    fn end(&self) {
-        /// End of file as typed at a terminal: Ctrl-D.
-        const EOT: u8 = 0x04;
+    /// The input is at its end.
+    fn end(&mut self, ops: &mut EventOps) {
+        self.unwatch(ops, Watch::Ended);
         match self.target {
             InputTarget::Command => self.wake(self.board.devices.stdin.end()),
-            InputTarget::Shell => self.board.devices.com1.send(&[EOT]),
-            InputTarget::Console => {}
+            InputTarget::Shell | InputTarget::Console => self.type_end(),
         }
+    }
+
+    /// Types the end of the input, once more each time until the machine has ended: programs that the shell runs take it,
+    /// too.
+    fn type_end(&mut self) {
+        let com1 = &self.board.devices.com1;
+        let is_heard = self.target != InputTarget::Shell || self.shell_ready;
+        if is_heard && com1.room() >= LineEnd::LONGEST {
+            com1.send(self.typed.end());
+        }
+        self.wait(match self.target {
+            InputTarget::Console => TYPE_AGAIN_ELSEWHERE,
+            InputTarget::Shell | InputTarget::Command => TYPE_AGAIN,
+        });
+    }
+
+    fn wait(&mut self, time: Duration) {
+        // It fails for no time that is not zero.
+        let _ = self.timer.reset(time, None);
     }
 
     fn wake(&self, wake: Wake) {

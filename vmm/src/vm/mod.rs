@@ -6,6 +6,7 @@ pub mod console;
 pub mod escape;
 mod input;
 pub mod left_behind;
+mod line_end;
 mod loaded;
 mod oversight;
 mod ram;

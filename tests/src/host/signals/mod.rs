@@ -1,6 +1,7 @@
 //! Signals and outputs: whatever happens to its output, the product ends when it is told to, with a
 //! shell's exit status for the signal, and restores the terminal.
 
+pub mod background;
 mod cell;
 mod outputs;
 mod subjects;

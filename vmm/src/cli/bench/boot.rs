@@ -13,7 +13,6 @@ use crate::{
         kernel, print, say,
         task::Task,
     },
-    emulated::StdinMode,
     guest::artifacts,
     lab::{
         bench::boot::{self, BenchPlan},
@@ -91,7 +90,6 @@ fn emulated(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     let mut inside = Inside::new(kernel, ByteSize(crowd.max(boot::GUEST_MEMORY.0)));
     // The measured boots look for it in the cache.
     inside.take_busybox(&artifacts::busybox()?);
-    inside.errand().stdin = StdinMode::Null;
     inside.errand().cpus = OUTER_CPUS;
     let there = Plan {
         runs: plan.runs,

@@ -15,7 +15,7 @@ use crate::{
         print, say,
         task::Task,
     },
-    emulated::{OutputMode, StdinMode},
+    emulated::OutputMode,
     guest::artifacts,
     lab::{
         Interrupt,
@@ -94,7 +94,6 @@ fn emulated(plan: Plan, kernel: HostKernel) -> anyhow::Result<u8> {
         inside.take_busybox(&artifacts::busybox()?);
     }
     let errand = inside.errand();
-    errand.stdin = StdinMode::Null;
     errand.stdout = OutputMode::Progress;
     errand.stderr = OutputMode::Progress;
     let there = Plan {

@@ -52,8 +52,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let results: Vec<&ResultFile> = [&stats, &record].into_iter().flatten().collect();
     results.iter().try_for_each(|file| file.begin())?;
     confinement::begin(Class::Main, &files(&results), needs)?;
-    let interactive = plan.mode != Mode::Command;
-    let terminal = if interactive {
+    let terminal = if plan.reads_keys() {
         RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
     } else {
         None
@@ -149,8 +148,7 @@ fn console(
         Mode::Shell | Mode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
     };
     Ok(Console {
-        // Of several machines, the first one reads stdin.
-        input: if vm == 0 { Input::stdin() } else { None },
+        input: input(plan, vm),
         target: plan.input_target(),
         raw_keys,
         com1: limited(com1),
@@ -160,6 +158,16 @@ fn console(
         closing: Some(closing),
         ..Console::null()
     })
+}
+
+/// What machine number `vm` reads: of several, the first one reads stdin.
+fn input(plan: &Plan, vm: usize) -> Option<Input> {
+    match (plan.stdin, plan.mode) {
+        (true, _) if vm == 0 => Some(Input::stdin()),
+        // To an init of the user's, that there is no input is not the end of its console.
+        (_, Mode::OwnInit) => None,
+        _ => Some(Input::AtEnd),
+    }
 }
 
 fn exit_status(plan: &Plan, end: End) -> anyhow::Result<u8> {

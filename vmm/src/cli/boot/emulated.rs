@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::plan::{Mode, Plan};
+use super::plan::Plan;
 use crate::{
     cli::{Usage, inside::Inside, task::Task},
     emulated::{OutputMode, StdinMode},
@@ -16,11 +16,9 @@ use study::point::HostKernel;
 pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     // A bad image is rejected here, before the emulated host starts.
     check_guest(&plan.machine()?)?;
-    let terminal = match plan.mode {
-        Mode::Command => None,
-        Mode::Shell | Mode::OwnInit => {
-            RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?
-        }
+    let terminal = match plan.reads_keys() {
+        true => RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?,
+        false => None,
     };
     let memory = ByteSize(plan.mem.0.saturating_mul(plan.schedule.vms.into()));
     let mut inside = Inside::new(kernel, memory);
@@ -33,6 +31,8 @@ pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
     if terminal.is_some() {
         errand.interactive = true;
         errand.stdin = StdinMode::Keys;
+    } else if plan.stdin {
+        errand.stdin = StdinMode::Inherit;
     }
     let status = inside.run_task(&Task::Boot(Box::new(there)));
     drop(terminal);

@@ -98,6 +98,11 @@ pub struct BootArgs {
     #[arg(long, value_name = "SIZE")]
     output_limit: Option<ByteSize>,
 
+    /// Do not read stdin: the command's is at its end (for loops that read a list, as ssh -n). Without a command, of
+    /// an initrd of your own, the console gets no input
+    #[arg(short = 'n', long)]
+    no_stdin: bool,
+
     /// Command to run in the guest; `pgbench-table` adds PostgreSQL to the guest (pvticket setup guest-disk)
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,

@@ -60,6 +60,8 @@ pub(in crate::cli) struct Plan {
     pub(super) handoff: HandoffSpec,
     pub(super) stats: Option<PathBuf>,
     pub(super) output_limit: Option<ByteSize>,
+    /// It reads stdin.
+    pub(super) stdin: bool,
     /// Address of the kernel's `__preempt_count`.
     pub(super) preempt_count: Option<u64>,
     pub(super) schedule: SchedulePlan,
@@ -80,6 +82,9 @@ impl Plan {
             return Err(Usage("the command contains a NUL byte".into()).into());
         }
         check_shell(mode, args.append.as_deref())?;
+        if args.no_stdin && mode == Mode::Shell {
+            return Err(Usage("-n: the guest's shell reads stdin; name a command".into()).into());
+        }
         let guest_disk = needs_guest_disk(&args.command).then(artifacts::guest_disk).transpose()?;
         let kernel = match args.kernel {
             Some(file) => kernel::named(&file, "--kernel")?,
@@ -117,6 +122,7 @@ impl Plan {
             handoff: args.handoff,
             stats: args.stats,
             output_limit: args.output_limit,
+            stdin: !args.no_stdin,
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
         if let Some(why) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
@@ -143,6 +149,11 @@ impl Plan {
             .flatten()
             .collect::<Vec<_>>()
             .join(" ")
+    }
+
+    /// May a terminal that is stdin be put into raw mode?
+    pub(super) fn reads_keys(&self) -> bool {
+        self.stdin && self.mode != Mode::Command
     }
 
     /// What reads the input.
@@ -294,7 +305,7 @@ mod tests {
         let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \
                      --append -x=1 --pv doorbell --handoff adapt+queue:3 --policy lhp:0.5,20ms \
                      --slots 1 --slice 50001ns --seed 9 --vms 2 --record r --stats s \
-                     --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K -- sh";
+                     --fault kick-delay:1001ns,kick-dup:0.1 --output-limit 20K -n -- sh";
         let words = words.split_whitespace().map(OsString::from);
         let odd = OsString::from_vec(vec![0xff, b'"', b'\n']);
         let command = Command::try_parse_from(words.chain([odd])).unwrap();

@@ -168,8 +168,8 @@ impl Top {
             let footer = self.footer(asks_to_stop);
             let lines = frame(&self.status, &self.samples, screen.size(), &footer);
             screen.draw(&lines).context("cannot write to the terminal")?;
-            let stdin = io::stdin();
-            let sources = [self.feed.as_fd(), stdin.as_fd(), signals.as_fd()];
+            let keyboard = screen.keyboard(signals.as_fd());
+            let sources = [self.feed.as_fd(), keyboard, signals.as_fd()];
             let [heard, pressed, interrupted] = wait(sources, REDRAW)?;
             if interrupted {
                 return Ok(Left::Interrupted);

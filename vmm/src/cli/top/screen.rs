@@ -1,12 +1,12 @@
 //! The terminal of the live view: alternate screen, raw mode.
 
-use std::io;
+use std::{io, os::fd::BorrowedFd};
 
-use rustix::termios::tcgetwinsize;
+use rustix::{io::Errno, stdio, termios::tcgetwinsize};
 
 use crate::{
     streams::{self, Stream},
-    terminal::{Hold, RawTerminal},
+    terminal::{self, Hold, RawTerminal},
 };
 use report::top::Size;
 
@@ -68,17 +68,28 @@ impl Screen {
         }
     }
 
+    /// Shows nothing while another job has the terminal.
     pub(super) fn draw(&self, lines: &[String]) -> io::Result<()> {
+        if !terminal::is_ours() {
+            return Ok(());
+        }
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}{CLEAR_LINE}")).collect();
         write(&format!("{HOME}{}{CLEAR_BELOW}", lines.join("\r\n")))
+    }
+
+    /// What is readable when a key has been pressed; while another job has the terminal, `signals`.
+    pub(super) fn keyboard<'a>(&self, signals: BorrowedFd<'a>) -> BorrowedFd<'a> {
+        if terminal::is_ours() { stdio::stdin() } else { signals }
     }
 
     /// The keys pressed since the last call; `Quit` if the terminal is gone.
     pub(super) fn keys(&self) -> io::Result<Vec<Key>> {
         let mut bytes = [0; 64];
-        match rustix::io::read(io::stdin(), &mut bytes)? {
-            0 => Ok(vec![Key::Quit]),
-            count => Ok(bytes[..count].iter().map(|byte| Key::of(*byte)).collect()),
+        match rustix::io::read(stdio::stdin(), &mut bytes) {
+            Ok(0) => Ok(vec![Key::Quit]),
+            Ok(count) => Ok(bytes[..count].iter().map(|byte| Key::of(*byte)).collect()),
+            Err(Errno::IO) if !terminal::is_ours() => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
         }
     }
 }

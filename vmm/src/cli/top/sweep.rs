@@ -51,8 +51,8 @@ pub(super) fn watch(dir: &Path) -> anyhow::Result<u8> {
         let lines = status.text.lines().take(rows.saturating_sub(1)).map(str::to_owned);
         let lines: Vec<String> = lines.chain([KEYS.to_owned()]).collect();
         screen.draw(&lines).context("cannot write to the terminal")?;
-        let stdin = io::stdin();
-        let [pressed, interrupted] = wait([stdin.as_fd(), signals.as_fd()], REDRAW)?;
+        let keyboard = screen.keyboard(signals.as_fd());
+        let [pressed, interrupted] = wait([keyboard, signals.as_fd()], REDRAW)?;
         if interrupted {
             return Ok(signals::exit_status());
         }

@@ -8,7 +8,8 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     pipe::{PipeFlags, pipe_with},
     process::{Signal, getpid, kill_process},
 };
@@ -19,10 +20,13 @@ use tokio::{
 
 use super::output::Seen;
 use crate::vm::escape::EscapeFilter;
-use crate::{emulated::wire::frame, streams};
+use crate::{emulated::wire::frame, streams, terminal};
 
 /// The most bytes of input that are kept for a restart.
 const KEPT: usize = 16 << 20;
+
+/// Pause between two looks whether the terminal has come back from another job.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
@@ -142,13 +146,16 @@ impl Keys {
 fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Option<Keys>) {
     let stdin = io::stdin();
     loop {
-        let readable = PollFlags::IN;
+        // While another job has the terminal, what is typed is for that.
+        let is_ours = !streams::input_is_terminal() || terminal::is_ours();
+        let wanted = if is_ours { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
-            [PollFd::new(&stdin, readable), PollFd::from_borrowed_fd(closed.as_fd(), readable)];
-        match poll(&mut fds, None) {
+            [PollFd::new(&stdin, wanted), PollFd::from_borrowed_fd(closed.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, (!is_ours).then_some(&LOOK_AGAIN)) {
             Ok(_) if !fds[1].revents().is_empty() => return,
+            Ok(_) if !is_ours => continue,
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => continue,
+            Err(Errno::INTR) => continue,
             Err(_) => return,
         }
         // Bypasses std's buffered Stdin: bytes in that buffer would be lost to later readers of
@@ -157,7 +164,9 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
         match rustix::io::read(&stdin, &mut piece) {
             Ok(0) => return,
             Ok(count) => piece.truncate(count),
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+            Err(Errno::INTR | Errno::AGAIN) => continue,
+            // Another job has just got the terminal.
+            Err(Errno::IO) if streams::input_is_terminal() && !terminal::is_ours() => continue,
             Err(error) => return streams::input_failed(error.into()),
         }
         if let Some(keys) = &mut keys {
