@@ -1,6 +1,6 @@
 //! What the threads of a running machine may do.
 
-use std::{collections::BTreeMap, fs, path::Path, thread, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, ensure};
 use confine::{Class, Support};
@@ -44,13 +44,14 @@ pub mod emulated {
 /// What /proc says of a confined thread.
 const CONFINED: [&str; 3] = ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
 
-/// The threads of a process by name, with those of these names confined.
+/// The threads of a process by name: are those of this name confined?
 fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
     let mut threads = BTreeMap::new();
     for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
         let task = task?.path();
-        let name = fs::read_to_string(task.join("comm"))?;
-        let status = fs::read_to_string(task.join("status"))?;
+        let [name, status] = ["comm", "status"].map(|file| fs::read_to_string(task.join(file)));
+        // It may have ended.
+        let (Ok(name), Ok(status)) = (name, status) else { continue };
         let is_confined = CONFINED.iter().all(|line| status.lines().any(|found| found == *line));
         // Two threads of one name: both have to be.
         *threads.entry(name.trim().into()).or_insert(true) &= is_confined;
@@ -58,10 +59,14 @@ fn threads(process: Pid) -> anyhow::Result<BTreeMap<String, bool>> {
     Ok(threads)
 }
 
-/// The process has threads of these names, and all its threads are confined.
-fn are_confined(process: Pid, names: &[&str]) -> anyhow::Result<()> {
+/// Waits until the process has threads of these names, which they give themselves when they first run; all its threads are
+/// confined.
+fn are_confined(running: &mut Running, process: Pid, names: &[&str]) -> anyhow::Result<()> {
+    let has_all =
+        |threads: BTreeMap<String, bool>| names.iter().all(|name| threads.contains_key(*name));
+    let what = format!("threads {}", names.join(", "));
+    running.wait_until(&what, || threads(process).is_ok_and(has_all))?;
     let threads = threads(process)?;
-    ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
     ensure!(threads.values().all(|is_confined| *is_confined), "{threads:?}");
     Ok(())
 }
@@ -89,8 +94,9 @@ pub(super) fn spinning(
 fn boots_confined(front: impl FnOnce(&Path) -> Program) -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let front = front(folder.path());
-    let running = spinning(&folder, front, &[])?;
-    are_confined(running.pid(), &["vcpu0", "signals"])?;
+    let mut running = spinning(&folder, front, &[])?;
+    let process = running.pid();
+    are_confined(&mut running, process, &["vcpu0", "signals"])?;
     running.signal(Signal::TERM)?;
     running.wait()?.exits(143).map(drop)
 }
@@ -126,10 +132,8 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     let run = running.pid();
     let is_up = |worker: &Pid| threads(*worker).is_ok_and(|all| all.contains_key("vcpu2"));
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
-    // The last threads have their filters once they have run.
-    thread::sleep(Duration::from_millis(500));
     let worker = children(run).pop().context("no worker")?;
-    are_confined(worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
+    are_confined(&mut running, worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
     ensure!(has_descriptor(run, 9) && !has_descriptor(worker, 9), "the worker has what run has");
     running.signal(Signal::TERM)?;
     running.wait().map(drop)
@@ -254,17 +258,21 @@ fn the_emulator_is_confined() -> anyhow::Result<()> {
 }
 
 /// A command in the emulated host with a 7.x kernel, and what /proc there says of the threads of all its
-/// processes that have vCPUs: name, and the lines of [`CONFINED`].
-fn threads_under_a_scheduler(command: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+/// processes that have vCPUs, once there are threads of these names: name, and the lines of [`CONFINED`].
+fn threads_under_a_scheduler(
+    command: &str,
+    names: &[&str],
+) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     need_kernel_7()?;
     let script = format!(
         "{command} >/dev/null 2>/tmp/said & \
-         until {BUSYBOX} grep -qs vcpu1 /proc/[0-9]*/task/*/comm; do \
-         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; {BUSYBOX} sleep 0.5; \
+         for name in {}; do until {BUSYBOX} grep -qsx $name /proc/[0-9]*/task/*/comm; do \
+         kill -0 $! || {{ {BUSYBOX} cat /tmp/said; exit 1; }}; {BUSYBOX} sleep 0.1; done; done; \
          for task in /proc/[0-9]*/task/*; do \
          {BUSYBOX} grep -qs vcpu ${{task%/*}}/*/comm || continue; \
          {BUSYBOX} cat $task/comm; {BUSYBOX} grep -E '^(CapEff|NoNewPrivs|Seccomp):' $task/status; echo; done; \
-         kill $!; wait $!"
+         kill $!; wait $!",
+        names.join(" ")
     );
     let words = ["emulate", "--host-kernel", "7", "--", BUSYBOX, "sh", "-c", &script];
     let ran = pvticket(words).run()?;
@@ -279,7 +287,7 @@ fn threads_under_a_scheduler(command: &str) -> anyhow::Result<BTreeMap<String, V
 
 /// All threads are confined, and some have these names.
 fn are_confined_there(command: &str, names: &[&str]) -> anyhow::Result<()> {
-    let threads = threads_under_a_scheduler(command)?;
+    let threads = threads_under_a_scheduler(command, names)?;
     ensure!(names.iter().all(|name| threads.contains_key(*name)), "{threads:?}");
     let is_confined = |lines: &Vec<String>| {
         !lines.is_empty() && lines.iter().all(|line| CONFINED.contains(&line.as_str()))
