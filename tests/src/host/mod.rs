@@ -9,6 +9,7 @@ mod bpf_drivers;
 mod bpf_holders;
 mod bpf_load;
 mod bpf_policies;
+mod bpf_share;
 mod cgroups;
 mod confinement;
 mod control;
@@ -57,6 +58,7 @@ pub fn tests() -> Vec<Test> {
         bpf_holders::TESTS,
         bpf_load::TESTS,
         bpf_policies::TESTS,
+        bpf_share::TESTS,
         features::TESTS,
         first_cpu::TESTS,
         cgroups::TESTS,

@@ -2,6 +2,7 @@
 /* deferred: how long a vCPU may stay in a lock when its slice is over. */
 #pragma once
 
+#include "debts.h"
 #include "locks.h"
 
 /* Does this vCPU wait for a lock of the vCPU that goes first, which has been forced off in it? */
@@ -25,7 +26,7 @@ INLINE bool has_grace(struct task_struct *p, struct vcpu *vcpu, u64 now)
 {
 	volatile struct line *line = vcpu->line;
 	struct state *state = vcpu->state;
-	u64 grace = line->held ? settings.grace_ns : settings.waiter_grace_ns, left;
+	u64 grace = grace_left(vcpu, line->held ? settings.grace_ns : settings.waiter_grace_ns), left;
 
 	if (!is_busy(line)) {
 		line->yield_wanted = 0;

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "debts.h"
 #include "locks.h"
 
 /* Does a vCPU that goes first want a slot, other than that of the kicker that makes way for it? */
@@ -29,21 +30,37 @@ static int give_up(void *map, u32 *key, struct on_cpu *on)
 	return 0;
 }
 
-/* A vCPU halts with so much of its turn left: should its slot idle meanwhile? Not if a vCPU goes first. */
-INLINE void keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 left)
+/*
+ * A vCPU halts with so much of its turn left: should its slot idle meanwhile? Not if a vCPU goes first. Its machine
+ * pays for the time like for any other.
+ */
+INLINE bool keep_slot(struct on_cpu *on, const struct vcpu *vcpu, u64 now, u64 left)
 {
 	if (!left || (u8)vcpu->line->wait != WAIT_HALTED || !is_next(vcpu) || is_slot_wanted())
-		return;
+		return 0;
 	if (!on->is_ready) {
 		if (bpf_timer_init(&on->timer, &cpus, CLOCK_MONOTONIC))
-			return;
+			return 0;
 		bpf_timer_set_callback(&on->timer, give_up);
 		on->is_ready = 1;
 	}
 	if (bpf_timer_start(&on->timer, left, BPF_F_TIMER_CPU_PIN))
-		return;
+		return 0;
 	on->kept_ns = now + left;
 	vcpu->state->kept = bpf_get_smp_processor_id() + 1;
+	return 1;
+}
+
+/* This CPU's slot is kept no longer. The vCPU that it was kept for may be back, there or elsewhere. */
+INLINE void end_keeping(struct on_cpu *on, u64 now)
+{
+	u64 until = on->kept_ns;
+	struct vcpu vcpu;
+
+	on->kept_ns = 0;
+	if (until && find_seat(&on->seat, &vcpu) && vcpu.state->slot == SLOT_KEPT &&
+	    vcpu.state->kept == bpf_get_smp_processor_id() + 1)
+		change_slot(vcpu.state, vcpu.seat.machine, SLOT_NONE, until > now ? until - now : 0, now);
 }
 
 /* The slot that is kept for this vCPU, which wakes up, and what is left of its turn. */

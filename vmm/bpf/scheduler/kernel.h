@@ -39,10 +39,17 @@ struct bpf_timer {
 	u64 opaque[2];
 } __attribute__((aligned(8)));
 
+/* A lock in a map's value, by its name, too. */
+struct bpf_spin_lock {
+	u32 opaque;
+};
+
 /* BPF helpers, by number (include/uapi/linux/bpf.h). */
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static void (*const bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
+static void (*const bpf_spin_unlock)(struct bpf_spin_lock *lock) = (void *)94;
 static long (*const bpf_probe_read_user)(void *to, u32 size, const void *from) = (void *)112;
 static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
 static long (*const bpf_ringbuf_output)(void *map, void *data, u64 size, u64 flags) = (void *)130;
@@ -120,6 +127,10 @@ struct scx_bpf_dsq_insert_vtime_args {
 	u64 enq_flags;
 };
 
+struct bpf_iter_num {
+	u64 opaque;
+} __attribute__((aligned(8)));
+
 struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));
@@ -138,6 +149,9 @@ KERNEL_FUNCTION s32 scx_bpf_dsq_nr_queued(u64 queue);
 KERNEL_FUNCTION int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 queue, u64 flags);
 KERNEL_FUNCTION struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it);
 KERNEL_FUNCTION void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it);
+KERNEL_FUNCTION int bpf_iter_num_new(struct bpf_iter_num *it, int first, int end);
+KERNEL_FUNCTION int *bpf_iter_num_next(struct bpf_iter_num *it);
+KERNEL_FUNCTION void bpf_iter_num_destroy(struct bpf_iter_num *it);
 KERNEL_FUNCTION bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice);
 KERNEL_FUNCTION s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags);
 KERNEL_FUNCTION void scx_bpf_kick_cpu(s32 cpu, u64 flags);

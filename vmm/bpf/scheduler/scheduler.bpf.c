@@ -14,7 +14,8 @@
  * is in the kicked vCPUs' queue for its next turn: another vCPU has been chosen for this slot by then, so
  * that one turn comes before. If it is forced off again it waits for its place in the round. A vCPU that
  * waits for its lock has no grace meanwhile: it would only spin. The next in line that halts keeps its slot
- * for what is left of its turn.
+ * for what is left of its turn. A machine that has had more than its part pays for it: the more it owes, the shorter
+ * are its turns and graces, none of its vCPUs goes ahead of its turn, and in the end others' go first (debts.h).
  *
  * Guests write their lines: nothing there is used but to choose between bounded times, and who of two goes
  * first for a round.
@@ -22,33 +23,10 @@
 #include "grace.h"
 #include "inject.h"
 #include "keep.h"
+#include "queues.h"
 #include "records.h"
 
 char licence[] SEC("license") = "Dual MIT/GPL";
-
-INLINE bool boosts(void)
-{
-	return settings.policy == POLICY_KICK_BOOST || settings.policy == POLICY_KICK_BOOST_LATER ||
-	       settings.policy == POLICY_DEFERRED;
-}
-
-/* The first vCPU of the queue that may run now, and since when it waits. */
-INLINE bool first_due(u64 now, u64 *since)
-{
-	struct task_struct *first = scx_bpf_dsq_peek(QUEUE);
-
-	if (!first)
-		return 0;
-	*since = first->scx.dsq_vtime;
-	return settings.policy == POLICY_FAIR || *since <= now;
-}
-
-INLINE bool is_contended(u64 now)
-{
-	u64 since;
-
-	return (boosts() && scx_bpf_dsq_nr_queued(BOOSTED)) || first_due(now, &since);
-}
 
 /* What a vCPU has had by now, by its weight. */
 INLINE u64 had_by(const struct vcpu *vcpu, u64 now)
@@ -80,7 +58,7 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		state->end = TURN_INJECTED;
 		return 0;
 	}
-	if (!is_contended(now)) {
+	if (!is_contended(vcpu, now)) {
 		state->due_ns = 0;
 		state->yielded = 0;
 		state->makes_way = 0;
@@ -99,55 +77,6 @@ INLINE bool goes_on(struct task_struct *p, struct vcpu *vcpu, u64 now)
 		return 1;
 	}
 	return 0;
-}
-
-/* Runs the kicked vCPU whose kicker ran here, or the first one. */
-INLINE bool move_boosted(u32 cpu)
-{
-	struct bpf_iter_scx_dsq it;
-	struct task_struct *p;
-	struct vcpu vcpu;
-	bool moved = 0;
-
-	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
-	while ((p = bpf_iter_scx_dsq_next(&it))) {
-		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return moved || scx_move_to_local(BOOSTED, 0);
-}
-
-/* Runs the next vCPU. */
-INLINE void take_next(u64 now, u32 cpu)
-{
-	struct task_struct *kicked;
-	u64 since = 0;
-	bool has_first = first_due(now, &since);
-
-	if (boosts()) {
-		kicked = scx_bpf_dsq_peek(BOOSTED);
-		if (kicked && !(has_first && now - since >= settings.round_ns &&
-				since <= kicked->scx.dsq_vtime) &&
-		    move_boosted(cpu))
-			return;
-	}
-	if (has_first)
-		scx_move_to_local(QUEUE, 0);
-}
-
-INLINE void insert(struct task_struct *p, u64 queue, u64 from, u64 flags)
-{
-	struct scx_bpf_dsq_insert_vtime_args args = {
-		.dsq_id = queue,
-		.slice = settings.slice_ns,
-		.vtime = from,
-		.enq_flags = flags,
-	};
-
-	__scx_bpf_dsq_insert_vtime(p, &args);
 }
 
 /* fair: one that wakes up is at most one slice behind those that ran. */
@@ -214,14 +143,18 @@ int enqueue(u64 *context)
 		return 0;
 	}
 	if (find_kept(&vcpu, now, &cpu, &left)) {
+		/* It has had its slot all the time. */
 		scx_insert(p, SCX_DSQ_LOCAL_ON | cpu, left, flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return 0;
 	}
+	if (settings.policy == POLICY_DEFERRED)
+		change_slot(vcpu.state, vcpu.seat.machine, SLOT_WANTED, 0, now);
 	idle = pick_idle(p, now, &kept);
 	if (settings.policy == POLICY_FAIR)
 		from = had(&vcpu, flags & SCX_ENQ_WAKEUP);
-	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0))
+	else if (boosts() && (flags & SCX_ENQ_WAKEUP) && is_boosted(&vcpu, idle >= 0) &&
+		 !is_in_arrears(&vcpu))
 		queue = BOOSTED;
 	else if (vcpu.state->ahead) {
 		queue = BOOSTED;
@@ -252,25 +185,46 @@ int dispatch(u64 *context)
 		return 0;
 	if (on && is_kept(on, now) && !is_slot_wanted())
 		return 0;
+	if (on && settings.policy == POLICY_DEFERRED)
+		end_keeping(on, now);
 	take_next(now, cpu);
 	return 0;
+}
+
+/* deferred: the turn of a vCPU that runs again lasts so long, or what is left of the turn that it halted in. */
+INLINE void begin_turn(struct task_struct *p, struct vcpu *vcpu)
+{
+	u64 length = turn_length(vcpu);
+
+	if (p->scx.slice > length)
+		scx_bpf_task_set_slice(p, length);
+	else
+		length = p->scx.slice;
+	vcpu->state->length_ns = length;
 }
 
 SEC("struct_ops/running")
 int running(u64 *context)
 {
+	struct task_struct *p = (void *)context[0];
 	u32 cpu = bpf_get_smp_processor_id();
 	u64 now = bpf_ktime_get_ns();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
 	struct state *state;
 	struct vcpu vcpu;
 
-	if (!on || !find((void *)context[0], &vcpu))
+	if (!on || !find(p, &vcpu))
 		return 0;
 	state = vcpu.state;
+	if (settings.policy == POLICY_DEFERRED) {
+		change_slot(state, vcpu.seat.machine, SLOT_HELD, 0, now);
+		end_keeping(on, now);
+	}
 	if (state->end != TURN_TAKEN) {
 		state->began_ns = now;
 		state->due_ns = 0;
+		if (settings.policy == POLICY_DEFERRED)
+			begin_turn(p, &vcpu);
 		tell(&vcpu, RECORD_BEGAN, now, 0);
 		if (memory.floor_ns < state->had_ns)
 			memory.floor_ns = state->had_ns;
@@ -282,7 +236,6 @@ int running(u64 *context)
 	state->hold_ns = 0;
 	on->seat = vcpu.seat;
 	on->runs = 1;
-	on->kept_ns = 0;
 	if (injects())
 		watch_cpu(on, now);
 	return 0;
@@ -297,6 +250,17 @@ INLINE bool is_undecided(const struct state *state)
 	return state->end == TURN_UNASKED && !scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL);
 }
 
+/* deferred: a vCPU stops, and this is the slot that it has or wants now. A turn that was taken away goes on later. */
+INLINE void settle_stop(const struct vcpu *vcpu, u8 slot, u64 now)
+{
+	struct state *state = vcpu->state;
+	u64 ran = now - state->began_ns, left = state->length_ns > ran ? state->length_ns - ran : 0;
+
+	if (slot == SLOT_KEPT || state->end == TURN_TAKEN)
+		left = 0;
+	change_slot(state, vcpu->seat.machine, slot, left, now);
+}
+
 SEC("struct_ops/stopping")
 int stopping(u64 *context)
 {
@@ -305,6 +269,7 @@ int stopping(u64 *context)
 	u32 cpu = bpf_get_smp_processor_id();
 	u64 now = bpf_ktime_get_ns();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
+	u8 slot = runnable ? SLOT_WANTED : SLOT_NONE;
 	struct state *state;
 	struct vcpu vcpu;
 
@@ -315,8 +280,8 @@ int stopping(u64 *context)
 		on->runs = 0;
 	if (!runnable) {
 		state->end = TURN_BLOCKED;
-		if (on && settings.policy == POLICY_DEFERRED)
-			keep_slot(on, &vcpu, now, p->scx.slice);
+		if (on && settings.policy == POLICY_DEFERRED && keep_slot(on, &vcpu, now, p->scx.slice))
+			slot = SLOT_KEPT;
 	} else if (p->scx.slice || (is_undecided(state) && goes_on(p, &vcpu, now))) {
 		/* The kernel puts it first on its own CPU, as it has a slice. */
 		state->end = TURN_TAKEN;
@@ -328,12 +293,14 @@ int stopping(u64 *context)
 		state->hold_ns = 0;
 		memory.injector.due_ns = now;
 	}
+	if (settings.policy == POLICY_DEFERRED)
+		settle_stop(&vcpu, slot, now);
 	tell_turn(&vcpu, now);
 	if (state->end == TURN_TAKEN)
 		return 0;
 	state->stranded = runnable && is_busy(vcpu.line);
 	/* Not twice: it would be ahead of the others for good. */
-	state->ahead = state->end == TURN_FORCED && !state->ahead && is_holder(&vcpu);
+	state->ahead = state->end == TURN_FORCED && !state->ahead && is_holder(&vcpu) && !is_in_arrears(&vcpu);
 	state->yielded = 0;
 	state->makes_way = 0;
 	state->had_ns = had_by(&vcpu, now);

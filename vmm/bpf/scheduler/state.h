@@ -30,9 +30,20 @@ struct lines {
 	struct line vcpu[MOST_VCPUS];
 };
 
+/* deferred: whether a vCPU has or wants a slot. */
+enum slot {
+	SLOT_NONE = 0,
+	SLOT_WANTED = 1,
+	SLOT_HELD = 2,
+	/* It has halted, and its slot idles for it. */
+	SLOT_KEPT = 3,
+};
+
 /* What this scheduler knows of a vCPU. */
 struct state {
 	u64 began_ns;
+	/* deferred: how long its turn lasts if it is in no lock then. */
+	u64 length_ns;
 	u64 due_ns;
 	/* fair: what it has had, by its weight. */
 	u64 had_ns;
@@ -49,7 +60,8 @@ struct state {
 	u8 ahead;
 	/* It has been kicked, and its kicker makes way for it. */
 	u8 has_slot;
-	u8 unused[3];
+	u8 slot;
+	u8 unused[2];
 	/* deferred: one more than the CPU that is kept for it while it is halted; 0: none. */
 	u64 kept;
 };
@@ -73,6 +85,29 @@ struct on_cpu {
 struct releasing {
 	struct bpf_timer timer;
 	u64 is_ready;
+};
+
+/* deferred: what a machine owes the others, in the unit of debts.h; below zero: it is owed that, a slice at most. */
+struct debt {
+	s64 owes;
+	/* Its vCPUs that have a slot, and those that want one. */
+	u32 running;
+	u32 waiting;
+};
+
+/* The debts of all machines. Below the lock: changed with it only. */
+struct debts {
+	struct bpf_spin_lock lock;
+	/* Those from there on have had no vCPU yet. */
+	u32 machines;
+	/* All is settled up to then. */
+	u64 settled_ns;
+	/* The sums of the machines' fields, and how many machines have or want a slot. */
+	u32 running;
+	u32 waiting;
+	u32 involved;
+	u32 unused;
+	struct debt machine[MOST_MACHINES];
 };
 
 /* When the next injection is due, and the state of its generator. */
@@ -129,6 +164,13 @@ struct {
 	MAP_TYPE(key, u32);
 	MAP_TYPE(value, struct releasing);
 } releases SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_NUMBER(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct debts);
+} all_debts SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_TASK_STORAGE);

@@ -12,7 +12,7 @@
 
 mod code;
 mod devices;
-mod guests;
+pub(super) mod guests;
 mod pair;
 mod registers;
 mod storms;

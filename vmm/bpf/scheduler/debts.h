@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * deferred: what machines owe each other, slot time that they had beyond their parts. The rules, the reasons and the
+ * bound are those of sched/src/policy/debt.rs; constants have the same names there.
+ */
+#pragma once
+
+#include "state.h"
+
+#define SHORTEST_TURN 2
+#define ARREARS_GRACE 4
+#define PASSED_OVER 8
+#define FADES 16
+
+/* Debts are in 1024ths of a nanosecond, or the rounding of many short times would add up. */
+#define FINE(ns) ((s64)(ns) << 10)
+#define COARSE(fine) ((u64)(fine) >> 10)
+
+/* Twice what the kernel lets a thread wait: no product below overflows. Only debts that fade may be older. */
+#define MOST_PASSED (60 * 1000000000ULL)
+
+/* The next machine's debt. (Of a loop that counts by itself the verifier goes through all 64 rounds.) */
+INLINE struct debt *next_debt(struct debts *debts, struct bpf_iter_num *it)
+{
+	int *at = bpf_iter_num_next(it);
+	u32 ix = at ? *at : MOST_MACHINES;
+
+	return ix < MOST_MACHINES ? &debts->machine[ix] : 0;
+}
+
+/* Less than two machines have or want a slot: debts fade. */
+INLINE void fade(struct debts *debts, s64 by)
+{
+	struct bpf_iter_num it;
+	struct debt *debt;
+
+	bpf_iter_num_new(&it, 0, debts->machines);
+	while ((debt = next_debt(debts, &it)))
+		if (debt->owes > 0)
+			debt->owes = debt->owes > by ? debt->owes - by : 0;
+	bpf_iter_num_destroy(&it);
+}
+
+/* Slots' time has passed, of which each vCPU that had or wanted one was due the part `each`. */
+INLINE void charge(struct debts *debts, s64 passed, s64 each)
+{
+	s64 least = -FINE(settings.slice_ns), owes;
+	struct bpf_iter_num it;
+	struct debt *debt;
+
+	bpf_iter_num_new(&it, 0, debts->machines);
+	while ((debt = next_debt(debts, &it))) {
+		owes = debt->owes + passed * debt->running - each * (debt->running + debt->waiting);
+		debt->owes = owes > least ? owes : least;
+	}
+	bpf_iter_num_destroy(&it);
+}
+
+/* Counts the time since the last change. */
+INLINE void settle(struct debts *debts, u64 now)
+{
+	u64 passed;
+
+	if (now <= debts->settled_ns)
+		return;
+	passed = now - debts->settled_ns;
+	passed = FINE(passed < MOST_PASSED ? passed : MOST_PASSED);
+	debts->settled_ns = now;
+	if (debts->involved < 2)
+		fade(debts, passed / FADES);
+	else if (debts->waiting)
+		charge(debts, passed, passed * debts->running / (debts->running + debts->waiting));
+}
+
+INLINE u64 all_owed(struct debts *debts)
+{
+	struct bpf_iter_num it;
+	struct debt *debt;
+	u64 sum = 0;
+
+	bpf_iter_num_new(&it, 0, debts->machines);
+	while ((debt = next_debt(debts, &it)))
+		if (debt->owes > 0)
+			sum += debt->owes;
+	bpf_iter_num_destroy(&it);
+	return sum;
+}
+
+/* A machine waives so much of what it is owed; those that owe have the less to pay, each in proportion. */
+INLINE void waive(struct debts *debts, struct debt *by, u64 most)
+{
+	struct bpf_iter_num it;
+	struct debt *debt;
+	u64 waived, owed;
+
+	if (!most || by->owes >= 0)
+		return;
+	waived = -by->owes;
+	if (waived > most)
+		waived = most;
+	by->owes += waived;
+	owed = all_owed(debts);
+	if (waived > owed)
+		waived = owed;
+	bpf_iter_num_new(&it, 0, debts->machines);
+	while ((debt = next_debt(debts, &it)))
+		/* In 65536ths of all that is owed. */
+		if (debt->owes > 0)
+			debt->owes -= waived * (((u64)debt->owes << 8) / ((owed >> 8) + 1)) >> 16;
+	bpf_iter_num_destroy(&it);
+}
+
+INLINE void count(struct debts *debts, struct debt *debt, u8 slot, u32 by)
+{
+	if (slot == SLOT_WANTED) {
+		debt->waiting += by;
+		debts->waiting += by;
+	} else if (slot != SLOT_NONE) {
+		debt->running += by;
+		debts->running += by;
+	}
+}
+
+/* Notes that a vCPU has or wants a slot from now on, or neither. `left`: what is left of its turn if that is over. */
+static __attribute__((noinline)) void change_slot(struct state *state, u32 machine, u8 slot, u64 left, u64 now)
+{
+	u32 key = 0;
+	struct debts *debts = bpf_map_lookup_elem(&all_debts, &key);
+	struct debt *debt;
+	bool was_involved;
+
+	if (!debts || machine >= MOST_MACHINES || state->slot == slot)
+		return;
+	debt = &debts->machine[machine];
+	bpf_spin_lock(&debts->lock);
+	/* A vCPU that waits runs before it can halt: this one is back, while another CPU gives up its old slot. */
+	if (!(state->slot == SLOT_WANTED && slot == SLOT_NONE)) {
+		if (debts->machines <= machine)
+			debts->machines = machine + 1;
+		settle(debts, now);
+		was_involved = debt->running || debt->waiting;
+		count(debts, debt, state->slot, -1);
+		count(debts, debt, slot, 1);
+		debts->involved += (debt->running || debt->waiting) - was_involved;
+		state->slot = slot;
+		waive(debts, debt, FINE(left));
+	}
+	bpf_spin_unlock(&debts->lock);
+}
+
+/* What a vCPU's machine owed at the last change. */
+INLINE s64 owes(const struct vcpu *vcpu)
+{
+	u32 key = 0, machine = vcpu->seat.machine;
+	struct debts *debts = bpf_map_lookup_elem(&all_debts, &key);
+
+	if (settings.policy != POLICY_DEFERRED || !debts || machine >= MOST_MACHINES)
+		return 0;
+	return *(volatile s64 *)&debts->machine[machine].owes;
+}
+
+/* More than a slice: no vCPU of the machine goes ahead of its turn. */
+INLINE bool is_in_arrears(const struct vcpu *vcpu)
+{
+	return owes(vcpu) > FINE(settings.slice_ns);
+}
+
+/* Do other machines' vCPUs go before its own? */
+INLINE bool is_passed_over(const struct vcpu *vcpu)
+{
+	return owes(vcpu) > PASSED_OVER * FINE(settings.slice_ns);
+}
+
+/* How long its next turn lasts. */
+INLINE u64 turn_length(const struct vcpu *vcpu)
+{
+	s64 debt = owes(vcpu);
+	u64 shortest = settings.slice_ns / SHORTEST_TURN;
+
+	if (debt <= 0)
+		return settings.slice_ns;
+	return COARSE(debt) < settings.slice_ns - shortest ? settings.slice_ns - COARSE(debt) : shortest;
+}
+
+/* What is left of a grace. */
+INLINE u64 grace_left(const struct vcpu *vcpu, u64 grace)
+{
+	u64 in_arrears = settings.slice_ns / ARREARS_GRACE;
+
+	if (is_passed_over(vcpu))
+		return 0;
+	return is_in_arrears(vcpu) && grace > in_arrears ? in_arrears : grace;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The two queues: whether a vCPU waits in them, and which is next. */
+#pragma once
+
+#include "debts.h"
+
+INLINE bool boosts(void)
+{
+	return settings.policy == POLICY_KICK_BOOST || settings.policy == POLICY_KICK_BOOST_LATER ||
+	       settings.policy == POLICY_DEFERRED;
+}
+
+/* The first vCPU of the queue that may run now, and since when it waits. */
+INLINE bool first_due(u64 now, u64 *since)
+{
+	struct task_struct *first = scx_bpf_dsq_peek(QUEUE);
+
+	if (!first)
+		return 0;
+	*since = first->scx.dsq_vtime;
+	return settings.policy == POLICY_FAIR || *since <= now;
+}
+
+/* Is there a vCPU of the round that may run now, of a machine that is not passed over? Moves it to this CPU if asked. */
+INLINE bool find_unburdened(u64 now, bool moves)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct vcpu vcpu;
+	bool found = 0;
+
+	bpf_iter_scx_dsq_new(&it, QUEUE, 0);
+	while ((p = bpf_iter_scx_dsq_next(&it))) {
+		if (p->scx.dsq_vtime <= now && find(p, &vcpu) && !is_passed_over(&vcpu)) {
+			found = !moves || scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return found;
+}
+
+/* Does another vCPU want this one's slot, and may it have it? A machine that is passed over waits for a round. */
+INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
+{
+	u64 since;
+
+	if (boosts() && scx_bpf_dsq_nr_queued(BOOSTED))
+		return 1;
+	if (!first_due(now, &since))
+		return 0;
+	return settings.policy != POLICY_DEFERRED || now - since >= settings.round_ns || is_passed_over(vcpu) ||
+	       find_unburdened(now, 0);
+}
+
+/* Runs the kicked vCPU whose kicker ran here, or the first one. */
+INLINE bool move_boosted(u32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	struct vcpu vcpu;
+	bool moved = 0;
+
+	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
+	while ((p = bpf_iter_scx_dsq_next(&it))) {
+		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
+			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved || scx_move_to_local(BOOSTED, 0);
+}
+
+/* Runs the next vCPU. */
+INLINE void take_next(u64 now, u32 cpu)
+{
+	struct task_struct *kicked;
+	u64 since = 0;
+	bool has_first = first_due(now, &since);
+
+	if (boosts()) {
+		kicked = scx_bpf_dsq_peek(BOOSTED);
+		if (kicked && !(has_first && now - since >= settings.round_ns &&
+				since <= kicked->scx.dsq_vtime) &&
+		    move_boosted(cpu))
+			return;
+	}
+	if (!has_first)
+		return;
+	if (settings.policy == POLICY_DEFERRED && now - since < settings.round_ns && find_unburdened(now, 1))
+		return;
+	scx_move_to_local(QUEUE, 0);
+}
+
+INLINE void insert(struct task_struct *p, u64 queue, u64 from, u64 flags)
+{
+	struct scx_bpf_dsq_insert_vtime_args args = {
+		.dsq_id = queue,
+		.slice = settings.slice_ns,
+		.vtime = from,
+		.enq_flags = flags,
+	};
+
+	__scx_bpf_dsq_insert_vtime(p, &args);
+}

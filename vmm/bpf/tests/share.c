@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Two machines under the scheduler: machine 0 lies, machine 1 computes. Printed is what machine 1 has, of what the
+ * slots give it in equal parts for all vCPUs. share.rs compiles and runs it.
+ *
+ * Arguments: LIE, the machines' numbers of vCPUs, slots, a tick in steps. Time passes in steps, of which a slice has
+ * 20; at each tick of a CPU a slice that is over is noticed.
+ */
+#include "kernel.h"
+
+#define SLICES 1000
+
+enum lie { HOLDS, WAITS, NOTHING, YIELDS, HANDS_OVER, PARKS, LIES };
+static const char *const lies[LIES] = { "holds", "waits", "nothing", "yields", "hands-over", "parks" };
+
+/* What guests do. */
+
+static struct task *halted_one(struct task *other)
+{
+	for (u32 ix = 0; ix < tasks_count; ix++)
+		if (&tasks[ix] != other && !tasks[ix].seat.machine && tasks[ix].halted)
+			return &tasks[ix];
+	return 0;
+}
+
+static void claim_to_wait(struct task *task, u32 wait, u32 ticket)
+{
+	task->line->wait_lock = 64;
+	task->line->wait = wait | ticket << 16;
+}
+
+/* One of a machine's vCPUs halts and has the other woken, as if it kicked that one for a lock. */
+static void hand_over(struct task *task, u32 vcpus)
+{
+	struct task *other = halted_one(task);
+
+	if (vcpus < 2)
+		return;
+	if (other) {
+		claim_to_wait(task, WAIT_KICKING, 2);
+		claim_to_wait(other, WAIT_HALTED, 2);
+		wakes(other);
+	}
+	claim_to_wait(task, WAIT_HALTED, 2);
+	sleeps(task);
+}
+
+static void act(struct task *task, enum lie lie, u32 vcpus)
+{
+	u32 left_on = on;
+
+	if (task->seat.machine)
+		return;
+	task->line->held = lie == HOLDS || lie == YIELDS ? ~0U : 0;
+	if (lie == WAITS)
+		claim_to_wait(task, WAIT_SPINNING, 2);
+	if (lie == YIELDS) {
+		yield((u64[]){ (u64)&task->kernels, 0 });
+		here[on].is_kicked = 1;
+	}
+	if (lie == HANDS_OVER) {
+		task->line->held = ~0U;
+		hand_over(task, vcpus);
+	}
+	if (lie == PARKS && vcpus > 1 && now % (3 * STEP) < STEP) {
+		/* The next in line: its slot idles. Who runs kicks it. */
+		if (halted_one(task))
+			wakes(halted_one(task));
+		claim_to_wait(task, WAIT_HALTED, 0);
+		sleeps(task);
+	}
+	on = left_on;
+}
+
+static void step(enum lie lie, u32 vcpus, bool is_tick)
+{
+	now += STEP;
+	for (u32 cpu = 0; cpu < slots; cpu++) {
+		struct task *task = here[cpu].runs;
+
+		if (!task)
+			continue;
+		task->had += STEP;
+		task->kernels.scx.slice -= task->kernels.scx.slice < STEP ? task->kernels.scx.slice : STEP;
+	}
+	for (on = 0; on < slots; on++) {
+		u32 key = on;
+
+		if (timers[on].at && timers[on].at <= now) {
+			timers[on].at = 0;
+			timers[on].call(&cpus, &key, &on_cpus[on]);
+		}
+		if (here[on].runs && is_tick && !here[on].runs->kernels.scx.slice)
+			here[on].is_kicked = 1;
+		if (here[on].runs)
+			act(here[on].runs, lie, vcpus);
+	}
+	/* A kick may ask for another one. */
+	for (u32 round = 0; round < 2; round++)
+		for (on = 0; on < slots; on++)
+			if (here[on].is_kicked) {
+				here[on].is_kicked = 0;
+				schedule();
+			}
+}
+
+int main(int count, char **words)
+{
+	u32 lie = 0, vcpus[2], tick, ix;
+	u64 had[2] = { 0, 0 };
+
+	check(count == 6, "LIE VCPUS VCPUS SLOTS TICK");
+	while (lie < LIES && strcmp(words[1], lies[lie]))
+		lie++;
+	vcpus[0] = atoi(words[2]);
+	vcpus[1] = atoi(words[3]);
+	slots = atoi(words[4]);
+	tick = atoi(words[5]);
+	check(lie < LIES && slots <= MOST_HERE && vcpus[0] + vcpus[1] <= MOST_TASKS && tick, "an argument is out of range");
+	described[0].ranges[0] = (struct range){ .guest = 64, .size = sizeof(word), .host = (u64)&word };
+	for (ix = 0; ix < slots; ix++)
+		here[ix].is_idle = here[ix].is_kicked = 1;
+	for (ix = 0; ix < vcpus[0] + vcpus[1]; ix++) {
+		struct task *task = &tasks[tasks_count++];
+
+		task->seat.machine = ix >= vcpus[0];
+		task->seat.vcpu = ix;
+		task->line = &page[task->seat.machine].vcpu[ix];
+		wakes(task);
+	}
+	for (ix = 0; ix < SLICES * SLICE / STEP; ix++)
+		step(lie, vcpus[0], ix % tick == 0);
+	for (ix = 0; ix < tasks_count; ix++)
+		had[tasks[ix].seat.machine] += tasks[ix].had;
+	printf("%.4f\n", (double)had[1] * (vcpus[0] + vcpus[1]) / ((double)slots * (now - 1) * vcpus[1]));
+	return 0;
+}
