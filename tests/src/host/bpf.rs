@@ -161,7 +161,7 @@ fn a_soak_runs_under_it() -> anyhow::Result<()> {
                  --vcpus 2x --slots 1";
     let ran = pvticket(words.split_whitespace()).limit(200).run()?.exits(0)?;
     let text = ran.text()?;
-    ensure!(text.contains(" vCPUs on 1 slots under rr (bpf), seed 1\n"), "{text}");
+    ensure!(text.contains(" on 1 slot under rr (bpf), seed 1\n"), "{text}");
     ensure!(text.contains("\n0 violations of mutual exclusion, 0 tickets out of order"), "{text}");
     Ok(())
 }

@@ -15,6 +15,7 @@ pub mod host_counts;
 pub mod host_extras;
 pub mod io_errors;
 pub mod other_vms;
+pub mod plural;
 pub mod rng;
 pub mod sched_features;
 pub mod shown;

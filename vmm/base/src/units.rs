@@ -6,6 +6,8 @@ use hypercalls::MAX_VCPUS;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::plural::count;
+
 /// Index of a vCPU in its machine; also its APIC id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(pub u32);
@@ -237,7 +239,7 @@ impl fmt::Display for ByteSize {
                 return write!(f, "{} {unit}", self.0 >> shift);
             }
         }
-        write!(f, "{} byte{}", self.0, if self.0 == 1 { "" } else { "s" })
+        write!(f, "{}", count(self.0, "byte"))
     }
 }
 

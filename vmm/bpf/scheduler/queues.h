@@ -40,7 +40,15 @@ INLINE bool find_unburdened(u64 now, bool moves)
 	return found;
 }
 
-/* Does another vCPU want this one's slot, and may it have it? A machine that is passed over waits for a round. */
+/* Has the first of the round waited since then for so long that its machine is not passed over any more? */
+INLINE bool is_overdue(u64 since, u64 now)
+{
+	u64 slots = settings.slots ? settings.slots : 1;
+
+	return now - since >= settings.round_ns / slots;
+}
+
+/* Does another vCPU want this one's slot, and may it have it? Not if its machine is passed over. */
 INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 {
 	u64 since;
@@ -49,7 +57,7 @@ INLINE bool is_contended(const struct vcpu *vcpu, u64 now)
 		return 1;
 	if (!first_due(now, &since))
 		return 0;
-	return settings.policy != POLICY_DEFERRED || now - since >= settings.round_ns || is_passed_over(vcpu) ||
+	return settings.policy != POLICY_DEFERRED || is_overdue(since, now) || is_passed_over(vcpu) ||
 	       find_unburdened(now, 0);
 }
 
@@ -88,7 +96,7 @@ INLINE void take_next(u64 now, u32 cpu)
 	}
 	if (!has_first)
 		return;
-	if (settings.policy == POLICY_DEFERRED && now - since < settings.round_ns && find_unburdened(now, 1))
+	if (settings.policy == POLICY_DEFERRED && !is_overdue(since, now) && find_unburdened(now, 1))
 		return;
 	scx_move_to_local(QUEUE, 0);
 }

@@ -54,9 +54,9 @@ const volatile struct settings settings = {
 	.slice_ns = SLICE,
 	.grace_ns = 4 * SLICE,
 	.waiter_grace_ns = SLICE,
-	.round_ns = MOST_TASKS * SLICE,
+	.round_ns = (LIARS + HONEST) * SLICE,
 	.policy = POLICY_DEFERRED,
-	.slots = MOST_HERE,
+	.slots = SLOTS,
 	.cpu = { 0, 1, 2, 3 },
 };
 
@@ -91,7 +91,8 @@ static struct on_cpu on_cpus[MOST_HERE];
 static struct debts debts;
 static struct task tasks[MOST_TASKS];
 static struct list queues[2];
-static u32 word = 2 << 16, tasks_count, slots, on;
+static u32 word = 2 << 16, tasks_count, on;
+static const u32 slots = SLOTS;
 static bool is_locked;
 static u64 now = 1;
 

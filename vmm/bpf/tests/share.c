@@ -3,12 +3,14 @@
  * Two machines under the scheduler: machine 0 lies, machine 1 computes. Printed is what machine 1 has, of what the
  * slots give it in equal parts for all vCPUs. share.rs compiles and runs it.
  *
- * Arguments: LIE, the machines' numbers of vCPUs, slots, a tick in steps. Time passes in steps, of which a slice has
- * 20; at each tick of a CPU a slice that is over is noticed.
+ * Compiled with LIARS and HONEST, the machines' numbers of vCPUs, and SLOTS. Arguments: LIE, a tick in steps. Time
+ * passes in steps, of which a slice has 20; at each tick of a CPU a slice that is over is noticed.
  */
 #include "kernel.h"
 
 #define SLICES 1000
+
+_Static_assert(SLOTS <= MOST_HERE && LIARS + HONEST <= MOST_TASKS, "room for all");
 
 enum lie { HOLDS, WAITS, NOTHING, YIELDS, HANDS_OVER, PARKS, LIES };
 static const char *const lies[LIES] = { "holds", "waits", "nothing", "yields", "hands-over", "parks" };
@@ -106,32 +108,29 @@ static void step(enum lie lie, u32 vcpus, bool is_tick)
 
 int main(int count, char **words)
 {
-	u32 lie = 0, vcpus[2], tick, ix;
+	u32 lie = 0, tick, ix;
 	u64 had[2] = { 0, 0 };
 
-	check(count == 6, "LIE VCPUS VCPUS SLOTS TICK");
+	check(count == 3, "LIE TICK");
 	while (lie < LIES && strcmp(words[1], lies[lie]))
 		lie++;
-	vcpus[0] = atoi(words[2]);
-	vcpus[1] = atoi(words[3]);
-	slots = atoi(words[4]);
-	tick = atoi(words[5]);
-	check(lie < LIES && slots <= MOST_HERE && vcpus[0] + vcpus[1] <= MOST_TASKS && tick, "an argument is out of range");
+	tick = atoi(words[2]);
+	check(lie < LIES && tick, "an argument is out of range");
 	described[0].ranges[0] = (struct range){ .guest = 64, .size = sizeof(word), .host = (u64)&word };
 	for (ix = 0; ix < slots; ix++)
 		here[ix].is_idle = here[ix].is_kicked = 1;
-	for (ix = 0; ix < vcpus[0] + vcpus[1]; ix++) {
+	for (ix = 0; ix < LIARS + HONEST; ix++) {
 		struct task *task = &tasks[tasks_count++];
 
-		task->seat.machine = ix >= vcpus[0];
+		task->seat.machine = ix >= LIARS;
 		task->seat.vcpu = ix;
 		task->line = &page[task->seat.machine].vcpu[ix];
 		wakes(task);
 	}
 	for (ix = 0; ix < SLICES * SLICE / STEP; ix++)
-		step(lie, vcpus[0], ix % tick == 0);
+		step(lie, LIARS, ix % tick == 0);
 	for (ix = 0; ix < tasks_count; ix++)
 		had[tasks[ix].seat.machine] += tasks[ix].had;
-	printf("%.4f\n", (double)had[1] * (vcpus[0] + vcpus[1]) / ((double)slots * (now - 1) * vcpus[1]));
+	printf("%.4f\n", (double)had[1] * (LIARS + HONEST) / ((double)slots * (now - 1) * HONEST));
 	return 0;
 }

@@ -1,6 +1,6 @@
 //! Injected faults, in words.
 
-use base::counters::FaultCounts;
+use base::{counters::FaultCounts, plural::count};
 
 /// Counts of injected faults in one line.
 pub fn in_a_line(counts: &FaultCounts) -> String {
@@ -8,11 +8,14 @@ pub fn in_a_line(counts: &FaultCounts) -> String {
     let at_once = match not_delayed {
         0 => String::new(),
         some => format!(
-            "; {some} kicks came at once, as too many were on their way: shorten kick-delay"
+            "; {} came at once, as too many were on their way: shorten kick-delay",
+            count(*some, "kick")
         ),
     };
     format!(
-        "faults: {dropped} kicks dropped, {delayed} delayed, {duplicated} duplicated; {spurious} \
-         spurious wakes; {halts_delayed} halts delayed{at_once}"
+        "faults: {} dropped, {delayed} delayed, {duplicated} duplicated; {}; {} delayed{at_once}",
+        count(*dropped, "kick"),
+        count(*spurious, "spurious wake"),
+        count(*halts_delayed, "halt")
     )
 }

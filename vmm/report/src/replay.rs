@@ -1,5 +1,6 @@
 //! How closely a replay followed its recording, in words.
 
+use base::plural::count;
 use sched::policy::Divergence;
 
 /// One clause: what was repeated, and what differed.
@@ -9,8 +10,13 @@ pub fn in_a_line(its: &Divergence) -> String {
     // Of many turns, one in ten.
     let verdict = if differ > its.recorded / 10 { "NOT REPEATED: " } else { "" };
     format!(
-        "{verdict}replayed {} of {} turns, {} vCPUs woken for theirs, {} skipped, {} ended early, {} late, {} \
-         otherwise",
-        its.replayed, its.recorded, its.woken, its.skipped, its.early, its.late, its.otherwise
+        "{verdict}replayed {} of {}, {} woken for a turn, {} skipped, {} ended early, {} late, {} otherwise",
+        its.replayed,
+        count(its.recorded, "turn"),
+        count(its.woken, "vCPU"),
+        its.skipped,
+        its.early,
+        its.late,
+        its.otherwise
     )
 }

@@ -5,6 +5,7 @@ use super::{
     figures::scale::time,
     si::{percent, ratio, si},
 };
+use base::plural::count;
 use study::{
     findings::{PointStudy, RunRecord, Study, Timed},
     point::Point,
@@ -29,11 +30,11 @@ pub fn table(study: &Study, record: &RunRecord, costs: Option<HostCosts>) -> Str
     let mut text = compare::host_of(study);
     text += &format!(
         "guest   {}\n\
-         method  {} rounds, {} s each; {} slots, turns of {}, seed {}\n",
+         method  {}, {} s each; {}, turns of {}, seed {}\n",
         compare::guest(point),
-        study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0),
+        count(study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0), "round"),
         point.duration.as_secs_f64(),
-        point.slots,
+        count(point.slots, "slot"),
         point.slice,
         point.seed,
     );

@@ -5,6 +5,7 @@ use super::{
     si::si,
 };
 use crate::words::sentences;
+use base::plural::count;
 use study::{
     findings::{Axis, Comparison, PointStudy, RunRecord, Study},
     point::Point,
@@ -18,17 +19,17 @@ pub fn table(study: &Study, record: &RunRecord) -> String {
     let Some(PointStudy { point, .. }) = study.points.first() else { return String::new() };
     let mut text = compare::host_of(study);
     text += &format!(
-        "guest   {}; {} vCPUs on {} CPUs, turns of {}\n\
-         method  {} rounds, in each every policy once traced and twice plain, {} s each, seed {}; p \
-         corrected by Holm for {} comparisons\n",
+        "guest   {}; {} on {}, turns of {}\n\
+         method  {}, in each every policy once traced and twice plain, {} s each, seed {}; p \
+         corrected by Holm for {}\n",
         compare::guest(point),
-        point.vcpus,
-        point.slots,
+        count(point.vcpus.get(), "vCPU"),
+        count(point.slots, "CPU"),
         point.slice,
-        study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0),
+        count(study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0), "round"),
         point.duration.as_secs_f64(),
         point.seed,
-        study.comparisons.len(),
+        count(study.comparisons.len(), "comparison"),
     );
     if study.done() < study.cells() {
         text += "note    interrupted: some policies have fewer rounds\n";

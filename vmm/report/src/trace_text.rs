@@ -6,7 +6,7 @@ use super::{
     perfetto::{Digest, Lateness, Off, RunDigest},
     si::si,
 };
-use base::{shown, units::Nanos};
+use base::{plural::count, shown, units::Nanos};
 
 /// Run by run: the sums, what was lost, the longest handoffs and preemptions.
 pub fn in_words(digest: &Digest) -> String {
@@ -32,13 +32,15 @@ pub fn in_words(digest: &Digest) -> String {
 fn one(text: &mut String, run: &RunDigest) {
     let figure = |name: &str| run.figure(name).unwrap_or(0);
     let _ = writeln!(text, "{}", shown::line(&run.title));
-    let on = run.figure("slots").map_or_else(String::new, |slots| format!(" on {slots} slots"));
+    let on = run
+        .figure("slots")
+        .map_or_else(String::new, |slots| format!(" on {}", count(slots, "slot")));
     let _ = writeln!(
         text,
-        "  {} of {} vCPUs{on}; {} kicks ended a halt{}",
+        "  {} of {}{on}; {} ended a halt{}",
         span(Nanos(figure("length_ns"))),
-        figure("vcpus"),
-        run.handoffs,
+        count(figure("vcpus"), "vCPU"),
+        count(run.handoffs, "kick"),
         match run.unanswered {
             0 => String::new(),
             some => format!(", {some} of them without a run after it"),
@@ -50,10 +52,10 @@ fn one(text: &mut String, run: &RunDigest) {
     if run.figure("slots").is_some() {
         let _ = writeln!(
             text,
-            "  {} turns, {} preemptions: {} of lock holders (off for {} in all), {} of the next in \
+            "  {}, {}: {} of lock holders (off for {} in all), {} of the next in \
              line ({}); {} injected; others spun for {}",
-            figure("grants"),
-            figure("preemptions"),
+            count(figure("grants"), "turn"),
+            count(figure("preemptions"), "preemption"),
             figure("lhp"),
             span(Nanos(figure("holders_off_ns"))),
             figure("lwp"),

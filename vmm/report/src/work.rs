@@ -8,7 +8,7 @@ use super::{
     si::{percent, si},
     words::sentences::is_of_switches,
 };
-use base::units::Nanos;
+use base::{plural::noun, units::Nanos};
 use study::{
     findings::{PointStudy, Timed, point::Times},
     latencies::Percentiles,
@@ -32,11 +32,12 @@ fn work_line(its: &PointStudy, work: &WorkRow) -> Option<String> {
         Family::Spinlock => None,
         Family::Mutex => Some(format!(
             "{:.2} read-modify-writes of its word per acquisition, {} more per wait; {:.2} \
-             of other words; {} looks of spinners",
+             of other words; {} {} of spinners",
             work.rmw,
             si(work.rmw_each_wait),
             work.beside,
-            si(work.spins)
+            si(work.spins),
+            noun(work.spins, "look")
         )),
         Family::Counter => Some(format!(
             "{} of the adds folded; {} sums/s, the farthest off by {}",
@@ -61,11 +62,12 @@ fn switch_line(times: &Times) -> String {
     let Percentiles { p50, p99, max, .. } = times.percentiles;
     let all = || times.timings.pairs().iter().filter(|(_, count)| *count > 0);
     let least = all().map(|(nanos, _)| *nanos).min().unwrap_or_default();
-    let count = all().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+    let switches = all().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
     format!(
-        "{} switches, from one vCPU's last look at its clock to the next one's first: at least {}, p50 {}, \
+        "{} {}, from one vCPU's last look at its clock to the next one's first: at least {}, p50 {}, \
          p99 {}, at most {}",
-        si(count as f64),
+        si(switches as f64),
+        noun(switches, "switch"),
         time(least as f64),
         time(p50.0 as f64),
         time(p99.0 as f64),

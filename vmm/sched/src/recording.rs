@@ -21,7 +21,10 @@ use super::{
     event::VcpuIndex,
     log::{ROOM, Turn, TurnEnd},
 };
-use base::units::{Nanos, SlotId};
+use base::{
+    plural::{agree, count},
+    units::{Nanos, SlotId},
+};
 
 /// First bytes of a recording.
 const MAGIC: [u8; 8] = *b"PVTSCHED";
@@ -125,7 +128,11 @@ impl Recording {
     /// What is missing from it, as a sentence.
     pub fn shortfall(&self) -> Option<String> {
         let lost = Some(self.lost).filter(|lost| *lost > 0)?;
-        Some(format!("{lost} turns are not in it, for lack of room: record for a shorter time"))
+        Some(format!(
+            "{} {} not in it, for lack of room: record for a shorter time",
+            count(lost, "turn"),
+            agree(lost, "is", "are")
+        ))
     }
 
     /// Reads a recording.

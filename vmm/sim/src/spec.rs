@@ -1,8 +1,8 @@
 //! What is simulated.
 
-use base::faults::FaultSpec;
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
+use base::{faults::FaultSpec, plural::count};
 use hypercalls::payload::handoff::Switches;
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
@@ -73,7 +73,7 @@ pub enum SpecError {
     #[error("{0} vCPUs: a simulated guest has 1 to {WIDE}")]
     Vcpus(usize),
     /// More vCPUs in all than can be simulated.
-    #[error("{guests} guests of {vcpus} vCPUs: there can be 1 to {WIDE} vCPUs in all")]
+    #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
     Guests {
         /// As asked for.
         guests: usize,
@@ -97,7 +97,7 @@ pub enum SpecError {
     #[error("policy 'replay': no recording was given")]
     NoRecording,
     /// The recording is of a schedule of another size.
-    #[error("policy 'replay': the recording is of {vcpus} vCPUs on {slots} slots")]
+    #[error("policy 'replay': the recording is of {} on {}", count(*.vcpus, "vCPU"), count(*.slots, "slot"))]
     OtherSize {
         /// Its vCPUs.
         vcpus: u32,

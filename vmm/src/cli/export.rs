@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use base::plural::count;
 use clap::Args;
 
 use super::{Usage, print, report::each_once, say};
@@ -143,7 +144,12 @@ fn open(dir: &Path) -> anyhow::Result<RunRecord> {
 fn write(file: &Path, table: &[u8], stores: &[RunRecord]) -> anyhow::Result<()> {
     results::write(file, table).with_context(|| format!("cannot write {}", file.display()))?;
     let rows: usize = stores.iter().map(|store| store.contents.cells.len()).sum();
-    print(&format!("{}: {rows} cells, {} columns\n", file.display(), export::width()));
+    print(&format!(
+        "{}: {}, {}\n",
+        file.display(),
+        count(rows, "cell"),
+        count(export::width(), "column")
+    ));
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use base::plural::count;
 use clap::Args;
 use locks::{Family, Handoff, PvTicketLock, SmallPvTicketLock, System};
 
@@ -57,7 +58,7 @@ fn promises(system: System) -> String {
     let order = if system.is_fifo() { "first in, first out" } else { "in any order" };
     match system.most_cpus() {
         u32::MAX => format!("{order}; any number of CPUs; "),
-        most => format!("{order}; up to {most} CPUs; "),
+        most => format!("{order}; up to {}; ", count(most, "CPU")),
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use base::plural::{agree, count};
 use tempfile::TempDir;
 
 use super::{
@@ -149,10 +150,14 @@ pub(super) fn measure_plan(plan: Plan, traced: Traced) -> anyhow::Result<Measure
 pub(super) fn finish(summary: &Summary, study: &Study) -> anyhow::Result<u8> {
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
-        bail!("mutual exclusion failed {violations} times: this is a bug");
+        bail!("mutual exclusion failed {}: this is a bug", count(violations, "time"));
     }
     if disorder > 0.0 {
-        bail!("{disorder} tickets were served out of order: this is a bug");
+        bail!(
+            "{} {} served out of order: this is a bug",
+            count(disorder, "ticket"),
+            agree(disorder, "was", "were")
+        );
     }
     for lost in &study.lost {
         if let Some(error) = &lost.error {

@@ -17,7 +17,7 @@ use crate::{
     lab::host::resolve_cpus,
     units::{CpuList, Nanos, VcpuCount},
 };
-use base::{files, text};
+use base::{files, plural::count, text};
 use sched::{
     PolicySpec,
     policy::{DEFAULT_SLICE, POLICIES, SHORTEST_SLICE},
@@ -128,7 +128,8 @@ pub(super) fn recording(
     let recording = read_recording(file)?;
     let here = (recording.slots, recording.vcpus);
     if let Some((slots, here)) = sizes.into_iter().find(|size| *size != here) {
-        let of = format!("{} vCPUs on {} slots", recording.vcpus, recording.slots);
+        let of =
+            format!("{} on {}", count(recording.vcpus, "vCPU"), count(recording.slots, "slot"));
         return Err(unusable(file, &format!("it has {of}, but this is {here} on {slots}")));
     }
     if let Some(what) = recording.shortfall() {

@@ -29,7 +29,11 @@ use ::sim::{
     Brake, Machine,
     search::{Finding, Scenario, Search, Space, State, Step, shortest_slice, usual_policies},
 };
-use base::{files, handoff::HandoffSpec};
+use base::{
+    files,
+    handoff::HandoffSpec,
+    plural::{count, noun},
+};
 use report::si::si;
 use sched::PolicySpec;
 use study::{
@@ -248,14 +252,13 @@ fn summary(state: &State, before: u64, spent: Duration) -> String {
     let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
     let found = match found {
         0 => "nothing found".to_owned(),
-        1 => "1 finding".to_owned(),
-        more => format!("{more} findings"),
+        some => count(some, "finding").to_string(),
     };
     format!(
-        "{} acquisitions in {} simulations of {} systems, {} a second: {found}\n",
-        state.operations(),
-        state.trials(),
-        state.tallies.len(),
+        "{} in {} of {}, {} a second: {found}\n",
+        count(state.operations(), "acquisition"),
+        count(state.trials(), "simulation"),
+        count(state.tallies.len(), "system"),
         si(rate),
     )
 }
@@ -359,9 +362,12 @@ impl Display {
     fn show(&self, state: &State) {
         if let Some(bar) = &self.0 {
             let found: usize = state.tallies.iter().map(|tally| tally.found.len()).sum();
-            let (acquisitions, trials) = (si(state.operations() as f64), state.trials());
+            let (acquisitions, trials) = (state.operations(), state.trials());
             bar.set_message(format!(
-                "{acquisitions} acquisitions, {trials} simulations, {found} found"
+                "{} {}, {}, {found} found",
+                si(acquisitions as f64),
+                noun(acquisitions, "acquisition"),
+                count(trials, "simulation")
             ));
             bar.tick();
         }

@@ -22,7 +22,10 @@ use crate::{
     },
     units::{CpuList, Nanos, VcpuCount},
 };
-use base::faults::{Fault, FaultSpec};
+use base::{
+    faults::{Fault, FaultSpec},
+    plural::{agree, count, noun},
+};
 use report::{faults::in_a_line, si::si};
 use sched::{PolicySpec, accounting::Totals, policy::DEFAULT_SLICE};
 use study::{
@@ -109,12 +112,13 @@ pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     plan.replace(rounds);
     let mut told = |point: &Point, figures: &Figures, tally: &Tally| {
         say(format_args!(
-            "round {}, {} vCPUs: {}/s; {} of {} acquisitions",
+            "round {}, {}: {}/s; {} of {} {}",
             tally.rounds,
-            point.vcpus,
+            count(point.vcpus.get(), "vCPU"),
             si(figures.rate()),
             si(tally.acquisitions as f64),
             si(soak.acquisitions as f64),
+            noun(soak.acquisitions, "acquisition"),
         ));
     };
     let mut rounds =
@@ -136,7 +140,11 @@ pub fn run(args: &SoakArgs) -> anyhow::Result<u8> {
     }
     let status = finish(&measured.summary, &Study::new(slice::from_ref(&measured.record)))?;
     if status == 0 && tally.acquisitions < soak.acquisitions {
-        bail!("{} rounds were not enough: make them longer (--round)", tally.rounds);
+        bail!(
+            "{} {} not enough: make them longer (--round)",
+            count(tally.rounds, "round"),
+            agree(tally.rounds, "was", "were")
+        );
     }
     Ok(status)
 }
@@ -171,18 +179,27 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
 fn summary(plan: &SoakPlan, tally: &Tally) -> String {
     let Tally { rounds, acquisitions, seconds, halts, kicks, violations, disorder, .. } = tally;
     let levels: Vec<String> = plan.levels.iter().map(VcpuCount::to_string).collect();
-    let slots = plan.slots;
     let Totals { preemptions, lhp, lwp, entering, .. } = tally.preempted;
     format!(
-        "{acquisitions} acquisitions in {seconds:.1} s, {rate}/s: {rounds} rounds of {levels} vCPUs on \
-         {slots} slots under {policy}, seed {seed}\n\
-         {halts} halts, {kicks} kicks; {faults}\n\
-         {preemptions} preemptions: {lhp} of lock holders, {lwp} of the next in line, at most \
-         {entering} more of either\n\
-         {violations} violations of mutual exclusion, {disorder} tickets out of order, no vCPU \
-         waited forever\n",
+        "{acquisitions} in {seconds:.1} s, {rate}/s: {rounds} of {levels} on {slots} under {policy}, seed \
+         {seed}\n\
+         {halts}, {kicks}; {faults}\n\
+         {preemptions}: {lhp} of lock holders, {lwp} of the next in line, at most {entering} more of \
+         either\n\
+         {violations} of mutual exclusion, {disorder} out of order, no vCPU waited forever\n",
+        acquisitions = count(*acquisitions, "acquisition"),
+        rounds = count(*rounds, "round"),
+        slots = count(plan.slots, "slot"),
+        halts = count(*halts, "halt"),
+        kicks = count(*kicks, "kick"),
+        preemptions = count(preemptions, "preemption"),
+        violations = count(*violations, "violation"),
+        disorder = count(*disorder, "ticket"),
         rate = si(*acquisitions as f64 / seconds.max(f64::MIN_POSITIVE)),
-        levels = levels.join(", "),
+        levels = match plan.levels.as_slice() {
+            [one] => count(one.get(), "vCPU").to_string(),
+            _ => format!("{} vCPUs", levels.join(", ")),
+        },
         policy = study::point::schedule_name(&plan.policy, plan.driver),
         seed = plan.seed,
         faults = in_a_line(&tally.faults),

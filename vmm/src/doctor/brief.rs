@@ -1,6 +1,7 @@
 //! The report in three lines.
 
 use super::{GuestRuns, Report};
+use base::plural::count;
 use kvm::KvmKind;
 
 /// The host, where guests run and why, and what to do next.
@@ -18,11 +19,10 @@ fn host(report: &Report) -> String {
         KvmKind::Denied => "KVM that may not be opened",
     };
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
-    let count = cpu.allowed.len();
-    let cpus = if count == 1 { "CPU" } else { "CPUs" };
+    let cpus = count(cpu.allowed.len(), "CPU");
     let is_vm = cpu.hypervisor.is_some() || system.hypervisor_type.is_some();
     let itself = if is_vm { "; a VM itself" } else { "" };
-    format!("{}, {count} {cpus}, Linux {}, {kvm}{itself}", known(&cpu.model), known(&system.kernel))
+    format!("{}, {cpus}, Linux {}, {kvm}{itself}", known(&cpu.model), known(&system.kernel))
 }
 
 /// Where they run; the reason is that of the first, as the others need no more than it does.

@@ -8,6 +8,7 @@ use super::{
     tools::CacheFacts, tools::Tool,
 };
 use crate::emulated::default_cpus;
+use base::plural::count;
 use kvm::KvmKind;
 use study::host::IncrementFacts;
 
@@ -74,7 +75,10 @@ fn kvm_rows(kvm: &KvmFacts) -> Vec<Row> {
             let names = features.iter().filter(|(_, there)| **there == wanted);
             names.map(|(name, _)| *name).collect::<Vec<_>>().join(" ")
         };
-        rows.push(row("API", format!("version {version}, up to {vcpus} vCPUs a machine")));
+        rows.push(row(
+            "API",
+            format!("version {version}, up to {} a machine", count(vcpus, "vCPU")),
+        ));
         rows.push(row("can", named(true)));
         if features.values().any(|there| !there) {
             rows.push(row("cannot", named(false)));

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hypercalls::payload::handoff::FUSE;
 use serde::Serialize;
 
-use base::backend::PvBackend;
+use base::{backend::PvBackend, plural::count};
 use report::si::{percent, ratio, si};
 use study::{
     findings::{Axis, PointStudy, Study},
@@ -86,11 +86,11 @@ pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
     let Some(PointStudy { point, .. }) = study.points.first() else { return String::new() };
     let slots = point.slots as usize;
     let mut text = format!(
-        "\nWhat cheaper handoffs gain: payload under rr, {} slots, turns of {}, {} s a run\n\
+        "\nWhat cheaper handoffs gain: payload under rr, {}, turns of {}, {} s a run\n\
          limit: {}/s if every acquisition is a kick, a halt and a switch ({:.1} us an exit, {:.1} \
          us a switch), {}/s with one exit for both\n  \
          {:<22}{:>4}{:>9}{:^20}{:>9}{:>6} {:^26}{:^26}{:>9}\n",
-        slots,
+        count(slots, "slot"),
         point.slice,
         point.duration.as_secs_f64(),
         si(limit.handoffs(slots, false)),
@@ -112,7 +112,7 @@ pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
         if line.vcpus != level {
             level = line.vcpus;
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{level} vCPUs");
+            let _ = writeln!(text, "{}", count(level, "vCPU"));
         }
         let _ = writeln!(text, "{}", line.text());
     }

@@ -13,7 +13,7 @@ use crate::{
     },
     tables::handoffs::Limit,
 };
-use base::backend::PvBackend;
+use base::{backend::PvBackend, plural::count};
 use report::si::ratio;
 use study::{
     findings::Study,
@@ -186,7 +186,7 @@ pub fn table(
     let lines: Vec<Line> = figures.cases.iter().filter_map(Line::new).collect();
     let mut text = format!(
         "host    {}, {} KVM, Linux {}\n\
-         method  {} rounds, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
+         method  {}, each of every case once in a seeded random order, {} s a case; CPUs {}\n\
          times   in us; of all samples, and the median of the rounds' medians with its interval\n\
          threads SCHED_BATCH: none preempts another at a wakeup\n\
          compare vmm with two threads of the host that wake each other (futex, eventfd); doorbell\n\
@@ -194,7 +194,7 @@ pub fn table(
         host.cpu,
         host.kvm,
         host.kernel,
-        plan.rounds,
+        count(plan.rounds, "round"),
         plan.duration.as_secs_f64(),
         plan.cpus,
     );

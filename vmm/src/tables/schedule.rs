@@ -5,16 +5,18 @@ use std::fmt::Write;
 #[cfg(feature = "bpf")]
 use crate::driver::BpfReport;
 use crate::driver::SchedReport;
-use base::units::Nanos;
+use base::{
+    plural::{agree, count},
+    units::Nanos,
+};
 use report::replay;
 
 /// One line: preemptions, what they hit, what they cost.
 pub fn in_a_line(report: &SchedReport) -> String {
     let totals = &report.totals;
     let mut text = format!(
-        "schedule: {} preemptions, {} of lock holders, {} of the next in line; {} spun for \
-         preempted vCPUs",
-        totals.preemptions,
+        "schedule: {}, {} of lock holders, {} of the next in line; {} spun for preempted vCPUs",
+        count(totals.preemptions, "preemption"),
         totals.lhp,
         totals.lwp,
         Nanos(totals.wasted_spin_ns),
@@ -38,10 +40,10 @@ pub fn in_a_line(report: &SchedReport) -> String {
         let _ = write!(text, "; {} unclassified, without telemetry", totals.unknown);
     }
     if let Some(hits) = report.hits {
-        let _ = write!(text, "; {} hits, {} other looks", hits.hits, hits.misses);
+        let _ = write!(text, "; {}, {}", count(hits.hits, "hit"), count(hits.misses, "other look"));
     }
     if totals.yields > 0 {
-        let _ = write!(text, "; {} yields", totals.yields);
+        let _ = write!(text, "; {}", count(totals.yields, "yield"));
     }
     if let Some(divergence) = report.divergence {
         let _ = write!(text, "; {}", replay::in_a_line(&divergence));
@@ -54,17 +56,27 @@ pub fn in_a_line(report: &SchedReport) -> String {
 pub fn in_kernel(report: &BpfReport) -> String {
     let BpfReport { turns, blocked, slice, forced, yielded, taken, .. } = report;
     let mut text = format!(
-        "schedule in the host's kernel: {turns} turns ended: {blocked} by halts, {slice} at the end of a \
+        "schedule in the host's kernel: {} ended: {blocked} by halts, {slice} at the end of a \
          slice, {forced} at the end of a grace, {yielded} by yields, {} for a kicked vCPU, {} injected, \
          {taken} by threads of the host, {} unasked; {} of lock holders, {} of waiters",
-        report.made_way, report.injected, report.unasked, report.held, report.waiting,
+        count(*turns, "turn"),
+        report.made_way,
+        report.injected,
+        report.unasked,
+        report.held,
+        report.waiting,
     );
     // Writing to a String cannot fail.
     if report.kept > 0 {
-        let _ = write!(text, "; {} halted waiters came back to a slot kept for them", report.kept);
+        let _ = write!(
+            text,
+            "; {} came back to a slot kept for {}",
+            count(report.kept, "halted waiter"),
+            agree(report.kept, "it", "them")
+        );
     }
     if report.lost > 0 {
-        let _ = write!(text, "; {} are not counted", report.lost);
+        let _ = write!(text, "; {} {} not counted", report.lost, agree(report.lost, "is", "are"));
     }
     text
 }

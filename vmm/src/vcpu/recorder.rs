@@ -12,7 +12,7 @@ use crate::{
     clock::Moment,
     units::{Nanos, VcpuCount, VcpuId},
 };
-use base::events::Event;
+use base::{events::Event, plural::count};
 use kvm::sys::tsc;
 
 /// Events that are shown of a stuck vCPU.
@@ -201,7 +201,7 @@ impl Began {
         let now = Self::now();
         let events = ring.read(KEPT);
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{whose}: last {} events", events.len());
+        let _ = writeln!(text, "{whose}: last {}", count(events.len(), "event"));
         for (ticks, event) in events {
             let ago = self.nanos(now, now.ticks.saturating_sub(ticks));
             let _ = writeln!(text, "  {:>11.6} s ago  {event}", ago.seconds());

@@ -4,7 +4,10 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-use base::units::{CpuList, UnitError, VcpuCount};
+use base::{
+    plural::count,
+    units::{CpuList, UnitError, VcpuCount},
+};
 
 /// Why a plan is invalid.
 #[derive(Debug, Error, PartialEq)]
@@ -16,7 +19,7 @@ pub enum PlanError {
     #[error("'{0}' is not a ratio: write for example 1.5x")]
     Ratio(String),
     /// A ratio results in an invalid number of vCPUs.
-    #[error("{ratio}x of {cpus} CPUs is {vcpus:.0} vCPUs: a machine has 1 to {most}")]
+    #[error("{ratio}x of {} is {vcpus:.0} vCPUs: a machine has 1 to {most}", count(*.cpus, "CPU"))]
     RatioRange {
         /// vCPUs per CPU, as it was written.
         ratio: f64,

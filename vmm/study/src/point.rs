@@ -12,6 +12,7 @@ use base::{
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
     other_vms::OtherVms,
+    plural::count,
     sched_features::SchedFeatures,
     text,
     units::{Nanos, VcpuCount},
@@ -286,14 +287,14 @@ impl fmt::Display for Point {
             "" => write!(f, "{} ", guest.name())?,
             machine => write!(f, "simulated {machine}, ")?,
         }
-        write!(f, "{workload}, {}, {vcpus} vCPUs", self.lock_name())?;
+        write!(f, "{workload}, {}, {}", self.lock_name(), count(vcpus.get(), "vCPU"))?;
         if *vms > 1 {
             write!(f, " x {vms} VMs")?;
         }
         if let Some(others) = &self.other_vms {
             write!(f, " beside VMs of {others}")?;
         }
-        write!(f, " on {slots} CPU{}", if *slots == 1 { "" } else { "s" })?;
+        write!(f, " on {}", count(*slots, "CPU"))?;
         if !self.policy.is_host() {
             write!(f, " under {}", self.schedule_name())?;
         }

@@ -113,7 +113,7 @@ pub const ROWS: &[Row] = &[
                 "{}",
                 ran.show()
             );
-            ensure!(text.contains("1 cells done"), "{}", ran.show());
+            ensure!(text.contains("1 cell done"), "{}", ran.show());
             Ok(())
         },
     },

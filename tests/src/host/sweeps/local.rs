@@ -46,7 +46,7 @@ fn child_processes_give_the_cells_of_a_plain_run() -> anyhow::Result<()> {
         status.show()
     );
     let again = resume(&dir).run()?.exits(0)?;
-    ensure!(again.errors().contains("1 units submitted"), "{}", again.show());
+    ensure!(again.errors().contains("1 unit submitted"), "{}", again.show());
     check(&dir, &plain(folder.path(), &spec)?).map(drop)
 }
 

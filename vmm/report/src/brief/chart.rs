@@ -13,6 +13,7 @@ use crate::{
     si::si,
     words::sentences::operations,
 };
+use base::plural::{agree, count};
 use study::{findings::Study, point::Point};
 
 /// Most lines, the blank one above it included.
@@ -60,7 +61,11 @@ pub fn render(studies: &[Study], subjects: &[Subject], words: &Words, width: usi
         text += &format!("{name:<left$} {drawn} {:>RATE$}\n", si(bar.rate));
     }
     if bars.len() > shown {
-        text += &format!("{} more rates are in the whole report\n", bars.len() - shown);
+        text += &format!(
+            "{} {} in the whole report\n",
+            count(bars.len() - shown, "more rate"),
+            agree(bars.len() - shown, "is", "are")
+        );
     }
     let unit = format!("{}/s, log", studies.first().map_or("operations", operations));
     let unit: String = unit.chars().take(left).collect();

@@ -13,6 +13,7 @@ mod subject;
 mod tests;
 
 use crate::{figures::characters::wrapped, names};
+use base::plural::count;
 use rows::Row;
 use study::findings::{PointStudy, RunRecord, Study};
 use subject::{Subject, Words};
@@ -91,7 +92,7 @@ fn head(rows: &[Row], subjects: &[Subject], words: &Words) -> String {
     };
     let runs = || rows.iter().map(|row| row.runs);
     let counted = match (runs().min(), runs().max()) {
-        (Some(least), Some(most)) if least == most => format!(", {most} runs each"),
+        (Some(least), Some(most)) if least == most => format!(", {} each", count(most, "run")),
         (Some(least), Some(most)) => format!(", {least} to {most} runs"),
         _ => String::new(),
     };

@@ -1,7 +1,10 @@
 //! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
 
 use super::{rows::Row, subject::Subject};
-use base::shown;
+use base::{
+    plural::{agree, count},
+    shown,
+};
 use study::{
     findings::Study,
     point::{GuestKind, HostKind},
@@ -19,7 +22,11 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
     let (done, cells) =
         studies.iter().fold((0, 0), |(done, cells), its| (done + its.done(), cells + its.cells()));
     if done < cells {
-        notes.push(format!("partial: {done} of {cells} runs have figures"));
+        notes.push(format!(
+            "partial: {done} of {} {} figures",
+            count(cells, "run"),
+            agree(done, "has", "have")
+        ));
     }
     let emulated = subjects.iter().filter(|its| its.host() == HostKind::Emulated);
     notes.extend(
@@ -43,7 +50,7 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     let lost: Vec<_> = lost.filter(|lost| subject.has(&lost.point)).collect();
     let error = lost.iter().find_map(|lost| lost.error.as_deref());
     let why = error.map_or_else(String::new, |error| format!(": {}", shown::line(error)));
-    Some(format!("{}: none of {} runs has figures{why}", subject.name(), lost.len()))
+    Some(format!("{}: none of {} has figures{why}", subject.name(), count(lost.len(), "run")))
 }
 
 /// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
@@ -74,11 +81,10 @@ fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
 
 /// The notes as sentences, and how many comparisons there was no room for.
 pub fn sentence(notes: &[String], dropped: usize) -> String {
-    let more = match dropped {
-        0 => None,
-        1 => Some("1 more comparison is in the whole report".to_owned()),
-        more => Some(format!("{more} more comparisons are in the whole report")),
-    };
+    let more = (dropped > 0).then(|| {
+        let are = agree(dropped, "is", "are");
+        format!("{} {are} in the whole report", count(dropped, "more comparison"))
+    });
     let all: Vec<String> = more.into_iter().chain(notes.iter().cloned()).collect();
     match all.is_empty() {
         true => String::new(),

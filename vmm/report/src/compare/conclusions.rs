@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{plural, with_interval};
 use crate::{names, si::ratio, words::sentences::p as probability};
+use base::plural::count;
 use study::{
     findings::{Comparison, Study, compare::Outcome},
     stats,
@@ -11,19 +12,17 @@ use study::{
 
 /// What all comparisons show, tested together; nothing if there are none.
 pub fn conclusions(study: &Study) -> String {
-    let count = study.comparisons.len();
-    let mut text = match count {
+    let mut text = match study.comparisons.len() {
         0 => return String::new(),
         1 => "Does it differ? (rank-sum test, p below 0.05)\n".to_owned(),
-        _ => format!(
-            "What differs? ({count} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
+        several => format!(
+            "What differs? ({several} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
         ),
     };
     for its in &study.comparisons {
         let vcpus = study.points[its.of].point.vcpus.get();
         // Writing to a String cannot fail.
-        let _ =
-            writeln!(text, "  {vcpus} vCPU{}: {}", plural(vcpus as usize), conclusion(study, its));
+        let _ = writeln!(text, "  {}: {}", count(vcpus, "vCPU"), conclusion(study, its));
     }
     text
 }

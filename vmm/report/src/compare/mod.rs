@@ -12,7 +12,10 @@ use super::{
     work,
 };
 use crate::words::{sentences, simulated};
-use base::units::{CpuList, VcpuCount};
+use base::{
+    plural::{agree, count, noun},
+    units::{CpuList, VcpuCount},
+};
 use conclusions::ratios;
 use study::{
     driver::DriverKind,
@@ -74,10 +77,6 @@ fn drivers(study: &Study) -> Vec<DriverKind> {
     DriverKind::ALL.into_iter().filter(has).collect()
 }
 
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
 /// A Linux guest's telemetry covers spinlocks only.
 const OF_SPINLOCKS: &str = "note    LHP/s, LWP/s and wasted are lower bounds, of spinlocks: holders of \
     reader-writer locks, mutexes and RCU are not counted\n";
@@ -109,7 +108,11 @@ impl Table<'_> {
         text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
         let (done, cells) = (self.study.done(), self.study.cells());
         if done < cells {
-            text += &format!("note    partial: {done} of {cells} runs have figures\n");
+            text += &format!(
+                "note    partial: {done} of {} {} figures\n",
+                count(cells, "run"),
+                agree(done, "has", "have")
+            );
         }
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;
@@ -149,7 +152,11 @@ impl Table<'_> {
         file.map_or_else(String::new, |file| {
             let MachineFile { assumed, costs, .. } = file;
             let state = simulated::validation(file);
-            format!("        {state}; {assumed} of its {costs} costs are assumed\n")
+            format!(
+                "        {state}; {assumed} of its {} {} assumed\n",
+                count(*costs, "cost"),
+                agree(*assumed, "is", "are")
+            )
         })
     }
 
@@ -160,19 +167,19 @@ impl Table<'_> {
         let cpus = runs.map(|run| run.run.cpus.as_slice()).unwrap_or_default();
         let at = match first.host {
             _ if !first.machine.is_empty() => {
-                format!("{} simulated CPUs of {}", first.slots, first.machine)
+                format!("{} of {}", count(first.slots, "simulated CPU"), first.machine)
             }
             HostKind::Direct => {
                 let list = CpuList::new(cpus).map_or_else(|_| dash(), |list| list.to_string());
-                format!("CPU{} {list}", plural(cpus.len()))
+                format!("{} {list}", noun(cpus.len(), "CPU"))
             }
-            HostKind::Emulated => format!("{} CPUs of the emulated host", first.slots),
+            HostKind::Emulated => format!("{} of the emulated host", count(first.slots, "CPU")),
         };
         let turns = match self.scheduled {
             false => String::new(),
             true => {
                 let drivers: Vec<&str> = self.drivers.iter().map(|driver| driver.name()).collect();
-                let named = format!("; driver{} {}", plural(drivers.len()), drivers.join(", "));
+                let named = format!("; {} {}", noun(drivers.len(), "driver"), drivers.join(", "));
                 let named =
                     if drivers == [DriverKind::User.name()] { String::new() } else { named };
                 format!("; turns of {}, seed {}{named}", first.slice, first.seed)
@@ -182,9 +189,9 @@ impl Table<'_> {
         let extras: String = first.host_extras().iter().map(|extra| format!("; {extra}")).collect();
         let rounds = cells.div_ceil(points);
         format!(
-            "{rounds} round{}, in each every lock once, forwards and backwards in turn, {} s each, on fresh \
+            "{}, in each every lock once, forwards and backwards in turn, {} s each, on fresh \
              machines; {at}{turns}{faults}{extras}",
-            plural(rounds),
+            count(rounds, "round"),
             first.duration.as_secs_f64(),
         )
     }
@@ -211,12 +218,17 @@ impl Table<'_> {
         let (violations, disorder) = (sum(|its| its.violations), sum(|its| its.disorder));
         if violations > 0.0 {
             text += &format!(
-                "  BROKEN: mutual exclusion failed {} times; the figures mean nothing\n",
-                si(violations)
+                "  BROKEN: mutual exclusion failed {} {}; the figures mean nothing\n",
+                si(violations),
+                noun(violations, "time")
             );
         }
         if disorder > 0.0 {
-            text += &format!("  BROKEN: {} tickets were served out of order\n", si(disorder));
+            text += &format!(
+                "  BROKEN: {} {} served out of order\n",
+                si(disorder),
+                agree(disorder, "ticket was", "tickets were")
+            );
         }
         text
     }
@@ -227,12 +239,11 @@ impl Table<'_> {
             1 => String::new(),
             vms => format!("{vms} machines of "),
         };
-        let slots = point.slots as usize;
         let place = if self.scheduled { "slot" } else { "CPU" };
         format!(
-            "{machines}{vcpus} vCPU{} on {slots} {place}{}: {}",
-            plural(vcpus as usize),
-            plural(slots),
+            "{machines}{} on {}: {}",
+            count(vcpus, "vCPU"),
+            count(point.slots, place),
             ratio(point.overcommit()),
         )
     }
@@ -332,7 +343,7 @@ pub fn guest(point: &Point) -> String {
             point.machine
         ),
     };
-    format!("{work}; PV ticketlocks halt after {spin_threshold} looks")
+    format!("{work}; PV ticketlocks halt after {}", count(*spin_threshold, "look"))
 }
 
 /// What a row does not show: hits, bounds, long waits, faults, further work.
@@ -341,16 +352,21 @@ fn notes(its: &PointStudy) -> Vec<String> {
     if let Some(hits) = its.preempted.and_then(|its| its.hits) {
         let looks = hits.hits.saturating_add(hits.misses);
         let hits = hits.hits;
-        notes.push(format!("{hits} preemptions, all on target; {looks} looks for a target"));
+        notes.push(format!(
+            "{}, all on target; {} for a target",
+            count(hits, "preemption"),
+            count(looks, "look")
+        ));
     }
     notes.extend(its.preempted.and_then(|its| its.divergence).as_ref().map(replay::in_a_line));
     if let Some(most) = its.preempted.map(|its| its.entering).filter(|most| *most > 0.0) {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
-    if let Some((count, longest)) = its.overlong {
-        let (s, asked) = (plural(count), its.point.duration.as_secs_f64());
+    if let Some((windows, longest)) = its.overlong {
+        let asked = its.point.duration.as_secs_f64();
+        let windows = count(windows, "window");
         notes.push(format!(
-            "{count} window{s} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
+            "{windows} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
              no figure of the lock"
         ));
     }

@@ -12,6 +12,7 @@ use crate::{
     si::si,
     words::{command, sentences, simulated, titles},
 };
+use base::plural::count;
 use study::{
     findings::{PointStudy, Study},
     point::Point,
@@ -58,8 +59,10 @@ fn throughput(study: &Study) -> Option<Figure> {
 fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
     let interval = rate.median.interval.map(|its| (its.low, its.high));
     let within = interval.map_or_else(
-        || format!("{} repetitions: too few for an interval", rate.count),
-        |(low, high)| format!("95 % {} .. {}, {} repetitions", si(low), si(high), rate.count),
+        || format!("{}: too few for an interval", count(rate.count, "repetition")),
+        |(low, high)| {
+            format!("95 % {} .. {}, {}", si(low), si(high), count(rate.count, "repetition"))
+        },
     );
     Mark {
         y: rate.median.value,

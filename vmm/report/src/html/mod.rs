@@ -4,7 +4,7 @@
 mod tests;
 
 use askama::Template;
-use base::shown;
+use base::{plural::count, shown};
 
 use super::figures::{self, Figure, Plot, svg};
 use crate::words::{
@@ -166,7 +166,7 @@ fn facts(study: &Study) -> Vec<(&'static str, String)> {
     ];
     all.extend(words::overcommit(study).map(|ratio| ("vCPUs for each CPU", ratio)));
     let outliers: usize = study.points.iter().map(|point| point.outliers()).sum();
-    all.push(("far from the others", format!("{outliers} repetitions")));
+    all.push(("far from the others", count(outliers, "repetition").to_string()));
     if let Some(run) = study.runs.first() {
         all.push(("begun", words::when(run.run.at_ms)));
         if let Some(session) = run.sessions.first() {

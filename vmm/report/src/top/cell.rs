@@ -5,6 +5,7 @@ use super::{
     locks,
     samples::Sample,
 };
+use base::plural::count;
 use sched::{accounting::Totals, core::State};
 use study::{
     live::{Live, Phase, SlotView, VcpuView, View},
@@ -29,7 +30,7 @@ impl Section {
             let kept = room.saturating_sub(1);
             self.vcpus.truncate(kept);
             self.above.extend(self.vcpus);
-            self.above.push(format!("  ... {} more vCPUs", all - kept));
+            self.above.push(format!("  ... {}", count(all - kept, "more vCPU")));
         } else {
             self.above.extend(self.vcpus);
         }
@@ -152,7 +153,7 @@ fn slots(view: &View, name: impl Fn(u32, u32) -> String) -> Vec<String> {
     };
     let mut lines: Vec<String> = view.slots.iter().enumerate().take(SLOTS).map(line).collect();
     if let Some(more @ 1..) = view.slots.len().checked_sub(SLOTS) {
-        lines.push(format!("  and {more} more slots"));
+        lines.push(format!("  and {}", count(more, "more slot")));
     }
     lines
 }

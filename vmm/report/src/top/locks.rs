@@ -1,6 +1,6 @@
 //! Which vCPUs hold locks, and which wait for them.
 
-use base::units::Nanos;
+use base::{plural::count, units::Nanos};
 use sched::{LockActivity, LockId};
 use study::live::View;
 
@@ -107,7 +107,7 @@ pub(super) fn lines(view: &View, name_of: impl Fn(u32, u32) -> String) -> Vec<St
     let mut lines: Vec<String> =
         queues.iter().take(SHOWN).map(|queue| line(queue, &name_of)).collect();
     if more > 0 {
-        lines.push(format!("  and {more} more locks"));
+        lines.push(format!("  and {}", count(more, "more lock")));
     }
     lines
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use humantime::format_duration;
 
 use super::si::si;
-use base::shown;
+use base::{plural::noun, shown};
 use study::status::{Past, PastEnd, RunState, Status};
 
 pub use samples::Samples;
@@ -76,7 +76,11 @@ fn header(status: &Status) -> Vec<String> {
     let ended = done.saturating_add(failed);
     let mut lines = vec![
         format!("{}: {state}; {}", status.name, status.dir),
-        format!("{} {ended}/{cells} cells: {counts}, {left} left", bar(ended, cells)),
+        format!(
+            "{} {ended}/{cells} {}: {counts}, {left} left",
+            bar(ended, cells),
+            noun(cells, "cell")
+        ),
         format!("for {}", span(status.seconds)),
     ];
     if status.state != RunState::Ended {

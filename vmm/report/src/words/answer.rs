@@ -9,6 +9,7 @@ use super::{
     sentences::{Sentence, Tone, clearest, first_large, operations, p, place, range, too_few},
     titles::{most, placed, widest},
 };
+use base::plural::{agree, count};
 use study::{
     findings::{Axis, Comparison, PointStudy, Study, compare::Outcome, point::Preempted},
     stats::Estimate,
@@ -86,19 +87,24 @@ fn differences(study: &Study) -> Option<Sentence> {
         all.iter().copied().filter(|its| its.outcome(study) == outcome).collect()
     };
     let (more, less) = (with(Outcome::More), with(Outcome::Less));
-    let (name, count) = (axis.name(), all.len());
+    let (name, compared) = (axis.name(), all.len());
     let ends: Vec<&Comparison> = [clearest(&more), clearest(&less)].into_iter().flatten().collect();
     let Some(farthest) = clearest(&ends) else {
         let ratios = range(&all);
-        let text =
-            format!("No difference by {name} is significant: {ratios} in {count} comparisons.");
+        let text = format!(
+            "No difference by {name} is significant: {ratios} in {}.",
+            count(compared, "comparison")
+        );
         return Some(Sentence::plain(Tone::Neutral, text));
     };
     let parts: Vec<String> = ends.iter().map(|its| gives(study, its)).collect();
     let clear = more.len() + less.len();
-    let are = match (clear, count) {
+    let are = match (clear, compared) {
         (1, 1) => String::new(),
-        _ => format!(" {clear} of {count} differences by {name} are significant."),
+        _ => format!(
+            " {clear} of {compared} differences by {name} {} significant.",
+            agree(clear, "is", "are")
+        ),
     };
     let is_more = more.iter().any(|its| std::ptr::eq(*its, farthest));
     Some(Sentence {

@@ -10,7 +10,10 @@ use super::{
     text::{NARROWEST, bullet, figures_of, printable, table},
 };
 use crate::words::sentences::{self, Sentence, Tone};
-use base::shown::quoted;
+use base::{
+    plural::{agree, count},
+    shown::quoted,
+};
 use study::{
     findings::{Diff, Study, diff::Both},
     point::Point,
@@ -41,9 +44,9 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
             tone,
             figure: its.ratio.map_or_else(String::new, |its| ratio(its.value)),
             text: format!(
-                "The second run gives {word} at {} of {} points, most with {}: {times} (p {}).",
+                "The second run gives {word} at {} of {}, most with {}: {times} (p {}).",
                 them.len(),
-                diff.both.len(),
+                count(diff.both.len(), "point"),
                 names::whole(&diff.before, &its.point),
                 sentences::p(its.verdict.adjusted)
             ),
@@ -52,7 +55,9 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
     let text = match (diff.both.len(), diff.both.len() - more.len() - less.len()) {
         (0, _) => "The two runs have no point in common.".to_owned(),
         (_, 0) => return with_host(diff, all),
-        (points, alike) => format!("No significant difference at {alike} of {points} points."),
+        (points, alike) => {
+            format!("No significant difference at {alike} of {}.", count(points, "point"))
+        }
     };
     all.push(Sentence::plain(Tone::Neutral, text));
     with_host(diff, all)
@@ -74,9 +79,15 @@ fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
 pub fn title(diff: &Diff) -> String {
     let (more, less) = significant(diff);
     match (more.len(), less.len()) {
-        (0, 0) => format!("No significant difference at any of {} points", diff.both.len()),
+        (0, 0) => {
+            format!("No significant difference at any of {}", count(diff.both.len(), "point"))
+        }
         (more, less) => {
-            format!("Of {} points {more} give more and {less} less than before", diff.both.len())
+            let gives = agree(more, "gives", "give");
+            format!(
+                "Of {} {more} {gives} more and {less} less than before",
+                count(diff.both.len(), "point")
+            )
         }
     }
 }
@@ -88,8 +99,8 @@ pub fn method(diff: &Diff) -> Vec<String> {
          bootstrapped 95 % intervals; the runs were at different times, so there are no pairs."
             .to_owned(),
         format!(
-            "p is of a permutation test, corrected by Holm's method for all {} points.",
-            diff.both.len()
+            "p is of a permutation test, corrected by Holm's method for {}.",
+            super::all_of(diff.both.len(), "point")
         ),
     ]
 }

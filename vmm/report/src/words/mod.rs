@@ -17,6 +17,7 @@ pub mod text;
 pub mod titles;
 
 use super::names;
+use base::plural::count;
 use study::findings::{RunFacts, Study};
 
 /// How the figures were made, one sentence each.
@@ -32,9 +33,9 @@ pub fn method(study: &Study) -> Vec<String> {
             .to_owned(),
         format!(
             "A difference is significant if its permutation test's p, corrected by Holm's method \
-             for all {} comparisons of this report, is below 0.05. Seeds are pooled; outliers are \
+             for {} of this report, is below 0.05. Seeds are pooled; outliers are \
              flagged and never dropped.",
-            study.comparisons.len()
+            all_of(study.comparisons.len(), "comparison")
         ),
         format!("Bootstrap and permutations are seeded with {}: the same store gives the same report.", study.seed),
     ];
@@ -45,6 +46,14 @@ pub fn method(study: &Study) -> Vec<String> {
         );
     }
     all
+}
+
+/// So many, as all that there are.
+fn all_of(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("the only {noun}"),
+        _ => format!("all {}", count(number, noun)),
+    }
 }
 
 /// The command that makes this report again.

@@ -11,6 +11,7 @@ use super::{
     text::{printable, table},
     when,
 };
+use base::plural::{agree, count};
 use study::{
     reproduction::{Entry, FACTOR, Judged, Kind, Reproduction, Score, Section, Verdict, Way},
     stats::Estimate,
@@ -19,7 +20,10 @@ use study::{
 /// The score in a line.
 pub fn score_line(score: Score) -> String {
     let Score { scored, sign_and_order, ratio, .. } = score;
-    format!("order and sign: {sign_and_order} of {scored} rows; ratio within {FACTOR}x: {ratio}")
+    format!(
+        "order and sign: {sign_and_order} of {}; ratio within {FACTOR}x: {ratio}",
+        count(scored, "row")
+    )
 }
 
 /// The score of the card in a line; none without a card.
@@ -31,10 +35,11 @@ fn card_line(its: &Reproduction) -> Option<String> {
     ];
     (!card.is_empty()).then(|| {
         format!(
-            "score card: {holds} of {} entries hold in order and sign in all of their scored \
-             rows; {} have none",
-            card.len(),
-            card.len() - scored
+            "score card: {holds} of {} {} in order and sign in all of their scored rows; {} {} none",
+            count(card.len(), "entry"),
+            agree(holds, "holds", "hold"),
+            card.len() - scored,
+            agree(card.len() - scored, "has", "have")
         )
     })
 }
@@ -47,9 +52,13 @@ fn parts(its: &Reproduction) -> Vec<String> {
     };
     let Score { all, scored, .. } = its.score(None);
     let left = format!(
-        "{scored} of {all} published rows are scored; the other {} have no figure, for the reason \
-         stated, or a simulation was fitted to them",
-        all - scored
+        "{scored} of {} {} scored; the other {} {} no figure, for the reason stated, or a simulation \
+         was fitted to {}",
+        count(all, "published row"),
+        agree(scored, "is", "are"),
+        all - scored,
+        agree(all - scored, "has", "have"),
+        agree(all - scored, "it", "them")
     );
     Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(its)).collect()
 }

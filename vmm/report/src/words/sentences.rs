@@ -1,5 +1,6 @@
 //! The findings of a study in sentences, each backed by its figures.
 
+use base::plural::{agree, count, noun};
 use locks::Family;
 
 use super::super::{
@@ -92,7 +93,7 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
         findings.iter().take(MOST_FINDINGS).map(|finding| sentence(study, finding)).collect();
     let more = findings.len().saturating_sub(MOST_FINDINGS);
     if more > 0 {
-        let are = if more == 1 { "is" } else { "are" };
+        let are = agree(more, "is", "are");
         let text = format!("{more} more series {are} in the table of comparisons.");
         all.push(Sentence::plain(Tone::Neutral, text));
     }
@@ -124,9 +125,11 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
             _ => format!(" on {nodes} nodes, which are compared one by one,"),
         };
         format!(
-            "No difference can be significant here, however large: {most} repetitions{where_they_are} \
-             are too few among {} comparisons; {} of each are enough.",
-            blocks.len(),
+            "No difference can be significant here, however large: {}{where_they_are} {} too few among {}; \
+             {} of each are enough.",
+            count(most, "repetition"),
+            agree(most, "is", "are"),
+            count(blocks.len(), "comparison"),
             stats::samples_in_blocks_for(blocks.len(), nodes)
         )
     })
@@ -145,24 +148,32 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         let MachineFile { name, assumed, costs, .. } = file;
         let state = simulated::validation(file);
         all.push(bad(format!(
-            "Machine {name}: {state}; {assumed} of its {costs} costs are assumed."
+            "Machine {name}: {state}; {assumed} of its {} {} assumed.",
+            count(*costs, "cost"),
+            agree(*assumed, "is", "are")
         )));
     }
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(
-            "BROKEN: mutual exclusion failed {} times; the figures mean nothing.",
-            si(violations)
+            "BROKEN: mutual exclusion failed {} {}; the figures mean nothing.",
+            si(violations),
+            noun(violations, "time")
         )));
     }
     if disorder > 0.0 {
-        all.push(bad(format!("BROKEN: {} tickets were served out of order.", si(disorder))));
+        all.push(bad(format!(
+            "BROKEN: {} {} served out of order.",
+            si(disorder),
+            agree(disorder, "ticket was", "tickets were")
+        )));
     }
     if study.done() < study.cells() {
         all.push(bad(format!(
-            "Partial: {} of {} cells have figures.",
+            "Partial: {} of {} {} figures.",
             study.done(),
-            study.cells()
+            count(study.cells(), "cell"),
+            agree(study.done(), "has", "have")
         )));
     }
     all.extend(nodes::unlike(study).into_iter().map(bad));
@@ -175,8 +186,11 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     }
     let failed = study.lost.iter().filter(|lost| lost.error.is_some()).count();
     if failed > 0 {
-        let cells = if failed == 1 { "cell" } else { "cells" };
-        all.push(bad(format!("{failed} {cells} failed; they are listed below.")));
+        all.push(bad(format!(
+            "{} failed; {} listed below.",
+            count(failed, "cell"),
+            agree(failed, "it is", "they are")
+        )));
     }
     all
 }

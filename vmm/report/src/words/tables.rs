@@ -175,8 +175,8 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
     let note = format!(
         "By medians: ratio of the medians, bootstrapped. By pairs: median of the ratios of \
          repetitions that were neighbours in time. p: permutation test of the rank sums; Holm's correction is over \
-         all {} comparisons of this report.",
-        study.comparisons.len()
+         {} of this report.",
+        super::all_of(study.comparisons.len(), "comparison")
     );
     let head =
         ["compared", "by medians", "95 % interval", "by pairs", "95 % interval", "p", "Holm", ""];

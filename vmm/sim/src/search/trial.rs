@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use base::plural::count;
 use serde::{Deserialize, Serialize};
 
 use super::bound::Bounds;
@@ -169,15 +170,27 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, counted, most } = self;
         match kind {
-            Kind::NotExclusive => write!(f, "two vCPUs had the lock at once, {counted} times"),
+            Kind::NotExclusive => {
+                write!(f, "two vCPUs had the lock at once, {}", count(*counted, "time"))
+            }
             Kind::AllHalt => f.write_str("all vCPUs halt, a wakeup is lost"),
             Kind::NoProgress => f.write_str("vCPUs run and none gets the lock"),
-            Kind::OutOfTurn => write!(f, "tickets were served out of turn, {counted} times"),
+            Kind::OutOfTurn => {
+                write!(f, "tickets were served out of turn, {}", count(*counted, "time"))
+            }
             Kind::PassedInLine => {
-                write!(f, "{counted} others came before a waiter in line, promised are {most}")
+                write!(
+                    f,
+                    "{} came before a waiter in line, promised are {most}",
+                    count(*counted, "other")
+                )
             }
             Kind::PassedOutside => {
-                write!(f, "{counted} others came before a waiter outside, promised are {most}")
+                write!(
+                    f,
+                    "{} came before a waiter outside, promised are {most}",
+                    count(*counted, "other")
+                )
             }
         }
     }
@@ -191,7 +204,7 @@ impl fmt::Display for Scenario {
         if *handoff != Default::default() {
             write!(f, " {handoff}")?;
         }
-        write!(f, ", {vcpus} vCPUs on {cpus} CPUs, {policy}")?;
+        write!(f, ", {} on {}, {policy}", count(*vcpus, "vCPU"), count(*cpus, "CPU"))?;
         if self.faults != Default::default() {
             write!(f, ", {}", self.faults)?;
         }

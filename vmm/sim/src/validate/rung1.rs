@@ -1,5 +1,7 @@
 //! Rung 1: against mathematics.
 
+use base::plural::count;
+
 use super::markov::Closed;
 use super::{Bound, Effort, Row, ValidateError};
 use crate::machine::Machine;
@@ -45,7 +47,7 @@ impl Cell {
 
     fn name(self) -> String {
         let Self { system, cpus, section, think, .. } = self;
-        format!("{system}, {cpus} CPUs, {section} of {}", section + think)
+        format!("{system}, {}, {section} of {}", count(cpus, "CPU"), section + think)
     }
 
     /// The mean number of CPUs that think.

@@ -3,6 +3,7 @@
 use std::{slice, time::Duration};
 
 use anyhow::Context;
+use base::plural::count;
 use clap::Args;
 
 use super::{Scheduled, keep};
@@ -89,7 +90,8 @@ fn plan(args: &SchedBenchArgs) -> Result<(SchedPlan, CpuList), Usage> {
     let most = overcommit.iter().max().map_or(0, |times| times * slots);
     if most > hypercalls::MAX_VCPUS {
         return Err(Usage(format!(
-            "--overcommit on {slots} CPUs is up to {most} vCPUs: a machine has 1 to {}",
+            "--overcommit on {} is up to {most} vCPUs: a machine has 1 to {}",
+            count(slots, "CPU"),
             hypercalls::MAX_VCPUS
         )));
     }

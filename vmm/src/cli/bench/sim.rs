@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, hint::black_box, time::Instant};
 
 use anyhow::Context;
+use base::plural::count;
 use clap::Args;
 
 use crate::cli::print;
@@ -92,7 +93,10 @@ fn too_dear(programs: &[Program], speeds: &[Vec<Speed>], vcpus: usize) -> Option
     let ratio = stats::quartiles(&ratios.collect::<Vec<_>>())?.median;
     let (_, most) = BOUNDS.into_iter().find(|(up_to, _)| vcpus <= *up_to)?;
     (ratio > most).then(|| {
-        format!("too dear with {vcpus} vCPUs: an event costs {ratio:.1} operations of the queue, at most {most}\n")
+        format!(
+            "too dear with {}: an event costs {ratio:.1} operations of the queue, at most {most}\n",
+            count(vcpus, "vCPU")
+        )
     })
 }
 
@@ -113,7 +117,7 @@ fn time<T>(events: u64, program: impl FnOnce() -> T) -> Speed {
 }
 
 fn simulate(system: System, vcpus: usize, events: u64) -> anyhow::Result<Speed> {
-    let what = || format!("cannot simulate {system} on {vcpus} vCPUs");
+    let what = || format!("cannot simulate {system} on {}", count(vcpus, "vCPU"));
     let mut sim = Sim::new(&bench::saturated(system, vcpus)).with_context(what)?;
     // A look at how many events an operation takes, which also warms it up.
     sim.run_for(500).with_context(what)?;
@@ -134,10 +138,10 @@ fn table(programs: &[Program], speeds: &[Vec<Speed>], args: &SimBenchArgs) -> St
         stats::quartiles(&runs.iter().map(of).collect::<Vec<_>>())
     };
     let mut text = format!(
-        "The simulator, {} runs of {} events each in turn, medians; a second of this host\n\
+        "The simulator, {} of {} each in turn, medians; a second of this host\n\
          {:<12} {:>5} {:>12} {:>14} {:>14} {:>12}\n",
-        args.runs,
-        args.events,
+        count(args.runs, "run"),
+        count(args.events, "event"),
         "program",
         "vCPUs",
         "M events/s",

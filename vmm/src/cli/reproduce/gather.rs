@@ -13,7 +13,7 @@ use ::sim::{
     profile::{Profile, Sources},
     published::{CardEntry, Claim, Quantity, Row, Selected, Table},
 };
-use base::shown::quoted;
+use base::{plural::count, shown::quoted};
 use study::{
     findings::{PointStudy, Study},
     reproduction::{CardLine, Entry, Kind, Reproduction, Section},
@@ -61,8 +61,8 @@ fn host(measured: &Measured) -> String {
         )
     });
     format!(
-        "measured on {} CPUs of {}, {} KVM, Linux {}{}{}",
-        run.run.cpus.len(),
+        "measured on {} of {}, {} KVM, Linux {}{}{}",
+        count(run.run.cpus.len(), "CPU"),
         facts.cpu,
         facts.kvm,
         facts.kernel,
@@ -76,9 +76,10 @@ fn method(options: &Options) -> Vec<String> {
     let mut all = Vec::new();
     if *measured {
         all.push(format!(
-            "Measured: {runs} runs of {seconds} s of each point on fresh machines, those of a table \
+            "Measured: {} of {seconds} s of each point on fresh machines, those of a table \
              by turns; medians, intervals by bootstrap from six runs on. The stand-ins differ from what \
-             was published as their tables say."
+             was published as their tables say.",
+            count(*runs, "run")
         ));
     }
     if *simulated {

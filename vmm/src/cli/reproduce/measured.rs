@@ -18,6 +18,7 @@ use crate::{
     units::CpuList,
 };
 use ::sim::published::{self, Row, StandIn, Table};
+use base::plural::count;
 use study::{
     findings::{RunRecord, Study},
     spec::Only,
@@ -48,7 +49,8 @@ impl Measured {
     /// Why this host cannot measure it, if it has too few CPUs.
     pub(super) fn lacks(&self, stand_in: &StandIn) -> Option<String> {
         let wants = stand_in.base.cpus.max(stand_in.changed.cpus);
-        (wants > self.cpus).then(|| format!("wants {wants} CPUs; this host has {}", self.cpus))
+        (wants > self.cpus)
+            .then(|| format!("wants {}; this host has {}", count(wants, "CPU"), self.cpus))
     }
 
     /// Violations of mutual exclusion, and tickets served out of order.

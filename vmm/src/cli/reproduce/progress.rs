@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use base::plural::noun;
 use indicatif::ProgressBar;
 
 use crate::{cli::bar, streams::say};
@@ -20,8 +21,10 @@ impl Display {
     /// Of `all` steps.
     pub(super) fn new(all: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
-            let template = "{bar:30} {pos}/{len} simulations, {elapsed}  {msg}";
-            let bar = bar::on_stderr(Some(all as u64), template);
+            let simulations = noun(all, "simulation");
+            let template =
+                format!("{{bar:30}} {{pos}}/{{len}} {simulations}, {{elapsed}}  {{msg}}");
+            let bar = bar::on_stderr(Some(all as u64), &template);
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });

@@ -12,6 +12,7 @@ mod workers;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use base::plural::{agree, count};
 use clap::Args;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -164,17 +165,23 @@ fn finish(dir: &Path, summary: Summary) -> anyhow::Result<u8> {
     let shown = base::shown::quoted(&dir.display().to_string());
     if stopped || left > 0 {
         say(format_args!(
-            "pvticket: {left} cells are left; resume with: pvticket run --resume {shown}"
+            "pvticket: {} {} left; resume with: pvticket run --resume {shown}",
+            count(left, "cell"),
+            agree(left, "is", "are")
         ));
         return Ok(signals::exit_status());
     }
     let page = report::of_run(dir)?;
     print(&format!(
-        "\n{done} cells done, {failed} failed; in {shown}, its page is {}\n",
+        "\n{} done, {failed} failed; in {shown}, its page is {}\n",
+        count(done, "cell"),
         page.display()
     ));
     if broken > 0 {
-        bail!("in {broken} cells a lock failed its checks (violations, disorder): this is a bug");
+        bail!(
+            "in {} a lock failed its checks (violations, disorder): this is a bug",
+            count(broken, "cell")
+        );
     }
     match failed {
         0 => Ok(0),

@@ -15,7 +15,7 @@ use crate::{
     lab::run::{Order, Watcher, estimate, estimate_cell},
     streams::say,
 };
-use base::shown;
+use base::{plural::noun, shown};
 use study::{
     point::Point,
     spec::{Experiment, PlannedCell},
@@ -123,7 +123,7 @@ impl<'a> Progress<'a> {
 /// the first cell on.
 fn bar(whole: Duration) -> ProgressBar {
     let length = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX);
-    let bar = on_stderr(Some(length), "{bar:30} {prefix} cells, {eta} left  {msg}");
+    let bar = on_stderr(Some(length), "{bar:30} {prefix}, {eta} left  {msg}");
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
@@ -131,7 +131,7 @@ fn bar(whole: Duration) -> ProgressBar {
 impl Watcher for Progress<'_> {
     fn started(&mut self, _: &PlannedCell, point: &Point) {
         if let Some(bar) = &self.bar {
-            bar.set_prefix(self.counted());
+            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
             bar.set_message(shown::line(&point.to_string()).into_owned());
         }
     }
@@ -146,7 +146,7 @@ impl Watcher for Progress<'_> {
         }
         if let Some(bar) = &self.bar {
             bar.inc(u64::try_from(span.as_millis()).unwrap_or(0));
-            bar.set_prefix(self.counted());
+            bar.set_prefix(format!("{} {}", self.counted(), noun(self.cells, "cell")));
         }
         match &line.outcome {
             Outcome::Failed { error, .. } => {

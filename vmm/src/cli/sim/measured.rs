@@ -4,6 +4,7 @@
 use std::slice;
 
 use anyhow::bail;
+use base::plural::{agree, count};
 
 use crate::{
     cli::{
@@ -145,9 +146,9 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let simulated = study_of("simulated", &extent.simulated(slots), &cpus)?;
     let (mut off, mut holds, mut cells) = (0, 0, 0);
     print(&format!(
-        "\nRung 2: acquisitions/s on this host, {} rounds of {} s, beside the machine file this, {}\n\
+        "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
          {:>6} {:<9} {:<10} {:>10} {:>20} {:>10} {:>7}\n",
-        extent.rounds,
+        count(extent.rounds, "round"),
         extent.seconds,
         noise(&machine),
         "vCPUs",
@@ -179,13 +180,15 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
         ));
     }
     print(&format!(
-        "\n{holds} of {cells} cells hold within {} %, {} more only by their logarithm\n",
+        "\n{holds} of {} {} within {} %, {} more only by their logarithm\n",
+        count(cells, "cell"),
+        agree(holds, "holds", "hold"),
         BOUND * 100.0,
         cells - off - holds
     ));
     match off {
         0 => Ok(0),
-        _ => bail!("{off} cells are off"),
+        _ => bail!("{} {} off", count(off, "cell"), agree(off, "is", "are")),
     }
 }
 

@@ -6,6 +6,7 @@ mod measured;
 use std::time::Instant;
 
 use anyhow::bail;
+use base::plural::{agree, count};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Usage, print};
@@ -110,7 +111,7 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<u8> {
     print(&format!("\n{} of {} hold, {seconds} s\n{MISSING}\n", rows.len() - failed, rows.len()));
     match failed {
         0 => Ok(0),
-        _ => bail!("{failed} figures are off"),
+        _ => bail!("{} {} off", count(failed, "figure"), agree(failed, "is", "are")),
     }
 }
 
@@ -123,7 +124,7 @@ fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>>
     }
     print("Not simulated:\n");
     for (why, rows) in &found.left_out {
-        print(&format!("{rows:>4} rows: {why}\n"));
+        print(&format!("{:>4}: {why}\n", count(*rows, "row")));
     }
     Ok(found.rows)
 }
@@ -135,7 +136,7 @@ fn machines() {
         if let Ok(machine) = simulated::machine(name) {
             let (assumed, all) = machine.assumed();
             let about = &machine.about;
-            print(&format!("{name:<14} {about}; {assumed} of {all} costs assumed\n"));
+            print(&format!("{name:<14} {about}; {assumed} of {} assumed\n", count(all, "cost")));
         }
     }
 }

@@ -13,6 +13,7 @@ mod pairs;
 
 use std::{io, time::Duration};
 
+use base::plural::count;
 use sim::machine::{Atomics, Costs, Level, LineCosts, Machine, Queue, Source, Stated, Stores};
 use sim::{Noise, Picos};
 use thiserror::Error;
@@ -129,7 +130,7 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, Ca
     let has_cores = CpuFacts::read(&Files::host(), cpus.cpus()).one_per_core.len() > 1;
     let doubts = Measured { costs, lines: line_costs, second, has_cores }.doubts();
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
-    let count = cpus.cpus().len();
+    let here = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
     stated.extend(noise_stated);
     stated.extend(lines.iter().map(|cost| cost.stated("machine.")));
@@ -138,10 +139,10 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, Ca
         queue: Queue::Random,
         stores: Stores::Buffered,
         name: NAME.to_owned(),
-        about: format!("this host, {count} CPUs, measured by `pvticket sim calibrate`"),
+        about: format!("this host, {}, measured by `pvticket sim calibrate`", count(here, "CPU")),
         // All costs are in nanoseconds.
         mhz: 1_000.0,
-        levels: vec![Level { name: "machine".to_owned(), cpus: count, lines: line_costs }],
+        levels: vec![Level { name: "machine".to_owned(), cpus: here, lines: line_costs }],
         costs,
         noise,
         stated,
@@ -163,7 +164,7 @@ fn noise(
         gaps.add(gaps::measure(cpus, LOOK).map_err(CalibrateError::Threads)?);
     }
     let Some(thread) = gaps.thread(switch.0 as f64 / 1e3) else { return Ok((None, Vec::new())) };
-    let (count, longest, percent) =
+    let (taken_away, longest, percent) =
         (gaps.found.len(), gaps.longest() as f64 / 1e3, thread.share * 100.0);
     let busy = Picos::from_nanos(thread.busy);
     let idle = Picos::from_nanos(thread.idle);
@@ -173,10 +174,10 @@ fn noise(
         source: Source::Measured,
         note,
     };
-    let taken =
-        format!("{count} gaps in what threads read of the clock, the longest {longest:.0} us");
+    let note =
+        format!("{taken_away} gaps in what threads read of the clock, the longest {longest:.0} us");
     let share = format!("they took {percent:.2} % of the time");
-    Ok((Some(Noise { busy, idle }), vec![stated("busy", busy, taken), stated("idle", idle, share)]))
+    Ok((Some(Noise { busy, idle }), vec![stated("busy", busy, note), stated("idle", idle, share)]))
 }
 
 /// Zero of none.

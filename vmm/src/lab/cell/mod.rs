@@ -23,7 +23,7 @@ use crate::{
     vcpu::{Cause, End, Failure, Trace, fault::FaultPlan},
     vm::{GuestSpec, MachineSpec, Oversight, Purpose, Schedule, ScheduleError, VmError},
 };
-use base::{backend::PvBackend, host_counts::ThreadTimes};
+use base::{backend::PvBackend, host_counts::ThreadTimes, plural::count};
 use sched::recording::Recording;
 use study::{
     point::Point,
@@ -181,7 +181,7 @@ pub enum CellError {
     #[error("cannot set up an interrupt")]
     Descriptor(#[source] io::Error),
     /// Some vCPUs did not reach the start barrier in time.
-    #[error("{arrived} of {vcpus} vCPUs came to the start within {} s{}", waited.as_secs(), in_words(*times))]
+    #[error("{arrived} of {} came to the start within {} s{}", count(.vcpus.get(), "vCPU"), waited.as_secs(), in_words(*times))]
     NotArrived {
         /// How many did.
         arrived: u32,

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use base::plural::count;
 use clap::ValueEnum;
 use hypercalls::payload;
 
@@ -75,7 +76,7 @@ pub enum WorkerError {
 pub(super) enum JobError {
     #[error(transparent)]
     Cpus(#[from] PlanError),
-    #[error("{wanted} slots: this host has {there} CPUs ({cpus})")]
+    #[error("{}: this host has {} ({cpus})", count(*.wanted, "slot"), count(*.there, "CPU"))]
     Slots { wanted: u32, there: usize, cpus: CpuList },
     #[error("the guest has no workload {0}")]
     Workload(String),

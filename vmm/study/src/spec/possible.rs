@@ -11,7 +11,7 @@ use crate::{
     guest::{kernels, workload::GuestWorkload},
     point::{GuestKind, Point},
 };
-use base::{backend::PvBackend, units::VcpuCount};
+use base::{backend::PvBackend, plural::count, units::VcpuCount};
 use sched::policy::SHORTEST_SLICE;
 
 impl Combination<'_> {
@@ -93,7 +93,7 @@ impl Combination<'_> {
             return Err(self.impossible(&["workloads", "slots", "vcpus", "vms", "other-vms"], why));
         }
         if point.sizes().any(|vcpus| vcpus.get() > point.lock.most_cpus()) {
-            let why = format!("it can count {} CPUs", point.lock.most_cpus());
+            let why = format!("it can count {}", count(point.lock.most_cpus(), "CPU"));
             return Err(self.impossible(&["locks", "vcpus", "other-vms"], why));
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::{
     tables::{self, Table, TableLine, within},
     text::{printable, table},
 };
-use base::shown;
+use base::{plural::count, shown};
 use study::{
     findings::{
         Diff, Study,
@@ -119,8 +119,9 @@ pub fn unjudged(why: Unjudged) -> String {
                 .to_owned()
         }
         Unjudged::TooFew { most, points, needed } => format!(
-            "too few repetitions ({most}) to find a difference among {points} points, however large: \
-             measure {needed} of each"
+            "too few repetitions ({most}) to find a difference among {}, however large: measure {needed} of \
+             each",
+            count(points, "point")
         ),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{super::command::started, super::when, hanging, names};
 use crate::compare;
-use base::units::CpuList;
+use base::{plural::count, units::CpuList};
 use study::{
     findings::{Axis, RunFacts, Study},
     host::{FileFacts, HostFacts},
@@ -76,7 +76,7 @@ fn hosts(run: &RunFacts, lines: &mut Lines) {
 }
 
 fn machine(host: &HostFacts) -> (&'static str, String) {
-    let cpus = host.cpu_count.map(|count| format!("{count} CPUs"));
+    let cpus = host.cpu_count.map(|cpus| count(cpus, "CPU").to_string());
     let smt = host.smt.map(|on| if on { "SMT" } else { "no SMT" }.to_owned());
     let microcode = host.microcode.as_ref().map(|its| format!("microcode {its}"));
     let memory =
@@ -148,7 +148,10 @@ fn of_run(run: &RunFacts, lines: &mut Lines) {
     let at = when(facts.at_ms);
     let name = super::super::name(run);
     let (done, cells) = (run.done, facts.cells);
-    lines.add("spec", &format!("{name}{only}: {done} of {cells} cells, {at} ({})", run.source));
+    lines.add(
+        "spec",
+        &format!("{name}{only}: {done} of {}, {at} ({})", count(cells, "cell"), run.source),
+    );
     if let Some(command) = started(run) {
         lines.add("", &command);
     }

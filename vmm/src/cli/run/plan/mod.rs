@@ -23,7 +23,7 @@ use crate::{
     lab::{cell::sim::machine_files, host::resolve_cpus, run::estimate},
     units::{ByteSize, CpuList},
 };
-use base::files;
+use base::{files, plural::count};
 use kvm::KvmKind;
 use study::{
     point::{GuestKind, HostKind, Point},
@@ -287,9 +287,15 @@ impl Plan {
             };
             let _ = writeln!(text, "{count:4} x {point}{at}");
         }
-        let count = run.cells as usize - finished.len();
+        let cells = run.cells as usize - finished.len();
         let span = estimate(experiment, &finished, run.jobs as usize);
-        let _ = writeln!(text, "{count} cells of {} points, about {}", left.len(), spoken(span));
+        let _ = writeln!(
+            text,
+            "{} of {}, about {}",
+            count(cells, "cell"),
+            count(left.len(), "point"),
+            spoken(span)
+        );
         text
     }
 }

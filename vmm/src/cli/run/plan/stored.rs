@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use base::shown;
+use base::{plural::count, shown};
 
 use super::{Nodes, Plan, experiment, mode_name};
 use crate::{
@@ -78,7 +78,7 @@ fn contradiction(run: &RunLine) -> Option<String> {
     };
     let most = there.min(usize::from(MOST_JOBS));
     if !(1..=most).contains(&(*jobs as usize)) {
-        return Some(format!("{jobs} jobs, expected 1 to {most}"));
+        return Some(format!("{}, expected 1 to {most}", count(*jobs, "job")));
     }
     let is_mode = [HostMode::Auto, HostMode::Direct, HostMode::Emulated].map(mode_name);
     (!is_mode.contains(&host.as_str())).then(|| format!("unknown host '{host}'"))

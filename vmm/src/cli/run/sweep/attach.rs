@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use base::plural::{agree, count};
 use rustix::process::Signal;
 
 use super::{
@@ -75,7 +76,11 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
     missing.retain(|unit| !alive.contains_key(unit));
     let still = alive.keys().filter(|unit| !whole.contains(unit)).count();
     if still > 0 {
-        say(format_args!("pvticket: {still} units of an earlier submission still wait or run"));
+        say(format_args!(
+            "pvticket: {} of an earlier submission still {}",
+            count(still, "unit"),
+            agree(still, "waits or runs", "wait or run")
+        ));
     }
     if !missing.is_empty() {
         let number = submissions.last().map_or(0, |last| last.number + 1);
@@ -116,10 +121,11 @@ fn of_engine(submissions: &[Submission], kind: EngineKind) -> Vec<Submission> {
 fn by_hand(dir: &SweepDir, missing: &[u32]) -> u8 {
     let (dir, program) = (shown(dir.path()), shown(&dir.program()));
     print(&format!(
-        "{} units are to be run: {}\nstart each on a node that sees this directory:\n    \
+        "{} {} to be run: {}\nstart each on a node that sees this directory:\n    \
          {program} task {dir} --unit N\npvticket status {dir} shows how far they are, with --missing \
          the numbers that are left\n",
-        missing.len(),
+        count(missing.len(), "unit"),
+        agree(missing.len(), "is", "are"),
         array(missing)
     ));
     0
@@ -140,8 +146,8 @@ fn submit(
     dir.describe(&submission)?;
     let job = submission.job.as_ref().map(|job| format!(" as job {job} ({})", submission.name));
     say(format_args!(
-        "pvticket: {} units submitted{}",
-        submission.units.len(),
+        "pvticket: {} submitted{}",
+        count(submission.units.len(), "unit"),
         job.unwrap_or_default()
     ));
     Ok(submission)
@@ -392,7 +398,12 @@ fn end(dir: &SweepDir, submissions: &[Submission], over: &Over) -> anyhow::Resul
     }
     let cells: u32 = missing.iter().map(|unit| merged.line.units[*unit as usize].cells).sum();
     let units = missing.len();
-    let what = format!("{units} units ({cells} cells) are left; resume with: {resume}");
+    let what = format!(
+        "{} ({}) {} left; resume with: {resume}",
+        count(units, "unit"),
+        count(cells, "cell"),
+        agree(units, "is", "are")
+    );
     match over {
         Over::Stopped => {
             say(format_args!("pvticket: {what}"));

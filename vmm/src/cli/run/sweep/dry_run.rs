@@ -2,6 +2,8 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use base::plural::count;
+
 use super::{super::plan::spoken, head::Head};
 use crate::lab::sweep::{
     EngineError, EngineKind,
@@ -22,10 +24,11 @@ pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyh
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{} units of up to {cells} cells, each about {} on {} CPUs: {}",
-        units.len(),
+        "{} of up to {}, each about {} on {}: {}",
+        count(units.len(), "unit"),
+        count(cells, "cell"),
         spoken(longest),
-        head.sweep.cpus,
+        count(head.sweep.cpus, "CPU"),
         array(&units)
     );
     if head.kind != EngineKind::Slurm {

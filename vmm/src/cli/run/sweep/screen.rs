@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use base::plural::{count, noun};
 use humantime::format_duration;
 use indicatif::ProgressBar;
 
@@ -85,7 +86,7 @@ pub(super) fn line(state: &State, activities: &Activities, units: usize, cells: 
     let ended = state.done + state.failed + state.begun;
     let whole = state.whole.len();
     let mut parts = vec![
-        format!("{ended}/{cells} cells"),
+        format!("{ended}/{cells} {}", noun(cells, "cell")),
         format!("units: {whole}/{units} done, {running} running, {waiting} waiting"),
     ];
     if state.failed > 0 {
@@ -103,10 +104,7 @@ fn left(state: &State, running: usize, waiting: usize) -> Option<String> {
         _ => {
             let left = state.left.div_f64(running as f64);
             let left = format_duration(Duration::from_secs(left.as_secs().max(1)));
-            Some(format!(
-                "about {left} left on {running} {}",
-                if running == 1 { "node" } else { "nodes" }
-            ))
+            Some(format!("about {left} left on {}", count(running, "node")))
         }
     }
 }

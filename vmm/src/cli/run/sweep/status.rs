@@ -14,6 +14,7 @@ use crate::lab::sweep::{
     progress::{State, Tracker},
     slurm::{Shape, Slurm, array},
 };
+use base::plural::{agree, count};
 use study::store::{
     self, Contents,
     record::Outcome,
@@ -44,10 +45,11 @@ fn of_run(dir: &Path, contents: &Contents) -> Status {
     let failed = contents.cells.iter().filter(|cell| failed(&cell.outcome)).count();
     let (ended, all) = (contents.finished().len(), contents.run.cells as usize);
     let text = format!(
-        "{}: {}\n{} of {all} cells done, {failed} failed, {} left\n",
+        "{}: {}\n{} of {} done, {failed} failed, {} left\n",
         dir.display(),
         contents.run.name,
         ended - failed,
+        count(all, "cell"),
         all - ended
     );
     Status { text, missing: Vec::new(), is_over: ended == all }
@@ -128,7 +130,12 @@ fn notes(text: &mut String, dir: &Path) -> anyhow::Result<()> {
         }
     }
     if aborted > 0 {
-        let _ = writeln!(text, "{aborted} cells of attempts that are not whole do not count");
+        let _ = writeln!(
+            text,
+            "{} of attempts that are not whole {} not count",
+            count(aborted, "cell"),
+            agree(aborted, "does", "do")
+        );
     }
     Ok(())
 }

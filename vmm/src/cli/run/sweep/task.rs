@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use base::plural::count;
 use clap::Args;
 use rustix::{
     process::{Pid, Signal, getppid, set_parent_process_death_signal},
@@ -96,8 +97,8 @@ enum Refusal {
     )]
     Kernel { file: String, found: String, planned: String },
     #[error(
-        "this task may use {there} CPUs ({cpus}), and its unit needs {wanted}: ask for whole nodes \
-         that have as many"
+        "this task may use {} ({cpus}), and its unit needs {wanted}: ask for whole nodes that have as many",
+        count(*.there, "CPU")
     )]
     Cpus { wanted: u32, there: usize, cpus: CpuList },
     #[error(

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base::plural::count;
+
 use super::{CROWD, ExitPair, Figures, LinuxFigures, MemoryFigures, Outside};
 
 /// The guest whose VMM's memory is measured.
@@ -134,7 +136,7 @@ impl fmt::Display for Guest {
         match self {
             Self::Tiny => f.write_str("tiny guest"),
             Self::Linux(vcpus) => {
-                write!(f, "Linux, {vcpus} vCPU{}", if *vcpus == 1 { "" } else { "s" })
+                write!(f, "Linux, {}", count(*vcpus, "vCPU"))
             }
         }
     }

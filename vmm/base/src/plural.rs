@@ -1,0 +1,102 @@
+//! Counts in sentences: `1 vCPU`, `2 vCPUs`, `0 entries`.
+
+use std::fmt::{self, Display};
+
+/// A number with its noun.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a, N> {
+    number: N,
+    noun: Noun<'a>,
+}
+
+/// A noun in the singular or the plural.
+#[derive(Debug, Clone, Copy)]
+pub struct Noun<'a> {
+    singular: &'a str,
+    is_one: bool,
+}
+
+/// So many of what `singular` names. Words before the last one stay as they are.
+pub fn count<N: Copy + Display + PartialEq + From<u8>>(
+    number: N,
+    singular: &str,
+) -> Counted<'_, N> {
+    Counted { number, noun: noun(number, singular) }
+}
+
+/// The noun alone, for a number that is written in a form of its own.
+pub fn noun<N: PartialEq + From<u8>>(number: N, singular: &str) -> Noun<'_> {
+    Noun { singular, is_one: number == N::from(1) }
+}
+
+/// What agrees with the number, as a verb does: `is` or `are`.
+pub fn agree<N: PartialEq + From<u8>>(
+    number: N,
+    one: &'static str,
+    several: &'static str,
+) -> &'static str {
+    if number == N::from(1) { one } else { several }
+}
+
+impl<N: Display> Display for Counted<'_, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, noun } = self;
+        // A width is the number's.
+        number.fmt(f)?;
+        write!(f, " {noun}")
+    }
+}
+
+impl Display for Noun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { singular, is_one } = *self;
+        let before_y = || singular.strip_suffix('y').filter(|stem| !stem.ends_with(is_vowel));
+        if is_one {
+            f.write_str(singular)
+        } else if let Some(stem) = before_y() {
+            write!(f, "{stem}ies")
+        } else if ["s", "x", "ch", "sh"].iter().any(|end| singular.ends_with(end)) {
+            write!(f, "{singular}es")
+        } else {
+            write!(f, "{singular}s")
+        }
+    }
+}
+
+const fn is_vowel(letter: char) -> bool {
+    matches!(letter, 'a' | 'e' | 'i' | 'o' | 'u')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_the_only_singular() {
+        let texts = [0_usize, 1, 2].map(|number| count(number, "vCPU").to_string());
+        assert_eq!(texts, ["0 vCPUs", "1 vCPU", "2 vCPUs"]);
+        assert_eq!(count(1.0, "lock holder").to_string(), "1 lock holder");
+        assert_eq!(count(1.5, "lock holder").to_string(), "1.5 lock holders");
+        assert_eq!(format!("{:>4}", count(1_u64, "row")), "   1 row");
+    }
+
+    #[test]
+    fn nouns_have_their_own_plurals() {
+        for (singular, plural) in [
+            ("switch", "switches"),
+            ("process", "processes"),
+            ("history", "histories"),
+            ("key", "keys"),
+            ("CPU", "CPUs"),
+        ] {
+            assert_eq!(noun(2_u32, singular).to_string(), plural);
+            assert_eq!(noun(1_u32, singular).to_string(), singular);
+        }
+    }
+
+    #[test]
+    fn verbs_agree() {
+        let verbs = [0_u32, 1, 2].map(|number| agree(number, "is", "are"));
+        assert_eq!(verbs, ["are", "is", "are"]);
+    }
+}
