@@ -157,7 +157,9 @@ impl Temporary {
     fn new(target: &Target) -> io::Result<Self> {
         Ok(match target.way {
             Way::Replaced => Self::Named(target.temporary()?),
-            Way::Into | Way::Stream(_) => Self::Nameless(tempfile::tempfile().map_err(without_path)?),
+            Way::Into | Way::Stream(_) => {
+                Self::Nameless(tempfile::tempfile().map_err(without_path)?)
+            }
         })
     }
 }

@@ -15,7 +15,7 @@ use super::confinement::{has_descriptor, spinning};
 use crate::{
     facts::need_kvm,
     files::{self, code},
-    process::Program,
+    process::{Program, children},
     product, tests,
 };
 

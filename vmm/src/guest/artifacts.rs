@@ -3,6 +3,7 @@
 use std::{
     env,
     ffi::OsString,
+    fs::File,
     io::{self, ErrorKind},
     path::PathBuf,
 };

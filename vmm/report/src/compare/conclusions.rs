@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{plural, with_interval};
+use super::with_interval;
 use crate::{names, si::ratio, words::sentences::p as probability};
 use base::plural::count;
 use study::{

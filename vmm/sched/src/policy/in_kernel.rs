@@ -78,12 +78,14 @@ impl PolicySpec {
         let others = u64::from(vcpus.div_ceil(slots.max(1)).saturating_sub(1));
         let times = |time: Nanos, count: u64| Nanos(time.0.saturating_mul(count));
         let round = times(slice, others);
+        // Others may go ahead until it has waited for a slice of each vCPU, however many slots there are.
+        let ahead = times(slice, if others > 0 { vcpus.into() } else { 0 });
         let longest = match self.turn_rule()? {
             TurnRule::Slice => round,
             TurnRule::Fair => times(round, self.spread()),
-            TurnRule::KickBoost { .. } => times(round, 2),
+            TurnRule::KickBoost { .. } => ahead.after(round),
             TurnRule::OutOfLocks(grace) => {
-                times(round, 2).after(times(Grace::new(grace, slice).holder, others))
+                ahead.after(round).after(times(Grace::new(grace, slice).holder, others))
             }
             TurnRule::Inject { hold, .. } => round.after(hold),
         };

@@ -117,6 +117,11 @@ fn a_schedule_that_the_kernel_would_end_is_named() {
     assert!(why.contains("may wait 30s") && why.contains("shorter slice"), "{why}");
     assert_eq!(overlong("rr", 1000, 31, 2), None);
     assert!(overlong("kick-boost", 1000, 16, 1).is_some());
+    // Regression: on many slots it counted as if a kicked vCPU went ahead for a round of one slot only.
+    for policy in ["kick-boost", "deferred"] {
+        assert!(overlong(policy, 1000, 32, 16).is_some(), "{policy}");
+        assert_eq!(overlong(policy, 1000, 16, 16), None, "none waits");
+    }
     assert!(overlong("deferred", 1000, 6, 1).is_some());
     assert_eq!(overlong("deferred", 1000, 5, 1), None);
     assert!(overlong("deferred:ask,29s", 1000, 2, 1).is_some());

@@ -1,7 +1,6 @@
 //! The live view of a sweep, which has no socket: its directory says how far it is.
 
 use std::{
-    io,
     os::fd::AsFd,
     path::Path,
     time::{Duration, Instant},
