@@ -2,11 +2,12 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
     io::Read,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
+
+use base::files;
 
 /// Bytes that are looked at: the ELF header and the program headers follow each other there.
 const HEAD: u64 = 4096;
@@ -26,7 +27,8 @@ pub fn interpreter(file: &Path) -> Option<PathBuf> {
 
 fn head(file: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    // A FIFO would be waited for.
+    files::regular(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     Some(head)
 }
 

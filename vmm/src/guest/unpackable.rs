@@ -2,11 +2,12 @@
 //! panics, as it has no init: far from the cause, and after an emulated host has started.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
+use base::{files, units::ByteSize};
 use boot::kind::{Compression, FileKind, HEAD};
 use thiserror::Error;
 
@@ -70,6 +71,9 @@ fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
     }
 }
 
+/// Far longer than any configuration.
+const LONGEST: ByteSize = ByteSize::mib(4);
+
 /// Is this kernel built without this option? Only a configuration beside it tells: `config` in our cache,
 /// `config-VERSION` in /boot.
 fn lacks(kernel: &Path, option: &str) -> bool {
@@ -78,13 +82,17 @@ fn lacks(kernel: &Path, option: &str) -> bool {
         Some((_, version)) => format!("config-{version}"),
         None => "config".to_owned(),
     };
-    let Ok(config) = fs::read_to_string(kernel.with_file_name(beside)) else { return false };
+    let Ok(config) = files::read_text(&kernel.with_file_name(beside), LONGEST) else {
+        return false;
+    };
     let line = format!("{option}=y");
     config.lines().all(|set| set != line)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use tempfile::TempDir;
 
     use super::*;

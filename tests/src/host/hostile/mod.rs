@@ -101,7 +101,7 @@ const PAIRS: &[Pair] = &[
     Pair::of(&EDGE, "fair"),
     Pair::of(&CLOCKS, "rr"),
     Pair::of(&REGISTERS, "host"),
-    Pair::of(&CALLS, "host"),
+    Pair::of(&CALLS, "rr"),
     Pair::of(&TABLES, "deferred"),
 ];
 
@@ -147,7 +147,7 @@ const PAIRS_THERE: &[Pair] = &[
     Pair::of(&WINDOW, "rr"),
     Pair::of(&CLOCKS, "fair"),
     Pair::of(&REGISTERS, "host"),
-    Pair::of(&CALLS, "host"),
+    Pair::of(&CALLS, "rr"),
 ];
 
 fn no_guest_takes_more_than_its_share_there() -> anyhow::Result<()> {

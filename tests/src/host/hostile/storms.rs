@@ -98,8 +98,9 @@ pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
             body.extend(entry(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
             body.extend(entry(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
         }
-        // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3f8; out dx, al
-        body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xf8, 0x03, 0xee]);
+        // mov dx, 0x3f9; mov al, 2; out dx, al: an interrupt after each byte; mov dx, 0x3fa; in al, dx: it was looked at
+        body.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee, 0x66, 0xba, 0xfa, 0x03, 0xec]);
+        body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }
     [mapped(), forever_long(&body)].concat()
 });

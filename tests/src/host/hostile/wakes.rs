@@ -170,8 +170,9 @@ fn kernel() -> Vec<u8> {
 /// All events, in one round.
 fn events() -> Vec<u8> {
     let to_second = |command: u32| msr(apic::COMMAND, 1 << 32 | u64::from(command));
-    // A byte on COM1 interrupts once it is sent: mov dx, 0x3f8; mov al, '.'; out dx, al
-    let device = vec![0x66, 0xba, 0xf8, 0x03, 0xb0, b'.', 0xee];
+    // A byte on COM1 interrupts once it is sent, if the last interrupt was looked at: mov dx, 0x3fa; in al, dx;
+    // mov dx, 0x3f8; mov al, '.'; out dx, al
+    let device = vec![0x66, 0xba, 0xfa, 0x03, 0xec, 0x66, 0xba, 0xf8, 0x03, 0xb0, b'.', 0xee];
     let all = [to_second(0x4400), to_second(0x4000 | IPI), out(KICK, 1), out(DOORBELL, 1), device];
     let mut code: Vec<u8> =
         all.into_iter().flat_map(|event| [event, pauses(50)].concat()).collect();
