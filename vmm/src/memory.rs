@@ -38,7 +38,7 @@ impl Memory {
             [info.totalram, info.totalswap].map(|units| units.saturating_mul(info.mem_unit.into()));
         let [groups, mounts] = ["cgroup", "mountinfo"]
             .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
-        let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse().ok();
+        let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
         Self::within(ram, swap, limit(&groups, &mounts, swap, number))
     }
 
@@ -90,7 +90,7 @@ enum Version {
 impl Version {
     /// The limit of memory and swap of the group in this directory.
     fn limit(self, dir: &Path, swap: u64, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
-        let number = |name| number(&dir.join(name));
+        let number = |name: &str| number(&dir.join(name));
         match self {
             Self::One => {
                 let memory = number("memory.limit_in_bytes")?.saturating_add(swap);

@@ -5,7 +5,7 @@
 //!
 //! While another job is in its foreground it is left alone: neither its modes are changed nor its input is read. The
 //! kernel would stop the process for either (SIGTTOU, SIGTTIN), again each time it is continued, and no signal could end
-//! it in order; so both are blocked ([`signal::block_stops_by_terminal`]).
+//! it in order; so both are blocked ([`kvm::signal::block_stops_by_terminal`]).
 
 use std::{
     io::{self, IsTerminal, Stdin},

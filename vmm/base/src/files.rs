@@ -69,7 +69,7 @@ pub fn first_there(
         match is_there(&path) {
             Ok(true) => return Ok(Some(path)),
             Ok(false) => {}
-            Err(error) => drop(unknown.get_or_insert((path, error))),
+            Err(error) => unknown = unknown.or(Some((path, error))),
         }
     }
     unknown.map_or(Ok(None), Err)

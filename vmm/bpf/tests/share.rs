@@ -38,7 +38,7 @@ struct Stand {
 
 impl Stand {
     fn build([liars, honest, slots]: [u32; 3]) -> Self {
-        let folder = TempDir::new().unwrap();
+        let folder = TempDir::new().expect("a temporary folder");
         let program = folder.path().join("share");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/share.c");
         // The linker of this test is one that compiles C.
@@ -53,17 +53,18 @@ impl Stand {
             .arg("-o")
             .args([&program, &source])
             .output()
-            .unwrap();
+            .expect("a C compiler");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         Self { _folder: folder, program }
     }
 
     /// The part that machine 1 has, 1 being equal parts for all vCPUs.
     fn share(&self, lie: &str, tick: u32) -> f64 {
-        let ran = Command::new(&self.program).args([lie, &tick.to_string()]).output().unwrap();
+        let ran = Command::new(&self.program).args([lie, &tick.to_string()]).output();
+        let ran = ran.expect("the stand is executable");
         let text = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        text.trim().parse().unwrap()
+        text.trim().parse().expect("a share")
     }
 }
 

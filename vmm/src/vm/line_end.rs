@@ -3,6 +3,11 @@
 /// Ctrl-D: the end of file, at the begin of a line.
 const EOT: u8 = 0x04;
 
+/// Ctrl-U, which discards a line: what an editor of lines made of an earlier Ctrl-D. (One that arrives while the line is
+/// cooked is a NUL once it is raw, which busybox's editor shows as '?' and keeps; its Ctrl-D is the end of an empty line
+/// only.)
+const KILL: u8 = 0x15;
+
 /// The end of input that consists of lines, as far as it has been typed.
 #[derive(Debug, Default)]
 pub(super) struct LineEnd {
@@ -12,7 +17,7 @@ pub(super) struct LineEnd {
 
 impl LineEnd {
     /// Most bytes of an end.
-    pub(super) const LONGEST: usize = 2;
+    pub(super) const LONGEST: usize = 3;
 
     /// These bytes were typed.
     pub(super) fn add(&mut self, bytes: &[u8]) {
@@ -21,12 +26,11 @@ impl LineEnd {
         }
     }
 
-    /// What to type: Ctrl-D, after the end of a line that has none. (There a shell ignores it, or takes it for the end of
-    /// the line.)
+    /// What to type: the end of a last line that has none, which a shell would not carry out, and that of the input.
     pub(super) fn end(&mut self) -> &'static [u8] {
         match std::mem::take(&mut self.is_within) {
-            true => &[b'\n', EOT],
-            false => &[EOT],
+            true => &[b'\n', KILL, EOT],
+            false => &[KILL, EOT],
         }
     }
 }
@@ -39,13 +43,13 @@ mod tests {
     #[test]
     fn a_last_line_is_ended_once() {
         let mut typed = LineEnd::default();
-        assert_eq!(typed.end(), b"\x04");
+        assert_eq!(typed.end(), b"\x15\x04");
         typed.add(b"uname\n");
-        assert_eq!(typed.end(), b"\x04");
+        assert_eq!(typed.end(), b"\x15\x04");
         typed.add(b"uname");
         typed.add(b"");
-        assert_eq!(typed.end(), b"\n\x04");
-        assert_eq!([typed.end(), typed.end()], [b"\x04"; 2]);
+        assert_eq!(typed.end(), b"\n\x15\x04");
+        assert_eq!([typed.end(), typed.end()], [b"\x15\x04"; 2]);
         assert!(LineEnd { is_within: true }.end().len() <= LineEnd::LONGEST);
     }
 }

@@ -142,7 +142,7 @@ pub const WRONG_LOCKS: &[WrongLock] = &[
     WrongLock {
         name: "a waiter that was woken twice goes in",
         lock: "PvTicketLock",
-        caught: "NotExclusive",
+        caught: "OutOfTurn",
         edits: &[(
             "pv.rs",
             "halts += u32::from(self.wait(cpu, ticket, waits));",

@@ -18,7 +18,7 @@ const STEAL_TIME: u32 = 0x4b56_4d03;
 /// into addresses without memory.
 pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
     let mut body = Vec::new();
-    // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnz (until it wraps) 1b
+    // mov ebx, 18 MiB; 1: ...; add ebx, 0x11000; jnc (until it wraps) 1b
     body.extend([0xbb, 0, 0, 0x20, 1]);
     let mut each = Vec::new();
     for (number, flag) in [(WALL_CLOCK, 0_u8), (CLOCK, 1), (STEAL_TIME, 1)] {

@@ -61,7 +61,12 @@ impl Sim {
                 self.shared.set_now(at);
                 let vcpu = &mut self.vcpus[v];
                 vcpu.state = State::Due;
-                match vcpu.code.resume_with_line(answer, line) {
+                let (request, is_loaded) = vcpu.code.resume_with_line(answer, line);
+                if line != usize::MAX && !is_loaded {
+                    // It pauses again before it looks: this round has no load yet.
+                    vcpu.round = Round::default();
+                }
+                match request {
                     Some(request) => vcpu.request = request,
                     None => return self.finished(v),
                 }

@@ -26,6 +26,7 @@ impl Mutant {
             "Bypass" => [Kind::PassedInLine, Kind::PassedOutside, Kind::OutOfTurn].contains(&kind),
             "Stuck" => [Kind::AllHalt, Kind::NoProgress].contains(&kind),
             "NotExclusive" => kind == Kind::NotExclusive,
+            "OutOfTurn" => kind == Kind::OutOfTurn,
             other => panic!("no kind of trouble is {other}"),
         }
     }

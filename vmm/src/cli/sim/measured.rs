@@ -86,13 +86,7 @@ impl Extent {
         let (own, hosts): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
         let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
-        let parts: [(&[u32], &[&str], &[&str], f64); 4] = [
-            (self.ratios, &LOCKS, &own, self.short),
-            (self.ratios, &pv, &hosts, self.short),
-            (&self.ratios[..1], &NATIVE, &hosts, self.short),
-            (&self.ratios[1..], &NATIVE, &hosts, self.long),
-        ];
-        let part = |(ratios, locks, policies, seconds): (&[u32], &[&str], &[&str], f64)| {
+        let part = |ratios: &[u32], locks: &[&str], policies: &[&str], seconds: f64| {
             let mut spec = self.spec(slots, ratios, locks, policies);
             spec.text("guests", ["sim"])
                 .text("machines", [calibrate::NAME])
@@ -101,7 +95,12 @@ impl Extent {
                 .one("repetitions", self.simulations);
             spec.into()
         };
-        parts.map(part).into()
+        vec![
+            part(self.ratios, &LOCKS, &own, self.short),
+            part(self.ratios, &pv, &hosts, self.short),
+            part(&self.ratios[..1], &NATIVE, &hosts, self.short),
+            part(&self.ratios[1..], &NATIVE, &hosts, self.long),
+        ]
     }
 }
 

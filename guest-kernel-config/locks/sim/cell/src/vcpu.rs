@@ -97,13 +97,13 @@ impl Vcpu {
 
 impl Vcpu {
     /// As [`Vcpu::resume`]. If the first access of the vCPU is a load from the cache line of 64
-    /// bytes at `line`, it takes effect at once and is not requested.
+    /// bytes at `line`, it takes effect at once and is not requested. Returns whether it did so, too.
     #[inline(always)]
-    pub fn resume_with_line(&mut self, answer: Answer, line: usize) -> Option<Request> {
+    pub fn resume_with_line(&mut self, answer: Answer, line: usize) -> (Option<Request>, bool) {
         GRANTED.set(line >> LINE);
         let request = self.resume(answer);
-        GRANTED.set(NO_LINE);
-        request
+        let is_loaded = GRANTED.replace(NO_LINE) == NO_LINE;
+        (request, is_loaded)
     }
 }
 
@@ -202,10 +202,10 @@ mod tests {
         });
         let load = Some(Request::Access(Access::Load, address));
         vcpu.resume(0);
-        assert_eq!(vcpu.resume_with_line(0, address), load, "the second one");
+        assert_eq!(vcpu.resume_with_line(0, address), (load, true), "the second one");
         assert_eq!(vcpu.resume(0), Some(Request::Pause));
         let store = Some(Request::Access(Access::Store, address));
-        assert_eq!(vcpu.resume_with_line(0, address), store, "no load");
+        assert_eq!(vcpu.resume_with_line(0, address), (store, false), "no load");
         assert_eq!(vcpu.resume(0), None);
     }
 

@@ -158,7 +158,7 @@ fn a_directory_is_read_as_its_parts() {
     fs::write(dir.join(PARTS).join("notes"), "none of ours").unwrap();
     let contents = read_store(dir).unwrap();
     assert_eq!(nodes(&contents), [(0, "n1"), (1, "n1")]);
-    let odd = &PartFault::Damaged { line: 0, why: "it is not a regular file".into() };
+    let odd = &PartFault::Damaged { line: 0, why: "it is a directory".into() };
     assert_eq!(faults(&contents), [("1.n2.jsonl", 0, &PartFault::Half), ("1.n3.jsonl", 0, odd)]);
     // The head has no cells.
     store.append(&cell(0, done())).unwrap();
