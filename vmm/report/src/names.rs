@@ -29,7 +29,7 @@ pub fn series(study: &Study, point: &Point) -> String {
 /// scale and their own baseline, hence their own panel.
 pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     let family = point.lock.family();
-    let has_others = study.points.iter().any(|its| its.point.lock.family() != family);
+    let has_others = study.points.iter().any(|point| point.point.lock.family() != family);
     let family = if has_others { plural(family).to_owned() } else { String::new() };
     joined([family, surroundings])
 }
@@ -56,9 +56,9 @@ fn joined(parts: impl IntoIterator<Item = String>) -> String {
 
 /// The point's values on the axes of one role, except for some.
 fn words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String {
-    let its = |axis: &&Axis| study.layout.role(**axis) == role && !but.contains(*axis);
-    let others = study.varying.iter().filter(its).filter(|axis| !OF_LOCKS.contains(*axis));
-    let others = others.map(|axis| word(*axis, &axis.of(point)));
+    let is_asked = |axis: &&Axis| study.layout.role(**axis) == role && !but.contains(*axis);
+    let others = study.varying.iter().filter(is_asked).filter(|axis| !OF_LOCKS.contains(*axis));
+    let others = others.map(|axis| word(*axis, &axis.value(point)));
     joined([lock_words(study, point, role, but)].into_iter().chain(others))
 }
 
@@ -71,11 +71,11 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
         role => role,
     };
     let is_here = |axis: Axis| {
-        let its = match (axis, layout.role(axis)) {
+        let part = match (axis, layout.role(axis)) {
             (Axis::Lock, _) | (Axis::Backend | Axis::Handoff, Role::None) => of_lock,
             (_, role) => role,
         };
-        its == role && !but.contains(&axis)
+        part == role && !but.contains(&axis)
     };
     let name = if is_here(Axis::Lock) {
         let mut named = point.clone();
@@ -88,7 +88,7 @@ fn lock_words(study: &Study, point: &Point, role: Role, but: &[Axis]) -> String 
         named.lock_name()
     } else {
         let options = [Axis::Backend, Axis::Handoff].into_iter().filter(|axis| is_here(*axis));
-        options.map(|axis| axis.of(point)).collect::<Vec<_>>().join(" ")
+        options.map(|axis| axis.value(point)).collect::<Vec<_>>().join(" ")
     };
     let label = if is_here(Axis::Label) { point.label.as_str() } else { "" };
     format!("{name} {label}").trim().to_owned()
@@ -128,7 +128,7 @@ pub fn x(study: &Study, point: &Point) -> String {
     match study.layout.x {
         _ if study.layout.is_ratio => overcommit(point),
         axis if OF_LOCKS.contains(&axis) => lock_words(study, point, Role::X, &[]),
-        axis => axis.of(point),
+        axis => axis.value(point),
     }
 }
 
@@ -176,30 +176,32 @@ pub fn overcommit_of(value: f64) -> String {
 
 /// The names of a comparison's two sides.
 pub fn sides(study: &Study, comparison: &Comparison) -> (String, String) {
-    let [of, against] = [comparison.of, comparison.against].map(|ix| &study.points[ix].point);
+    let [subject, against] =
+        [comparison.subject, comparison.against].map(|ix| &study.points[ix].point);
     match comparison.axis {
-        axis if OF_LOCKS.contains(&axis) => (system(of), system(against)),
+        axis if OF_LOCKS.contains(&axis) => (system(subject), system(against)),
         Axis::Policy => {
-            let name = |point| policy(&Axis::Policy.of(point)).to_owned();
-            (name(of), name(against))
+            let name = |point| policy(&Axis::Policy.value(point)).to_owned();
+            (name(subject), name(against))
         }
         axis => {
-            let name = |point| format!("{} {}", axis.name(), axis.of(point));
-            (name(of), name(against))
+            let name = |point| format!("{} {}", axis.name(), axis.value(point));
+            (name(subject), name(against))
         }
     }
 }
 
 /// Are the two sides of a comparison points of one series?
 pub fn is_along_x(study: &Study, comparison: &Comparison) -> bool {
-    let [of, against] = [comparison.of, comparison.against].map(|ix| &study.points[ix].point);
-    study.layout.is_along_x(of, against)
+    let [subject, against] =
+        [comparison.subject, comparison.against].map(|ix| &study.points[ix].point);
+    study.layout.is_along_x(subject, against)
 }
 
 /// The values that both sides of a comparison share, where the study has others; without that on
 /// the axis of the charts.
 pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
-    let point = &study.points[comparison.of].point;
+    let point = &study.points[comparison.subject].point;
     let of_lock = OF_LOCKS.contains(&comparison.axis);
     let but = if of_lock { &OF_LOCKS[..] } else { &[comparison.axis][..] };
     joined([Role::Series, Role::Facet].map(|role| words(study, point, role, but)))
@@ -210,7 +212,7 @@ pub fn surroundings(study: &Study, comparison: &Comparison) -> String {
 pub fn shared(study: &Study, comparison: &Comparison) -> String {
     let at = match study.layout.is_ratio || is_along_x(study, comparison) {
         true => String::new(),
-        false => at(study, &[&study.points[comparison.of].point]),
+        false => at(study, &[&study.points[comparison.subject].point]),
     };
     joined([surroundings(study, comparison), at])
 }

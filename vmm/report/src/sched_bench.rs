@@ -32,7 +32,7 @@ pub fn table(study: &Study, record: &RunRecord, costs: Option<HostCosts>) -> Str
         "guest   {}\n\
          method  {}, {} s each; {}, turns of {}, seed {}\n",
         compare::guest(point),
-        count(study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0), "round"),
+        count(study.points.iter().map(|point| point.repetitions.len()).max().unwrap_or(0), "round"),
         point.duration.as_secs_f64(),
         count(point.slots, "slot"),
         point.slice,
@@ -54,10 +54,10 @@ fn is_injecting(point: &Point) -> bool {
 
 /// The same lock at 1x.
 fn baseline<'a>(study: &'a Study, point: &Point) -> Option<&'a PointStudy> {
-    study.points.iter().find(|its| {
-        its.point.policy.name() == BASELINE
-            && its.point.overcommit() <= 1.0
-            && its.point.lock == point.lock
+    study.points.iter().find(|base| {
+        base.point.policy.name() == BASELINE
+            && base.point.overcommit() <= 1.0
+            && base.point.lock == point.lock
     })
 }
 
@@ -79,15 +79,15 @@ fn throughput(study: &Study) -> String {
         "wasted"
     );
     let mut points: Vec<&PointStudy> =
-        study.points.iter().filter(|its| !is_injecting(&its.point)).collect();
+        study.points.iter().filter(|point| !is_injecting(&point.point)).collect();
     points.sort_by(|a, b| a.point.overcommit().total_cmp(&b.point.overcommit()));
     let mut last = 0.0;
-    for its in points {
-        if its.point.overcommit() != last {
-            last = its.point.overcommit();
+    for point in points {
+        if point.point.overcommit() != last {
+            last = point.point.overcommit();
             text += &format!("{} overcommit\n", ratio(last));
         }
-        text += &throughput_line(study, its);
+        text += &throughput_line(study, point);
     }
     text
 }
@@ -97,8 +97,8 @@ fn name(point: &Point) -> String {
     format!("{machines}{} {} {}", point.vcpus, point.policy, point.lock_name())
 }
 
-fn throughput_line(study: &Study, its: &PointStudy) -> String {
-    let of = |estimate: Option<Estimate>, show: fn(f64) -> String, width: usize| {
+fn throughput_line(study: &Study, point: &PointStudy) -> String {
+    let shown = |estimate: Option<Estimate>, show: fn(f64) -> String, width: usize| {
         let value = estimate.map_or_else(dash, |estimate| show(estimate.value));
         let interval = estimate.and_then(|estimate| estimate.interval);
         let within = interval.map_or_else(dash, |Interval { low, high }| {
@@ -106,24 +106,24 @@ fn throughput_line(study: &Study, its: &PointStudy) -> String {
         });
         (value, within)
     };
-    let kept = baseline(study, &its.point)
-        .and_then(|base| stats::ratio_of_medians(&its.rates(), &base.rates(), study.seed));
-    let (rate, rate_within) = of(its.rate.map(|rate| rate.median), si, 6);
-    let (share, share_within) = of(kept, percent, 8);
+    let kept = baseline(study, &point.point)
+        .and_then(|base| stats::ratio_of_medians(&point.rates(), &base.rates(), study.seed));
+    let (rate, rate_within) = shown(point.rate.map(|rate| rate.median), si, 6);
+    let (share, share_within) = shown(kept, percent, 8);
     let counted = |show: fn(&study::findings::point::Preempted) -> String| {
-        its.preempted.as_ref().map_or_else(dash, show)
+        point.preempted.as_ref().map_or_else(dash, show)
     };
     format!(
         "  {:<30}{:>4}{rate:>8}  {rate_within:^16}{share:>8}  {share_within:^20}{:>6}{:>8}{:>8}{:>8}\
          {:>9}{:>8}\n",
-        name(&its.point),
-        its.repetitions.len(),
-        its.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
-        counted(|its| si(its.lhp)),
-        counted(|its| si(its.lwp)),
-        counted(|its| si(its.yields)),
-        counted(|its| si(its.forced)),
-        counted(|its| its.wasted_share.map_or_else(dash, percent)),
+        name(&point.point),
+        point.repetitions.len(),
+        point.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
+        counted(|preempted| si(preempted.lhp)),
+        counted(|preempted| si(preempted.lwp)),
+        counted(|preempted| si(preempted.yields)),
+        counted(|preempted| si(preempted.forced)),
+        counted(|preempted| preempted.wasted_share.map_or_else(dash, percent)),
     )
 }
 
@@ -139,19 +139,24 @@ fn injected(study: &Study, record: &RunRecord) -> String {
         "off, mean",
         "others spun, mean"
     );
-    for its in study.points.iter().filter(|its| is_injecting(&its.point)) {
-        let all = since_start(record, &its.point);
-        let sum = |of: fn(&SinceStart) -> u64| all.iter().map(|its| of(its) as f64).sum::<f64>();
-        let made = sum(|its| its.totals.injected);
+    for point in study.points.iter().filter(|point| is_injecting(&point.point)) {
+        let all = since_start(record, &point.point);
+        let sum = |pick: fn(&SinceStart) -> u64| {
+            all.iter().map(|counts| pick(counts) as f64).sum::<f64>()
+        };
+        let made = sum(|counts| counts.totals.injected);
         let each = |nanos: f64| if made > 0.0 { time(nanos / made) } else { dash() };
-        let hits = sum(|its| its.hits.unwrap_or_default().hits);
+        let hits = sum(|counts| counts.hits.unwrap_or_default().hits);
         text += &format!(
             "  {:<30}{made:>8}{:>11}{:>16}{:>12}{:>20}\n",
-            name(&its.point),
+            name(&point.point),
             if made > 0.0 { percent(hits / made) } else { dash() },
-            sum(|its| its.hits.unwrap_or_default().misses),
-            each(sum(|its| its.totals.holders_off_ns.saturating_add(its.totals.next_off_ns))),
-            each(sum(|its| its.totals.wasted_spin_ns)),
+            sum(|counts| counts.hits.unwrap_or_default().misses),
+            each(sum(|counts| counts
+                .totals
+                .holders_off_ns
+                .saturating_add(counts.totals.next_off_ns))),
+            each(sum(|counts| counts.totals.wasted_spin_ns)),
         );
     }
     text
@@ -171,8 +176,8 @@ fn since_start(record: &RunRecord, point: &Point) -> Vec<SinceStart> {
 }
 
 /// p50 and p99 of a kind of times.
-fn quantiles(its: &PointStudy, timed: Timed) -> String {
-    its.timed(timed).map_or_else(dash, |times| {
+fn quantiles(point: &PointStudy, timed: Timed) -> String {
+    point.timed(timed).map_or_else(dash, |times| {
         let [p50, p99] = [times.percentiles.p50, times.percentiles.p99];
         format!("{} ({})", time(p50.0 as f64), time(p99.0 as f64))
     })
@@ -184,16 +189,16 @@ fn handoffs(study: &Study) -> String {
          {:<32}{:>22}{:>22}{:>24}\n",
         "vCPUs, policy", "release -> kick", "kick -> grant", "grant -> guest's code"
     );
-    for its in study.points.iter().filter(|its| its.timed(Timed::KickToGrant).is_some()) {
-        if is_injecting(&its.point) || its.point.overcommit() <= 1.0 {
+    for point in study.points.iter().filter(|point| point.timed(Timed::KickToGrant).is_some()) {
+        if is_injecting(&point.point) || point.point.overcommit() <= 1.0 {
             continue;
         }
         text += &format!(
             "  {:<30}{:>22}{:>22}{:>24}\n",
-            name(&its.point),
-            quantiles(its, Timed::ReleaseToKick),
-            quantiles(its, Timed::KickToGrant),
-            quantiles(its, Timed::GrantToGuest),
+            name(&point.point),
+            quantiles(point, Timed::ReleaseToKick),
+            quantiles(point, Timed::KickToGrant),
+            quantiles(point, Timed::GrantToGuest),
         );
     }
     text
@@ -204,20 +209,21 @@ fn itself(study: &Study, costs: Option<HostCosts>) -> String {
     let mut points: Vec<&PointStudy> = study
         .points
         .iter()
-        .filter(|its| its.point.policy.name() == BASELINE && !its.point.lock.halts())
-        .filter(|its| its.point.overcommit() > 1.0)
+        .filter(|point| point.point.policy.name() == BASELINE && !point.point.lock.halts())
+        .filter(|point| point.point.overcommit() > 1.0)
         .collect();
     points.sort_by(|a, b| a.point.overcommit().total_cmp(&b.point.overcommit()));
-    let Some(its) = points.first() else { return String::new() };
+    let Some(point) = points.first() else { return String::new() };
     let mut text =
-        format!("\nThe schedule itself, {}, p50 (p99) over all runs\n", name(&its.point));
+        format!("\nThe schedule itself, {}, p50 (p99) over all runs\n", name(&point.point));
     for (what, timed) in [
         ("late: end of a turn, actual minus requested", Timed::Lateness),
         ("switch: grant to the next vCPU's entry", Timed::Handover),
     ] {
-        text += &format!("  {what}: {}\n", quantiles(its, timed));
+        text += &format!("  {what}: {}\n", quantiles(point, timed));
     }
-    if let Some((HostCosts { futex_ns, exit_ns }, switch)) = costs.zip(its.timed(Timed::Handover)) {
+    if let Some((HostCosts { futex_ns, exit_ns }, switch)) = costs.zip(point.timed(Timed::Handover))
+    {
         text += &format!(
             "  a same-CPU futex handoff here: {}; a KVM exit: {}; the switch is {:.1} handoffs\n",
             time(futex_ns),

@@ -26,7 +26,7 @@ pub fn table(study: &Study, record: &RunRecord) -> String {
         count(point.vcpus.get(), "vCPU"),
         count(point.slots, "CPU"),
         point.slice,
-        count(study.points.iter().map(|its| its.repetitions.len()).max().unwrap_or(0), "round"),
+        count(study.points.iter().map(|point| point.repetitions.len()).max().unwrap_or(0), "round"),
         point.duration.as_secs_f64(),
         point.seed,
         count(study.comparisons.len(), "comparison"),
@@ -39,24 +39,24 @@ pub fn table(study: &Study, record: &RunRecord) -> String {
         "policy", "N", "plain/s", "traced/plain, 95 %", "plain again/plain, 95 %", "kept/s", "lost"
     );
     let plain = study.points.iter().enumerate();
-    for (ix, its) in plain.filter(|(_, its)| its.point.label == PLAIN[0]) {
-        text += &line(study, record, ix, its);
+    for (ix, point) in plain.filter(|(_, point)| point.point.label == PLAIN[0]) {
+        text += &line(study, record, ix, point);
     }
     text
 }
 
 fn line(study: &Study, record: &RunRecord, ix: usize, plain: &PointStudy) -> String {
     let with = |label: &str| {
-        let is_it = |its: &&Comparison| {
-            its.against == ix
-                && its.axis == Axis::Label
-                && study.points[its.of].point.label == label
+        let is_it = |comparison: &&Comparison| {
+            comparison.against == ix
+                && comparison.axis == Axis::Label
+                && study.points[comparison.subject].point.label == label
         };
         study.comparisons.iter().find(is_it).map_or_else(dash, within)
     };
     let counts = timelines(record, &plain.point);
-    let entries: Vec<f64> = counts.iter().map(|its| its.entries).collect();
-    let lost = counts.iter().fold(0u64, |sum, its| sum.saturating_add(its.lost));
+    let entries: Vec<f64> = counts.iter().map(|counts| counts.entries).collect();
+    let lost = counts.iter().fold(0u64, |sum, counts| sum.saturating_add(counts.lost));
     format!(
         "{:<28}{:>4}{:>10}   {:<36}{:<36}{:>8}{lost:>6}\n",
         plain.point.policy.to_string(),

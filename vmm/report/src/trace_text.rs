@@ -85,42 +85,42 @@ fn section<T>(text: &mut String, title: &str, all: &[T], line: fn(&T) -> String)
     }
 }
 
-fn handoff(its: &Lateness) -> String {
+fn handoff(handoff: &Lateness) -> String {
     let parts = [
-        ("release to kick", its.release_to_kick_ns),
-        ("kick to grant", its.kick_to_grant_ns),
-        ("grant to guest", its.grant_to_guest_ns),
-        ("kick to run", its.kick_to_run_ns),
+        ("release to kick", handoff.release_to_kick_ns),
+        ("kick to grant", handoff.kick_to_grant_ns),
+        ("grant to guest", handoff.grant_to_guest_ns),
+        ("kick to run", handoff.kick_to_run_ns),
     ];
     let parts = parts.iter().filter_map(|(name, part)| Some(format!("{name} {}", span((*part)?))));
     format!(
         "{:>8}  {} kicked {} at {}: {}",
-        span(its.total_ns),
-        shown::line(&its.by),
-        shown::line(&its.to),
-        moment(its.at_ns),
+        span(handoff.total_ns),
+        shown::line(&handoff.by),
+        shown::line(&handoff.to),
+        moment(handoff.at_ns),
         parts.collect::<Vec<_>>().join(", ")
     )
 }
 
-fn off(its: &Off) -> String {
-    let what = match its.kind.as_str() {
+fn off(off: &Off) -> String {
+    let what = match off.kind.as_str() {
         "LHP" => "holding",
         _ => "next in line for",
     };
-    let lock = match (&its.lock_name, &its.lock) {
+    let lock = match (&off.lock_name, &off.lock) {
         (Some(name), _) => shown::line(name).into_owned(),
         (None, Some(address)) => format!("lock {}", shown::line(address)),
         (None, None) => "a lock".to_owned(),
     };
     format!(
         "{:>8}  {} off at {}, {what} {lock} ({}, {}); others spun for {}",
-        span(its.off_ns),
-        shown::line(&its.vcpu),
-        moment(its.at_ns),
-        shown::line(&its.kind),
-        shown::line(&its.why),
-        span(its.others_spun_ns),
+        span(off.off_ns),
+        shown::line(&off.vcpu),
+        moment(off.at_ns),
+        shown::line(&off.kind),
+        shown::line(&off.why),
+        span(off.others_spun_ns),
     )
 }
 

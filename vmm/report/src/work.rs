@@ -16,19 +16,19 @@ use study::{
 };
 
 /// Lines beneath a point's row.
-pub(super) fn lines(its: &PointStudy) -> Vec<String> {
-    let work = its.work.and_then(|work| work_line(its, &work));
-    let reader = its.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
-    let waits = its.timed(Timed::Operation);
-    let waits = waits.map(|times| match is_of_switches(&its.point) {
+pub(super) fn lines(point: &PointStudy) -> Vec<String> {
+    let work = point.work.and_then(|work| work_line(point, &work));
+    let reader = point.work.filter(|work| work.looks > 0.0).map(|work| reader_line(&work));
+    let waits = point.timed(Timed::Operation);
+    let waits = waits.map(|times| match is_of_switches(&point.point) {
         true => switch_line(times),
-        false => latency_line(its.point.lock.family(), &times.percentiles, its.open_waits),
+        false => latency_line(point.point.lock.family(), &times.percentiles, point.open_waits),
     });
     [work, reader, waits].into_iter().flatten().collect()
 }
 
-fn work_line(its: &PointStudy, work: &WorkRow) -> Option<String> {
-    match its.point.lock.family() {
+fn work_line(point: &PointStudy, work: &WorkRow) -> Option<String> {
+    match point.point.lock.family() {
         Family::Spinlock => None,
         Family::Mutex => Some(format!(
             "{:.2} read-modify-writes of its word per acquisition, {} more per wait; {:.2} \
@@ -41,14 +41,14 @@ fn work_line(its: &PointStudy, work: &WorkRow) -> Option<String> {
         )),
         Family::Counter => Some(format!(
             "{} of the adds folded; {} sums/s, the farthest off by {}",
-            its.slow.map_or_else(dash, percent),
+            point.slow.map_or_else(dash, percent),
             si(work.sums),
             work.deviation
         )),
         Family::Lockref => Some(format!(
             "{:.3} retries per success; {} of operations took the lock",
             work.retries,
-            its.slow.map_or_else(dash, percent)
+            point.slow.map_or_else(dash, percent)
         )),
     }
 }

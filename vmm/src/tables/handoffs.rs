@@ -61,7 +61,7 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
     let PointStudy { point, rate, fairness, halts, .. } = &study.points[ix];
     let over = |axis: Axis| {
         let mut all = study.comparisons.iter();
-        all.find(|its| its.of == ix && its.axis == axis)?.paired
+        all.find(|its| its.subject == ix && its.axis == axis)?.paired
     };
     let rate = (*rate)?;
     let is_pv = point.backend != PvBackend::Off;

@@ -5,10 +5,9 @@ use std::fmt::Write;
 #[cfg(feature = "bpf")]
 use crate::driver::BpfReport;
 use crate::driver::SchedReport;
-use base::{
-    plural::{agree, count},
-    units::Nanos,
-};
+#[cfg(feature = "bpf")]
+use base::plural::agree;
+use base::{plural::count, units::Nanos};
 use report::replay;
 
 /// One line: preemptions, what they hit, what they cost.

@@ -20,6 +20,7 @@ use crate::{
 use base::{
     counters::{Counts, FaultCounts, MachineCounts, sum},
     host_counts::HostCounts,
+    plural::count,
 };
 use kvm::{
     Vcpu, signal,
@@ -95,15 +96,15 @@ impl Report {
         let mut parts = Vec::new();
         if total.unknown_target > 0 {
             parts.push(format!(
-                "kicked vCPUs that do not exist {} times (ignored; kick by APIC id, 0 to {})",
-                total.unknown_target,
+                "kicked vCPUs that do not exist {} (ignored; kick by APIC id, 0 to {})",
+                count(total.unknown_target, "time"),
                 self.counts.len() - 1
             ));
         }
         if let Some(first) = self.misuse {
             parts.push(format!(
-                "misused hypercall ports {} times (ignored), first {first}",
-                total.misuse
+                "misused hypercall ports {} (ignored), first {first}",
+                count(total.misuse, "time")
             ));
         }
         (!parts.is_empty()).then(|| format!("the guest {}", parts.join("; it ")))

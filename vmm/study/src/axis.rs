@@ -37,7 +37,7 @@ macro_rules! axes {
             }
 
             /// A point's value on this axis, as a spec writes it.
-            pub fn of(self, point: &Point) -> String {
+            pub fn value(self, point: &Point) -> String {
                 match self {
                     $(Self::$axis => { let $point = point; $text })*
                 }
@@ -139,7 +139,7 @@ pub const KEYS: [&str; 25] = [
 /// The value of a point for a key of a spec's matrix, as a spec writes it; empty for an unknown key.
 pub fn value(point: &Point, key: &str) -> String {
     match Axis::ALL.into_iter().find(|axis| axis.key() == Some(key)) {
-        Some(axis) => axis.of(point),
+        Some(axis) => axis.value(point),
         // Repetitions that differ only in the seed are of one point.
         None if key == "seeds" => point.seed.to_string(),
         None => String::new(),

@@ -92,8 +92,8 @@ impl Latencies {
 
     /// Adds the counts of `other`.
     pub fn merge(mut self, other: &Self) -> Self {
-        for (count, its) in self.counts.iter_mut().zip(&other.counts) {
-            *count = count.saturating_add(*its);
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*more);
         }
         self.open += other.open;
         self
@@ -164,7 +164,7 @@ mod tests {
         Waits { counts, open: Vec::new() }
     }
 
-    fn of(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {
+    fn latencies(times: &[(u64, u64)], open: &[u64], khz: u64) -> Latencies {
         Latencies::between(&counts(&[]), &counts(times), open, khz)
     }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn percentiles_are_where_the_operations_are() {
         // 2 GHz: two ticks per nanosecond.
-        let waits = of(&[(200, 985), (20_000, 13), (2_000_000, 2)], &[], 2_000_000);
+        let waits = latencies(&[(200, 985), (20_000, 13), (2_000_000, 2)], &[], 2_000_000);
         let found = waits.percentiles().unwrap();
         assert!(is_near(found.p50, 100.0), "{found:?}");
         assert!(is_near(found.p99, 10_000.0), "{found:?}");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn merged_they_are_all_there() {
-        let one = |ticks| of(&[(ticks, 1)], &[], 1_000_000);
+        let one = |ticks| latencies(&[(ticks, 1)], &[], 1_000_000);
         let found = one(100).merge(&one(1_000_000)).percentiles().unwrap();
         assert!(is_near(found.p50, 100.0) && is_near(found.max, 1_000_000.0), "{found:?}");
     }
@@ -204,7 +204,7 @@ mod tests {
     /// three million waits, and a thirtieth of the time waited. Once, only the maximum showed it.
     #[test]
     fn a_stuck_vcpu_is_in_the_time_waited() {
-        let found = of(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
+        let found = latencies(&[(1_000, 3_000_000), (100_000_000, 1)], &[], 1_000_000);
         let found = found.percentiles().unwrap();
         assert!(is_near(found.p999, 1e3), "{found:?}");
         assert!(is_near(found.by_time.p50, 1e3), "{found:?}");
@@ -234,12 +234,12 @@ mod tests {
     /// Wrong before: a wait that did not end was in no figure.
     #[test]
     fn waits_that_have_not_ended_count_as_long_as_they_last() {
-        let waits = of(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);
+        let waits = latencies(&[(1_000, 500)], &[400_000_000, 300_000_000], 1_000_000);
         let found = waits.percentiles().unwrap();
         assert_eq!(waits.open(), 2);
         assert!(is_near(found.p50, 1e3) && is_near(found.max, 4e8), "{found:?}");
         assert!(is_near(found.by_time.p50, 4e8), "{found:?}");
-        let alone = of(&[], &[7_000_000], 1_000_000);
+        let alone = latencies(&[], &[7_000_000], 1_000_000);
         assert!(is_near(alone.percentiles().unwrap().p50, 7e6), "nothing else was there");
         assert_eq!(waits.merge(&alone).open(), 3);
     }

@@ -50,7 +50,7 @@ impl WorkCounts {
 
 impl AddAssign for WorkCounts {
     fn add_assign(&mut self, other: Self) {
-        let add = |all: &mut u64, its: u64| *all = all.saturating_add(its);
+        let add = |all: &mut u64, more: u64| *all = all.saturating_add(more);
         add(&mut self.rmw, other.rmw);
         add(&mut self.beside, other.beside);
         add(&mut self.spins, other.spins);

@@ -79,14 +79,14 @@ fn bars(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Bar> {
     let mut bars = Vec::new();
     for subject in subjects {
         let guest = subject.name_among(subjects);
-        for (_, its) in points(studies, subject) {
+        for (_, measured) in points(studies, subject) {
             let Some(rate) =
-                its.rate.filter(|_| !seen.iter().any(|point| point.is_like(&its.point)))
+                measured.rate.filter(|_| !seen.iter().any(|point| point.is_like(&measured.point)))
             else {
                 continue;
             };
-            seen.push(&its.point);
-            let names = [guest.clone(), schedule(&its.point), words.lock(&its.point)];
+            seen.push(&measured.point);
+            let names = [guest.clone(), schedule(&measured.point), words.lock(&measured.point)];
             bars.push(Bar { names, rate: rate.median.value });
         }
     }

@@ -123,6 +123,6 @@ fn points<'a>(
     studies: &'a [Study],
     subject: &'a Subject,
 ) -> impl Iterator<Item = (&'a Study, &'a PointStudy)> {
-    let all = studies.iter().flat_map(|study| study.points.iter().map(move |its| (study, its)));
-    all.filter(|(_, its)| its.rate.is_some() && subject.is_at_level(&its.point))
+    let all = studies.iter().flat_map(|study| study.points.iter().map(move |point| (study, point)));
+    all.filter(|(_, point)| point.rate.is_some() && subject.is_at_level(&point.point))
 }

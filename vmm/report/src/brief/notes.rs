@@ -19,8 +19,9 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
         );
     }
     notes.extend(subjects.iter().filter_map(|subject| failed(studies, subject)));
-    let (done, cells) =
-        studies.iter().fold((0, 0), |(done, cells), its| (done + its.done(), cells + its.cells()));
+    let (done, cells) = studies
+        .iter()
+        .fold((0, 0), |(done, cells), study| (done + study.done(), cells + study.cells()));
     if done < cells {
         notes.push(format!(
             "partial: {done} of {} {} figures",
@@ -28,9 +29,11 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
             agree(done, "has", "have")
         ));
     }
-    let emulated = subjects.iter().filter(|its| its.host() == HostKind::Emulated);
+    let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
     notes.extend(
-        emulated.map(|its| format!("{} ran on emulated CPUs: an order, not speeds", its.name())),
+        emulated.map(|subject| {
+            format!("{} ran on emulated CPUs: an order, not speeds", subject.name())
+        }),
     );
     let absent = absent(subjects, rows);
     if !absent.is_empty() {
@@ -42,7 +45,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
 /// A guest without any figures, and the first error of its runs.
 fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
     let figures = studies.iter().flat_map(|study| &study.points);
-    let mut figures = figures.filter(|its| subject.has(&its.point) && its.rate.is_some());
+    let mut figures = figures.filter(|point| subject.has(&point.point) && point.rate.is_some());
     if figures.next().is_some() {
         return None;
     }
@@ -56,14 +59,14 @@ fn failed(studies: &[Study], subject: &Subject) -> Option<String> {
 /// The guests and comparisons that the answer lacks because they were not measured. A simulation has neither guest.
 fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
     let mut absent = Vec::new();
-    if subjects.iter().all(|its| its.guest() == GuestKind::Sim) && !subjects.is_empty() {
+    if subjects.iter().all(|subject| subject.guest() == GuestKind::Sim) && !subjects.is_empty() {
         return absent;
     }
     let has_schedules = rows.iter().any(|row| !row.is_of_locks);
     for (guest, name) in [(GuestKind::Payload, "the payload"), (GuestKind::Linux, "a Linux guest")]
     {
         let is_of = |row: &&Row| subjects[row.subject].guest() == guest;
-        match subjects.iter().find(|its| its.guest() == guest) {
+        match subjects.iter().find(|subject| subject.guest() == guest) {
             None => absent.push(name.to_owned()),
             Some(subject)
                 if has_schedules && !rows.iter().filter(is_of).any(|row| !row.is_of_locks) =>

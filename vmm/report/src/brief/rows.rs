@@ -46,16 +46,21 @@ pub fn all(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Row> {
         let guest = subject.name_among(subjects);
         let of_axis = |axis: Axis| {
             let all = studies.iter().filter(|study| study.broken() == (0.0, 0.0));
-            all.flat_map(|study| study.comparisons.iter().map(move |its| (study, its))).filter(
-                move |(study, its)| {
-                    its.axis == axis && subject.is_at_level(&study.points[its.of].point)
-                },
-            )
+            all.flat_map(|study| {
+                study.comparisons.iter().map(move |comparison| (study, comparison))
+            })
+            .filter(move |(study, comparison)| {
+                comparison.axis == axis
+                    && subject.is_at_level(&study.points[comparison.subject].point)
+            })
         };
-        let under_plainest = |(study, its): &(&Study, &Comparison)| {
-            Some(&study.points[its.of].point.policy) == plainest
+        let under_plainest = |(study, comparison): &(&Study, &Comparison)| {
+            Some(&study.points[comparison.subject].point.policy) == plainest
         };
-        let row = |(study, its)| Row { subject: ix, ..row(study, its, guest.clone(), words) };
+        let row = |(study, comparison)| Row {
+            subject: ix,
+            ..row(study, comparison, guest.clone(), words)
+        };
         rows.extend(of_axis(Axis::Lock).filter(under_plainest).map(row));
         rows.extend(of_axis(Axis::Policy).map(row));
     }
@@ -64,32 +69,34 @@ pub fn all(studies: &[Study], subjects: &[Subject], words: &Words) -> Vec<Row> {
 
 /// The schedule under which locks are compared: the host's own, or else the first that was measured.
 fn plainest<'a>(studies: &'a [Study], subject: &'a Subject) -> Option<&'a PolicySpec> {
-    let policies = || points(studies, subject).map(|(_, its)| &its.point.policy);
+    let policies = || points(studies, subject).map(|(_, point)| &point.point.policy);
     policies().find(|policy| policy.is_host()).or_else(|| policies().next())
 }
 
-fn row(study: &Study, its: &Comparison, guest: String, words: &Words) -> Row {
-    let [of, against] = [its.of, its.against].map(|ix| &study.points[ix]);
-    let is_of_locks = its.axis == Axis::Lock;
+fn row(study: &Study, comparison: &Comparison, guest: String, words: &Words) -> Row {
+    let [compared, against] = [comparison.subject, comparison.against].map(|ix| &study.points[ix]);
+    let is_of_locks = comparison.axis == Axis::Lock;
     let shared = match is_of_locks {
-        true if of.point.policy.is_host() => None,
-        true => Some(schedule(&of.point)),
-        false => Some(words.lock(&of.point)),
+        true if compared.point.policy.is_host() => None,
+        true => Some(schedule(&compared.point)),
+        false => Some(words.lock(&compared.point)),
     };
     let name = |point: &Point| if is_of_locks { words.lock(point) } else { schedule(point) };
-    let sides = format!("{} / {}", name(&of.point), name(&against.point));
+    let sides = format!("{} / {}", name(&compared.point), name(&against.point));
     let parts: Vec<String> =
-        [sides].into_iter().chain(shared).chain(others(study, &of.point)).collect();
-    let policies = [of, against].map(|its| its.point.policy.clone());
+        [sides].into_iter().chain(shared).chain(others(study, &compared.point)).collect();
+    let policies = [compared, against].map(|side| side.point.policy.clone());
     Row {
         subject: 0,
         guest,
         what: parts.join(", "),
-        value: value(study, its),
+        value: value(study, comparison),
         is_of_locks,
-        weight: its.ratio.map_or(f64::MAX, |ratio| ratio.value.max(f64::MIN_POSITIVE).ln().abs()),
+        weight: comparison
+            .ratio
+            .map_or(f64::MAX, |ratio| ratio.value.max(f64::MIN_POSITIVE).ln().abs()),
         policies: if is_of_locks { Vec::new() } else { policies.into() },
-        runs: of.repetitions.len().min(against.repetitions.len()),
+        runs: compared.repetitions.len().min(against.repetitions.len()),
     }
 }
 
@@ -100,14 +107,15 @@ pub fn schedule(point: &Point) -> String {
 
 /// What else tells the points of its study apart.
 fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String> + 'a {
-    let its = study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
-    its.map(|axis| shown::line(&names::word(*axis, &axis.of(point))).into_owned())
+    let axes =
+        study.varying.iter().filter(|axis| !NAMED.contains(axis) && !OF_LOCKS.contains(axis));
+    axes.map(|axis| shown::line(&names::word(*axis, &axis.value(point))).into_owned())
 }
 
 /// The ratio with its interval, if it shows a difference.
-fn value(study: &Study, its: &Comparison) -> String {
-    let outcome = its.outcome(study);
-    let Some(times) = its.ratio else { return "no ratio: nothing to divide by".to_owned() };
+fn value(study: &Study, comparison: &Comparison) -> String {
+    let outcome = comparison.outcome(study);
+    let Some(times) = comparison.ratio else { return "no ratio: nothing to divide by".to_owned() };
     let within = times.interval;
     let bounds = within.map(|within| format!(" ({} .. {})", ratio(within.low), ratio(within.high)));
     let bounds = bounds.unwrap_or_default();
@@ -116,7 +124,7 @@ fn value(study: &Study, its: &Comparison) -> String {
         _ if within.is_some_and(|within| within.contains(1.0)) => {
             format!("no difference shown{bounds}")
         }
-        Outcome::Unclear => format!("unclear, p {}{bounds}", p(its.verdict.adjusted)),
+        Outcome::Unclear => format!("unclear, p {}{bounds}", p(comparison.verdict.adjusted)),
         Outcome::More | Outcome::Less => with_interval(&times),
     }
 }
@@ -133,7 +141,8 @@ pub fn drop_least(rows: &mut Vec<Row>) {
 
 /// The rows in columns; one that is too wide for that has its own, or a line for each of its halves.
 pub fn layout(rows: &[Row], width: usize) -> String {
-    let longest = |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max();
+    let longest =
+        |column: fn(&Row) -> &String| rows.iter().map(|row| column(row).chars().count()).max();
     let guests = longest(|row| &row.guest).unwrap_or(0);
     let whats = longest(|row| &row.what).unwrap_or(0);
     let mut text = String::new();
@@ -158,10 +167,13 @@ pub fn layout(rows: &[Row], width: usize) -> String {
 /// What the schedules in the rows do; a short form leaves out what schedulers of other kinds are called, too.
 pub fn legends(rows: &[Row]) -> [String; 2] {
     let is_there =
-        |name: &str| rows.iter().flat_map(|row| &row.policies).any(|its| its.name() == name);
+        |name: &str| rows.iter().flat_map(|row| &row.policies).any(|policy| policy.name() == name);
     let without = |known: &[&str]| {
-        let all = POLICIES.iter().filter(|its| !known.contains(&its.name) && is_there(its.name));
-        all.map(|its| format!("{}: {}", its.name, its.about)).collect::<Vec<_>>().join("; ")
+        let all =
+            POLICIES.iter().filter(|policy| !known.contains(&policy.name) && is_there(policy.name));
+        all.map(|policy| format!("{}: {}", policy.name, policy.about))
+            .collect::<Vec<_>>()
+            .join("; ")
     };
     [without(&["host"]), without(&["host", "rr"])]
 }

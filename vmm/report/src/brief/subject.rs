@@ -26,8 +26,8 @@ pub struct Subject {
 pub fn all(studies: &[Study]) -> Vec<Subject> {
     let mut found: Vec<Subject> = Vec::new();
     let points = || studies.iter().flat_map(|study| &study.points);
-    for its in points() {
-        let Point { guest, host, ref machine, .. } = its.point;
+    for measured_point in points() {
+        let Point { guest, host, ref machine, .. } = measured_point.point;
         let machine = machine.clone();
         let subject = Subject { guest, host, machine, level: None };
         if !found.contains(&subject) {
@@ -35,8 +35,10 @@ pub fn all(studies: &[Study]) -> Vec<Subject> {
         }
     }
     for subject in &mut found {
-        let measured = points().filter(|its| its.rate.is_some() && subject.is_of(&its.point));
-        subject.level = level(measured.map(|its| its.point.overcommit()));
+        let measured = points().filter(|measured_point| {
+            measured_point.rate.is_some() && subject.is_of(&measured_point.point)
+        });
+        subject.level = level(measured.map(|measured_point| measured_point.point.overcommit()));
     }
     found.sort_by_key(|subject| {
         let guest = GuestKind::ALL.iter().position(|guest| *guest == subject.guest);
@@ -91,7 +93,7 @@ impl Subject {
 
     /// Its name where others have other ratios, or other hosts.
     pub fn name_among(&self, all: &[Self]) -> String {
-        let has_twin = all.iter().any(|its| its.guest == self.guest && its.host != self.host);
+        let has_twin = all.iter().any(|other| other.guest == self.guest && other.host != self.host);
         let host = match has_twin {
             true => format!(", {}", self.host.name()),
             false => String::new(),
@@ -113,7 +115,8 @@ pub struct Words {
 impl Words {
     /// Those that fit the locks of the studies.
     pub fn of(studies: &[Study]) -> Self {
-        let points = || studies.iter().flat_map(|study| &study.points).map(|its| &its.point);
+        let points =
+            || studies.iter().flat_map(|study| &study.points).map(|study_point| &study_point.point);
         Self { are_of_ticketlocks: points().all(|point| ticketlock(point).is_some()) }
     }
 

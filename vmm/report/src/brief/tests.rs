@@ -60,15 +60,18 @@ fn it_says_what_pv_and_the_schedule_gain() {
     ] {
         let study = Study::new(std::slice::from_ref(&runs[run]));
         let value = line(&text, name).split_once(name).unwrap().1.trim();
-        let is_it = |its: &&study::findings::Comparison| {
-            let times = its.ratio.unwrap();
+        let is_it = |comparison: &&study::findings::Comparison| {
+            let times = comparison.ratio.unwrap();
             let within = times.interval.unwrap();
-            let [of, low, high] = [times.value, within.low, within.high].map(ratio);
-            its.axis == axis
-                && study.points[its.of].point.overcommit() == 2.0
-                && value == format!("{of} ({low} .. {high})")
+            let [times_text, low, high] = [times.value, within.low, within.high].map(ratio);
+            comparison.axis == axis
+                && study.points[comparison.subject].point.overcommit() == 2.0
+                && value == format!("{times_text} ({low} .. {high})")
         };
-        assert!(study.comparisons.iter().any(|its| is_it(&its)), "{name}: {value}\n{text}");
+        assert!(
+            study.comparisons.iter().any(|comparison| is_it(&comparison)),
+            "{name}: {value}\n{text}"
+        );
     }
     // kick-boost is as rr in the fixture.
     let alike = line(&text, "kick-boost / rr, native");
@@ -190,7 +193,7 @@ fn bars_are_as_long_as_rates_are_great() {
         }
     };
     let mut bars: Vec<(f64, usize)> =
-        lines[1..11].iter().map(|its| (rate(its), full(its))).collect();
+        lines[1..11].iter().map(|line| (rate(line), full(line))).collect();
     bars.sort_by(|a, b| a.0.total_cmp(&b.0));
     assert!(bars.windows(2).all(|two| two[0].1 <= two[1].1), "{bars:?}\n{chart}");
     assert!(bars[0].1 > 0 && bars[0].1 * 2 < bars[9].1, "{bars:?}\n{chart}");

@@ -19,48 +19,51 @@ pub fn conclusions(study: &Study) -> String {
             "What differs? ({several} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
         ),
     };
-    for its in &study.comparisons {
-        let vcpus = study.points[its.of].point.vcpus.get();
+    for comparison in &study.comparisons {
+        let vcpus = study.points[comparison.subject].point.vcpus.get();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {}: {}", count(vcpus, "vCPU"), conclusion(study, its));
+        let _ = writeln!(text, "  {}: {}", count(vcpus, "vCPU"), conclusion(study, comparison));
     }
     text
 }
 
 /// Both sides of a comparison by name, and what they have in common.
-fn sides(study: &Study, its: &Comparison) -> (String, String, String) {
-    let (of, against) = names::sides(study, its);
-    let around = names::shared(study, its);
+fn sides(study: &Study, comparison: &Comparison) -> (String, String, String) {
+    let (subject, against) = names::sides(study, comparison);
+    let around = names::shared(study, comparison);
     let around = if around.is_empty() { around } else { format!("{around}: ") };
-    (of, against, around)
+    (subject, against, around)
 }
 
-pub(super) fn conclusion(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let times = its.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
-    let adjusted = its.verdict.adjusted;
+pub(super) fn conclusion(study: &Study, comparison: &Comparison) -> String {
+    let (subject, against, around) = sides(study, comparison);
+    let times =
+        comparison.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
+    let adjusted = comparison.verdict.adjusted;
     let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
-    let text = match its.outcome(study) {
-        Outcome::More => format!("{of} beats {against}{times}{p}"),
-        Outcome::Less => format!("{against} beats {of}{p}"),
-        Outcome::Unclear => format!("no difference seen between {of} and {against}{p}"),
+    let text = match comparison.outcome(study) {
+        Outcome::More => format!("{subject} beats {against}{times}{p}"),
+        Outcome::Less => format!("{against} beats {subject}{p}"),
+        Outcome::Unclear => format!("no difference seen between {subject} and {against}{p}"),
         Outcome::TooFew => {
             let least = stats::least_samples(study.comparisons.len());
-            format!("{of} and {against}: too few runs to tell: at least {least} of each are needed")
+            format!(
+                "{subject} and {against}: too few runs to tell: at least {least} of each are needed"
+            )
         }
     };
     format!("{around}{text}")
 }
 
 /// The ratios behind a conclusion, with their intervals.
-pub(super) fn ratios(study: &Study, its: &Comparison) -> String {
-    let (of, against, around) = sides(study, its);
-    let parts: Vec<String> = [("medians", its.ratio), ("pairs", its.paired)]
+pub(super) fn ratios(study: &Study, comparison: &Comparison) -> String {
+    let (subject, against, around) = sides(study, comparison);
+    let parts: Vec<String> = [("medians", comparison.ratio), ("pairs", comparison.paired)]
         .into_iter()
         .filter_map(|(by, estimate)| Some(format!("{} by {by}", with_interval(&estimate?))))
         .collect();
     match parts.is_empty() {
-        true => format!("{around}{of}/{against} has no ratio: {against} did nothing"),
-        false => format!("{around}{of}/{against} {}", parts.join(", ")),
+        true => format!("{around}{subject}/{against} has no ratio: {against} did nothing"),
+        false => format!("{around}{subject}/{against} {}", parts.join(", ")),
     }
 }

@@ -53,13 +53,13 @@ pub fn render(study: &Study) -> String {
     let Some(first) = study.points.first() else { return String::new() };
     let drivers = drivers(study);
     let mut table = Table { study, scheduled: !drivers.is_empty(), drivers, names: 0 };
-    let names = study.points.iter().map(|its| table.label(&its.point).chars().count()).max();
+    let names = study.points.iter().map(|point| table.label(&point.point).chars().count()).max();
     // Two spaces before the name; the next column has spaces of its own.
     table.names = names.unwrap_or_default().max(6) + 2;
     let mut levels: Vec<VcpuCount> = Vec::new();
-    for its in &study.points {
-        if !levels.contains(&its.point.vcpus) {
-            levels.push(its.point.vcpus);
+    for point in &study.points {
+        if !levels.contains(&point.point.vcpus) {
+            levels.push(point.point.vcpus);
         }
     }
     levels.sort_unstable();
@@ -72,8 +72,8 @@ pub fn render(study: &Study) -> String {
 
 /// The drivers of a study's schedules.
 fn drivers(study: &Study) -> Vec<DriverKind> {
-    let scheduled = || study.points.iter().filter(|its| !its.point.policy.is_host());
-    let has = |driver: &DriverKind| scheduled().any(|its| its.point.driver == *driver);
+    let scheduled = || study.points.iter().filter(|point| !point.point.policy.is_host());
+    let has = |driver: &DriverKind| scheduled().any(|point| point.point.driver == *driver);
     DriverKind::ALL.into_iter().filter(has).collect()
 }
 
@@ -198,24 +198,24 @@ impl Table<'_> {
 
     /// The points with one number of vCPUs: a title, a row for each, notes, ratios.
     fn level(&self, vcpus: VcpuCount) -> String {
-        let here = || self.study.points.iter().filter(|its| its.point.vcpus == vcpus);
+        let here = || self.study.points.iter().filter(|point| point.point.vcpus == vcpus);
         let mut text = String::new();
         if let Some(first) = here().next() {
             text += &format!("{}\n", self.title(&first.point));
         }
-        for its in here() {
-            text += &format!("{}\n", self.row(its));
+        for point in here() {
+            text += &format!("{}\n", self.row(point));
         }
-        for its in here() {
-            for note in notes(its) {
-                text += &format!("  {}: {note}\n", self.label(&its.point));
+        for point in here() {
+            for note in notes(point) {
+                text += &format!("  {}: {note}\n", self.label(&point.point));
             }
         }
-        for its in self.comparisons(vcpus) {
-            text += &format!("  {}\n", ratios(self.study, its));
+        for comparison in self.comparisons(vcpus) {
+            text += &format!("  {}\n", ratios(self.study, comparison));
         }
-        let sum = |of: fn(&PointStudy) -> f64| here().map(of).sum::<f64>();
-        let (violations, disorder) = (sum(|its| its.violations), sum(|its| its.disorder));
+        let sum = |pick: fn(&PointStudy) -> f64| here().map(pick).sum::<f64>();
+        let (violations, disorder) = (sum(|point| point.violations), sum(|point| point.disorder));
         if violations > 0.0 {
             text += &format!(
                 "  BROKEN: mutual exclusion failed {} {}; the figures mean nothing\n",
@@ -248,9 +248,9 @@ impl Table<'_> {
         )
     }
 
-    fn row(&self, its: &PointStudy) -> String {
-        let name = format!("  {:<w$}", self.label(&its.point), w = self.names - 2);
-        let Some(rate) = its.rate else { return format!("{name}{:>4}", 0) };
+    fn row(&self, point: &PointStudy) -> String {
+        let name = format!("  {:<w$}", self.label(&point.point), w = self.names - 2);
+        let Some(rate) = point.rate else { return format!("{name}{:>4}", 0) };
         let within = rate
             .median
             .interval
@@ -263,43 +263,44 @@ impl Table<'_> {
             si(rate.median.value),
             si(rate.mean),
             rate.stddev.map_or_else(dash, si),
-            si(its.halts),
-            si(its.kicks),
-            self.tail(its),
+            si(point.halts),
+            si(point.kicks),
+            self.tail(point),
         )
     }
 
-    fn tail(&self, its: &PointStudy) -> String {
+    fn tail(&self, point: &PointStudy) -> String {
         let even = |pick: fn(&Fairness) -> f64, digits| {
-            its.fairness.map_or_else(dash, |fairness| format!("{:.*}", digits, pick(&fairness)))
+            point.fairness.map_or_else(dash, |fairness| format!("{:.*}", digits, pick(&fairness)))
         };
         let jain = even(|fairness| fairness.jain, 2);
         if !self.scheduled {
             return format!(
                 "{:>8}{:>9}{jain:>6}",
-                its.slow.map_or_else(dash, percent),
+                point.slow.map_or_else(dash, percent),
                 even(|fairness| fairness.min_over_max, 3),
             );
         }
-        let of = |text: fn(&Preempted) -> String| its.preempted.as_ref().map_or_else(dash, text);
+        let show =
+            |text: fn(&Preempted) -> String| point.preempted.as_ref().map_or_else(dash, text);
         format!(
             "{:>8}{:>8}{:>8}{jain:>6}",
-            of(|its| si(its.lhp)),
-            of(|its| si(its.lwp)),
-            of(|its| its.wasted_share.map_or_else(dash, percent)),
+            show(|preempted| si(preempted.lhp)),
+            show(|preempted| si(preempted.lwp)),
+            show(|preempted| preempted.wasted_share.map_or_else(dash, percent)),
         )
     }
 
     fn comparisons(&self, vcpus: VcpuCount) -> impl Iterator<Item = &Comparison> {
         let all = self.study.comparisons.iter();
-        all.filter(move |its| self.study.points[its.of].point.vcpus == vcpus)
+        all.filter(move |comparison| self.study.points[comparison.subject].point.vcpus == vcpus)
     }
 }
 
 /// The host that the study's last run began on, in a line.
 pub fn host_of(study: &Study) -> String {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
-    sessions.last().map(|its| host(&its.host)).unwrap_or_default()
+    sessions.last().map(|session| host(&session.host)).unwrap_or_default()
 }
 
 fn host(facts: &HostFacts) -> String {
@@ -347,9 +348,9 @@ pub fn guest(point: &Point) -> String {
 }
 
 /// What a row does not show: hits, bounds, long waits, faults, further work.
-fn notes(its: &PointStudy) -> Vec<String> {
+fn notes(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(hits) = its.preempted.and_then(|its| its.hits) {
+    if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
         let looks = hits.hits.saturating_add(hits.misses);
         let hits = hits.hits;
         notes.push(format!(
@@ -358,12 +359,16 @@ fn notes(its: &PointStudy) -> Vec<String> {
             count(looks, "look")
         ));
     }
-    notes.extend(its.preempted.and_then(|its| its.divergence).as_ref().map(replay::in_a_line));
-    if let Some(most) = its.preempted.map(|its| its.entering).filter(|most| *most > 0.0) {
+    notes.extend(
+        point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::in_a_line),
+    );
+    if let Some(most) =
+        point.preempted.map(|preempted| preempted.entering).filter(|most| *most > 0.0)
+    {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
-    if let Some((windows, longest)) = its.overlong {
-        let asked = its.point.duration.as_secs_f64();
+    if let Some((windows, longest)) = point.overlong {
+        let asked = point.point.duration.as_secs_f64();
         let windows = count(windows, "window");
         notes.push(format!(
             "{windows} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
@@ -371,15 +376,17 @@ fn notes(its: &PointStudy) -> Vec<String> {
         ));
     }
     // More than those of the table: what was wasted is theirs.
-    if let Some(its) = its.preempted.filter(|its| its.queued > its.lhp + its.lwp) {
-        notes.push(format!("{} preemptions/s of waiters further back in line", si(its.queued)));
+    if let Some(Preempted { queued, .. }) =
+        point.preempted.filter(|hit| hit.queued > hit.lhp + hit.lwp)
+    {
+        notes.push(format!("{} preemptions/s of waiters further back in line", si(queued)));
     }
-    if let Some(waits) = its.long_waits {
+    if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));
     }
-    notes.extend(its.faults.as_ref().map(in_a_line));
-    notes.extend(its.sim.and_then(|sim| host_extras(&its.point, sim)));
-    notes.extend(work::lines(its));
+    notes.extend(point.faults.as_ref().map(in_a_line));
+    notes.extend(point.sim.and_then(|sim| host_extras(&point.point, sim)));
+    notes.extend(work::lines(point));
     notes
 }
 

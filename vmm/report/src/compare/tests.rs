@@ -78,7 +78,7 @@ fn rows_and_heading_name_the_drivers() {
     let fixture = Fixture { policies: vec!["host", "rr"], vcpus: vec![4], ..plain() };
     let with = |is_by_kernel: fn(usize) -> bool| {
         let mut run = record(&fixture);
-        let scheduled = run.contents.cells.iter_mut().filter(|its| !its.point.policy.is_host());
+        let scheduled = run.contents.cells.iter_mut().filter(|cell| !cell.point.policy.is_host());
         for (ix, cell) in scheduled.enumerate() {
             if is_by_kernel(ix / 2) {
                 cell.point.driver = DriverKind::Bpf;
@@ -149,19 +149,19 @@ fn one_data_set_is_judged_once() {
         let judged = judged.map(|ix| &study.comparisons[*ix]);
         let rows = report.lines().filter(|line| line.trim_start().starts_with("at "));
         assert_eq!(rows.clone().count(), study.comparisons.len(), "{report}");
-        for (its, row) in judged.zip(rows) {
-            let here = conclusion(&study, its);
+        for (comparison, row) in judged.zip(rows) {
+            let here = conclusion(&study, comparison);
             assert!(table.contains(&here), "{here}: {table}");
-            let p = sentences::bare_p(its.verdict.adjusted);
-            let (word, part) = match its.outcome(&study) {
+            let p = sentences::bare_p(comparison.verdict.adjusted);
+            let (word, part) = match comparison.outcome(&study) {
                 Outcome::More | Outcome::Less => ("beats", "more,less"),
                 Outcome::Unclear => ("no difference seen", "unclear"),
                 Outcome::TooFew => ("too few runs", "too few"),
             };
             assert!(here.contains(word), "{here}");
-            let said = row.trim_end();
-            assert!(part.split(',').any(|part| said.ends_with(part)), "{row}: {here}");
-            assert!(said.contains(&p) && (word == "too few runs" || here.contains(&p)), "{row}");
+            let outcome = row.trim_end();
+            assert!(part.split(',').any(|part| outcome.ends_with(part)), "{row}: {here}");
+            assert!(outcome.contains(&p) && (word == "too few runs" || here.contains(&p)), "{row}");
         }
     }
 }

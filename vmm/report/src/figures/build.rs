@@ -40,7 +40,7 @@ fn throughput(study: &Study) -> Option<Figure> {
     let legend = legend(study);
     let marks = |point: &PointStudy| Some(mark(study, point, &point.rate?));
     let panels = panels(study, &legend, marks);
-    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|its| &its.marks);
+    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|line| &line.marks);
     let values = values.flat_map(|mark| mark.samples.iter().map(|(rate, _)| *rate));
     let label = format!("{} a second (log scale)", operations(study));
     let y = Scale::log(&label, Unit::Count, values);
@@ -50,14 +50,14 @@ fn throughput(study: &Study) -> Option<Figure> {
         note: "Markers: medians. Bars: their exact 95 % intervals, from six repetitions on. Dots: \
                single repetitions; rings are far from the others, and count all the same."
             .to_owned(),
-        command: command::of(study, study.points.iter().map(|study| &study.point)),
+        command: command::again(study, study.points.iter().map(|study| &study.point)),
         panels: finish(study, panels, &y, None)?,
         legend: named(legend),
     })
 }
 
 fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
-    let interval = rate.median.interval.map(|its| (its.low, its.high));
+    let interval = rate.median.interval.map(|interval| (interval.low, interval.high));
     let within = interval.map_or_else(
         || format!("{}: too few for an interval", count(rate.count, "repetition")),
         |(low, high)| {
@@ -69,7 +69,11 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> Mark {
         note: si(rate.median.value),
         interval,
         hollow: false,
-        samples: point.repetitions.iter().map(|its| (its.rate, its.outlier)).collect(),
+        samples: point
+            .repetitions
+            .iter()
+            .map(|repetition| (repetition.rate, repetition.outlier))
+            .collect(),
         says: format!(
             "{}: {} {}/s ({within})",
             names::whole(study, &point.point),
@@ -152,7 +156,7 @@ pub(super) fn finish(
     values: &Scale,
     reference: Option<(f64, &'static str)>,
 ) -> Option<Vec<Panel>> {
-    let places = || study.points.iter().filter_map(|its| study.layout.position(&its.point));
+    let places = || study.points.iter().filter_map(|point| study.layout.position(&point.point));
     let x = Scale::steps(&titles::x(study), titles::x_unit(study), places());
     // The legend names a single series.
     let has_one = {
@@ -161,14 +165,14 @@ pub(super) fn finish(
     };
     let plot = |mut series: Vec<Series>| match places().next() {
         Some(_) => {
-            for its in &mut series {
-                its.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
+            for line in &mut series {
+                line.marks.sort_by(|a, b| a.x.total_cmp(&b.x));
             }
             Plot::Lines(Lines { x: x.clone(), y: values.clone(), series, reference })
         }
         None => {
             if has_one {
-                series.iter_mut().for_each(|its| its.name.clear());
+                series.iter_mut().for_each(|line| line.name.clear());
             }
             Plot::Rows(Rows {
                 x: values.clone(),

@@ -112,15 +112,15 @@ fn lines(plot: &Lines, width: usize) -> String {
         let dodge = (ix as f64 - (count - 1) as f64 / 2.0) / canvas.columns as f64;
         let place = |x: f64| (plot.x.place(x) + dodge).clamp(0.0, 1.0);
         let places: Vec<(f64, f64)> =
-            series.marks.iter().map(|its| (place(its.x), plot.y.place(its.y))).collect();
+            series.marks.iter().map(|mark| (place(mark.x), plot.y.place(mark.y))).collect();
         for pair in places.windows(2) {
             canvas.line(pair[0], pair[1]);
         }
-        for (its, (x, y)) in series.marks.iter().zip(&places) {
-            if let Some((low, high)) = its.interval {
+        for (mark, (x, y)) in series.marks.iter().zip(&places) {
+            if let Some((low, high)) = mark.interval {
                 canvas.line((*x, plot.y.place(low)), (*x, plot.y.place(high)));
             }
-            let letter = if its.hollow { hollow(series.style) } else { marker(series.style) };
+            let letter = if mark.hollow { hollow(series.style) } else { marker(series.style) };
             canvas.put(*x, *y, letter, true);
         }
     }
@@ -170,8 +170,8 @@ pub fn tick_names(scale: &Scale, columns: usize) -> String {
 }
 
 fn rows(plot: &Rows, width: usize) -> String {
-    let longest = |of: fn(&Row) -> &String| {
-        plot.rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
+    let longest = |text: fn(&Row) -> &String| {
+        plot.rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0)
     };
     let groups = match longest(|row| &row.group).min(width / 3) {
         0 => 0,

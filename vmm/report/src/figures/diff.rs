@@ -13,13 +13,13 @@ use study::findings::{Diff, diff::Both};
 
 /// None if the runs have no point in common.
 pub fn figure(diff: &Diff) -> Option<Figure> {
-    let ends = diff.both.iter().filter_map(|its| its.ratio).flat_map(|its| {
-        let within = its.interval.map(|its| [its.low, its.high]);
-        [its.value].into_iter().chain(within.into_iter().flatten())
+    let ends = diff.both.iter().filter_map(|both| both.ratio).flat_map(|estimate| {
+        let within = estimate.interval.map(|interval| [interval.low, interval.high]);
+        [estimate.value].into_iter().chain(within.into_iter().flatten())
     });
     let label = "second run over the first (log scale)";
     let x = Scale::log(label, Unit::Ratio, ends.chain([1.0]));
-    let rows: Vec<Row> = diff.both.iter().filter_map(|its| row(diff, its)).collect();
+    let rows: Vec<Row> = diff.both.iter().filter_map(|both| row(diff, both)).collect();
     (!rows.is_empty()).then(|| Figure {
         id: "ratios".to_owned(),
         title: title(diff),
@@ -35,24 +35,24 @@ pub fn figure(diff: &Diff) -> Option<Figure> {
     })
 }
 
-fn row(diff: &Diff, its: &Both) -> Option<Row> {
-    let estimate = its.ratio?;
-    let name = names::whole(&diff.before, &its.point);
-    let p = sentences::p(its.verdict.adjusted);
-    let style = if its.verdict.significant { usize::from(estimate.value < 1.0) } else { 6 };
+fn row(diff: &Diff, both: &Both) -> Option<Row> {
+    let estimate = both.ratio?;
+    let name = names::whole(&diff.before, &both.point);
+    let p = sentences::p(both.verdict.adjusted);
+    let style = if both.verdict.significant { usize::from(estimate.value < 1.0) } else { 6 };
     Some(Row {
         note: format!("{}, p {p}", ratio(estimate.value)),
         says: format!(
             "{name}: {} to {}, {} (p {p})",
-            si(its.before.median.value),
-            si(its.after.median.value),
+            si(both.before.median.value),
+            si(both.after.median.value),
             sentences::estimate(&estimate)
         ),
         label: name,
         style,
-        span: estimate.interval.map(|its| (its.low, its.high)),
+        span: estimate.interval.map(|interval| (interval.low, interval.high)),
         marks: vec![(style, estimate.value)],
-        hollow: !its.verdict.significant,
+        hollow: !both.verdict.significant,
         ..Row::default()
     })
 }

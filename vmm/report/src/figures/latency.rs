@@ -42,14 +42,15 @@ fn figure(study: &Study, timed: Timed) -> Option<Figure> {
                step full height; 1ns stands for no time at all. Written: median and p99."
             .to_owned(),
         legend: PERCENTILES.map(|(style, name)| Legend { style, name: name.to_owned() }).to_vec(),
-        command: command::of(study, found().map(|(point, _)| &point.point)),
+        command: command::again(study, found().map(|(point, _)| &point.point)),
         panels,
     })
 }
 
 fn row(study: &Study, point: &PointStudy, times: &Times, x: &Scale, style: usize) -> Row {
-    let its = times.percentiles;
-    let values = [its.p50, its.p99, its.p999, its.max].map(|nanos| nanos.0 as f64);
+    let percentiles = times.percentiles;
+    let values = [percentiles.p50, percentiles.p99, percentiles.p999, percentiles.max]
+        .map(|nanos| nanos.0 as f64);
     let [p50, p99, p999, max] = values.map(time);
     let (group, label) = build::row_names(study, &point.point);
     Row {

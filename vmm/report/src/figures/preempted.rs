@@ -15,10 +15,10 @@ use study::findings::{PointStudy, Study, point::Preempted};
 type Kind = (usize, &'static str, fn(&Preempted) -> f64);
 
 const KINDS: [Kind; 4] = [
-    (1, "lock holder (LHP)", |its| its.lhp),
-    (0, "next in line (LWP)", |its| its.lwp),
-    (4, "further back in line", |its| its.queued),
-    (6, "others", |its| its.other),
+    (1, "lock holder (LHP)", |preempted| preempted.lhp),
+    (0, "next in line (LWP)", |preempted| preempted.lwp),
+    (4, "further back in line", |preempted| preempted.queued),
+    (6, "others", |preempted| preempted.other),
 ];
 
 fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
@@ -50,7 +50,7 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
             "Wasted: spun while the lock's holder, or the next in line, was off its CPU. Computed \
                from the guests' telemetry and the schedule; unknown under the host's scheduler."
                 .to_owned(),
-        command: command::of(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
         panels: build::finish(study, panels, &y, None)?,
         legend: build::named(legend),
     })
@@ -58,10 +58,12 @@ pub(super) fn wasted(study: &Study) -> Option<Figure> {
 
 /// What preemptions hit.
 pub(super) fn kinds(study: &Study) -> Option<Figure> {
-    let counts = scheduled(study).flat_map(|(_, its)| KINDS.map(|(_, _, count)| count(&its)));
+    let counts =
+        scheduled(study).flat_map(|(_, preempted)| KINDS.map(|(_, _, count)| count(&preempted)));
     let x = Scale::log("preemptions a second (log scale)", Unit::Count, counts);
-    let rows = scheduled(study)
-        .map(|(point, its)| (names::facet(study, &point.point), row(study, point, its)));
+    let rows = scheduled(study).map(|(point, preempted)| {
+        (names::facet(study, &point.point), row(study, point, preempted))
+    });
     let panels = build::rows(rows, &x);
     (!panels.is_empty()).then(|| Figure {
         id: "preemptions".to_owned(),
@@ -71,23 +73,23 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
                mark."
             .to_owned(),
         legend: KINDS.map(|(style, name, _)| Legend { style, name: name.to_owned() }).to_vec(),
-        command: command::of(study, scheduled(study).map(|(point, _)| &point.point)),
+        command: command::again(study, scheduled(study).map(|(point, _)| &point.point)),
         panels,
     })
 }
 
-fn row(study: &Study, point: &PointStudy, its: Preempted) -> Row {
-    let note = format!("LHP {}/s  LWP {}/s", si(its.lhp), si(its.lwp));
+fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> Row {
+    let note = format!("LHP {}/s  LWP {}/s", si(preempted.lhp), si(preempted.lwp));
     let (group, label) = build::row_names(study, &point.point);
-    let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&its)));
+    let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&preempted)));
     Row {
         group,
         label,
         says: format!(
             "{}: {note}, {}/s further back in line, {}/s others",
             names::whole(study, &point.point),
-            si(its.queued),
-            si(its.other)
+            si(preempted.queued),
+            si(preempted.other)
         ),
         note,
         // The first kinds last, on top of the others.

@@ -19,7 +19,7 @@ pub(super) fn all(study: &Study) -> Vec<Figure> {
 }
 
 fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
-    let all = || study.comparisons.iter().filter(move |its| its.axis == axis);
+    let all = || study.comparisons.iter().filter(move |comparison| comparison.axis == axis);
     let mut legend: Vec<Legend> = Vec::new();
     let mut panels = Vec::new();
     let mut of_panel: HashMap<String, usize> = HashMap::new();
@@ -31,19 +31,25 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
             // Style 0 is the baseline's in the throughput figure.
             let count = of_panel.entry(panel.clone()).or_insert(0);
             *count += 1;
-            let its = own.iter().find(|line| line.name == name).map(|line| line.style);
-            legend.push(Legend { style: its.unwrap_or(*count % STYLES), name: name.clone() });
+            let style = own.iter().find(|line| line.name == name).map(|line| line.style);
+            legend.push(Legend { style: style.unwrap_or(*count % STYLES), name: name.clone() });
         }
         let style = legend.iter().find(|line| line.name == name).map_or(0, |line| line.style);
         build::add(&mut panels, panel, name, style, mark);
     }
     let ends = |mark: &Mark| {
-        [Some(mark.y), mark.interval.map(|its| its.0), mark.interval.map(|its| its.1)]
+        [
+            Some(mark.y),
+            mark.interval.map(|interval| interval.0),
+            mark.interval.map(|interval| interval.1),
+        ]
     };
-    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|its| &its.marks);
+    let values = panels.iter().flat_map(|(_, series)| series).flat_map(|line| &line.marks);
     let values = values.flat_map(|mark| ends(mark).into_iter().flatten()).chain([1.0]);
     let y = Scale::log(&label(study, axis), Unit::Ratio, values);
-    let points = all().flat_map(|its| [its.of, its.against]).map(|ix| &study.points[ix].point);
+    let points = all()
+        .flat_map(|comparison| [comparison.subject, comparison.against])
+        .map(|ix| &study.points[ix].point);
     Some(Figure {
         id: format!("ratio-{}", axis.name().replace(' ', "-")),
         title: titles::ratios(study, axis),
@@ -51,7 +57,7 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
                difference is significant after Holm's correction for all comparisons of this \
                report. Hollow: it is not."
             .to_owned(),
-        command: command::of(study, points),
+        command: command::again(study, points),
         panels: build::finish(study, panels, &y, Some((1.0, "1x: no difference")))?,
         legend: build::named(legend),
     })
@@ -59,8 +65,8 @@ fn of_axis(study: &Study, axis: Axis) -> Option<Figure> {
 
 /// The panel of a comparison and its series.
 fn place(study: &Study, comparison: &Comparison) -> (String, String) {
-    let point = &study.points[comparison.of].point;
-    let (of, against) = names::sides(study, comparison);
+    let point = &study.points[comparison.subject].point;
+    let (subject, against) = names::sides(study, comparison);
     let (around, name) = match names::is_along_x(study, comparison) {
         // The axis of the charts tells what is compared, and the panel with what.
         true if comparison.axis == Axis::Lock => {
@@ -70,7 +76,7 @@ fn place(study: &Study, comparison: &Comparison) -> (String, String) {
             (around.join(", "), names::series(study, point))
         }
         true => (names::facet(study, point), names::series(study, point)),
-        false => (names::surroundings(study, comparison), format!("{of} / {against}")),
+        false => (names::surroundings(study, comparison), format!("{subject} / {against}")),
     };
     (names::panel(study, point, around), name)
 }
@@ -78,11 +84,14 @@ fn place(study: &Study, comparison: &Comparison) -> (String, String) {
 /// The axis of the ratios, with the baseline if all have the same, and neither series nor panels
 /// name it.
 fn label(study: &Study, axis: Axis) -> String {
-    let mut all = study.comparisons.iter().filter(|its| its.axis == axis);
-    let baseline =
-        |its: &Comparison| names::is_along_x(study, its).then(|| names::sides(study, its).1);
+    let mut all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
+    let baseline = |comparison: &Comparison| {
+        names::is_along_x(study, comparison).then(|| names::sides(study, comparison).1)
+    };
     let first = all.next().and_then(baseline);
-    let over = match first.filter(|first| all.all(|its| baseline(its).as_ref() == Some(first))) {
+    let over = match first
+        .filter(|first| all.all(|comparison| baseline(comparison).as_ref() == Some(first)))
+    {
         Some(baseline) => format!(" to {baseline}"),
         None => String::new(),
     };
@@ -96,9 +105,9 @@ fn mark(study: &Study, comparison: &Comparison) -> Option<Mark> {
     Some(Mark {
         y: estimate.value,
         note: if hollow { format!("{note}, unclear") } else { note },
-        interval: estimate.interval.map(|its| (its.low, its.high)),
+        interval: estimate.interval.map(|interval| (interval.low, interval.high)),
         hollow,
         says: sentences::comparison(study, comparison),
-        ..Mark::of(study, &study.points[comparison.of].point)
+        ..Mark::of(study, &study.points[comparison.subject].point)
     })
 }

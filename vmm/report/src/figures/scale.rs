@@ -185,10 +185,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_values_break_a_scale(values: Vec<f64>, value: f64, place in 0.0..=1.0) {
-            let of = || values.iter().copied();
+            let all = || values.iter().copied();
             let scales = [
-                Scale::log("", Unit::Count, of()),
-                Scale::steps("", Unit::Ratio, of()),
+                Scale::log("", Unit::Count, all()),
+                Scale::steps("", Unit::Ratio, all()),
             ];
             for scale in scales {
                 prop_assert!((0.0..=1.0).contains(&scale.place(value)));

@@ -20,7 +20,7 @@ fn policies() -> Fixture {
 }
 
 fn figure(study: &Study, id: &str) -> Figure {
-    all(study).into_iter().find(|its| its.id == id).unwrap()
+    all(study).into_iter().find(|figure| figure.id == id).unwrap()
 }
 
 fn rows(figure: &Figure) -> Vec<&Rows> {
@@ -35,10 +35,10 @@ fn rows(figure: &Figure) -> Vec<&Rows> {
 fn categories_are_rows_with_intervals() {
     let study = study(&policies());
     let figure = figure(&study, "throughput");
-    let titles: Vec<&str> = figure.panels.iter().map(|its| its.title.as_str()).collect();
+    let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
     assert_eq!(titles, ["critical section 50", "critical section 5000"]);
     for plot in rows(&figure) {
-        let names: Vec<_> = plot.rows.iter().map(|its| (&*its.group, &*its.label)).collect();
+        let names: Vec<_> = plot.rows.iter().map(|row| (&*row.group, &*row.label)).collect();
         let all = ["rr", "fair", "gang"].map(|group| [(group, "ticket"), (group, "pv-ticket")]);
         assert_eq!(names, all.concat());
         let firsts: Vec<bool> = (0..6).map(|row| plot.is_first(row)).collect();
@@ -65,12 +65,12 @@ fn ratios_along_the_axis_name_their_baseline_once() {
     let study = study(&policies());
     let figure = figure(&study, "ratio-policy");
     for plot in rows(&figure) {
-        let groups: Vec<&str> = plot.rows.iter().map(|its| its.group.as_str()).collect();
+        let groups: Vec<&str> = plot.rows.iter().map(|row| row.group.as_str()).collect();
         assert_eq!(groups, ["fair", "fair", "gang", "gang"]);
         assert_eq!(plot.x.label, "ratio of the medians of acquisitions/s to rr (log scale)");
         assert_eq!(plot.reference, Some(1.0));
     }
-    let names: Vec<&str> = figure.legend.iter().map(|its| its.name.as_str()).collect();
+    let names: Vec<&str> = figure.legend.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["ticket", "pv-ticket"]);
     // The legend names a single series, and its rows do not.
     let locks = super::tests::figure(&study, "ratio-lock");

@@ -65,9 +65,9 @@ pub fn page(study: &Study) -> askama::Result<String> {
         style: STYLE,
         title: names.join(", "),
         questions: questions(&study.runs),
-        warnings: said(sentences::warnings(study)),
-        answer: said(answer::answer(study)),
-        findings: said(sentences::findings(study)),
+        warnings: classed(sentences::warnings(study)),
+        answer: classed(answer::answer(study)),
+        findings: classed(sentences::findings(study)),
         facts: facts(study),
         figures: figures::all(study).iter().map(drawn).collect(),
         tables: tables::all(study),
@@ -99,7 +99,7 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
         questions: Vec::new(),
         warnings: Vec::new(),
         answer: Vec::new(),
-        findings: said(diff_words::verdict(diff)),
+        findings: classed(diff_words::verdict(diff)),
         facts: vec![
             ("points of both", diff.both.len().to_string()),
             ("only in the first", diff.only_before.len().to_string()),
@@ -118,23 +118,23 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
 }
 
 /// The page of a reproduction of published rows.
-pub fn reproduction_page(its: &Reproduction) -> askama::Result<String> {
+pub fn reproduction_page(reproduction: &Reproduction) -> askama::Result<String> {
     let page = Page {
         style: STYLE,
         title: "Published figures, again".to_owned(),
-        questions: vec![reproduction_words::score_line(its.score(None))],
+        questions: vec![reproduction_words::score_line(reproduction.score(None))],
         warnings: Vec::new(),
-        answer: said(reproduction_words::answer(its)),
-        findings: said(reproduction_words::findings(its)),
+        answer: classed(reproduction_words::answer(reproduction)),
+        findings: classed(reproduction_words::findings(reproduction)),
         facts: vec![
-            ("made", words::when(its.at_ms)),
-            ("host of the measurements", its.host.clone()),
+            ("made", words::when(reproduction.at_ms)),
+            ("host of the measurements", reproduction.host.clone()),
         ],
         figures: Vec::new(),
-        tables: reproduction_words::tables(its),
+        tables: reproduction_words::tables(reproduction),
         sections: Vec::new(),
-        method: reproduction_words::method(its),
-        commands: vec![("To make this page again".to_owned(), its.command.join(" "))],
+        method: reproduction_words::method(reproduction),
+        commands: vec![("To make this page again".to_owned(), reproduction.command.join(" "))],
         specs: Vec::new(),
         hosts: Vec::new(),
         footer: footer([].into_iter()),
@@ -149,14 +149,14 @@ fn questions(runs: &[RunFacts]) -> Vec<String> {
 /// A sentence: the class of its tone, its figure, its text.
 type Said = (&'static str, String, String);
 
-fn said(all: Vec<Sentence>) -> Vec<Said> {
+fn classed(all: Vec<Sentence>) -> Vec<Said> {
     let class = |tone| match tone {
         Tone::More => "more",
         Tone::Less => "less",
         Tone::Neutral => "neutral",
         Tone::Bad => "bad",
     };
-    all.into_iter().map(|its| (class(its.tone), its.figure, its.text)).collect()
+    all.into_iter().map(|sentence| (class(sentence.tone), sentence.figure, sentence.text)).collect()
 }
 
 fn facts(study: &Study) -> Vec<(&'static str, String)> {

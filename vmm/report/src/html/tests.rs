@@ -67,11 +67,11 @@ fn a_page_fetches_nothing_and_runs_nothing() {
 
 #[test]
 fn too_few_repetitions_are_said() {
-    let said = |fixture: &Fixture| {
+    let warns = |fixture: &Fixture| {
         let (page, _) = shown(&[record(fixture)]);
         page.contains("No difference can be significant here")
     };
-    assert!(said(&small()) && !said(&Fixture::default()));
+    assert!(warns(&small()) && !warns(&Fixture::default()));
 }
 
 /// Permutations stay within a node: it takes more repetitions than on one.
@@ -82,10 +82,10 @@ fn too_few_repetitions_on_each_node_are_said() {
         cell.node = Some(format!("node-{}", cell.round % 3));
     }
     let (page, _) = shown(&[run]);
-    let said = page.split("No difference can be significant here").nth(1).unwrap();
-    let said = said.split("are enough").next().unwrap();
-    assert!(said.contains("6 repetitions on 3 nodes"), "{said}");
-    assert!(!said.contains(" 6 of each"), "{said}");
+    let sentence = page.split("No difference can be significant here").nth(1).unwrap();
+    let sentence = sentence.split("are enough").next().unwrap();
+    assert!(sentence.contains("6 repetitions on 3 nodes"), "{sentence}");
+    assert!(!sentence.contains(" 6 of each"), "{sentence}");
 }
 
 /// A sweep on two nodes, of which one has another kernel and other microcode.
@@ -98,21 +98,24 @@ fn nodes_are_listed_and_what_differs_is_said_with_their_names() {
     }
     let first = run.contents.sessions[0].clone();
     let session = |unit: u32| {
-        let mut its = first.clone();
+        let mut session = first.clone();
         let (sweep, submission, restart) = ("s".to_owned(), 0, 0);
-        its.attempt =
+        session.attempt =
             Some(Attempt { sweep, unit, submission, restart, node: node(unit), job: None });
-        its.host.microcode = Some(if unit.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
-        its
+        session.host.microcode = Some(if unit.is_multiple_of(2) { "0x1" } else { "0x2" }.into());
+        session
     };
     run.contents.sessions = (0..8).map(session).collect();
     let (page, text) = shown(&[run.clone()]);
-    let said = "The nodes differ in microcode: 0x1 on node-0; 0x2 on node-1.";
-    assert!(page.contains(said) && text.replace('\n', " ").contains("0x2 on node-1."), "{text}");
+    let difference = "The nodes differ in microcode: 0x1 on node-0; 0x2 on node-1.";
+    assert!(
+        page.contains(difference) && text.replace('\n', " ").contains("0x2 on node-1."),
+        "{text}"
+    );
     assert!(!page.contains("differ in CPU model") && !page.contains("differ in host"));
     assert!(page.contains("Nodes") && page.contains(", node node-1"));
     assert_eq!(page.matches(", node node-0").count(), 1, "a node is described once");
-    run.contents.sessions.iter_mut().for_each(|its| its.host.microcode = None);
+    run.contents.sessions.iter_mut().for_each(|session| session.host.microcode = None);
     let (page, _) = shown(&[run]);
     assert!(!page.contains("The nodes differ"));
 }
@@ -272,8 +275,8 @@ proptest! {
     fn no_bytes_break_a_reader(cut in 0usize..4000, at in 0usize..4000, byte: u8) {
         let mut text = small().text().into_bytes();
         text.truncate(cut);
-        if let Some(there) = text.get_mut(at) {
-            *there = byte;
+        if let Some(letters) = text.get_mut(at) {
+            *letters = byte;
         }
         if let Ok(run) = parse(&String::from_utf8_lossy(&text)) {
             shown(&[run]);

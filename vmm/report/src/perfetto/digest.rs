@@ -237,11 +237,12 @@ impl RunDigest {
 
 impl Run {
     fn begins(&mut self, event: &TrackEvent, at: Nanos, track: &str) -> Open {
-        if event.categories.iter().any(|its| its == CATEGORY) {
+        if event.categories.iter().any(|category| category == CATEGORY) {
             self.began = at;
             let figures = event.annotations.iter();
-            self.digest.account =
-                figures.filter_map(|its| Some((its.name.clone(), its.number?))).collect();
+            self.digest.account = figures
+                .filter_map(|annotation| Some((annotation.name.clone(), annotation.number?)))
+                .collect();
             self.digest.note = words(event, key::NOTE);
             return Open::Run;
         }
@@ -265,7 +266,7 @@ impl Run {
         sum.total_ns = sum.total_ns.saturating_add(length.0);
         if [name::LHP, name::LWP].contains(&off.kind.as_str()) {
             let off = Off { off_ns: length, ..off };
-            keep(&mut self.digest.worst_preemptions, off, top, |its| its.off_ns);
+            keep(&mut self.digest.worst_preemptions, off, top, |off| off.off_ns);
         }
     }
 
@@ -290,22 +291,22 @@ impl Run {
             grant_to_guest_ns: grant,
             kick_to_run_ns: run,
         };
-        keep(&mut self.digest.worst_handoffs, lateness, top, |its| its.total_ns);
+        keep(&mut self.digest.worst_handoffs, lateness, top, |lateness| lateness.total_ns);
     }
 }
 
 fn figure(event: &TrackEvent, name: &str) -> Option<Nanos> {
-    let found = event.annotations.iter().find(|its| its.name == name)?;
+    let found = event.annotations.iter().find(|annotation| annotation.name == name)?;
     found.number.map(Nanos)
 }
 
 fn words(event: &TrackEvent, name: &str) -> Option<String> {
-    event.annotations.iter().find(|its| its.name == name)?.text.clone()
+    event.annotations.iter().find(|annotation| annotation.name == name)?.text.clone()
 }
 
 /// Inserts `one` into the `top` longest, longest first; among equals the first to come is first.
 fn keep<T>(all: &mut Vec<T>, one: T, top: usize, length: fn(&T) -> Nanos) {
-    let place = all.partition_point(|its| length(its) >= length(&one));
+    let place = all.partition_point(|other| length(other) >= length(&one));
     if place < top {
         all.truncate(top - 1);
         all.insert(place, one);

@@ -28,7 +28,7 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
     let mut out = Out::new(out, run, title)?;
     out.name(Track::Run, "run", None)?;
     out.begin(timeline.span.from, Track::Run, whole(title, timeline))?;
-    if let Some(measured) = timeline.measured.and_then(|its| its.within(timeline.span)) {
+    if let Some(measured) = timeline.measured.and_then(|span| span.within(timeline.span)) {
         out.slice(measured, Track::Run, named(name::MEASURED, Vec::new()))?;
     }
     let mut drawing = Drawing { out, timeline };
@@ -112,10 +112,10 @@ impl<W: Write> Drawing<'_, W> {
 
     fn operations(&mut self) -> io::Result<()> {
         for vm in 0..self.timeline.vms() {
-            let its = self.timeline.progress.iter().filter(|its| its.vm == vm);
-            let its: Vec<_> = its.collect();
+            let samples = self.timeline.progress.iter().filter(|sample| sample.vm == vm);
+            let samples: Vec<_> = samples.collect();
             // A kernel without this counter reports zeros.
-            if its.len() < 2 || its.iter().all(|its| its.done == 0) {
+            if samples.len() < 2 || samples.iter().all(|sample| sample.done == 0) {
                 continue;
             }
             let track = Track::Operations(vm);
@@ -124,7 +124,7 @@ impl<W: Write> Drawing<'_, W> {
                 Counted::Locks => ("locks taken", "locks/s"),
             };
             self.out.name(track, &self.of_vm(what, vm), Some(unit))?;
-            for pair in its.windows(2) {
+            for pair in samples.windows(2) {
                 let [before, after] = pair else { continue };
                 let seconds = after.at.since(before.at).seconds();
                 if seconds > 0.0 {
@@ -182,8 +182,8 @@ impl<W: Write> Drawing<'_, W> {
                 event.terminating_flow_ids =
                     kick.iter().map(|number| self.out.flow(*number)).collect();
                 self.out.begin(span.from, track, event)?;
-                for its in spinning {
-                    self.out.slice(*its, track, named(name::SPINNING, Vec::new()))?;
+                for span in spinning {
+                    self.out.slice(*span, track, named(name::SPINNING, Vec::new()))?;
                 }
                 return self.out.end(span.to, track);
             }
@@ -318,13 +318,13 @@ impl<W: Write> Drawing<'_, W> {
 
     fn goes_on_after(&self, vcpu: VcpuIndex, at: Nanos) -> Option<Nanos> {
         let events = self.timeline.events.get(vcpu.0 as usize)?;
-        let later = &events[events.partition_point(|(its, _)| *its < at)..];
+        let later = &events[events.partition_point(|(time, _)| *time < at)..];
         later.iter().find(|(_, event)| *event == Event::GoesOn).map(|(at, _)| *at)
     }
 
     fn late(&mut self) -> io::Result<()> {
         let handoffs = self.timeline.schedule.iter().flat_map(|traced| &traced.handoffs);
-        if self.timeline.late.is_empty() && handoffs.clone().all(|its| its.by.is_some()) {
+        if self.timeline.late.is_empty() && handoffs.clone().all(|handoff| handoff.by.is_some()) {
             return Ok(());
         }
         self.out.name(Track::Late, "late kicks", None)?;

@@ -144,10 +144,12 @@ fn what_a_vcpu_was_at_follows_from_its_turns() {
             let what = match what {
                 What::Running { spinning, kick, .. } => {
                     let spinning: Vec<_> =
-                        spinning.iter().map(|its| (its.from.0, its.to.0)).collect();
+                        spinning.iter().map(|span| (span.from.0, span.to.0)).collect();
                     format!("runs {spinning:?} {kick:?}")
                 }
-                What::Preempted(_, Some(its)) => format!("off {:?}", its.off.map(|off| off.0)),
+                What::Preempted(_, Some(preemption)) => {
+                    format!("off {:?}", preemption.off.map(|off| off.0))
+                }
                 What::Woken(_) => "woken".into(),
                 other => format!("{other:?}"),
             };
@@ -187,8 +189,11 @@ fn a_trace_is_read_as_it_was_written() {
     let worst = &first.worst_handoffs[0];
     assert_eq!((worst.by.as_str(), worst.to.as_str(), worst.at_ns.0), ("vCPU 0", "vCPU 1", 500));
     assert_eq!(worst.total_ns.0, 10 + 100 + 5);
-    let off: Vec<_> =
-        first.worst_preemptions.iter().map(|its| (its.kind.as_str(), its.off_ns.0)).collect();
+    let off: Vec<_> = first
+        .worst_preemptions
+        .iter()
+        .map(|preemption| (preemption.kind.as_str(), preemption.off_ns.0))
+        .collect();
     assert_eq!(off, [("LWP", 500), ("LHP", 200)], "the longest first");
     assert_eq!(first.worst_preemptions[1].lock.as_deref(), Some("0x3000"));
     assert!(first.note.is_none() && second.note.as_deref().unwrap().contains("no slots"));
@@ -206,19 +211,21 @@ fn a_track_says_what_its_guest_counts() {
         write(&mut bytes, 0, "run", &timeline).unwrap();
         packets(&bytes).into_iter().filter_map(|packet| Some(packet.track?.name)).collect()
     };
-    let has = |timeline, name: &str| tracks(timeline).iter().any(|its| its == name);
+    let has = |timeline, name: &str| tracks(timeline).iter().any(|track| track == name);
     assert!(has(timeline(), "operations"));
     assert!(has(timeline().of_locks(), "locks taken"));
     let mut uncounted = timeline().of_locks();
-    uncounted.progress.iter_mut().for_each(|its| its.done = 0);
+    uncounted.progress.iter_mut().for_each(|sample| sample.done = 0);
     assert!(!has(uncounted, "locks taken"), "a kernel that keeps no count");
 }
 
 #[test]
 fn runs_in_a_file_share_nothing() {
     let packets = packets(&bytes());
-    let of = |sequence: u32| packets.iter().filter(move |packet| packet.sequence == sequence);
-    let tracks = |sequence| of(sequence).filter_map(|its| Some(its.track.as_ref()?.uuid));
+    let in_sequence =
+        |sequence: u32| packets.iter().filter(move |packet| packet.sequence == sequence);
+    let tracks =
+        |sequence| in_sequence(sequence).filter_map(|packet| Some(packet.track.as_ref()?.uuid));
     let mut all: Vec<u64> = tracks(1).chain(tracks(2)).collect();
     let count = all.len();
     all.sort_unstable();
@@ -226,8 +233,8 @@ fn runs_in_a_file_share_nothing() {
     assert_eq!(all.len(), count, "each track once");
     for sequence in [1, 2] {
         let own: Vec<u64> = tracks(sequence).collect();
-        let events = || of(sequence).filter_map(|its| its.event.as_deref());
-        assert!(events().count() > 5 && events().all(|its| own.contains(&its.track_uuid)));
+        let events = || in_sequence(sequence).filter_map(|packet| packet.event.as_deref());
+        assert!(events().count() > 5 && events().all(|event| own.contains(&event.track_uuid)));
         let mut begun = Vec::new();
         for event in events() {
             begun.extend(&event.flow_ids);

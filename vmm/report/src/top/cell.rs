@@ -98,16 +98,16 @@ fn figure(rate: Option<f64>) -> String {
 }
 
 fn row(ix: usize, vcpu: &VcpuView, sample: &Sample<'_>, name: &str) -> String {
-    let its = |count: fn(&VcpuView) -> Option<u64>| {
+    let per_second = |count: fn(&VcpuView) -> Option<u64>| {
         figure(sample.rate(|live: &Live| live.view.vcpus.get(ix).and_then(count)))
     };
     format!(
         "  {name:>6} {:<8} {:>8} {:>8} {:>8} {:>8}  {}",
         state(vcpu.state),
-        its(VcpuView::done),
-        its(|vcpu| Some(vcpu.exits)),
-        its(|vcpu| Some(vcpu.halts)),
-        its(|vcpu| Some(vcpu.kicks)),
+        per_second(VcpuView::done),
+        per_second(|vcpu| Some(vcpu.exits)),
+        per_second(|vcpu| Some(vcpu.halts)),
+        per_second(|vcpu| Some(vcpu.kicks)),
         locks::words(&vcpu.locks, sample.now.view.at),
     )
 }

@@ -31,7 +31,7 @@ const BAR: usize = 32;
 pub fn frame(status: &Status, samples: &Samples, size: Size, footer: &str) -> Vec<String> {
     let mut head = header(status);
     let cells: Vec<cell::Section> =
-        status.at_work.iter().map(|cell| cell::section(cell, samples.of(cell.cell))).collect();
+        status.at_work.iter().map(|cell| cell::section(cell, samples.of_cell(cell.cell))).collect();
     let mut tail: Vec<String> = Vec::new();
     if !status.last.is_empty() {
         tail.extend([String::new(), "the last cells".to_owned()]);

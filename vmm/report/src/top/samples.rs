@@ -39,7 +39,7 @@ impl Samples {
         status.at_work.iter().all(|cell| has(cell.cell))
     }
 
-    pub(super) fn of(&self, cell: u32) -> Option<Sample<'_>> {
+    pub(super) fn of_cell(&self, cell: u32) -> Option<Sample<'_>> {
         let pair = self.0.iter().find(|pair| pair.now.cell == cell)?;
         Some(Sample { before: pair.before.as_ref(), now: &pair.now })
     }

@@ -42,9 +42,9 @@ fn fall(study: &Study) -> Option<Sentence> {
     let series = names::series(study, &to.point);
     let facet = names::facet(study, &to.point);
     let facet = if facet.is_empty() { facet } else { format!(" ({facet})") };
-    let rate = |its: &PointStudy, unit: &str| {
-        let median = its.rate?.median;
-        let at = names::at(study, &[&its.point]);
+    let rate = |point: &PointStudy, unit: &str| {
+        let median = point.rate?.median;
+        let at = names::at(study, &[&point.point]);
         Some(format!("{}{unit}{} {at}", si(median.value), within(&median, si)))
     };
     let (high, low) = (rate(from, &format!(" {}/s", operations(study)))?, rate(to, "")?);
@@ -57,10 +57,14 @@ fn fall(study: &Study) -> Option<Sentence> {
 
 /// Which holders and waiters the schedule preempts.
 fn hit(study: &Study) -> Option<Sentence> {
-    let of = |pick: fn(&Preempted) -> f64| {
-        most(study, |point| point.preempted.map(|its| pick(&its))).filter(|its| its.1 > 0.0)
+    let most_of = |pick: fn(&Preempted) -> f64| {
+        most(study, |point| point.preempted.map(|preempted| pick(&preempted)))
+            .filter(|(_, rate)| *rate > 0.0)
     };
-    let hits = [(of(|its| its.lhp), "a lock's holder"), (of(|its| its.lwp), "the next in line")];
+    let hits = [
+        (most_of(|preempted| preempted.lhp), "a lock's holder"),
+        (most_of(|preempted| preempted.lwp), "the next in line"),
+    ];
     let parts = hits.into_iter().filter_map(|(found, who)| {
         let (point, count) = found?;
         let place = placed(study, point);
@@ -73,18 +77,19 @@ fn hit(study: &Study) -> Option<Sentence> {
 
 /// The axis whose comparisons answer: that of the charts, or else the lock.
 fn asked(study: &Study) -> Option<Axis> {
-    let axes = || study.comparisons.iter().map(|its| its.axis);
-    let along_x = study.comparisons.iter().find(|its| names::is_along_x(study, its));
+    let axes = || study.comparisons.iter().map(|comparison| comparison.axis);
+    let along_x = study.comparisons.iter().find(|comparison| names::is_along_x(study, comparison));
     let lock = axes().find(|axis| *axis == Axis::Lock);
-    along_x.map(|its| its.axis).or(lock).or_else(|| axes().next())
+    along_x.map(|comparison| comparison.axis).or(lock).or_else(|| axes().next())
 }
 
 /// The clearest differences in both directions, and how many are significant.
 fn differences(study: &Study) -> Option<Sentence> {
     let axis = asked(study)?;
-    let all: Vec<&Comparison> = study.comparisons.iter().filter(|its| its.axis == axis).collect();
+    let all: Vec<&Comparison> =
+        study.comparisons.iter().filter(|comparison| comparison.axis == axis).collect();
     let with = |outcome| -> Vec<&Comparison> {
-        all.iter().copied().filter(|its| its.outcome(study) == outcome).collect()
+        all.iter().copied().filter(|comparison| comparison.outcome(study) == outcome).collect()
     };
     let (more, less) = (with(Outcome::More), with(Outcome::Less));
     let (name, compared) = (axis.name(), all.len());
@@ -97,7 +102,7 @@ fn differences(study: &Study) -> Option<Sentence> {
         );
         return Some(Sentence::plain(Tone::Neutral, text));
     };
-    let parts: Vec<String> = ends.iter().map(|its| gives(study, its)).collect();
+    let parts: Vec<String> = ends.iter().map(|comparison| gives(study, comparison)).collect();
     let clear = more.len() + less.len();
     let are = match (clear, compared) {
         (1, 1) => String::new(),
@@ -106,19 +111,19 @@ fn differences(study: &Study) -> Option<Sentence> {
             agree(clear, "is", "are")
         ),
     };
-    let is_more = more.iter().any(|its| std::ptr::eq(*its, farthest));
+    let is_more = more.iter().any(|comparison| std::ptr::eq(*comparison, farthest));
     Some(Sentence {
         tone: if is_more { Tone::More } else { Tone::Less },
-        figure: farthest.ratio.map_or_else(String::new, |its| ratio(its.value)),
+        figure: farthest.ratio.map_or_else(String::new, |estimate| ratio(estimate.value)),
         text: format!("{}.{are}", parts.join("; ")),
     })
 }
 
 /// `pv-ticket has 31x the throughput of ticket at 4x (95 % 28x .. 33x, p < 0.0001)`.
-fn gives(study: &Study, its: &Comparison) -> String {
-    let (of, against) = names::sides(study, its);
-    let (p, place) = (p(its.verdict.adjusted), place(study, its));
-    match its.ratio {
+fn gives(study: &Study, comparison: &Comparison) -> String {
+    let (subject, against) = names::sides(study, comparison);
+    let (p, place) = (p(comparison.verdict.adjusted), place(study, comparison));
+    match comparison.ratio {
         Some(times) => {
             let evidence = match times.interval {
                 Some(within) => {
@@ -127,16 +132,16 @@ fn gives(study: &Study, its: &Comparison) -> String {
                 None => format!("p {p}"),
             };
             format!(
-                "{of} has {} the throughput of {against}{place} ({evidence})",
+                "{subject} has {} the throughput of {against}{place} ({evidence})",
                 ratio(times.value)
             )
         }
-        None => format!("{of} does what {against} does not do at all{place} (p {p})"),
+        None => format!("{subject} does what {against} does not do at all{place} (p {p})"),
     }
 }
 
 /// An estimate's interval in brackets; nothing without.
-fn within(its: &Estimate, show: fn(f64) -> String) -> String {
+fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
     let text = |low, high| format!(" (95 % {} .. {})", show(low), show(high));
-    its.interval.map_or_else(String::new, |within| text(within.low, within.high))
+    estimate.interval.map_or_else(String::new, |within| text(within.low, within.high))
 }

@@ -9,7 +9,7 @@ use study::{
 
 fn answers(fixture: &Fixture) -> Vec<(Tone, String, String)> {
     let all = answer(&Study::new(&[record(fixture)]));
-    all.into_iter().map(|its| (its.tone, its.figure, its.text)).collect()
+    all.into_iter().map(|sentence| (sentence.tone, sentence.figure, sentence.text)).collect()
 }
 
 #[test]
@@ -28,15 +28,16 @@ fn overcommit_costs_this_much_and_the_lock_saves_that() {
 #[test]
 fn an_answer_is_judged_as_the_tables_are() {
     let study = Study::new(&[record(&Fixture::default())]);
-    let said = answer(&study).pop().unwrap();
+    let sentence = answer(&study).pop().unwrap();
     let ratio = crate::si::ratio;
-    let is_it = |its: &&study::findings::Comparison| {
-        its.verdict.significant && its.ratio.is_some_and(|times| ratio(times.value) == said.figure)
+    let is_it = |comparison: &&study::findings::Comparison| {
+        comparison.verdict.significant
+            && comparison.ratio.is_some_and(|times| ratio(times.value) == sentence.figure)
     };
-    let its = study.comparisons.iter().find(is_it).unwrap();
-    let within = its.ratio.unwrap().interval.unwrap();
+    let comparison = study.comparisons.iter().find(is_it).unwrap();
+    let within = comparison.ratio.unwrap().interval.unwrap();
     let within = format!("95 % {} .. {}", ratio(within.low), ratio(within.high));
-    assert!(said.text.contains(&within), "{}", said.text);
+    assert!(sentence.text.contains(&within), "{}", sentence.text);
 }
 
 #[test]

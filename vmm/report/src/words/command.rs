@@ -8,7 +8,7 @@ use study::{
 
 /// The commands that measure exactly these points again and report them: two lines per run. Empty
 /// if the store does not say how it was started.
-pub fn of<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
+pub fn again<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
     let points: Vec<&Point> = points.collect();
     let only = only(study, &points);
     let mut lines = Vec::new();
@@ -54,8 +54,8 @@ fn only(study: &Study, points: &[&Point]) -> String {
     let mut text = String::new();
     for axis in &study.varying {
         let Some(key) = axis.key() else { continue };
-        let all = unique(study.points.iter().map(|study| axis.of(&study.point)));
-        let ours = unique(points.iter().map(|point| axis.of(point)));
+        let all = unique(study.points.iter().map(|study| axis.value(&study.point)));
+        let ours = unique(points.iter().map(|point| axis.value(point)));
         if ours.len() < all.len() && !ours.is_empty() {
             text += &format!(" --only {}", quoted(&format!("{key}={}", ours.join(","))));
         }

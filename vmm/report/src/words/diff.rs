@@ -21,12 +21,12 @@ use study::{
 };
 
 fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
-    let clear = diff.both.iter().filter(|its| its.verdict.significant);
-    clear.partition(|its| its.verdict.direction == Direction::More)
+    let clear = diff.both.iter().filter(|both| both.verdict.significant);
+    clear.partition(|both| both.verdict.direction == Direction::More)
 }
 
 fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
-    let size = |its: &Both| its.ratio.map_or(f64::MAX, |its| its.value.ln().abs());
+    let size = |both: &Both| both.ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs());
     all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
 }
 
@@ -35,20 +35,20 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
     let (more, less) = significant(diff);
     let mut all = Vec::new();
     for (them, tone, word) in [(&less, Tone::Less, "less"), (&more, Tone::More, "more")] {
-        let Some(its) = farthest(them) else { continue };
-        let times = its.ratio.map_or_else(
+        let Some(both) = farthest(them) else { continue };
+        let times = both.ratio.map_or_else(
             || "the first did nothing".to_owned(),
             |ratio| sentences::estimate(&ratio),
         );
         all.push(Sentence {
             tone,
-            figure: its.ratio.map_or_else(String::new, |its| ratio(its.value)),
+            figure: both.ratio.map_or_else(String::new, |estimate| ratio(estimate.value)),
             text: format!(
                 "The second run gives {word} at {} of {}, most with {}: {times} (p {}).",
                 them.len(),
                 count(diff.both.len(), "point"),
-                names::whole(&diff.before, &its.point),
-                sentences::p(its.verdict.adjusted)
+                names::whole(&diff.before, &both.point),
+                sentences::p(both.verdict.adjusted)
             ),
         });
     }
@@ -65,7 +65,7 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
 
 fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
     if !diff.differs.is_empty() {
-        let what: Vec<&str> = diff.differs.iter().map(|its| its.what.as_str()).collect();
+        let what: Vec<&str> = diff.differs.iter().map(|fact| fact.what.as_str()).collect();
         let what = what.join(", ");
         let text = format!(
             "Not the same in both runs: {what}. How much of a difference is due to these is unknown."
@@ -124,27 +124,27 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
     let note = "Medians; p is Holm's.";
     let head = ["point", "first", "second", "ratio", "95 % interval", "p", ""];
     let both = Table::new("both", "Points of both", note, &head);
-    let line = |its: &Both| {
+    let line = |both: &Both| {
         let dash = || "-".to_owned();
-        let outcome = match its.verdict.direction {
-            Direction::More if its.verdict.significant => "more",
-            Direction::Less if its.verdict.significant => "less",
+        let outcome = match both.verdict.direction {
+            Direction::More if both.verdict.significant => "more",
+            Direction::Less if both.verdict.significant => "less",
             _ => "unclear",
         };
         vec![
-            si(its.before.median.value),
-            si(its.after.median.value),
-            its.ratio.map_or_else(dash, |its| ratio(its.value)),
-            its.ratio.map_or_else(dash, |its| within(&its, ratio)),
-            sentences::bare_p(its.verdict.adjusted),
+            si(both.before.median.value),
+            si(both.after.median.value),
+            both.ratio.map_or_else(dash, |estimate| ratio(estimate.value)),
+            both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            sentences::bare_p(both.verdict.adjusted),
             outcome.to_owned(),
         ]
     };
-    let both = both.by_facets(&diff.before, diff.both.iter().map(|its| (&its.point, line(its))));
+    let both = both.by_facets(&diff.before, diff.both.iter().map(|both| (&both.point, line(both))));
     let mut differs = Table::new(DIFFERS, "Not the same in both", "", &["what", "first", "second"]);
     differs.figures_from = usize::MAX;
-    for its in &diff.differs {
-        differs.cells([its.what.clone(), its.before.clone(), its.after.clone()]);
+    for fact in &diff.differs {
+        differs.cells([fact.what.clone(), fact.before.clone(), fact.after.clone()]);
     }
     let only = [("first", &diff.only_before), ("second", &diff.only_after)];
     let only = only.map(|(which, points)| lonely(which, points));

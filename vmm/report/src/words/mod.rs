@@ -8,6 +8,8 @@ pub mod command;
 pub mod diff;
 pub mod mail;
 mod nodes;
+#[cfg(test)]
+mod plural_tests;
 pub mod published;
 pub mod reproduction;
 pub mod sentences;
@@ -39,7 +41,7 @@ pub fn method(study: &Study) -> Vec<String> {
         ),
         format!("Bootstrap and permutations are seeded with {}: the same store gives the same report.", study.seed),
     ];
-    if study.points.iter().any(|its| its.point.host == study::point::HostKind::Emulated) {
+    if study.points.iter().any(|point| point.point.host == study::point::HostKind::Emulated) {
         all.push(
             "Cells of the emulated host run on emulated CPUs: they show an order, not speeds."
                 .to_owned(),
@@ -70,9 +72,9 @@ pub fn name(run: &RunFacts) -> &str {
 
 /// The overcommit ratio, if it is the same at every point.
 pub fn overcommit(study: &Study) -> Option<String> {
-    let mut all = study.points.iter().map(|its| names::overcommit(&its.point));
+    let mut all = study.points.iter().map(|point| names::overcommit(&point.point));
     let first = all.next()?;
-    all.all(|its| its == first).then_some(first)
+    all.all(|ratio| ratio == first).then_some(first)
 }
 
 /// A time in UTC, to the minute (Gregorian calendar by Hinnant's method).

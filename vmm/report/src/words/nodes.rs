@@ -34,7 +34,7 @@ const OF_NODES: [(&str, &str); 3] =
 pub(super) fn unlike(study: &Study) -> Vec<String> {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     let of_nodes: Vec<_> = sessions
-        .filter_map(|its| Some((&its.attempt.as_ref()?.node, diff::facts(&its.host))))
+        .filter_map(|session| Some((&session.attempt.as_ref()?.node, diff::facts(&session.host))))
         .collect();
     let mut all = Vec::new();
     for (fact, what) in OF_NODES {

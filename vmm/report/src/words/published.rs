@@ -96,13 +96,13 @@ fn published(seed: Seed) -> impl Iterator<Item = &'static PublishedTable> {
     PUBLISHED.table.iter().filter(move |table| table.document == seed.name())
 }
 
-fn theirs(its: &'static PublishedTable) -> Theirs {
-    let head: Vec<&str> = its.head.iter().map(String::as_str).collect();
-    let mut table = Table::new("published", &its.what, "", &head);
-    for row in &its.rows {
+fn theirs(published: &'static PublishedTable) -> Theirs {
+    let head: Vec<&str> = published.head.iter().map(String::as_str).collect();
+    let mut table = Table::new("published", &published.what, "", &head);
+    for row in &published.rows {
         table.cells(row.iter().cloned());
     }
-    Theirs { table, source: &its.source, remark: &its.remark }
+    Theirs { table, source: &published.source, remark: &published.remark }
 }
 
 fn ours(study: &Study, seed: Seed) -> Option<Table> {
@@ -116,13 +116,13 @@ fn ours(study: &Study, seed: Seed) -> Option<Table> {
     table.by_facet(study, |point| {
         let rate = point.rate.filter(|_| point.point.lock.seed() == seed)?;
         let found = baseline(study, point);
-        let over = found.and_then(|its| its.ratio);
+        let over = found.and_then(|comparison| comparison.ratio);
         let dash = || "-".to_owned();
         let mut cells = vec![
             si(rate.median.value),
-            over.map_or_else(dash, |its| ratio(its.value)),
-            over.map_or_else(dash, |its| within(&its, ratio)),
-            found.map_or_else(dash, |its| sentences::bare_p(its.verdict.adjusted)),
+            over.map_or_else(dash, |estimate| ratio(estimate.value)),
+            over.map_or_else(dash, |estimate| within(&estimate, ratio)),
+            found.map_or_else(dash, |comparison| sentences::bare_p(comparison.verdict.adjusted)),
         ];
         if at_ratios {
             cells.push(at_ratio(point).map_or_else(dash, str::to_owned));
@@ -132,15 +132,17 @@ fn ours(study: &Study, seed: Seed) -> Option<Table> {
 }
 
 fn baseline<'a>(study: &'a Study, point: &PointStudy) -> Option<&'a Comparison> {
-    let is_ours = |its: &&Comparison| its.axis == Axis::Lock && study.points[its.of] == *point;
+    let is_ours = |comparison: &&Comparison| {
+        comparison.axis == Axis::Lock && study.points[comparison.subject] == *point
+    };
     study.comparisons.iter().find(is_ours)
 }
 
 fn at_ratio(point: &PointStudy) -> Option<&'static str> {
     let (lock, overcommit) = (point.point.lock.name(), point.point.overcommit());
     let mut known = PUBLISHED.at_ratio.iter();
-    let found = known.find(|its| its.lock == lock && its.overcommit == overcommit);
-    found.map(|its| its.text.as_str())
+    let found = known.find(|known| known.lock == lock && known.overcommit == overcommit);
+    found.map(|known| known.text.as_str())
 }
 
 #[cfg(test)]

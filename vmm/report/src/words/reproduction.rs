@@ -27,8 +27,8 @@ pub fn score_line(score: Score) -> String {
 }
 
 /// The score of the card in a line; none without a card.
-fn card_line(its: &Reproduction) -> Option<String> {
-    let card = its.card();
+fn card_line(reproduction: &Reproduction) -> Option<String> {
+    let card = reproduction.card();
     let [holds, scored] = [
         card.iter().filter(|score| score.holds()).count(),
         card.iter().filter(|score| score.rows[1] > 0).count(),
@@ -45,12 +45,12 @@ fn card_line(its: &Reproduction) -> Option<String> {
 }
 
 /// The score in parts.
-fn parts(its: &Reproduction) -> Vec<String> {
+fn parts(reproduction: &Reproduction) -> Vec<String> {
     let of_way = |way: Way| {
-        let score = its.score(Some(way));
+        let score = reproduction.score(Some(way));
         (score.scored > 0).then(|| format!("{}: {}", way.name(), score_line(score)))
     };
-    let Score { all, scored, .. } = its.score(None);
+    let Score { all, scored, .. } = reproduction.score(None);
     let left = format!(
         "{scored} of {} {} scored; the other {} {} no figure, for the reason stated, or a simulation \
          was fitted to {}",
@@ -60,34 +60,34 @@ fn parts(its: &Reproduction) -> Vec<String> {
         agree(all - scored, "has", "have"),
         agree(all - scored, "it", "them")
     );
-    Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(its)).collect()
+    Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(reproduction)).collect()
 }
 
 /// The score for the top of a page.
-pub fn answer(its: &Reproduction) -> Vec<Sentence> {
-    let score = its.score(None);
-    let of = |figure: usize, text: String| Sentence {
+pub fn answer(reproduction: &Reproduction) -> Vec<Sentence> {
+    let score = reproduction.score(None);
+    let sentence = |figure: usize, text: String| Sentence {
         figure: format!("{figure} of {}", score.scored),
         text,
         tone: Tone::Neutral,
     };
     vec![
-        of(score.sign_and_order, "rows hold in order and sign".to_owned()),
-        of(score.ratio, format!("rows have their ratio within {FACTOR}x")),
+        sentence(score.sign_and_order, "rows hold in order and sign".to_owned()),
+        sentence(score.ratio, format!("rows have their ratio within {FACTOR}x")),
     ]
 }
 
 /// What the score consists of.
-pub fn findings(its: &Reproduction) -> Vec<Sentence> {
-    parts(its).into_iter().map(|text| Sentence::plain(Tone::Neutral, text)).collect()
+pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
+    parts(reproduction).into_iter().map(|text| Sentence::plain(Tone::Neutral, text)).collect()
 }
 
 /// The score card.
-fn card(its: &Reproduction) -> Option<Table> {
+fn card(reproduction: &Reproduction) -> Option<Table> {
     let head = ["entry", "hold", "scored", "rows", "verdict"];
     let note = "By measurement, or where there is none by simulation; rows in order and sign.";
     let mut table = Table::new("card", "Score card", note, &head);
-    for score in its.card() {
+    for score in reproduction.card() {
         let [hold, scored, all] = score.rows;
         let verdict = match () {
             () if score.holds() => "holds",
@@ -136,7 +136,7 @@ fn figures(section: &Section) -> Option<Table> {
         let Judged { entry, verdicts } = judged;
         let mut name = entry.row.as_str();
         for (way, verdict) in Way::ALL.into_iter().zip(verdicts) {
-            let Ok(ours) = entry.of(way) else { continue };
+            let Ok(ours) = entry.figure(way) else { continue };
             let by = if way == Way::Measured { "here" } else { "model" };
             let figures = [shown(entry, entry.published), by.to_owned()];
             let cells = [name.to_owned()].into_iter().chain(figures);
@@ -155,8 +155,8 @@ fn judged_cells(entry: &Entry, ours: &Estimate, verdict: Option<Verdict>) -> [St
     [
         shown(entry, ours.value),
         within(ours, show),
-        verdict.map_or_else(dash, |its| yes(its.sign)),
-        verdict.and_then(|its| its.order).map_or_else(dash, yes),
+        verdict.map_or_else(dash, |verdict| yes(verdict.sign)),
+        verdict.and_then(|verdict| verdict.order).map_or_else(dash, yes),
         if off.is_nan() { dash() } else { ratio(off) },
         verdict.map_or("fitted", Verdict::name).to_owned(),
     ]
@@ -171,7 +171,7 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
             true => measured.clone(),
             false => format!("not measured: {measured}; not simulated: {simulated}"),
         };
-        match all.iter_mut().find(|(its, _)| *its == why) {
+        match all.iter_mut().find(|(other, _)| *other == why) {
             Some((_, rows)) => rows.push(entry),
             None => all.push((why, vec![entry])),
         }
@@ -180,9 +180,9 @@ fn reasons(section: &Section) -> Vec<(String, Vec<&Entry>)> {
 }
 
 /// The tables of a page.
-pub fn tables(its: &Reproduction) -> Vec<Table> {
-    let mut all: Vec<Table> = card(its).into_iter().collect();
-    for section in &its.sections {
+pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
+    let mut all: Vec<Table> = card(reproduction).into_iter().collect();
+    for section in &reproduction.sections {
         if let Some(table) = figures(section) {
             all.push(Table { note: about(section).join(" "), ..table });
         }
@@ -201,8 +201,8 @@ pub fn tables(its: &Reproduction) -> Vec<Table> {
 }
 
 /// How the figures were made and how to read them.
-pub fn method(its: &Reproduction) -> Vec<String> {
-    let mut all = its.method.clone();
+pub fn method(reproduction: &Reproduction) -> Vec<String> {
+    let mut all = reproduction.method.clone();
     all.extend([
         "A ratio is that of the changed figure to the base, by medians, more is better. Its sign holds \
          if it is on the same side of 1 as the published one; changes within the published noise are \
@@ -219,17 +219,17 @@ pub fn method(its: &Reproduction) -> Vec<String> {
 }
 
 /// The whole as text of at most 72 columns.
-pub fn mail(its: &Reproduction) -> String {
-    let mut text = format!("{}\n", score_line(its.score(None)));
+pub fn mail(reproduction: &Reproduction) -> String {
+    let mut text = format!("{}\n", score_line(reproduction.score(None)));
     let mut say = |line: &str, indent: &str| text += &wrapped(line, WIDTH, indent);
-    for part in parts(its) {
+    for part in parts(reproduction) {
         say(&part, "  ");
     }
-    say(&format!("{}; {}", when(its.at_ms), its.host), "  ");
-    if let Some(card) = card(its) {
+    say(&format!("{}; {}", when(reproduction.at_ms), reproduction.host), "  ");
+    if let Some(card) = card(reproduction) {
         text += &format!("\n{}", table(&card, WIDTH));
     }
-    for section in &its.sections {
+    for section in &reproduction.sections {
         let title = format!("{}: {}", section.name, section.table);
         text += &format!("\n{}", wrapped(&title, WIDTH, ""));
         for line in about(section) {
@@ -247,10 +247,10 @@ pub fn mail(its: &Reproduction) -> String {
         }
     }
     text += "\nMethod\n";
-    for sentence in method(its) {
+    for sentence in method(reproduction) {
         text += &wrapped(&sentence, WIDTH, "  ");
     }
-    text += &format!("\nTo make it again:\n{}", command(&its.command));
+    text += &format!("\nTo make it again:\n{}", command(&reproduction.command));
     printable(&text)
 }
 

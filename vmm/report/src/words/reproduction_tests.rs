@@ -82,10 +82,10 @@ fn a_page_has_the_score_the_rows_and_the_reasons() {
 
 #[test]
 fn a_fitted_row_is_shown_and_does_not_count() {
-    let mut its = made();
-    let fitted = &mut its.sections[0].entries[2];
+    let mut reproduction = made();
+    let fitted = &mut reproduction.sections[0].entries[2];
     fitted.simulated = Ok(Estimate { value: 1.05, interval: None });
     fitted.is_fitted = true;
-    assert_eq!(its.score(None).scored, 2);
-    assert!(mail(&its).contains("fitted"));
+    assert_eq!(reproduction.score(None).scored, 2);
+    assert!(mail(&reproduction).contains("fitted"));
 }

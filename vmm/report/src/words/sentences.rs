@@ -17,14 +17,14 @@ use study::{
 
 /// What the study's operations are called, in the plural.
 pub fn operations(study: &Study) -> &'static str {
-    let of = |point: &Point| match (point.guest, point.lock.family()) {
+    let unit = |point: &Point| match (point.guest, point.lock.family()) {
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
         _ if is_of_switches(point) => "switches",
         (_, Family::Spinlock | Family::Mutex) => "acquisitions",
         (_, Family::Counter) => "adds",
         (_, Family::Lockref) => "gets and puts",
     };
-    let mut all = study.points.iter().map(|study| of(&study.point));
+    let mut all = study.points.iter().map(|study| unit(&study.point));
     match all.next() {
         Some(first) if all.all(|other| other == first) => first,
         _ => "operations",
@@ -85,8 +85,12 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
     let mut findings: Vec<&Finding> = study.findings.iter().collect();
     let weight = |finding: &Finding| {
         let clear = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
-        let clear = clear.filter(|its| its.outcome(study) != Outcome::Unclear);
-        clear.map(|its| its.ratio.map_or(f64::MAX, |its| its.value.ln().abs())).fold(0.0, f64::max)
+        let clear = clear.filter(|comparison| comparison.outcome(study) != Outcome::Unclear);
+        clear
+            .map(|comparison| {
+                comparison.ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs())
+            })
+            .fold(0.0, f64::max)
     };
     findings.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     let mut all: Vec<Sentence> =
@@ -106,16 +110,18 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
 
 /// Says so if the repetitions are too few for any difference to be significant.
 pub(super) fn too_few(study: &Study) -> Option<String> {
-    let blocks = study.comparisons.iter().filter(|its| its.verdict.p.is_some()).map(|its| {
-        let blocks = study.points[its.of].blocks(&study.points[its.against]);
-        blocks.iter().map(|(a, b)| (a.len(), b.len())).collect()
-    });
+    let blocks = study.comparisons.iter().filter(|comparison| comparison.verdict.p.is_some()).map(
+        |comparison| {
+            let blocks = study.points[comparison.subject].blocks(&study.points[comparison.against]);
+            blocks.iter().map(|(a, b)| (a.len(), b.len())).collect()
+        },
+    );
     let blocks: Vec<Vec<(usize, usize)>> = blocks.collect();
     let lowest = blocks.iter().map(|sizes| stats::lowest_p_in_blocks(sizes));
     let lowest = lowest.fold(f64::INFINITY, f64::min);
     let repetitions = |sizes: &Vec<(usize, usize)>| {
-        let (of, against): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
-        of.iter().sum::<usize>().max(against.iter().sum())
+        let (subject, against): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
+        subject.iter().sum::<usize>().max(against.iter().sum())
     };
     let most = blocks.iter().map(repetitions).max()?;
     let nodes = blocks.iter().map(Vec::len).max()?;
@@ -225,8 +231,9 @@ struct Sorted<'a> {
 
 impl<'a> Sorted<'a> {
     fn new(study: &Study, all: &[&'a Comparison]) -> Self {
-        let with =
-            |outcome| all.iter().copied().filter(|its| its.outcome(study) == outcome).collect();
+        let with = |outcome| {
+            all.iter().copied().filter(|comparison| comparison.outcome(study) == outcome).collect()
+        };
         let [more, less] = [Outcome::More, Outcome::Less].map(with);
         let [unclear, few] = [Outcome::Unclear, Outcome::TooFew].map(with);
         Self { more, less, unclear, few }
@@ -252,13 +259,14 @@ fn sentence(study: &Study, finding: &Finding) -> Sentence {
         Tone::Less => clearest(&sorted.less),
         _ => None,
     };
-    let figure = clear.and_then(|its| its.ratio).map(|its| ratio(its.value));
+    let figure =
+        clear.and_then(|comparison| comparison.ratio).map(|estimate| ratio(estimate.value));
     Sentence { tone, figure: figure.unwrap_or_default(), text: format!("{}.", parts.join("; ")) }
 }
 
 /// `pv-ticket gives more than ticket at 2x: ..., and at 3x too`.
 fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String> {
-    let (of, against) = names::sides(study, first);
+    let (subject, against) = names::sides(study, first);
     let around = bracketed(names::surroundings(study, first));
     let mut parts = Vec::new();
     for (them, verb) in [(&sorted.more, "gives more than"), (&sorted.less, "gives less than")] {
@@ -268,7 +276,7 @@ fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String>
             false => format!(", and {} too", at(study, &rest)),
         };
         let whom = if parts.is_empty() {
-            format!("{of} {verb} {against}{around}")
+            format!("{subject} {verb} {against}{around}")
         } else {
             verb.replace(" than", "")
         };
@@ -276,14 +284,14 @@ fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String>
     }
     if !sorted.unclear.is_empty() {
         let subject = match parts.is_empty() {
-            true => format!("No significant difference between {of} and {against}{around}"),
+            true => format!("No significant difference between {subject} and {against}{around}"),
             false => "no significant difference".to_owned(),
         };
         parts.push(format!("{subject} {}: {}", at(study, &sorted.unclear), some(&sorted.unclear)));
     }
     if !sorted.few.is_empty() {
         parts.push(format!(
-            "too few repetitions of {of} and {against} {} to tell: at least {} of each are needed",
+            "too few repetitions of {subject} and {against} {} to tell: at least {} of each are needed",
             at(study, &sorted.few),
             stats::least_samples(study.comparisons.len())
         ));
@@ -296,7 +304,8 @@ fn along_x(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String
     let against = names::sides(study, first).1;
     let around = bracketed(names::surroundings(study, first));
     let names = |all: &[&Comparison]| {
-        let all: Vec<String> = all.iter().map(|its| names::sides(study, its).0).collect();
+        let all: Vec<String> =
+            all.iter().map(|comparison| names::sides(study, comparison).0).collect();
         names::listed(&all)
     };
     let mut parts = Vec::new();
@@ -334,17 +343,22 @@ fn bracketed(text: String) -> String {
 /// The clearest of some comparisons and the others; None of none.
 fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comparison>)> {
     let first = clearest(all)?;
-    Some((first, all.iter().copied().filter(|its| !std::ptr::eq(*its, first)).collect()))
+    Some((
+        first,
+        all.iter().copied().filter(|comparison| !std::ptr::eq(*comparison, first)).collect(),
+    ))
 }
 
 pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let size = |its: &Comparison| its.ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs());
+    let size =
+        |comparison: &Comparison| comparison.ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs());
     all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
 }
 
 /// Where on the axis of the charts comparisons are.
 fn at(study: &Study, all: &[&Comparison]) -> String {
-    let points: Vec<&Point> = all.iter().map(|its| &study.points[its.of].point).collect();
+    let points: Vec<&Point> =
+        all.iter().map(|comparison| &study.points[comparison.subject].point).collect();
     names::at(study, &points)
 }
 
@@ -375,10 +389,10 @@ fn evidence(comparison: &Comparison) -> String {
 }
 
 pub(super) fn range(all: &[&Comparison]) -> String {
-    let ratios = || all.iter().filter_map(|its| Some(its.ratio?.value));
+    let ratios = || all.iter().filter_map(|comparison| Some(comparison.ratio?.value));
     let low = ratios().fold(f64::INFINITY, f64::min);
     let high = ratios().fold(0.0, f64::max);
-    let p = all.iter().filter_map(|its| its.verdict.adjusted).fold(1.0, f64::min);
+    let p = all.iter().filter_map(|comparison| comparison.verdict.adjusted).fold(1.0, f64::min);
     match low.is_finite() {
         true => format!("{} to {} (p at least {})", ratio(low), ratio(high), bare_p(Some(p))),
         false => "no ratios".to_owned(),
@@ -389,7 +403,9 @@ pub(super) fn range(all: &[&Comparison]) -> String {
 pub fn estimate(estimate: &Estimate) -> String {
     let value = ratio(estimate.value);
     match estimate.interval {
-        Some(its) => format!("{value}, 95 % {} .. {}", ratio(its.low), ratio(its.high)),
+        Some(interval) => {
+            format!("{value}, 95 % {} .. {}", ratio(interval.low), ratio(interval.high))
+        }
         None => value,
     }
 }
@@ -411,6 +427,6 @@ pub fn bare_p(p: Option<f64>) -> String {
 
 /// One comparison as a phrase.
 pub fn comparison(study: &Study, comparison: &Comparison) -> String {
-    let (of, against) = names::sides(study, comparison);
-    format!("{of} / {against}{}: {}", place(study, comparison), evidence(comparison))
+    let (subject, against) = names::sides(study, comparison);
+    format!("{subject} / {against}{}: {}", place(study, comparison), evidence(comparison))
 }

@@ -61,13 +61,13 @@ impl Table {
 
     /// The table with these of its columns; the first one names the rows.
     pub(super) fn with_columns(mut self, columns: &[usize]) -> Self {
-        let of = |all: &[String]| -> Vec<String> {
+        let kept = |all: &[String]| -> Vec<String> {
             columns.iter().filter_map(|ix| all.get(*ix).cloned()).collect()
         };
-        self.head = of(&self.head);
+        self.head = kept(&self.head);
         for line in &mut self.lines {
             if let TableLine::Cells(cells) = line {
-                *cells = of(cells);
+                *cells = kept(cells);
             }
         }
         self
@@ -102,7 +102,7 @@ impl Table {
         study: &'a Study,
         line: impl Fn(&PointStudy) -> Option<Vec<String>>,
     ) -> Option<Self> {
-        let line = |its: &'a PointStudy| Some((&its.point, line(its)?));
+        let line = |point: &'a PointStudy| Some((&point.point, line(point)?));
         self.by_facets(study, study.points.iter().filter_map(line))
     }
 
@@ -130,8 +130,9 @@ fn dash() -> String {
 }
 
 pub(super) fn within(estimate: &Estimate, show: fn(f64) -> String) -> String {
-    let its = estimate.interval;
-    its.map_or_else(dash, |its| format!("{} .. {}", show(its.low), show(its.high)))
+    let interval = estimate.interval;
+    interval
+        .map_or_else(dash, |interval| format!("{} .. {}", show(interval.low), show(interval.high)))
 }
 
 /// All tables that have lines.
@@ -165,7 +166,7 @@ pub fn throughput(study: &Study) -> Option<Table> {
         let stddev = rate.stddev.map_or_else(dash, si);
         let interval = stats::median_bootstrap(&point.rates(), study.seed);
         let bootstrap = Estimate { interval, ..rate.median };
-        let [exact, bootstrap] = [rate.median, bootstrap].map(|its| within(&its, si));
+        let [exact, bootstrap] = [rate.median, bootstrap].map(|estimate| within(&estimate, si));
         let count = rate.count.to_string();
         Some(vec![count, min, max, median, si(rate.mean), stddev, exact, bootstrap])
     })
@@ -183,37 +184,37 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
     let mut table = Table::new("comparisons", "Comparisons", &note, &head);
     for finding in &study.findings {
         let all = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
-        for (ix, its) in all.enumerate() {
-            let (of, against) = names::sides(study, its);
-            let is_along_x = names::is_along_x(study, its);
+        for (ix, comparison) in all.enumerate() {
+            let (subject, against) = names::sides(study, comparison);
+            let is_along_x = names::is_along_x(study, comparison);
             if ix == 0 {
-                let of = if is_along_x { its.axis.name() } else { &of };
-                let around = names::surroundings(study, its);
+                let subject = if is_along_x { comparison.axis.name() } else { &subject };
+                let around = names::surroundings(study, comparison);
                 let around = if around.is_empty() { around } else { format!(", {around}") };
-                table.lines.push(TableLine::Heading(format!("{of} / {against}{around}")));
+                table.lines.push(TableLine::Heading(format!("{subject} / {against}{around}")));
             }
-            let at = || names::at(study, &[&study.points[its.of].point]);
-            let show = |its: &Option<Estimate>| {
-                let value = its.map_or_else(dash, |its| ratio(its.value));
-                [value, its.map_or_else(dash, |its| within(&its, ratio))]
+            let at = || names::at(study, &[&study.points[comparison.subject].point]);
+            let show = |estimate: &Option<Estimate>| {
+                let value = estimate.map_or_else(dash, |estimate| ratio(estimate.value));
+                [value, estimate.map_or_else(dash, |estimate| within(&estimate, ratio))]
             };
-            let [by_medians, medians_within] = show(&its.ratio);
-            let [by_pairs, pairs_within] = show(&its.paired);
+            let [by_medians, medians_within] = show(&comparison.ratio);
+            let [by_pairs, pairs_within] = show(&comparison.paired);
             let p = sentences::bare_p;
-            let outcome = match its.outcome(study) {
+            let outcome = match comparison.outcome(study) {
                 Outcome::More => "more",
                 Outcome::Less => "less",
                 Outcome::Unclear => "unclear",
                 Outcome::TooFew => "too few",
             };
             table.cells([
-                if is_along_x { of } else { at() },
+                if is_along_x { subject } else { at() },
                 by_medians,
                 medians_within,
                 by_pairs,
                 pairs_within,
-                p(its.verdict.p),
-                p(its.verdict.adjusted),
+                p(comparison.verdict.p),
+                p(comparison.verdict.adjusted),
                 outcome.to_owned(),
             ]);
         }
@@ -223,7 +224,7 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
 
 /// What preemptions hit, at the points where a schedule counted them.
 pub(super) fn preemption(study: &Study) -> Option<Table> {
-    behaviour(study, |its| its.preempted.is_some())
+    behaviour(study, |point| point.preempted.is_some())
 }
 
 /// What vCPUs did besides at some points: halts, waits, and what preemptions hit.
@@ -239,24 +240,24 @@ pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option
     let title = "Waiting, preemption and fairness";
     Table::new("behaviour", title, note, &head).by_facet(study, |point| {
         point.rate.filter(|_| shows(point))?;
-        let its = point.preempted;
+        let preempted = point.preempted;
         Some(vec![
             si(point.halts),
             si(point.kicks),
             point.slow.map_or_else(dash, percent),
-            point.fairness.map_or_else(dash, |its| format!("{:.2}", its.jain)),
-            its.map_or_else(dash, |its| si(its.lhp)),
-            its.map_or_else(dash, |its| si(its.lwp)),
-            its.map_or_else(dash, |its| si(its.queued)),
-            its.and_then(|its| its.wasted_share).map_or_else(dash, percent),
-            its.and_then(|its| its.wasted).map_or_else(dash, si),
+            point.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
+            preempted.map_or_else(dash, |preempted| si(preempted.lhp)),
+            preempted.map_or_else(dash, |preempted| si(preempted.lwp)),
+            preempted.map_or_else(dash, |preempted| si(preempted.queued)),
+            preempted.and_then(|preempted| preempted.wasted_share).map_or_else(dash, percent),
+            preempted.and_then(|preempted| preempted.wasted).map_or_else(dash, si),
         ])
     })
 }
 
 /// What the host's kernel did with the vCPUs, and what of it is not known.
 pub(super) fn host(study: &Study) -> Option<Table> {
-    let rates = || study.points.iter().filter_map(|its| its.host);
+    let rates = || study.points.iter().filter_map(|point| point.host);
     let mut note =
         "Shares of the vCPUs' time. ran: with a CPU, and from the least to the most of a \
                     vCPU and of a VM; waited: ready to run in the host's run queue; steal: as the \
@@ -264,16 +265,16 @@ pub(super) fn host(study: &Study) -> Option<Table> {
             .to_owned();
     let missing: [(bool, &str); 4] = [
         (
-            rates().all(|its| its.threads.is_none()),
+            rates().all(|rates| rates.threads.is_none()),
             "No times: the host's kernel does not count them (/proc/PID/schedstat).",
         ),
         (
-            rates().all(|its| its.guest_steal.is_none()),
+            rates().all(|rates| rates.guest_steal.is_none()),
             "No steal: neither the payload nor the workload lock reports it.",
         ),
-        (rates().all(|its| its.yields.is_none()), "No yields: KVM has no statistics of them."),
+        (rates().all(|rates| rates.yields.is_none()), "No yields: KVM has no statistics of them."),
         (
-            rates().all(|its| its.pause_exits.is_none()),
+            rates().all(|rates| rates.pause_exits.is_none()),
             "No pause-loop exits (PLE): KVM has no statistics of them.",
         ),
     ];
@@ -282,20 +283,21 @@ pub(super) fn host(study: &Study) -> Option<Table> {
         note += why;
     }
     let head = ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s"];
-    let extremes = |its: Extremes| format!("{} .. {}", percent(its.least), percent(its.most));
+    let extremes =
+        |extremes: Extremes| format!("{} .. {}", percent(extremes.least), percent(extremes.most));
     Table::new("host-counts", "The host's scheduler and KVM", &note, &head).by_facet(
         study,
         |point| {
-            let its = point.host?;
-            let of = |show: &dyn Fn(Host) -> String| its.threads.map_or_else(dash, show);
+            let rates = point.host?;
+            let shown = |show: &dyn Fn(Host) -> String| rates.threads.map_or_else(dash, show);
             Some(vec![
-                of(&|its| percent(its.ran)),
-                of(&|its| extremes(its.vcpus)),
-                of(&|its| extremes(its.vms)),
-                of(&|its| percent(its.waited)),
-                its.guest_steal.map_or_else(dash, percent),
-                its.yields.map_or_else(dash, si),
-                its.pause_exits.map_or_else(dash, si),
+                shown(&|host| percent(host.ran)),
+                shown(&|host| extremes(host.vcpus)),
+                shown(&|host| extremes(host.vms)),
+                shown(&|host| percent(host.waited)),
+                rates.guest_steal.map_or_else(dash, percent),
+                rates.yields.map_or_else(dash, si),
+                rates.pause_exits.map_or_else(dash, si),
             ])
         },
     )
@@ -309,11 +311,18 @@ pub(super) fn latencies(study: &Study) -> Option<Table> {
     table.figures_from = 2;
     for point in &study.points {
         for times in &point.times {
-            let its = times.percentiles;
+            let percentiles = times.percentiles;
             let name = names::whole(study, &point.point);
             let what = titles::timed(times.timed).0.replace('-', " ");
-            let figures = [its.p50, its.p99, its.p999, its.max, its.by_time.p50, its.by_time.p99]
-                .map(|nanos| time(nanos.0 as f64));
+            let figures = [
+                percentiles.p50,
+                percentiles.p99,
+                percentiles.p999,
+                percentiles.max,
+                percentiles.by_time.p50,
+                percentiles.by_time.p99,
+            ]
+            .map(|nanos| time(nanos.0 as f64));
             table.cells([name, what].into_iter().chain(figures));
         }
     }
@@ -327,16 +336,16 @@ fn outliers(study: &Study) -> Option<Table> {
     let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
     for point in &study.points {
         let Some(rate) = point.rate else { continue };
-        for its in point.repetitions.iter().filter(|its| its.outlier) {
-            let share = its.rate / rate.median.value;
+        for repetition in point.repetitions.iter().filter(|repetition| repetition.outlier) {
+            let share = repetition.rate / rate.median.value;
             table.cells([
                 names::whole(study, &point.point),
-                its.cell.to_string(),
-                si(its.rate),
+                repetition.cell.to_string(),
+                si(repetition.rate),
                 if share.is_finite() { ratio(share) } else { dash() },
-                its.load.busy.map_or_else(dash, percent),
-                its.load.steal.map_or_else(dash, percent),
-                its.load.average.map_or_else(dash, |load| format!("{load:.2}")),
+                repetition.load.busy.map_or_else(dash, percent),
+                repetition.load.steal.map_or_else(dash, percent),
+                repetition.load.average.map_or_else(dash, |load| format!("{load:.2}")),
             ]);
         }
     }

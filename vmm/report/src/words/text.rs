@@ -23,7 +23,7 @@ pub fn render(study: &Study, width: usize) -> String {
     let width = width.clamp(NARROWEST, WIDEST);
     let mut text = String::new();
     for run in &study.runs {
-        let ratio = overcommit(study).map_or_else(String::new, |its| format!(", all at {its}"));
+        let ratio = overcommit(study).map_or_else(String::new, |ratio| format!(", all at {ratio}"));
         let at = when(run.run.at_ms);
         text += &format!("{}  ({}, {at}{ratio})\n", name(run), run.source);
         text += &wrapped(&run.run.question, width, "");
@@ -123,8 +123,8 @@ pub fn table(table: &Table, width: usize) -> String {
     let title = wrapped(&table.title, width, "");
     let mut text = format!("{title}{}", wrapped(&table.note, width, "  "));
     text += &line(&table.head);
-    for its in &table.lines {
-        text += &match its {
+    for row in &table.lines {
+        text += &match row {
             TableLine::Heading(title) => format!("  -- {title}\n"),
             TableLine::Cells(cells) => line(cells),
         };

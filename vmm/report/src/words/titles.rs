@@ -49,8 +49,8 @@ pub const fn x_unit(study: &Study) -> Unit {
     }
 }
 
-fn median(its: &PointStudy) -> Option<f64> {
-    Some(its.rate?.median.value)
+fn median(point: &PointStudy) -> Option<f64> {
+    Some(point.rate?.median.value)
 }
 
 /// The two points of a series with the greatest ratio of medians, and that ratio: a fall towards
@@ -68,7 +68,7 @@ pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
         };
         for to in study.points.iter().filter(is_after) {
             let (Some(a), Some(b)) = (median(from), median(to)) else { continue };
-            let within = [from, to].map(|its| its.rate.and_then(|rate| rate.median.interval));
+            let within = [from, to].map(|point| point.rate.and_then(|rate| rate.median.interval));
             if let [Some(high), Some(low)] = within
                 && high.low <= low.high
             {
@@ -86,22 +86,26 @@ pub(super) fn widest(study: &Study) -> Option<(f64, &PointStudy, &PointStudy)> {
 /// The throughput figure: the deepest fall.
 pub fn throughput(study: &Study) -> String {
     let operations = operations(study);
-    let rate = |its: &PointStudy| si(median(its).unwrap_or(0.0));
+    let rate = |point: &PointStudy| si(median(point).unwrap_or(0.0));
     match widest(study) {
         Some((fall, from, to)) if fall >= 2.0 => {
-            let at = |its: &PointStudy| names::at(study, &[&its.point]);
+            let at = |point: &PointStudy| names::at(study, &[&point.point]);
             let (high, low) = (rate(from), rate(to));
             let series = names::series(study, &to.point);
-            let of = format!("{series}{}", under(study, &to.point));
+            let subject = format!("{series}{}", under(study, &to.point));
             match study.layout.is_ratio {
                 true => format!(
-                    "{of} falls from {high} {operations}/s {} to {low} {}",
+                    "{subject} falls from {high} {operations}/s {} to {low} {}",
                     at(from),
                     at(to)
                 ),
                 false => {
-                    let of = if of.is_empty() { of } else { format!("{}: ", of.trim_start()) };
-                    format!("{of}{high} {operations}/s {}, {low} {}", at(from), at(to))
+                    let subject = if subject.is_empty() {
+                        subject
+                    } else {
+                        format!("{}: ", subject.trim_start())
+                    };
+                    format!("{subject}{high} {operations}/s {}, {low} {}", at(from), at(to))
                 }
             }
         }
@@ -115,30 +119,30 @@ pub fn throughput(study: &Study) -> String {
 
 /// A figure of ratios: the clearest one.
 pub fn ratios(study: &Study, axis: Axis) -> String {
-    let all = study.comparisons.iter().filter(|its| its.axis == axis);
+    let all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let clear: Vec<&Comparison> = all
-        .filter(|its| matches!(its.outcome(study), Outcome::More | Outcome::Less))
-        .filter(|its| its.ratio.is_some())
+        .filter(|comparison| matches!(comparison.outcome(study), Outcome::More | Outcome::Less))
+        .filter(|comparison| comparison.ratio.is_some())
         .collect();
     let Some(found) = clearest(&clear) else {
         return format!("No difference by {} is significant", axis.name());
     };
-    let (of, against) = names::sides(study, found);
+    let (subject, against) = names::sides(study, found);
     let times = ratio(found.ratio.map_or(1.0, |ratio| ratio.value));
-    format!("{of} has {times} the throughput of {against}{}", place(study, found))
+    format!("{subject} has {times} the throughput of {against}{}", place(study, found))
 }
 
 pub(super) fn most(
     study: &Study,
-    of: impl Fn(&PointStudy) -> Option<f64>,
+    pick: impl Fn(&PointStudy) -> Option<f64>,
 ) -> Option<(&PointStudy, f64)> {
-    let all = study.points.iter().filter_map(|point| Some((point, of(point)?)));
+    let all = study.points.iter().filter_map(|point| Some((point, pick(point)?)));
     all.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
 /// The figure of wasted time.
 pub fn wasted(study: &Study) -> String {
-    let share = |point: &PointStudy| point.preempted.and_then(|its| its.wasted_share);
+    let share = |point: &PointStudy| point.preempted.and_then(|preempted| preempted.wasted_share);
     match most(study, share) {
         Some((point, share)) if share > 0.0 => format!(
             "{} wastes {} of the CPUs' time by spinning",
@@ -151,9 +155,14 @@ pub fn wasted(study: &Study) -> String {
 
 /// The figure of preemptions.
 pub fn preempted(study: &Study) -> String {
-    let of =
-        |pick: fn(&Preempted) -> f64| most(study, |point| point.preempted.map(|its| pick(&its)));
-    let (lhp, lwp, queued) = (of(|its| its.lhp), of(|its| its.lwp), of(|its| its.queued));
+    let most_of = |pick: fn(&Preempted) -> f64| {
+        most(study, |point| point.preempted.map(|preempted| pick(&preempted)))
+    };
+    let (lhp, lwp, queued) = (
+        most_of(|preempted| preempted.lhp),
+        most_of(|preempted| preempted.lwp),
+        most_of(|preempted| preempted.queued),
+    );
     // A waiter further back becomes the next in line while it is off its CPU.
     let all =
         [(lhp, "a lock's holder"), (lwp, "the next in line"), (queued, "a waiter further back")];
@@ -196,13 +205,13 @@ pub const fn timed(timed: Timed) -> (&'static str, &'static str, &'static str) {
 
 /// A figure of times.
 pub fn times(study: &Study, kind: Timed) -> String {
-    let of = |pick: fn(&Percentiles) -> u64| {
+    let times = |pick: fn(&Percentiles) -> u64| {
         let all = study.points.iter().filter_map(move |point| point.timed(kind));
         all.map(move |times| pick(&times.percentiles) as f64)
     };
-    let low = of(|its| its.p50.0).fold(f64::INFINITY, f64::min);
-    let high = of(|its| its.p50.0).fold(0.0, f64::max);
-    let worst = of(|its| its.p99.0).fold(0.0, f64::max);
+    let low = times(|percentiles| percentiles.p50.0).fold(f64::INFINITY, f64::min);
+    let high = times(|percentiles| percentiles.p50.0).fold(0.0, f64::max);
+    let worst = times(|percentiles| percentiles.p99.0).fold(0.0, f64::max);
     let name = match kind {
         Timed::Operation if operations(study) == "acquisitions" => "Waiting for the lock",
         _ => timed(kind).2,

@@ -10,6 +10,7 @@ mod simulated;
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
+use base::plural::count;
 use clap::Args;
 
 use super::{Usage, print, results::ResultFile, say};
@@ -169,7 +170,10 @@ fn carry_out(
     print(&format!("\nIts page is {}\n", args.out.join(PAGE).display()));
     let broken = measured.broken();
     if broken > 0.0 {
-        bail!("locks failed their checks {broken} times (violations, disorder): this is a bug");
+        bail!(
+            "locks failed their checks {} (violations, disorder): this is a bug",
+            count(broken, "time")
+        );
     }
     Ok(true)
 }

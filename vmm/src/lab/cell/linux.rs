@@ -61,7 +61,7 @@ impl LinuxCell {
     fn machine(&self, run: &RunSpec<'_>) -> Result<MachineSpec, CellError> {
         let system = run.point.lock;
         let flavour = kernels::flavour(system).ok_or(CellError::NoKernel(system))?;
-        let kernel = self.kernels.of(flavour).ok_or(CellError::NoKernel(system))?;
+        let kernel = self.kernels.file(flavour).ok_or(CellError::NoKernel(system))?;
         let argv = self.command(run);
         let bench = self.workload != GuestWorkload::Lock;
         let root = GuestRoot { argv: &argv, bench, ..GuestRoot::default() };

@@ -16,7 +16,8 @@ use base::backend::PvBackend;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// Index of the point.
-    pub of: usize,
+    #[serde(rename = "of")]
+    pub subject: usize,
     /// Index of its baseline.
     pub against: usize,
     /// The axis along which they differ; locks may differ in backend and handoff too.
@@ -50,7 +51,7 @@ impl Comparison {
     pub fn outcome(&self, study: &Study) -> Outcome {
         let count = |ix: usize| study.points.get(ix).map_or(0, |point| point.repetitions.len());
         let least = stats::least_samples(study.comparisons.len());
-        if count(self.of).min(count(self.against)) < least {
+        if count(self.subject).min(count(self.against)) < least {
             return Outcome::TooFew;
         }
         match self.verdict.direction {
@@ -96,7 +97,7 @@ fn baselines(points: &[PointStudy], ix: usize) -> Vec<(usize, Axis)> {
     for (other, study) in points.iter().enumerate().take(ix) {
         if let [axis] = Axis::between(&study.point, point)[..]
             && (axis == Axis::Label || FIRST.contains(&axis))
-            && found.iter().all(|(_, its)| *its != axis)
+            && found.iter().all(|(_, known)| *known != axis)
         {
             found.push((other, axis));
         }
@@ -118,18 +119,20 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
     let has_figures = |ix: &usize| points[*ix].rate.is_some();
     let which: Vec<(usize, usize, Axis)> = (0..points.len())
         .filter(has_figures)
-        .flat_map(|of| baselines(points, of).into_iter().map(move |(base, axis)| (of, base, axis)))
+        .flat_map(|subject| {
+            baselines(points, subject).into_iter().map(move |(base, axis)| (subject, base, axis))
+        })
         .filter(|(_, base, _)| has_figures(base))
         .collect();
     let blocks: Vec<stats::Blocks> =
-        which.iter().map(|(of, base, _)| points[*of].blocks(&points[*base])).collect();
+        which.iter().map(|(subject, base, _)| points[*subject].blocks(&points[*base])).collect();
     let verdicts = stats::judge_in_blocks(&blocks, seed);
     let judged = which.into_iter().zip(&blocks).zip(verdicts);
     judged
-        .map(|(((of, against, axis), blocks), verdict)| {
-            let pairs = points[of].pairs(&points[against]);
+        .map(|(((subject, against, axis), blocks), verdict)| {
+            let pairs = points[subject].pairs(&points[against]);
             Comparison {
-                of,
+                subject,
                 against,
                 axis,
                 ratio: stats::ratio_in_blocks(blocks, seed).filter(is_finite),
@@ -159,9 +162,9 @@ pub fn findings(
             let alike = |a: usize, b: usize| layout.is_along_x(&points[a].point, &points[b].point);
             // Places of one series have one baseline: on an axis of locks, each family its own.
             let have_same_baseline = first.against == comparison.against;
-            let is_one_series = alike(first.of, first.against);
+            let is_one_series = alike(first.subject, first.against);
             finding.axis == comparison.axis
-                && alike(first.of, comparison.of)
+                && alike(first.subject, comparison.subject)
                 && alike(first.against, comparison.against)
                 && (have_same_baseline || !is_one_series)
         });
@@ -171,7 +174,8 @@ pub fn findings(
         }
     }
     // Categories keep the order of the points.
-    let place = |ix: &usize| layout.position(&points[comparisons[*ix].of].point).unwrap_or(0.0);
+    let place =
+        |ix: &usize| layout.position(&points[comparisons[*ix].subject].point).unwrap_or(0.0);
     for finding in &mut found {
         finding.comparisons.sort_by(|a, b| place(a).total_cmp(&place(b)));
     }

@@ -126,11 +126,13 @@ impl Diff {
     /// What is worse in the second run: by the verdicts of [`Diff::both`], and what has no figures or
     /// wrong ones.
     pub fn regressions(&self) -> Vec<Regression<'_>> {
-        let is_less = |its: &&Both| its.verdict.finds(Direction::Less);
+        let is_less = |both: &&Both| both.verdict.finds(Direction::Less);
         let less = self.both.iter().filter(is_less).map(Regression::Less);
-        let was = |point: &Point| self.before.points.iter().find(|its| its.point.is_like(point));
+        let was =
+            |point: &Point| self.before.points.iter().find(|before| before.point.is_like(point));
         let broken = self.after.points.iter().filter_map(move |is| {
-            let before = was(&is.point).map_or((0.0, 0.0), |its| (its.violations, its.disorder));
+            let before =
+                was(&is.point).map_or((0.0, 0.0), |before| (before.violations, before.disorder));
             let PointStudy { point, violations, disorder, .. } = is;
             let (violations, disorder) = (*violations, *disorder);
             let is_more = violations > before.0 || disorder > before.1;
@@ -147,13 +149,13 @@ impl Diff {
     /// Why [`Diff::both`] cannot have a significant difference; None if it can.
     pub fn unjudged(&self) -> Option<Unjudged> {
         let points = self.both.len();
-        let sizes = || self.both.iter().map(|its| (its.before.count, its.after.count));
+        let sizes = || self.both.iter().map(|both| (both.before.count, both.after.count));
         let can_be =
             |(a, b): (usize, usize)| stats::lowest_p(a, b) * (points as f64) < stats::LEVEL;
         if points == 0 {
             return Some(Unjudged::NothingInCommon);
         }
-        if self.both.iter().all(|its| its.verdict.p.is_none()) {
+        if self.both.iter().all(|both| both.verdict.p.is_none()) {
             return Some(Unjudged::NoNodeInCommon);
         }
         let most = sizes().map(|(a, b)| a.min(b)).max().unwrap_or(0);
@@ -189,9 +191,11 @@ fn both(before: &Study, after: &Study) -> Vec<Both> {
         .collect()
 }
 
-fn only(of: &Study, other: &Study) -> Vec<Point> {
-    measured(of)
-        .filter(|(point, _)| measured(other).all(|(its, _)| !its.point.is_like(&point.point)))
+fn only(study: &Study, other: &Study) -> Vec<Point> {
+    measured(study)
+        .filter(|(point, _)| {
+            measured(other).all(|(other_point, _)| !other_point.point.is_like(&point.point))
+        })
         .map(|(point, _)| point.point.clone())
         .collect()
 }
@@ -261,12 +265,12 @@ fn differs(before: &Study, after: &Study) -> Vec<Differs> {
         is.extend([("vCPUs' CPUs".to_owned(), format!("{:?}", b.cpus)), ("spec".into(), b.spec)]);
     }
     let value = |all: &[(String, String)], name: &str| {
-        let found = all.iter().find(|(its, _)| its == name);
+        let found = all.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     };
     let mut names: Vec<&String> = was.iter().map(|(name, _)| name).collect();
     names.extend(
-        is.iter().map(|(name, _)| name).filter(|name| was.iter().all(|(its, _)| its != *name)),
+        is.iter().map(|(name, _)| name).filter(|name| was.iter().all(|(other, _)| other != *name)),
     );
     names
         .into_iter()

@@ -34,11 +34,14 @@ impl Host {
     /// Of the machines of a cell; None where the host's kernel does not count it.
     pub fn of(machines: &[HostCounts]) -> Option<Self> {
         let all: Vec<f64> = machines.iter().flat_map(HostCounts::shares).collect();
-        let means = machines.iter().map(|its| mean(its.shares())).collect::<Option<Vec<f64>>>()?;
-        let time: f64 =
-            machines.iter().map(|its| its.window.0 as f64 * its.vcpus.len() as f64).sum();
+        let means =
+            machines.iter().map(|machine| mean(machine.shares())).collect::<Option<Vec<f64>>>()?;
+        let time: f64 = machines
+            .iter()
+            .map(|machine| machine.window.0 as f64 * machine.vcpus.len() as f64)
+            .sum();
         let totals = || machines.iter().map(HostCounts::total);
-        let waited: f64 = totals().map(|its| its.waited.0 as f64).sum();
+        let waited: f64 = totals().map(|total| total.waited.0 as f64).sum();
         Some(Self {
             times: totals().reduce(ThreadTimes::plus)?,
             ran: mean(all.iter().copied())?,
@@ -76,39 +79,40 @@ pub struct HostRates {
 impl HostRates {
     /// Of all repetitions of a point with so many vCPUs; None if one does not have the host's counts.
     pub fn new<'a>(all: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
-        let has_counts = |its: &Figures| !its.host.is_empty();
+        let has_counts = |figures: &Figures| !figures.host.is_empty();
         if all.clone().next().is_none() || !all.clone().all(has_counts) {
             return None;
         }
-        let seconds: f64 = all.clone().map(|its| its.seconds).sum();
-        let each = |of: fn(&YieldCounts) -> Option<u64>| {
-            let counts = all.clone().flat_map(|its| &its.host).map(|its| of(&its.yields));
+        let seconds: f64 = all.clone().map(|figures| figures.seconds).sum();
+        let each = |pick: fn(&YieldCounts) -> Option<u64>| {
+            let counts =
+                all.clone().flat_map(|figures| &figures.host).map(|host| pick(&host.yields));
             let sum = counts.map(|count| count.map(|count| count as f64)).sum::<Option<f64>>()?;
             (seconds > 0.0).then(|| sum / seconds)
         };
         // A workload may have more workers than there are vCPUs.
         let vcpu_time = seconds * f64::from(vcpus);
-        let stolen = all.clone().map(|its| Some(its.guest_steal_ns? as f64 / 1e9));
+        let stolen = all.clone().map(|figures| Some(figures.guest_steal_ns? as f64 / 1e9));
         Some(Self {
             threads: all
                 .clone()
-                .map(|its| Host::of(&its.host))
+                .map(|figures| Host::of(&figures.host))
                 .collect::<Option<Vec<_>>>()
                 .and_then(|all| {
                     Some(Host {
-                        times: all.iter().map(|its| its.times).reduce(ThreadTimes::plus)?,
-                        ran: mean(all.iter().map(|its| its.ran))?,
-                        vcpus: widest(all.iter().map(|its| its.vcpus))?,
-                        vms: widest(all.iter().map(|its| its.vms))?,
-                        waited: mean(all.iter().map(|its| its.waited))?,
+                        times: all.iter().map(|host| host.times).reduce(ThreadTimes::plus)?,
+                        ran: mean(all.iter().map(|host| host.ran))?,
+                        vcpus: widest(all.iter().map(|host| host.vcpus))?,
+                        vms: widest(all.iter().map(|host| host.vms))?,
+                        waited: mean(all.iter().map(|host| host.waited))?,
                     })
                 }),
-            pause_exits: each(|its| its.pause_exits),
-            yields: each(|its| its.yields_attempted),
+            pause_exits: each(|yields| yields.pause_exits),
+            yields: each(|yields| yields.yields_attempted),
             guest_steal: stolen
                 .sum::<Option<f64>>()
                 .filter(|_| vcpu_time > 0.0)
-                .map(|its| its / vcpu_time),
+                .map(|seconds| seconds / vcpu_time),
         })
     }
 }
@@ -132,19 +136,19 @@ mod tests {
     }
 
     fn figures(host: Vec<HostCounts>) -> Figures {
-        let operations = host.iter().flat_map(|its| &its.vcpus).map(|_| 1).collect();
+        let operations = host.iter().flat_map(|machine| &machine.vcpus).map(|_| 1).collect();
         Figures { seconds: 1e-6, operations, host, ..Figures::default() }
     }
 
     #[test]
     fn shares_are_of_each_vcpu_and_of_each_machine() {
-        let its = Host::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
-        assert_eq!((its.ran, its.waited), (0.55, 0.025));
+        let host = Host::of(&[machine(&[1000, 200], 50), machine(&[500, 500], 0)]).unwrap();
+        assert_eq!((host.ran, host.waited), (0.55, 0.025));
         assert_eq!(
-            (its.vcpus, its.vms),
+            (host.vcpus, host.vms),
             (Extremes { least: 0.2, most: 1.0 }, Extremes { least: 0.5, most: 0.6 },)
         );
-        assert_eq!(its.times.turns, 4);
+        assert_eq!(host.times.turns, 4);
         assert_eq!(Host::of(&[machine(&[], 0)]), None, "the kernel does not count it");
         assert_eq!(Host::of(&[]), None);
     }
@@ -153,12 +157,15 @@ mod tests {
     fn rates_need_the_counts_of_all_repetitions() {
         let one = figures(vec![machine(&[1000], 0)]);
         let other = Figures { guest_steal_ns: Some(250), ..figures(vec![machine(&[500], 0)]) };
-        let of = |all: &[&Figures]| HostRates::new(all.iter().copied(), 1);
-        let both = of(&[&one, &other]).unwrap();
-        assert_eq!(both.threads.map(|its| (its.ran, its.vcpus.least)), Some((0.75, 0.5)));
+        let rates = |all: &[&Figures]| HostRates::new(all.iter().copied(), 1);
+        let both = rates(&[&one, &other]).unwrap();
+        assert_eq!(
+            both.threads.map(|threads| (threads.ran, threads.vcpus.least)),
+            Some((0.75, 0.5))
+        );
         assert_eq!((both.pause_exits, both.guest_steal), (None, None));
         assert!((both.yields.unwrap() - 5e6).abs() < 1.0);
-        assert!((of(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
+        assert!((rates(&[&other]).unwrap().guest_steal.unwrap() - 0.25).abs() < 1e-9);
         // A quarter of the time of each of two vCPUs.
         let two = Figures { guest_steal_ns: Some(500), ..figures(vec![machine(&[500, 500], 0)]) };
         let steal = |figures: &Figures| {
@@ -167,7 +174,7 @@ mod tests {
         assert!((steal(&two) - 0.25).abs() < 1e-9);
         let workers = Figures { operations: vec![1; 16], ..two };
         assert!((steal(&workers) - 0.25).abs() < 1e-9, "whoever works there");
-        assert_eq!(of(&[&one, &Figures::default()]), None);
-        assert_eq!(of(&[]), None);
+        assert_eq!(rates(&[&one, &Figures::default()]), None);
+        assert_eq!(rates(&[]), None);
     }
 }

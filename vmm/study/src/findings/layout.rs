@@ -56,7 +56,8 @@ impl Layout {
         let chosen: Option<Vec<Axis>> =
             chosen.map(|keys| keys.iter().filter_map(|key| of_key(key)).collect());
         let facets = chosen.clone().unwrap_or_default();
-        let ratios: HashSet<u64> = points.iter().map(|its| its.overcommit().to_bits()).collect();
+        let ratios: HashSet<u64> =
+            points.iter().map(|point| point.overcommit().to_bits()).collect();
         let named_x = named.x.and_then(of_key);
         let free: Vec<Axis> =
             varying.iter().copied().filter(|axis| !facets.contains(axis)).collect();
@@ -116,13 +117,14 @@ impl Layout {
 
     /// The point's values of the facets.
     pub fn facet(&self, point: &Point) -> Vec<String> {
-        self.facets.iter().map(|axis| axis.of(point)).collect()
+        self.facets.iter().map(|axis| axis.value(point)).collect()
     }
 }
 
 fn default_x(points: &[&Point], free: &[Axis], has_ratios: bool) -> Axis {
     let ratio = COUNTS.into_iter().find(|axis| has_ratios && free.contains(axis));
-    let values = |axis: &Axis| points.iter().map(|its| axis.of(its)).collect::<HashSet<_>>().len();
+    let values =
+        |axis: &Axis| points.iter().map(|point| axis.value(point)).collect::<HashSet<_>>().len();
     let others = free.iter().copied().filter(|axis| !OF_LOCKS.contains(axis));
     // Of equal axes the one that is compared, and the first of these.
     let most = others.rev().max_by_key(|axis| (values(axis), FIRST.contains(axis)));
@@ -134,8 +136,8 @@ fn default_x(points: &[&Point], free: &[Axis], has_ratios: bool) -> Axis {
 fn follows(points: &[&Point], axis: Axis, known: &[Axis]) -> bool {
     let mut values: HashMap<Vec<String>, String> = HashMap::new();
     points.iter().all(|point| {
-        let value = axis.of(point);
-        let key = known.iter().map(|axis| axis.of(point)).collect();
+        let value = axis.value(point);
+        let key = known.iter().map(|axis| axis.value(point)).collect();
         *values.entry(key).or_insert_with(|| value.clone()) == value
     })
 }

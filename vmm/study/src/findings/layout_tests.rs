@@ -35,7 +35,7 @@ fn the_overcommit_ratio_is_the_axis_if_it_varies() {
         (Axis::Vcpus, true, &[Axis::Policy][..])
     );
     assert_eq!(layout.series, [Axis::Lock, Axis::Backend]);
-    let places: Vec<_> = study.points.iter().map(|its| layout.position(&its.point)).collect();
+    let places: Vec<_> = study.points.iter().map(|point| layout.position(&point.point)).collect();
     assert_eq!(places[..4], [Some(1.0), Some(1.5), Some(2.0), Some(4.0)]);
 }
 
@@ -70,9 +70,9 @@ fn drivers_are_series() {
     let study = Study::new(&[run]);
     assert_eq!((study.layout.x, study.layout.facets.len()), (Axis::Policy, 0));
     assert!(study.layout.series.contains(&Axis::Driver), "{:?}", study.layout);
-    let drivers = study.comparisons.iter().filter(|its| its.axis == Axis::Driver);
+    let drivers = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Driver);
     assert_eq!(drivers.count(), 4, "two locks under two policies");
-    let order: Vec<String> = study.points.iter().map(|its| its.point.schedule_name()).collect();
+    let order: Vec<String> = study.points.iter().map(|point| point.point.schedule_name()).collect();
     assert_eq!(order[0], "rr");
     assert!(order.windows(2).filter(|two| two[0] != two[1]).count() == 3, "{order:?}");
 }
@@ -144,9 +144,10 @@ fn a_spec_names_the_axes() {
 #[test]
 fn points_of_a_chart_are_together_and_findings_go_along_its_axis() {
     let study = study(&policies(), "");
-    let facets: Vec<_> = study.points.iter().map(|its| its.point.critical).collect();
+    let facets: Vec<_> = study.points.iter().map(|point| point.point.critical).collect();
     assert_eq!(facets, [[50; 6], [5000; 6]].concat());
-    let along: Vec<usize> = study.findings.iter().map(|its| its.comparisons.len()).collect();
+    let along: Vec<usize> =
+        study.findings.iter().map(|finding| finding.comparisons.len()).collect();
     // Each lock's policies with the first of them, and the locks under each policy.
     assert_eq!(study.findings.len(), 6);
     assert_eq!(along.iter().sum::<usize>(), 2 * (2 * 2 + 3));
@@ -157,7 +158,8 @@ fn a_family_on_an_axis_of_locks_has_its_own_finding() {
     let locks = ["ticket", "queued", "mutex", "mutex-queued"].map(|lock| (lock, "off")).to_vec();
     let fixture = Fixture { locks, policies: vec!["rr"], critical: vec![50], ..policies() };
     let study = study(&fixture, "");
-    let baselines = study.findings.iter().map(|its| study.comparisons[its.comparisons[0]].against);
+    let baselines =
+        study.findings.iter().map(|finding| study.comparisons[finding.comparisons[0]].against);
     let names: Vec<_> = baselines.map(|ix| study.points[ix].point.lock.name()).collect();
     assert_eq!(names, ["ticket", "mutex"]);
 }

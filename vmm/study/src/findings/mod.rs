@@ -118,7 +118,7 @@ impl Study {
 
     /// Violations of mutual exclusion, and tickets served out of order.
     pub fn broken(&self) -> (f64, f64) {
-        let sum = |of: fn(&PointStudy) -> f64| self.points.iter().map(of).sum();
+        let sum = |pick: fn(&PointStudy) -> f64| self.points.iter().map(pick).sum();
         (sum(|point| point.violations), sum(|point| point.disorder))
     }
 }

@@ -32,10 +32,10 @@ impl Order {
             self.0.iter().partition(|(axis, _)| inner.contains(axis));
         let by = |all: &[&(Axis, Vec<String>)]| {
             let place = |values: &[String], value: &str| {
-                values.iter().position(|its| its == value).unwrap_or(values.len())
+                values.iter().position(|other| other == value).unwrap_or(values.len())
             };
             let compare = |(axis, values): &&(Axis, Vec<String>)| {
-                place(values, &axis.of(a)).cmp(&place(values, &axis.of(b)))
+                place(values, &axis.value(a)).cmp(&place(values, &axis.value(b)))
             };
             let is_of_ratio = |axis| matches!(axis, Axis::Vcpus | Axis::Vms | Axis::Slots);
             let all = all.iter().filter(|(axis, _)| !is_of_ratio(*axis));
@@ -81,7 +81,8 @@ fn plain_around(a: &Point, b: &Point) -> Ordering {
 
 fn plain_within(a: &Point, b: &Point) -> Ordering {
     let lock = |point: &Point| System::ALL.iter().position(|system| *system == point.lock);
-    let backend = |point: &Point| PvBackend::ALL.iter().position(|its| *its == point.backend);
+    let backend =
+        |point: &Point| PvBackend::ALL.iter().position(|backend| *backend == point.backend);
     let handoff = |point: &Point| (point.handoff != HandoffSpec::NONE, point.handoff.to_string());
     (lock(a).cmp(&lock(b)))
         .then_with(|| backend(a).cmp(&backend(b)))

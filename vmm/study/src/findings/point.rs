@@ -78,15 +78,15 @@ impl Timed {
         Self::Handover,
     ];
 
-    fn of(self, figures: &Figures) -> Option<&Timings> {
-        let of = |pick: fn(&ScheduleFigures) -> &Timings| figures.schedule.as_ref().map(pick);
+    fn timings(self, figures: &Figures) -> Option<&Timings> {
+        let times = |pick: fn(&ScheduleFigures) -> &Timings| figures.schedule.as_ref().map(pick);
         match self {
             Self::Operation => figures.latencies.as_ref(),
-            Self::ReleaseToKick => of(|schedule| &schedule.release_to_kick),
-            Self::KickToGrant => of(|schedule| &schedule.kick_to_grant),
-            Self::GrantToGuest => of(|schedule| &schedule.grant_to_guest),
-            Self::Lateness => of(|schedule| &schedule.lateness),
-            Self::Handover => of(|schedule| &schedule.handover),
+            Self::ReleaseToKick => times(|schedule| &schedule.release_to_kick),
+            Self::KickToGrant => times(|schedule| &schedule.kick_to_grant),
+            Self::GrantToGuest => times(|schedule| &schedule.grant_to_guest),
+            Self::Lateness => times(|schedule| &schedule.lateness),
+            Self::Handover => times(|schedule| &schedule.handover),
         }
     }
 }
@@ -192,11 +192,12 @@ impl PointStudy {
     /// Evaluates cells with figures, each given with the index of its run.
     pub fn new(point: Point, cells: &[(usize, &CellLine, &Figures)]) -> Self {
         let repetitions = repetitions(cells);
-        let rates: Vec<f64> = repetitions.iter().map(|its| its.rate).collect();
+        let rates: Vec<f64> = repetitions.iter().map(|repetition| repetition.rate).collect();
         let figures = || cells.iter().map(|(_, _, figures)| *figures);
-        let seconds: f64 = figures().map(|its| its.seconds).sum();
-        let total = |of: fn(&Figures) -> u64| figures().map(|its| of(its) as f64).sum::<f64>();
-        let long_waits = figures().map(|its| its.long_waits.map(|count| count as f64));
+        let seconds: f64 = figures().map(|figures| figures.seconds).sum();
+        let total =
+            |pick: fn(&Figures) -> u64| figures().map(|figures| pick(figures) as f64).sum::<f64>();
+        let long_waits = figures().map(|figures| figures.long_waits.map(|count| count as f64));
         Self {
             rate: stats::summarise(&rates),
             fairness: fairness(figures(), point.all_vcpus()),
@@ -205,17 +206,17 @@ impl PointStudy {
                 .sum::<Option<f64>>()
                 .filter(|_| seconds > 0.0)
                 .map(|count| each(count, seconds)),
-            halts: each(total(|its| its.halts), seconds),
-            kicks: each(total(|its| its.kicks), seconds),
+            halts: each(total(|figures| figures.halts), seconds),
+            kicks: each(total(|figures| figures.kicks), seconds),
             preempted: preempted(figures(), f64::from(point.slots)),
             times: times(figures()),
-            open_waits: total(|its| its.open_waits),
+            open_waits: total(|figures| figures.open_waits),
             work: work(&point, figures(), seconds),
             faults: faults(figures()),
             host: HostRates::new(figures(), point.all_vcpus()),
             sim: sim(figures(), seconds),
-            violations: total(|its| its.violations),
-            disorder: total(|its| its.disorder),
+            violations: total(|figures| figures.violations),
+            disorder: total(|figures| figures.disorder),
             overlong: overlong(&point, figures()),
             point,
             repetitions,
@@ -224,31 +225,31 @@ impl PointStudy {
 
     /// Operations per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
-        self.repetitions.iter().map(|its| its.rate).collect()
+        self.repetitions.iter().map(|repetition| repetition.rate).collect()
     }
 
     /// The rates of both points on each node, this point's first. Runs without nodes are one block.
     pub fn blocks(&self, other: &Self) -> stats::Blocks {
         let mut blocks: BTreeMap<&Option<String>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-        for its in &self.repetitions {
-            blocks.entry(&its.node).or_default().0.push(its.rate);
+        for repetition in &self.repetitions {
+            blocks.entry(&repetition.node).or_default().0.push(repetition.rate);
         }
-        for its in &other.repetitions {
-            blocks.entry(&its.node).or_default().1.push(its.rate);
+        for repetition in &other.repetitions {
+            blocks.entry(&repetition.node).or_default().1.push(repetition.rate);
         }
         blocks.into_values().collect()
     }
 
     /// The rates of both points in each round that both have, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
-        let of = |key| other.repetitions.iter().find(|its| its.key == key);
-        let pair = |its: &Repetition| Some((its.rate, of(its.key)?.rate));
+        let find = |key| other.repetitions.iter().find(|repetition| repetition.key == key);
+        let pair = |repetition: &Repetition| Some((repetition.rate, find(repetition.key)?.rate));
         self.repetitions.iter().filter_map(pair).collect()
     }
 
     /// Number of outliers among the repetitions.
     pub fn outliers(&self) -> usize {
-        self.repetitions.iter().filter(|its| its.outlier).count()
+        self.repetitions.iter().filter(|repetition| repetition.outlier).count()
     }
 
     /// The times of a kind.
@@ -260,7 +261,9 @@ impl PointStudy {
 /// Simulated windows are as long as they are.
 fn overlong<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<(usize, f64)> {
     let is_measured = point.guest != GuestKind::Sim;
-    let windows = all.map(|its| its.seconds).filter(|its| is_measured && point.is_overlong(*its));
+    let windows = all
+        .map(|figures| figures.seconds)
+        .filter(|seconds| is_measured && point.is_overlong(*seconds));
     windows.fold(None, |seen, window| {
         let (count, longest) = seen.unwrap_or((0, 0.0_f64));
         Some((count + 1, longest.max(window)))
@@ -268,9 +271,10 @@ fn overlong<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option
 }
 
 fn fairness<'a>(all: impl Iterator<Item = &'a Figures>, vcpus: u32) -> Option<Fairness> {
-    let by_vcpu = all.filter(|its| its.operations.len() == vcpus as usize);
-    let found = by_vcpu.filter_map(|its| stats::fairness(&its.operations));
-    let (even, jain): (Vec<f64>, Vec<f64>) = found.map(|its| (its.min_over_max, its.jain)).unzip();
+    let by_vcpu = all.filter(|figures| figures.operations.len() == vcpus as usize);
+    let found = by_vcpu.filter_map(|figures| stats::fairness(&figures.operations));
+    let (even, jain): (Vec<f64>, Vec<f64>) =
+        found.map(|fairness| (fairness.min_over_max, fairness.jain)).unzip();
     Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })
 }
 
@@ -283,15 +287,16 @@ fn work<'a>(
     let (mut counts, mut operations, mut slow) = (WorkCounts::default(), 0u64, 0u64);
     for figures in all {
         counts += figures.work?;
-        operations = figures.operations.iter().fold(operations, |sum, of| sum.saturating_add(*of));
+        operations =
+            figures.operations.iter().fold(operations, |sum, count| sum.saturating_add(*count));
         slow = slow.saturating_add(figures.slow.unwrap_or(0));
     }
     (seconds > 0.0).then(|| WorkRow::new(point.lock.family(), counts, operations, slow, seconds))
 }
 
 fn faults<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<FaultCounts> {
-    all.filter_map(|its| its.faults).reduce(|mut all, its| {
-        all += its;
+    all.filter_map(|figures| figures.faults).reduce(|mut all, more| {
+        all += more;
         all
     })
 }
@@ -301,20 +306,20 @@ fn sim<'a>(all: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRa
     let mut sums = [0.0; 3];
     for figures in all {
         let SimCounts { pause_exits, polled, stolen_ns, .. } = figures.sim?;
-        let its = [pause_exits, polled, stolen_ns];
-        sums.iter_mut().zip(its).for_each(|(sum, count)| *sum += count as f64);
+        let counts = [pause_exits, polled, stolen_ns];
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count as f64);
     }
     let [pause_exits, polled, stolen] = sums.map(|sum| each(sum, seconds));
     Some(SimRates { pause_exits, polled, stolen: stolen / 1e9 })
 }
 
-fn each(count: f64, of: f64) -> f64 {
-    let share = count / of;
+fn each(count: f64, seconds: f64) -> f64 {
+    let share = count / seconds;
     if share.is_finite() { share } else { 0.0 }
 }
 
 fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
-    let of = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
+    let repetition = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
         key: RoundKey { run: *run, round: cell.round, seed: cell.point.seed },
         node: cell.node.clone(),
         cell: cell.cell,
@@ -322,11 +327,11 @@ fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
         load: cell.load,
         outlier: false,
     };
-    let mut all: Vec<Repetition> = cells.iter().map(of).collect();
-    all.sort_by_key(|its| its.key);
-    let rates: Vec<f64> = all.iter().map(|its| its.rate).collect();
-    for (its, flag) in all.iter_mut().zip(stats::outliers::flags(&rates)) {
-        its.outlier = flag;
+    let mut all: Vec<Repetition> = cells.iter().map(repetition).collect();
+    all.sort_by_key(|repetition| repetition.key);
+    let rates: Vec<f64> = all.iter().map(|repetition| repetition.rate).collect();
+    for (repetition, flag) in all.iter_mut().zip(stats::outliers::flags(&rates)) {
+        repetition.outlier = flag;
     }
     all
 }
@@ -337,7 +342,7 @@ fn slow<'a>(all: impl Iterator<Item = &'a Figures>) -> Option<f64> {
     let (mut slow, mut operations) = (0.0, 0.0);
     for figures in all {
         slow += figures.slow? as f64;
-        operations += figures.operations.iter().map(|of| *of as f64).sum::<f64>();
+        operations += figures.operations.iter().map(|count| *count as f64).sum::<f64>();
     }
     (operations > 0.0).then_some(slow / operations)
 }
@@ -350,44 +355,48 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         })
         .collect();
     let seconds: f64 = scheduled.iter().map(|(seconds, _)| seconds).sum();
-    let sum = |of: fn(&Totals) -> u64| {
-        scheduled.iter().map(|(_, its)| of(&its.totals) as f64).sum::<f64>()
+    let sum = |pick: fn(&Totals) -> u64| {
+        scheduled.iter().map(|(_, schedule)| pick(&schedule.totals) as f64).sum::<f64>()
     };
-    let hits = scheduled.iter().filter_map(|(_, its)| its.hits).reduce(|a, b| Hits {
+    let hits = scheduled.iter().filter_map(|(_, schedule)| schedule.hits).reduce(|a, b| Hits {
         hits: a.hits.saturating_add(b.hits),
         misses: a.misses.saturating_add(b.misses),
     });
-    let preemptions = sum(|its| its.preemptions);
+    let preemptions = sum(|totals| totals.preemptions);
     // All preemptions are unclassified: the guest publishes no telemetry.
-    let is_blind = preemptions > 0.0 && sum(|its| its.unknown) >= preemptions;
+    let is_blind = preemptions > 0.0 && sum(|totals| totals.unknown) >= preemptions;
     if scheduled.is_empty() || is_blind {
         return None;
     }
-    let (lhp, lwp, queued) = (sum(|its| its.lhp), sum(|its| its.lwp), sum(|its| its.queued));
+    let (lhp, lwp, queued) =
+        (sum(|totals| totals.lhp), sum(|totals| totals.lwp), sum(|totals| totals.queued));
     let wasted = scheduled
         .iter()
-        .all(|(_, its)| !its.waste_uncounted)
-        .then(|| each(sum(|its| its.wasted_spin_ns) / 1e9, seconds));
+        .all(|(_, schedule)| !schedule.waste_uncounted)
+        .then(|| each(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
     Some(Preempted {
         lhp: each(lhp, seconds),
         lwp: each(lwp, seconds),
         queued: each(queued, seconds),
         other: each((preemptions - lhp - lwp - queued).max(0.0), seconds),
-        entering: each(sum(|its| its.entering), seconds),
-        yields: each(sum(|its| its.yields), seconds),
-        forced: each(sum(|its| its.forced), seconds),
+        entering: each(sum(|totals| totals.entering), seconds),
+        yields: each(sum(|totals| totals.yields), seconds),
+        forced: each(sum(|totals| totals.forced), seconds),
         wasted,
         wasted_share: wasted.map(|wasted| each(wasted, slots)),
         hits,
-        divergence: scheduled.iter().filter_map(|(_, its)| its.divergence).reduce(Add::add),
+        divergence: scheduled
+            .iter()
+            .filter_map(|(_, schedule)| schedule.divergence)
+            .reduce(Add::add),
     })
 }
 
 fn times<'a>(all: impl Iterator<Item = &'a Figures> + Clone) -> Vec<Times> {
-    let of = |timed: Timed| {
-        let timings = Timings::merged(all.clone().filter_map(|figures| timed.of(figures)));
+    let times = |timed: Timed| {
+        let timings = Timings::merged(all.clone().filter_map(|figures| timed.timings(figures)));
         let percentiles = timings.percentiles()?;
         Some(Times { timed, timings, percentiles })
     };
-    Timed::ALL.into_iter().filter_map(of).collect()
+    Timed::ALL.into_iter().filter_map(times).collect()
 }

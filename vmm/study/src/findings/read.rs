@@ -34,11 +34,11 @@ pub struct Repeat {
 pub fn once(records: Vec<RunRecord>) -> (Vec<RunRecord>, Vec<Repeat>) {
     let (mut left, mut repeats) = (Vec::<RunRecord>::new(), Vec::new());
     for record in records {
-        let of = |record: &RunRecord| {
+        let identity = |record: &RunRecord| {
             let run = &record.contents.run;
             (run.at_ms, run.seed, run.spec.clone(), run.name.clone())
         };
-        let Some(first) = left.iter_mut().find(|first| of(first) == of(&record)) else {
+        let Some(first) = left.iter_mut().find(|first| identity(first) == identity(&record)) else {
             left.push(record);
             continue;
         };

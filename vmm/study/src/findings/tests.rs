@@ -15,8 +15,8 @@ fn study(fixture: &Fixture) -> Study {
 }
 
 fn find<'a>(study: &'a Study, lock: &str, policy: &str, vcpus: u32) -> &'a PointStudy {
-    let is = |its: &&PointStudy| {
-        let point = &its.point;
+    let is = |study: &&PointStudy| {
+        let point = &study.point;
         point.lock.name() == lock && point.policy.name() == policy && point.vcpus.get() == vcpus
     };
     study.points.iter().find(is).unwrap()
@@ -24,8 +24,12 @@ fn find<'a>(study: &'a Study, lock: &str, policy: &str, vcpus: u32) -> &'a Point
 
 /// The point and the baseline of each comparison along `axis`.
 fn compared(study: &Study, axis: Axis) -> Vec<(&Point, &Point)> {
-    let of = study.comparisons.iter().filter(|its| its.axis == axis);
-    of.map(|its| (&study.points[its.of].point, &study.points[its.against].point)).collect()
+    let comparisons = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
+    comparisons
+        .map(|comparison| {
+            (&study.points[comparison.subject].point, &study.points[comparison.against].point)
+        })
+        .collect()
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn repetitions_of_other_seeds_are_pooled() {
     assert_eq!(study.points.len(), 16);
     assert!(study.points.iter().all(|point| point.repetitions.len() == 16));
     // Repetitions are paired if their run, round and seed are the same.
-    assert!(study.comparisons.iter().all(|its| its.pairs == 16));
+    assert!(study.comparisons.iter().all(|comparison| comparison.pairs == 16));
 }
 
 /// Regression: a run that was named twice had twice as many repetitions, and a tenth of its p.
@@ -66,20 +70,23 @@ fn a_run_that_is_given_twice_counts_once() {
     let other = record(&Fixture { seed: 2, ..Fixture::default() });
     let (left, repeats) = once(vec![part, whole.clone(), other.clone(), whole.clone()]);
     assert_eq!(left, [whole, other]);
-    let of = |source: &str| Repeat { source: source.into(), first: "whole".into() };
-    assert_eq!(repeats, [of("part"), of("whole")]);
+    let repeat = |source: &str| Repeat { source: source.into(), first: "whole".into() };
+    assert_eq!(repeats, [repeat("part"), repeat("whole")]);
 }
 
 /// Regression: a cell that was stopped for four of its five seconds counted like any other.
 #[test]
 fn windows_that_were_much_longer_than_asked_are_noted() {
     let mut run = record(&Fixture::default());
-    assert!(Study::new(std::slice::from_ref(&run)).points.iter().all(|its| its.overlong.is_none()));
+    assert!(
+        Study::new(std::slice::from_ref(&run)).points.iter().all(|point| point.overlong.is_none())
+    );
     let asked = run.contents.cells[0].point.duration.as_secs_f64();
     if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
         figures.seconds = asked * 1.2 + 0.051;
     }
-    let found = Study::new(&[run]).points.iter().filter_map(|its| its.overlong).collect::<Vec<_>>();
+    let found =
+        Study::new(&[run]).points.iter().filter_map(|point| point.overlong).collect::<Vec<_>>();
     assert_eq!(found, [(1, asked * 1.2 + 0.051)]);
 }
 
@@ -88,13 +95,17 @@ fn each_point_meets_its_baselines() {
     let study = study(&Fixture::default());
     let locks = compared(&study, Axis::Lock);
     assert_eq!(locks.len(), 8);
-    for (of, against) in &locks {
-        assert_eq!((of.lock.name(), against.lock.name()), ("pv-ticket", "ticket"));
-        assert_eq!((&of.policy, of.vcpus), (&against.policy, against.vcpus));
+    for (subject, against) in &locks {
+        assert_eq!((subject.lock.name(), against.lock.name()), ("pv-ticket", "ticket"));
+        assert_eq!((&subject.policy, subject.vcpus), (&against.policy, against.vcpus));
     }
     let policies = compared(&study, Axis::Policy);
     assert_eq!(policies.len(), 8);
-    assert!(policies.iter().all(|(of, against)| !of.policy.is_host() && against.policy.is_host()));
+    assert!(
+        policies
+            .iter()
+            .all(|(subject, against)| !subject.policy.is_host() && against.policy.is_host())
+    );
     assert_eq!(study.comparisons.len(), 16);
     assert_eq!(study.findings.len(), 4);
     assert!(study.findings.iter().all(|finding| finding.comparisons.len() == 4));
@@ -106,7 +117,11 @@ fn the_specs_first_value_is_the_baseline() {
     run.contents.run.spec = "policies = [\"rr\", \"host\"]\nvcpus = [2]\n".into();
     let study = Study::new(&[run]);
     let policies = compared(&study, Axis::Policy);
-    assert!(policies.iter().all(|(of, against)| of.policy.is_host() && !against.policy.is_host()));
+    assert!(
+        policies
+            .iter()
+            .all(|(subject, against)| subject.policy.is_host() && !against.policy.is_host())
+    );
 }
 
 #[test]
@@ -115,23 +130,29 @@ fn the_same_under_two_labels_is_compared_and_alike() {
     let study = study(&fixture);
     let labels = compared(&study, Axis::Label);
     assert_eq!(labels.len(), 8);
-    assert!(labels.iter().all(|(of, against)| (&*of.label, &*against.label) == ("b", "a")));
-    let of_labels = study.comparisons.iter().filter(|its| its.axis == Axis::Label);
-    assert!(of_labels.into_iter().all(|its| its.outcome(&study) == Outcome::Unclear));
+    assert!(
+        labels.iter().all(|(subject, against)| (&*subject.label, &*against.label) == ("b", "a"))
+    );
+    let of_labels = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Label);
+    assert!(of_labels.into_iter().all(|comparison| comparison.outcome(&study) == Outcome::Unclear));
     // A lock is compared with the baseline of the same label.
-    assert!(compared(&study, Axis::Lock).iter().all(|(of, against)| of.label == against.label));
+    assert!(
+        compared(&study, Axis::Lock)
+            .iter()
+            .all(|(subject, against)| subject.label == against.label)
+    );
 }
 
 #[test]
 fn outcomes_follow_the_figures() {
     let many = study(&Fixture::default());
-    for its in many.comparisons.iter().filter(|its| its.axis == Axis::Lock) {
-        let is_crowded = many.points[its.of].point.overcommit() > 1.0;
+    for comparison in many.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock) {
+        let is_crowded = many.points[comparison.subject].point.overcommit() > 1.0;
         let expected = if is_crowded { Outcome::More } else { Outcome::Unclear };
-        assert_eq!(its.outcome(&many), expected);
+        assert_eq!(comparison.outcome(&many), expected);
     }
     let few = study(&Fixture { rounds: 5, ..Fixture::default() });
-    let too_few = |its: &Comparison| its.outcome(&few) == Outcome::TooFew;
+    let too_few = |comparison: &Comparison| comparison.outcome(&few) == Outcome::TooFew;
     assert!(few.comparisons.iter().all(too_few));
 }
 
@@ -175,15 +196,15 @@ fn the_direction_is_that_of_the_nodes() {
     let study = Study::new(&[run]);
     let (pv, ticket) = (find(&study, "pv-ticket", "rr", 3), find(&study, "ticket", "rr", 3));
     let median = |point: &PointStudy| point.rate.unwrap().median.value;
-    for its in study.comparisons.iter().filter(|its| its.axis == Axis::Lock) {
-        let blocks = study.points[its.of].blocks(&study.points[its.against]);
+    for comparison in study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock) {
+        let blocks = study.points[comparison.subject].blocks(&study.points[comparison.against]);
         assert_eq!(
             blocks.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(),
             [(2, 4), (4, 2)]
         );
-        if its.verdict.significant {
-            let is_above = its.ratio.unwrap().value > 1.0;
-            assert_eq!(its.outcome(&study) == Outcome::More, is_above, "{its:?}");
+        if comparison.verdict.significant {
+            let is_above = comparison.ratio.unwrap().value > 1.0;
+            assert_eq!(comparison.outcome(&study) == Outcome::More, is_above, "{comparison:?}");
         }
     }
     let direction = direction_in_blocks(&pv.blocks(ticket));
@@ -196,10 +217,14 @@ fn a_run_on_another_mix_of_nodes_is_no_regression() {
     let run = |is_fast: fn(u32) -> bool| Study::new(&[on_two_nodes(&fixture, is_fast)]);
     let few = Diff::new(run(|round| round < 6), run(|round| round < 2));
     assert_eq!((few.both.len(), few.regressions().len()), (16, 0));
-    assert!(few.both.iter().all(|its| its.ratio.is_none_or(|its| (0.5..2.0).contains(&its.value))));
+    assert!(
+        few.both
+            .iter()
+            .all(|both| both.ratio.is_none_or(|ratio| (0.5..2.0).contains(&ratio.value)))
+    );
     let none = Diff::new(run(|_| true), run(|_| false));
     assert_eq!(none.unjudged(), Some(diff::Unjudged::NoNodeInCommon));
-    assert!(none.regressions().is_empty() && none.both.iter().all(|its| its.ratio.is_none()));
+    assert!(none.regressions().is_empty() && none.both.iter().all(|both| both.ratio.is_none()));
 }
 
 /// Every second round ran on a node that is ten times as fast. Nodes are blocks, so that what
@@ -210,7 +235,8 @@ fn nodes_are_blocks() {
     let significant = |run: &RunRecord| {
         let study = Study::new(std::slice::from_ref(run));
         let pv = find(&study, "pv-ticket", "rr", 8).blocks(find(&study, "ticket", "rr", 8));
-        let found = study.comparisons.iter().filter(|its| its.verdict.significant).count();
+        let found =
+            study.comparisons.iter().filter(|comparison| comparison.verdict.significant).count();
         (pv.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(), found)
     };
     let (blocks, by_node) = significant(&run);
@@ -241,9 +267,9 @@ fn a_diff_has_what_both_have_and_names_the_rest() {
     run.contents.sessions[0].host.load_average = vec![9.0];
     let diff = Diff::new(all, Study::new(&[run]));
     assert_eq!((diff.both.len(), diff.only_before.len(), diff.only_after.len()), (8, 8, 0));
-    assert!(diff.both.iter().all(|its| its.ratio.unwrap().value < 1.0));
-    assert!(diff.both.iter().filter(|its| its.verdict.significant).count() >= 6);
-    let what: Vec<&str> = diff.differs.iter().map(|its| its.what.as_str()).collect();
+    assert!(diff.both.iter().all(|both| both.ratio.unwrap().value < 1.0));
+    assert!(diff.both.iter().filter(|both| both.verdict.significant).count() >= 6);
+    let what: Vec<&str> = diff.differs.iter().map(|differs| differs.what.as_str()).collect();
     assert_eq!(what, ["kernel"]);
 }
 

@@ -27,7 +27,7 @@ pub struct Kernels {
 
 impl Kernels {
     /// The kernel of that flavour.
-    pub fn of(&self, flavour: Flavour) -> Option<&Path> {
+    pub fn file(&self, flavour: Flavour) -> Option<&Path> {
         match flavour {
             Flavour::Ticket => self.ticket.as_deref(),
             Flavour::Stock => self.stock.as_deref(),
@@ -89,7 +89,7 @@ pub fn chosen(line: &str) -> Option<System> {
         ("PV spinlocks disabled, single CPU", System::Queued),
         ("PV spinlocks disabled with KVM_HINTS_REALTIME", System::Queued),
     ];
-    SAID.iter().find(|(said, _)| line.contains(said)).map(|(_, system)| *system)
+    SAID.iter().find(|(phrase, _)| line.contains(phrase)).map(|(_, system)| *system)
 }
 
 #[cfg(test)]

@@ -27,11 +27,11 @@ impl Systems {
 pub fn all_of(list: &[Systems]) -> Vec<System> {
     let mut all = Vec::new();
     for one in list {
-        let its = match one {
+        let systems = match one {
             Systems::All => System::ALL,
             Systems::One(system) => std::slice::from_ref(system),
         };
-        for system in its {
+        for system in systems {
             if !all.contains(system) {
                 all.push(*system);
             }

@@ -93,7 +93,7 @@ impl Section {
     fn verdict(&self, entry: &Entry, ours: Estimate, way: Way) -> Verdict {
         let published = entry.published;
         let (side, other) = (self.side(published), self.side(ours.value));
-        let has_one = |its: &Interval| its.low <= 1.0 && its.high >= 1.0;
+        let has_one = |interval: &Interval| interval.low <= 1.0 && interval.high >= 1.0;
         let is_unclear =
             entry.kind == Kind::Ratio && other != 0 && ours.interval.as_ref().is_some_and(has_one);
         let off = ours.value / published;
@@ -139,10 +139,10 @@ impl Section {
             .iter()
             .filter(|other| other.group.as_ref() == Some(group) && !std::ptr::eq(*other, entry));
         let mut is_so = beside.filter_map(|other| {
-            let its = other.shows(way)?;
+            let theirs = other.shows(way)?;
             // Published figures that are within the noise of each other have no order.
             let published = Some(self.side(entry.published / other.published));
-            published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, its))
+            published.filter(|side| *side != 0).map(|side| side == self.beside(&ours, theirs))
         });
         let first = is_so.next()?;
         Some(first && is_so.all(|is_so| is_so))

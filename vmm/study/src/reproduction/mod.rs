@@ -64,7 +64,7 @@ pub struct Entry {
 
 impl Entry {
     /// Its figure, or why there is none.
-    pub fn of(&self, way: Way) -> Result<&Estimate, &str> {
+    pub fn figure(&self, way: Way) -> Result<&Estimate, &str> {
         match way {
             Way::Measured => &self.measured,
             Way::Simulated => &self.simulated,
@@ -75,7 +75,7 @@ impl Entry {
 
     /// The figure that shows something: nothing is shown by what was fitted.
     pub(crate) fn shows(&self, way: Way) -> Option<&Estimate> {
-        self.of(way).ok().filter(|_| way == Way::Measured || !self.is_fitted)
+        self.figure(way).ok().filter(|_| way == Way::Measured || !self.is_fitted)
     }
 }
 
@@ -164,12 +164,13 @@ impl Reproduction {
     pub fn card(&self) -> Vec<CardScore<'_>> {
         let rows_of = |id: &String| {
             let mut score = Score::default();
-            for section in self.sections.iter().filter(|its| its.card.as_ref() == Some(id)) {
+            for section in self.sections.iter().filter(|section| section.card.as_ref() == Some(id))
+            {
                 section.judged().for_each(|judged| score.add(judged.by(None)));
             }
             [score.sign_and_order, score.scored, score.all]
         };
         let scores = self.card.iter().map(|line| CardScore { line, rows: rows_of(&line.id) });
-        scores.filter(|its| its.rows[2] > 0).collect()
+        scores.filter(|score| score.rows[2] > 0).collect()
     }
 }

@@ -51,7 +51,7 @@ fn reproduction(sections: Vec<Section>) -> Reproduction {
 }
 
 fn verdict(entry: Entry) -> Verdict {
-    section(vec![entry]).judged().next().and_then(|its| its.by(None)).expect("a figure")
+    section(vec![entry]).judged().next().and_then(|judged| judged.by(None)).expect("a figure")
 }
 
 #[test]
@@ -67,23 +67,27 @@ fn a_sign_is_that_of_the_change_beyond_the_noise() {
         (4.0, 2.1, true, true),
         (4.0, f64::INFINITY, true, false),
     ] {
-        let its = verdict(entry("r", published, ours(value)));
-        assert_eq!((its.sign, its.ratio, its.order), (sign, ratio, None), "{published} {value}");
+        let verdict = verdict(entry("r", published, ours(value)));
+        assert_eq!(
+            (verdict.sign, verdict.ratio, verdict.order),
+            (sign, ratio, None),
+            "{published} {value}"
+        );
     }
 }
 
 #[test]
 fn an_interval_around_one_has_no_sign() {
-    let of = |published, value, low, high| {
+    let shown = |published, value, low, high| {
         let interval = Some(Interval { low, high });
-        let its = verdict(entry("r", published, Ok(Estimate { value, interval })));
-        (its.sign, its.name())
+        let verdict = verdict(entry("r", published, Ok(Estimate { value, interval })));
+        (verdict.sign, verdict.name())
     };
-    assert_eq!(of(1.5, 1.5, 1.1, 2.0), (true, "holds"));
-    assert_eq!(of(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
+    assert_eq!(shown(1.5, 1.5, 1.1, 2.0), (true, "holds"));
+    assert_eq!(shown(1.5, 1.5, 0.9, 2.0), (false, "unclear"));
     // That it cannot be told does not show that nothing changes.
-    assert_eq!(of(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
-    assert_eq!(of(1.0, 1.03, 0.9, 2.0), (true, "holds"));
+    assert_eq!(shown(1.0, 1.5, 0.9, 2.0), (false, "unclear"));
+    assert_eq!(shown(1.0, 1.03, 0.9, 2.0), (true, "holds"));
 }
 
 #[test]
@@ -104,19 +108,19 @@ fn counts_have_a_sign_and_a_size() {
 
 #[test]
 fn rows_of_a_group_have_an_order() {
-    let of = |row: &str, published, value, group: &str| Entry {
+    let in_group = |row: &str, published, value, group: &str| Entry {
         group: Some(group.into()),
         ..entry(row, published, ours(value))
     };
     let section = section(vec![
-        of("first", 1.5, 3.0, "g"),
-        of("second", 1.3, 2.0, "g"),
-        of("third", 1.1, 2.5, "g"),
-        of("fourth, as third", 1.11, 1.0, "g"),
-        of("alone", 1.1, 2.5, "h"),
+        in_group("first", 1.5, 3.0, "g"),
+        in_group("second", 1.3, 2.0, "g"),
+        in_group("third", 1.1, 2.5, "g"),
+        in_group("fourth, as third", 1.11, 1.0, "g"),
+        in_group("alone", 1.1, 2.5, "h"),
     ]);
     let orders: Vec<Option<bool>> =
-        section.judged().filter_map(|its| its.by(None)).map(|its| its.order).collect();
+        section.judged().filter_map(|judged| judged.by(None)).map(|judged| judged.order).collect();
     assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 

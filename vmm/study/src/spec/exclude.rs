@@ -127,7 +127,11 @@ impl Excludes {
 
     /// The first exclude that has matched nothing.
     pub(super) fn unused<'a>(&self, excludes: &'a [Exclude]) -> Option<&'a Exclude> {
-        excludes.iter().enumerate().find(|(ix, _)| self.used & 1 << ix == 0).map(|(_, its)| its)
+        excludes
+            .iter()
+            .enumerate()
+            .find(|(ix, _)| self.used & 1 << ix == 0)
+            .map(|(_, exclude)| exclude)
     }
 }
 

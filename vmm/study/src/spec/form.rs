@@ -83,7 +83,7 @@ impl Form {
 
     /// The setting with this key, if the spec has it.
     pub fn setting(&self, key: &str) -> Option<&Value> {
-        self.settings.iter().find(|(its, _)| *its == key).map(|(_, value)| value)
+        self.settings.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 }
 
@@ -217,9 +217,9 @@ mod tests {
             ("facets = [\"vcpus\",\n\"vcpus\"]", 2, "facets: 'vcpus' is named twice"),
         ] {
             let error = Form::parse(text).unwrap_err();
-            let said = error.to_string();
-            assert!(said.contains(what) && !said.contains('\n'), "{text:?}: {said}");
-            assert_eq!(error.line, line, "{text:?}: {said}");
+            let message = error.to_string();
+            assert!(message.contains(what) && !message.contains('\n'), "{text:?}: {message}");
+            assert_eq!(error.line, line, "{text:?}: {message}");
         }
     }
 

@@ -213,7 +213,7 @@ impl<'a> Combination<'a> {
 
     fn axis(key: &str) -> usize {
         // Callers only pass keys of the matrix.
-        KEYS.iter().position(|its| *its == key).expect("an axis")
+        KEYS.iter().position(|known| *known == key).expect("an axis")
     }
 
     pub(super) fn place(&self, key: &str) -> usize {

@@ -34,7 +34,7 @@ impl FromStr for One {
 
     fn from_str(text: &str) -> Result<Self, OnlyError> {
         let (key, values) = text.split_once('=').ok_or_else(|| OnlyError::Form(text.into()))?;
-        let key = KEYS.into_iter().find(|its| *its == key.trim());
+        let key = KEYS.into_iter().find(|known| *known == key.trim());
         let key = key.ok_or_else(|| OnlyError::Key(text.into()))?;
         Ok(Self { key, values: values.trim().to_owned() })
     }

@@ -81,7 +81,8 @@ impl Combination<'_> {
             let why = format!("the payload has {}", names.join(", "));
             return Err(self.impossible(&["workloads", "guests"], why));
         };
-        if *workload == payload::Workload::HotLine && point.sizes().any(|its| its == VcpuCount::ONE)
+        if *workload == payload::Workload::HotLine
+            && point.sizes().any(|vcpus| vcpus == VcpuCount::ONE)
         {
             let why = "it takes two vCPUs at least, one of them reads";
             return Err(self.impossible(&["workloads", "vcpus", "other-vms"], why));

@@ -43,7 +43,7 @@ fn vms_of_other_sizes_count_for_the_ratio() {
     let text = "slots = 2\nvcpus = 2\nvms = 2\nlocks = \"ticket\"\nother-vms = [\"none\", \"1+3\"]";
     let points = parse(text).unwrap().points;
     let sizes = |point: &Point| point.sizes().map(VcpuCount::get).collect::<Vec<_>>();
-    let both: Vec<_> = points.iter().map(|its| (sizes(its), its.overcommit())).collect();
+    let both: Vec<_> = points.iter().map(|point| (sizes(point), point.overcommit())).collect();
     assert_eq!(both, [(vec![2, 2], 2.0), (vec![2, 2, 1, 3], 4.0)]);
     assert!(points[1].to_string().contains("2 vCPUs x 2 VMs beside VMs of 1+3 on 2 CPUs"));
     let line = serde_json::to_string(&points[1]).unwrap();
@@ -116,8 +116,8 @@ fn a_selection_that_is_wrong_is_said_in_one_line() {
     for (text, begins) in
         [("lo\nck=ticket", "unknown key 'lo?ck=ticket'; "), ("vc\npus", "'vc?pus': ")]
     {
-        let said = Only::parse(&[text.into()]).unwrap_err().to_string();
-        assert!(said.starts_with(begins) && !said.contains('\n'), "{said}");
+        let error = Only::parse(&[text.into()]).unwrap_err().to_string();
+        assert!(error.starts_with(begins) && !error.contains('\n'), "{error}");
     }
 }
 
@@ -146,11 +146,11 @@ fn an_exclude_names_values_as_a_person_would() {
         ("vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nvcpus = [2, 4]\nlocks = \"ticket\"", 2),
         ("vcpus = [2, 4]\n[[exclude]]\nvcpus = 2\nlocks = \"ticket\"\n[[exclude]]\nvcpus = 4", 1),
     ] {
-        assert_eq!(parse(text).map(|its| its.points.len()), Ok(left), "{text}");
+        assert_eq!(parse(text).map(|parsed| parsed.points.len()), Ok(left), "{text}");
     }
     let many = |count: usize| {
         let excludes = "[[exclude]]\nvcpus = 2\n".repeat(count);
-        parse(&format!("vcpus = [2, 3]\n{excludes}")).map(|its| its.points.len())
+        parse(&format!("vcpus = [2, 3]\n{excludes}")).map(|parsed| parsed.points.len())
     };
     assert_eq!(many(128), Ok(2));
     let error = many(129).unwrap_err();

@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn a_difference_within_blocks_is_found_across_them() {
         let block = |scale: f64| {
-            let of = |from: i32| (from..from + 4).map(|ix| scale * f64::from(ix)).collect();
-            (of(100), of(107))
+            let samples = |from: i32| (from..from + 4).map(|ix| scale * f64::from(ix)).collect();
+            (samples(100), samples(107))
         };
         let blocks: [(Vec<f64>, Vec<f64>); 2] = [block(1.0), block(10.0)];
         let above: Vec<f64> = blocks.iter().flat_map(|(above, _)| above.clone()).collect();
@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn random_shares_in_blocks_come_close_to_all_of_them() {
-        let of =
+        let samples =
             |count: i32, by: i32| (0..count).map(|ix| f64::from(ix * by % 12)).collect::<Vec<_>>();
-        let ranks = [doubled_ranks(&of(12, 7)), doubled_ranks(&of(10, 5))];
+        let ranks = [doubled_ranks(&samples(12, 7)), doubled_ranks(&samples(10, 5))];
         let tests: Vec<Test<'_>> =
             ranks.iter().map(|ranks| Test { taken: ranks.len() / 2, ranks }).collect();
         let expected = tests.iter().map(|test| test.taken * (test.ranks.len() + 1)).sum();
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn whichever_is_named_first() {
         let (a, b) = ([1.0, 7.0, 3.0, 3.0, 9.0], [2.0, 3.0, 8.0]);
-        let there = rank_sum(&a, &b, SEED).unwrap();
-        assert!((there - rank_sum(&b, &a, SEED).unwrap()).abs() < 1e-12);
+        let forwards = rank_sum(&a, &b, SEED).unwrap();
+        assert!((forwards - rank_sum(&b, &a, SEED).unwrap()).abs() < 1e-12);
     }
 
     #[test]

@@ -261,7 +261,7 @@ pub struct TimelineCounts {
 impl Figures {
     /// Operations by all vCPUs. A store's counts may be anything: a float, which does not overflow.
     pub fn all_operations(&self) -> f64 {
-        self.operations.iter().map(|of| *of as f64).sum()
+        self.operations.iter().map(|count| *count as f64).sum()
     }
 
     /// Has a lock failed: violations of mutual exclusion, or tickets served out of order?
@@ -351,15 +351,15 @@ mod tests {
     /// A machine that is measured slightly longer than the other does not lower the rate.
     #[test]
     fn the_rate_of_two_machines_is_the_sum_of_both() {
-        let of = |seconds, operations| Figures {
+        let figures = |seconds, operations| Figures {
             seconds,
             operations: vec![operations],
             ..Figures::default()
         };
-        let both = of(1.0, 100).beside(of(2.0, 600));
+        let both = figures(1.0, 100).beside(figures(2.0, 600));
         assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
-        assert_eq!(of(1.0, 0).beside(of(2.0, 0)).seconds, 2.0);
-        let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..of(1.0, u64::MAX) };
+        assert_eq!(figures(1.0, 0).beside(figures(2.0, 0)).seconds, 2.0);
+        let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..figures(1.0, u64::MAX) };
         let both = liar().beside(liar());
         assert_eq!((both.halts, both.violations), (u64::MAX, u64::MAX));
     }

@@ -177,8 +177,8 @@ fn damage_is_said_with_its_line() {
         ),
         (text(&[first]).replace("\"format\":1", "\"format\":2"), "of format 2"),
     ] {
-        let said = refused(&text);
-        assert!(said.contains(what) && !said.contains('\n'), "{said}");
+        let error = refused(&text);
+        assert!(error.contains(what) && !error.contains('\n'), "{error}");
     }
 }
 

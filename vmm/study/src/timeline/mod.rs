@@ -128,8 +128,11 @@ impl Lost {
 impl Timeline {
     /// How many entries it has per second, and how many it had no room for.
     pub fn counts(&self) -> TimelineCounts {
-        let schedule = self.schedule.as_ref().map_or(0, |of| {
-            of.turns.len() + of.preemptions.len() + of.sightings.len() + of.handoffs.len()
+        let schedule = self.schedule.as_ref().map_or(0, |schedule| {
+            schedule.turns.len()
+                + schedule.preemptions.len()
+                + schedule.sightings.len()
+                + schedule.handoffs.len()
         });
         let events = self.events.iter().map(Vec::len).sum::<usize>() + self.late.len();
         let all = (schedule + events + self.progress.len()) as f64;
@@ -144,8 +147,8 @@ impl Timeline {
     #[must_use]
     pub fn measured(mut self, span: Span, besides: Vec<Progress>) -> Self {
         self.measured = Some(span);
-        self.progress.extend(besides.into_iter().filter(|its| its.at <= self.span.to));
-        self.progress.sort_by_key(|its| its.at);
+        self.progress.extend(besides.into_iter().filter(|sample| sample.at <= self.span.to));
+        self.progress.sort_by_key(|sample| sample.at);
         self
     }
 

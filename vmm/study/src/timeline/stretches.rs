@@ -68,14 +68,14 @@ impl<'a> Stretches<'a> {
         let vcpus = timeline.vcpus.len();
         let mut turns = vec![Vec::new(); vcpus];
         for turn in &traced.turns {
-            if let Some(its) = turns.get_mut(turn.vcpu.0 as usize) {
-                its.push(turn);
+            if let Some(turns) = turns.get_mut(turn.vcpu.0 as usize) {
+                turns.push(turn);
             }
         }
         let mut handoffs = vec![Vec::new(); vcpus];
         for (number, handoff) in traced.handoffs.iter().enumerate() {
-            if let Some(its) = handoffs.get_mut(handoff.to.0 as usize) {
-                its.push((number, handoff));
+            if let Some(kicks) = handoffs.get_mut(handoff.to.0 as usize) {
+                kicks.push((number, handoff));
             }
         }
         let preemptions = traced.preemptions.iter();
@@ -85,7 +85,9 @@ impl<'a> Stretches<'a> {
             turns,
             handoffs,
             spinning: spinning(traced, vcpus),
-            preemptions: preemptions.map(|its| ((its.vcpu, its.at), its)).collect(),
+            preemptions: preemptions
+                .map(|preemption| ((preemption.vcpu, preemption.at), preemption))
+                .collect(),
             is_whole: timeline.lost.turns == 0,
         })
     }
@@ -113,21 +115,21 @@ impl<'a> Stretches<'a> {
         let mut kick = None;
         for (number, turn) in turns.iter().enumerate() {
             let span = self.span_of(turn);
-            while spinning.first().is_some_and(|its| its.to <= span.from) {
+            while spinning.first().is_some_and(|spin| spin.to <= span.from) {
                 spinning = &spinning[1..];
             }
-            let meanwhile = spinning.iter().take_while(|its| its.from < span.to);
-            let meanwhile = meanwhile.filter_map(|its| its.within(span)).collect();
+            let meanwhile = spinning.iter().take_while(|spin| spin.from < span.to);
+            let meanwhile = meanwhile.filter_map(|spin| spin.within(span)).collect();
             let (slot, end) = (turn.slot, turn.end);
             let what = What::Running { slot, end, kick: kick.take(), spinning: meanwhile };
             all.push(Stretch { span, what });
             let next = turns.get(number + 1).map(|next| next.at);
             let Some(next) = next.or(self.is_whole.then_some(self.until)) else { break };
             let gap = Span { from: span.to, to: next.max(span.to) };
-            while kicks.next_if(|(_, its)| its.at < gap.from).is_some() {}
-            let waker = kicks.next_if(|(_, its)| its.at <= gap.to);
-            kick = waker.filter(|(_, its)| its.granted == Some(gap.to)).map(|(number, _)| number);
-            self.between(vcpu, turn.end, gap, waker.map(|(_, its)| its), &mut all);
+            while kicks.next_if(|(_, kick)| kick.at < gap.from).is_some() {}
+            let waker = kicks.next_if(|(_, kick)| kick.at <= gap.to);
+            kick = waker.filter(|(_, kick)| kick.granted == Some(gap.to)).map(|(number, _)| number);
+            self.between(vcpu, turn.end, gap, waker.map(|(_, kick)| kick), &mut all);
         }
         all
     }
@@ -163,20 +165,22 @@ impl<'a> Stretches<'a> {
     pub fn waiters(&self, timeline: &Timeline, vm: u32) -> Vec<(Nanos, u32)> {
         let mut steps = Vec::new();
         for (ix, turns) in self.turns.iter().enumerate() {
-            if timeline.vcpus.get(ix).is_none_or(|(its, _)| *its != vm) {
+            if timeline.vcpus.get(ix).is_none_or(|(machine, _)| *machine != vm) {
                 continue;
             }
-            let spans = self.spinning[ix].iter().map(|its| {
+            let spans = self.spinning[ix].iter().map(|spin| {
                 // A vCPU that loses or yields its slot while it waits goes on waiting.
-                let after = turns.partition_point(|turn| turn.at < its.to);
+                let after = turns.partition_point(|turn| turn.at < spin.to);
                 let last = after.checked_sub(1).map(|last| self.span_of(turns[last]));
                 match (last, turns.get(after)) {
-                    (Some(last), Some(next)) if last.to == its.to => Span { to: next.at, ..*its },
-                    _ => *its,
+                    (Some(last), Some(next)) if last.to == spin.to => Span { to: next.at, ..*spin },
+                    _ => *spin,
                 }
             });
             steps.extend(
-                joined(spans.collect()).into_iter().flat_map(|its| [(its.from, 1), (its.to, -1)]),
+                joined(spans.collect())
+                    .into_iter()
+                    .flat_map(|spin| [(spin.from, 1), (spin.to, -1)]),
             );
         }
         steps.sort_unstable();
@@ -201,9 +205,9 @@ fn spinning(traced: &Traced, vcpus: usize) -> Vec<Vec<Span>> {
         if let LockActivity::Waiting { since, halted: false, .. } = seen.activity
             && since > Nanos::ZERO
             && since < seen.at
-            && let Some(its) = all.get_mut(seen.vcpu.0 as usize)
+            && let Some(spans) = all.get_mut(seen.vcpu.0 as usize)
         {
-            its.push(Span { from: since, to: seen.at });
+            spans.push(Span { from: since, to: seen.at });
         }
     }
     all.into_iter().map(joined).collect()

@@ -75,13 +75,13 @@ fn draw_series(
     dodge: f64,
 ) -> Option<f64> {
     let style = series.style;
-    let place = |its: &Mark| {
-        let x = frame.left + plot.x.place(its.x) * (frame.right - frame.left) + dodge;
-        (x, height(plot, frame, its.y))
+    let place = |mark: &Mark| {
+        let x = frame.left + plot.x.place(mark.x) * (frame.right - frame.left) + dodge;
+        (x, height(plot, frame, mark.y))
     };
     let places: Vec<(f64, f64)> = series.marks.iter().map(place).collect();
-    for (mark_at, its) in places.iter().zip(&series.marks) {
-        let places = its.samples.iter().map(|(value, far)| (height(plot, frame, *value), *far));
+    for (mark_at, mark) in places.iter().zip(&series.marks) {
+        let places = mark.samples.iter().map(|(value, far)| (height(plot, frame, *value), *far));
         let places: Vec<_> = places.collect();
         scene.samples(&places, style, |place, beside| (mark_at.0 + 7.5 + beside, place));
     }
@@ -89,15 +89,15 @@ fn draw_series(
         let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         scene.path(format!("line s{style}"), format!("M{}", path.join("L")));
     }
-    for (at, its) in places.iter().zip(&series.marks) {
-        if let Some((low, high)) = its.interval {
+    for (at, placed) in places.iter().zip(&series.marks) {
+        if let Some((low, high)) = placed.interval {
             let (low, high) = (height(plot, frame, low), height(plot, frame, high));
             let caps = [low, high].map(|y| line((at.0 - 3.0, y), (at.0 + 3.0, y))).concat();
             let bar = line((at.0, low), (at.0, high)) + &caps;
-            scene.titled(format!("interval s{style}"), bar, its.says.clone());
+            scene.titled(format!("interval s{style}"), bar, placed.says.clone());
         }
-        let hollow = if its.hollow { " hollow" } else { "" };
-        scene.titled(format!("mark s{style}{hollow}"), mark(style, *at, 4.8), its.says.clone());
+        let hollow = if placed.hollow { " hollow" } else { "" };
+        scene.titled(format!("mark s{style}{hollow}"), mark(style, *at, 4.8), placed.says.clone());
     }
     places.last().map(|(_, y)| *y)
 }

@@ -88,8 +88,8 @@ impl Scene {
         at: impl Fn(f64, f64) -> (f64, f64),
     ) {
         for far in [false, true] {
-            let of = places.iter().enumerate().filter(|(_, (_, its))| *its == far);
-            let dots = of.map(|(ix, (place, _))| {
+            let those = places.iter().enumerate().filter(|(_, (_, is_far))| *is_far == far);
+            let dots = those.map(|(ix, (place, _))| {
                 let beside = [-1.5, 1.5, -0.5, 0.5][ix % 4];
                 mark(0, at(*place, beside), if far { 2.8 } else { 1.5 })
             });

@@ -44,7 +44,8 @@ impl Columns {
             });
             plots.flat_map(|plot| &plot.rows)
         };
-        let widest = |of: fn(&Row) -> &String| rows().map(|row| width(of(row))).fold(0.0, f64::max);
+        let widest =
+            |text: fn(&Row) -> &String| rows().map(|row| width(text(row))).fold(0.0, f64::max);
         Self {
             group: widest(|row| &row.group),
             label: widest(|row| &row.label),

@@ -34,7 +34,7 @@ pub fn study(study: &Study) -> String {
     if !text.is_empty() {
         text.push('\n');
     }
-    text += &setup::of(study);
+    text += &setup::described(study);
     text.push('\n');
     text += &bullets(&sentences::warnings(study));
     for sentence in answer::answer(study) {
@@ -52,9 +52,9 @@ pub fn study(study: &Study) -> String {
 pub fn diff(diff: &Diff) -> String {
     let mut text = bullets(&diff_words::verdict(diff));
     text += &table_of_regressions(diff).map_or_else(String::new, laid_out);
-    for (which, its) in [("First run", &diff.before), ("Second run", &diff.after)] {
-        text += &format!("\n{which}\n{}", setup::of(its));
-        text += &bullets(&sentences::warnings(its));
+    for (which, study) in [("First run", &diff.before), ("Second run", &diff.after)] {
+        text += &format!("\n{which}\n{}", setup::described(study));
+        text += &bullets(&sentences::warnings(study));
     }
     for one in diff_words::tables(diff).into_iter().filter(|table| table.id != DIFFERS) {
         text += &laid_out(one);
@@ -73,30 +73,33 @@ pub fn diff(diff: &Diff) -> String {
 /// Every regression of a second run in a line: its figure, then its point.
 pub fn regressions(diff: &Diff) -> Vec<String> {
     let name = |point: &Point| names::whole(&diff.before, point);
-    let line = |its: &Regression<'_>| match its {
+    let line = |regression: &Regression<'_>| match regression {
         Regression::Less(both) => {
             let p = sentences::p(both.verdict.adjusted);
-            let figure = both.ratio.map_or_else(|| ratio(0.0), |its| ratio(its.value));
-            let interval = both.ratio.map_or_else(|| "-".to_owned(), |its| within(&its, ratio));
+            let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
+            let interval =
+                both.ratio.map_or_else(|| "-".to_owned(), |estimate| within(&estimate, ratio));
             format!("{figure} ({interval}), p {p}: {}", name(&both.point))
         }
         Regression::Broken { point, violations, disorder } => format!(
-            "BROKEN, exclusion failed {violations} times, {disorder} tickets out of order: {}",
+            "BROKEN, exclusion failed {}, {} out of order: {}",
+            count(*violations, "time"),
+            count(*disorder, "ticket"),
             name(point)
         ),
         Regression::Failed { point, error } => format!("no figures, {error}: {}", name(point)),
     };
     let all = diff.regressions();
-    all.iter().map(|its| shown::line(&line(its)).into_owned()).collect()
+    all.iter().map(|regression| shown::line(&line(regression)).into_owned()).collect()
 }
 
 /// The regressions as a table.
 fn table_of_regressions(diff: &Diff) -> Option<Table> {
     let dash = || "-".to_owned();
-    let line = |its: &Regression<'_>| match its {
+    let line = |regression: &Regression<'_>| match regression {
         Regression::Less(both) => {
-            let figure = both.ratio.map_or_else(|| ratio(0.0), |its| ratio(its.value));
-            let interval = both.ratio.map_or_else(dash, |its| within(&its, ratio));
+            let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
+            let interval = both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio));
             vec![figure, interval, sentences::bare_p(both.verdict.adjusted)]
         }
         Regression::Broken { .. } => vec!["BROKEN".to_owned(), dash(), dash()],
@@ -104,7 +107,10 @@ fn table_of_regressions(diff: &Diff) -> Option<Table> {
     };
     let all = diff.regressions();
     let table = Table::new("regressions", "Regressions", "", &["point", "ratio", "95 %", "p"]);
-    table.by_facets(&diff.before, all.iter().map(|its| (its.point(), line(its))))
+    table.by_facets(
+        &diff.before,
+        all.iter().map(|regression| (regression.point(), line(regression))),
+    )
 }
 
 /// Why a comparison can find no regression, whatever the second run did.
@@ -128,7 +134,7 @@ pub fn unjudged(why: Unjudged) -> String {
 
 /// The tables of a study, of which each line of figures fits.
 fn of_study(study: &Study) -> Vec<Table> {
-    let of = |table: Option<Table>, title: &str, note: &str, columns: &[usize]| {
+    let chosen = |table: Option<Table>, title: &str, note: &str, columns: &[usize]| {
         let table = table?.with_columns(columns);
         let title = if title.is_empty() { table.title.clone() } else { title.to_owned() };
         Some(Table { title, note: note.to_owned(), ..table })
@@ -140,17 +146,17 @@ fn of_study(study: &Study) -> Vec<Table> {
     let of_host = "Shares of the vCPUs' time with a CPU: of all, from the least to the most of a \
                    vCPU, and of a VM.";
     let all = [
-        of(tables::throughput(study), "", "", &[0, 1, 2, 3, 4, 5, 6]),
-        of(tables::throughput(study), "Intervals of the medians", "", &[0, 4, 7, 8]),
-        of(tables::comparisons(study), "", by_medians, &[0, 1, 2, 6, 7]),
-        of(tables::behaviour(study, |_| true), "Waiting and fairness", "", &[0, 1, 2, 3, 4]),
-        of(tables::preemption(study), "Preemption", preempted, &[0, 5, 6, 7, 8, 9]),
-        of(tables::host(study), "Share of time run", of_host, &[0, 1, 2, 3]),
+        chosen(tables::throughput(study), "", "", &[0, 1, 2, 3, 4, 5, 6]),
+        chosen(tables::throughput(study), "Intervals of the medians", "", &[0, 4, 7, 8]),
+        chosen(tables::comparisons(study), "", by_medians, &[0, 1, 2, 6, 7]),
+        chosen(tables::behaviour(study, |_| true), "Waiting and fairness", "", &[0, 1, 2, 3, 4]),
+        chosen(tables::preemption(study), "Preemption", preempted, &[0, 5, 6, 7, 8, 9]),
+        chosen(tables::host(study), "Share of time run", of_host, &[0, 1, 2, 3]),
         tables::host(study).map(|table| Table {
             title: "Run queue, steal, yields".to_owned(),
             ..table.with_columns(&[0, 4, 5, 6, 7])
         }),
-        of(tables::latencies(study), "", "", &[0, 1, 2, 3, 4, 5]).map(Table::headed),
+        chosen(tables::latencies(study), "", "", &[0, 1, 2, 3, 4, 5]).map(Table::headed),
         tables::lost(study),
     ];
     let mut all: Vec<Table> = all.into_iter().flatten().collect();
@@ -188,15 +194,15 @@ fn bullets(sentences: &[Sentence]) -> String {
 }
 
 /// A table after an empty line. No text in it has lines of its own.
-fn laid_out(mut its: Table) -> String {
-    for line in &mut its.lines {
+fn laid_out(mut shown: Table) -> String {
+    for line in &mut shown.lines {
         let texts = match line {
             TableLine::Heading(text) => std::slice::from_mut(text),
             TableLine::Cells(cells) => cells.as_mut_slice(),
         };
         texts.iter_mut().for_each(|text| *text = shown::line(text).into_owned());
     }
-    format!("\n{}", table(&its, WIDTH))
+    format!("\n{}", table(&shown, WIDTH))
 }
 
 /// Text after `label`, with further lines as far to the right.

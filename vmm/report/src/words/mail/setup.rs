@@ -16,7 +16,7 @@ use study::{
 const MOST_GUESTS: usize = 3;
 
 /// The setup of a study, a line for each part of it.
-pub fn of(study: &Study) -> String {
+pub fn described(study: &Study) -> String {
     let mut lines = Lines::default();
     for run in &study.runs {
         hosts(run, &mut lines);
@@ -64,7 +64,7 @@ fn hosts(run: &RunFacts, lines: &mut Lines) {
     for part in [machine, kernel] {
         for session in &run.sessions {
             let (label, text) = part(&session.host);
-            let node = session.attempt.as_ref().map(|its| format!("{}: ", its.node));
+            let node = session.attempt.as_ref().map(|attempt| format!("{}: ", attempt.node));
             lines.add(label, &format!("{}{text}", node.unwrap_or_default()));
         }
     }
@@ -78,17 +78,17 @@ fn hosts(run: &RunFacts, lines: &mut Lines) {
 fn machine(host: &HostFacts) -> (&'static str, String) {
     let cpus = host.cpu_count.map(|cpus| count(cpus, "CPU").to_string());
     let smt = host.smt.map(|on| if on { "SMT" } else { "no SMT" }.to_owned());
-    let microcode = host.microcode.as_ref().map(|its| format!("microcode {its}"));
+    let microcode = host.microcode.as_ref().map(|value| format!("microcode {value}"));
     let memory =
         host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
     let kvm = (!host.kvm.is_empty()).then(|| format!("{} KVM", host.kvm));
     let under = host.hypervisor.as_ref().map(|name| format!("itself under {name}"));
-    let increment = host.increment.map(|its| {
-        let unsteady = if its.is_steady() { "" } else { ", not steady" };
+    let increment = host.increment.map(|increment| {
+        let unsteady = if increment.is_steady() { "" } else { ", not steady" };
         format!(
             "an increment takes {:.2} ns (p99 {:.2} times{unsteady})",
-            its.picos as f64 / 1e3,
-            its.p99
+            increment.picos as f64 / 1e3,
+            increment.p99
         )
     });
     let cpu = Some(host.cpu.clone());
@@ -102,18 +102,18 @@ fn kernel(host: &HostFacts) -> (&'static str, String) {
     let preemption = host.preemption.clone();
     let parts = [
         Some(joined([Some(format!("Linux {}", host.kernel)), preemption], " ")),
-        host.clocksource.as_ref().map(|its| format!("clock source {its}")),
-        host.huge_pages.as_ref().map(|its| format!("huge pages {its}")),
-        host.halt_poll_ns.map(|its| format!("halt_poll_ns {its}")),
+        host.clocksource.as_ref().map(|value| format!("clock source {value}")),
+        host.huge_pages.as_ref().map(|value| format!("huge pages {value}")),
+        host.halt_poll_ns.map(|value| format!("halt_poll_ns {value}")),
         Some(ple.join(", ")),
         (!governors.is_empty()).then(|| format!("governor {}", governors.join(", "))),
-        host.confinement.as_ref().map(|its| format!("machines confined: {its}")),
+        host.confinement.as_ref().map(|value| format!("machines confined: {value}")),
     ];
     ("kernel", if host.kernel.is_empty() { String::new() } else { joined(parts, "; ") })
 }
 
 fn emulated(study: &Study, lines: &mut Lines) {
-    if study.points.iter().any(|its| its.point.host == HostKind::Emulated) {
+    if study.points.iter().any(|point| point.point.host == HostKind::Emulated) {
         for run in &study.runs {
             let kernel = run.run.host_kernel;
             lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
@@ -123,8 +123,8 @@ fn emulated(study: &Study, lines: &mut Lines) {
 
 fn guests(study: &Study, lines: &mut Lines) {
     let mut all: Vec<String> = Vec::new();
-    for its in &study.points {
-        let guest = compare::guest(&its.point);
+    for point in &study.points {
+        let guest = compare::guest(&point.point);
         if !all.contains(&guest) {
             all.push(guest);
         }
@@ -135,7 +135,9 @@ fn guests(study: &Study, lines: &mut Lines) {
     if let Some(more) = all.len().checked_sub(MOST_GUESTS).filter(|more| *more > 0) {
         lines.add("guest", &format!("and {more} more"));
     }
-    for file in study.runs.iter().flat_map(|run| &run.sessions).flat_map(|its| &its.host.kernels) {
+    for file in
+        study.runs.iter().flat_map(|run| &run.sessions).flat_map(|session| &session.host.kernels)
+    {
         let FileFacts { sha256, version, .. } = file;
         let version = version.as_deref().unwrap_or("of unknown version");
         lines.add("guest", &format!("kernel {version}, SHA-256 {sha256}..."));
@@ -162,7 +164,7 @@ fn axes(study: &Study, lines: &mut Lines) {
     for axis in &study.varying {
         let Some(key) = axis.key().filter(|_| *axis != Axis::Policy) else { continue };
         let mut values: Vec<String> = Vec::new();
-        for value in study.points.iter().map(|its| axis.of(&its.point)) {
+        for value in study.points.iter().map(|point| axis.value(&point.point)) {
             if !values.contains(&value) {
                 values.push(value);
             }
@@ -173,7 +175,7 @@ fn axes(study: &Study, lines: &mut Lines) {
 
 fn schedules(study: &Study, lines: &mut Lines) {
     let mut all: Vec<String> = Vec::new();
-    for point in study.points.iter().map(|its| &its.point) {
+    for point in study.points.iter().map(|point| &point.point) {
         let name = match point.policy.is_host() {
             true => "host (the host's scheduler)".to_owned(),
             false => format!("{}, slices of {}", point.schedule_name(), point.slice),
@@ -185,7 +187,7 @@ fn schedules(study: &Study, lines: &mut Lines) {
     lines.add("policy", &all.join("; "));
     for run in &study.runs {
         let cpus = CpuList::new(&run.run.cpus).map(|list| list.to_string()).unwrap_or_default();
-        let mut slots: Vec<u32> = study.points.iter().map(|its| its.point.slots).collect();
+        let mut slots: Vec<u32> = study.points.iter().map(|point| point.point.slots).collect();
         slots.sort_unstable();
         slots.dedup();
         let slots: Vec<String> = slots.iter().map(u32::to_string).collect();
@@ -196,7 +198,11 @@ fn schedules(study: &Study, lines: &mut Lines) {
 
 fn seeds(study: &Study, lines: &mut Lines) {
     let order: BTreeSet<u64> = study.runs.iter().map(|run| run.run.seed).collect();
-    let all = study.points.iter().flat_map(|its| &its.repetitions).map(|its| its.key.seed);
+    let all = study
+        .points
+        .iter()
+        .flat_map(|point| &point.repetitions)
+        .map(|repetition| repetition.key.seed);
     let [order, all] = [order, all.collect()].map(|seeds: BTreeSet<u64>| {
         names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
     });
@@ -206,17 +212,17 @@ fn seeds(study: &Study, lines: &mut Lines) {
 
 fn windows(study: &Study, lines: &mut Lines) {
     let mut seconds: Vec<f64> = Vec::new();
-    for its in study.points.iter().map(|its| its.point.duration.as_secs_f64()) {
-        if !seconds.contains(&its) {
-            seconds.push(its);
+    for span in study.points.iter().map(|point| point.point.duration.as_secs_f64()) {
+        if !seconds.contains(&span) {
+            seconds.push(span);
         }
     }
     let seconds: Vec<String> = seconds.iter().map(f64::to_string).collect();
     let warm_up = study.runs.first().and_then(|run| spec::method_of(&run.run.spec));
     let warm_up = warm_up
-        .map(|its| format!(" after a warm-up of {} s", its.warm_up.as_secs_f64()))
+        .map(|run| format!(" after a warm-up of {} s", run.warm_up.as_secs_f64()))
         .unwrap_or_default();
-    let counts = || study.points.iter().map(|its| its.repetitions.len());
+    let counts = || study.points.iter().map(|point| point.repetitions.len());
     let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     let counts = if least == most { most.to_string() } else { format!("{least} to {most}") };
     let windows = names::listed(&seconds);

@@ -7,12 +7,15 @@ use study::{
     testing::{Fixture, record},
 };
 
-fn of(fixture: &Fixture) -> Study {
+fn study_of(fixture: &Fixture) -> Study {
     Study::new(&[record(fixture)])
 }
 
 fn slower() -> Diff {
-    Diff::new(of(&Fixture::default()), of(&Fixture { seed: 3, speed: 0.5, ..Fixture::default() }))
+    Diff::new(
+        study_of(&Fixture::default()),
+        study_of(&Fixture { seed: 3, speed: 0.5, ..Fixture::default() }),
+    )
 }
 
 /// Compares a text with the file that has it; `PVTICKET_GOLDEN` set writes the file instead.
@@ -32,7 +35,7 @@ fn fits(text: &str) {
 
 #[test]
 fn the_text_of_a_study_is_known() {
-    golden("study", &study(&of(&Fixture::default())));
+    golden("study", &study(&study_of(&Fixture::default())));
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn the_text_of_two_runs_is_known() {
 
 #[test]
 fn the_setup_comes_first() {
-    let text = study(&of(&Fixture::default()));
+    let text = study(&study_of(&Fixture::default()));
     let labels = ["machine", "kernel", "guest", "spec", "axes", "policy", "seeds", "windows"];
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no {part:?}: {text}"));
     let places = labels.map(|label| at(&format!("\n{label:<9}")));
@@ -70,21 +73,21 @@ fn all_starts_are_in_the_setup_and_each_fact_is_there_once() {
 }
 
 /// A store whose texts are long, odd or hostile.
-fn with_texts(said: &str) -> RunRecord {
+fn with_texts(text: &str) -> RunRecord {
     let mut run = record(&Fixture { rounds: 3, vcpus: vec![2, 4], ..Fixture::default() });
-    run.source = said.into();
-    run.contents.run.question = said.into();
-    run.contents.run.name = said.into();
-    run.contents.sessions[0].command = vec![said.into(), said.into()];
-    run.contents.sessions[0].host.cpu = said.into();
-    run.contents.sessions[0].host.kernel = said.into();
+    run.source = text.into();
+    run.contents.run.question = text.into();
+    run.contents.run.name = text.into();
+    run.contents.sessions[0].command = vec![text.into(), text.into()];
+    run.contents.sessions[0].host.cpu = text.into();
+    run.contents.sessions[0].host.kernel = text.into();
     for (ix, cell) in run.contents.cells.iter_mut().enumerate() {
-        cell.point.workload = said.into();
+        cell.point.workload = text.into();
         if ix % 5 == 0 {
-            cell.outcome = Outcome::Failed { error: said.into(), trace: String::new() };
+            cell.outcome = Outcome::Failed { error: text.into(), trace: String::new() };
         }
         if ix % 2 == 0 {
-            cell.point.label = said.into();
+            cell.point.label = text.into();
         }
     }
     run
@@ -94,7 +97,8 @@ fn with_texts(said: &str) -> RunRecord {
 fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
     let evil = "x\nRegressions\n\u{1b}[31m\u{202e}y";
     let run = Study::new(&[with_texts(evil)]);
-    let both = Diff::new(run.clone(), of(&Fixture { vcpus: vec![2, 4], ..Fixture::default() }));
+    let both =
+        Diff::new(run.clone(), study_of(&Fixture { vcpus: vec![2, 4], ..Fixture::default() }));
     for text in [study(&run), diff(&both)] {
         assert!(!text.contains(|c| c != '\n' && shown::is_hidden(c)), "{text}");
     }
@@ -103,18 +107,18 @@ fn text_from_a_store_stays_within_its_line_and_commands_nothing() {
 
 #[test]
 fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
-    let its = slower();
-    let less = its.regressions();
-    let lines = regressions(&its);
+    let slow = slower();
+    let less = slow.regressions();
+    let lines = regressions(&slow);
     assert!(less.len() > 4 && less.len() == lines.len(), "{lines:#?}");
-    assert!(less.iter().all(|its| matches!(its, Regression::Less(_))), "{less:#?}");
-    assert_eq!(its.unjudged(), None);
+    assert!(less.iter().all(|regression| matches!(regression, Regression::Less(_))), "{less:#?}");
+    assert_eq!(slow.unjudged(), None);
     for line in lines {
         assert!(line.contains(" .. ") && line.contains(", p ") && !line.contains('\n'), "{line}");
     }
-    let faster = Diff::new(its.after.clone(), its.before.clone());
+    let faster = Diff::new(slow.after.clone(), slow.before.clone());
     assert_eq!(faster.regressions(), []);
-    let again = Diff::new(its.before.clone(), its.before);
+    let again = Diff::new(slow.before.clone(), slow.before);
     assert_eq!(again.regressions(), []);
 }
 
@@ -122,7 +126,7 @@ fn regressions_are_counted_by_the_verdicts_of_the_comparison() {
 #[test]
 fn broken_and_failed_points_are_regressions() {
     let small = Fixture { vcpus: vec![4], policies: vec!["rr"], ..Fixture::default() };
-    let before = of(&small);
+    let before = study_of(&small);
     let mut run = record(&small);
     for cell in &mut run.contents.cells {
         match &mut cell.outcome {
@@ -135,8 +139,8 @@ fn broken_and_failed_points_are_regressions() {
             }
         }
     }
-    let its = Diff::new(before, Study::new(&[run]));
-    let lines = regressions(&its);
+    let diff = Diff::new(before, Study::new(&[run]));
+    let lines = regressions(&diff);
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert!(lines[0].starts_with("BROKEN, exclusion failed 16 times"), "{lines:#?}");
     assert!(lines[1].starts_with("no figures, the guest?died: "), "{lines:#?}");
@@ -145,12 +149,12 @@ fn broken_and_failed_points_are_regressions() {
 #[test]
 fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     let few = Fixture { rounds: 2, ..Fixture::default() };
-    let its = Diff::new(of(&few), of(&Fixture { seed: 3, speed: 0.1, ..few }));
-    assert_eq!(its.regressions(), []);
-    let why = its.unjudged().unwrap();
+    let diff = Diff::new(study_of(&few), study_of(&Fixture { seed: 3, speed: 0.1, ..few }));
+    assert_eq!(diff.regressions(), []);
+    let why = diff.unjudged().unwrap();
     assert_eq!(why, Unjudged::TooFew { most: 2, points: 16, needed: 6 });
     assert!(unjudged(why).contains("measure 6 of each"));
-    let [a, b] = [vec![2], vec![3]].map(|vcpus| of(&Fixture { vcpus, ..Fixture::default() }));
+    let [a, b] = [vec![2], vec![3]].map(|vcpus| study_of(&Fixture { vcpus, ..Fixture::default() }));
     assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
 }
 
@@ -164,13 +168,13 @@ mod properties {
 
         #[test]
         fn no_line_is_longer_than_a_line_of_a_mail(
-            said in prop_oneof![
+            text in prop_oneof![
                 "[a-z0-9/=._'-]{0,200}",
                 "([a-zäλ漢]{1,30} ){0,12}",
                 any::<String>(),
             ],
         ) {
-            let run = Study::new(&[with_texts(&said)]);
+            let run = Study::new(&[with_texts(&text)]);
             fits(&study(&run));
             let other = with_texts("plain");
             fits(&diff(&Diff::new(run, Study::new(&[other]))));

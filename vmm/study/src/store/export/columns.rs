@@ -39,8 +39,8 @@ macro_rules! counts {
 }
 
 /// A percentile of the time waited.
-fn by_time(of: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) -> Option<u64> {
-    Some(which(&of?.by_time).0)
+fn by_time(percentiles: Option<Percentiles>, which: fn(&TimeShares) -> Nanos) -> Option<u64> {
+    Some(which(&percentiles?.by_time).0)
 }
 
 /// Columns of percentiles, in nanoseconds.
@@ -51,9 +51,9 @@ macro_rules! percentiles {
             count(concat!(stringify!($of), "_p99_ns"), |row| Some(row.times.$of?.p99.0)),
             count(concat!(stringify!($of), "_p999_ns"), |row| Some(row.times.$of?.p999.0)),
             count(concat!(stringify!($of), "_max_ns"), |row| Some(row.times.$of?.max.0)),
-            count(concat!(stringify!($of), "_by_time_p50_ns"), |row| by_time(row.times.$of, |of| of.p50)),
-            count(concat!(stringify!($of), "_by_time_p99_ns"), |row| by_time(row.times.$of, |of| of.p99)),
-            count(concat!(stringify!($of), "_by_time_p999_ns"), |row| by_time(row.times.$of, |of| of.p999)),
+            count(concat!(stringify!($of), "_by_time_p50_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p50)),
+            count(concat!(stringify!($of), "_by_time_p99_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p99)),
+            count(concat!(stringify!($of), "_by_time_p999_ns"), |row| by_time(row.times.$of, |percentiles| percentiles.p999)),
         )*]
     };
 }
@@ -134,7 +134,7 @@ const LOAD: &[Column] = &[
 const FIGURES: &[Column] = &[
     number("seconds", |row| Some(row.figures()?.seconds)),
     count("operations", |row| {
-        Some(row.figures()?.operations.iter().fold(0, |all, its| all.saturating_add(*its)))
+        Some(row.figures()?.operations.iter().fold(0, |all, count| all.saturating_add(*count)))
     }),
     number("rate", |row| Some(row.figures()?.rate())),
     number("jain", |row| row.jain()),

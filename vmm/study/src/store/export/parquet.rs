@@ -81,7 +81,7 @@ fn write_values<T: DataType>(
     writer: &mut ColumnWriterImpl<'_, T>,
 ) -> Result<(), ParquetError> {
     let all: Vec<_> = all.collect();
-    let there: Vec<i16> = all.iter().map(|value| i16::from(value.is_some())).collect();
+    let present: Vec<i16> = all.iter().map(|value| i16::from(value.is_some())).collect();
     let values: Vec<T::T> = all.into_iter().flatten().collect();
-    writer.write_batch(&values, Some(&there), None).map(drop)
+    writer.write_batch(&values, Some(&present), None).map(drop)
 }

@@ -104,12 +104,12 @@ impl<'a> Row<'a> {
 
     /// The threads of all vCPUs together; None where the host's kernel does not count them.
     pub fn threads(&self) -> Option<ThreadTimes> {
-        Host::of(&self.figures()?.host).map(|its| its.times)
+        Host::of(&self.figures()?.host).map(|host| host.times)
     }
 
     /// KVM's counts of all machines together.
     pub fn yields(&self) -> Option<YieldCounts> {
-        self.figures()?.host.iter().map(|its| its.yields).reduce(YieldCounts::plus)
+        self.figures()?.host.iter().map(|counts| counts.yields).reduce(YieldCounts::plus)
     }
 
     /// Shares of the time for which vCPUs had a CPU.

@@ -230,16 +230,16 @@ fn percentiles_of_the_time_waited_are_exported_beside_those_of_the_waits() {
     figures.latencies = Some(Timings::from_pairs([(100, 999), (1_000_000, 1)]));
     let found = figures.latencies.as_ref().and_then(Timings::percentiles).unwrap();
     let rows = from_csv_with(figures);
-    let of = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
-    assert_eq!(of(0, "p50"), found.p50.0.to_string());
+    let latency = |row: usize, name: &str| rows[row][&format!("latency_{name}_ns")].clone();
+    assert_eq!(latency(0, "p50"), found.p50.0.to_string());
     for (name, expected) in [
         ("by_time_p50", found.by_time.p50),
         ("by_time_p99", found.by_time.p99),
         ("by_time_p999", found.by_time.p999),
     ] {
-        assert_eq!(of(0, name), expected.0.to_string(), "{name}");
-        assert_eq!(of(0, name), "1000000", "{name}");
-        assert_eq!(of(1, name), "", "the cell failed");
+        assert_eq!(latency(0, name), expected.0.to_string(), "{name}");
+        assert_eq!(latency(0, name), "1000000", "{name}");
+        assert_eq!(latency(1, name), "", "the cell failed");
     }
 }
 

@@ -28,13 +28,13 @@ mod tests {
 
     #[test]
     fn sums_are_the_published_ones() {
-        let of = |text: &str| {
+        let sum_of = |text: &str| {
             let mut sum = Sum::default();
             sum.add(text.as_bytes());
             sum.value()
         };
-        assert_eq!(of(""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(of("a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(of("foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(sum_of(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(sum_of("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(sum_of("foobar"), 0x8594_4171_f739_67e8);
     }
 }

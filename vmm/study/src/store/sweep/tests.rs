@@ -135,8 +135,8 @@ fn what_no_task_wrote_is_named_with_its_line() {
         ),
     ] {
         let end = parse(&part[..], &sweep()).end;
-        let End::Damaged { line: at, why: said } = &end else { panic!("{end:?}, not {why}") };
-        assert!(*at == line && said.contains(why), "{why}: {end:?}");
+        let End::Damaged { line: at, why: reason } = &end else { panic!("{end:?}, not {why}") };
+        assert!(*at == line && reason.contains(why), "{why}: {end:?}");
         assert_eq!(merged(&[("a", part)]).cells, []);
     }
 }
@@ -162,8 +162,8 @@ fn a_directory_is_read_as_its_parts() {
     assert_eq!(faults(&contents), [("1.n2.jsonl", 0, &PartFault::Half), ("1.n3.jsonl", 0, odd)]);
     // The head has no cells.
     store.append(&cell(0, done())).unwrap();
-    let said = read_store(dir).unwrap_err().to_string();
-    assert!(said.contains("the cells of a sweep are in its parts"), "{said}");
+    let error = read_store(dir).unwrap_err().to_string();
+    assert!(error.contains("the cells of a sweep are in its parts"), "{error}");
 }
 
 #[test]

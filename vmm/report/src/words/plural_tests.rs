@@ -1,0 +1,65 @@
+//! Counts of one, in all that is said of a run.
+
+use super::{mail, text};
+use crate::{compare, html};
+use study::{
+    findings::{Diff, RunRecord, Study},
+    store::record::Outcome,
+    testing::{Fixture, record},
+};
+
+/// What reports count.
+const COUNTED: [&str; 15] = [
+    "vCPUs",
+    "CPUs",
+    "slots",
+    "cells",
+    "points",
+    "runs",
+    "rounds",
+    "repetitions",
+    "comparisons",
+    "costs",
+    "nodes",
+    "lines",
+    "looks",
+    "times",
+    "tickets",
+];
+
+/// Every text about these runs.
+fn texts(run: &RunRecord) -> Vec<String> {
+    let study = || Study::new(std::slice::from_ref(run));
+    let diff = Diff::new(study(), study());
+    vec![
+        compare::render(&study()),
+        text::render(&study(), 100),
+        mail::study(&study()),
+        mail::diff(&diff),
+        html::page(&study()).unwrap(),
+        html::diff_page(&diff).unwrap(),
+        study().points[0].point.to_string(),
+    ]
+}
+
+/// Regression: `1 vCPUs on 2 CPUs`, `1 cells of 1 points`, `no ratios in 1 comparisons`.
+#[test]
+fn one_is_no_plural() {
+    let small = Fixture { rounds: 1, vcpus: vec![1], policies: vec!["rr"], ..Fixture::default() };
+    let mut failed = record(&small);
+    let error = "no kernel".to_owned();
+    failed.contents.cells[0].outcome = Outcome::Failed { error, trace: String::new() };
+    let alone = record(&Fixture { locks: vec![("ticket", "off")], ..small.clone() });
+    for run in [record(&small), failed, alone] {
+        for text in texts(&run) {
+            let is_wrong = |line: &&str| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.windows(2).any(|pair| {
+                    let noun = pair[1].trim_matches(|letter: char| !letter.is_alphanumeric());
+                    pair[0].trim_start_matches('(') == "1" && COUNTED.contains(&noun)
+                })
+            };
+            assert_eq!(text.lines().find(is_wrong), None, "{text}");
+        }
+    }
+}
