@@ -119,8 +119,12 @@ fn every_thread_of_a_plain_user_is_confined() -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn has_descriptor(process: Pid, number: u32) -> bool {
-    Path::new(&format!("/proc/{}/fd/{number}", process.as_raw_nonzero())).symlink_metadata().is_ok()
+/// Has the process this file open? What was closed leaves its number to what is opened next.
+pub(super) fn has_open(process: Pid, file: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()));
+    let mut files =
+        open.into_iter().flatten().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+    files.any(|found| found == file)
 }
 
 fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
@@ -134,7 +138,11 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
     running.wait_until("a worker with vCPUs", || children(run).iter().any(is_up))?;
     let worker = children(run).pop().context("no worker")?;
     are_confined(&mut running, worker, &["vcpu0", "vcpu2", "courier", "watchdog", "signals"])?;
-    ensure!(has_descriptor(run, 9) && !has_descriptor(worker, 9), "the worker has what run has");
+    let inherited = Path::new("/etc/passwd");
+    ensure!(
+        has_open(run, inherited) && !has_open(worker, inherited),
+        "the worker has what run has"
+    );
     running.signal(Signal::TERM)?;
     running.wait().map(drop)
 }

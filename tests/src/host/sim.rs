@@ -40,7 +40,9 @@ fn compare() -> Program {
 fn operations(seed: &str) -> anyhow::Result<Vec<String>> {
     let folder = files::scratch()?;
     let file = folder.path().join("json");
-    let ran = compare().args(["--seed", seed, "--json"]).args([&file]).run()?.exits(0)?;
+    // A rotation gives every vCPU what it gives the others, whatever the seed.
+    let compare = compare().args(["--policy", "host"]);
+    let ran = compare.args(["--seed", seed, "--json"]).args([&file]).run()?.exits(0)?;
     let results = Results::read(&file).with_context(|| ran.show())?;
     let runs = results.runs()?;
     ensure!(runs.len() == 2, "{runs:?}");
@@ -267,7 +269,10 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     }
     let has_noise = text.contains("\n[noise]\nbusy = { ns = ");
     expect_usually!(has_noise, "no CPU was taken away for a moment: {}", ran.show());
-    expect_usually!(!ran.errors().contains("measure again"), "{}", ran.errors());
+    match cfg!(debug_assertions) {
+        true => ran.complains(&["not optimised"]).map(drop)?,
+        false => expect_usually!(!ran.errors().contains("measure again"), "{}", ran.errors()),
+    }
     let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
     ensure!(listed.text()?.contains("this "), "{}", listed.show());
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];

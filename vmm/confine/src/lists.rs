@@ -110,6 +110,7 @@ pub const NEW: &[Call] = &[
         "a vCPU enrols with a scheduler in the host's kernel",
     )
     .of_driver_bpf(),
+    Call::only(SYS_sched_setscheduler, 0, 0, "a vCPU takes SCHED_EXT for itself").of_driver_bpf(),
     Call::ioctl(r::KVM_SET_SIGNAL_MASK, "the signal that ends KVM_RUN"),
 ];
 

@@ -112,7 +112,7 @@ impl Plan {
             kernel,
             initrd,
             busybox,
-            mem,
+            mem: whole_pages(mem),
             guest_disk,
             mode,
             command: args.command,
@@ -218,12 +218,16 @@ fn needs_guest_disk(command: &[OsString]) -> bool {
     command.first().is_some_and(|name| name == "pgbench-table")
 }
 
-/// The guest's memory: the size asked for, in whole pages, as KVM maps it, or a default that suffices. With a guest disk, less than
-/// four times the disk's size is rejected: the archive is unpacked to the root file system, which
-/// may take half of the memory, while the archive itself is still in memory.
-fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
+/// This size in whole pages, as KVM maps it.
+fn whole_pages(ByteSize(size): ByteSize) -> ByteSize {
     const PAGE: u64 = 4096;
-    let asked = asked.map(|ByteSize(size)| ByteSize(size.div_ceil(PAGE).saturating_mul(PAGE)));
+    ByteSize(size.div_ceil(PAGE).saturating_mul(PAGE))
+}
+
+/// The guest's memory: the size asked for, or a default that suffices. With a guest disk, less than four times the
+/// disk's size is rejected: the archive is unpacked to the root file system, which may take half of the memory, while
+/// the archive itself is still in memory.
+fn memory(asked: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
     let Some(disk) = guest_disk else { return Ok(asked.unwrap_or(ByteSize::mib(512))) };
     let memory = asked.unwrap_or(ByteSize::mib(1024));
     let least =
@@ -329,7 +333,7 @@ mod tests {
     /// Regression: KVM refused other sizes after the emulated host had booted.
     #[test]
     fn memory_is_in_whole_pages() {
-        let of = |size: u64| memory(Some(ByteSize(size)), None).unwrap().0;
+        let of = |size: u64| whole_pages(ByteSize(size)).0;
         assert_eq!(
             [of(500_000_000), of(100_000_001), of(64 << 20)],
             [500_002_816, 100_003_840, 64 << 20]

@@ -47,6 +47,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The most pairs of CPUs that are measured.
 const MOST_PAIRS: usize = 16;
 
+/// A doubt about everything: a load in the first-level cache seemed to take 12 ns instead of 1.2.
+const NOT_OPTIMISED: &str =
+    "this build is not optimised, and its loops take longer than what they measure: measure with a release build";
+
 /// Why a host was not measured.
 #[derive(Debug, Error)]
 pub enum CalibrateError {
@@ -128,7 +132,11 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, Ca
         store_shared: line(3),
     };
     let has_cores = CpuFacts::read(&Files::host(), cpus.cpus()).one_per_core.len() > 1;
-    let doubts = Measured { costs, lines: line_costs, second, has_cores }.doubts();
+    let measured = Measured { costs, lines: line_costs, second, has_cores };
+    let doubts = match cfg!(debug_assertions) {
+        true => vec![NOT_OPTIMISED.to_owned()],
+        false => measured.doubts(),
+    };
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
     let here = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
