@@ -4,7 +4,7 @@ use anyhow::ensure;
 
 use super::{ON_VCPU_1, one_slot};
 use crate::{
-    files::noise,
+    files::{self, noise},
     process::{Input, Program},
     product::{self, Boot},
     tests,
@@ -73,7 +73,9 @@ fn end_of_input_is_seen() -> anyhow::Result<()> {
 /// The input of a loop, which every boot would read ahead.
 fn input_is_left_to_others() -> anyhow::Result<()> {
     let script = "while read line; do \"$0\" boot --host direct -n -- cat; echo got $line; done";
-    let shell = Program::new("/bin/sh").args(["-c", script]).args([product::binary()]);
+    // There is no other shell in the emulated host.
+    let shell = Program::new(files::cached("busybox/busybox")?).args(["sh", "-c", script]);
+    let shell = shell.args([product::binary()]);
     let ran = shell.input(Input::Bytes(b"1\n2\n3\n".into())).run()?.exits(0)?;
     ran.says("got 1\ngot 2\ngot 3\n")?;
     // The second of several machines has no input either.

@@ -40,7 +40,7 @@ fn panic_without_init() -> anyhow::Result<()> {
     let boot = Boot::direct().initrd(initrd).append("rdinit=/no/such").command(["true"]);
     boot.run()?
         .exits(1)?
-        .complains(&["pvticket: the guest's kernel panicked: VFS: Unable"])
+        .complains(&["pvticket: the guest's kernel panicked: No working init found"])
         .map(drop)
 }
 

@@ -112,7 +112,10 @@ impl Listening {
     /// Expects it to stop, as it has been told.
     pub(super) fn stops(self) -> anyhow::Result<()> {
         let (socket, dir) = (self.socket(), self.folder.path().join("run"));
-        self.running.wait()?.exits(130)?.complains(&["cells are left", "--resume"])?;
+        self.running
+            .wait()?
+            .exits(130)?
+            .complains(&[" left; resume with: pvticket run --resume "])?;
         ensure!(!socket.exists(), "its socket was left behind");
         ensure!(cells(&dir)?.iter().any(|cell| cell["status"] == "aborted"), "no aborted cell");
         Ok(())

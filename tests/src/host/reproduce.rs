@@ -138,7 +138,7 @@ fn an_interrupted_reproduction_goes_on() -> anyhow::Result<()> {
     ensure!((1..CELLS).contains(&before), "{before} cells of {CELLS}");
     let ran = reproduce(&out, &["--resume"]).run()?.exits(0)?;
     ensure!(done() == CELLS, "{} cells of {CELLS}", done());
-    ensure!(ran.text()?.contains(" of 1 rows; "), "{}", ran.show());
+    ensure!(ran.text()?.contains(" of 1 row; "), "{}", ran.show());
 
     // A long simulation ends at once.
     let out = folder.path().join("simulated");

@@ -153,6 +153,7 @@ KERNEL_FUNCTION int bpf_iter_num_new(struct bpf_iter_num *it, int first, int end
 KERNEL_FUNCTION int *bpf_iter_num_next(struct bpf_iter_num *it);
 KERNEL_FUNCTION void bpf_iter_num_destroy(struct bpf_iter_num *it);
 KERNEL_FUNCTION bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice);
+KERNEL_FUNCTION bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask);
 KERNEL_FUNCTION s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags);
 KERNEL_FUNCTION void scx_bpf_kick_cpu(s32 cpu, u64 flags);
 

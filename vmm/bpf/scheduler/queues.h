@@ -21,6 +21,16 @@ INLINE bool first_due(u64 now, u64 *since)
 	return settings.policy == POLICY_FAIR || *since <= now;
 }
 
+/*
+ * Takes this vCPU, which waits, for this CPU. The kernel ends a scheduler that moves a task where it may not run: every
+ * CPU of the host asks for its next task, not those of slots only. (scx_move_to_local passes over such tasks itself.)
+ */
+INLINE bool take(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+{
+	return bpf_cpumask_test_cpu(bpf_get_smp_processor_id(), p->cpus_ptr) &&
+	       scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
+}
+
 /* Is there a vCPU of the round that may run now, of a machine that is not passed over? Moves it to this CPU if asked. */
 INLINE bool find_unburdened(u64 now, bool moves)
 {
@@ -32,7 +42,7 @@ INLINE bool find_unburdened(u64 now, bool moves)
 	bpf_iter_scx_dsq_new(&it, QUEUE, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		if (p->scx.dsq_vtime <= now && find(p, &vcpu) && !is_passed_over(&vcpu)) {
-			found = !moves || scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			found = !moves || take(&it, p);
 			break;
 		}
 	}
@@ -72,7 +82,7 @@ INLINE bool move_boosted(u32 cpu)
 	bpf_iter_scx_dsq_new(&it, BOOSTED, 0);
 	while ((p = bpf_iter_scx_dsq_next(&it))) {
 		if (find(p, &vcpu) && vcpu.state->beside == cpu + 1) {
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			moved = take(&it, p);
 			break;
 		}
 	}

@@ -93,6 +93,8 @@ static struct task tasks[MOST_TASKS];
 static struct list queues[2];
 static u32 word = 2 << 16, tasks_count, on;
 static const u32 slots = SLOTS;
+/* vCPUs may run on the CPUs of slots. */
+static const struct cpumask of_slots = { { (1UL << SLOTS) - 1 } };
 static bool is_locked;
 static u64 now = 1;
 
@@ -118,7 +120,7 @@ static void *find_value(void *map, const void *key)
 	if (map == &states)
 		return ix < 2 * MOST_VCPUS ? &all_states[ix] : 0;
 	if (map == &cpus)
-		return ix < slots ? &on_cpus[ix] : 0;
+		return ix < MOST_HERE ? &on_cpus[ix] : 0;
 	check(map == &all_debts, "an unknown map");
 	return &debts;
 }
@@ -219,11 +221,16 @@ bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert
 	return 1;
 }
 
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask) { return mask->bits[0] >> cpu & 1; }
+
+static bool is_allowed_here(struct task_struct *p) { return bpf_cpumask_test_cpu(on, p->cpus_ptr); }
+
 bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 queue, u64 flags)
 {
 	struct list *local = &here[on].local;
 
 	check(queue == SCX_DSQ_LOCAL, "a queue that is not this CPU's");
+	check(is_allowed_here(p), "a CPU that is not allowed: the kernel ends the scheduler");
 	if (!take_out(&queues[it->opaque[0]], (struct task *)p))
 		return 0;
 	insert_at(local, local->count, (struct task *)p);
@@ -238,9 +245,12 @@ struct task_struct *scx_bpf_dsq_peek(u64 queue)
 bool scx_bpf_dsq_move_to_local___v2___here(u64 queue, u64 flags)
 {
 	struct bpf_iter_scx_dsq it = { .opaque = { queue } };
-	struct task_struct *first = scx_bpf_dsq_peek(queue);
+	struct task_struct *p;
 
-	return first && scx_bpf_dsq_move(&it, first, SCX_DSQ_LOCAL, flags);
+	while ((p = bpf_iter_scx_dsq_next(&it)))
+		if (is_allowed_here(p))
+			return scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, flags);
+	return 0;
 }
 
 s32 scx_bpf_dsq_nr_queued(u64 queue)

@@ -10,7 +10,7 @@
 
 #define SLICES 1000
 
-_Static_assert(SLOTS <= MOST_HERE && LIARS + HONEST <= MOST_TASKS, "room for all");
+_Static_assert(SLOTS < MOST_HERE && LIARS + HONEST <= MOST_TASKS, "room for all");
 
 enum lie { HOLDS, WAITS, NOTHING, YIELDS, HANDS_OVER, PARKS, LIES };
 static const char *const lies[LIES] = { "holds", "waits", "nothing", "yields", "hands-over", "parks" };
@@ -104,6 +104,10 @@ static void step(enum lie lie, u32 vcpus, bool is_tick)
 				here[on].is_kicked = 0;
 				schedule();
 			}
+	/* A CPU that is no slot has nothing else to do. */
+	on = slots;
+	schedule();
+	check(!here[on].runs, "a vCPU runs outside of the slots");
 }
 
 int main(int count, char **words)
@@ -124,6 +128,7 @@ int main(int count, char **words)
 
 		task->seat.machine = ix >= LIARS;
 		task->seat.vcpu = ix;
+		task->kernels.cpus_ptr = &of_slots;
 		task->line = &page[task->seat.machine].vcpu[ix];
 		wakes(task);
 	}

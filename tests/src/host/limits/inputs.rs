@@ -212,7 +212,7 @@ pub const ROWS: &[Row] = &[
     Row {
         input: "control socket: 64 KiB of a request",
         limit: "64 KiB",
-        end: Says(130, &["1 cell is left", "--resume"]),
+        end: Says(130, &["1 cell is left; resume with: pvticket run --resume "]),
         memory: 256,
         feed: nagged_run,
         check: |folder, _| {

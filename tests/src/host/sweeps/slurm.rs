@@ -129,7 +129,9 @@ impl Kit {
 fn a_plain_users_cluster_runs_a_sweep() -> anyhow::Result<()> {
     let kit = Kit::new(2, User::Nobody, &rounds(0.005, 4))?;
     let dry = kit.run(&["--dry-run"]).run()?.exits(0)?;
-    for part in ["--array=0-3", "pvticket task /", "Slurm says: sbatch: Job", "4 units of up to 4 cells"] {
+    for part in
+        ["--array=0-3", "pvticket task /", "Slurm says: sbatch: Job", "4 units of up to 4 cells"]
+    {
         ensure!(dry.text()?.contains(part), "no {part}\n{}", dry.show());
     }
     ensure!(!kit.dir.exists(), "a dry run leaves nothing");

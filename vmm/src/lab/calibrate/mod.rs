@@ -48,8 +48,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const MOST_PAIRS: usize = 16;
 
 /// A doubt about everything: a load in the first-level cache seemed to take 12 ns instead of 1.2.
-const NOT_OPTIMISED: &str =
-    "this build is not optimised, and its loops take longer than what they measure: measure with a release build";
+const NOT_OPTIMISED: &str = "this build is not optimised, and its loops take longer than what they measure: measure with a release build";
 
 /// Why a host was not measured.
 #[derive(Debug, Error)]
