@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::*;
 
-/// Steps between two looks at the limits: milliseconds on the host.
+/// Steps between two looks at the limits, of up to [`FEW`] vCPUs: milliseconds on the host. A step of more vCPUs may take
+/// longer, in proportion: the scheduler's account looks at those that wait.
 const LOOK_EVERY: u64 = 1 << 16;
+const FEW: usize = 16;
 
 /// Steps without a completed operation after which a simulation is stuck. `pvticket bench sim` makes at
 /// least ten million a second, so that this takes less than a minute of the host's time. A lock that
@@ -74,6 +76,7 @@ pub(super) struct Limits {
     most: u64,
     /// Operations and finished vCPUs when last seen to grow, and the steps at that time.
     progress: (u64, u64),
+    look_every: u64,
     /// Events counted at the next look; zero once it has ended.
     pub(super) look_at: u64,
     /// Events of timers, which are steps as well.
@@ -82,13 +85,15 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new(cpus: usize) -> Self {
+    pub(super) fn new(cpus: usize, vcpus: usize) -> Self {
+        let look_every = LOOK_EVERY / vcpus.div_ceil(FEW).max(1) as u64;
         Self {
             brake: Brake::default(),
             most_idle: MOST_IDLE + MORE_FOR_A_CPU * cpus as u64,
             most: u64::MAX,
             progress: (0, 0),
-            look_at: LOOK_EVERY,
+            look_every,
+            look_at: look_every,
             timers: 0,
             end: None,
         }
@@ -97,7 +102,7 @@ impl Limits {
     /// At so many events of vCPUs and lines, with `done` operations and vCPUs that have ended.
     fn look(&mut self, counted: u64, done: u64) {
         let steps = counted + self.timers;
-        self.look_at = (counted + LOOK_EVERY).min(self.most);
+        self.look_at = (counted + self.look_every).min(self.most);
         if done != self.progress.0 {
             self.progress = (done, steps);
         }
@@ -134,7 +139,7 @@ impl Sim {
             limits.end = None;
         }
         if limits.end.is_none() {
-            limits.look_at = (self.counted + LOOK_EVERY).min(events);
+            limits.look_at = (self.counted + limits.look_every).min(events);
         }
     }
 
@@ -153,7 +158,7 @@ impl Sim {
     pub(super) fn count_timer(&mut self) {
         let limits = &mut self.limits;
         limits.timers += 1;
-        if limits.timers.is_multiple_of(LOOK_EVERY) {
+        if limits.timers.is_multiple_of(limits.look_every) {
             self.is_at_limit();
         }
     }
@@ -180,18 +185,18 @@ mod tests {
 
     #[test]
     fn steps_without_an_operation_have_an_end_and_those_with_one_have_none() {
-        let mut limits = Limits { most_idle: 100, ..Limits::new(1) };
+        let mut limits = Limits { most_idle: 100, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 10, |look| look / 9), 0, "one now and then is enough");
-        let mut limits = Limits { most_idle: 100, ..Limits::new(1) };
+        let mut limits = Limits { most_idle: 100, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 10, |look| look.min(5)), 15);
         assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
         assert_eq!(limits.look_at, 0, "it is asked at once from now on");
-        assert!(Limits::new(1_024).most_idle > Limits::new(1).most_idle);
+        assert!(Limits::new(1_024, 1).most_idle > Limits::new(1, 1).most_idle);
     }
 
     #[test]
     fn timers_alone_lead_nowhere() {
-        let mut limits = Limits { most_idle: 100, timers: 100, ..Limits::new(1) };
+        let mut limits = Limits { most_idle: 100, timers: 100, ..Limits::new(1, 1) };
         limits.look(1, 0);
         assert_eq!(limits.end, Some(End::Stuck(Stuck::NoSteps(100))));
     }
@@ -199,7 +204,7 @@ mod tests {
     #[test]
     fn a_brake_ends_what_gets_on() {
         let brake = Brake::when(|| true);
-        let mut limits = Limits { brake, ..Limits::new(1) };
+        let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| look), 1);
         assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
         assert!(!Brake::default().is_pulled());

@@ -276,7 +276,7 @@ impl Sim {
             woken: Vec::new(),
             patience: Picos::from(Nanos::millis(1_000))
                 + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
-            limits: Limits::new(cpus),
+            limits: Limits::new(cpus, vcpus),
         };
         if spec.host.noise.is_some() {
             sim.start_noise(noise_seed);
