@@ -120,7 +120,7 @@ fn mapped() -> Vec<u8> {
     code
 }
 
-/// Writes a register of the I/O APIC: mov dword [rdi], index; mov dword [rdi + 16], value.
+/// Writes a register of the I/O APIC: `mov dword [rdi], index; mov dword [rdi + 16], value`.
 fn entry(index: u32, value: u32) -> Vec<u8> {
     let mut code = vec![0xc7, 0x07];
     code.extend(index.to_le_bytes());
