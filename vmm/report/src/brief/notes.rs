@@ -1,6 +1,7 @@
 //! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
 
 use super::{rows::Row, subject::Subject};
+use crate::words::moved;
 use base::{
     plural::{agree, count},
     shown,
@@ -29,6 +30,8 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
             agree(done, "has", "have")
         ));
     }
+    let moved = studies.iter().filter_map(|study| study.moved.as_ref());
+    notes.extend(moved.map(moved::in_words));
     let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
     notes.extend(
         emulated.map(|subject| {

@@ -11,7 +11,7 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::{sentences, simulated};
+use crate::words::{moved, sentences, simulated};
 use base::{
     plural::{agree, count, noun},
     units::{CpuList, VcpuCount},
@@ -113,6 +113,9 @@ impl Table<'_> {
                 count(cells, "run"),
                 agree(done, "has", "have")
             );
+        }
+        if let Some(moved) = &self.study.moved {
+            text += &format!("note    {}\n", moved::in_words(moved));
         }
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;

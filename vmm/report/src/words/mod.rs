@@ -7,6 +7,7 @@ mod answer_tests;
 pub mod command;
 pub mod diff;
 pub mod mail;
+pub mod moved;
 mod nodes;
 #[cfg(test)]
 mod plural_tests;
@@ -47,6 +48,7 @@ pub fn method(study: &Study) -> Vec<String> {
                 .to_owned(),
         );
     }
+    all.extend(study.moved.as_ref().map(|moved| format!("NOTE: {}.", moved::in_words(moved))));
     all
 }
 

@@ -10,7 +10,7 @@ use super::{
     },
     titles,
 };
-use crate::words::{nodes, sentences, simulated};
+use crate::words::{moved, nodes, sentences, simulated};
 use study::{
     findings::{Extremes, Host, PointStudy, Study, compare::Outcome, diff},
     point::Point,
@@ -331,8 +331,9 @@ pub(super) fn latencies(study: &Study) -> Option<Table> {
 
 fn outliers(study: &Study) -> Option<Table> {
     let note = "With a modified z-score (Iglewicz and Hoaglin) of the logarithm beyond 3.5. They count \
-                in every figure and table above.";
-    let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load"];
+                in every figure and table above. hop: what a cache line took between two CPUs just \
+                before and after.";
+    let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load", "hop"];
     let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
     for point in &study.points {
         let Some(rate) = point.rate else { continue };
@@ -346,6 +347,7 @@ fn outliers(study: &Study) -> Option<Table> {
                 repetition.load.busy.map_or_else(dash, percent),
                 repetition.load.steal.map_or_else(dash, percent),
                 repetition.load.average.map_or_else(dash, |load| format!("{load:.2}")),
+                moved::hops(&repetition.load).unwrap_or_else(dash),
             ]);
         }
     }

@@ -36,6 +36,7 @@ impl LoadWatch {
             average: self.average,
             busy: since.map(|since| since.busy),
             steal: since.map(|since| since.steal),
+            ..Load::default()
         }
     }
 }
@@ -132,8 +133,11 @@ mod tests {
         let watch = |before| LoadWatch { cpus: cpus.clone(), before, average: Some(0.5) };
         let (before, after) = (Ticks::of(BEFORE, &cpus), Ticks::of(AFTER, &cpus));
         let load = watch(Some(before)).load(Some(after));
-        assert_eq!(load, Load { average: Some(0.5), busy: Some(0.15), steal: Some(0.05) });
-        let nothing = Load { average: Some(0.5), busy: None, steal: None };
+        assert_eq!(
+            load,
+            Load { average: Some(0.5), busy: Some(0.15), steal: Some(0.05), ..Load::default() }
+        );
+        let nothing = Load { average: Some(0.5), ..Load::default() };
         assert_eq!(watch(None).load(Some(after)), nothing);
         assert_eq!(watch(Some(before)).load(None), nothing);
     }

@@ -3,6 +3,7 @@
 pub mod cgroups;
 pub mod features;
 mod file;
+pub mod hop;
 mod load;
 
 use std::{path::Path, thread, time::Duration};

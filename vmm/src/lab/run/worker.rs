@@ -20,7 +20,7 @@ use super::{
             LoadWatch,
             cgroups::{OpenGroups, ThreadFiles},
             features::FeatureError,
-            resolve_cpus,
+            hop, resolve_cpus,
         },
     },
     job::{Bytes, Ended, Job, WorkerMessage},
@@ -40,7 +40,7 @@ use study::{
     guest::{kernels::Kernels, workload::GuestWorkload},
     plan::PlanError,
     point::GuestKind,
-    store::record::Outcome,
+    store::record::{Load, Outcome},
     timeline::Timeline,
 };
 
@@ -183,20 +183,28 @@ impl Task<'_> {
         let at_ms = clock::since_1970();
         let began = Instant::now();
         let cpus = &self.prepared.cpus;
+        let hop_before = self.hop();
         let watch = cpus.as_ref().ok().map(LoadWatch::start);
         let Measured { outcome, timeline, recording } = match cpus {
             Err(error) => failed(error).into(),
             Ok(cpus) => self.measure(cpus),
         };
+        let load = watch.map(LoadWatch::end).unwrap_or_default();
         Ended {
             cell: self.job.cell,
             at_ms,
             took: began.elapsed().as_secs_f64(),
-            load: watch.map(LoadWatch::end).unwrap_or_default(),
+            load: Load { hop_before, hop_after: self.hop(), ..load },
             outcome,
             trace: timeline.map(|timeline| self.drawn(&timeline)),
             recording,
         }
+    }
+
+    /// What a cache line takes between the cell's CPUs at this moment.
+    fn hop(&self) -> Option<f64> {
+        let is_real = self.job.point.guest != GuestKind::Sim;
+        self.prepared.cpus.as_ref().ok().filter(|_| is_real).and_then(hop::measure)
     }
 
     /// The trace. If it cannot be rendered, the cell keeps its figures and has no trace.

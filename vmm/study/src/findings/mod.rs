@@ -3,6 +3,7 @@
 
 pub mod compare;
 pub mod diff;
+mod hops;
 mod host;
 pub mod layout;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 pub use crate::axis::Axis;
 pub use compare::{Comparison, Finding};
 pub use diff::Diff;
+pub use hops::{Moved, is_elsewhere};
 pub use host::{Extremes, Host, HostRates};
 pub use layout::Layout;
 use order::Order;
@@ -79,6 +81,8 @@ pub struct Study {
     pub varying: Vec<Axis>,
     /// Which of them goes where in charts.
     pub layout: Layout,
+    /// Cells beside which the host's CPUs were in another place.
+    pub moved: Option<Moved>,
     /// Seed of the bootstrap and of the permutations.
     pub seed: u64,
 }
@@ -97,6 +101,7 @@ impl Study {
         Self {
             runs: records.iter().map(facts).collect(),
             findings: compare::findings(&points, &comparisons, &layout),
+            moved: Moved::of(&points),
             varying,
             layout,
             points,

@@ -154,6 +154,12 @@ pub struct Load {
     pub busy: Option<f64>,
     /// Share of the CPUs' time that was stolen by the hypervisor above while the cell ran.
     pub steal: Option<f64>,
+    /// Nanoseconds that a cache line took between the first two of its CPUs just before the cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_before: Option<f64>,
+    /// Likewise, just after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_after: Option<f64>,
 }
 
 /// How a cell ended.

@@ -42,7 +42,13 @@ pub(super) fn cell(number: u32, outcome: Outcome) -> Line {
     let setting = spec::Setting { cpus: &cpus, place: &place };
     let experiment = spec::Experiment::parse("vcpus = 2", "test", &setting).unwrap();
     let point = experiment.points[0].clone();
-    let load = Load { average: Some(0.5), busy: Some(0.25), steal: None };
+    let load = Load {
+        average: Some(0.5),
+        busy: Some(0.25),
+        hop_before: Some(27.5),
+        hop_after: Some(163.0),
+        ..Load::default()
+    };
     Line::Cell(Box::new(CellLine {
         cell: number,
         round: 0,

@@ -129,6 +129,8 @@ const LOAD: &[Column] = &[
     number("load_average", |row| row.cell.load.average),
     number("load_busy", |row| row.cell.load.busy),
     number("load_steal", |row| row.cell.load.steal),
+    number("load_hop_before", |row| row.cell.load.hop_before),
+    number("load_hop_after", |row| row.cell.load.hop_after),
 ];
 
 const FIGURES: &[Column] = &[

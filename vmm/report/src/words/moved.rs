@@ -1,0 +1,35 @@
+//! That a host's CPUs were moved, in words.
+
+use base::plural::count;
+use study::{findings::Moved, store::record::Load};
+
+/// One sentence, without a full stop.
+pub fn in_words(moved: &Moved) -> String {
+    let Moved { cells, known, usual, farthest } = moved;
+    format!(
+        "a cache line took {usual:.0} ns between two CPUs, and {farthest:.0} ns beside {cells} of {}: \
+         the machine below this host moves its CPUs, and rates of contended locks follow",
+        count(*known, "cell")
+    )
+}
+
+/// What a line took just before and after a cell.
+pub(super) fn hops(load: &Load) -> Option<String> {
+    match (load.hop_before, load.hop_after) {
+        (Some(before), Some(after)) => Some(format!("{before:.0} and {after:.0} ns")),
+        (hop, other) => hop.or(other).map(|hop| format!("{hop:.0} ns")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_places_are_named() {
+        let text = in_words(&Moved { cells: 3, known: 24, usual: 27.2, farthest: 163.4 });
+        assert!(text.starts_with(
+            "a cache line took 27 ns between two CPUs, and 163 ns beside 3 of 24 cells: "
+        ));
+    }
+}

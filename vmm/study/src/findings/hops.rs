@@ -1,0 +1,81 @@
+//! Did the host's CPUs stay where they were? What a cache line took between them just before and after each cell says so.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::PointStudy;
+use crate::stats;
+
+/// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
+/// between two CPUs differ by less (measured: 26 to 31 ns in one place, 160 to 170 ns in another).
+pub const ELSEWHERE: f64 = 1.6;
+
+/// Cells before or after which a line took much longer or less than usual.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Moved {
+    /// How many of the cells.
+    pub cells: usize,
+    /// The cells for which it is known.
+    pub known: usize,
+    /// The median hop, in nanoseconds; of the first node that has such cells.
+    pub usual: f64,
+    /// The hop that is farthest from it.
+    pub farthest: f64,
+}
+
+impl Moved {
+    /// Of all repetitions of these points, those of each node for themselves. None: no cell is such.
+    pub fn of(points: &[PointStudy]) -> Option<Self> {
+        let mut nodes: BTreeMap<&Option<String>, Vec<[Option<f64>; 2]>> = BTreeMap::new();
+        for repetition in points.iter().flat_map(|point| &point.repetitions) {
+            let load = &repetition.load;
+            nodes.entry(&repetition.node).or_default().push([load.hop_before, load.hop_after]);
+        }
+        let found = nodes.values().filter_map(|cells| of_a_node(cells));
+        found.reduce(|sum, other| Self {
+            cells: sum.cells + other.cells,
+            known: sum.known + other.known,
+            ..sum
+        })
+    }
+}
+
+/// Is it a hop of another place than the usual one?
+pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
+    hop > usual * ELSEWHERE || hop * ELSEWHERE < usual
+}
+
+fn of_a_node(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
+    let sound = |hop: &f64| hop.is_finite() && *hop > 0.0;
+    let all: Vec<f64> = cells.iter().flatten().flatten().copied().filter(sound).collect();
+    let usual = stats::median(&all)?;
+    let hops =
+        |cell: &[Option<f64>; 2]| cell.iter().flatten().copied().filter(sound).collect::<Vec<_>>();
+    let moved = |cell: &Vec<f64>| cell.iter().any(|hop| is_elsewhere(*hop, usual));
+    let known: Vec<Vec<f64>> = cells.iter().map(hops).filter(|cell| !cell.is_empty()).collect();
+    let count = known.iter().filter(|cell| moved(cell)).count();
+    let distance = |hop: &f64| (hop / usual).ln().abs();
+    let farthest =
+        all.iter().copied().max_by(|one, other| distance(one).total_cmp(&distance(other)))?;
+    (count > 0).then_some(Moved { cells: count, known: known.len(), usual, farthest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_beside_which_a_line_took_much_longer_or_less_have_moved() {
+        let cell = |before: f64, after: f64| [Some(before), Some(after)];
+        let mut cells = vec![cell(26.0, 30.0), cell(28.0, 31.0), [None, Some(29.0)], [None; 2]];
+        assert_eq!(of_a_node(&cells), None);
+        cells.push(cell(28.0, 163.0));
+        let moved = of_a_node(&cells).unwrap();
+        assert_eq!((moved.cells, moved.known, moved.usual, moved.farthest), (1, 4, 29.0, 163.0));
+        cells.push(cell(9.0, 28.0));
+        assert_eq!(of_a_node(&cells).unwrap().cells, 2, "nearer is another place, too");
+        assert_eq!(of_a_node(&[]), None);
+        assert_eq!(of_a_node(&[cell(f64::NAN, -1.0)]), None, "a store is data");
+    }
+}
