@@ -261,7 +261,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     let ran = in_cache(&["sim", "calibrate"]).run()?.exits(0)?;
     let text = ran.text()?;
     // Stores between hyperthreads of one core cost nothing beside the instruction.
-    for cost in ["exit", "switch", "wakeup", "pause", "memory", "load-modified"] {
+    for cost in ["exit", "switch", "wakeup", "pause", "memory", "load-modified", "hop"] {
         let start = format!("\n{cost} = {{ ns = ");
         let (_, rest) = text.split_once(start.as_str()).with_context(|| ran.show())?;
         let nanos = rest.split(',').next().and_then(|nanos| nanos.parse::<f64>().ok());

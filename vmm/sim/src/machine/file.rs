@@ -14,8 +14,18 @@ const MOST_NANOS: f64 = 1e9;
 
 const KEYS: &[&str] =
     &["name", "about", "mhz", "atomics", "queue", "stores", "costs", "noise", "levels"];
-const COSTS: &[&str] =
-    &["hit", "atomic", "pause", "memory", "invalidate", "increment", "exit", "switch", "wakeup"];
+const COSTS: &[&str] = &[
+    "hit",
+    "atomic",
+    "pause",
+    "memory",
+    "invalidate",
+    "increment",
+    "exit",
+    "switch",
+    "wakeup",
+    "hop",
+];
 const LEVEL: &[&str] =
     &["name", "cpus", "load-modified", "load-shared", "store-modified", "store-shared"];
 const NOISE: &[&str] = &["busy", "idle"];
@@ -248,6 +258,9 @@ impl Costly {
             switch: self.cost(table, "switch")?,
             wakeup: self.cost(table, "wakeup")?,
         };
+        if table.get("hop").is_some() {
+            self.cost(table, "hop")?;
+        }
         if costs.pause == Picos::ZERO {
             return Err(table.wrong("pause", "a spin loop cannot be free".into()));
         }

@@ -200,6 +200,12 @@ impl Machine {
         self.levels.last().map_or(1, |level| level.cpus)
     }
 
+    /// What a line took to and fro between two of its CPUs, each way, when it was measured, if its file says so: the
+    /// place where its CPUs were. Nothing simulated takes this time.
+    pub fn hop(&self) -> Option<Picos> {
+        self.stated.iter().find(|cost| cost.key == "costs.hop").map(|cost| cost.cost)
+    }
+
     /// A machine of `cpus` CPUs at one distance, at which everything but a pause is free. The base
     /// of machines whose laws are known by mathematics.
     pub fn ideal(cpus: usize) -> Self {

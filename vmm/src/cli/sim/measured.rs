@@ -1,6 +1,8 @@
 //! Rung 2 of `sim validate`: cells that are measured on this host, beside their simulation by the
 //! costs of `sim calibrate`. None of them was used to calibrate.
 
+mod here;
+
 use std::slice;
 
 use anyhow::bail;
@@ -16,12 +18,13 @@ use crate::{
     lab::{calibrate, cell::sim::machine, host::resolve_cpus},
     units::CpuList,
 };
-use ::sim::{Machine, Noise};
+use ::sim::{Machine, Noise, Picos};
 use report::si::si;
 use study::{
-    findings::{PointStudy, Study},
+    findings::{PointStudy, RunRecord, Study},
     point::Point,
     spec::SpecText,
+    stats,
 };
 
 /// Locks of the cells.
@@ -40,7 +43,29 @@ const BOUND: f64 = 0.15;
 /// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
 const NATIVE: [&str; 2] = ["ticket", "queued"];
 
+/// The work of a cell: as long on every machine, whose increments take 0.2 to 1.5 ns.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    /// Increments with the lock held.
+    critical: u32,
+    /// Increments between two operations.
+    think: u32,
+}
+
+impl Work {
+    /// Work with the lock held, and beside it.
+    const CRITICAL: Picos = Picos(70_000);
+    const THINK: Picos = Picos(280_000);
+
+    fn on(machine: &Machine) -> Self {
+        let each = machine.costs.increment.0.max(1);
+        let increments = |time: Picos| (time.0 / each).max(1) as u32;
+        Self { critical: increments(Self::CRITICAL), think: increments(Self::THINK) }
+    }
+}
+
 /// How much is measured, and simulated.
+#[derive(Debug, Clone, Copy)]
 struct Extent {
     ratios: &'static [u32],
     rounds: u32,
@@ -64,42 +89,52 @@ const FULL: Extent = Extent {
 const SHORT: Extent =
     Extent { ratios: &[1, 2], rounds: 2, seconds: 0.1, simulations: 3, short: 0.1, long: 1.0 };
 
-impl Extent {
-    fn spec(&self, slots: u32, ratios: &[u32], locks: &[&str], policies: &[&str]) -> SpecText {
+/// The cells: those that are measured, and those that are simulated.
+struct Cells {
+    extent: Extent,
+    work: Work,
+    slots: u32,
+}
+
+impl Cells {
+    fn spec(&self, ratios: &[u32], locks: &[&str], policies: &[&str]) -> SpecText {
         let mut spec = SpecText::default();
-        spec.one("slots", slots)
-            .list("vcpus", ratios.iter().map(|ratio| ratio * slots))
+        spec.one("slots", self.slots)
+            .one("critical", self.work.critical)
+            .one("think", self.work.think)
+            .list("vcpus", ratios.iter().map(|ratio| ratio * self.slots))
             .text("locks", locks)
             .text("policies", policies);
         spec
     }
 
     /// The guests of this host.
-    fn measured(&self, slots: u32) -> String {
-        let mut spec = self.spec(slots, self.ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
-        spec.one("seconds", self.seconds).one("repetitions", self.rounds);
+    fn measured(&self) -> String {
+        let mut spec = self.spec(self.extent.ratios, &LOCKS, &POLICIES.map(|(real, _)| real));
+        spec.one("seconds", self.extent.seconds).one("repetitions", self.extent.rounds);
         spec.into()
     }
 
     /// The same, simulated: with the noise of the machine file, and each kind of cell as long as it takes.
-    fn simulated(&self, slots: u32) -> Vec<String> {
+    fn simulated(&self) -> Vec<String> {
         let (own, hosts): (Vec<&str>, Vec<&str>) =
             POLICIES.map(|(_, model)| model).into_iter().partition(|model| *model != HOST);
         let pv: Vec<&str> = LOCKS.into_iter().filter(|lock| !NATIVE.contains(lock)).collect();
         let part = |ratios: &[u32], locks: &[&str], policies: &[&str], seconds: f64| {
-            let mut spec = self.spec(slots, ratios, locks, policies);
+            let mut spec = self.spec(ratios, locks, policies);
             spec.text("guests", ["sim"])
                 .text("machines", [calibrate::NAME])
                 .one("warm-up", 0.1)
                 .one("seconds", seconds)
-                .one("repetitions", self.simulations);
+                .one("repetitions", self.extent.simulations);
             spec.into()
         };
+        let Extent { ratios, short, long, .. } = self.extent;
         vec![
-            part(self.ratios, &LOCKS, &own, self.short),
-            part(self.ratios, &pv, &hosts, self.short),
-            part(&self.ratios[..1], &NATIVE, &hosts, self.short),
-            part(&self.ratios[1..], &NATIVE, &hosts, self.long),
+            part(ratios, &LOCKS, &own, short),
+            part(ratios, &pv, &hosts, short),
+            part(&ratios[..1], &NATIVE, &hosts, short),
+            part(&ratios[1..], &NATIVE, &hosts, long),
         ]
     }
 }
@@ -140,44 +175,37 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let machine = machine(calibrate::NAME)?;
     let all = resolve_cpus(None)?;
     let cpus = all.first(machine.cpus().min(all.cpus().len()));
-    let slots = cpus.cpus().len() as u32;
-    let measured = study_of("measured", &[extent.measured(slots)], &cpus)?;
-    let simulated = study_of("simulated", &extent.simulated(slots), &cpus)?;
-    let (mut off, mut holds, mut cells) = (0, 0, 0);
-    print(&format!(
-        "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
-         {:>6} {:<9} {:<10} {:>10} {:>20} {:>10} {:>7}\n",
-        count(extent.rounds, "round"),
-        extent.seconds,
-        noise(&machine),
-        "vCPUs",
-        "policy",
-        "lock",
-        "measured",
-        "range",
-        "simulated",
-        "ratio"
-    ));
+    let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
+    let measured = here::measured(&cells, &machine, &cpus)?;
+    let (simulated, _) = study_of("simulated", &cells.simulated(), &cpus)?;
+    let (mut off, mut holds, mut count_of_all) = (0, 0, 0);
+    print(&heading(&cells, &machine));
     for real in &measured.points {
-        let Some((rate, model)) = real.rate.as_ref().zip(model_of(&simulated, &real.point)) else {
+        let rates = here::rates(real, &machine);
+        let Some((rate, model)) = stats::median(&rates).zip(model_of(&simulated, &real.point))
+        else {
             continue;
         };
-        let verdict = Verdict::of(rate.median.value, model);
-        cells += 1;
+        let verdict = Verdict::of(rate, model);
+        count_of_all += 1;
         off += u32::from(verdict == Verdict::Off);
         holds += u32::from(verdict == Verdict::Holds);
+        let range = |pick: fn(f64, f64) -> f64| rates.iter().copied().fold(rate, pick);
         print(&format!(
-            "{:>6} {:<9} {:<10} {:>10} {:>20} {:>10} {:>6.2}x {}\n",
+            "{:>6} {:<9} {:<10} {:>4} {:>10} {:>20} {:>10} {:>6.2}x {}\n",
             real.point.vcpus.to_string(),
             real.point.policy.to_string(),
             real.point.lock_name(),
-            si(rate.median.value),
-            format!("{} .. {}", si(rate.min), si(rate.max)),
+            rates.len(),
+            si(rate),
+            format!("{} .. {}", si(range(f64::min)), si(range(f64::max))),
             si(model),
-            model / rate.median.value,
+            model / rate,
             verdict.name()
         ));
     }
+    let cells = count_of_all;
+    print(&here::places(&measured, &machine));
     print(&format!(
         "\n{holds} of {} {} within {} %, {} more only by their logarithm\n",
         count(cells, "cell"),
@@ -191,13 +219,36 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     }
 }
 
-fn study_of(name: &str, specs: &[String], cpus: &CpuList) -> anyhow::Result<Study> {
+fn heading(cells: &Cells, machine: &Machine) -> String {
+    let Cells { extent, work: Work { critical, think }, .. } = cells;
+    format!(
+        "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
+         work: {critical} increments with the lock, {think} beside it: {} and {}\n\
+         {:>6} {:<9} {:<10} {:>4} {:>10} {:>20} {:>10} {:>7}\n",
+        count(extent.rounds, "round"),
+        extent.seconds,
+        noise(machine),
+        Work::CRITICAL,
+        Work::THINK,
+        "vCPUs",
+        "policy",
+        "lock",
+        "N",
+        "measured",
+        "range",
+        "simulated",
+        "ratio"
+    )
+}
+
+/// The study of these specs, and its record.
+fn study_of(name: &str, specs: &[String], cpus: &CpuList) -> anyhow::Result<(Study, RunRecord)> {
     let here = (HostMode::Direct, HostKernelArgs::default());
     let plan = plan_of(name, specs, cpus.clone(), here)?;
     let measured = measure_plan(plan, Traced::Nothing)?;
     let study = Study::new(slice::from_ref(&measured.record));
     match finish(&measured.summary, &study)? {
-        0 => Ok(study),
+        0 => Ok((study, measured.record)),
         _ => bail!("interrupted"),
     }
 }
@@ -232,16 +283,33 @@ mod tests {
         spec::{Experiment, Setting},
     };
 
+    fn cells(extent: Extent) -> Cells {
+        Cells { extent, work: Work { critical: 340, think: 1360 }, slots: 2 }
+    }
+
+    #[test]
+    fn work_takes_as_long_on_every_machine() {
+        let on = |increment: u64| {
+            let mut machine = Machine::ideal(2);
+            machine.costs.increment = Picos(increment);
+            let Work { critical, think } = Work::on(&machine);
+            (critical, think)
+        };
+        assert_eq!([on(1_400), on(205)], [(50, 200), (341, 1365)]);
+        assert_eq!(on(0), (70_000, 280_000), "not measured");
+    }
+
     #[test]
     fn every_cell_has_its_simulation() {
         let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
         let setting = Setting { cpus: &cpus, place: &place };
         for extent in [FULL, SHORT] {
             let parse = |spec: &String| Experiment::parse(spec, "rung 2", &setting).unwrap();
-            let real = parse(&extent.measured(2)).points;
-            let parts: Vec<Experiment> = extent.simulated(2).iter().map(parse).collect();
+            let real = parse(&cells(extent).measured()).points;
+            let parts: Vec<Experiment> = cells(extent).simulated().iter().map(parse).collect();
             let models: Vec<&Point> = parts.iter().flat_map(|part| &part.points).collect();
-            assert_eq!(real.len(), extent.ratios.len() * LOCKS.len() * POLICIES.len());
+            let ratios = cells(extent).extent.ratios;
+            assert_eq!(real.len(), ratios.len() * LOCKS.len() * POLICIES.len());
             assert_eq!(real.len(), models.len());
             for point in &real {
                 let is_it = |model: &&&Point| is_model_of(model, point);
@@ -255,7 +323,7 @@ mod tests {
     fn native_locks_under_the_host_are_simulated_for_longer() {
         let (cpus, place) = ("0-1".parse().unwrap(), |_: &str, _, _| Ok(HostKind::Direct));
         let setting = Setting { cpus: &cpus, place: &place };
-        for spec in FULL.simulated(2) {
+        for spec in cells(FULL).simulated() {
             let part = Experiment::parse(&spec, "rung 2", &setting).unwrap();
             for point in &part.points {
                 let is_native = NATIVE.contains(&point.lock_name().as_str());

@@ -27,13 +27,13 @@ use super::{
 };
 use crate::{
     doctor::{cpu::CpuFacts, files::Files},
-    lab::bench::boot::BenchError,
+    lab::{bench::boot::BenchError, host::hop},
     units::CpuList,
 };
 use doubts::Measured;
 use gaps::Gaps;
 use pairs::Pair;
-use study::stats;
+use study::{findings::is_elsewhere, stats};
 
 /// The name of the machine.
 pub const NAME: &str = "this";
@@ -43,6 +43,9 @@ const ROUNDS: usize = 9;
 
 /// How long each of [`ROUNDS`] looks for what the host does beside.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How often lines are measured if the host's CPUs were moved meanwhile.
+const TRIES: usize = 5;
 
 /// The most pairs of CPUs that are measured.
 const MOST_PAIRS: usize = 16;
@@ -109,7 +112,7 @@ pub struct Calibrated {
 /// Measures the machine that `cpus` are. Takes some seconds; other work on them spoils it.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, CalibrateError> {
     let (mut own, second) = alone_costs(cpus)?;
-    let lines = line_costs(cpus, interrupt)?;
+    let (lines, place) = lines_of_a_place(cpus, interrupt)?;
     own.extend(host_costs(cpus, interrupt)?);
     let of = |key: &str| own.iter().find(|cost| cost.key == key).map_or(Picos::ZERO, Cost::picos);
     let line = |index: usize| lines[index].picos();
@@ -132,10 +135,12 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Calibrated, Ca
     };
     let has_cores = CpuFacts::read(&Files::host(), cpus.cpus()).one_per_core.len() > 1;
     let measured = Measured { costs, lines: line_costs, second, has_cores };
-    let doubts = match cfg!(debug_assertions) {
+    let mut doubts = match cfg!(debug_assertions) {
         true => vec![NOT_OPTIMISED.to_owned()],
         false => measured.doubts(),
     };
+    doubts.extend(place.doubt());
+    own.extend(place.cost());
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;
     let here = cpus.cpus().len();
     let mut stated: Vec<Stated> = own.iter().map(|cost| cost.stated("costs.")).collect();
@@ -223,6 +228,49 @@ fn alone_costs(cpus: &CpuList) -> Result<(Vec<Cost>, Picos), CalibrateError> {
         ),
     ];
     Ok((costs, second))
+}
+
+/// The hops just before and just after lines were measured.
+struct Place(Option<f64>, Option<f64>);
+
+impl Place {
+    fn is_one(&self) -> bool {
+        self.0.zip(self.1).is_none_or(|(before, after)| !is_elsewhere(after, before))
+    }
+
+    fn doubt(&self) -> Option<String> {
+        let (before, after) = self.0.zip(self.1).filter(|_| !self.is_one())?;
+        Some(format!(
+            "a line took {before:.0} ns from CPU to CPU and {after:.0} ns a second later: the machine below this host \
+             moves its CPUs"
+        ))
+    }
+
+    fn cost(&self) -> Option<Cost> {
+        let hops: Vec<f64> = [self.0, self.1].into_iter().flatten().collect();
+        let note = "two threads, just before and after lines were measured; not simulated";
+        (!hops.is_empty()).then(|| Cost::measured("hop", hops, note))
+    }
+}
+
+/// Measures lines until the CPUs were in one place meanwhile, some times at most.
+fn lines_of_a_place(
+    cpus: &CpuList,
+    interrupt: &Interrupt,
+) -> Result<([Cost; 4], Place), CalibrateError> {
+    let measure = || {
+        let before = hop::measure(cpus);
+        let lines = line_costs(cpus, interrupt)?;
+        Ok((lines, Place(before, hop::measure(cpus))))
+    };
+    let mut found = measure()?;
+    for _ in 1..TRIES {
+        if found.1.is_one() {
+            break;
+        }
+        found = measure()?;
+    }
+    Ok(found)
 }
 
 /// In the order of [`LineCosts`].

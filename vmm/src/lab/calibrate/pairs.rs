@@ -94,6 +94,9 @@ pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> 
             chain.own_all();
             barrier.wait();
             barrier.wait();
+            chain.load_all();
+            barrier.wait();
+            barrier.wait();
             chain.own_all();
             barrier.wait();
             barrier.wait();
@@ -109,7 +112,11 @@ pub(super) fn measure(cpus: [usize; 2], rounds: usize) -> io::Result<Vec<Pair>> 
     both(mine, other).map(|(found, ())| found)
 }
 
-/// One round of the measuring CPU. The other one owns all lines at every second barrier.
+/// One round of the measuring CPU. At its first barrier the other one has written all lines, at the third it has read
+/// what this one has read, at the fifth it has written them again.
+///
+/// Both have to read before a store to what both have: some processors hand a written line to its first reader
+/// for good, as who reads it often writes it next. (Measured without the other's look, such a store cost nothing on an AMD EPYC.)
 fn round(chain: &Chain, barrier: &Barrier) -> Pair {
     let each = |operation: &dyn Fn()| {
         let began = Instant::now();
@@ -120,6 +127,8 @@ fn round(chain: &Chain, barrier: &Barrier) -> Pair {
     for time in 0..TIMES {
         barrier.wait();
         loads[time] = each(&|| chain.load_all());
+        barrier.wait();
+        barrier.wait();
         shared[time] = each(&|| chain.own_all());
         barrier.wait();
         barrier.wait();

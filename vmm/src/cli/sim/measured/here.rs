@@ -1,0 +1,65 @@
+//! Repetitions that were measured in the place in which the machine was: where the machine below this host moves its
+//! CPUs, a line takes several times longer from one to the other for a while, and the host is another machine.
+
+use sim::Machine;
+use study::{
+    findings::{PointStudy, Study, is_elsewhere, point::Repetition},
+    stats,
+};
+
+use super::{Cells, study_of};
+use crate::units::CpuList;
+
+/// Repetitions of each cell that have to be in the machine's place.
+const LEAST: usize = 3;
+
+/// How often all cells are measured at most until they have these.
+const TRIES: u32 = 4;
+
+/// The cells, measured until each has enough repetitions in the machine's place, or often enough.
+pub(super) fn measured(cells: &Cells, machine: &Machine, cpus: &CpuList) -> anyhow::Result<Study> {
+    let spec = [cells.measured()];
+    let mut records = Vec::new();
+    loop {
+        records.push(study_of("measured", &spec, cpus)?.1);
+        let study = Study::new(&records);
+        let has_enough = |point: &PointStudy| {
+            rates(point, machine).len() >= LEAST.min(cells.extent.rounds as usize)
+        };
+        if records.len() >= TRIES as usize || study.points.iter().all(has_enough) {
+            return Ok(study);
+        }
+    }
+}
+
+/// The rates of those in the machine's place.
+pub(super) fn rates(point: &PointStudy, machine: &Machine) -> Vec<f64> {
+    let here = point.repetitions.iter().filter(|repetition| is_here(repetition, machine));
+    here.map(|repetition| repetition.rate).collect()
+}
+
+/// Of a machine whose place is not known, or cells of which it is not known: yes.
+fn is_here(repetition: &Repetition, machine: &Machine) -> bool {
+    let Some(usual) = machine.hop().map(|hop| hop.0 as f64 / 1e3) else { return true };
+    let hops = [repetition.load.hop_before, repetition.load.hop_after];
+    hops.into_iter().flatten().all(|hop| !is_elsewhere(hop, usual))
+}
+
+/// In a line: how many repetitions were in the machine's place, and where the others were.
+pub(super) fn places(study: &Study, machine: &Machine) -> String {
+    let all = || study.points.iter().flat_map(|point| &point.repetitions);
+    let elsewhere: Vec<f64> = all()
+        .filter(|repetition| !is_here(repetition, machine))
+        .flat_map(|repetition| [repetition.load.hop_before, repetition.load.hop_after])
+        .flatten()
+        .collect();
+    let Some((usual, other)) = machine.hop().zip(stats::median(&elsewhere)) else {
+        return String::new();
+    };
+    let count = all().filter(|repetition| is_here(repetition, machine)).count();
+    format!(
+        "\n{count} of {} repetitions were measured where the machine file was: a line took {usual} from CPU to CPU, \
+         {other:.0} ns (median) beside the others, which are left out\n",
+        all().count()
+    )
+}
