@@ -86,10 +86,15 @@ fn answer(line: &AtomicU64) {
     loop {
         match line.load(SeqCst) {
             OVER => return,
-            odd if odd % 2 == 1 => line.store(odd + 1, SeqCst),
+            odd if odd % 2 == 1 => reply(line, odd),
             _ => spin_loop(),
         }
     }
+}
+
+/// Not if it is over meanwhile: the one who measures gives up after a time, and this thread would go on for ever.
+fn reply(line: &AtomicU64, odd: u64) {
+    let _ = line.compare_exchange(odd, odd + 1, SeqCst, SeqCst);
 }
 
 #[cfg(test)]
@@ -105,6 +110,18 @@ mod tests {
         if let Some(nanos) = measure(&cpus) {
             assert!(nanos > 1.0, "{nanos}");
         }
+    }
+
+    /// Regression: the answer of a thread that was preempted before it took the place of the end, and a run hung.
+    #[test]
+    fn an_answer_that_comes_late_does_not_undo_the_end() {
+        let line = AtomicU64::new(1);
+        reply(&line, 1);
+        assert_eq!(line.load(SeqCst), 2);
+        line.store(OVER, SeqCst);
+        reply(&line, 3);
+        assert_eq!(line.load(SeqCst), OVER);
+        answer(&line);
     }
 
     #[test]
