@@ -12,6 +12,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use base::files;
 use rustix::io::Errno;
 
 /// The name of the subcommand.
@@ -61,6 +62,11 @@ impl Drop for Keeper {
     }
 }
 
+/// Puts the name of a file on disk. Some file systems cannot sync directories.
+pub fn sync_name(file: &Path) {
+    let _ = File::open(files::folder(file)).and_then(|folder| folder.sync_all());
+}
+
 /// What the process does: `orders` says whether the result is complete, `answer` is told the number of the error, or 0.
 pub fn keep(
     temporary: &Path,
@@ -78,9 +84,7 @@ pub fn keep(
     if !is_complete {
         return Ok(());
     }
-    // Syncs the new name, too. Some file systems cannot sync directories.
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+    sync_name(target);
     let unknown = Errno::IO.raw_os_error();
     let code = named.err().map_or(0, |error| error.raw_os_error().unwrap_or(unknown));
     writeln!(answer, "{code}")?;

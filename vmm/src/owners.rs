@@ -43,10 +43,10 @@ pub fn stranger(file: &Path) -> Option<Stranger> {
     let friends = [0, root, geteuid().as_raw()];
     let real = fs::canonicalize(&named).unwrap_or_else(|_| named.clone());
     let mut all = named.ancestors().chain(real.ancestors());
-    all.find_map(|path| of(path, &fs::symlink_metadata(path).ok()?, &friends))
+    all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
 }
 
-fn of(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
+fn stranger_at(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
     let (mode, path) = (data.permissions().mode(), path.to_owned());
     if !friends.contains(&data.uid()) {
         return Some(Stranger::Owner { path, user: data.uid() });

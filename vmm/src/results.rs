@@ -26,8 +26,11 @@ use rustix::{
 };
 use tempfile::NamedTempFile;
 
-use crate::{keeper::Keeper, signals, streams};
-use base::io_errors::without_path;
+use crate::{
+    keeper::{self, Keeper},
+    signals, streams,
+};
+use base::{files::folder, io_errors::without_path};
 
 /// Interval between two checks whether a named pipe has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -187,8 +190,7 @@ impl Pending {
             Temporary::Named(file) => {
                 file.as_file().sync_all()?;
                 file.persist(&path)?;
-                // Syncs the new name, too. Some file systems cannot sync directories.
-                let _ = File::open(folder(&path)).and_then(|folder| folder.sync_all());
+                keeper::sync_name(&path);
                 return Ok(());
             }
             Temporary::Kept(file, keeper) => {
@@ -269,10 +271,6 @@ fn way(path: &Path) -> io::Result<Way> {
         false if kind.is_socket() => Err(Errno::NXIO.into()),
         false => Ok(Way::Into),
     }
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

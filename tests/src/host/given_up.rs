@@ -1,6 +1,6 @@
 //! vCPU threads that do not leave when their cell is over.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, ensure};
 use rustix::process::Pid;
@@ -10,7 +10,7 @@ use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    process::{Program, Running},
+    process::{Program, Running, children, threads},
     product::pvticket,
     tests,
 };
@@ -27,15 +27,12 @@ const BUSY: usize = 12;
 
 /// The thread of this name of a child of `parent`.
 fn thread_of_child(parent: Pid, name: &str) -> Option<i32> {
-    let parent = parent.as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
-    children.split_whitespace().find_map(|child| {
-        let tasks = fs::read_dir(format!("/proc/{child}/task")).ok()?;
-        let named = |task: &fs::DirEntry| {
-            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
-        };
-        let found = tasks.flatten().find(named)?;
-        found.file_name().to_str()?.parse().ok()
+    let named = |thread: &PathBuf| {
+        fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    children(parent).into_iter().find_map(|child| {
+        let found = threads(child.as_raw_nonzero()).find(named)?;
+        found.file_name()?.to_str()?.parse().ok()
     })
 }
 

@@ -31,6 +31,11 @@ pub enum FileError {
     TooLong(ByteSize),
 }
 
+/// The folder that a file with this name is in: the one in which the program runs if the name has none.
+pub fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Opens a regular file, and nothing else: opening a device may have side effects, and opening a
 /// FIFO blocks until there is a writer.
 pub fn regular(path: &Path) -> Result<File, FileError> {

@@ -177,7 +177,7 @@ impl fmt::Display for KernelAdvice {
 mod tests {
     use super::*;
 
-    fn said(head: &[u8]) -> Option<String> {
+    fn advice(head: &[u8]) -> Option<String> {
         FileKind::of(head).map(|kind| kind.instead_of_a_kernel().to_string())
     }
 
@@ -198,12 +198,12 @@ mod tests {
             (b"MZ\x90\0", ".linux"),
             (b"#!/bin/sh\n", "a script"),
         ] {
-            let said = said(head).unwrap_or_default();
-            assert!(said.contains(part), "{head:x?}: {said}");
+            let found = advice(head).unwrap_or_default();
+            assert!(found.contains(part), "{head:x?}: {found}");
         }
         let at = |offset: usize, magic: &[u8]| [&vec![0; offset], magic].concat();
-        assert!(said(&at(257, b"ustar\0")).is_some_and(|said| said.contains("tar -x")));
-        assert!(said(&at(56, b"ARM\x64")).is_some_and(|said| said.contains("x86-64")));
+        assert!(advice(&at(257, b"ustar\0")).is_some_and(|found| found.contains("tar -x")));
+        assert!(advice(&at(56, b"ARM\x64")).is_some_and(|found| found.contains("x86-64")));
         for other in [&b""[..], b"\x1f", b"0707", &[0; HEAD], b"!<arch>\n", b"\x7fELF\x02\x01"] {
             assert_eq!(FileKind::of(other), None, "{other:x?}");
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
-use base::plural::count;
+use base::{files, plural::count};
 use clap::Args;
 
 use super::{Usage, print, report::each_once, say};
@@ -124,8 +124,7 @@ fn check_targets<'a>(
 /// The canonical path of a file that may not exist yet.
 fn real(file: &Path) -> PathBuf {
     fs::canonicalize(file).unwrap_or_else(|_| {
-        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let dir = fs::canonicalize(dir.unwrap_or(Path::new("."))).ok();
+        let dir = fs::canonicalize(files::folder(file)).ok();
         dir.zip(file.file_name()).map_or_else(|| file.into(), |(dir, name)| dir.join(name))
     })
 }

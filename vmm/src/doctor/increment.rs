@@ -36,14 +36,14 @@ pub fn measure() -> IncrementFacts {
         }
         batches.push(began.elapsed());
     }
-    of(batches)
+    facts(batches)
 }
 
 /// In a pair of cache lines of its own, as the payload's.
 #[repr(align(128))]
 struct Line(Words);
 
-fn of(mut batches: Vec<Duration>) -> IncrementFacts {
+fn facts(mut batches: Vec<Duration>) -> IncrementFacts {
     batches.sort_unstable();
     let at = |share: f64| batches.get((batches.len() as f64 * share) as usize).copied();
     let (median, high) = (at(0.5).unwrap_or_default(), at(0.99).unwrap_or_default());
@@ -59,10 +59,10 @@ mod tests {
     fn a_unit_with_two_speeds_is_not_steady() {
         // 16 000 increments in 4 us.
         let steady = vec![Duration::from_micros(4); 1000];
-        let found = of(steady.clone());
+        let found = facts(steady.clone());
         assert_eq!((found.picos, found.p99, found.is_steady()), (250, 1.0, true));
         let slow = vec![Duration::from_micros(12); 30];
-        let found = of([steady, slow].concat());
+        let found = facts([steady, slow].concat());
         assert_eq!((found.picos, found.p99, found.is_steady()), (250, 3.0, false));
     }
 

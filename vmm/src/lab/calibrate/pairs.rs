@@ -13,7 +13,10 @@ use std::{
 use base::rng::SplitMix64;
 use kvm::signal::pin_this_thread;
 
-use crate::{lab::two_threads::both, units::CpuList};
+use crate::{
+    lab::two_threads::{Line, both},
+    units::CpuList,
+};
 
 /// Nanoseconds, each, of which those of stores are without the locked instruction itself.
 #[derive(Debug, Clone, Copy)]
@@ -32,10 +35,6 @@ const LINES: usize = 128;
 
 /// How often they do in a round.
 const TIMES: usize = 40;
-
-/// A word in a pair of lines of its own: processors fetch lines in pairs.
-#[repr(align(128))]
-struct Line(AtomicU64);
 
 /// Lines, each of which names the next in a random order that no prefetcher knows. Loads through
 /// them wait for each other. The upper half of a word counts its writes.

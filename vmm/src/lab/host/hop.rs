@@ -12,7 +12,10 @@ use std::{
 
 use kvm::signal::pin_this_thread;
 
-use crate::{lab::two_threads::both, units::CpuList};
+use crate::{
+    lab::two_threads::{Line, both},
+    units::CpuList,
+};
 use study::stats;
 
 /// Hops of a batch, of which the median counts: an interrupt spoils one.
@@ -28,12 +31,8 @@ const LOOK_EVERY: u32 = 1 << 12;
 /// What the other thread ends at.
 const OVER: u64 = u64::MAX;
 
-/// A word in a pair of lines of its own: processors fetch lines in pairs.
-#[repr(align(128))]
-struct Line(AtomicU64);
-
-/// Nanoseconds from a store on one of the first two of these CPUs to its sight on the other, less than a
-/// millisecond's work. None: there is one CPU, or threads did not run on both in time.
+/// Nanoseconds from a store on one of the first two of these CPUs until the other one sees it; takes a millisecond or so.
+/// None: there is one CPU, or threads did not run on both in time.
 pub fn measure(cpus: &CpuList) -> Option<f64> {
     let [one, other] = *cpus.cpus().first_chunk()?;
     let line = Line(AtomicU64::new(0));
