@@ -63,15 +63,19 @@ impl Sim {
         if usize::from(self.vcpus[v].pcpu) != pcpu {
             return;
         }
-        // It stays, but was out of its guest.
+        // It stays, but was out of its guest. Who was out already leaves it no second time: or a CPU that others ask
+        // to choose again, more often than an exit takes, would never come to its guest.
+        if self.pcpus[pcpu].entered > self.now {
+            return;
+        }
         self.restart_loop(v, self.now + self.costs.exit);
-        if self.vcpus[v].state == State::Parked {
+        let is_parked = self.vcpus[v].state == State::Parked;
+        if is_parked {
             self.vcpus[v].park.delay(self.now, self.costs.exit);
         }
         let at = self.events.time(pcpu);
-        if at != Picos::NEVER || self.awaits_store(pcpu) {
-            let entered = self.pcpus[pcpu].entered.max(self.now);
-            self.pcpus[pcpu].entered = entered + self.costs.exit;
+        if at != Picos::NEVER || is_parked || self.awaits_store(pcpu) {
+            self.pcpus[pcpu].entered = self.now + self.costs.exit;
         }
         if at != Picos::NEVER {
             self.events.set(pcpu, at + self.costs.exit);
@@ -266,5 +270,29 @@ impl Sim {
         self.shared.doing(v).yields.set(false);
         self.lines.store_by_host(self.marks + v, &mut self.woken);
         self.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{MILLI, spec};
+    use crate::{System, machine::Machine};
+
+    /// Regression: each request to choose again cost the vCPU that stayed one more exit, also while it was out: where
+    /// many spinners yielded to the queue of its CPU, it never came back to its guest.
+    #[test]
+    fn who_is_out_of_its_guest_leaves_it_no_second_time() {
+        let mut spec = spec(System::PvTicket, 1, "host-cfs");
+        (spec.machine, spec.cpus) = (Machine::ideal(1), 1);
+        spec.machine.costs.exit = Picos(1_500_000);
+        let mut sim = Sim::new(&spec).expect("it can be simulated");
+        // In the middle of a slice.
+        sim.run_until(Picos(MILLI.0 + 50_000_000)).expect("it gets on");
+        let before = sim.events.time(0);
+        assert_ne!(before, Picos::NEVER);
+        (0..1_000).for_each(|_| sim.stop(0));
+        assert_eq!(sim.vcpus[0].pcpu, 0, "it stays");
+        assert_eq!(sim.events.time(0), before + spec.machine.costs.exit);
     }
 }

@@ -2,11 +2,12 @@
 //! costs of `sim calibrate`. None of them was used to calibrate.
 
 mod here;
+mod tally;
 
 use std::slice;
 
 use anyhow::bail;
-use base::plural::{agree, count};
+use base::plural::count;
 
 use crate::{
     cli::{
@@ -26,6 +27,7 @@ use study::{
     spec::SpecText,
     stats,
 };
+use tally::{Tally, Verdict};
 
 /// Locks of the cells.
 const LOCKS: [&str; 4] = ["ticket", "pv-ticket", "queued", "pv-queued"];
@@ -35,9 +37,6 @@ const HOST: &str = "host-eevdf";
 
 /// Policies of the cells: as measured, and as simulated.
 const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("host", HOST)];
-
-/// The most that a simulation may be off, as a share.
-const BOUND: f64 = 0.15;
 
 /// Locks whose rate depends on where the host's run queue and the queue of tickets stand to each other: one
 /// simulation is one sample of that, however long it takes, unless the host's noise mixes the two.
@@ -139,35 +138,6 @@ impl Cells {
     }
 }
 
-/// What a cell shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// The rates are within [`BOUND`].
-    Holds,
-    /// Their logarithms are: enough where rates differ by four orders of magnitude.
-    HoldsInLog,
-    Off,
-}
-
-impl Verdict {
-    fn of(measured: f64, simulated: f64) -> Self {
-        let off = |one: f64, other: f64| (other / one - 1.0).abs();
-        match () {
-            () if off(measured, simulated) <= BOUND => Self::Holds,
-            () if off(measured.log10(), simulated.log10()) <= BOUND => Self::HoldsInLog,
-            () => Self::Off,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::HoldsInLog => "in log",
-            Self::Off => "OFF",
-        }
-    }
-}
-
 /// Measures and simulates the cells. Fails if one is off.
 pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let extent = if is_short { SHORT } else { FULL };
@@ -178,45 +148,43 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
     let measured = here::measured(&cells, &machine, &cpus)?;
     let (simulated, _) = study_of("simulated", &cells.simulated(), &cpus)?;
-    let (mut off, mut holds, mut count_of_all) = (0, 0, 0);
+    let mut tally = Tally::default();
     print(&heading(&cells, &machine));
     for real in &measured.points {
         let rates = here::rates(real, &machine);
-        let Some((rate, model)) = stats::median(&rates).zip(model_of(&simulated, &real.point))
-        else {
-            continue;
-        };
-        let verdict = Verdict::of(rate, model);
-        count_of_all += 1;
-        off += u32::from(verdict == Verdict::Off);
-        holds += u32::from(verdict == Verdict::Holds);
-        let range = |pick: fn(f64, f64) -> f64| rates.iter().copied().fold(rate, pick);
-        print(&format!(
-            "{:>6} {:<9} {:<10} {:>4} {:>10} {:>20} {:>10} {:>6.2}x {}\n",
-            real.point.vcpus.to_string(),
-            real.point.policy.to_string(),
-            real.point.lock_name(),
-            rates.len(),
+        let found = stats::median(&rates).zip(model_of(&simulated, &real.point));
+        let verdict = found.map(|(rate, model)| Verdict::of(rate, model));
+        tally.add(verdict);
+        print(&row(real, &rates, found, verdict));
+    }
+    print(&here::places(&measured, &machine));
+    print(&tally.in_words());
+    tally.result()
+}
+
+/// A cell in a line.
+fn row(
+    real: &PointStudy,
+    rates: &[f64],
+    found: Option<(f64, f64)>,
+    verdict: Option<Verdict>,
+) -> String {
+    let Point { vcpus, policy, .. } = &real.point;
+    let lock = real.point.lock_name();
+    let start = format!("{vcpus:>6} {:<9} {lock:<10} {:>4} ", policy.to_string(), rates.len());
+    let Some((rate, model)) = found else {
+        return start + "not judged: no repetition in the machine's place, or no simulation\n";
+    };
+    let range = |pick: fn(f64, f64) -> f64| rates.iter().copied().fold(rate, pick);
+    start
+        + &format!(
+            "{:>10} {:>20} {:>10} {:>6.2}x {}\n",
             si(rate),
             format!("{} .. {}", si(range(f64::min)), si(range(f64::max))),
             si(model),
             model / rate,
-            verdict.name()
-        ));
-    }
-    let cells = count_of_all;
-    print(&here::places(&measured, &machine));
-    print(&format!(
-        "\n{holds} of {} {} within {} %, {} more only by their logarithm\n",
-        count(cells, "cell"),
-        agree(holds, "holds", "hold"),
-        BOUND * 100.0,
-        cells - off - holds
-    ));
-    match off {
-        0 => Ok(0),
-        _ => bail!("{} {} off", count(off, "cell"), agree(off, "is", "are")),
-    }
+            verdict.map_or("", Verdict::name)
+        )
 }
 
 fn heading(cells: &Cells, machine: &Machine) -> String {
@@ -332,19 +300,6 @@ mod tests {
                 assert_eq!(point.duration.as_secs_f64() >= 4.0, is_long, "{point}");
                 assert!(part.repetitions > 2, "{point}");
             }
-        }
-    }
-
-    #[test]
-    fn a_rate_is_off_by_its_ratio_and_by_its_logarithm() {
-        for (measured, simulated, verdict) in [
-            (100.0, 114.0, Verdict::Holds),
-            (1e6, 0.86e6, Verdict::Holds),
-            (140.0, 280.0, Verdict::HoldsInLog),
-            (140.0, 320.0, Verdict::Off),
-            (1e7, 1e5, Verdict::Off),
-        ] {
-            assert_eq!(Verdict::of(measured, simulated), verdict, "{measured} {simulated}");
         }
     }
 }

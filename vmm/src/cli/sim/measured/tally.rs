@@ -1,0 +1,116 @@
+//! What the cells of rung 2 show.
+
+use anyhow::bail;
+use base::plural::{agree, count};
+
+/// The most that a simulation may be off, as a share.
+const BOUND: f64 = 0.15;
+
+/// What a cell shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The rates are within [`BOUND`].
+    Holds,
+    /// Their logarithms are: enough where rates differ by four orders of magnitude.
+    HoldsInLog,
+    Off,
+}
+
+impl Verdict {
+    pub(super) fn of(measured: f64, simulated: f64) -> Self {
+        let off = |one: f64, other: f64| (other / one - 1.0).abs();
+        match () {
+            () if off(measured, simulated) <= BOUND => Self::Holds,
+            () if off(measured.log10(), simulated.log10()) <= BOUND => Self::HoldsInLog,
+            () => Self::Off,
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::HoldsInLog => "in log",
+            Self::Off => "OFF",
+        }
+    }
+}
+
+/// How many cells show what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    holds: u32,
+    in_log: u32,
+    off: u32,
+    not_judged: u32,
+}
+
+impl Tally {
+    /// None: the cell could not be judged.
+    pub(super) fn add(&mut self, verdict: Option<Verdict>) {
+        match verdict {
+            Some(Verdict::Holds) => self.holds += 1,
+            Some(Verdict::HoldsInLog) => self.in_log += 1,
+            Some(Verdict::Off) => self.off += 1,
+            None => self.not_judged += 1,
+        }
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let Self { holds, in_log, off, not_judged } = *self;
+        format!(
+            "\n{holds} of {} {} within {} %, {in_log} more only by their logarithm\n",
+            count(holds + in_log + off + not_judged, "cell"),
+            agree(holds, "holds", "hold"),
+            BOUND * 100.0,
+        )
+    }
+
+    /// Fails if a cell is off, or if one was not judged: of that nothing is known.
+    pub(super) fn result(&self) -> anyhow::Result<u8> {
+        let Self { holds, in_log, off, not_judged } = *self;
+        if not_judged > 0 || holds + in_log + off == 0 {
+            bail!(
+                "{} {} not judged; {off} off: calibrate again, and validate while this host's CPUs stay where they are",
+                count(not_judged, "cell"),
+                agree(not_judged, "is", "are")
+            );
+        }
+        match off {
+            0 => Ok(0),
+            _ => bail!("{} {} off", count(off, "cell"), agree(off, "is", "are")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_off_by_its_ratio_and_by_its_logarithm() {
+        for (measured, simulated, verdict) in [
+            (100.0, 114.0, Verdict::Holds),
+            (1e6, 0.86e6, Verdict::Holds),
+            (140.0, 280.0, Verdict::HoldsInLog),
+            (140.0, 320.0, Verdict::Off),
+            (1e7, 1e5, Verdict::Off),
+        ] {
+            assert_eq!(Verdict::of(measured, simulated), verdict, "{measured} {simulated}");
+        }
+    }
+
+    /// Regression: a cell without a repetition in the machine's place left the table, the count and the verdict.
+    #[test]
+    fn what_was_not_judged_does_not_pass() {
+        let mut tally = Tally::default();
+        assert!(tally.result().is_err(), "nothing was judged");
+        tally.add(Some(Verdict::Holds));
+        tally.add(Some(Verdict::HoldsInLog));
+        assert_eq!(tally.result().unwrap(), 0);
+        tally.add(None);
+        assert!(tally.in_words().contains("1 of 3 cells holds"), "{}", tally.in_words());
+        assert!(tally.result().unwrap_err().to_string().starts_with("1 cell is not judged"));
+        let off = Tally { off: 2, holds: 1, ..Tally::default() };
+        assert_eq!(off.result().unwrap_err().to_string(), "2 cells are off");
+    }
+}
