@@ -2,21 +2,36 @@
 //!
 //! Its calls are not ours to list: they differ from version to version, and from one C library to the next. So the calls
 //! are listed that no run of it makes (`strace -f` of whole sessions), and that would lead out of its process: to other
-//! processes, to sockets, to parts of the kernel that need no descriptor. They fail with EPERM, for which io_uring, the
-//! only one that QEMU tries, has a fallback. Programs and processes are denied by QEMU's own `-sandbox`.
+//! processes, to sockets, to attributes of files, to parts of the kernel that need no descriptor. They fail with EPERM, for
+//! which io_uring, the only one that QEMU tries, has a fallback.
+//!
+//! Two things are not here. Programs and processes are denied by QEMU's own `-sandbox`, once it has started. What files it
+//! opens, makes, removes and renames is Landlock's, which has no right for attributes, and none for `truncate` before Linux
+//! 6.2: those are here. Nobody hides from it which files there are (`stat`).
 
 use std::collections::BTreeMap;
 
 use crate::filter;
+use kvm::sys::spawn::OWN_PROCESS;
 use libc::*;
 use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne,
+    BackendError, BpfProgram, SeccompAction,
+    SeccompCmpArgLen::{Dword, Qword},
+    SeccompCmpOp::{Eq, MaskedEq, Ne},
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// The calls, with what each would lead to.
+// Calls that the libc crate does not name.
+const SYS_FCHMODAT2: i64 = 452;
+const SYS_SETXATTRAT: i64 = 463;
+const SYS_REMOVEXATTRAT: i64 = 466;
+const SYS_OPEN_TREE_ATTR: i64 = 467;
+const SYS_FILE_SETATTR: i64 = 469;
+
+/// Calls, with what each would lead to.
 pub const DENIED: &[(i64, &str)] = &[
     (SYS_socket, "network, UNIX, vsock and netlink sockets"),
+    (SYS_socketpair, "datagrams to UNIX sockets by path, which need neither socket nor connect"),
     (
         SYS_connect,
         "services of the host: by a path, a socket may belong to systemd or a container engine",
@@ -25,62 +40,189 @@ pub const DENIED: &[(i64, &str)] = &[
     (SYS_listen, "services for others"),
     (SYS_accept, "services for others"),
     (SYS_accept4, "services for others"),
-    (SYS_kill, "signals to other processes of the user"),
-    (SYS_tkill, "signals to other processes of the user"),
-    (SYS_rt_sigqueueinfo, "signals to other processes of the user"),
-    (SYS_rt_tgsigqueueinfo, "signals to other processes of the user"),
+    (SYS_sendmmsg, "datagrams to UNIX sockets by path"),
+    (SYS_kill, SIGNALS),
+    (SYS_tkill, SIGNALS),
+    (SYS_rt_sigqueueinfo, SIGNALS),
+    (SYS_rt_tgsigqueueinfo, SIGNALS),
     (SYS_pidfd_open, "other processes"),
     (SYS_pidfd_getfd, "descriptors of other processes"),
-    (SYS_pidfd_send_signal, "signals to other processes of the user"),
+    (SYS_pidfd_send_signal, SIGNALS),
     (SYS_ptrace, "other processes"),
     (SYS_process_vm_readv, "memory of other processes"),
     (SYS_process_vm_writev, "memory of other processes"),
     (SYS_process_madvise, "memory of other processes"),
+    (SYS_process_mrelease, "memory of other processes"),
     (SYS_kcmp, "other processes"),
+    (SYS_shmget, SHARED),
+    (SYS_shmat, SHARED),
+    (SYS_shmctl, SHARED),
+    (SYS_semget, SHARED),
+    (SYS_semop, SHARED),
+    (SYS_semtimedop, SHARED),
+    (SYS_semctl, SHARED),
+    (SYS_msgget, SHARED),
+    (SYS_msgsnd, SHARED),
+    (SYS_msgrcv, SHARED),
+    (SYS_msgctl, SHARED),
+    (SYS_mq_open, SHARED),
+    (SYS_mq_unlink, SHARED),
+    (SYS_chmod, MODES),
+    (SYS_fchmod, MODES),
+    (SYS_fchmodat, MODES),
+    (SYS_FCHMODAT2, MODES),
+    (SYS_chown, MODES),
+    (SYS_fchown, MODES),
+    (SYS_lchown, MODES),
+    (SYS_fchownat, MODES),
+    (SYS_setxattr, ATTRIBUTES),
+    (SYS_lsetxattr, ATTRIBUTES),
+    (SYS_fsetxattr, ATTRIBUTES),
+    (SYS_SETXATTRAT, ATTRIBUTES),
+    (SYS_removexattr, ATTRIBUTES),
+    (SYS_lremovexattr, ATTRIBUTES),
+    (SYS_fremovexattr, ATTRIBUTES),
+    (SYS_REMOVEXATTRAT, ATTRIBUTES),
+    (SYS_FILE_SETATTR, ATTRIBUTES),
+    (SYS_utime, ATTRIBUTES),
+    (SYS_utimes, ATTRIBUTES),
+    (SYS_futimesat, ATTRIBUTES),
+    (SYS_utimensat, ATTRIBUTES),
+    (SYS_mknod, "FIFOs, sockets and devices"),
+    (SYS_mknodat, "FIFOs, sockets and devices"),
+    (SYS_truncate, "contents of the user's files"),
+    (SYS_creat, "contents of the user's files"),
+    (SYS_openat2, "contents of the user's files, by flags that no filter sees"),
+    (SYS_inotify_init, WATCHED),
+    (SYS_inotify_init1, WATCHED),
+    (SYS_fanotify_init, WATCHED),
     (SYS_io_uring_setup, "system calls that no filter sees"),
     (SYS_io_uring_enter, "system calls that no filter sees"),
     (SYS_io_uring_register, "system calls that no filter sees"),
     (SYS_userfaultfd, "faults of the kernel that wait for user space"),
     (SYS_bpf, "programs in the kernel"),
     (SYS_perf_event_open, "tracing"),
+    (SYS_syslog, "messages of the kernel"),
     (SYS_add_key, "the user's keys"),
     (SYS_request_key, "the user's keys"),
     (SYS_keyctl, "the user's keys"),
     (SYS_personality, "memory that may be executed"),
     (SYS_unshare, "namespaces of its own, with all capabilities"),
     (SYS_setns, "namespaces of others"),
-    (SYS_mount, "file systems"),
-    (SYS_umount2, "file systems"),
-    (SYS_open_tree, "file systems"),
-    (SYS_move_mount, "file systems"),
-    (SYS_fsopen, "file systems"),
-    (SYS_pivot_root, "file systems"),
-    (SYS_chroot, "file systems"),
+    (SYS_mount, MOUNTS),
+    (SYS_umount2, MOUNTS),
+    (SYS_open_tree, MOUNTS),
+    (SYS_OPEN_TREE_ATTR, MOUNTS),
+    (SYS_move_mount, MOUNTS),
+    (SYS_fsopen, MOUNTS),
+    (SYS_fsconfig, MOUNTS),
+    (SYS_fsmount, MOUNTS),
+    (SYS_fspick, MOUNTS),
+    (SYS_mount_setattr, MOUNTS),
+    (SYS_pivot_root, MOUNTS),
+    (SYS_chroot, MOUNTS),
+    (SYS_quotactl, MOUNTS),
+    (SYS_quotactl_fd, MOUNTS),
+    (SYS_name_to_handle_at, "files that Landlock does not see opened by name"),
     (SYS_open_by_handle_at, "files that Landlock does not see opened by name"),
     (SYS_setpriority, "priorities of all processes of the user"),
     (SYS_ioprio_set, "priorities of all processes of the user"),
 ];
 
-/// Calls that name a process first, and are denied unless that is 0, the caller.
-pub const DENIED_OF_OTHERS: &[(i64, &str)] = &[
-    (SYS_prlimit64, "limits of other processes of the user"),
-    (SYS_sched_setaffinity, "CPUs of other processes of the user"),
-    (SYS_sched_setscheduler, "priorities of other processes of the user"),
-    (SYS_sched_setparam, "priorities of other processes of the user"),
-    (SYS_sched_setattr, "priorities of other processes of the user"),
-    (SYS_migrate_pages, "memory of other processes"),
-    (SYS_move_pages, "memory of other processes"),
+const SIGNALS: &str = "signals to other processes of the user";
+const SHARED: &str = "memory, semaphores and queues of other processes, which have no path";
+const MODES: &str = "modes and owners of the user's files, which Landlock does not limit";
+const ATTRIBUTES: &str = "times and attributes of the user's files, which Landlock does not limit";
+const WATCHED: &str = "what others do with files";
+const MOUNTS: &str = "file systems";
+
+/// Which arguments a call is denied with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum With {
+    /// The first one names another process or thread than 0, the caller.
+    Another,
+    /// The first one is another process than the child.
+    NotItself,
+    /// This one is an address.
+    Address(u8),
+    /// This one has this value.
+    Value(u8, u32),
+    /// This one has all of these bits.
+    Bits(u8, u32),
+}
+
+/// Calls that are denied with any of these arguments, with what they would lead to.
+pub const DENIED_WITH: &[(i64, &[With], &str)] = &[
+    (SYS_prlimit64, &[With::Another], "limits of other processes of the user"),
+    (SYS_sched_setaffinity, &[With::Another], "CPUs of other processes of the user"),
+    (SYS_sched_setscheduler, &[With::Another], "priorities of other processes of the user"),
+    (SYS_sched_setparam, &[With::Another], "priorities of other processes of the user"),
+    (SYS_sched_setattr, &[With::Another], "priorities of other processes of the user"),
+    (SYS_migrate_pages, &[With::Another], "memory of other processes"),
+    (SYS_move_pages, &[With::Another], "memory of other processes"),
+    // It signals its own threads, and itself when it aborts.
+    (SYS_tgkill, &[With::NotItself], SIGNALS),
+    // It does not connect sockets itself; what it sends to those that it has needs no address.
+    (SYS_sendto, &[With::Address(4)], "datagrams to UNIX sockets by path"),
+    (SYS_open, &[With::Bits(1, O_TRUNC as u32)], "contents of the user's files"),
+    (SYS_openat, &[With::Bits(2, O_TRUNC as u32)], "contents of the user's files"),
+    (
+        SYS_fcntl,
+        &[
+            With::Value(1, F_SETOWN as u32),
+            With::Value(1, F_SETSIG),
+            With::Value(1, F_SETOWN_EX),
+            With::Value(1, F_SETLEASE as u32),
+            With::Value(1, F_NOTIFY as u32),
+        ],
+        "signals to other processes of the user, when a descriptor is ready; what others do with files",
+    ),
+    (
+        SYS_ioctl,
+        &[
+            With::Value(1, FIOSETOWN),
+            With::Value(1, SIOCSPGRP),
+            With::Value(1, TIOCSTI as u32),
+            With::Value(1, TIOCLINUX as u32),
+            With::Value(1, FS_IOC_SETFLAGS),
+            With::Value(1, FS_IOC_FSSETXATTR),
+        ],
+        "signals to other processes, what is typed at a terminal, attributes of files",
+    ),
+    (
+        SYS_prctl,
+        &[With::Value(0, PR_SET_PDEATHSIG as u32), With::Value(0, PR_SCHED_CORE as u32)],
+        "a life beyond that of its parent; CPUs that other processes of the user are kept from",
+    ),
 ];
 
-/// A filter that denies a child these calls; empty where the kernel has none.
+const F_SETSIG: u32 = 10; // include/uapi/asm-generic/fcntl.h
+const F_SETOWN_EX: u32 = 15;
+const FIOSETOWN: u32 = 0x8901; // include/uapi/asm-generic/sockios.h
+const SIOCSPGRP: u32 = 0x8902;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602; // include/uapi/linux/fs.h
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// The names of the requests among them.
+pub(crate) const REQUESTS: &[(u32, &str)] = &[
+    (FIOSETOWN, "FIOSETOWN"),
+    (SIOCSPGRP, "SIOCSPGRP"),
+    (TIOCSTI as u32, "TIOCSTI"),
+    (TIOCLINUX as u32, "TIOCLINUX"),
+    (FS_IOC_SETFLAGS, "FS_IOC_SETFLAGS"),
+    (FS_IOC_FSSETXATTR, "FS_IOC_FSSETXATTR"),
+];
+
+/// A filter that denies a child these calls; empty where the kernel has none. [`OWN_PROCESS`] stands for the child's number.
 pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     if !filter::is_supported() {
         return Ok(Vec::new());
     }
-    let of_another = SeccompRule::new(vec![SeccompCondition::new(0, Dword, Ne, 0)?])?;
-    let whole = DENIED.iter().map(|(call, _)| (*call, Vec::new()));
-    let of_others = DENIED_OF_OTHERS.iter().map(|(call, _)| (*call, vec![of_another.clone()]));
-    let rules: BTreeMap<i64, _> = whole.chain(of_others).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        DENIED.iter().map(|(call, _)| (*call, Vec::new())).collect();
+    for (call, with, _) in DENIED_WITH {
+        rules.insert(*call, with.iter().map(|with| rule(*with)).collect::<Result<_, _>>()?);
+    }
     let denied = SeccompAction::Errno(EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, TargetArch::x86_64)?;
     let program: BpfProgram = filter.try_into()?;
@@ -90,3 +232,19 @@ pub fn filter_of_child() -> Result<Vec<sock_filter>, BackendError> {
     };
     Ok(filter::without_x32(EPERM).iter().chain(&program).map(of_libc).collect())
 }
+
+fn rule(with: With) -> Result<SeccompRule, BackendError> {
+    let condition = match with {
+        With::Another => SeccompCondition::new(0, Dword, Ne, 0),
+        With::NotItself => SeccompCondition::new(0, Dword, Ne, OWN_PROCESS.into()),
+        With::Address(argument) => SeccompCondition::new(argument, Qword, Ne, 0),
+        With::Value(argument, value) => SeccompCondition::new(argument, Dword, Eq, value.into()),
+        With::Bits(argument, bits) => {
+            SeccompCondition::new(argument, Dword, MaskedEq(bits.into()), bits.into())
+        }
+    };
+    SeccompRule::new(vec![condition?])
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,8 @@ use landlock::{
 };
 use rustix::fs::Stat;
 
-/// The newest version whose rights are handled. Rights that the kernel does not know are left out.
+/// The newest version whose rights to files and TCP are handled (scopes: [`WITH_SCOPES`]). Rights that the kernel does not know
+/// are left out.
 const NEWEST: ABI = ABI::V5;
 
 /// The first version that limits signals and abstract UNIX sockets to the processes of a ruleset.

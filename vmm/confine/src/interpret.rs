@@ -23,10 +23,13 @@ pub(crate) enum Verdict {
     /// With all arguments.
     Always,
     /// With arguments of which all conditions of one of these hold.
-    When(BTreeSet<BTreeSet<Condition>>),
+    When(Ways),
     /// With none.
     Never,
 }
+
+/// Conditions of which all hold on one way through a filter.
+type Ways = BTreeSet<BTreeSet<Condition>>;
 
 /// A place in the filter, with what is known there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,27 +54,39 @@ impl Place {
 /// What becomes of the call with this number of the 64-bit table. (Conditions that do not hold are not kept: a list of
 /// permitted calls asks for one after the other.)
 pub(crate) fn verdict(program: &[sock_filter], number: u32) -> Verdict {
+    let [passing, stopped] = ways(program, number);
+    match (passing.is_empty(), stopped.is_empty()) {
+        (true, _) => Verdict::Never,
+        (false, true) => Verdict::Always,
+        (false, false) => Verdict::When(passing),
+    }
+}
+
+/// On which conditions the call is stopped: what a list of denied calls asks for.
+pub(crate) fn stops(program: &[sock_filter], number: u32) -> Ways {
+    let [_, stopped] = ways(program, number);
+    stopped
+}
+
+/// The ways on which the call passes, and those on which it is stopped.
+fn ways(program: &[sock_filter], number: u32) -> [Ways; 2] {
     let start = Place { at: 0, loaded: (0, u32::MAX), met: BTreeSet::new() };
     let (mut left, mut seen) = (vec![start.clone()], BTreeSet::from([start]));
-    let (mut passing, mut is_stopped) = (BTreeSet::new(), false);
+    let [mut passing, mut stopped] = [Ways::new(), Ways::new()];
     while let Some(place) = left.pop() {
         // The kernel refuses filters that end otherwise.
-        let Some(step) = program.get(place.at) else { return Verdict::Never };
+        let Some(step) = program.get(place.at) else { return [Ways::new(), stopped] };
         if step.code == RETURN {
             match step.k == ALLOW {
-                true => drop(passing.insert(place.met)),
-                false => is_stopped = true,
-            }
+                true => passing.insert(place.met),
+                false => stopped.insert(place.met),
+            };
             continue;
         }
         let next = next(&place, step, number);
         left.extend(next.into_iter().filter(|place| seen.insert(place.clone())));
     }
-    match (passing.is_empty(), is_stopped) {
-        (true, _) => Verdict::Never,
-        (false, false) => Verdict::Always,
-        (false, true) => Verdict::When(passing),
-    }
+    [passing, stopped]
 }
 
 /// Where it goes on from here: to two places, if that depends on an argument.

@@ -1,8 +1,8 @@
-//! Names of the x86-64 system calls, by number (arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.1).
+//! Names of the x86-64 system calls, by number (arch/x86/entry/syscalls/syscall_64.tbl, Linux 6.17).
 
 /// The name of each call; empty where there is none.
 #[rustfmt::skip]
-pub(crate) static NAMES: [&str; 451] = [
+pub(crate) static NAMES: [&str; 470] = [
     "read", "write", "open", "close", "stat", "fstat", "lstat", "poll", "lseek", "mmap", "mprotect",
     "munmap", "brk", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "ioctl", "pread64", "pwrite64",
     "readv", "writev", "access", "pipe", "select", "sched_yield", "mremap", "msync", "mincore", "madvise",
@@ -53,5 +53,8 @@ pub(crate) static NAMES: [&str; 451] = [
     "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "pidfd_open", "clone3",
     "close_range", "openat2", "pidfd_getfd", "faccessat2", "process_madvise", "epoll_pwait2",
     "mount_setattr", "quotactl_fd", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self",
-    "memfd_secret", "process_mrelease", "futex_waitv", "set_mempolicy_home_node",
+    "memfd_secret", "process_mrelease", "futex_waitv", "set_mempolicy_home_node", "cachestat", "fchmodat2",
+    "map_shadow_stack", "futex_wake", "futex_wait", "futex_requeue", "statmount", "listmount",
+    "lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules", "mseal", "setxattrat", "getxattrat",
+    "listxattrat", "removexattrat", "open_tree_attr", "file_getattr", "file_setattr",
 ];

@@ -6,9 +6,9 @@ use seccompiler::{BackendError, sock_filter};
 
 use crate::{
     Class, Mode, Needs,
-    child::{DENIED, DENIED_OF_OTHERS, filter_of_child},
+    child::{self, DENIED, DENIED_WITH, filter_of_child},
     filter,
-    interpret::{Condition, Verdict, verdict},
+    interpret::{Condition, Verdict, stops, verdict},
     names::NAMES,
     requests,
 };
@@ -39,27 +39,51 @@ pub fn passes(class: Class, needs: Needs) -> Result<BTreeSet<Pass>, BackendError
     Ok((0..NUMBERS).flat_map(|number| passes_of(&program, number)).collect())
 }
 
-/// What the filter of QEMU does not let pass; what it lets pass on a condition only has that.
-pub fn denied_to_child() -> Result<BTreeSet<Pass>, BackendError> {
+/// A call that QEMU is denied.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Denied {
+    /// Its name, with the request of an ioctl.
+    pub call: String,
+    /// `, but ` and the arguments with which it passes, or ` with ` those with which it is denied; empty: it is denied with all.
+    pub limits: String,
+    /// What it would lead to.
+    pub why: &'static str,
+}
+
+/// What the filter of QEMU does not let pass.
+pub fn denied_to_child() -> Result<BTreeSet<Denied>, BackendError> {
     let program: Vec<sock_filter> = filter_of_child()?
         .iter()
         .map(|step| sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k })
         .collect();
-    let denied = |number: u32| match verdict(&program, number) {
-        Verdict::Always => BTreeSet::new(),
-        Verdict::Never => BTreeSet::from([Pass { call: name(number), with: String::new() }]),
-        Verdict::When(ways) => ways.iter().map(|way| pass(number, way)).collect(),
-    };
     match program.is_empty() {
         true => Ok(BTreeSet::new()),
-        false => Ok((0..NUMBERS).flat_map(denied).collect()),
+        false => Ok((0..NUMBERS).flat_map(|number| denied(&program, number)).collect()),
+    }
+}
+
+fn denied(program: &[sock_filter], number: u32) -> Vec<Denied> {
+    let say = |Pass { call, with }: Pass, word: &str| {
+        let limits = if with.is_empty() { with } else { format!("{word}{with}") };
+        Denied { call, limits, why: why_denied(number) }
+    };
+    match verdict(program, number) {
+        Verdict::Always => Vec::new(),
+        Verdict::Never => vec![say(pass(number, &BTreeSet::new()), "")],
+        // It passes unless some argument has a value.
+        Verdict::When(ways) if ways.iter().any(BTreeSet::is_empty) => {
+            let stops = stops(program, number);
+            stops.iter().map(|way| say(pass(number, way), " with ")).collect()
+        }
+        Verdict::When(ways) => ways.iter().map(|way| say(pass(number, way), ", but ")).collect(),
     }
 }
 
 /// Why a call is denied to QEMU.
-pub fn why_denied(call: &str) -> &'static str {
-    let mut all = DENIED.iter().chain(DENIED_OF_OTHERS);
-    all.find(|(number, _)| name(*number as u32) == call).map_or("", |(_, why)| why)
+fn why_denied(number: u32) -> &'static str {
+    let whole = DENIED.iter().map(|(call, why)| (*call, *why));
+    let mut all = whole.chain(DENIED_WITH.iter().map(|(call, _, why)| (*call, *why)));
+    all.find(|(call, _)| *call == i64::from(number)).map_or("", |(_, why)| why)
 }
 
 fn passes_of(program: &[sock_filter], number: u32) -> BTreeSet<Pass> {
@@ -99,7 +123,8 @@ fn pass(number: u32, way: &BTreeSet<Condition>) -> Pass {
 }
 
 fn request(number: u32) -> String {
-    let known = requests::NAMES.iter().find(|(known, _)| *known == number);
+    let mut all = requests::NAMES.iter().chain(child::REQUESTS);
+    let known = all.find(|(known, _)| *known == number);
     known.map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).to_owned())
 }
 
@@ -182,10 +207,21 @@ mod tests {
             return;
         }
         let denied = denied_to_child().unwrap();
-        assert_eq!(denied.len(), DENIED.len() + DENIED_OF_OTHERS.len());
-        let whole = Pass { call: "socket".into(), with: String::new() };
-        let own = Pass { call: "prlimit64".into(), with: "of itself".into() };
-        assert!(denied.contains(&whole) && denied.contains(&own), "{denied:?}");
-        assert_eq!(why_denied("ptrace"), "other processes");
+        let with: usize = DENIED_WITH.iter().map(|(_, with, _)| with.len()).sum();
+        assert_eq!(denied.len(), DENIED.len() + with, "{denied:#?}");
+        let calls: BTreeSet<(&str, &str)> =
+            denied.iter().map(|denied| (denied.call.as_str(), denied.limits.as_str())).collect();
+        for expected in [
+            ("socket", ""),
+            ("prlimit64", ", but of itself"),
+            ("tgkill", ", but of this process"),
+            ("sendto", ", but args[4] = 0x0"),
+            ("fcntl", " with args[1] = 0xf"),
+            ("openat", " with args[2] & 0x200 = 0x200"),
+            ("ioctl TIOCSTI", ""),
+        ] {
+            assert!(calls.contains(&expected), "{expected:?}: {calls:#?}");
+        }
+        assert!(denied.iter().all(|denied| !denied.why.is_empty()));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use confine::{
     BackendError, Class, Needs,
-    table::{Pass, denied_to_child, passes, why_denied},
+    table::{Pass, denied_to_child, passes},
 };
 
 /// What is above the table.
@@ -37,9 +37,8 @@ pub fn text() -> Result<String, BackendError> {
         text.push('\n');
     }
     text += CHILD;
-    for pass in denied_to_child()? {
-        let but = if pass.with.is_empty() { String::new() } else { format!(", but {}", pass.with) };
-        text += &format!("{}{but}: {}\n", pass.call, why_denied(&pass.call));
+    for denied in denied_to_child()? {
+        text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.why);
     }
     Ok(text)
 }
@@ -82,5 +81,14 @@ mod tests {
         assert_eq!(mark("bpf args[0] = 0x1", "turns"), 'b');
         assert_eq!(mark("openat", "vcpu"), '.');
         assert!(text.contains("\nprlimit64, but of itself: limits of other processes"), "{text}");
+        for line in [
+            "fcntl with args[1] = 0x8: signals to",
+            "ioctl FIOSETOWN: ",
+            "tgkill, but of this process: signals to",
+            "chmod: modes",
+            "fchmodat2: modes",
+        ] {
+            assert!(text.contains(&format!("\n{line}")), "{line}: {text}");
+        }
     }
 }

@@ -54,12 +54,23 @@ fn close_all_at_exec() {
     };
 }
 
+/// What a filter compares with where it means the child's own number, which is not known before the child is there. No
+/// process has this number (PID_MAX_LIMIT is 4194304).
+pub const OWN_PROCESS: u32 = 0x7fff_fffe;
+
+/// BPF_JMP | BPF_JEQ | BPF_K
+const IF_EQUAL: u16 = 0x15;
+
 /// Adds a filter of system calls to the calling thread (seccomp(2), SECCOMP_SET_MODE_FILTER).
-fn restrict_calls(filter: &[libc::sock_filter]) -> io::Result<()> {
+fn restrict_calls(filter: &mut [libc::sock_filter]) -> io::Result<()> {
     if filter.is_empty() {
         return Ok(());
     }
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    let own = getpid().as_raw_pid() as u32;
+    for step in filter.iter_mut().filter(|step| (step.code, step.k) == (IF_EQUAL, OWN_PROCESS)) {
+        step.k = own;
+    }
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel reads the program, which outlives the call, and checks it.
     let result = unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
@@ -74,13 +85,14 @@ pub struct Cell {
     pub files: Option<OwnedFd>,
     /// Its address space in bytes.
     pub memory: u64,
-    /// A filter of its system calls; empty where the kernel has none. It must permit execve(2).
+    /// A filter of its system calls; empty where the kernel has none. It must permit execve(2). Comparisons with
+    /// [`OWN_PROCESS`] are made with the child's number.
     pub calls: Vec<libc::sock_filter>,
 }
 
 /// Confines `command` from its start: no capabilities and no way to get any, no core dumps, no
 /// regular files written, and the limits of `cell`. Call it after [`keep_and_die_with_us`].
-pub fn confine(command: &mut Command, cell: Cell) {
+pub fn confine(command: &mut Command, mut cell: Cell) {
     let limits = [(Resource::Core, 0), (Resource::Fsize, 0), (Resource::As, cell.memory)];
     let before_exec = move || {
         for (resource, limit) in limits {
@@ -92,7 +104,7 @@ pub fn confine(command: &mut Command, cell: Cell) {
         let none = CapabilitySet::empty();
         let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
         set_capabilities(None, none)?;
-        restrict_calls(&cell.calls)?;
+        restrict_calls(&mut cell.calls)?;
         if let Some(files) = &cell.files {
             // SAFETY: a call by numbers.
             let result = unsafe {
