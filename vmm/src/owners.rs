@@ -46,7 +46,19 @@ pub fn stranger(file: &Path) -> Option<Stranger> {
     all.find_map(|path| stranger_at(path, &fs::symlink_metadata(path).ok()?, &friends))
 }
 
-fn stranger_at(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
+/// The same for a folder with all that is in it, as libraries and firmware are beside a program that uses them.
+pub fn stranger_within(folder: &Path) -> Option<Stranger> {
+    stranger(folder).or_else(|| {
+        let entries = fs::read_dir(folder).ok()?;
+        entries.filter_map(Result::ok).find_map(|entry| {
+            let kind = entry.file_type().ok()?;
+            let path = entry.path();
+            if kind.is_dir() { stranger_within(&path) } else { stranger(&path) }
+        })
+    })
+}
+
+fn of(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
     let (mode, path) = (data.permissions().mode(), path.to_owned());
     if !friends.contains(&data.uid()) {
         return Some(Stranger::Owner { path, user: data.uid() });
@@ -88,6 +100,20 @@ mod tests {
         assert_eq!(all.map(stranger), [None, everybody(&real), None]);
         open_to(&program, 0o666);
         assert_eq!(stranger(&program), everybody(&program));
+    }
+
+    /// Regression: only the program itself was looked at, not what it loads.
+    #[test]
+    fn strangers_are_found_beside_a_program() {
+        let top = tempfile::tempdir().unwrap();
+        let [bin, deep] = ["bin", "share/qemu"].map(|name| top.path().join(name));
+        [&bin, &deep].into_iter().for_each(|place| fs::create_dir_all(place).unwrap());
+        let [program, firmware] = [bin.join("qemu"), deep.join("bios.bin")];
+        [&program, &firmware].into_iter().for_each(|file| fs::write(file, "").unwrap());
+        assert_eq!(stranger_within(top.path()), None);
+        open_to(&firmware, 0o666);
+        assert_eq!(stranger(&program), None);
+        assert_eq!(stranger_within(top.path()), Some(Stranger::Everybody { path: firmware }));
     }
 
     #[test]

@@ -33,6 +33,7 @@ use base::{
     files,
     handoff::HandoffSpec,
     plural::{count, noun},
+    shown::quoted,
 };
 use report::si::si;
 use sched::PolicySpec;
@@ -284,7 +285,7 @@ fn save_finding(
     let path = args.out.join(name);
     write_json(&path, &finding)?;
     let Finding { trouble, scenario, .. } = &finding;
-    let (seed, file) = (scenario.seed, path.display());
+    let (seed, file) = (scenario.seed, quoted(&path.display().to_string()));
     Ok(format!(
         "{scenario}, seed {seed}: {trouble} (saved; replay: pvticket search --replay {file})\n"
     ))
@@ -339,7 +340,7 @@ fn on_real_vcpus(scenario: &Scenario, recording: &Path) -> String {
         "pvticket compare --guest payload --locks {system} --vcpus {vcpus} --slots {cpus} \
          --critical {critical} --think {think} --spin-threshold {spin_threshold} --runs 1 \
          --policy replay:{}",
-        recording.display()
+        quoted(&recording.display().to_string())
     );
     if *handoff != HandoffSpec::NONE {
         line += &format!(" --handoff {handoff}");

@@ -43,6 +43,20 @@ pub const ROWS: &[Row] = &[
             Ok(pvticket(["emulate", "--", "/init", "locks"]).behind("ulimit -n 9"))
         })
     },
+    // The program would wait for a writer before the emulated host starts.
+    Row {
+        input: "emulate: --in FIFO",
+        limit: "regular files",
+        end: OneLine(1, &["not a regular file"]),
+        memory: 512,
+        feed: |folder| {
+            let fifo = folder.path().join("fifo");
+            Program::new("mkfifo").args([&fifo]).run()?.exits(0)?;
+            let file = format!("{}:/in/file", fifo.display());
+            Ok(pvticket(["emulate", "--in", &file, "--", "/init", "locks"]).limit(60))
+        },
+        check: nothing_else,
+    },
     Row {
         input: "emulate: 360 KB of arguments",
         limit: "1 MiB",

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod costs;
+mod hostile;
 mod local;
 mod refused;
 mod slurm;
@@ -20,7 +21,7 @@ use crate::{process::Program, product::pvticket, suite::Test};
 
 /// All tests of sweeps, which run one after the other: they start many processes.
 pub fn tests() -> Vec<Test> {
-    [local::TESTS, refused::TESTS, slurm::TESTS].concat()
+    [local::TESTS, refused::TESTS, hostile::TESTS, slurm::TESTS].concat()
 }
 
 /// Measurements of sweeps, which run if they are asked for.

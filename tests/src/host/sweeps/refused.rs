@@ -27,7 +27,7 @@ tests![
 const MEASURED: &str = "vcpus = 2\nlocks = \"ticket\"\nrepetitions = 2\nseconds = 0.05\n";
 
 /// A prepared sweep of measured cells.
-fn prepared(folder: &Path, cpus: &str) -> anyhow::Result<PathBuf> {
+pub(super) fn prepared(folder: &Path, cpus: &str) -> anyhow::Result<PathBuf> {
     let dir = folder.join(format!("sweep-{cpus}"));
     let plan = ["run", "--on", "manual", "--host", "direct", "--node-cpus", cpus, "--dir"];
     pvticket(plan).args([&dir, &spec(folder, MEASURED)?]).run()?.exits(0)?;

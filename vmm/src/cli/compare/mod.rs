@@ -26,6 +26,7 @@ use base::{
     backend::PvBackend,
     handoff::HandoffSpec,
     host_extras::{HaltPollMost, NoiseTimes, PleWindow},
+    shown::quoted,
 };
 use report;
 use sched::recording::Recording;
@@ -256,7 +257,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
         other => {
             if folder.path().join(store::FILE).exists() {
                 let dir = folder.keep();
-                let dir = dir.display();
+                let dir = quoted(&dir.display().to_string());
                 say(format_args!("pvticket: resume with: pvticket compare --resume {dir}"));
             }
             other

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use base::shown::quoted;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use thiserror::Error;
 use tokio::{
@@ -53,7 +54,8 @@ pub(super) enum ListenError {
     },
     /// Another run listens there.
     #[error(
-        "--listen {0}: another run listens there (pvticket top {0} shows it): name another path"
+        "--listen {0}: another run listens there (pvticket top {word} shows it): name another path",
+        word = quoted(.0)
     )]
     InUse(String),
     /// The path exists and is not a socket.

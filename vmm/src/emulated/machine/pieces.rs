@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{
     guest::artifacts::{ArtifactError, cache_dir},
-    owners::{Stranger, stranger},
+    owners::{Stranger, stranger, stranger_within},
 };
 use base::files::{self, FileError};
 use kvm::sys::tsc::Rate;
@@ -125,9 +125,10 @@ pub fn find_qemu() -> Result<PathBuf, PiecesError> {
     if let Some(named) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
         return program(named.into());
     }
-    let fetched = cache_dir()?.join("qemu/current/bin").join(QEMU);
-    if let Some(fetched) = first_there([fetched])? {
-        return stranger(&fetched).map_or(Ok(fetched), |who| Err(PiecesError::Strange(who)));
+    let folder = cache_dir()?.join("qemu/current");
+    if let Some(fetched) = first_there([folder.join("bin").join(QEMU)])? {
+        let who = stranger(&fetched).or_else(|| stranger_within(&folder));
+        return who.map_or(Ok(fetched), |who| Err(PiecesError::Strange(who)));
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).map(|folder| folder.join(QEMU));

@@ -5,7 +5,7 @@ mod failure;
 mod starvation;
 pub(super) mod watch;
 
-use std::{io, process::ExitStatus, time::Duration};
+use std::{io, mem, process::ExitStatus, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
@@ -76,6 +76,8 @@ pub struct Session<'a> {
     stdout: Option<Vec<u8>>,
     stderr: Option<Vec<u8>>,
     done: Option<Done>,
+    /// The agent has said that no CPU is kept free of guests.
+    none_spared: bool,
     agent_up: Duration,
     command_line: String,
 }
@@ -144,6 +146,7 @@ impl<'a> Session<'a> {
             stdout: None,
             stderr: None,
             done: None,
+            none_spared: false,
             agent_up: Duration::ZERO,
             command_line: format!("{}\n{}", pieces.release, machine.command_line),
         })
@@ -218,6 +221,8 @@ impl<'a> Session<'a> {
                     self.results.failed(index, error).map_err(EmulatedError::Result)?;
                 }
                 FromAgent::Done(done) => self.done = Some(done),
+                // Once: whatever else is in the emulated host may say it without end.
+                FromAgent::NoneSpared { .. } if mem::replace(&mut self.none_spared, true) => {}
                 FromAgent::NoneSpared { online, wanted } => {
                     let line = format!(
                         "the emulated host has {online} of {} CPUs, and none to keep free of \

@@ -8,9 +8,9 @@
 //! ```
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -166,6 +166,26 @@ impl SweepDir {
         text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
     }
 
+    /// Makes the directory of the next submission, and returns its number. One that is there already, with whatever somebody
+    /// has put into it, is not used: Slurm appends to the logs in it through links. Nor is a number whose tasks would
+    /// be told to stop.
+    pub fn begin(&self, last: Option<u32>) -> Result<u32, DirError> {
+        let mut number = last.map_or(Some(0), |last| last.checked_add(1));
+        while let Some(next) = number {
+            let place = self.submission(next);
+            let is_stopped = fs::symlink_metadata(self.stop_file(next)).is_ok();
+            match DirBuilder::new().mode(0o755).create(&place) {
+                Ok(()) if !is_stopped => return Ok(next),
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(DirError::of("make", &place, &error)),
+            }
+            number = next.checked_add(1);
+        }
+        let why = "the last submission has the highest number; start the sweep anew".to_owned();
+        Err(DirError { what: "make", file: self.0.join(SUBMISSIONS), why })
+    }
+
     /// Stores what is submitted; its former description is replaced at once.
     pub fn describe(&self, submission: &Submission) -> Result<(), DirError> {
         let place = self.submission(submission.number);
@@ -182,7 +202,8 @@ impl SweepDir {
         let place = self.0.join(SUBMISSIONS);
         let mut all: Vec<Submission> = Vec::new();
         for entry in fs::read_dir(&place).map_err(failed("list", &place))? {
-            let file = entry.map_err(failed("list", &place))?.path().join(DESCRIPTION);
+            let entry = entry.map_err(failed("list", &place))?;
+            let file = entry.path().join(DESCRIPTION);
             if !file.exists() {
                 continue;
             }
@@ -193,6 +214,10 @@ impl SweepDir {
             let submission: Submission = read?;
             if !is_of_sweeps || submission.name != name_of(id, submission.number) {
                 return Err(damaged("it names jobs that are not this sweep's".into()));
+            }
+            if entry.file_name() != *submission.number.to_string() {
+                let number = submission.number;
+                return Err(damaged(format!("it says that it is submission {number}")));
             }
             all.push(submission);
         }
@@ -307,6 +332,43 @@ mod tests {
         symlink(&elsewhere, dir.submission(1)).unwrap();
         let said = dir.describe(&submission(1)).unwrap_err().to_string();
         assert!(said.ends_with("it is a link or a file; remove it"), "{said}");
+    }
+
+    /// Regression: Slurm would have appended to a link that waited under the log's name.
+    #[test]
+    fn a_submission_has_a_directory_of_its_own() {
+        let folder = TempDir::new().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "mine").unwrap();
+        let dir = SweepDir::new(&folder.path().join("sweep")).unwrap();
+        dir.prepare().unwrap();
+        assert_eq!(dir.begin(None).unwrap(), 0);
+        dir.describe(&submission(0)).unwrap();
+        fs::create_dir(dir.submission(1)).unwrap();
+        symlink(&victim, dir.log(1, 0)).unwrap();
+        symlink(folder.path(), dir.submission(2)).unwrap();
+        dir.stop(3).unwrap();
+        let number = dir.begin(Some(0)).unwrap();
+        assert_eq!(number, 4, "1 and 2 are there, 3 is stopped");
+        assert_eq!(fs::read_dir(dir.submission(number)).unwrap().count(), 0);
+        let mode = fs::metadata(dir.submission(number)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o022, 0, "others write nothing into it");
+    }
+
+    /// Regression: the number after the highest one was computed with an overflow, which ended the program.
+    #[test]
+    fn numbers_of_submissions_are_data() {
+        let folder = TempDir::new().unwrap();
+        let dir = SweepDir::new(folder.path()).unwrap();
+        dir.prepare().unwrap();
+        dir.describe(&submission(u32::MAX)).unwrap();
+        let last = dir.submissions(ID).unwrap().last().map(|last| last.number);
+        let said = dir.begin(last).unwrap_err().to_string();
+        assert!(said.ends_with("the highest number; start the sweep anew"), "{said}");
+        // Another folder than its number's: its logs and orders would be those of another one.
+        fs::rename(dir.submission(u32::MAX), dir.submission(0)).unwrap();
+        let said = dir.submissions(ID).unwrap_err().to_string();
+        assert!(said.ends_with("it says that it is submission 4294967295"), "{said}");
     }
 
     #[test]

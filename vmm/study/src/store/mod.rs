@@ -12,13 +12,13 @@ pub mod sweep;
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, openat};
 use tempfile::Builder;
 use thiserror::Error;
 
@@ -50,6 +50,9 @@ pub enum StoreError {
     /// The directory has no store.
     #[error("{0} has no run: it has no {FILE}")]
     Absent(PathBuf),
+    /// The store's file is a link: whoever can write to the directory would choose what is appended to and cut.
+    #[error("{0} is a link: name the directory that has the file itself")]
+    Link(PathBuf),
     /// Another process holds the store's lock.
     #[error("{0} is in use by another pvticket")]
     InUse(PathBuf),
@@ -143,8 +146,14 @@ impl Store {
     pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
         let path = dir.join(FILE);
         open_regular(&path, dir)?;
-        let open = OpenOptions::new().append(true).open(&path);
-        let file = open.map_err(failed("open", &path))?;
+        let no_link = OFlags::NOFOLLOW.bits() as i32;
+        let open = OpenOptions::new().append(true).custom_flags(no_link).open(&path);
+        let file = open.map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+                StoreError::Link(path.clone())
+            }
+            _ => failed("open", &path)(error),
+        })?;
         let store = Self { path, file, sum: Sum::default() };
         // Locked before it is read: another process may be writing a line.
         store.lock(dir)?;
@@ -178,15 +187,20 @@ impl Store {
     }
 
     /// Begins a part of the sweep in `dir`. No other attempt writes to the same file, on whatever
-    /// node: O_EXCL is atomic, also over NFS.
+    /// node: O_EXCL is atomic, also over NFS. The folder of parts may not be a link.
     pub fn part(dir: &Path, name: &str, session: SessionLine) -> Result<Self, StoreError> {
         let place = dir.join(sweep::PARTS);
         let path = place.join(format!("{name}{}", sweep::SUFFIX));
-        let open = OpenOptions::new().append(true).create_new(true).open(&path);
-        let mut part =
-            Self { file: open.map_err(failed("make", &path))?, path, sum: Sum::default() };
+        let is_folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = open(&place, is_folder, Mode::empty());
+        let folder = File::from(folder.map_err(|error| failed("open", &place)(error.into()))?);
+        let is_new = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let own_name = path.file_name().unwrap_or_default();
+        let made = openat(&folder, own_name, is_new | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+        let file = File::from(made.map_err(|error| failed("make", &path)(error.into()))?);
+        let mut part = Self { file, path, sum: Sum::default() };
         part.append(&Line::Session(Box::new(session)))?;
-        File::open(&place).and_then(|dir| dir.sync_all()).map_err(failed("sync", &place))?;
+        folder.sync_all().map_err(failed("sync", &place))?;
         Ok(part)
     }
 

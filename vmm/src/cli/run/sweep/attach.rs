@@ -64,7 +64,7 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
     let missing = (0..head.sweep.units.len() as u32).filter(|unit| !whole.contains(unit));
     let mut missing: Vec<u32> = missing.collect();
     if !missing.is_empty() {
-        fix::check_program(&dir)?;
+        fix::check_program(&dir, &head.sweep)?;
     }
     let Some(engine) = head.engine(&dir) else {
         return Ok(by_hand(&dir, &missing));
@@ -83,7 +83,7 @@ pub(super) fn run(mut head: Head, args: &RunArgs) -> anyhow::Result<u8> {
         ));
     }
     if !missing.is_empty() {
-        let number = submissions.last().map_or(0, |last| last.number + 1);
+        let number = dir.begin(submissions.last().map(|last| last.number))?;
         let submission = head.submission(number, args.sweep.slurm.as_deref(), missing);
         submissions.push(submit(&dir, &*engine, submission)?);
     }

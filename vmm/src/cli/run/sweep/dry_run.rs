@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use base::plural::count;
+use base::{plural::count, shown::quoted};
 
 use super::{super::plan::spoken, head::Head};
 use crate::lab::sweep::{
@@ -39,8 +39,9 @@ pub(super) fn text(head: &Head, given: Option<&str>, dir: Option<&Path>) -> anyh
     let submission = head.submission(0, given, units);
     let shape = Shape { exclusive: !is_simulated(head.experiment()), estimate: longest };
     let words = options(&dir, &submission, &shape);
-    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let _ = writeln!(text, "\nsbatch {}\n\n{}", words.join(" "), script(&dir, 0));
+    let words: Vec<String> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    let script = script(&dir, &head.sweep.binary.sha256, 0);
+    let _ = writeln!(text, "\nsbatch {}\n\n{script}", words.join(" "));
     let _ = match head.slurm(&dir).try_out(&submission) {
         Ok(said) => writeln!(text, "Slurm says: {said}"),
         Err(EngineError::Absent(command)) => {

@@ -1,7 +1,7 @@
 //! What is fixed for all tasks of a sweep when it is planned.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -24,7 +24,7 @@ use crate::{
         },
     },
 };
-use base::rng::SplitMix64;
+use base::{rng::SplitMix64, shown};
 use study::{
     guest::kernels::Kernels,
     point::HostKind,
@@ -87,11 +87,19 @@ pub(super) fn keep(dir: &SweepDir, sweep: &SweepLine) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the program in a sweep's directory, which tasks will run, is this one: a directory is data, and whoever can
-/// write to it would choose what the user runs.
-pub(super) fn check_program(dir: &SweepDir) -> anyhow::Result<()> {
+/// Checks that the program in a sweep's directory, which tasks will run, and the one that the sweep was planned with are this
+/// one: a directory is data, and whoever can write to it would choose what the user runs. (Slurm's script compares the program
+/// again before it starts it.)
+pub(super) fn check_program(dir: &SweepDir, sweep: &SweepLine) -> anyhow::Result<()> {
     let own = binary_facts().context("cannot read this program's own file")?;
     let program = dir.program();
+    // What a link leads to may be changed by whoever has that file.
+    if fs::symlink_metadata(&program).is_ok_and(|found| !found.is_file()) {
+        bail!(Usage(format!(
+            "{} is not a regular file: put the program that the sweep was planned with there",
+            program.display()
+        )));
+    }
     let found =
         kernel_facts(&program).map_or_else(|| "cannot be read".into(), |facts| facts.sha256);
     if found != own.sha256 {
@@ -99,6 +107,13 @@ pub(super) fn check_program(dir: &SweepDir) -> anyhow::Result<()> {
             "{} is not the program that resumes the sweep ({found}, not {}): resume it with the one that it was \
              planned with",
             program.display(),
+            own.sha256
+        )));
+    }
+    let planned = shown::line(&sweep.binary.sha256);
+    if planned != own.sha256 {
+        bail!(Usage(format!(
+            "the sweep was planned with another program ({planned}, not {}): resume it with that one",
             own.sha256
         )));
     }

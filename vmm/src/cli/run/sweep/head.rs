@@ -102,6 +102,10 @@ impl Head {
     pub fn open(&mut self, named: Option<&Path>) -> anyhow::Result<(SweepDir, Store)> {
         if let Some((dir, store, _)) = self.plan.resumed.take() {
             let dir = SweepDir::new(&dir)?;
+            // A local task gets the path as it is.
+            if self.kind != EngineKind::Local {
+                check_name(dir.path())?;
+            }
             dir.prepare()?;
             return Ok((dir, store));
         }
@@ -110,13 +114,7 @@ impl Head {
         if dir.join(FILE).exists() {
             bail!(StoreError::Exists(dir));
         }
-        // Schedulers pass names as text.
-        if std::path::absolute(&dir)?.to_str().is_none() {
-            bail!(Usage(format!(
-                "{}: the name of a sweep's directory has to be UTF-8",
-                dir.display()
-            )));
-        }
+        check_name(&std::path::absolute(&dir)?)?;
         let sweep = SweepDir::new(&dir)?;
         sweep.prepare()?;
         fix::keep(&sweep, &self.sweep)?;
@@ -144,7 +142,8 @@ impl Head {
     pub fn slurm(&self, dir: &SweepDir) -> Slurm {
         let experiment = self.experiment();
         let exclusive = !is_simulated(experiment);
-        Slurm::new(dir.clone(), Shape { exclusive, estimate: self.longest() })
+        let sum = &self.sweep.binary.sha256;
+        Slurm::new(dir.clone(), sum, Shape { exclusive, estimate: self.longest() })
     }
 
     /// How long the longest unit may take by estimate.
@@ -174,6 +173,13 @@ impl Head {
             job: None,
         }
     }
+}
+
+/// Schedulers and users pass names as text.
+fn check_name(dir: &Path) -> Result<(), Usage> {
+    let refused =
+        || Usage(format!("{}: the name of a sweep's directory has to be UTF-8", dir.display()));
+    dir.to_str().map(drop).ok_or_else(refused)
 }
 
 /// Refuses options of Slurm that are not taken from a sweep's directory.

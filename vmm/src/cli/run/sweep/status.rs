@@ -66,7 +66,7 @@ fn of_sweep(dir: &Path, head: &Contents, sweep: &SweepLine) -> anyhow::Result<St
         .filter(|its| its.engine == EngineKind::Slurm.name())
         .collect();
     let shape = Shape { exclusive: false, estimate: Default::default() };
-    let asked = Slurm::new(place, shape).watch(&submissions);
+    let asked = Slurm::new(place, &sweep.binary.sha256, shape).watch(&submissions);
     let nothing = Activities::new();
     let activities = asked.as_ref().unwrap_or(&nothing);
     let all = 0..sweep.units.len() as u32;

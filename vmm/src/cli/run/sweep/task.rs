@@ -127,8 +127,11 @@ pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
         Usage(format!("{shown} is no sweep: prepare one with pvticket run SPEC --on ENGINE"))
     })?;
     let unit = *sweep.units.get(args.unit as usize).ok_or_else(|| {
-        let last = sweep.units.len() - 1;
-        Usage(format!("--unit {}: {shown} has units 0 to {last}", args.unit))
+        let there = match sweep.units.len().checked_sub(1) {
+            Some(last) => format!("has units 0 to {last}"),
+            None => "has no units".to_owned(),
+        };
+        Usage(format!("--unit {}: {shown} {there}", args.unit))
     })?;
     let dir = SweepDir::new(&args.dir)?;
     let number = args.unit;
@@ -183,7 +186,7 @@ fn fits(
     let binary = binary_facts().context("cannot read this program's own file")?;
     if binary.sha256 != sweep.binary.sha256 {
         let (found, planned) = (binary.sha256, sweep.binary.sha256.clone());
-        bail!(Refusal::Program { found, planned, program: dir.program().display().to_string() });
+        bail!(Refusal::Program { found, planned, program: super::shown(&dir.program()) });
     }
     let planned = [&sweep.kernel, &sweep.stock_kernel].into_iter().flatten();
     let files = [&kernels.ticket, &kernels.stock].into_iter().flatten();

@@ -11,6 +11,8 @@ mod stored;
 
 use std::{collections::BTreeMap, env, time::Duration};
 
+use rustix::process::geteuid;
+
 use super::{Activity, Cancel, Engine, EngineError, Submission, dir::SweepDir};
 use call::call;
 pub use script::{Shape, array, options, text, words};
@@ -26,16 +28,18 @@ const PATIENCE_SECONDS: u64 = 60;
 #[derive(Debug)]
 pub struct Slurm {
     dir: SweepDir,
+    /// The sum of the program in it.
+    sum: String,
     shape: Shape,
     patience: Duration,
 }
 
 impl Slurm {
-    /// Jobs of this shape for the sweep in `dir`.
-    pub fn new(dir: SweepDir, shape: Shape) -> Self {
+    /// Jobs of this shape for the sweep in `dir`, whose program has this SHA-256.
+    pub fn new(dir: SweepDir, sum: &str, shape: Shape) -> Self {
         let seconds = env::var(PATIENCE).ok().and_then(|text| text.parse().ok());
         let patience = Duration::from_secs(seconds.unwrap_or(PATIENCE_SECONDS).max(1));
-        Self { dir, shape, patience }
+        Self { dir, sum: sum.to_owned(), shape, patience }
     }
 
     /// What Slurm says about this submission without accepting it (`sbatch --test-only`).
@@ -44,14 +48,14 @@ impl Slurm {
         words.insert(0, "--test-only".into());
         // There is no directory yet that the tasks' output could go to.
         words.retain(|word| !word.as_encoded_bytes().starts_with(b"--output="));
-        let script = text(&self.dir, submission.number);
+        let script = text(&self.dir, &self.sum, submission.number);
         call("sbatch", &words, Some(&script), self.patience).map(|done| done.said())
     }
 }
 
 impl Engine for Slurm {
     fn submit(&self, submission: &Submission) -> Result<Option<String>, EngineError> {
-        let script = text(&self.dir, submission.number);
+        let script = text(&self.dir, &self.sum, submission.number);
         self.dir.keep_script(submission.number, &script)?;
         let words = options(&self.dir, submission, &self.shape);
         let done = call("sbatch", &words, Some(&script), self.patience)?;
@@ -72,15 +76,17 @@ impl Engine for Slurm {
         if submissions.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let words = ["-h", "-r", "-o", queue::FORMAT, "-n", &names(submissions)];
+        let names = names(submissions);
+        let words = ["-h", "-r", "-o", queue::FORMAT, "-u", &user(), "-n", &names];
         let done = call("squeue", &words, None, self.patience)?;
         queue::parse(&done.output)
     }
 
     fn cancel(&self, submissions: &[Submission], how: Cancel) -> Result<(), EngineError> {
+        let user = user();
         // By the name of each: scancel takes one.
         for submission in submissions {
-            let name = ["-n", &submission.name];
+            let name = ["-u", &user, "-n", &submission.name];
             let scancel = |words: &[&str]| {
                 let words: Vec<&str> = words.iter().chain(&name).copied().collect();
                 call("scancel", &words, None, self.patience)
@@ -96,6 +102,11 @@ impl Engine for Slurm {
         }
         Ok(())
     }
+}
+
+/// This user, as Slurm takes it: the administrator's commands would find jobs of all users.
+fn user() -> String {
+    geteuid().as_raw().to_string()
 }
 
 fn names(submissions: &[Submission]) -> String {

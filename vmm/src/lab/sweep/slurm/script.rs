@@ -125,11 +125,18 @@ pub fn options(dir: &SweepDir, submission: &Submission, shape: &Shape) -> Vec<Os
 }
 
 /// The batch script: the task is the script itself, so that it has all CPUs of the job and gets the
-/// signals that are sent to the batch script alone.
-pub fn text(dir: &SweepDir, submission: u32) -> String {
+/// signals that are sent to the batch script alone. Slurm keeps the script itself, and starts it days after the submission; so it
+/// compares the program in the directory once more, whose SHA-256 begins with `sum`.
+pub fn text(dir: &SweepDir, sum: &str, submission: u32) -> String {
+    let (program, sum) = (quoted(&dir.program()), base::shown::quoted(&base::shown::line(sum)));
     format!(
-        "#!/bin/sh\nexec {} task {} --unit \"$SLURM_ARRAY_TASK_ID\" --submission {submission}\n",
-        quoted(&dir.program()),
+        "#!/bin/sh\n\
+         sum=$(sha256sum < {program}) || exit\n\
+         case \"$sum\" in\n\
+         {sum}*) ;;\n\
+         *) echo 'pvticket: bin/pvticket is not the program that was submitted' >&2; exit 1 ;;\n\
+         esac\n\
+         exec {program} task {} --unit \"$SLURM_ARRAY_TASK_ID\" --submission {submission}\n",
         quoted(dir.path())
     )
 }
@@ -202,10 +209,13 @@ mod tests {
         assert_eq!(words[words.len() - 3..], ["--time=5", "-p", "all"], "the user's win");
         let shared = options(&dir, &submission, &Shape { exclusive: false, ..shape });
         assert!(!shared.iter().any(|word| word == "--exclusive"));
-        let script = text(&dir, 1);
+        let script = text(&dir, "0af3", 1);
         assert_eq!(
             script,
-            "#!/bin/sh\nexec '/runs/it'\\''s 5%/bin/pvticket' task '/runs/it'\\''s 5%' --unit \
+            "#!/bin/sh\nsum=$(sha256sum < '/runs/it'\\''s 5%/bin/pvticket') || exit\n\
+             case \"$sum\" in\n0af3*) ;;\n\
+             *) echo 'pvticket: bin/pvticket is not the program that was submitted' >&2; exit 1 ;;\nesac\n\
+             exec '/runs/it'\\''s 5%/bin/pvticket' task '/runs/it'\\''s 5%' --unit \
              \"$SLURM_ARRAY_TASK_ID\" --submission 1\n"
         );
     }
