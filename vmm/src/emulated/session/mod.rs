@@ -224,12 +224,7 @@ impl<'a> Session<'a> {
                 // Once: whatever else is in the emulated host may say it without end.
                 FromAgent::NoneSpared { .. } if mem::replace(&mut self.none_spared, true) => {}
                 FromAgent::NoneSpared { online, wanted } => {
-                    let line = format!(
-                        "the emulated host has {online} of {} CPUs, and none to keep free of \
-                         guests: QEMU may mix up a guest and its host",
-                        wanted.saturating_add(1)
-                    );
-                    tell(&line, self.errand.interactive);
+                    tell(&none_spared(online, wanted), self.errand.interactive);
                 }
                 FromAgent::Failed { error } => {
                     let evidence = self.keep(&error, b"");
@@ -335,4 +330,23 @@ impl<'a> Session<'a> {
 /// Did a stream of this process fail, rather than a port?
 fn is_users(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
+}
+
+/// What is said if no CPU is kept free of guests. The numbers are the agent's.
+fn none_spared(online: usize, wanted: u32) -> String {
+    format!(
+        "the emulated host has {online} of {} CPUs, and none to keep free of guests: QEMU may mix up a guest and its host",
+        wanted.saturating_add(1)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the number of CPUs that an agent says was added to with an overflow, which ended the program.
+    #[test]
+    fn numbers_of_an_agent_are_data() {
+        assert!(none_spared(1, u32::MAX).starts_with("the emulated host has 1 of 4294967295 CPUs"));
+    }
 }
