@@ -93,7 +93,7 @@ pub const NEW: &[Call] = &[
     Call::any(SYS_sched_getaffinity, "the C library looks for the limits of the stack"),
     Call::any(
         SYS_openat,
-        "the C library counts CPUs before the first heap of a thread; a vCPU's own schedstat",
+        "the C library counts CPUs before the first heap of a thread; a vCPU's own schedstat and stat",
     ),
     Call::any(SYS_read, "the C library counts CPUs before the first heap of a thread"),
     Call::only(SYS_prctl, 0, PR_SET_NAME, "the thread's name"),
@@ -151,7 +151,7 @@ pub const MACHINE: &[Call] = &[
     Call::any(SYS_read, "the guest's input; events"),
     Call::any(SYS_ppoll, "is there input?"),
     Call::any(SYS_clock_nanosleep, "waits for vCPU threads to end"),
-    Call::any(SYS_pread64, "KVM's statistics; the times of vCPU threads"),
+    Call::any(SYS_pread64, "KVM's statistics; the times and states of vCPU threads"),
     Call::any(SYS_timerfd_settime, "when to look at the input again"),
     Call::any(SYS_timer_delete, "the end of a schedule").of_schedules(),
     Call::only(
@@ -171,7 +171,7 @@ pub const COURIER: &[Call] = &[];
 
 /// Calls of watchdogs.
 pub const WATCHDOG: &[Call] =
-    &[Call::any(SYS_pread64, "KVM's statistics: does a vCPU halt in KVM?")];
+    &[Call::any(SYS_pread64, "does a vCPU halt in KVM? does its thread want a CPU?")];
 
 /// Calls of idle watchers, besides those of [`STEPS`].
 pub const IDLE_WATCHER: &[Call] = &[

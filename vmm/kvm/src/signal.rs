@@ -102,17 +102,40 @@ pub fn kick<T>(thread: &JoinHandle<T>) {
 
 /// The CPU time that a thread which has not been joined has got; none once it has ended.
 pub fn cpu_time<T>(thread: &JoinHandle<T>) -> Option<Nanos> {
-    let mut clock = 0;
-    // SAFETY: an unjoined JoinHandle's pthread_t is valid; `clock` lives through the call. A thread that
-    // has ended gives ESRCH.
-    if unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) } != 0 {
-        return None;
+    // SAFETY: an unjoined JoinHandle's pthread_t is valid.
+    unsafe { ThreadClock::of(thread.as_pthread_t()) }?.read()
+}
+
+/// The clock of the CPU time of one thread of this process. The kernel may give it to another thread after this one
+/// has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// That of the calling thread.
+    pub fn of_this_thread() -> Option<Self> {
+        // SAFETY: the calling thread has not ended.
+        unsafe { Self::of(libc::pthread_self()) }
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives through the call. The clock of a thread that has ended gives EINVAL.
-    let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
-    (result == 0).then(|| Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)))
+
+    /// # Safety
+    /// The thread has not been joined. One that has ended gives ESRCH.
+    unsafe fn of(thread: libc::pthread_t) -> Option<Self> {
+        let mut clock = 0;
+        // SAFETY: the thread is as the caller promises; `clock` lives through the call.
+        let result = unsafe { libc::pthread_getcpuclockid(thread, &mut clock) };
+        (result == 0).then_some(Self(clock))
+    }
+
+    /// The CPU time that the thread has got; none once it has ended.
+    pub fn read(self) -> Option<Nanos> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` lives through the call. The clock of a thread that has ended gives EINVAL.
+        let result = unsafe { libc::clock_gettime(self.0, &mut time) };
+        let (seconds, nanos) =
+            (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+        (result == 0).then(|| Nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)))
+    }
 }
 
 /// Restricts the calling thread to these CPUs.

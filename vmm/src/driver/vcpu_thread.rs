@@ -185,13 +185,11 @@ impl VcpuThread {
         true
     }
 
-    /// Its machine stops: it never waits again. At the lowest priority it would leave KVM only on a CPU
-    /// that no other thread of the host wants.
+    /// Its machine stops: it never waits again. At the lowest priority, which it has without a slot, or from someone
+    /// outside, it would leave KVM only on a CPU that no other thread of the host wants.
     pub(super) fn stop(&self) {
         self.word.store(STOP, SeqCst);
-        if self.is_unslotted() {
-            self.set_class(Class::Usual);
-        }
+        self.set_class(Class::Usual);
         futex::wake_one(&self.word);
     }
 
@@ -311,6 +309,19 @@ mod tests {
         assert!(all.any());
         one.set_unslotted(false);
         assert!(!all.any());
+    }
+
+    /// Regression: only a vCPU without a slot got its class back.
+    #[test]
+    fn a_thread_that_is_to_stop_has_the_usual_class() {
+        let vcpu = VcpuThread::new(Arc::default());
+        vcpu.take().unwrap();
+        let thread = ThreadId::current();
+        thread.set_class(Class::Background);
+        assert_eq!(thread.is_background(), kvm::signal::may_leave_background());
+        vcpu.stop();
+        assert!(!thread.is_background() && !vcpu.is_unslotted());
+        vcpu.leave();
     }
 
     #[test]

@@ -1,18 +1,21 @@
-//! What the host's kernel counts of a machine's vCPUs, read at any moment.
+//! What the host's kernel counts of a machine's vCPUs and says of their threads, read at any moment.
 
 use std::{fs::File, os::unix::fs::FileExt, sync::OnceLock};
 
 use crate::{
     clock::Moment,
-    units::{VcpuCount, VcpuId},
+    units::{Nanos, VcpuCount, VcpuId},
 };
 use base::host_counts::{HostCounts, ThreadTimes, YieldCounts};
-use kvm::stats::Yields;
+use kvm::{signal::ThreadClock, stats::Yields};
 
-/// The file of the calling thread.
-const OWN: &str = "/proc/thread-self/schedstat";
+/// The file of the calling thread with its times.
+const TIMES: &str = "/proc/thread-self/schedstat";
+/// The same with its state (proc_pid_stat(5)).
+const STATE: &str = "/proc/thread-self/stat";
 
-/// The longest text of such a file: three numbers.
+/// The longest text of [`TIMES`]: three numbers. Of [`STATE`] its state is within as many characters: a number, the
+/// name of at most 15 characters, a letter.
 const LONGEST: usize = 64;
 
 /// The files to read. A file that cannot be opened, because the kernel does not have it or no
@@ -20,28 +23,43 @@ const LONGEST: usize = 64;
 #[derive(Debug, Default)]
 pub struct HostView {
     /// By vCPU, opened by its own thread.
-    threads: Box<[OnceLock<File>]>,
+    threads: Box<[OnceLock<Thread>]>,
+    is_counted: bool,
     yields: Box<[Yields]>,
 }
 
+#[derive(Debug)]
+struct Thread {
+    times: Option<File>,
+    state: Option<File>,
+    clock: Option<ThreadClock>,
+}
+
 impl HostView {
-    /// For the threads of so many vCPUs, and KVM's counters of them.
-    pub fn new(vcpus: VcpuCount, yields: Vec<Yields>) -> Self {
-        Self { threads: vcpus.ids().map(|_| OnceLock::new()).collect(), yields: yields.into() }
+    /// For the threads of so many vCPUs, whose times and states are read but not counted.
+    pub fn new(vcpus: VcpuCount) -> Self {
+        let threads = vcpus.ids().map(|_| OnceLock::new()).collect();
+        Self { threads, is_counted: false, yields: Box::default() }
+    }
+
+    /// Counts them, too, and reads KVM's counters of them.
+    #[must_use]
+    pub fn counting(self, yields: Vec<Yields>) -> Self {
+        Self { is_counted: true, yields: yields.into(), ..self }
     }
 
     /// The calling thread is that of this vCPU. To be called before the thread is confined.
     pub fn enter(&self, vcpu: VcpuId) {
-        if let Some(place) = self.threads.get(vcpu.0 as usize)
-            && let Ok(file) = File::open(OWN)
-        {
-            let _ = place.set(file);
+        if let Some(place) = self.threads.get(vcpu.0 as usize) {
+            let times = self.is_counted.then(|| File::open(TIMES).ok()).flatten();
+            let (state, clock) = (File::open(STATE).ok(), ThreadClock::of_this_thread());
+            let _ = place.set(Thread { times, state, clock });
         }
     }
 
     /// The counts since the threads began; none of the machine's threads if one is missing.
     pub fn read(&self) -> HostCounts {
-        let times = self.threads.iter().map(|file| times(file.get()?));
+        let times = self.threads.iter().map(|thread| times(thread.get()?.times.as_ref()?));
         HostCounts {
             window: Moment::now().reading(),
             vcpus: times.collect::<Option<_>>().unwrap_or_default(),
@@ -53,25 +71,45 @@ impl HostView {
                 .unwrap_or_default(),
         }
     }
+
+    /// Has the thread of this vCPU a CPU, or does it wait for one? None: it cannot be known.
+    pub fn is_runnable(&self, vcpu: VcpuId) -> Option<bool> {
+        let file = self.threads.get(vcpu.0 as usize)?.get()?.state.as_ref()?;
+        Some(state(text(file, &mut [0; LONGEST])?)? == b'R')
+    }
+
+    /// The CPU time that the thread of this vCPU has got; None: it has not begun, or has ended.
+    pub fn cpu_time(&self, vcpu: VcpuId) -> Option<Nanos> {
+        self.threads.get(vcpu.0 as usize)?.get()?.clock?.read()
+    }
+}
+
+/// The begin of a file's text.
+fn text<'a>(file: &File, space: &'a mut [u8; LONGEST]) -> Option<&'a [u8]> {
+    let count = file.read_at(space, 0).ok()?;
+    space.get(..count)
 }
 
 fn times(file: &File) -> Option<ThreadTimes> {
-    let mut text = [0; LONGEST];
-    let count = file.read_at(&mut text, 0).ok()?;
-    ThreadTimes::parse(str::from_utf8(&text[..count]).ok()?)
+    ThreadTimes::parse(str::from_utf8(text(file, &mut [0; LONGEST])?).ok()?)
+}
+
+/// The letter after the name, which is in brackets and may contain some.
+fn state(text: &[u8]) -> Option<u8> {
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    text.get(end + 2).copied()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::{sync::mpsc, thread, time::Duration};
 
     use super::*;
-    use crate::units::Nanos;
 
     /// A thread's own time, beside what the clock says.
     #[test]
     fn the_counts_of_a_thread_are_read_by_others() {
-        let view = HostView::new(VcpuCount::try_from(1).unwrap(), Vec::new());
+        let view = HostView::new(VcpuCount::try_from(1).unwrap()).counting(Vec::new());
         assert!(view.read().vcpus.is_empty(), "its thread has not come");
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -88,5 +126,33 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         });
         assert_eq!(view.read().yields, YieldCounts::default());
+    }
+
+    #[test]
+    fn the_state_is_behind_the_name() {
+        assert_eq!(state(b"71 (vcpu0) R 70 71"), Some(b'R'));
+        assert_eq!(state(b"71 (a) R (b) S 70"), Some(b'S'));
+        assert_eq!((state(b"71 (vcpu0)"), state(b"71")), (None, None));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_told_from_one_that_runs() {
+        let view = HostView::new(VcpuCount::try_from(1).unwrap());
+        assert_eq!((view.is_runnable(VcpuId(0)), view.cpu_time(VcpuId(0))), (None, None));
+        let (end, ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let view = &view;
+            scope.spawn(move || {
+                view.enter(VcpuId(0));
+                assert_eq!(view.is_runnable(VcpuId(0)), Some(true));
+                let _ = ended.recv();
+            });
+            while view.is_runnable(VcpuId(0)) != Some(false) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(view.cpu_time(VcpuId(0)).unwrap() > Nanos::ZERO);
+            assert_eq!(view.read().vcpus, [], "its times are not counted");
+            drop(end);
+        });
     }
 }

@@ -5,8 +5,9 @@
 //! has been serving it for long, or no vCPU is left that could kick it. Slow is not stuck:
 //!
 //! * A waiter that was kicked is not *halted*, though it may wait long for its turn in a schedule.
-//! * The releaser may be preempted before it has kicked. While the schedule keeps a vCPU off its
-//!   CPU that has not run since the waiter was first seen served, the time does not count.
+//! * The releaser may be preempted before it has kicked, by the schedule or by the host. While one of them
+//!   keeps a vCPU off its CPU that has not run since the waiter was first seen served, the time does
+//!   not count.
 //! * Time in which no observation was made, because the whole process stood still, does not count
 //!   either.
 
@@ -50,6 +51,10 @@ pub struct Seen {
     pub exits: u64,
     /// It is ready to run, but has no slot.
     pub awaits_turn: bool,
+    /// Its thread wants a CPU of the host, or has one.
+    pub is_runnable: bool,
+    /// The CPU time that its thread has had; None: it cannot be known.
+    pub ran: Option<Nanos>,
     /// The ticket it last halted for.
     pub ticket: Ticket,
     /// What it waits for, if the guest publishes telemetry.
@@ -125,6 +130,9 @@ impl fmt::Display for Stuck {
 struct Past {
     exits: u64,
     moved: Nanos,
+    /// Its CPU time, and when that was last seen to grow.
+    ran: Option<Nanos>,
+    grew: Nanos,
     /// Start of the halt it is still in.
     halted: Option<Nanos>,
     waits: Option<(u64, Option<u16>)>,
@@ -181,8 +189,11 @@ impl Watch {
 
     /// May another vCPU that is off its CPU be about to kick it?
     fn is_excused(&self, ix: usize, served: Served, seen: &[Seen]) -> bool {
-        let others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
-        others.into_iter().any(|(_, (past, seen))| seen.awaits_turn && past.moved <= served.first)
+        let mut others = self.past.iter().zip(seen).enumerate().filter(|(other, _)| *other != ix);
+        others.any(|(_, (past, seen))| {
+            let is_off = seen.awaits_turn && past.moved <= served.first;
+            is_off || past.is_starved(seen, served.first)
+        })
     }
 
     fn verdict(&self, seen: &[Seen]) -> Option<Stuck> {
@@ -245,6 +256,12 @@ impl Watch {
 }
 
 impl Past {
+    /// Does it want a CPU, and has the host given it none since `then`?
+    fn is_starved(&self, seen: &Seen, then: Nanos) -> bool {
+        let is_known = seen.standing == Standing::Able && seen.ran.is_some();
+        is_known && seen.is_runnable && self.grew <= then
+    }
+
     fn update(&mut self, seen: &Seen, clock: Nanos) {
         let waits = seen.waits.map(|waits| (waits.lock, waits.ticket));
         let moved = seen.exits != self.exits;
@@ -253,6 +270,9 @@ impl Past {
         }
         if moved || waits != self.waits || seen.standing != Standing::Halted {
             (self.halted, self.served, self.waits) = (None, None, waits);
+        }
+        if seen.ran != self.ran {
+            (self.ran, self.grew) = (seen.ran, clock);
         }
         if seen.standing != Standing::Halted {
             return;

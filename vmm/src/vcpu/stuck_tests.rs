@@ -31,6 +31,11 @@ fn off(exits: u64) -> Seen {
     Seen { awaits_turn: true, ..runs(exits) }
 }
 
+/// It has a slot, and has had a CPU for `ran` ms.
+fn on(exits: u64, ran: u64, is_runnable: bool) -> Seen {
+    Seen { ran: Some(Nanos::millis(ran)), is_runnable, ..runs(exits) }
+}
+
 /// Makes `count` observations, which may depend on their number. Returns the verdict and the number
 /// of the observation that led to it.
 fn looks(watch: &mut Watch, count: u64, seen: impl Fn(u64) -> Vec<Seen>) -> Option<(u64, Stuck)> {
@@ -76,6 +81,25 @@ fn the_releaser_may_be_off_its_cpu_before_it_kicks() {
     // A vCPU that has run since then and waits for its next turn is no excuse.
     let seen = |n| vec![off(n), halted(42, Some(0))];
     assert_eq!(looks(&mut watch(2), 1000, seen).unwrap().0, 8);
+}
+
+/// Regression: a releaser that the host kept from its CPU for two seconds passed for a lost wakeup.
+#[test]
+fn the_releaser_may_wait_for_a_cpu_of_the_host_before_it_kicks() {
+    // It gets no CPU for 10 s. Then it runs, and does not kick.
+    let seen = |n: u64| vec![on(5, 30 + n.saturating_sub(39), true), halted(42, Some(0))];
+    let (n, stuck) = looks(&mut watch(2), 1000, seen).unwrap();
+    assert_eq!((n, stuck.vcpu, stuck.since), (47, VcpuId(1), Nanos::millis(2000)));
+    // One that sleeps, that has had a CPU since, or of which nothing is known, is no excuse.
+    let no_excuses: [fn(u64) -> Seen; 3] = [
+        |_| on(5, 30, false),
+        |n| on(5, 30 + n / 2, true),
+        |_| Seen { is_runnable: true, ..runs(5) },
+    ];
+    for other in no_excuses {
+        let seen = |n| vec![other(n), halted(42, Some(0))];
+        assert!(looks(&mut watch(2), 1000, seen).unwrap().0 <= 10);
+    }
 }
 
 #[test]
@@ -174,6 +198,8 @@ fn nothing_that_a_guest_says_is_too_much() {
                 standing: [Standing::Able, Standing::Halted, Standing::Left][rng.below(3)],
                 exits: word >> 60,
                 awaits_turn: word & 1 == 0,
+                is_runnable: word & 16 == 0,
+                ran: (word & 32 == 0).then_some(Nanos(word >> 8)),
                 ticket: Ticket(word as u32),
                 waits: (word & 2 == 0).then(|| Waits {
                     lock: rng.next_u64(),

@@ -214,8 +214,10 @@ impl<'a> Vm<'a> {
         };
         let host = match spec.host_counts {
             // Without them a column is empty; a machine does not fail for it.
-            true => HostView::new(spec.vcpus, vcpus.iter().flat_map(Yields::open).collect()),
-            false => HostView::default(),
+            true => {
+                HostView::new(spec.vcpus).counting(vcpus.iter().flat_map(Yields::open).collect())
+            }
+            false => HostView::new(spec.vcpus),
         };
         let board_spec = BoardSpec {
             vcpus: spec.vcpus,

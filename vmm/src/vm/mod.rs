@@ -66,7 +66,7 @@ pub enum VmError {
     #[error("the event loop failed")]
     EventLoop(#[source] event_manager::Error),
     /// A vCPU thread did not leave in time.
-    #[error("{0} did not stop {1}; it may be blocked on the output")]
+    #[error("{0} did not stop {1}")]
     Stuck(VcpuId, Late),
     /// One of an earlier machine still has not left.
     #[error("{0} of an earlier machine still runs: nothing can be measured beside it")]

@@ -15,7 +15,13 @@ use crate::{
     clock::Moment,
     machine::hypercall::Misuse,
     units::{Nanos, VcpuId},
-    vcpu::{Board, End, Place, overdue::Overdue, recorder::History, thread as vcpu_thread},
+    vcpu::{
+        Board, End, Place,
+        host_view::HostView,
+        overdue::{Overdue, Seen},
+        recorder::History,
+        thread as vcpu_thread,
+    },
 };
 use base::{
     counters::{Counts, FaultCounts, MachineCounts, sum},
@@ -29,8 +35,8 @@ use kvm::{
     vcpu::TscClock,
 };
 
-/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may get none
-/// ([`Overdue`]). Signals end a machine within three seconds.
+/// Maximum CPU time for a vCPU thread to leave, and maximum time for which it may sleep. One that wants a CPU and gets
+/// none has longer ([`Overdue`]). Signals end a machine within three seconds, if the host runs its threads.
 const TEARDOWN: Nanos = Nanos::millis(2000);
 
 /// A started machine. Dropping it without [`Running::wait`] stops it.
@@ -279,7 +285,8 @@ impl Running {
             if leaving.is_empty() {
                 return Ok(());
             }
-            if let Err(stuck) = leaving.iter_mut().try_for_each(Leaving::hurry) {
+            let board = &self.board;
+            if let Err(stuck) = leaving.iter_mut().try_for_each(|vcpu| vcpu.hurry(&board.host)) {
                 for vcpu in leaving {
                     left_behind::add(vcpu.id, vcpu.thread, self.board.clone());
                 }
@@ -305,11 +312,12 @@ impl Leaving {
     }
 
     /// Sends it the signal again; an error if it is stuck.
-    fn hurry(&mut self) -> Result<(), VmError> {
+    fn hurry(&mut self, host: &HostView) -> Result<(), VmError> {
         signal::kick(&self.thread);
         // A thread without a CPU time has just ended.
         let ran = signal::cpu_time(&self.thread).unwrap_or_default();
-        match self.overdue.look(Moment::now().reading(), ran) {
+        let is_runnable = host.is_runnable(self.id).unwrap_or_default();
+        match self.overdue.look(Moment::now().reading(), Seen { ran, is_runnable }) {
             Some(late) => Err(VmError::Stuck(self.id, late)),
             None => Ok(()),
         }

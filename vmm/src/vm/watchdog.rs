@@ -31,9 +31,9 @@ const PERIOD: Duration = Duration::from_millis(250);
 const STACK_BYTES: usize = 128 << 10;
 
 /// How long a halted waiter may be served before its kick is considered lost. One of our own
-/// schedules tells which vCPUs cannot have kicked yet; the host's scheduler does not, nor does that
-/// below emulated CPUs. There a releaser that wants a CPU waits for one turn of each other thread that
-/// does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
+/// schedules tells which vCPUs cannot have kicked yet, and the host's kernel which want a CPU and get none
+/// ([`Watch`]); what a scheduler below emulated CPUs does is not seen. There a releaser that wants a CPU waits for one turn of
+/// each other thread that does, a few milliseconds each: these limits are long enough beside some hundred of them on a CPU.
 const SERVED: Nanos = Nanos::millis(2000);
 const SERVED_ON_HOST: Nanos = Nanos::millis(3000);
 /// How long all vCPUs may be halted.
@@ -131,10 +131,12 @@ impl Watchdog {
         let activity = activity.unwrap_or_default();
         let (waits, says_halted) = waits(&activity);
         let blocks = self.blocking.as_ref().and_then(|all| all.get(id.0 as usize));
+        let is_runnable = self.board.host.is_runnable(id).unwrap_or_default();
         let standing = if self.board.life.is_done(id) {
             Standing::Left
         } else if self.board.kicks.halts().is_parked(id)
-            || says_halted && blocks.is_some_and(Blocking::now)
+            // One that was kicked counts as in its halt until it gets a CPU.
+            || says_halted && !is_runnable && blocks.is_some_and(Blocking::now)
         {
             Standing::Halted
         } else {
@@ -148,6 +150,8 @@ impl Watchdog {
                 standing,
                 exits,
                 awaits_turn,
+                is_runnable,
+                ran: self.board.host.cpu_time(id),
                 ticket: self.board.kicks.halts().ticket(id),
                 waits,
             },

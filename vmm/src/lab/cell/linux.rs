@@ -116,7 +116,7 @@ impl Cell for LinuxCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError> {
         let spec = self.machine(run)?;
         let outputs: Vec<Outputs> = run.point.sizes().map(|_| Outputs::default()).collect();
-        let machines = Machines::start(run, &spec, |vm| outputs[vm].console(interrupt))?;
+        let machines = Machines::start(run, &spec, interrupt, |vm| outputs[vm].console(interrupt))?;
         machines.meter_locks();
         let patience = run.method.warm_up + run.point.duration + PATIENCE;
         let deadline = Instant::now() + patience;

@@ -10,6 +10,7 @@ use crate::{
         Interrupt,
         cell::{CellError, RunSpec},
     },
+    units::VcpuId,
     vm::{Console, MachineSpec, Report, Running, Schedule, VmError, left_behind},
 };
 use base::{
@@ -48,11 +49,10 @@ impl Machines {
     pub(super) fn start(
         run: &RunSpec<'_>,
         spec: &MachineSpec,
+        interrupt: &Interrupt,
         mut console: impl FnMut(usize) -> Result<Console, CellError>,
     ) -> Result<Self, CellError> {
-        if let Some(vcpu) = left_behind::wait(left_behind::PATIENCE, || false) {
-            return Err(VmError::LeftBehind(vcpu).into());
-        }
+        outwait_earlier(|is_over| left_behind::wait(left_behind::PATIENCE, is_over), interrupt)?;
         let schedule = match &run.started {
             Some(started) => started.clone(),
             None => run.start_schedule()?,
@@ -174,5 +174,39 @@ impl Machines {
         }
         let timeline = timeline(run, histories, schedule.as_ref(), span);
         Ok(Ended { reports, schedule, timeline })
+    }
+}
+
+/// Has `wait`, which ends when what it is given returns true, wait for the threads of earlier machines.
+fn outwait_earlier(
+    wait: impl FnOnce(&dyn Fn() -> bool) -> Option<VcpuId>,
+    interrupt: &Interrupt,
+) -> Result<(), CellError> {
+    match wait(&|| interrupt.raised()) {
+        None => Ok(()),
+        Some(_) if interrupt.raised() => Err(CellError::Interrupted),
+        Some(vcpu) => Err(VmError::LeftBehind(vcpu).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: soaks and benches heard no signal for the ten seconds of this wait.
+    #[test]
+    fn the_wait_for_an_earlier_machine_ends_by_a_signal() {
+        let interrupt = Interrupt::default();
+        let has_ended = outwait_earlier(|_| None, &interrupt);
+        assert!(has_ended.is_ok());
+        let still_runs = outwait_earlier(|_| Some(VcpuId(3)), &interrupt);
+        assert!(matches!(still_runs, Err(CellError::Vm(VmError::LeftBehind(VcpuId(3))))));
+        let until_it_is_over = |is_over: &dyn Fn() -> bool| {
+            assert!(!is_over());
+            interrupt.raise();
+            is_over().then_some(VcpuId(3))
+        };
+        let interrupted = outwait_earlier(until_it_is_over, &interrupt);
+        assert!(matches!(interrupted, Err(CellError::Interrupted)), "{interrupted:?}");
     }
 }

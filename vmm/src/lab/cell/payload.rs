@@ -76,7 +76,7 @@ impl PayloadCell {
 impl Cell for PayloadCell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError> {
         let spec = self.machine(run);
-        let machines = Machines::start(run, &spec, |_| Ok(Console::null()))?;
+        let machines = Machines::start(run, &spec, interrupt, |_| Ok(Console::null()))?;
         let measured = self.measure(&machines, run, interrupt);
         let ended = match &measured {
             Ok((_, measured)) => measured.ended,
