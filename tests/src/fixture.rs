@@ -195,7 +195,10 @@ impl Fixture {
         let threads: Vec<Value> = (0..vcpus)
             .map(|vcpu| {
                 let ran = seconds * 1e9 * share * (1.0 - 0.01 * f64::from(vcpu));
-                json!({"ran_ns": ran as u64, "waited_ns": (seconds * 1e9 - ran) as u64, "turns": 120})
+                // Without a slot it sleeps; under the host's scheduler it waits for a CPU.
+                let rest = seconds * 1e9 - ran;
+                let waited = if policy == "host" { rest } else { rest * 0.04 };
+                json!({"ran_ns": ran as u64, "waited_ns": waited as u64, "turns": 120})
             })
             .collect();
         let host = json!([{

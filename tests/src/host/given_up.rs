@@ -1,12 +1,13 @@
-//! vCPU threads that do not leave when their cell is over.
+//! Cells that are stopped in their window, and vCPU threads that do not leave when it is over.
 
 use std::{fs, path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, ensure};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
+    expect_usually,
     facts::need_kvm,
     files,
     process::{Program, Running, children, threads},
@@ -15,6 +16,7 @@ use crate::{
 };
 
 tests![
+    a_cell_that_was_stopped_in_its_window_is_measured_again,
     a_thread_that_the_host_does_not_run_is_waited_for => Quiet("20 s in which the host is kept from running a thread"),
 ];
 
@@ -81,5 +83,42 @@ fn is_waited_for(policy: &str) -> anyhow::Result<()> {
     for cell in cells {
         ensure!(cell["status"] == "done", "{cell}\n{}", ran.show());
     }
+    Ok(())
+}
+
+/// How long the worker of a cell is stopped.
+const STOPPED: Duration = Duration::from_secs(2);
+
+/// Regression: a cell that was stopped in its window (Ctrl-Z, docker pause, a suspended laptop) was done, with a fraction of
+/// its rate.
+fn a_cell_that_was_stopped_in_its_window_is_measured_again() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let text = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 1\nseconds = 1.0\n";
+    let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
+    let dir = folder.path().join("run");
+    let mut run = pvticket(["run", "--host", "direct", "--dir"]).args([&dir, &spec]).start()?;
+    let parent = run.pid();
+    run.wait_until("vCPU", || thread_of_child(parent, "vcpu0").is_some())?;
+    // The warm-up takes 0.1 s.
+    thread::sleep(Duration::from_millis(600));
+    let vcpu = thread_of_child(parent, "vcpu0").context("no vCPU")?;
+    let status = fs::read_to_string(format!("/proc/{vcpu}/status"))?;
+    let worker = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let worker: i32 = worker.context("no process")?.trim().parse()?;
+    let worker = Pid::from_raw(worker).context("no process")?;
+    kill_process(worker, Signal::STOP)?;
+    thread::sleep(STOPPED);
+    kill_process(worker, Signal::CONT)?;
+    let ran = run.wait()?;
+    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
+    let lines: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let cell = lines.iter().find(|line| line["kind"] == "cell").context("no cell")?;
+    ensure!(cell["status"] == "done", "{cell}\n{}", ran.show());
+    let (took, seconds) = (cell["took"].as_f64(), cell["figures"]["seconds"].as_f64());
+    // What counts is a window after the one in which it was stopped, and its warm-up.
+    let twice = STOPPED.as_secs_f64() + 1.4;
+    ensure!(took > Some(twice), "it took {took:?} s: it was measured once\n{}", ran.show());
+    expect_usually!(seconds < Some(1.25), "{seconds:?} s: disturbed again\n{}", ran.show());
     Ok(())
 }

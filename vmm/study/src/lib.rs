@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod axis;
+pub mod disturbance;
 pub mod driver;
 pub mod findings;
 pub mod guest;

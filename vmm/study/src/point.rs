@@ -19,7 +19,7 @@ use base::{
 };
 use sched::PolicySpec;
 
-use super::driver::DriverKind;
+use super::{disturbance, driver::DriverKind};
 
 /// Kinds of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -200,10 +200,9 @@ impl Point {
         others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
     }
 
-    /// Is a window of `seconds` longer than was asked for by more than a fifth and 50 ms? Then the host stood still, or
-    /// something stopped the cell (job control, a frozen control group, a suspended VM): it is no figure of the lock.
+    /// Is a window of `seconds` so much longer than was asked for that it is no figure of the lock?
     pub fn is_overlong(&self, seconds: f64) -> bool {
-        seconds > self.duration.as_secs_f64() * 1.2 + 0.05
+        disturbance::is_overlong(self.duration.as_secs_f64(), seconds)
     }
 
     /// vCPUs of all machines per slot.

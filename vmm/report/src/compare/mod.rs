@@ -370,12 +370,20 @@ fn notes(point: &PointStudy) -> Vec<String> {
     {
         notes.push(format!("LHP/s and LWP/s may be {} more in total", si(most)));
     }
-    if let Some((windows, longest)) = point.overlong {
+    if let Some((windows, longest)) = point.disturbance.overlong {
         let asked = point.point.duration.as_secs_f64();
         let windows = count(windows, "window");
         notes.push(format!(
             "{windows} of up to {longest:.2} s instead of {asked} s: something stopped the cell; its rate is \
              no figure of the lock"
+        ));
+    }
+    if let Some((windows, most)) = point.disturbance.starved {
+        let windows = count(windows, "window");
+        notes.push(format!(
+            "{windows} in which a vCPU waited for the CPU of its slot for up to {:.0} % of the time: other \
+             programs ran there; its rate is no figure of the lock",
+            most * 100.0
         ));
     }
     // More than those of the table: what was wasted is theirs.

@@ -6,6 +6,7 @@ pub mod answer;
 mod answer_tests;
 pub mod command;
 pub mod diff;
+mod disturbed;
 pub mod mail;
 pub mod moved;
 mod nodes;

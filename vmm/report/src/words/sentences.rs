@@ -7,7 +7,7 @@ use super::super::{
     names,
     si::{ratio, si},
 };
-use super::{nodes, simulated};
+use super::{disturbed, nodes, simulated};
 use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
@@ -182,6 +182,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             agree(study.done(), "has", "have")
         )));
     }
+    all.extend(disturbed::disturbed(study).map(bad));
     all.extend(nodes::unlike(study).into_iter().map(bad));
     let hosts = strangers(study);
     if !hosts.is_empty() {

@@ -244,7 +244,8 @@ impl Task<'_> {
             None => None,
         };
         let spec = RunSpec { cgroups, started, ..self.spec(cpus) };
-        // A schedule that was started before the cell is that of its first try only.
+        // A schedule that was started before the cell is that of its first try only: this process may load no other
+        // one into the host's kernel. Its window is noted in the report.
         let mut left = if spec.started.is_none() { MORE_TRIES } else { 0 };
         let measured = loop {
             match cell.run(&spec, self.interrupt) {

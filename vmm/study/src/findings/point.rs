@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::{
     super::{
+        disturbance::Disturbance,
         latencies::Percentiles,
-        point::{GuestKind, Point},
+        point::Point,
         stats::{self, Fairness, Summary},
         store::record::{CellLine, Figures, Load, ScheduleFigures, SimCounts},
         sync_counters::{WorkCounts, WorkRow},
@@ -172,9 +173,9 @@ pub struct PointStudy {
     pub violations: f64,
     /// Tickets served out of order.
     pub disorder: f64,
-    /// Repetitions whose window was much longer than asked, and the longest of their windows in seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub overlong: Option<(usize, f64)>,
+    /// What disturbed its windows.
+    #[serde(flatten)]
+    pub disturbance: Disturbance,
 }
 
 /// What a simulated host did, per second of simulated time.
@@ -217,7 +218,7 @@ impl PointStudy {
             sim: sim(figures(), seconds),
             violations: total(|figures| figures.violations),
             disorder: total(|figures| figures.disorder),
-            overlong: overlong(&point, figures()),
+            disturbance: Disturbance::new(&point, figures()),
             point,
             repetitions,
         }
@@ -256,18 +257,6 @@ impl PointStudy {
     pub fn timed(&self, timed: Timed) -> Option<&Times> {
         self.times.iter().find(|times| times.timed == timed)
     }
-}
-
-/// Simulated windows are as long as they are.
-fn overlong<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<(usize, f64)> {
-    let is_measured = point.guest != GuestKind::Sim;
-    let windows = all
-        .map(|figures| figures.seconds)
-        .filter(|seconds| is_measured && point.is_overlong(*seconds));
-    windows.fold(None, |seen, window| {
-        let (count, longest) = seen.unwrap_or((0, 0.0_f64));
-        Some((count + 1, longest.max(window)))
-    })
 }
 
 fn fairness<'a>(all: impl Iterator<Item = &'a Figures>, vcpus: u32) -> Option<Fairness> {

@@ -79,14 +79,20 @@ fn a_run_that_is_given_twice_counts_once() {
 fn windows_that_were_much_longer_than_asked_are_noted() {
     let mut run = record(&Fixture::default());
     assert!(
-        Study::new(std::slice::from_ref(&run)).points.iter().all(|point| point.overlong.is_none())
+        Study::new(std::slice::from_ref(&run))
+            .points
+            .iter()
+            .all(|point| point.disturbance.is_none())
     );
     let asked = run.contents.cells[0].point.duration.as_secs_f64();
     if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
         figures.seconds = asked * 1.2 + 0.051;
     }
-    let found =
-        Study::new(&[run]).points.iter().filter_map(|point| point.overlong).collect::<Vec<_>>();
+    let found = Study::new(&[run])
+        .points
+        .iter()
+        .filter_map(|point| point.disturbance.overlong)
+        .collect::<Vec<_>>();
     assert_eq!(found, [(1, asked * 1.2 + 0.051)]);
 }
 

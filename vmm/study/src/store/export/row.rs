@@ -2,7 +2,8 @@
 
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
-    findings::Host, latencies::Percentiles, stats, sync_counters::WorkCounts, timings::Timings,
+    disturbance::Disturbance, findings::Host, latencies::Percentiles, stats,
+    sync_counters::WorkCounts, timings::Timings,
 };
 use base::{
     counters::{Counts, FaultCounts},
@@ -56,6 +57,10 @@ impl<'a> Row<'a> {
             Outcome::Done { figures } => Some(figures),
             Outcome::Failed { .. } | Outcome::Aborted => None,
         }
+    }
+
+    pub fn disturbance(&self) -> Option<Disturbance> {
+        Some(Disturbance::new(&self.cell.point, [self.figures()?].into_iter()))
     }
 
     pub const fn status(&self) -> &'static str {

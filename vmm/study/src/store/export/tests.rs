@@ -202,6 +202,16 @@ fn the_hosts_counts_are_exported() {
     }
 }
 
+/// Regression: a figure of a window that something had stopped was exported like any other.
+#[test]
+fn figures_of_disturbed_windows_are_marked() {
+    let asked = line(0, done()).point.duration.as_secs_f64();
+    let of_seconds = |seconds| from_csv_with(Figures { seconds, host: Vec::new(), ..full() });
+    assert_eq!(of_seconds(asked)[0]["disturbed"], "");
+    assert_eq!(of_seconds(asked * 3.0)[0]["disturbed"], "stopped");
+    assert_eq!(of_seconds(asked)[1]["disturbed"], "", "the cell failed");
+}
+
 #[test]
 fn what_is_derived_is_there_too() {
     let rows = from_csv();
