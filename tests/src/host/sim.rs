@@ -1,15 +1,16 @@
 //! Simulated machines: the same seed gives the same figures, and what is simulated says so.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     expect_usually,
     facts::need_kvm,
     files,
-    process::Program,
+    process::{Program, Stopwatch},
     product::{Results, pvticket},
     tests,
 };
@@ -26,6 +27,7 @@ tests![
     the_machines_are_listed,
     a_host_that_was_not_measured_is_no_machine,
     this_host_is_measured_and_simulated,
+    a_signal_ends_a_validation_and_a_simulated_comparison,
     recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
 ];
 
@@ -203,6 +205,33 @@ fn the_machines_are_listed() -> anyhow::Result<()> {
         ["westmere-80", "opteron-48", "haswell-ex-32", "nehalem-16", "thunderx2-28", "skylake-80"]
     {
         ensure!(ran.text()?.contains(name), "{}", ran.show());
+    }
+    Ok(())
+}
+
+/// Regression: a validation that was interrupted failed with 1.
+fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()> {
+    need_kvm()?;
+    let cache = files::scratch()?;
+    let shipped =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../vmm/sim/machines/westmere-80.toml");
+    fs::create_dir(cache.path().join("machines"))?;
+    fs::copy(shipped, cache.path().join("machines/this.toml"))?;
+    let validation = &["sim", "validate", "--rung", "2", "--short"][..];
+    let sizes = ["--cpus", "80", "--vcpus", "128", "--seconds", "100"];
+    let comparison = [&MACHINE[..5], &sizes].concat();
+    for words in [validation, &comparison] {
+        let mut running = pvticket(words).env("PVTICKET_CACHE", cache.path()).start()?;
+        let children = format!("/proc/{0}/task/{0}/children", running.pid().as_raw_nonzero());
+        let has_worker = || fs::read_to_string(&children).is_ok_and(|all| !all.trim().is_empty());
+        running.wait_until("its worker", has_worker)?;
+        thread::sleep(Duration::from_millis(500));
+        let mut watch = Stopwatch::start(running.pid());
+        running.signal(Signal::TERM)?;
+        running.wait_by(&mut watch, Duration::from_secs(60))?;
+        ensure!(watch.took() < Duration::from_secs(3), "{words:?} ended after {:?}", watch.took());
+        let ran = running.wait()?;
+        ensure!(ran.shell_status() == Some(143), "{words:?}: {}", ran.show());
     }
     Ok(())
 }

@@ -37,17 +37,22 @@ pub enum Stuck {
 /// Ends simulations early. Who makes them knows the host's time and its signals, of which a simulation
 /// knows nothing. By default it never does.
 #[derive(Clone, Default)]
-pub struct Brake(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+pub struct Brake(Option<Arc<dyn Fn(u64) -> bool + Send + Sync>>);
 
 impl Brake {
     /// Simulations end soon after `is_pulled` returns true. It is asked every few milliseconds.
     pub fn when(is_pulled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self::watching(move |_| is_pulled())
+    }
+
+    /// The same; it is told how many operations and vCPUs have ended so far.
+    pub fn watching(is_pulled: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_pulled)))
     }
 
-    /// Are simulations to end?
-    pub fn is_pulled(&self) -> bool {
-        self.0.as_ref().is_some_and(|is_pulled| is_pulled())
+    /// Are simulations to end, of which one has `done` so much?
+    pub fn is_pulled(&self, done: u64) -> bool {
+        self.0.as_ref().is_some_and(|is_pulled| is_pulled(done))
     }
 }
 
@@ -107,7 +112,7 @@ impl Limits {
             self.progress = (done, steps);
         }
         let end = match () {
-            () if self.brake.is_pulled() => Some(End::Stuck(Stuck::Stopped)),
+            () if self.brake.is_pulled(done) => Some(End::Stuck(Stuck::Stopped)),
             () if steps - self.progress.1 >= self.most_idle => {
                 Some(End::Stuck(Stuck::NoSteps(self.most_idle)))
             }
@@ -207,6 +212,14 @@ mod tests {
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| look), 1);
         assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
-        assert!(!Brake::default().is_pulled());
+        assert!(!Brake::default().is_pulled(0));
+    }
+
+    #[test]
+    fn a_brake_knows_whether_anything_is_done() {
+        let brake = Brake::watching(|done| done < 3);
+        let mut limits = Limits { brake, ..Limits::new(1, 1) };
+        assert_eq!(looks(&mut limits, 1, |look| 5 - look), 3);
+        assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
     }
 }

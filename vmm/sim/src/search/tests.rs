@@ -9,6 +9,8 @@ use base::rng::SplitMix64;
 
 use super::mutants::{MUTANTS, Mutant, WRONG_LOCKS};
 use super::*;
+use crate::guest::rounds;
+use crate::{Decisions, Sim, Stuck};
 
 fn machine() -> Machine {
     Machine::shipped("westmere-80").expect("it is shipped")
@@ -164,6 +166,24 @@ fn steps_that_lead_nowhere_are_a_finding() {
     assert!((20_000_000..60_000_000).contains(&events), "{events} events");
     let product = scenario.run(&machine()).expect("it can be simulated");
     assert_eq!(product.trouble, None);
+    a_simulation_of_any_kind_ends(&scenario, make);
+}
+
+/// Comparisons, validations, predictions and benches simulate so many operations, or so long, and then to the end of each
+/// vCPU. None of them has a search's bounds.
+fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
+    const STEPS: u64 = 2_000_000;
+    let spec = scenario.spec(&machine());
+    let simulate = |brake: Brake| {
+        let make = || make(scenario.system, scenario.vcpus);
+        let mut sim =
+            Sim::with(&spec, Decisions::default(), make, rounds).expect("it can be simulated");
+        sim.obey(&brake);
+        sim.give_up_after(STEPS);
+        sim.run_for(scenario.operations).and_then(|()| sim.finish().map(drop))
+    };
+    assert_eq!(simulate(Brake::default()), Err(Stuck::NoSteps(STEPS)));
+    assert_eq!(simulate(Brake::when(|| true)), Err(Stuck::Stopped));
 }
 
 #[test]

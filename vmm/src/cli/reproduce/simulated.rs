@@ -74,7 +74,7 @@ pub(super) fn simulate(
     let effort = saved.options.effort();
     let (send, told) = mpsc::channel();
     let left = Arc::new(Mutex::new(by_fit(work)));
-    // A simulation cannot be ended early. If this process ends, its threads end with it.
+    // These simulations are given no brake: their steps are bounded, and if this process ends, its threads end with it.
     for _ in 0..threads {
         let (left, send) = (Arc::clone(&left), send.clone());
         let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

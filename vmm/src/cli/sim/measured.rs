@@ -4,9 +4,11 @@
 mod here;
 mod tally;
 
-use std::slice;
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    slice,
+};
 
-use anyhow::bail;
 use base::plural::count;
 
 use crate::{
@@ -138,7 +140,7 @@ impl Cells {
     }
 }
 
-/// Measures and simulates the cells. Fails if one is off.
+/// Measures and simulates the cells. Fails if one is off; the exit status is that of the signal if one ended it.
 pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let extent = if is_short { SHORT } else { FULL };
     // Before anything is measured: is there a machine file?
@@ -146,8 +148,14 @@ pub(super) fn validate(is_short: bool) -> anyhow::Result<u8> {
     let all = resolve_cpus(None)?;
     let cpus = all.first(machine.cpus().min(all.cpus().len()));
     let cells = Cells { extent, work: Work::on(&machine), slots: cpus.cpus().len() as u32 };
-    let measured = here::measured(&cells, &machine, &cpus)?;
-    let (simulated, _) = study_of("simulated", &cells.simulated(), &cpus)?;
+    let measured = match here::measured(&cells, &machine, &cpus)? {
+        Continue(study) => study,
+        Break(status) => return Ok(status),
+    };
+    let simulated = match study_of("simulated", &cells.simulated(), &cpus)? {
+        Continue((study, _)) => study,
+        Break(status) => return Ok(status),
+    };
     let mut tally = Tally::default();
     print(&heading(&cells, &machine));
     for real in &measured.points {
@@ -209,16 +217,20 @@ fn heading(cells: &Cells, machine: &Machine) -> String {
     )
 }
 
-/// The study of these specs, and its record.
-fn study_of(name: &str, specs: &[String], cpus: &CpuList) -> anyhow::Result<(Study, RunRecord)> {
+/// The study of these specs and its record, or the exit status if a signal ended it.
+fn study_of(
+    name: &str,
+    specs: &[String],
+    cpus: &CpuList,
+) -> anyhow::Result<ControlFlow<u8, (Study, RunRecord)>> {
     let here = (HostMode::Direct, HostKernelArgs::default());
     let plan = plan_of(name, specs, cpus.clone(), here)?;
     let measured = measure_plan(plan, Traced::Nothing)?;
     let study = Study::new(slice::from_ref(&measured.record));
-    match finish(&measured.summary, &study)? {
-        0 => Ok((study, measured.record)),
-        _ => bail!("interrupted"),
-    }
+    Ok(match finish(&measured.summary, &study)? {
+        0 => Continue((study, measured.record)),
+        status => Break(status),
+    })
 }
 
 /// What the machine's host does beside, in words.

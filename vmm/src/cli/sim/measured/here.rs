@@ -1,6 +1,8 @@
 //! Repetitions that were measured in the place in which the machine was: where the machine below this host moves its
 //! CPUs, a line takes several times longer from one to the other for a while, and the host is another machine.
 
+use std::ops::ControlFlow::{self, Break, Continue};
+
 use sim::Machine;
 use study::{
     findings::{PointStudy, Study, is_elsewhere, point::Repetition},
@@ -17,17 +19,23 @@ const LEAST: usize = 3;
 const TRIES: u32 = 4;
 
 /// The cells, measured until each has enough repetitions in the machine's place, or often enough.
-pub(super) fn measured(cells: &Cells, machine: &Machine, cpus: &CpuList) -> anyhow::Result<Study> {
+pub(super) fn measured(
+    cells: &Cells,
+    machine: &Machine,
+    cpus: &CpuList,
+) -> anyhow::Result<ControlFlow<u8, Study>> {
     let spec = [cells.measured()];
+    let least = LEAST.min(cells.extent.rounds as usize);
     let mut records = Vec::new();
     loop {
-        records.push(study_of("measured", &spec, cpus)?.1);
+        match study_of("measured", &spec, cpus)? {
+            Continue((_, record)) => records.push(record),
+            Break(status) => return Ok(Break(status)),
+        }
         let study = Study::new(&records);
-        let has_enough = |point: &PointStudy| {
-            rates(point, machine).len() >= LEAST.min(cells.extent.rounds as usize)
-        };
+        let has_enough = |point: &PointStudy| rates(point, machine).len() >= least;
         if records.len() >= TRIES as usize || study.points.iter().all(has_enough) {
-            return Ok(study);
+            return Ok(Continue(study));
         }
     }
 }
