@@ -11,7 +11,7 @@ tests![
     unknown_handoff,
     unknown_host,
     a_host_kernel_that_is_none,
-    a_trace_limit_that_is_none,
+    variables_that_are_none,
     unknown_subcommand,
     missing_kernel,
     missing_initrd,
@@ -76,10 +76,23 @@ fn a_host_kernel_that_is_none() -> anyhow::Result<()> {
     variable.run()?.fails(2, &["PVTICKET_HOST_KERNEL", "6.1 or 7"])?.says("").map(drop)
 }
 
-/// Regression: each cell failed three times, as only workers looked at it.
-fn a_trace_limit_that_is_none() -> anyhow::Result<()> {
-    let run = pvticket(["compare", "--vcpus", "1"]).env("PVTICKET_TRACE_LIMIT", "abc");
-    run.run()?.fails(2, &["PVTICKET_TRACE_LIMIT=abc: not a size"]).map(drop)
+/// Regression: each cell failed three times, as only workers looked at them, or they passed for unset.
+fn variables_that_are_none() -> anyhow::Result<()> {
+    for (name, why) in [
+        ("PVTICKET_TRACE_LIMIT", "not a size"),
+        ("PVTICKET_HOST_KERNEL", "6.1 or 7"),
+        ("PVTICKET_SECCOMP", "kill, log or off"),
+        ("PVTICKET_EMULATED_DEADLINE", "abc"),
+        ("PVTICKET_EMULATED_RESTARTS", "abc"),
+        ("PVTICKET_EMULATED_INJECT", "abc"),
+        ("PVTICKET_EMULATED_SPARE", "abc"),
+        ("PVTICKET_SLURM_PATIENCE", "not a number of seconds"),
+        ("PVTICKET_BPF_FAULT", "program or ring"),
+    ] {
+        let run = pvticket(["compare", "--vcpus", "1"]).env(name, "abc");
+        run.run()?.fails(2, &[name, why])?.says("")?;
+    }
+    Ok(())
 }
 
 fn unknown_subcommand() -> anyhow::Result<()> {

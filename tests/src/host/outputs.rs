@@ -58,6 +58,11 @@ fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
         let boot = tiny::boot(&folder, &slow)?.input(Input::From(input.into()));
         boot.run()?.fails(1, &[why])?;
     }
+    // A status of the guest's own is kept, and the reason for it is said all the same.
+    let fails = [code::exits(200_000), code::out(code::port::EXIT, 3)].concat();
+    let unread = Input::From(File::open(folder.path())?.into());
+    let boot = tiny::boot(&folder, &fails)?.input(unread);
+    boot.run()?.fails(3, &["cannot read stdin: Is a directory"])?;
     tiny::boot(&folder, &slow)?.run()?.exits(0).map(drop)
 }
 

@@ -276,7 +276,8 @@ fn files(kernels: &Kernels) -> Files {
 
 /// Largest size of a trace, from the environment or built in.
 pub(super) fn trace_limit() -> Result<ByteSize, Usage> {
-    let Some(text) = env::var_os(TRACE_LIMIT) else { return Ok(worker::MOST_TRACE) };
+    let set = env::var_os(TRACE_LIMIT).filter(|text| !text.is_empty());
+    let Some(text) = set else { return Ok(worker::MOST_TRACE) };
     let most = text.to_str().and_then(|text| text.parse::<ByteSize>().ok());
     most.filter(|most| *most <= worker::MOST_TRACE).ok_or_else(|| {
         let most = worker::MOST_TRACE;

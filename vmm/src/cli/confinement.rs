@@ -20,9 +20,14 @@ pub struct SeccompArgs {
 impl SeccompArgs {
     /// Decides it for this process and those that it starts.
     pub(super) fn choose(self) -> Result<(), Usage> {
-        let from_variable = from_variable(env::var(VARIABLE).ok().as_deref())?;
-        confine::choose(self.seccomp.or(from_variable).unwrap_or_default());
+        let by_environment = Self::by_environment()?;
+        confine::choose(self.seccomp.or(by_environment).unwrap_or_default());
         Ok(())
+    }
+
+    /// What the environment says.
+    pub(super) fn by_environment() -> Result<Option<Seccomp>, Usage> {
+        from_variable(env::var(VARIABLE).ok().as_deref())
     }
 }
 

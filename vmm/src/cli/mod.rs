@@ -39,6 +39,7 @@ pub mod testing;
 mod tiny;
 mod top;
 mod trace;
+mod variables;
 
 use std::{
     io::{self, ErrorKind},
@@ -152,12 +153,14 @@ pub fn main() -> ExitCode {
     inherited::note();
     limits::raise();
     streams::input_is_terminal();
-    match prepare().and_then(|()| dispatch(cli.command)) {
+    let result = prepare().and_then(|()| dispatch(cli.command));
+    // Said for every status, which may be due to the input that was lacking.
+    let is_unread = streams::input_failure()
+        .map(|error| say(format_args!("pvticket: cannot read stdin: {error}")))
+        .is_some();
+    match result {
         Ok(0) if let Some(error) = streams::failure() => unwritten(error),
-        Ok(0) if let Some(error) = streams::input_failure() => {
-            say(format_args!("pvticket: cannot read stdin: {error}"));
-            ExitCode::from(FAILURE)
-        }
+        Ok(0) if is_unread => ExitCode::from(FAILURE),
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             say(format_args!("pvticket: {}", limits::advised(format!("{error:#}"))));
@@ -170,8 +173,7 @@ pub fn main() -> ExitCode {
 fn prepare() -> anyhow::Result<()> {
     priority::give_up()?;
     signal::block_stops_by_terminal().context("cannot block signals")?;
-    // Workers read it, too, and would fail cell by cell.
-    cells::trace_limit()?;
+    variables::check()?;
     Ok(())
 }
 

@@ -30,7 +30,7 @@ mod watched;
 
 pub use account::{Account, Measured};
 #[cfg(feature = "bpf")]
-pub use bpf::{BpfDriver, BpfError, BpfReport};
+pub use bpf::{BpfDriver, BpfError, BpfReport, fault as bpf_fault};
 pub use capture::{Captured, Meter};
 pub use report::{Latency, SchedReport};
 pub use schedule::{Blocked, Driver};

@@ -39,10 +39,9 @@ pub enum Input {
 }
 
 impl Input {
-    /// The process's stdin; at its end if that is closed.
-    pub fn stdin() -> Self {
-        let copy = io::stdin().as_fd().try_clone_to_owned();
-        copy.map_or(Self::AtEnd, |fd| Self::Stdin(fd.into()))
+    /// The process's stdin. (Where it was closed, `/dev/null` took its place at the start of the program.)
+    pub fn stdin() -> io::Result<Self> {
+        io::stdin().as_fd().try_clone_to_owned().map(|fd| Self::Stdin(fd.into()))
     }
 }
 

@@ -148,7 +148,7 @@ fn console(
         Mode::Shell | Mode::OwnInit => Outlet::new(io::stdout(), &closing, Loss::Fails)?,
     };
     Ok(Console {
-        input: input(plan, vm),
+        input: input(plan, vm)?,
         target: plan.input_target(),
         raw_keys,
         com1: limited(com1),
@@ -161,12 +161,12 @@ fn console(
 }
 
 /// What machine number `vm` reads: of several, the first one reads stdin.
-fn input(plan: &Plan, vm: usize) -> Option<Input> {
+fn input(plan: &Plan, vm: usize) -> io::Result<Option<Input>> {
     match (plan.stdin, plan.mode) {
-        (true, _) if vm == 0 => Some(Input::stdin()),
+        (true, _) if vm == 0 => Input::stdin().map(Some),
         // To an init of the user's, that there is no input is not the end of its console.
-        (_, Mode::OwnInit) => None,
-        _ => Some(Input::AtEnd),
+        (_, Mode::OwnInit) => Ok(None),
+        _ => Ok(Some(Input::AtEnd)),
     }
 }
 

@@ -118,7 +118,8 @@ impl BpfDriver {
             slots: cpus,
             vcpus: all,
             seed: spec.seed,
-            fault: fault(),
+            // Checked at the start of the program.
+            fault: fault().unwrap_or_default(),
         })?);
         let kept = Arc::new(Kept {
             turns: Mutex::new(turns),
@@ -244,12 +245,13 @@ impl Drop for BpfDriver {
     }
 }
 
-/// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`.
-fn fault() -> Option<Fault> {
-    match env::var("PVTICKET_BPF_FAULT").ok()?.as_str() {
-        "program" => Some(Fault::Program),
-        "ring" => Some(Fault::Ring),
-        _ => None,
+/// What tests make go wrong: `PVTICKET_BPF_FAULT` is `program` or `ring`; why it cannot be another.
+pub fn fault() -> Result<Option<Fault>, String> {
+    match env::var("PVTICKET_BPF_FAULT").ok().as_deref() {
+        None | Some("") => Ok(None),
+        Some("program") => Ok(Some(Fault::Program)),
+        Some("ring") => Ok(Some(Fault::Ring)),
+        Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: it is program or ring")),
     }
 }
 

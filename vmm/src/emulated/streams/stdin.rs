@@ -156,7 +156,7 @@ fn read_until_closed(closed: &OwnedFd, to: &mpsc::Sender<Vec<u8>>, mut keys: Opt
             Ok(_) if !is_ours => continue,
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(_) => return,
+            Err(error) => return streams::input_failed(error.into()),
         }
         // Bypasses std's buffered Stdin: bytes in that buffer would be lost to later readers of
         // stdin.

@@ -22,7 +22,10 @@ pub use stored::not_taken;
 const PATIENCE: &str = "PVTICKET_SLURM_PATIENCE";
 
 /// Default of it. With a dead controller Slurm's commands give up after 9 s (measured).
-const PATIENCE_SECONDS: u64 = 60;
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest that makes sense: a day.
+const MOST_PATIENCE: u64 = 24 * 60 * 60;
 
 /// Slurm, by its commands.
 #[derive(Debug)]
@@ -37,8 +40,8 @@ pub struct Slurm {
 impl Slurm {
     /// Jobs of this shape for the sweep in `dir`, whose program has this SHA-256.
     pub fn new(dir: SweepDir, sum: &str, shape: Shape) -> Self {
-        let seconds = env::var(PATIENCE).ok().and_then(|text| text.parse().ok());
-        let patience = Duration::from_secs(seconds.unwrap_or(PATIENCE_SECONDS).max(1));
+        // Checked at the start of the program.
+        let patience = patience().unwrap_or(DEFAULT_PATIENCE);
         Self { dir, sum: sum.to_owned(), shape, patience }
     }
 
@@ -50,6 +53,19 @@ impl Slurm {
         words.retain(|word| !word.as_encoded_bytes().starts_with(b"--output="));
         let script = text(&self.dir, &self.sum, submission.number);
         call("sbatch", &words, Some(&script), self.patience).map(|done| done.said())
+    }
+}
+
+/// How long a command of Slurm may take, from the environment or built in; why the environment's is none.
+pub fn patience() -> Result<Duration, String> {
+    patience_from(env::var(PATIENCE).ok().as_deref())
+}
+
+fn patience_from(variable: Option<&str>) -> Result<Duration, String> {
+    let Some(text) = variable.filter(|text| !text.is_empty()) else { return Ok(DEFAULT_PATIENCE) };
+    match text.parse() {
+        Ok(seconds) if (1..=MOST_PATIENCE).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{PATIENCE}={text}: not a number of seconds from 1 to {MOST_PATIENCE}")),
     }
 }
 
@@ -112,4 +128,23 @@ fn user() -> String {
 fn names(submissions: &[Submission]) -> String {
     let names: Vec<&str> = submissions.iter().map(|its| its.name.as_str()).collect();
     names.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patience_that_is_none_is_refused() {
+        assert_eq!(patience_from(None), Ok(DEFAULT_PATIENCE));
+        assert_eq!(patience_from(Some("")), Ok(DEFAULT_PATIENCE));
+        assert_eq!(patience_from(Some("1")), Ok(Duration::from_secs(1)));
+        for bad in ["abc", "0", "-1", "1.5", "86401", "99999999999999999999"] {
+            let why = patience_from(Some(bad)).unwrap_err();
+            assert!(
+                why.starts_with(&format!("PVTICKET_SLURM_PATIENCE={bad}: not a number")),
+                "{why}"
+            );
+        }
+    }
 }

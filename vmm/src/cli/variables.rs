@@ -1,0 +1,66 @@
+//! Environment variables, checked before anything runs: workers read them, too, and would fail cell by cell.
+
+use std::{env, ffi::OsString};
+
+use super::{Usage, cells, confinement::SeccompArgs, host::HostKernelArgs};
+#[cfg(feature = "bpf")]
+use crate::driver::bpf_fault;
+use crate::{emulated::Supervision, lab::sweep::slurm};
+
+/// All whose value is a text of this program's own: none of them is a path.
+const TEXTS: [&str; 9] = [
+    "PVTICKET_TRACE_LIMIT",
+    "PVTICKET_HOST_KERNEL",
+    "PVTICKET_SECCOMP",
+    "PVTICKET_EMULATED_DEADLINE",
+    "PVTICKET_EMULATED_RESTARTS",
+    "PVTICKET_EMULATED_INJECT",
+    "PVTICKET_EMULATED_SPARE",
+    "PVTICKET_SLURM_PATIENCE",
+    "PVTICKET_BPF_FAULT",
+];
+
+/// Refuses values that are not possible, whether or not this command would use them.
+pub(super) fn check() -> Result<(), Usage> {
+    // What is no text would pass for unset where it is read.
+    check_texts(|name| env::var_os(name))?;
+    cells::trace_limit()?;
+    HostKernelArgs::default().kernel()?;
+    SeccompArgs::by_environment()?;
+    Supervision::from_env().map_err(|why| Usage(why.to_string()))?;
+    slurm::patience().map_err(Usage)?;
+    #[cfg(feature = "bpf")]
+    bpf_fault().map_err(Usage)?;
+    Ok(())
+}
+
+fn check_texts(value: impl Fn(&str) -> Option<OsString>) -> Result<(), Usage> {
+    let values = TEXTS.iter().filter_map(|name| Some((name, value(name)?)));
+    match values.into_iter().find(|(_, value)| value.to_str().is_none()) {
+        Some((name, value)) => Err(Usage(format!("{name}={}: it is no text", value.display()))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_does_not_pass_for_unset() {
+        let odd = OsString::from_vec(vec![b'5', 0xff]);
+        for name in TEXTS {
+            let Err(Usage(why)) = check_texts(|asked| (asked == name).then(|| odd.clone())) else {
+                panic!("{name} was taken");
+            };
+            assert!(
+                why.starts_with(&format!("{name}=5")) && why.ends_with(": it is no text"),
+                "{why}"
+            );
+        }
+        assert!(check_texts(|_| Some("5".into())).is_ok());
+        assert!(check_texts(|_| None).is_ok());
+    }
+}
