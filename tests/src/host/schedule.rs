@@ -26,6 +26,7 @@ tests![
     two_replays_take_the_same_decisions,
     many_vcpus_on_two_slots_lose_nothing,
     bad_schedules_are_refused,
+    a_dry_run_refuses_what_the_run_refuses,
     what_is_no_recording_is_named,
 ];
 
@@ -280,6 +281,37 @@ fn bad_schedules_are_refused() -> anyhow::Result<()> {
                 "compare" => ran.fails(2, parts).map(drop)?,
                 _ => ensure!(ran.status()? != 0, "{}", ran.show()),
             }
+        }
+    }
+    Ok(())
+}
+
+/// It refused bad options only: what else a boot refuses was told by the boot, if in the emulated host after seconds.
+fn a_dry_run_refuses_what_the_run_refuses() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let text = files::put(&folder, "text", b"not a recording, a kernel or an archive")?;
+    let text = text.to_string_lossy();
+    let replay = format!("replay:{text}");
+    for host in ["direct", "emulated"] {
+        for (words, status, parts) in [
+            (
+                &["--policy", "rr", "--slots", "64"][..],
+                2,
+                &["--slots 64", "each slot is a CPU"][..],
+            ),
+            (&["--policy", "replay:/no/such/file"], 2, &["replay:/no/such/file", "No such file"]),
+            (&["--policy", &replay], 2, &["--policy replay:", "text"]),
+            (&["--kernel", &text], 1, &["text", "not a Linux kernel"]),
+            (&["--initrd", &text], 1, &["text"]),
+            (&["--stats", "/no/such/stats"], 1, &["--stats /no/such/stats", "No such file"]),
+            (
+                &["--policy", "rr", "--record", "/no/such/record"],
+                1,
+                &["--record /no/such/record", "No such file"],
+            ),
+        ] {
+            let boot = pvticket(["boot", "--dry-run", "--cpus", "1", "--host", host]).args(words);
+            boot.args(["--", "true"]).run()?.fails(status, parts)?.says("")?;
         }
     }
     Ok(())

@@ -125,15 +125,24 @@ pub(super) fn recording(
     file: &Path,
     sizes: impl IntoIterator<Item = (u32, u32)>,
 ) -> Result<Recording, Usage> {
+    let recording = matching_recording(file, sizes)?;
+    if let Some(what) = recording.shortfall() {
+        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
+    }
+    Ok(recording)
+}
+
+/// The same, without a note on what it lacks.
+fn matching_recording(
+    file: &Path,
+    sizes: impl IntoIterator<Item = (u32, u32)>,
+) -> Result<Recording, Usage> {
     let recording = read_recording(file)?;
     let here = (recording.slots, recording.vcpus);
     if let Some((slots, here)) = sizes.into_iter().find(|size| *size != here) {
         let of =
             format!("{} on {}", count(recording.vcpus, "vCPU"), count(recording.slots, "slot"));
         return Err(unusable(file, &format!("it has {of}, but this is {here} on {slots}")));
-    }
-    if let Some(what) = recording.shortfall() {
-        say(format_args!("pvticket: --policy replay:{}: {what}", file.display()));
     }
     Ok(recording)
 }
@@ -236,11 +245,24 @@ impl SchedulePlan {
         self.record.is_some()
     }
 
+    /// Checks it against a host of so many CPUs, for machines of `vcpus` each.
+    pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize) -> Result<(), Usage> {
+        let cpus: Vec<usize> = (0..cpus).collect();
+        let slots = slots(self.slots, &CpuList::new(&cpus)?)?;
+        let file = self.policy.replays().map(Path::new);
+        file.map_or(Ok(()), |file| matching_recording(file, [self.size(slots, vcpus)]).map(drop))
+    }
+
+    /// Slots and all vCPUs, as a recording has them.
+    fn size(&self, slots: usize, vcpus: VcpuCount) -> (u32, u32) {
+        (slots as u32, vcpus.get() * self.vms)
+    }
+
     /// The schedule on this host's CPUs, for machines of `vcpus` each.
     pub(super) fn spec(&self, vcpus: VcpuCount) -> Result<ScheduleSpec, Usage> {
         let cpus = resolve_cpus(None)?;
         let slots = slots(self.slots, &cpus)?;
-        let size = (slots as u32, vcpus.get() * self.vms);
+        let size = self.size(slots, vcpus);
         let recording = self.policy.replays().map(|file| recording(Path::new(file), [size]));
         Ok(ScheduleSpec {
             policy: self.policy.clone(),

@@ -8,14 +8,11 @@ use crate::{
     emulated::{OutputMode, StdinMode},
     terminal::{Hold, RawTerminal},
     units::ByteSize,
-    vm::check_guest,
 };
 use study::point::HostKernel;
 
 /// Boots in the emulated host and returns the exit status.
 pub(super) fn run(plan: &Plan, kernel: HostKernel) -> anyhow::Result<u8> {
-    // A bad image is rejected here, before the emulated host starts.
-    check_guest(&plan.machine()?)?;
     let terminal = match plan.reads_keys() {
         true => RawTerminal::enter(Hold::Keys).context("cannot put the terminal into raw mode")?,
         false => None,

@@ -1,5 +1,6 @@
 //! `pvticket boot`: a Linux guest, with a command or a shell in it.
 
+mod check;
 mod direct;
 mod dry_run;
 mod emulated;
@@ -85,7 +86,7 @@ pub struct BootArgs {
     #[command(flatten)]
     faults: FaultArgs,
 
-    /// Print the resolved machine and exit
+    /// Check options and files as a boot does, print the resolved machine and exit
     #[arg(long)]
     dry_run: bool,
 
@@ -119,6 +120,10 @@ pub fn run(args: BootArgs) -> anyhow::Result<u8> {
         driver::check_emulated(args.driver, host_kernel)?;
     }
     let plan = Plan::resolve(args)?;
+    // A direct boot looks at the same before anything else; it would load its guest twice.
+    if is_dry || choice.place == Place::Emulated {
+        plan.check(choice.place)?;
+    }
     if is_dry {
         print(&DryRun { plan: &plan, choice, host_kernel }.to_string());
         return Ok(0);
