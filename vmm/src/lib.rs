@@ -9,9 +9,11 @@
 pub mod cli;
 pub mod clock;
 pub mod cpio;
+pub mod cpu_quota;
 pub mod doctor;
 pub mod driver;
 pub mod emulated;
+pub mod groups;
 pub mod guest;
 pub mod keeper;
 pub mod lab;

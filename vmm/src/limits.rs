@@ -5,11 +5,12 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-/// What to do about an error.
-const ADVICE: [(Errno, &str); 2] = [
-    (Errno::MFILE, "allow more with ulimit -n"),
+/// What to do about an error, and the words for it of a program that does not print its number, as QEMU.
+const ADVICE: [(Errno, &str, &str); 2] = [
+    (Errno::MFILE, "Too many open files", "allow more with ulimit -n"),
     (
         Errno::AGAIN,
+        "Resource temporarily unavailable",
         "if no thread could be started, allow more with ulimit -u, or with pids.max of the control group",
     ),
 ];
@@ -26,9 +27,11 @@ pub fn raise() {
 
 /// Adds advice to an error text that says EMFILE or EAGAIN.
 pub fn advised(text: String) -> String {
-    let is_named = |errno: Errno| text.contains(&format!("os error {})", errno.raw_os_error()));
-    match ADVICE.iter().find(|(errno, _)| is_named(*errno)) {
-        Some((_, advice)) => format!("{text}; {advice}"),
+    let is_named = |errno: Errno, words: &str| {
+        text.contains(&format!("os error {})", errno.raw_os_error())) || text.contains(words)
+    };
+    match ADVICE.iter().find(|(errno, words, _)| is_named(*errno, words)) {
+        Some((_, _, advice)) => format!("{text}; {advice}"),
         None => text,
     }
 }
@@ -44,6 +47,8 @@ mod tests {
         let text = |errno| advised(format!("cannot: {}", io::Error::from(errno)));
         assert!(text(Errno::MFILE).ends_with("(os error 24); allow more with ulimit -n"));
         assert!(text(Errno::AGAIN).contains("(os error 11); if no thread could be started"));
+        let qemu = "the emulator exited unexpectedly: qemu_thread_create: Resource temporarily unavailable";
+        assert!(advised(qemu.into()).contains("or with pids.max of the control group"));
         assert!(text(Errno::NOTUNIQ).ends_with("(os error 76)"));
         // One of which the number of another is a part.
         assert!(text(Errno::NODEV).ends_with("(os error 19)"));

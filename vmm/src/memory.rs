@@ -1,13 +1,13 @@
 //! How much memory this process may use, with those that it starts: the host's, or less where a control group limits it.
 
-use std::{
-    fmt, fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt, path::Path};
 
 use rustix::system::sysinfo;
 
-use crate::units::ByteSize;
+use crate::{
+    groups::{Listed, Version, group_dirs, number_in},
+    units::ByteSize,
+};
 
 /// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Memory {
     /// Memory and swap.
     pub size: ByteSize,
     is_of_group: bool,
+    /// A group that takes more than this is slowed down.
+    high: Option<ByteSize>,
 }
 
 /// As a part of a sentence.
@@ -36,24 +38,37 @@ impl Memory {
         let info = sysinfo();
         let [ram, swap] =
             [info.totalram, info.totalswap].map(|units| units.saturating_mul(info.mem_unit.into()));
-        let [groups, mounts] = ["cgroup", "mountinfo"]
-            .map(|name| fs::read_to_string(Path::new("/proc/self").join(name)).unwrap_or_default());
-        let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-        Self::within(ram, swap, limit(&groups, &mounts, swap, number))
+        let Listed { groups, mounts } = Listed::own();
+        let high = high(&groups, &mounts, number_in).map(ByteSize);
+        Self { high, ..Self::within(ram, swap, limit(&groups, &mounts, swap, number_in)) }
     }
 
     const fn within(ram: u64, swap: u64, limit: Option<u64>) -> Self {
         let host = ram.saturating_add(swap);
         match limit {
-            Some(limit) if limit < host => Self { size: ByteSize(limit), is_of_group: true },
-            _ => Self { size: ByteSize(host), is_of_group: false },
+            Some(limit) if limit < host => {
+                Self { size: ByteSize(limit), is_of_group: true, high: None }
+            }
+            _ => Self { size: ByteSize(host), is_of_group: false, high: None },
         }
     }
 
     /// Memory of a host, for tests.
     #[cfg(test)]
     pub(crate) const fn of_host(size: ByteSize) -> Self {
-        Self { size, is_of_group: false }
+        Self { size, is_of_group: false, high: None }
+    }
+
+    /// What happens to those who use so much; None: nothing.
+    pub fn concern(self, used: ByteSize) -> Option<String> {
+        match self.high {
+            _ if used > self.size => Some(format!("{self}; what uses more will be killed")),
+            Some(high) if used > high => Some(format!(
+                "this control group is slowed down above {} (memory.high)",
+                in_mib(high)
+            )),
+            _ => None,
+        }
     }
 
     /// Why a process was killed that nobody here has killed.
@@ -70,82 +85,36 @@ fn limit(
     swap: u64,
     number: impl Fn(&Path) -> Option<u64>,
 ) -> Option<u64> {
-    let all = mounts.lines().filter_map(|line| Hierarchy::mounted(line, groups));
-    let limits = all.flat_map(|hierarchy| {
-        let each = hierarchy.dirs().map(|dir| hierarchy.version.limit(&dir, swap, &number));
-        each.flatten().collect::<Vec<_>>()
-    });
-    limits.min()
+    let all = group_dirs("memory", groups, mounts);
+    all.filter_map(|(version, dir)| limit_of(version, &dir, swap, &number)).min()
 }
 
-/// The version of a hierarchy's interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    /// The controller of memory alone, or with others (Documentation/admin-guide/cgroup-v1/memory.rst).
-    One,
-    /// All controllers (Documentation/admin-guide/cgroup-v2.rst).
-    Two,
-}
-
-impl Version {
-    /// The limit of memory and swap of the group in this directory.
-    fn limit(self, dir: &Path, swap: u64, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
-        let number = |name: &str| number(&dir.join(name));
-        match self {
-            Self::One => {
-                let memory = number("memory.limit_in_bytes")?.saturating_add(swap);
-                Some(number("memory.memsw.limit_in_bytes").map_or(memory, |both| both.min(memory)))
-            }
-            Self::Two => {
-                let swap = number("memory.swap.max").map_or(swap, |most| most.min(swap));
-                Some(number("memory.max")?.saturating_add(swap))
-            }
+/// The limit of memory and swap of the group in this directory.
+fn limit_of(
+    version: Version,
+    dir: &Path,
+    swap: u64,
+    number: impl Fn(&Path) -> Option<u64>,
+) -> Option<u64> {
+    let number = |name: &str| number(&dir.join(name));
+    match version {
+        Version::One => {
+            let memory = number("memory.limit_in_bytes")?.saturating_add(swap);
+            Some(number("memory.memsw.limit_in_bytes").map_or(memory, |both| both.min(memory)))
+        }
+        Version::Two => {
+            let swap = number("memory.swap.max").map_or(swap, |most| most.min(swap));
+            Some(number("memory.max")?.saturating_add(swap))
         }
     }
 }
 
-/// A hierarchy of groups that limits memory, as it is mounted.
-#[derive(Debug)]
-struct Hierarchy {
-    version: Version,
-    mount: PathBuf,
-    /// The directory of the process's group.
-    group: PathBuf,
-}
-
-impl Hierarchy {
-    /// The one that a line of `mountinfo` describes, if it is one.
-    fn mounted(line: &str, groups: &str) -> Option<Self> {
-        let (left, right) = line.split_once(" - ")?;
-        let mut left = left.split(' ').skip(3);
-        let (root, mount) = (left.next()?, PathBuf::from(left.next()?));
-        let mut right = right.split(' ');
-        let (kind, options) = (right.next()?, right.nth(1)?);
-        let version = match kind {
-            "cgroup2" => Version::Two,
-            "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
-            _ => return None,
-        };
-        // number:controllers:path
-        let is_listed = |controllers: &str| match version {
-            Version::One => controllers.split(',').any(|name| name == "memory"),
-            Version::Two => controllers.is_empty(),
-        };
-        let own = groups.lines().find_map(|line| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            is_listed(controllers).then_some(path)
-        })?;
-        // In a container, what is mounted may be the own group, under the name that it has outside.
-        let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
-        let group = mount.join(below);
-        Some(Self { version, mount, group })
-    }
-
-    /// The group, and those that it is in: the limits of all apply.
-    fn dirs(&self) -> impl Iterator<Item = PathBuf> {
-        let above = self.group.ancestors().take_while(|dir| dir.starts_with(&self.mount));
-        above.map(Path::to_owned)
-    }
+/// The least amount of memory above which a group is slowed down (`memory.high`, of version 2 only).
+fn high(groups: &str, mounts: &str, number: impl Fn(&Path) -> Option<u64>) -> Option<u64> {
+    let all = group_dirs("memory", groups, mounts);
+    all.filter(|(version, _)| *version == Version::Two)
+        .filter_map(|(_, dir)| number(&dir.join("memory.high")))
+        .min()
 }
 
 #[cfg(test)]
@@ -206,6 +175,26 @@ mod tests {
         }
         let inner = [("/sys/fs/cgroup/a/memory.max", 100), file[0]];
         assert_eq!(limit_with("0::/docker/1/a\n", mounts, &inner), Some(200));
+    }
+
+    /// A group that is over `memory.high` is slowed down, and never killed for it.
+    #[test]
+    fn who_is_slowed_down_is_told() {
+        let files = [("/sys/fs/cgroup/user/memory.high", 200), ("/sys/fs/cgroup/memory.high", 300)];
+        let number = |file: &Path| {
+            let found = files.iter().find(|(name, _)| Path::new(name) == file);
+            found.map(|(_, mib)| mib * MIB)
+        };
+        assert_eq!(high("0::/user/a\n", V2, number), Some(200 * MIB));
+        assert_eq!(high("4:memory:/user/a\n", V1, number), None);
+        let high = Some(ByteSize(200 * MIB));
+        let there = Memory { high, ..Memory::within(1024 * MIB, 0, Some(512 * MIB)) };
+        let concern = |mib| there.concern(ByteSize::mib(mib)).unwrap_or_default();
+        assert_eq!(concern(200), "");
+        assert_eq!(concern(201), "this control group is slowed down above 200 MiB (memory.high)");
+        let killed =
+            "this control group allows 512 MiB of memory and swap; what uses more will be killed";
+        assert_eq!(concern(513), killed);
     }
 
     #[test]

@@ -24,6 +24,7 @@ tests![
     groups_are_gone_when_a_run_has_ended,
     what_a_host_does_not_allow_is_refused,
     a_limit_of_memory_counts,
+    a_quota_of_cpu_time_is_told,
 ];
 
 /// A control group of the test's own; removed in the end, when no process is in it.
@@ -57,6 +58,43 @@ fn a_limit_of_memory_counts() -> anyhow::Result<()> {
     let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
     let ran = pvticket(words.split(' ')).behind(&enter).run()?.exits(0)?;
     ran.one_line(&["--mem 12 GiB: this control group allows", "will be killed"]).map(drop)
+}
+
+/// A group that allows half a CPU's time, of whichever version is here.
+fn with_half_a_cpu() -> anyhow::Result<Group> {
+    need_root()?;
+    for (mount, file, quota) in [
+        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
+        ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
+    ] {
+        let group = Group(Path::new(mount).join(format!("pvticket-test-cpu-{}", process::id())));
+        let is_made = fs::create_dir(&group.0).is_ok() && group.0.join("cgroup.procs").exists();
+        if is_made && fs::write(group.0.join(file), quota).is_ok() {
+            return Ok(group);
+        }
+    }
+    skip("no control group can limit CPU time here")
+}
+
+/// Regression: the figures of a run whose group was stopped for half of each period had no note.
+fn a_quota_of_cpu_time_is_told() -> anyhow::Result<()> {
+    need_kvm()?;
+    let group = with_half_a_cpu()?;
+    let folder = files::scratch()?;
+    let dir = folder.path().join("run");
+    let text = "host = \"direct\"\nlocks = \"ticket\"\nvcpus = 1\nrepetitions = 1\nseconds = 0.1\n";
+    let spec = files::put(&folder, "spec.toml", text.as_bytes())?;
+    let run = |to: &Path| pvticket(["run", "--dir"]).args([to, &spec]);
+    let enter = format!("echo 0 > {}", group.0.join("cgroup.procs").display());
+    let ran = run(&dir).behind(&enter).run()?.exits(0)?;
+    let ran = ran.complains(&["this control group allows 0.50 CPUs' time, less than the "])?;
+    let lines = fs::read_to_string(dir.join("cells.jsonl"))?;
+    ensure!(lines.contains("\"cpu_quota\":0.5"), "{lines}\n{}", ran.show());
+    let report = pvticket(["report"]).args([&dir]).run()?.exits(0)?;
+    ensure!(report.text()?.contains("a quota of 0.50 CPUs' time"), "{}", report.show());
+    let free = run(&folder.path().join("free")).run()?.exits(0)?;
+    ensure!(!free.errors().contains("CPUs' time"), "{}", free.show());
+    Ok(())
 }
 
 /// A spec of VMs of one vCPU each, all on one slot.

@@ -1,4 +1,5 @@
-//! A program that is started with a real-time priority: its vCPUs must not outrank what ends them.
+//! A program that is started in a scheduling class of its own: its vCPUs must not outrank what ends them, and all
+//! have the same class.
 
 use std::fs;
 
@@ -18,8 +19,13 @@ use crate::{
 tests![every_thread_has_normal_priority, a_comparison_under_fifo_ends];
 
 /// What chrt(1) is asked for, and what the product calls it.
-const CLASSES: [(&str, &str); 3] =
-    [("-f -p 10", "SCHED_FIFO"), ("-r -p 10", "SCHED_RR"), (DEADLINE, "SCHED_DEADLINE")];
+const CLASSES: [(&str, &str); 5] = [
+    ("-f -p 10", "SCHED_FIFO"),
+    ("-r -p 10", "SCHED_RR"),
+    (DEADLINE, "SCHED_DEADLINE"),
+    ("-b -p 0", "SCHED_BATCH"),
+    ("-i -p 0", "SCHED_IDLE"),
+];
 
 /// 5 of 10 ms.
 const DEADLINE: &str = "-d -T 5000000 -D 10000000 -P 10000000 -p 0";
@@ -72,7 +78,7 @@ fn every_thread_has_normal_priority() -> anyhow::Result<()> {
         running.signal(Signal::TERM)?;
         running.wait()?.exits(143)?;
     }
-    if tried == 0 { skip("this user may have no real-time priority") } else { Ok(()) }
+    if tried == 0 { skip("this user may have no class of its own") } else { Ok(()) }
 }
 
 /// As many vCPUs as CPUs, or more, spun in their class; nothing else came to run.

@@ -11,11 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{
-    Usage,
-    host::HostKernelArgs,
-    inside::{Inside, warn_of_memory},
-};
+use super::{Usage, host::HostKernelArgs, inside::Inside};
 use crate::{
     emulated::StdinMode,
     guest::{
@@ -66,7 +62,6 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
-    warn_of_memory(args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;
     }
@@ -84,6 +79,7 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
         inside.take(&here, there);
     }
     inside.errand().files_out.extend(args.files_out);
+    inside.warn_of_memory();
     inside.run(["exec".into(), "--".into()].into_iter().chain(args.command))
 }
 

@@ -6,11 +6,12 @@ use clap::{Args, ValueEnum};
 use thiserror::Error;
 
 use super::{Usage, say};
+use crate::{cpu_quota::CpuQuota, units::CpuList};
 use kvm::{
     KvmKind,
     host::{DEV_KVM, has_flag},
 };
-use study::point::HostKernel;
+use study::{host::HostFacts, point::HostKernel};
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,6 +115,15 @@ pub fn check_direct(class: GuestClass, kind: KvmKind) -> Result<(), CannotRunKer
         true => Err(CannotRunKernels),
         false => Ok(()),
     }
+}
+
+/// Says so if the control group of this process gets less CPU time than a run on these CPUs would use.
+pub(super) fn with_note_of_quota(facts: HostFacts, cpus: &CpuList) -> HostFacts {
+    let quota = facts.cpu_quota.map(CpuQuota);
+    if let Some(concern) = quota.and_then(|quota| quota.concern(cpus.cpus().len())) {
+        say(format_args!("pvticket: {concern}"));
+    }
+    facts
 }
 
 /// Environment variable: the default of `--host-kernel`.

@@ -20,6 +20,7 @@ use crate::{
     results::Target,
     units::ByteSize,
 };
+use base::files;
 use study::{guest::kernels::Kernels, point::HostKernel};
 
 /// The cache directory there.
@@ -30,19 +31,35 @@ const OUT: &str = "/tmp";
 /// Memory for the emulated host's system, the files in its RAM, and our process.
 const OUTER: u64 = 448 << 20;
 
-/// Says so if guests with this memory fit what there is, but not the emulated host around them.
-pub fn warn_of_memory(guests: ByteSize) {
-    if let Some(warning) = memory_warning(guests, Memory::here()) {
+/// Says so if there is less memory than so many emulated hosts may need, each with all that it holds.
+pub fn warn_of_memory(each: ByteSize, hosts: usize) {
+    if let Some(warning) = memory_warning(each, hosts, Memory::here()) {
         say(format_args!("pvticket: {warning}"));
     }
 }
 
-fn memory_warning(guests: ByteSize, there: Memory) -> Option<String> {
-    let all = guests.0.saturating_add(OUTER);
-    (guests <= there.size && all > there.size.0).then(|| {
-        let all = in_mib(ByteSize(all));
-        format!("the emulated host may need {all}: {there}; if it uses more, it will be killed")
-    })
+fn memory_warning(each: ByteSize, hosts: usize, there: Memory) -> Option<String> {
+    let all = ByteSize(each.0.saturating_mul(hosts as u64));
+    let concern = there.concern(all)?;
+    let who = match hosts {
+        1 => "the emulated host".to_owned(),
+        _ => format!("the {hosts} emulated hosts of --jobs"),
+    };
+    Some(format!("{who} may need {}: {concern}", in_mib(all)))
+}
+
+/// The memory of an emulated host with these guests, to which these files are taken along.
+pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Path>) -> ByteSize {
+    let files = files.into_iter().map(|file| file_size(file).saturating_mul(COPIES));
+    ByteSize(files.fold(guests.0.saturating_add(OUTER), u64::saturating_add))
+}
+
+/// How often a file that is taken along is in memory until the RAM disk is unpacked.
+const COPIES: u64 = 2;
+
+/// 0: it cannot be read, which whoever takes it will say.
+fn file_size(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |data| data.len())
 }
 
 /// A pvticket command with everything that it needs in the emulated host.
@@ -62,7 +79,7 @@ impl Inside {
         errand.kernel = kernel;
         // Who reads stdin says so: what nobody reads is left to others.
         errand.stdin = StdinMode::Null;
-        errand.memory = ByteSize(guest_memory.0.saturating_add(OUTER));
+        errand.memory = memory_with(guest_memory, []);
         errand.env.push(("PVTICKET_CACHE".into(), CACHE.into()));
         errand.env.push((confine::VARIABLE.into(), confine::chosen().to_string().into()));
         errand.env.extend(env::var_os("TERM").map(|term| ("TERM".into(), term)));
@@ -86,7 +103,8 @@ impl Inside {
     /// Takes busybox along, as the built one, and the list of its applets if there is one.
     pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
         let applets = file.with_file_name("applets");
-        if applets.is_file() {
+        // One that may not be looked at is an error where it is read.
+        if files::is_there(&applets).unwrap_or(true) {
             self.take(&applets, Path::new(CACHE).join("busybox/applets"));
         }
         self.take(file, Path::new(CACHE).join("busybox/busybox"))
@@ -98,9 +116,9 @@ impl Inside {
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
-    /// Takes a file along, to the path `there`. Until the RAM disk is unpacked it is in memory twice.
+    /// Takes a file along, to the path `there`.
     pub fn take(&mut self, file: &Path, there: impl Into<PathBuf>) -> PathBuf {
-        self.add_memory(file, 2);
+        self.add_memory(file, COPIES);
         let there = there.into();
         self.errand.files_in.push((file.into(), there.clone()));
         there
@@ -108,9 +126,13 @@ impl Inside {
 
     /// Memory for so many copies of a file.
     fn add_memory(&mut self, file: &Path, copies: u64) {
-        let size = fs::metadata(file).map_or(0, |data| data.len());
-        let memory = self.errand.memory.0.saturating_add(size.saturating_mul(copies));
-        self.errand.memory = ByteSize(memory);
+        let all = file_size(file).saturating_mul(copies);
+        self.errand.memory = ByteSize(self.errand.memory.0.saturating_add(all));
+    }
+
+    /// Says so if there is less memory than the emulated host may need.
+    pub fn warn_of_memory(&self) {
+        warn_of_memory(self.errand.memory, 1);
     }
 
     /// Brings back the result file `name`, as `file`.
@@ -127,7 +149,10 @@ impl Inside {
 
     /// Carries out a task there and returns its exit status.
     pub fn run_task(mut self, task: &Task) -> anyhow::Result<u8> {
-        warn_of_memory(self.guest_memory);
+        // If there is too little for the guests alone, that has been said.
+        if Memory::here().concern(self.guest_memory).is_none() {
+            self.warn_of_memory();
+        }
         let bytes = serde_json::to_vec(task).context("cannot describe the task")?;
         self.errand.contents_in.push((bytes, task::INSIDE.into()));
         self.run(["inside".into(), task::INSIDE.into()])
@@ -156,11 +181,15 @@ mod tests {
     #[test]
     fn the_emulated_host_needs_more_than_its_guests() {
         let there = Memory::of_host(ByteSize::mib(600));
-        let warning = |mib| memory_warning(ByteSize::mib(mib), there);
-        assert_eq!(warning(152), None);
-        let text = "the emulated host may need 960 MiB: this host has 600 MiB of memory and swap; if it uses more, it will be killed";
-        assert_eq!(warning(512).as_deref(), Some(text));
-        assert_eq!(warning(601), None, "that has been told of the guests");
+        let warning = |mib, hosts| {
+            memory_warning(memory_with(ByteSize::mib(mib), []), hosts, there).unwrap_or_default()
+        };
+        assert_eq!(warning(152, 1), "");
+        let end = "this host has 600 MiB of memory and swap; what uses more will be killed";
+        assert_eq!(warning(512, 1), format!("the emulated host may need 960 MiB: {end}"));
+        // Regression: of two hosts at a time, one was counted.
+        let both = "the 2 emulated hosts of --jobs may need 1200 MiB: ";
+        assert_eq!(warning(152, 2), format!("{both}{end}"));
     }
 
     /// Regression: a kernel of 300 MB filled the RAM disk, and the task's own file was missing there.
@@ -178,5 +207,8 @@ mod tests {
         let with = memory(&|inside| drop(inside.take(&large, "/in/kernel")));
         let disk = memory(&|inside| drop(inside.take_guest_disk(&large)));
         assert_eq!((with - bare, disk - bare), (600, 900));
+        // Regression: the warning of a run left the files out.
+        let warned_of = memory_with(ByteSize::mib(512), [large.as_path()]);
+        assert_eq!(warned_of.0 >> 20, with);
     }
 }

@@ -142,7 +142,8 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
 }
 
 fn planned(args: &SearchArgs) -> anyhow::Result<Plan> {
-    if args.out.join(STATE).exists() {
+    let state = args.out.join(STATE);
+    if files::is_there(&state).with_context(|| format!("cannot look for {}", state.display()))? {
         let folder = args.out.display();
         return Err(Usage(format!(
             "--out {folder}: it has a search; go on with it by --resume, or name another folder"

@@ -89,7 +89,7 @@ pub fn busybox() -> Result<PathBuf, ArtifactError> {
         return Ok(found);
     }
     match File::open(&cached) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Err(ArtifactError::Hidden(cached, error))
         }
         _ => Err(ArtifactError::Busybox(cached)),

@@ -29,6 +29,9 @@ pub struct HostFacts {
     pub confinement: Option<String>,
     /// CPUs this process may use.
     pub cpus_allowed: String,
+    /// CPUs' worth of time that the control groups of this process allow it, where they do not allow all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
     /// Is SMT active?
     pub smt: Option<bool>,
     /// The frequency governors of the chosen CPUs, each once.

@@ -8,6 +8,7 @@ mod subjects;
 
 use std::{
     fs,
+    path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -25,6 +26,7 @@ use crate::{
     files::{self, code},
     process::{Input, Program, Stopwatch, children},
     product::pvticket,
+    suite::skip,
     tests,
 };
 
@@ -42,6 +44,7 @@ tests![
     nohup_outlives_its_terminal,
     too_few_descriptors_are_said,
     too_few_threads_are_said,
+    too_few_tasks_of_a_group_are_said,
 ];
 
 /// Cells that run in parallel.
@@ -221,6 +224,24 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
     // One thread is enough for neither, and sixteen for both.
     ensure!(failed.iter().all(|times| (1..16).contains(times)), "failures by limit: {failed:?}");
     Ok(())
+}
+
+/// The same by a control group, which QEMU says in words of its own.
+fn too_few_tasks_of_a_group_are_said() -> anyhow::Result<()> {
+    need_root()?;
+    let place = format!("pvticket-test-pids-{}", std::process::id());
+    let groups = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(&place));
+    let is_made = |group: &&PathBuf| {
+        fs::create_dir(group).is_ok() && fs::write(group.join("pids.max"), "4").is_ok()
+    };
+    let Some(group) = groups.iter().find(is_made) else {
+        return skip("no control group can limit tasks here");
+    };
+    let enter = format!("echo 0 > {}", group.join("cgroup.procs").display());
+    let emulate = pvticket(["emulate", "-n", "--", "/init", "locks"]).behind(&enter);
+    let ran = emulate.limit(120).run();
+    let _ = fs::remove_dir(group);
+    ran?.fails(1, &["Resource temporarily unavailable", "pids.max of the control group"]).map(drop)
 }
 
 /// Waits until a condition holds; returns how long that took.

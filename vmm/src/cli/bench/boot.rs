@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Common, keep};
 use crate::{
     cli::{
-        host::{self, GuestClass},
+        host::{self, GuestClass, with_note_of_quota},
         inside::Inside,
         kernel, print, say,
         task::Task,
@@ -104,7 +104,8 @@ pub(in crate::cli) fn direct(plan: &Plan) -> anyhow::Result<u8> {
     let Plan { runs, kernel, json } = plan;
     let vcpus = vec![VcpuCount::ONE, VcpuCount::try_from(4)?];
     let bench = BenchPlan { runs: *runs, kernel: kernel.clone(), vcpus };
-    let host = gather_facts(&resolve_cpus(None)?);
+    let cpus = resolve_cpus(None)?;
+    let host = with_note_of_quota(gather_facts(&cpus), &cpus);
     let figures = boot::run(&bench, |round| say(format_args!("round {round} of {runs}")))?;
     let place = if is_emulated() { Place::Emulated } else { Place::Direct };
     print(&tables::table(&figures, &host, place));

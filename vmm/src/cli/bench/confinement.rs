@@ -10,7 +10,7 @@ use super::{Common, keep};
 use crate::{
     cli::{
         Usage,
-        host::{self, GuestClass, Place},
+        host::{self, GuestClass, Place, with_note_of_quota},
         inside::Inside,
         print, say,
         task::Task,
@@ -70,7 +70,7 @@ pub(super) fn run(args: ConfinementBenchArgs) -> anyhow::Result<u8> {
     }
     let kind = KvmKind::detect();
     let class = if args.linux { GuestClass::Ring0 } else { GuestClass::Payload };
-    let place = host::choose(args.common.host, class, kind).place;
+    let place = host::choose_here(args.common.host, class, kind).place;
     args.common.host_kernel.check(place == Place::Emulated)?;
     let plan = Plan {
         runs: args.runs,
@@ -113,7 +113,7 @@ pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
         kernel: asked.kernel.clone(),
     };
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = gather_facts(&plan.cpus);
+    let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
     let started = |run| say(format_args!("pair {run} of {}", plan.runs));
     let figures = confinement::run(&plan, &interrupt, started)?;
     print(&tables::table(&figures, &plan, &host));

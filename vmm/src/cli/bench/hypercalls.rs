@@ -10,7 +10,7 @@ use super::{Common, keep};
 use crate::{
     cli::{
         Usage,
-        host::{self, GuestClass, HostKernelArgs, HostMode, Place},
+        host::{self, GuestClass, HostKernelArgs, HostMode, Place, with_note_of_quota},
         inside::Inside,
         measure::{Measured, finish, measure_plan, plan_of},
         print,
@@ -150,7 +150,7 @@ impl Plan {
 pub(in crate::cli) fn direct(asked: &Plan) -> anyhow::Result<u8> {
     let plan = asked.resolve()?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let host = gather_facts(&plan.cpus);
+    let host = with_note_of_quota(gather_facts(&plan.cpus), &plan.cpus);
     let started = |round: u32, case: Case| {
         let whose = case.backend().map_or("", PvBackend::name);
         say(format_args!("round {} of {}: {whose} {}", round + 1, plan.rounds, case.name()));

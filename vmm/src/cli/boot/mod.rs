@@ -44,7 +44,7 @@ pub struct BootArgs {
     #[arg(long, value_name = "N")]
     cpus: Option<VcpuCount>,
 
-    /// Memory, for example 512M or 4G [default: 512M; with pgbench-table 1G]
+    /// Memory, rounded up to whole pages of 4 KiB, for example 512M or 4G [default: 512M; with pgbench-table 1G]
     #[arg(long, value_name = "SIZE")]
     mem: Option<ByteSize>,
 

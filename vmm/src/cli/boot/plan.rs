@@ -254,16 +254,15 @@ fn check_memory(memory: ByteSize, vms: u32, there: Memory) -> Result<Option<Stri
             "--mem {memory}: a Linux guest needs {LEAST} at the very least"
         )));
     }
-    let all = memory.0.saturating_mul(vms.into());
-    if all <= there.size.0 {
-        return Ok(None);
-    }
+    let all = ByteSize(memory.0.saturating_mul(vms.into()));
     let each = if vms > 1 { format!(" for each of {vms} machines") } else { String::new() };
-    let said = format!("--mem {memory}{each}: {there}");
-    if all / WRITTEN > there.size.0 {
-        return Err(Usage(format!("{said}, and Linux writes 1/{WRITTEN} of its own at boot")));
+    let asked = format!("--mem {memory}{each}");
+    if all.0 / WRITTEN > there.size.0 {
+        return Err(Usage(format!(
+            "{asked}: {there}, and Linux writes 1/{WRITTEN} of its own at boot"
+        )));
     }
-    Ok(Some(format!("{said}; a guest that uses more will be killed")))
+    Ok(there.concern(all).map(|concern| format!("{asked}: {concern}")))
 }
 
 /// The address of a kernel's `__preempt_count`.
@@ -351,7 +350,8 @@ mod tests {
         assert_eq!([said("4M", 1), said("8G", 1), said("4G", 2)], ["", "", ""]);
         let least = "refused: --mem 1 byte: a Linux guest needs 4 MiB at the very least";
         assert_eq!(said("1", 1), least);
-        let warning = "--mem 512 GiB: this host has 8 GiB of memory and swap; a guest that uses more will be killed";
+        let warning =
+            "--mem 512 GiB: this host has 8 GiB of memory and swap; what uses more will be killed";
         assert_eq!(said("512G", 1), warning);
         assert!(said("5G", 2).starts_with("--mem 5 GiB for each of 2 machines: this host"));
         assert!(said("1T", 1).starts_with("refused: --mem 1 TiB: this host has 8 GiB of memory"));

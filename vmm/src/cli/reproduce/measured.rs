@@ -18,7 +18,8 @@ use crate::{
     units::CpuList,
 };
 use ::sim::published::{self, Row, StandIn, Table};
-use base::plural::count;
+use anyhow::Context;
+use base::{files, plural::count};
 use study::{
     findings::{RunRecord, Study},
     spec::Only,
@@ -79,7 +80,9 @@ pub(super) fn measure(
         let rows: Vec<&Row> = rows.iter().filter(is_possible).copied().collect();
         let Some(spec) = table.measured.as_ref().filter(|_| !rows.is_empty()) else { continue };
         let dir = directory(folder, &table.name);
-        let plan = match dir.join(store::FILE).exists() {
+        let kept = dir.join(store::FILE);
+        let is_kept = files::is_there(&kept);
+        let plan = match is_kept.with_context(|| format!("cannot look for {}", kept.display()))? {
             true => resumed(&dir)?,
             false => match planned(table, spec, &rows, options, cpus) {
                 Ok(plan) => plan,

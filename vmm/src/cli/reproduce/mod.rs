@@ -119,7 +119,7 @@ pub fn run(args: &ReproduceArgs) -> anyhow::Result<u8> {
 
 /// The options of the command line, for a folder without results.
 fn begun(args: &ReproduceArgs) -> Result<Saved, Usage> {
-    if Saved::is_in(&args.out) {
+    if Saved::is_in(&args.out)? {
         let folder = args.out.display();
         return Err(Usage(format!(
             "--out {folder}: it has a reproduction; go on with it by --resume, or name another folder"

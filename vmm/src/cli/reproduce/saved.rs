@@ -92,8 +92,10 @@ impl Saved {
     }
 
     /// Has the folder a reproduction?
-    pub(super) fn is_in(folder: &Path) -> bool {
-        folder.join(FILE).exists()
+    pub(super) fn is_in(folder: &Path) -> Result<bool, Usage> {
+        let file = folder.join(FILE);
+        files::is_there(&file)
+            .map_err(|error| Usage(format!("cannot look for {}: {error}", file.display())))
     }
 
     /// The reproduction in this folder.

@@ -20,7 +20,7 @@ use crate::{
     cli::{
         Usage, cgroups, driver,
         features::{self, Restorer},
-        inside::warn_of_memory,
+        host::with_note_of_quota,
         say,
         schedule::recording,
         trace,
@@ -96,10 +96,15 @@ impl Plan {
         if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
             // What it needs is missing before a worker starts, or not at all.
             Pieces::find(run.host_kernel)?;
-            warn_of_memory(workers::memory(&experiment));
         }
         let recording = replayed(&experiment)?;
         let (jobs, cpus, host_kernel) = (run.jobs, CpuList::new(&run.cpus)?, run.host_kernel);
+        let taken = [&kernels.ticket, &kernels.stock, &recording].into_iter().flatten();
+        workers::warn_of_memory(
+            &experiment,
+            workers::shares(&cpus, jobs).len(),
+            taken.map(PathBuf::as_path),
+        );
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -115,7 +120,7 @@ impl Plan {
         let trace = trace.map(|file| trace::appended(file, &finished)).transpose()?;
         let command = env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let host = with_files(
-            gather_facts(&cpus),
+            with_note_of_quota(gather_facts(&cpus), &cpus),
             [&kernels.ticket, &kernels.stock].into_iter().flatten().map(PathBuf::as_path),
         );
         let session = SessionLine { at_ms: clock::since_1970(), command, host, attempt: None };

@@ -6,7 +6,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use super::open_run::OpenRun;
 use crate::{
-    cli::{Usage, cells::Setup, cgroups, kernel},
+    cli::{Usage, cells::Setup, cgroups, inside, kernel, say},
     guest::artifacts::{built_kernel, stock_kernel},
     lab::{
         LinuxCell,
@@ -25,8 +25,10 @@ use crate::{
             job::{Bytes, Extras},
         },
     },
+    memory::{Memory, in_mib},
     units::{ByteSize, CpuList},
 };
+use base::plural::count;
 use study::{
     guest::kernels::{self, Flavour, Kernels},
     point::{GuestKind, HostKind, Point},
@@ -165,6 +167,11 @@ fn needs(experiment: &Experiment, flavour: Flavour) -> bool {
 
 /// Guest memory of the largest cell in the emulated host.
 pub(super) fn memory(experiment: &Experiment) -> ByteSize {
+    largest(experiment, HostKind::Emulated).unwrap_or(ByteSize(hypercalls::payload::MEMORY))
+}
+
+/// Guest memory of the largest cell on a host; None: there is no cell.
+fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
     let of = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,
@@ -173,8 +180,32 @@ pub(super) fn memory(experiment: &Experiment) -> ByteSize {
         };
         machine.saturating_mul(point.sizes().count() as u64)
     };
-    let there = experiment.points.iter().filter(|point| point.host == HostKind::Emulated);
-    ByteSize(there.map(of).max().unwrap_or(hypercalls::payload::MEMORY))
+    experiment.points.iter().filter(|point| point.host == host).map(of).max().map(ByteSize)
+}
+
+/// Says so if there is less memory than `jobs` of the largest cells at a time may need.
+pub(super) fn warn_of_memory<'a>(
+    experiment: &Experiment,
+    jobs: usize,
+    taken: impl IntoIterator<Item = &'a Path>,
+) {
+    if let Some(guests) = largest(experiment, HostKind::Emulated) {
+        inside::warn_of_memory(inside::memory_with(guests, taken), jobs);
+    }
+    let here = largest(experiment, HostKind::Direct);
+    if let Some(warning) = here.and_then(|guests| guests_warning(guests, jobs, Memory::here())) {
+        say(format_args!("pvticket: {warning}"));
+    }
+}
+
+fn guests_warning(guests: ByteSize, jobs: usize, there: Memory) -> Option<String> {
+    let all = ByteSize(guests.0.saturating_mul(jobs as u64));
+    let concern = there.concern(all)?;
+    Some(format!(
+        "the guests of {} may need {}: {concern}",
+        count(jobs as u64, "cell"),
+        in_mib(all)
+    ))
 }
 
 impl WorkerPool for Workers {
@@ -228,5 +259,19 @@ impl WorkerPool for Workers {
         if let Some(recorded) = &self.recorded {
             *recorded.borrow_mut() = recording;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, only guests in the emulated host were looked at.
+    #[test]
+    fn guests_of_all_jobs_are_counted() {
+        let there = Memory::of_host(ByteSize::mib(600));
+        let warning = |jobs| guests_warning(ByteSize::mib(256), jobs, there).unwrap_or_default();
+        assert_eq!([warning(1), warning(2)], ["", ""]);
+        assert!(warning(3).starts_with("the guests of 3 cells may need 768 MiB: this host has"));
     }
 }

@@ -29,6 +29,8 @@ pub(super) enum DataError {
     Named(PathBuf),
     #[error("cannot look into {VARIABLE}={0}")]
     Hidden(PathBuf, #[source] io::Error),
+    #[error("cannot look for {0}")]
+    Unknown(PathBuf, #[source] io::Error),
     #[error(
         "no scripts to set up with: {0} has neither {SHARED} beside its folder bin, nor was it built in a checkout; set {VARIABLE} \
          to the folder that has {SIGN}"
@@ -49,7 +51,6 @@ pub(super) fn folder() -> Result<PathBuf, DataError> {
 }
 
 fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataError> {
-    let has = |folder: &PathBuf| folder.join(SIGN).is_file();
     if let Some(named) = named {
         return match files::is_there(&named.join(SIGN)) {
             Ok(true) => Ok(named),
@@ -57,8 +58,13 @@ fn folder_from(named: Option<PathBuf>, program: &Path) -> Result<PathBuf, DataEr
             Err(error) => Err(DataError::Hidden(named, error)),
         };
     }
-    let found = package(program).into_iter().chain(checkout(program)).find(has);
-    let folder = found.ok_or_else(|| DataError::Absent(program.to_path_buf()))?;
+    let signs = package(program).into_iter().chain(checkout(program)).map(|dir| dir.join(SIGN));
+    let found = files::first_there(signs).map_err(|(sign, why)| DataError::Unknown(sign, why))?;
+    let folder = found.and_then(|sign| {
+        let depth = Path::new(SIGN).components().count();
+        sign.ancestors().nth(depth).map(Path::to_owned)
+    });
+    let folder = folder.ok_or_else(|| DataError::Absent(program.to_path_buf()))?;
     stranger(&folder.join(SIGN)).map_or(Ok(folder), |who| Err(DataError::Strange(who)))
 }
 
@@ -81,7 +87,10 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
 
@@ -90,6 +99,17 @@ mod tests {
         fs::create_dir_all(folder.join("guest-kernel-config")).unwrap();
         fs::write(folder.join(SIGN), "").unwrap();
         folder
+    }
+
+    /// Regression: a folder that may not be entered had no scripts. (A loop of links is refused to root, too.)
+    #[test]
+    fn what_may_not_be_looked_at_is_not_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let share = root.path().join("usr/share");
+        fs::create_dir_all(&share).unwrap();
+        symlink("pvticket", share.join("pvticket")).unwrap();
+        let error = folder_from(None, &root.path().join("usr/bin/pvticket")).unwrap_err();
+        assert!(matches!(error, DataError::Unknown(..)), "{error:?}");
     }
 
     #[test]

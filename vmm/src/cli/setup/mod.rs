@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use base::files;
 use clap::Args;
 use sha2::{Digest, Sha256};
 
@@ -95,7 +96,11 @@ fn provide(part: Part, folder: &Path, step: &str, stop: &Interrupt) -> anyhow::R
     if !stop.raised() {
         part.check()?;
         let cache = artifacts::cache_dir()?;
-        for file in part.files().iter().map(|name| cache.join(name)).filter(|file| file.is_file()) {
+        for file in part.files().iter().map(|name| cache.join(name)) {
+            let is_there = files::is_there(&file);
+            if !is_there.with_context(|| format!("cannot look for {}", file.display()))? {
+                continue;
+            }
             let sum = sum(&file).with_context(|| format!("cannot read {}", file.display()))?;
             print(&format!("{sum}  {}\n", file.display()));
         }

@@ -56,7 +56,7 @@ impl Session<'_> {
             return Err(EmulatedError::Panic { line, evidence });
         }
         let complaint = match status.signal() {
-            // Nobody here has killed it: a kernel without memory does.
+            // Nobody here has killed it: a kernel without memory does, or a user.
             Some(KILL) => Memory::here().probably_lacking(),
             _ => self.words_log.last_complaint().unwrap_or_else(|| self.stage().into()),
         };

@@ -3,8 +3,8 @@
 
 use std::{
     io,
-    sync::Barrier,
-    thread,
+    sync::{Barrier, mpsc},
+    thread::{self, Builder, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -81,24 +81,43 @@ impl Gaps {
 
 /// Looks for gaps on all CPUs at once, for so long.
 pub(super) fn measure(cpus: &CpuList, time: Duration) -> io::Result<Gaps> {
-    let ready = &Barrier::new(cpus.cpus().len());
+    let looks = at_once(cpus.cpus(), Builder::new, |cpu, ready| {
+        let pinned = pin_this_thread(&CpuList::of(cpu));
+        ready.wait();
+        pinned.map(|()| look(time))
+    })?;
+    let mut all = Gaps::default();
+    looks.into_iter().for_each(|gaps| all.add(gaps));
+    Ok(all)
+}
+
+/// Does the work on a thread for each CPU. None begins unless there are threads for all, which meet at the barrier.
+fn at_once<T: Send>(
+    cpus: &[usize],
+    thread: impl Fn() -> Builder,
+    work: impl Fn(usize, &Barrier) -> io::Result<T> + Sync,
+) -> io::Result<Vec<T>> {
+    let (ready, work) = (&Barrier::new(cpus.len()), &work);
     thread::scope(|scope| {
-        let looking: Vec<_> = cpus
-            .cpus()
-            .iter()
-            .map(|cpu| {
-                scope.spawn(move || {
-                    let pinned = pin_this_thread(&CpuList::of(*cpu));
-                    ready.wait();
-                    pinned.map(|()| look(time))
-                })
-            })
-            .collect();
-        let mut all = Gaps::default();
-        for thread in looking {
-            all.add(thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")))?);
+        let mut threads = Vec::new();
+        for cpu in cpus {
+            let (go, told) = mpsc::channel::<()>();
+            // If one cannot be started, the others are told nothing, and end.
+            let started = thread().spawn_scoped(scope, move || match told.recv() {
+                Ok(()) => work(*cpu, ready),
+                Err(_) => Err(io::Error::other("its thread did not begin")),
+            })?;
+            threads.push((started, go));
         }
-        Ok(all)
+        let begin = |(thread, go): (_, mpsc::Sender<()>)| {
+            // It waits for this.
+            let _ = go.send(());
+            thread
+        };
+        let begun: Vec<ScopedJoinHandle<'_, io::Result<T>>> =
+            threads.into_iter().map(begin).collect();
+        let died = |_| io::Error::other("its thread died");
+        begun.into_iter().map(|thread| thread.join().map_err(died).flatten()).collect()
     })
 }
 
@@ -119,6 +138,30 @@ mod tests {
     use super::*;
 
     const MICRO: u64 = 1_000;
+
+    #[test]
+    fn all_cpus_are_looked_at_at_once() {
+        let meet = |cpu, ready: &Barrier| {
+            ready.wait();
+            Ok(cpu)
+        };
+        assert_eq!(at_once(&[3, 5, 7], Builder::new, meet).unwrap(), [3, 5, 7]);
+        let fails = |_, _: &Barrier| Err::<(), _>(io::Error::other("why"));
+        assert_eq!(at_once(&[0], Builder::new, fails).unwrap_err().to_string(), "why");
+    }
+
+    /// Regression: it panicked; and those that had begun would have waited for it for ever.
+    #[test]
+    fn a_thread_that_cannot_be_started_is_an_error() {
+        let made = std::cell::Cell::new(0);
+        let third_is_too_large = || {
+            made.set(made.get() + 1);
+            let usual = Builder::new();
+            if made.get() == 3 { usual.stack_size(1 << 60) } else { usual }
+        };
+        let meet = |_, ready: &Barrier| Ok(ready.wait().is_leader());
+        assert!(at_once(&[0, 1, 2, 3], third_is_too_large, meet).is_err());
+    }
 
     #[test]
     fn a_gap_is_where_the_clock_was_not_read() {

@@ -9,6 +9,7 @@ mod load;
 use std::{path::Path, thread, time::Duration};
 
 use crate::{
+    cpu_quota::CpuQuota,
     doctor::{
         confinement::ConfinementFacts, cpu::CpuFacts, files::Files, increment, kvm::KvmFacts,
         system::SystemFacts,
@@ -47,6 +48,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
         confinement,
         increment: Some(increment::measure()),
         cpus_allowed: allowed,
+        cpu_quota: CpuQuota::here().map(|quota| quota.0),
         busy: load.busy,
         steal: load.steal,
         ..facts

@@ -107,7 +107,7 @@ async fn attend(
                 kill(group);
             }
             let how = match child.wait().await {
-                // Nobody here has killed it: a kernel without memory does.
+                // Nobody here has killed it: a kernel without memory does, or a user.
                 Ok(status) if unclear.is_none() && status.signal() == Some(Signal::KILL.as_raw()) => {
                     let why = Memory::here().probably_lacking();
                     format!("the worker ended with {status}, {why}")

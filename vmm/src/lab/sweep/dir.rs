@@ -204,7 +204,8 @@ impl SweepDir {
         for entry in fs::read_dir(&place).map_err(failed("list", &place))? {
             let entry = entry.map_err(failed("list", &place))?;
             let file = entry.path().join(DESCRIPTION);
-            if !file.exists() {
+            // What may not be looked at may be submitted: it would be submitted again.
+            if !files::is_there(&file).map_err(failed("look for", &file))? {
                 continue;
             }
             let bytes = files::read(&file, LONGEST);
@@ -263,6 +264,20 @@ mod tests {
             at_ms: 5,
             job: None,
         }
+    }
+
+    /// Regression: it was left out, and its cells would have been submitted again. (A loop of links is refused to root,
+    /// too.)
+    #[test]
+    fn what_may_not_be_looked_at_is_not_skipped() {
+        let folder = TempDir::new().unwrap();
+        let dir = SweepDir::new(folder.path()).unwrap();
+        dir.prepare().unwrap();
+        dir.describe(&submission(1)).unwrap();
+        let file = dir.submission(1).join(DESCRIPTION);
+        fs::remove_file(&file).unwrap();
+        symlink(&file, &file).unwrap();
+        assert!(dir.submissions(ID).unwrap_err().to_string().contains("cannot look for"));
     }
 
     #[test]

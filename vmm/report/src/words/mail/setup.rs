@@ -78,6 +78,7 @@ fn hosts(run: &RunFacts, lines: &mut Lines) {
 fn machine(host: &HostFacts) -> (&'static str, String) {
     let cpus = host.cpu_count.map(|cpus| count(cpus, "CPU").to_string());
     let smt = host.smt.map(|on| if on { "SMT" } else { "no SMT" }.to_owned());
+    let quota = host.cpu_quota.map(|cpus| format!("a quota of {cpus:.2} CPUs' time"));
     let microcode = host.microcode.as_ref().map(|value| format!("microcode {value}"));
     let memory =
         host.memory.map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1u32 << 30)));
@@ -92,7 +93,7 @@ fn machine(host: &HostFacts) -> (&'static str, String) {
         )
     });
     let cpu = Some(host.cpu.clone());
-    ("machine", joined([cpu, cpus, smt, microcode, memory, kvm, under, increment], ", "))
+    ("machine", joined([cpu, cpus, quota, smt, microcode, memory, kvm, under, increment], ", "))
 }
 
 fn kernel(host: &HostFacts) -> (&'static str, String) {

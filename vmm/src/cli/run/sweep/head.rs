@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use base::shown;
+use base::{files, shown};
 
 use super::{
     super::{
@@ -111,7 +111,9 @@ impl Head {
         }
         let run = self.plan.run.clone();
         let dir = named.map_or_else(|| default_dir(&run), |dir| Ok(dir.to_owned()))?;
-        if dir.join(FILE).exists() {
+        let store = dir.join(FILE);
+        let is_there = files::is_there(&store);
+        if is_there.with_context(|| format!("cannot look for {}", store.display()))? {
             bail!(StoreError::Exists(dir));
         }
         check_name(&std::path::absolute(&dir)?)?;

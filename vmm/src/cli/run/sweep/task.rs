@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use base::plural::count;
+use base::{files, plural::count};
 use clap::Args;
 use rustix::{
     process::{Pid, Signal, getppid, set_parent_process_death_signal},
@@ -32,7 +32,7 @@ use super::{
 use crate::{
     cli::{
         Usage,
-        host::{self, GuestClass},
+        host::{self, GuestClass, with_note_of_quota},
         say,
     },
     clock,
@@ -116,6 +116,11 @@ enum Refusal {
     Kernels(host::CannotRunKernels),
 }
 
+/// Is a submission told to stop by this file?
+fn is_stopped(file: &Path) -> anyhow::Result<bool> {
+    files::is_there(file).with_context(|| format!("cannot look for {}", file.display()))
+}
+
 /// Runs the unit and returns the exit status.
 pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
     if !bound_to(args.parent) {
@@ -139,7 +144,7 @@ pub(in crate::cli) fn run(args: &TaskArgs) -> anyhow::Result<u8> {
         say(format_args!("pvticket: unit {number} is done already"));
         return Ok(0);
     }
-    if dir.stop_file(args.submission).exists() {
+    if is_stopped(&dir.stop_file(args.submission))? {
         bail!("unit {number}: the sweep was stopped; pvticket run --resume {shown} continues it");
     }
     let node = node();
@@ -287,7 +292,10 @@ impl Task<'_> {
         let session = SessionLine {
             at_ms: clock::since_1970(),
             command: self.sweep.command.clone(),
-            host: with_files(gather_facts(&self.cpus), files.map(PathBuf::as_path)),
+            host: with_files(
+                with_note_of_quota(gather_facts(&self.cpus), &self.cpus),
+                files.map(PathBuf::as_path),
+            ),
             attempt: Some(Attempt {
                 sweep: self.sweep.id.clone(),
                 unit: *unit,
@@ -344,7 +352,11 @@ impl Watcher for Stoppable<'_> {
     }
 
     fn has_enough(&self) -> bool {
-        self.stop.exists()
+        is_stopped(&self.stop).unwrap_or_else(|error| {
+            // Nor could a wish to stop it be seen: what is not done is left to a resumed sweep.
+            say(format_args!("pvticket: {error:#}: no further cell is begun"));
+            true
+        })
     }
 
     fn ordered(&mut self, order: Order) {

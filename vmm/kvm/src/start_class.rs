@@ -2,26 +2,37 @@
 
 use std::{fmt, io, mem};
 
-/// A class whose threads run before all of normal priority. (`SCHED_FIFO` and `SCHED_RR` for as long as they want: of
-/// vCPUs that spin under it, as many as there are CPUs keep the threads that would end them from running.)
+/// A class other than the usual one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RealTime {
+pub enum StartClass {
     /// `SCHED_FIFO`.
     Fifo,
     /// `SCHED_RR`.
     RoundRobin,
     /// `SCHED_DEADLINE`, under which no thread can be started either.
     Deadline,
+    /// `SCHED_BATCH`.
+    Batch,
+    /// `SCHED_IDLE`.
+    Idle,
 }
 
-impl RealTime {
+impl StartClass {
     fn from_policy(policy: libc::c_int) -> Option<Self> {
         match policy & !libc::SCHED_RESET_ON_FORK {
             libc::SCHED_FIFO => Some(Self::Fifo),
             libc::SCHED_RR => Some(Self::RoundRobin),
             libc::SCHED_DEADLINE => Some(Self::Deadline),
+            libc::SCHED_BATCH => Some(Self::Batch),
+            libc::SCHED_IDLE => Some(Self::Idle),
             _ => None,
         }
+    }
+
+    /// Do its threads run before all of normal priority? (`SCHED_FIFO` and `SCHED_RR` for as long as they want: of vCPUs
+    /// that spin under it, as many as there are CPUs keep the threads that would end them from running.)
+    pub fn is_real_time(self) -> bool {
+        matches!(self, Self::Fifo | Self::RoundRobin | Self::Deadline)
     }
 
     /// The class of the calling thread, and of those that it starts, if it is one of these.
@@ -31,17 +42,20 @@ impl RealTime {
     }
 }
 
-impl fmt::Display for RealTime {
+impl fmt::Display for StartClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fifo => "SCHED_FIFO",
             Self::RoundRobin => "SCHED_RR",
             Self::Deadline => "SCHED_DEADLINE",
+            Self::Batch => "SCHED_BATCH",
+            Self::Idle => "SCHED_IDLE",
         })
     }
 }
 
-/// Gives the calling thread, and those that it starts from now on, normal priority. Needs no privilege.
+/// Gives the calling thread, and those that it starts from now on, normal priority. Needs no privilege, but to leave
+/// `SCHED_IDLE` where `RLIMIT_NICE` does not allow nice 0.
 pub fn give_up() -> io::Result<()> {
     // SAFETY: a query by number.
     let policy = unsafe { libc::sched_getscheduler(0) };
@@ -64,12 +78,13 @@ mod tests {
 
     #[test]
     fn classes_are_told_apart() {
-        let name = |policy| RealTime::from_policy(policy).map(|class| class.to_string());
+        let name = |policy| StartClass::from_policy(policy).map(|class| class.to_string());
         assert_eq!(name(libc::SCHED_FIFO).as_deref(), Some("SCHED_FIFO"));
         assert_eq!(name(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK).as_deref(), Some("SCHED_RR"));
         assert_eq!(name(libc::SCHED_DEADLINE).as_deref(), Some("SCHED_DEADLINE"));
-        let others = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE, 7, -1];
-        assert_eq!(others.map(name), [const { None }; 5]);
+        assert_eq!(name(libc::SCHED_BATCH).as_deref(), Some("SCHED_BATCH"));
+        assert_eq!(name(libc::SCHED_IDLE).as_deref(), Some("SCHED_IDLE"));
+        assert_eq!([libc::SCHED_OTHER, 7, -1].map(name), [const { None }; 3]);
     }
 
     /// On a thread of its own: the class is a thread's, not the process's.
@@ -80,10 +95,10 @@ mod tests {
             // SAFETY: `param` lives through the call.
             let is_permitted =
                 unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) } == 0;
-            assert_eq!(RealTime::of_this_thread(), is_permitted.then_some(RealTime::Fifo));
+            assert_eq!(StartClass::of_this_thread(), is_permitted.then_some(StartClass::Fifo));
             give_up().unwrap();
-            let another = thread::spawn(RealTime::of_this_thread).join().unwrap();
-            assert_eq!((RealTime::of_this_thread(), another), (None, None));
+            let another = thread::spawn(StartClass::of_this_thread).join().unwrap();
+            assert_eq!((StartClass::of_this_thread(), another), (None, None));
         });
         thread.join().unwrap();
     }
