@@ -58,7 +58,7 @@ pub fn stranger_within(folder: &Path) -> Option<Stranger> {
     })
 }
 
-fn of(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
+fn stranger_at(path: &Path, data: &Metadata, friends: &[u32]) -> Option<Stranger> {
     let (mode, path) = (data.permissions().mode(), path.to_owned());
     if !friends.contains(&data.uid()) {
         return Some(Stranger::Owner { path, user: data.uid() });
