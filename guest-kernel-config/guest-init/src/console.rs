@@ -6,6 +6,7 @@ use rustix::{
     fd::OwnedFd,
     fs::{self, Mode, OFlags},
     io::Errno,
+    termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr},
 };
 
 const SERIAL_LINE: &CStr = c"/dev/ttyS0";
@@ -26,9 +27,17 @@ pub fn keep_serial_line() -> Option<OwnedFd> {
 
 /// The first serial line, which is a shell's controlling terminal, or else the console.
 pub fn terminal() -> Result<OwnedFd, Errno> {
-    open(SERIAL_LINE)
-        .and_then(|line| rustix::termios::tcgetattr(&line).map(|_| line))
-        .or_else(|_| open(CONSOLE))
+    open(SERIAL_LINE).and_then(|line| tcgetattr(&line).map(|_| line)).or_else(|_| open(CONSOLE))
+}
+
+/// Stops the echo of what arrives, and with it the editing of lines: a shell whose terminal echoes nothing leaves it in
+/// canonical mode (busybox, `read_line_input` in libbb/lineedit.c). Each program then reads its lines and the end of the
+/// input from the line discipline. An editor makes the terminal raw, and leaves an end that was typed meanwhile to the
+/// next program as text.
+pub fn stop_echo(terminal: &OwnedFd) -> Result<(), Errno> {
+    let mut settings = tcgetattr(terminal)?;
+    settings.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(terminal, OptionalActions::Now, &settings)
 }
 
 /// The console.

@@ -15,6 +15,9 @@ use crate::{
     report::{self, Words},
 };
 
+/// There if what the shell reads is not typed by a person.
+const PLAIN_LINES: &CStr = c"/pvticket/plain-lines";
+
 /// Exit status if there is no console to run a shell on.
 const FAILED: i32 = 255;
 
@@ -32,6 +35,9 @@ fn on_terminal(machine: &Machine) -> Result<i32, Errno> {
         Ok(()) => &[c"/bin/sh"],
         Err(_) => &[c"/bin/busybox", c"sh"],
     };
+    if fs::access(PLAIN_LINES, Access::EXISTS).is_ok() {
+        console::stop_echo(&terminal)?;
+    }
     machine.event(Event::ShellReady);
     // The shell stays in init's session, whose controlling terminal the serial line is: it needs
     // one for job control, and says so if there is none.

@@ -22,6 +22,7 @@ use crate::{
 };
 
 tests![
+    what_a_program_of_the_shell_reads_is_what_was_written,
     streams_status_and_stats_come_back,
     a_frozen_host_is_replaced => Long("30 s: three hosts, one after the other"),
     a_host_that_freezes_again_and_again,
@@ -114,6 +115,17 @@ fn guests_boot_on_its_kernel_7() -> anyhow::Result<()> {
 
 /// The message after a freeze.
 const FROZE: &str = "the emulated host froze";
+
+/// Regression: the end of the input arrived while the shell edited its line, and its program read it as text: 7 to 11 bytes
+/// in five of seven boots.
+fn what_a_program_of_the_shell_reads_is_what_was_written() -> anyhow::Result<()> {
+    let script = b"wc -c > /count; echo read $(cat /count)\nhello\n".to_vec();
+    let ran = Boot::on("emulated").cpus(2).input(Input::Bytes(script)).run()?.exits(0)?;
+    let text = ran.text()?;
+    ensure!(text.contains("read 6\r\n"), "{}", ran.show());
+    ensure!(!text.contains("wc -c"), "the shell's terminal echoes\n{}", ran.show());
+    Ok(())
+}
 
 fn streams_status_and_stats_come_back() -> anyhow::Result<()> {
     let folder = files::scratch()?;

@@ -43,8 +43,10 @@ pub struct GuestRoot<'a> {
     pub bench: bool,
     /// An archive with PostgreSQL to add, together with `pgbench-table`.
     pub guest_disk: Option<&'a Path>,
-    /// The command; empty means an interactive shell.
+    /// The command; empty means a shell.
     pub argv: &'a [OsString],
+    /// What the shell reads is not typed by a person: its terminal edits and echoes no lines.
+    pub plain_lines: bool,
     /// The user's terminal type (`TERM`), for the environment.
     pub term: Option<&'a OsStr>,
 }
@@ -112,6 +114,9 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
     if !root.argv.is_empty() {
         let words = root.argv.iter().map(|word| word.as_bytes());
         archive.file("pvticket/argv", 0o644, &nul_terminated(words))?;
+    }
+    if root.plain_lines {
+        archive.file("pvticket/plain-lines", 0o644, b"")?;
     }
     if let Some(term) = root.term {
         let item = [b"TERM=", term.as_bytes()].concat();
@@ -221,6 +226,7 @@ mod tests {
             bench: true,
             guest_disk: None,
             argv: &["sh".into(), "-c".into(), "exit 7".into()],
+            plain_lines: true,
             term: Some(OsStr::new("vt100")),
         };
         let names =
@@ -232,6 +238,7 @@ mod tests {
             "pvticket/bench",
             "pvticket/applets",
             "pvticket/argv",
+            "pvticket/plain-lines",
         ] {
             assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
         }

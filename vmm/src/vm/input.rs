@@ -25,8 +25,8 @@ const CHUNK: usize = 4096;
 /// foreground gets a signal, but none that was there all the time.)
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Pause between two times that the end of the input is typed at the guest's console. A shell takes it only while it reads:
-/// what was typed while the line is cooked is nothing to an editor of lines, which makes it raw.
+/// Pause between two times that the end of the input is typed at the guest's console: programs that the shell runs take an
+/// end each, and those that make the line raw get one only while they read.
 const TYPE_AGAIN: Duration = Duration::from_millis(250);
 
 /// The same at the console of a guest that is not ours, which may have no reader for long, or one that begins again at each

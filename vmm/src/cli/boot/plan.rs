@@ -5,6 +5,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    io::{self, IsTerminal},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     thread,
@@ -62,6 +63,8 @@ pub(in crate::cli) struct Plan {
     pub(super) output_limit: Option<ByteSize>,
     /// It reads stdin.
     pub(super) stdin: bool,
+    /// Stdin is a terminal, at which a person types.
+    pub(super) typed: bool,
     /// Address of the kernel's `__preempt_count`.
     pub(super) preempt_count: Option<u64>,
     pub(super) schedule: SchedulePlan,
@@ -123,6 +126,7 @@ impl Plan {
             stats: args.stats,
             output_limit: args.output_limit,
             stdin: !args.no_stdin,
+            typed: io::stdin().is_terminal(),
         };
         driver::check_schedule(plan.driver, &plan.schedule.policy, plan.schedule.records())?;
         if let Some(why) = plan.schedule.overlong(plan.cpus).filter(|_| !plan.driver.is_user()) {
@@ -175,6 +179,7 @@ impl Plan {
                 busybox: self.busybox.as_deref(),
                 guest_disk: self.guest_disk.as_deref(),
                 argv: &self.command,
+                plain_lines: self.mode == Mode::Shell && !self.typed,
                 term: term.as_deref(),
             }),
         };
