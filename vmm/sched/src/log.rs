@@ -35,10 +35,12 @@ pub enum TurnEnd {
     Exited = 8,
     /// It made way for the vCPU it had just kicked.
     MadeWay = 9,
+    /// The host's kernel ran another vCPU in its place and asked no schedule (`--driver bpf`, while threads enrol).
+    Unasked = 10,
 }
 
 impl TurnEnd {
-    pub(super) const ALL: [TurnEnd; 10] = [
+    pub(super) const ALL: [TurnEnd; 11] = [
         TurnEnd::Open,
         TurnEnd::Slice,
         TurnEnd::Grace,
@@ -49,6 +51,7 @@ impl TurnEnd {
         TurnEnd::Idle,
         TurnEnd::Exited,
         TurnEnd::MadeWay,
+        TurnEnd::Unasked,
     ];
 
     /// Did the vCPU itself end it?

@@ -312,12 +312,12 @@ mod tests {
         let recording = Recording { spin_looks: 2048, lost: 7, ..recording(4, 2, turns) };
         assert!(recording.shortfall().unwrap().starts_with("7 turns are not in it"));
         let bytes = written(&recording);
-        assert_eq!(bytes.len(), 40 + 10 * TURN_BYTES);
+        assert_eq!(bytes.len(), 40 + TurnEnd::ALL.len() * TURN_BYTES);
         assert_eq!(read(&bytes), Ok(recording));
 
         let error = |bytes: &[u8]| read(bytes).unwrap_err();
         assert!(error(b"PK").contains("not a recording"));
-        assert_eq!(error(&bytes[..bytes.len() - 1]), "it is damaged at turn 9");
+        assert_eq!(error(&bytes[..bytes.len() - 1]), "it is damaged at turn 10");
         let changed = |at: usize, to: u8| {
             let mut other = bytes.clone();
             other[at] = to;
@@ -326,7 +326,7 @@ mod tests {
         assert!(changed(8, 9).contains("version 9"));
         assert!(changed(40 + 20, 2).contains("turn 0 is on slot 2, and there are 2"));
         assert!(changed(40 + 16, 4).contains("turn 0 is of vCPU 4, and there are 4"));
-        assert_eq!(changed(40 + 22, 10), "it is damaged at turn 0", "no such end");
+        assert_eq!(changed(40 + 22, 11), "it is damaged at turn 0", "no such end");
         assert_eq!(changed(40 + 23, 5), "it is damaged at turn 0", "no such point");
     }
 

@@ -37,6 +37,7 @@ const fn why(end: TurnEnd) -> &'static str {
         TurnEnd::Idle => "idle",
         TurnEnd::Exited => "exited",
         TurnEnd::MadeWay => "made way",
+        TurnEnd::Unasked => "unasked",
     }
 }
 

@@ -212,7 +212,8 @@ pub(super) const fn hits(counts: &Counts) -> Hits {
 const fn as_logged(end: TurnEnd) -> Option<log::TurnEnd> {
     Some(match end {
         TurnEnd::Blocked => log::TurnEnd::Halted,
-        TurnEnd::Slice | TurnEnd::Unasked => log::TurnEnd::Slice,
+        TurnEnd::Slice => log::TurnEnd::Slice,
+        TurnEnd::Unasked => log::TurnEnd::Unasked,
         TurnEnd::Forced => log::TurnEnd::Grace,
         TurnEnd::Yielded => log::TurnEnd::Yield,
         TurnEnd::MadeWay => log::TurnEnd::MadeWay,
