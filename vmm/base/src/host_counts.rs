@@ -74,10 +74,15 @@ impl YieldCounts {
     }
 }
 
+/// Two ticks at the slowest rate that kernels are built with (CONFIG_HZ_100): in a window that is longer, a thread that has
+/// a CPU throughout is counted at least once.
+const TICKS: Nanos = Nanos::millis(20);
+
 /// The counts of one machine over a time.
 ///
 /// The scheduler adds to a thread's time at the end of its turn and at each tick, and to its waits when it
-/// gets a CPU: at both ends of a window up to a tick and one wait are counted in the next one.
+/// gets a CPU: at both ends of a window up to a tick and one wait are counted in the next one. A thread that waits
+/// throughout a window would have waited for none of it: such a wait is found by the thread's state at both ends.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostCounts {
@@ -86,6 +91,9 @@ pub struct HostCounts {
     pub window: Nanos,
     /// By vCPU; empty where the host's kernel does not count it.
     pub vcpus: Vec<ThreadTimes>,
+    /// Of a reading, by vCPU: had its thread a CPU, or did it wait for one? Empty in what is counted over a time.
+    #[serde(skip)]
+    pub runnable: Vec<bool>,
     /// KVM's counts, of all vCPUs.
     #[serde(flatten)]
     pub yields: YieldCounts,
@@ -95,10 +103,21 @@ impl HostCounts {
     /// The counts from an earlier reading, whose `window` began when this one's did, to this one.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let pairs = self.vcpus.iter().zip(&before.vcpus);
+        let window = self.window.since(before.window);
+        let pairs = self.vcpus.iter().zip(&before.vcpus).enumerate();
+        let counted = pairs.map(|(ix, (after, earlier))| {
+            let times = after.since(*earlier);
+            let awaits =
+                [before, self].iter().all(|reading| reading.runnable.get(ix) == Some(&true));
+            match awaits && times == ThreadTimes::default() && window > TICKS {
+                true => ThreadTimes { waited: window, ..times },
+                false => times,
+            }
+        });
         Self {
-            window: self.window.since(before.window),
-            vcpus: pairs.map(|(after, before)| after.since(*before)).collect(),
+            window,
+            vcpus: counted.collect(),
+            runnable: Vec::new(),
             yields: self.yields.with(before.yields, u64::saturating_sub),
         }
     }
@@ -110,6 +129,7 @@ impl HostCounts {
         Self {
             window: self.window.after(other.window),
             vcpus: pairs.map(|(a, b)| a.plus(*b)).collect(),
+            runnable: Vec::new(),
             yields: self.yields.plus(other.yields),
         }
     }
@@ -142,11 +162,33 @@ mod tests {
         }
     }
 
+    /// Regression: a vCPU that the host gave no CPU for a whole window of 300 ms had waited for 0 of it, so that the window
+    /// was not marked as starved.
+    #[test]
+    fn a_thread_that_waits_throughout_a_window_has_waited() {
+        let reading = |window, runnable: &[bool]| HostCounts {
+            window: Nanos::millis(window),
+            vcpus: vec![times(7, 10, 1); runnable.len()],
+            runnable: runnable.to_vec(),
+            yields: YieldCounts::default(),
+        };
+        let before = reading(100, &[true, false, true, true]);
+        let waited = |counts: &HostCounts| -> Vec<_> {
+            counts.vcpus.iter().map(|vcpu| (vcpu.ran, vcpu.waited)).collect()
+        };
+        let counts = reading(400, &[true, true, false, true]).since(&before);
+        let (all, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
+        assert_eq!(waited(&counts), [all, none, none, all]);
+        // In a tick it may have run.
+        assert_eq!(waited(&reading(110, &[true; 4]).since(&before)), [none; 4]);
+    }
+
     #[test]
     fn what_is_counted_is_that_of_the_window() {
         let reading = |window, ran, tried| HostCounts {
             window: Nanos(window),
             vcpus: vec![times(ran, 10, 1), times(0, 0, 0)],
+            runnable: Vec::new(),
             yields: YieldCounts { yields_attempted: tried, ..YieldCounts::default() },
         };
         let counts = reading(300, 150, Some(9)).since(&reading(100, 50, Some(4)));

@@ -59,10 +59,14 @@ impl HostView {
 
     /// The counts since the threads began; none of the machine's threads if one is missing.
     pub fn read(&self) -> HostCounts {
+        let window = Moment::now().reading();
         let times = self.threads.iter().map(|thread| times(thread.get()?.times.as_ref()?));
+        let vcpus: Vec<_> = times.collect::<Option<_>>().unwrap_or_default();
+        let counted = (0..).map(VcpuId).take(vcpus.len());
         HostCounts {
-            window: Moment::now().reading(),
-            vcpus: times.collect::<Option<_>>().unwrap_or_default(),
+            window,
+            runnable: counted.map(|vcpu| self.is_runnable(vcpu) == Some(true)).collect(),
+            vcpus,
             yields: self
                 .yields
                 .iter()
