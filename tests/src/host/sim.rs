@@ -28,6 +28,7 @@ tests![
     a_host_that_was_not_measured_is_no_machine,
     this_host_is_measured_and_simulated,
     a_signal_ends_a_validation_and_a_simulated_comparison,
+    a_signal_ends_what_only_simulates,
     recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
 ];
 
@@ -230,6 +231,21 @@ fn a_signal_ends_a_validation_and_a_simulated_comparison() -> anyhow::Result<()>
         running.signal(Signal::TERM)?;
         running.wait_by(&mut watch, Duration::from_secs(60))?;
         ensure!(watch.took() < Duration::from_secs(3), "{words:?} ended after {:?}", watch.took());
+        let ran = running.wait()?;
+        ensure!(ran.shell_status() == Some(143), "{words:?}: {}", ran.show());
+    }
+    Ok(())
+}
+
+/// Rungs that measure nothing, and the bench of the simulator.
+fn a_signal_ends_what_only_simulates() -> anyhow::Result<()> {
+    let validation = &["sim", "validate"][..];
+    let published = &["sim", "validate", "--rung", "4"];
+    let bench = &["bench", "sim", "--events", "1000000000", "--vcpus", "1024"];
+    for words in [validation, published, bench] {
+        let running = pvticket(words).limit(30).start()?;
+        thread::sleep(Duration::from_millis(300));
+        running.signal(Signal::TERM)?;
         let ran = running.wait()?;
         ensure!(ran.shell_status() == Some(143), "{words:?}: {}", ran.show());
     }

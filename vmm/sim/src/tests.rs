@@ -7,7 +7,7 @@ use crate::*;
 
 #[test]
 fn rung_1_holds() {
-    let rows = rung1(Effort::Short, |_| ()).expect("it can be simulated");
+    let rows = rung1(Effort::Short, &Brake::default(), |_| ()).expect("it can be simulated");
     let failed: Vec<String> =
         rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect();
     assert!(failed.is_empty(), "{failed:#?}");

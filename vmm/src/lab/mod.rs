@@ -10,6 +10,7 @@ pub mod bench;
 pub mod calibrate;
 pub mod cell;
 pub mod host;
+pub(crate) mod patience;
 pub mod run;
 pub mod soak;
 pub mod sweep;

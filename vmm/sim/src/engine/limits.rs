@@ -29,6 +29,9 @@ pub enum Stuck {
     /// Its vCPUs take steps, and none of them leads anywhere.
     #[error("no operation was completed in {0} steps of the simulation: no progress")]
     NoSteps(u64),
+    /// It got nowhere by the clock of who made it, in so many seconds.
+    #[error("no operation was completed in {0} s of this host's CPU time: no progress")]
+    NoTime(u64),
     /// Its [`Brake`] was pulled. Nothing is wrong with it.
     #[error("stopped")]
     Stopped,
@@ -37,22 +40,22 @@ pub enum Stuck {
 /// Ends simulations early. Who makes them knows the host's time and its signals, of which a simulation
 /// knows nothing. By default it never does.
 #[derive(Clone, Default)]
-pub struct Brake(Option<Arc<dyn Fn(u64) -> bool + Send + Sync>>);
+pub struct Brake(Option<Arc<dyn Fn(u64) -> Option<Stuck> + Send + Sync>>);
 
 impl Brake {
     /// Simulations end soon after `is_pulled` returns true. It is asked every few milliseconds.
     pub fn when(is_pulled: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self::watching(move |_| is_pulled())
+        Self::watching(move |_| is_pulled().then_some(Stuck::Stopped))
     }
 
-    /// The same; it is told how many operations and vCPUs have ended so far.
-    pub fn watching(is_pulled: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(is_pulled)))
+    /// The same; it is told how many operations and vCPUs of a simulation have ended so far, and says why it is to end.
+    pub fn watching(end: impl Fn(u64) -> Option<Stuck> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(end)))
     }
 
-    /// Are simulations to end, of which one has `done` so much?
-    pub fn is_pulled(&self, done: u64) -> bool {
-        self.0.as_ref().is_some_and(|is_pulled| is_pulled(done))
+    /// Why a simulation is to end that has `done` so much.
+    pub fn end(&self, done: u64) -> Option<Stuck> {
+        self.0.as_ref().and_then(|end| end(done))
     }
 }
 
@@ -111,13 +114,13 @@ impl Limits {
         if done != self.progress.0 {
             self.progress = (done, steps);
         }
-        let end = match () {
-            () if self.brake.is_pulled(done) => Some(End::Stuck(Stuck::Stopped)),
-            () if steps - self.progress.1 >= self.most_idle => {
+        let end = match self.brake.end(done) {
+            Some(why) => Some(End::Stuck(why)),
+            None if steps - self.progress.1 >= self.most_idle => {
                 Some(End::Stuck(Stuck::NoSteps(self.most_idle)))
             }
-            () if counted >= self.most => Some(End::Spent),
-            () => None,
+            None if counted >= self.most => Some(End::Spent),
+            None => None,
         };
         if end.is_some() {
             (self.end, self.look_at) = (end, 0);
@@ -212,14 +215,14 @@ mod tests {
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| look), 1);
         assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
-        assert!(!Brake::default().is_pulled(0));
+        assert_eq!(Brake::default().end(0), None);
     }
 
     #[test]
     fn a_brake_knows_whether_anything_is_done() {
-        let brake = Brake::watching(|done| done < 3);
+        let brake = Brake::watching(|done| (done < 3).then_some(Stuck::NoTime(7)));
         let mut limits = Limits { brake, ..Limits::new(1, 1) };
         assert_eq!(looks(&mut limits, 1, |look| 5 - look), 3);
-        assert_eq!(limits.end, Some(End::Stuck(Stuck::Stopped)));
+        assert_eq!(limits.end, Some(End::Stuck(Stuck::NoTime(7))));
     }
 }

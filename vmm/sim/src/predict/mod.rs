@@ -13,7 +13,7 @@ pub use fit::Fit;
 
 use crate::profile::Profile;
 use crate::published::{Cell, Claim, Setup, Table};
-use crate::{Effort, Figures, Host, Machine, Picos, Sim, Spec};
+use crate::{Brake, Effort, Figures, Host, Machine, Picos, Sim, Spec};
 use crate::{SpecError, Stuck};
 
 /// The vCPUs of a cell start at random moments within this time, the period of CFS on 8 CPUs and more
@@ -97,6 +97,7 @@ pub struct Predictor<'a> {
     table: &'a Table,
     machine: Machine,
     profile: Profile,
+    brake: Brake,
 }
 
 /// How long a cell is simulated, after all vCPUs have started and a tenth of it to warm up.
@@ -150,7 +151,12 @@ impl<'a> Predictor<'a> {
             .ok_or_else(|| PredictError::Machine(table.machine.clone()))?;
         let profile = Profile::shipped(&table.profile)
             .ok_or_else(|| PredictError::Profile(table.profile.clone()))?;
-        Ok(Self { table, machine, profile })
+        Ok(Self { table, machine, profile, brake: Brake::default() })
+    }
+
+    /// Ends its simulations when `brake` is pulled.
+    pub fn obeying(self, brake: &Brake) -> Self {
+        Self { brake: brake.clone(), ..self }
     }
 
     /// Simulates `cell` of the table.
@@ -181,6 +187,7 @@ impl<'a> Predictor<'a> {
         let stuck = |source| PredictError::Stuck { cell: name(), seed: spec.seed, source };
         let mut sim =
             Sim::new(&spec).map_err(|source| PredictError::Spec { cell: name(), source })?;
+        sim.obey(&self.brake);
         let figures = window.simulate(&mut sim).map_err(stuck)?;
         sim.finish().map_err(stuck)?;
         Ok(Predicted {

@@ -52,7 +52,7 @@ pub fn shrink(
                 let is_enough = best.trials >= MOST_TRIALS
                     || operations >= MOST_OPERATIONS
                     || events >= MOST_EVENTS;
-                if is_enough || brake.is_pulled(0) {
+                if is_enough || brake.end(0).is_some() {
                     return best;
                 }
                 best.trials += 1;

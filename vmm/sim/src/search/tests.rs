@@ -1,7 +1,7 @@
 //! What a search finds, and what it does not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -194,6 +194,12 @@ fn a_simulation_of_any_kind_ends(scenario: &Scenario, make: Make) {
     };
     assert_eq!(simulate(Brake::default()), Err(Stuck::NoSteps(STEPS)));
     assert_eq!(simulate(Brake::when(|| true)), Err(Stuck::Stopped));
+    // As the host's clock does: by what was done when it was last asked.
+    let before = AtomicU64::new(u64::MAX);
+    let late = Brake::watching(move |done| {
+        (before.swap(done, Ordering::Relaxed) == done).then_some(Stuck::NoTime(120))
+    });
+    assert_eq!(simulate(late), Err(Stuck::NoTime(120)));
 }
 
 #[test]

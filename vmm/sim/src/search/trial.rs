@@ -121,7 +121,9 @@ impl Scenario {
         match stuck {
             _ if figures.violations > 0 => return of(Kind::NotExclusive, figures.violations),
             Some(Stuck::AllHalt) => return of(Kind::AllHalt, 1),
-            Some(Stuck::NoProgress(_) | Stuck::NoSteps(_)) => return of(Kind::NoProgress, 1),
+            Some(Stuck::NoProgress(_) | Stuck::NoSteps(_) | Stuck::NoTime(_)) => {
+                return of(Kind::NoProgress, 1);
+            }
             Some(Stuck::Stopped) | None => {}
         }
         if self.system.is_fifo() && figures.disorder > 0 {

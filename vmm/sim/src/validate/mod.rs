@@ -127,3 +127,30 @@ pub enum ValidateError {
         source: Stuck,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Brake;
+
+    /// A standstill by the clock of who validates.
+    fn is_out_of_time(error: &ValidateError) -> bool {
+        match error {
+            ValidateError::Stuck { source, .. }
+            | ValidateError::Predict(PredictError::Stuck { source, .. }) => {
+                *source == Stuck::NoTime(120)
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn rungs_and_the_predictions_of_the_last_end_by_their_brake() {
+        let pulled = Brake::watching(|_| Some(Stuck::NoTime(120)));
+        let mathematics = rung1(Effort::Short, &pulled, |_| ()).map(drop);
+        let published = rung4(Effort::Short, &pulled, |_| ()).map(drop);
+        for result in [mathematics, published] {
+            assert!(result.as_ref().is_err_and(is_out_of_time), "{result:?}");
+        }
+    }
+}

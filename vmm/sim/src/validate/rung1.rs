@@ -5,7 +5,7 @@ use base::plural::count;
 use super::markov::Closed;
 use super::{Bound, Effort, Row, ValidateError};
 use crate::machine::Machine;
-use crate::{LineLaw, Load, Picos, Sim, Span, Spec, System};
+use crate::{Brake, LineLaw, Load, Picos, Sim, Span, Spec, System};
 
 /// Largest deviation from an exact figure.
 const EXACT: f64 = 0.01;
@@ -51,7 +51,13 @@ impl Cell {
     }
 
     /// The mean number of CPUs that think.
-    fn speedup(self, on: &Machine, law: LineLaw, crowd: u64) -> Result<f64, ValidateError> {
+    fn speedup(
+        self,
+        on: &Machine,
+        law: LineLaw,
+        crowd: u64,
+        brake: &Brake,
+    ) -> Result<f64, ValidateError> {
         let cycles = |n: u64| Picos((n as f64 * 1e6 / on.mhz) as u64);
         let think = cycles(self.think);
         let spans = Load::of(Span::Exponential(think), Span::Exponential(cycles(self.section)));
@@ -62,7 +68,7 @@ impl Cell {
             spin_threshold: u32::MAX,
             ..Spec::new(on.clone(), self.system, self.cpus, load)
         };
-        let rate = rate(&spec, self.operations).map_err(|error| error.of(self.name()))?;
+        let rate = rate(&spec, self.operations, brake).map_err(|error| error.of(self.name()))?;
         Ok(rate * think.seconds())
     }
 }
@@ -82,9 +88,10 @@ impl Failed {
 }
 
 /// Operations per second, after a tenth that is not counted.
-fn rate(spec: &Spec, operations: u64) -> Result<f64, Failed> {
+fn rate(spec: &Spec, operations: u64, brake: &Brake) -> Result<f64, Failed> {
     let stuck = |stuck| Failed::Stuck(stuck, spec.seed);
     let mut sim = Sim::new(spec).map_err(Failed::Spec)?;
+    sim.obey(brake);
     sim.run_for(operations / 10).map_err(stuck)?;
     let before = sim.figures();
     sim.run_for(operations * 11 / 10).map_err(stuck)?;
@@ -107,17 +114,21 @@ fn reading(cpus: usize, read: u64) -> Machine {
     machine
 }
 
-/// All tables of rung 1; `each` is told every row as soon as it is known.
-pub fn rung1(effort: Effort, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
+/// All tables of rung 1; `each` is told every row as soon as it is known. Simulations end when `brake` is pulled.
+pub fn rung1(
+    effort: Effort,
+    brake: &Brake,
+    mut each: impl FnMut(&Row),
+) -> Result<Vec<Row>, ValidateError> {
     let mut rows = Vec::new();
     let mut add = |row: Row| {
         each(&row);
         rows.push(row);
     };
-    queues(effort, &mut add)?;
-    paper(effort, &mut add)?;
-    lines(effort, &mut add)?;
-    shipped(effort, &mut add)?;
+    queues(effort, brake, &mut add)?;
+    paper(effort, brake, &mut add)?;
+    lines(effort, brake, &mut add)?;
+    shipped(effort, brake, &mut add)?;
     Ok(rows)
 }
 
@@ -132,7 +143,7 @@ fn sizes(effort: Effort, short: &'static [usize], all: &'static [usize]) -> &'st
 const CURVE: &[usize] = &[8, 16, 24, 28, 32, 40, 48, 80];
 
 /// (a) Nothing but the sections takes time: M/M/1//n.
-fn queues(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+fn queues(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     for system in [System::NativeTicket, System::Queued] {
         for &cpus in sizes(effort, &[8, 32, 80], CURVE) {
             let cell = Cell::new(system, cpus, 400, 20).with(effort);
@@ -141,7 +152,7 @@ fn queues(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError
                 cell: cell.name(),
                 expected: cell.closed().speedup(0.0),
                 bound: Bound::Within(EXACT),
-                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, 0)?,
+                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, 0, brake)?,
             });
         }
     }
@@ -149,7 +160,7 @@ fn queues(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError
 }
 
 /// (b) The law of Boyd-Wickizer et al.: a section is longer by 50 cycles for each that waits.
-fn paper(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+fn paper(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     const READ: u64 = 100;
     for (section, permille, read) in
         [(400, 20, READ), (400, 20, 0), (50, 10, READ), (10_000, 20, READ)]
@@ -161,7 +172,7 @@ fn paper(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError>
                 cell: format!("{}, read {read}", cell.name()),
                 expected: cell.closed().speedup(read as f64),
                 bound: Bound::Within(EXACT),
-                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, read)?,
+                simulated: cell.speedup(&Machine::ideal(cpus), LineLaw::Physical, read, brake)?,
             });
         }
     }
@@ -169,7 +180,7 @@ fn paper(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError>
 }
 
 /// (c) Lines whose reads take 100 cycles and whose writes are free.
-fn lines(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+fn lines(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     const READ: u64 = 100;
     for &cpus in sizes(effort, &[8, 28, 48], &[8, 16, 24, 28, 32, 34, 40, 48, 80]) {
         let cell = Cell::new(System::NativeTicket, cpus, 400, 20).with(effort);
@@ -178,20 +189,20 @@ fn lines(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError>
             cell: format!("{}, read {READ}", cell.name()),
             expected: cell.closed().speedup_with_reads(READ as f64),
             bound: Bound::Within(EXACT),
-            simulated: cell.speedup(&reading(cpus, READ), LineLaw::FreeWrites, 0)?,
+            simulated: cell.speedup(&reading(cpus, READ), LineLaw::FreeWrites, 0, brake)?,
         });
     }
     Ok(())
 }
 
 /// (d) A machine as shipped: only shapes are known.
-fn shipped(effort: Effort, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
+fn shipped(effort: Effort, brake: &Brake, add: &mut impl FnMut(Row)) -> Result<(), ValidateError> {
     const TABLE: &str = "1d: westmere-80 as shipped; shapes only";
     let Some(machine) = Machine::shipped("westmere-80") else { return Ok(()) };
     let operations = if effort == Effort::Short { 20_000 } else { 100_000 };
     let of = |system, cpus| {
         let cell = Cell { operations, ..Cell::new(system, cpus, 400, 20) };
-        cell.speedup(&machine, LineLaw::Physical, 0)
+        cell.speedup(&machine, LineLaw::Physical, 0, brake)
     };
     let curve = |system| -> Result<Vec<f64>, ValidateError> {
         [10, 20, 40, 80].into_iter().map(|cpus| of(system, cpus)).collect()

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use sim_cell::Access;
 
 use super::{Bound, Row, ValidateError};
-use crate::Decisions;
 use crate::guest::probe::{Act, Probe, Program, Step};
 use crate::machine::{Atomics, Level, Machine, SHIPPED, Stores};
+use crate::{Brake, Decisions};
 use crate::{Load, Picos, Sim, Span, Spec, System, bench};
 
 /// Largest deviation from a cost.
@@ -17,11 +17,12 @@ const EXACT: f64 = 0.001;
 
 const TABLE: &str = "3: simulated micro-benchmarks and the machine files, in ns";
 
-/// The rows of all machines that come with pvticket; `each` is told every row as soon as it is known.
-pub fn rung3(mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
+/// The rows of all machines that come with pvticket; `each` is told every row as soon as it is known. Simulations end when
+/// `brake` is pulled.
+pub fn rung3(brake: &Brake, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
     let mut rows = Vec::new();
     for machine in SHIPPED.iter().filter_map(|(name, _)| Machine::shipped(name)) {
-        let its = of_machine(&machine)?;
+        let its = of_machine(&machine, brake)?;
         its.iter().for_each(&mut each);
         rows.extend(its);
     }
@@ -29,8 +30,8 @@ pub fn rung3(mut each: impl FnMut(&Row)) -> Result<Vec<Row>, ValidateError> {
 }
 
 /// The rows of one machine.
-fn of_machine(machine: &Machine) -> Result<Vec<Row>, ValidateError> {
-    let mut bench = Bench { machine, rows: Vec::new() };
+fn of_machine(machine: &Machine, brake: &Brake) -> Result<Vec<Row>, ValidateError> {
+    let mut bench = Bench { machine, brake, rows: Vec::new() };
     bench.own()?;
     let mut inner = 1;
     for level in &machine.levels {
@@ -59,6 +60,7 @@ const fn timed(act: Act) -> Step {
 /// The benchmarks of a machine. The CPU that measures is the first.
 struct Bench<'a> {
     machine: &'a Machine,
+    brake: &'a Brake,
     rows: Vec<Row>,
 }
 
@@ -75,7 +77,8 @@ impl Bench<'_> {
             return Ok(());
         }
         let cell = format!("{} {cell}", self.machine.name);
-        let simulated = run(self.machine, cpus, program).map_err(|failed| failed.of(&cell))?;
+        let simulated = run(self.machine, cpus, program, self.brake);
+        let simulated = simulated.map_err(|failed| failed.of(&cell))?;
         let nanos = |span: Picos| span.0 as f64 / 1e3;
         let simulated = simulated.map_or(f64::NAN, nanos);
         let expected = nanos(expected);
@@ -193,7 +196,12 @@ impl Bench<'_> {
 }
 
 /// The mean of the samples; `None` if the program came to no end.
-fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>, Failed> {
+fn run(
+    machine: &Machine,
+    cpus: usize,
+    program: Program,
+    brake: &Brake,
+) -> Result<Option<Picos>, Failed> {
     let vcpus = if matches!(program, Program::Handoffs) { 2 } else { cpus };
     // Longer than anything takes that is timed.
     let rest = Picos(10 * (machine.costs.exit + machine.costs.wakeup).0 + 1_000_000);
@@ -209,6 +217,7 @@ fn run(machine: &Machine, cpus: usize, program: Program) -> Result<Option<Picos>
     let mut sim =
         Sim::with(&spec, Decisions::default(), subject, |program, guest| program.operate(guest, 0))
             .map_err(Failed::Spec)?;
+    sim.obey(brake);
     sim.run_until(Picos::LAST).map_err(|stuck| Failed::Stuck(stuck, spec.seed))?;
     Ok(probe.mean())
 }
@@ -231,6 +240,7 @@ impl Failed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stuck;
 
     fn failed(rows: &[Row]) -> Vec<String> {
         rows.iter().filter(|row| !row.holds()).map(ToString::to_string).collect()
@@ -238,7 +248,7 @@ mod tests {
 
     #[test]
     fn all_costs_of_the_machines_come_back() {
-        let rows = rung3(|_| ()).expect("it can be simulated");
+        let rows = rung3(&Brake::default(), |_| ()).expect("it can be simulated");
         assert_eq!(failed(&rows), [""; 0]);
         assert!(rows.len() > 60, "{}", rows.len());
     }
@@ -253,12 +263,12 @@ mod tests {
         let inner = Level { name: "core".into(), cpus: 2, ..machine.levels[0].clone() };
         machine.levels.insert(0, inner);
         machine.levels[0].lines.load_shared = Picos(1_234);
-        let rows = of_machine(&machine).expect("it can be simulated");
+        let rows = of_machine(&machine, &Brake::default()).expect("it can be simulated");
         assert_eq!(failed(&rows), [""; 0]);
         let is_there = |cell: &str| rows.iter().any(|row| row.cell.ends_with(cell));
         assert!(is_there("core load shared") && is_there("kick, wakeup"));
         machine.stores = Stores::Waiting;
-        let rows = of_machine(&machine).expect("it can be simulated");
+        let rows = of_machine(&machine, &Brake::default()).expect("it can be simulated");
         assert_eq!(failed(&rows), [""; 0], "without store buffers");
     }
 
@@ -266,9 +276,19 @@ mod tests {
     #[test]
     fn a_cost_that_is_not_that_of_the_file_fails() {
         let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
-        let mut bench = Bench { machine: &machine, rows: Vec::new() };
+        let mut bench = Bench { machine: &machine, brake: &Brake::default(), rows: Vec::new() };
         let wrong = machine.costs.exit + Picos(10_000);
         bench.turns("exit", wrong, [timed(Act::Exit)]).expect("it can be simulated");
         assert!(!bench.rows[0].holds(), "{}", bench.rows[0]);
+    }
+
+    #[test]
+    fn a_benchmark_ends_by_its_brake() {
+        let machine = Machine::shipped("haswell-ex-32").expect("it is shipped");
+        let steps = [by(1, STORE), timed(LOAD)].repeat(200_000);
+        let run = |brake| run(&machine, 2, Program::Turns(steps.clone()), &brake);
+        let pulled = run(Brake::watching(|_| Some(Stuck::NoTime(120))));
+        assert!(matches!(pulled, Err(Failed::Stuck(Stuck::NoTime(120), _))));
+        assert!(matches!(run(Brake::default()), Ok(Some(_))));
     }
 }

@@ -5,9 +5,9 @@
 //! cannot be predicted is counted with its reason.
 
 use super::{Bound, Row, ValidateError, side};
-use crate::Effort;
 use crate::predict::{Fit, Predicted, Predictor, predicted};
 use crate::published::{self, Cell, Table};
+use crate::{Brake, Effort};
 
 /// A prediction may be off by this factor.
 const FACTOR: f64 = 2.0;
@@ -29,18 +29,22 @@ pub struct Rung4 {
     pub left_out: Vec<(String, usize)>,
 }
 
-/// Fits and predicts; `each` is told every row as soon as it is known.
-pub fn rung4(effort: Effort, mut each: impl FnMut(&Row)) -> Result<Rung4, ValidateError> {
+/// Fits and predicts; `each` is told every row as soon as it is known. Simulations end when `brake` is pulled.
+pub fn rung4(
+    effort: Effort,
+    brake: &Brake,
+    mut each: impl FnMut(&Row),
+) -> Result<Rung4, ValidateError> {
     let tables = Table::all()?;
     let mut found = Rung4 { fits: Vec::new(), rows: Vec::new(), left_out: Vec::new() };
     for (table, base) in predicted(&tables) {
         let known = found.fits.iter().find(|(of, _)| *of == base.name).map(|(_, fit)| *fit);
         let fit = match known {
             Some(fit) => fit,
-            None => Predictor::of(base)?.fit(effort)?,
+            None => Predictor::of(base)?.obeying(brake).fit(effort)?,
         };
         found.fits.push((table.name.clone(), fit));
-        let rows = predict(table, &fit, effort)?;
+        let rows = predict(table, &fit, effort, brake)?;
         rows.iter().for_each(&mut each);
         found.rows.extend(rows);
     }
@@ -72,8 +76,13 @@ fn is_too_large(table: &Table, row: &published::Row, effort: Effort) -> bool {
 }
 
 /// The rows of the table that can be simulated, and the order of each group.
-fn predict(table: &Table, fit: &Fit, effort: Effort) -> Result<Vec<Row>, ValidateError> {
-    let predictor = Predictor::of(table)?;
+fn predict(
+    table: &Table,
+    fit: &Fit,
+    effort: Effort,
+    brake: &Brake,
+) -> Result<Vec<Row>, ValidateError> {
+    let predictor = Predictor::of(table)?.obeying(brake);
     let asked = || table.rows.iter().filter(|row| !is_too_large(table, row, effort));
     let mut cells: Vec<(&str, Predicted)> = Vec::new();
     for cell in table.simulated_cells(asked()) {
@@ -155,7 +164,8 @@ mod tests {
     #[test]
     fn a_published_table_is_fitted_and_predicted() {
         let mut told = 0;
-        let found = rung4(Effort::Short, |_| told += 1).expect("it can be simulated");
+        let found =
+            rung4(Effort::Short, &Brake::default(), |_| told += 1).expect("it can be simulated");
         assert_eq!((found.rows.len(), told), (42, 42), "{:#?}", found.rows);
         let all = Table::all().expect("they can be read");
         let rows: usize = all.iter().map(|table| table.rows.len()).sum();

@@ -6,7 +6,7 @@ use anyhow::Context;
 use base::plural::count;
 use clap::Args;
 
-use crate::cli::print;
+use crate::{cli::print, lab::patience};
 use ::sim::{Sim, System, bench};
 use study::stats;
 
@@ -119,6 +119,7 @@ fn time<T>(events: u64, program: impl FnOnce() -> T) -> Speed {
 fn simulate(system: System, vcpus: usize, events: u64) -> anyhow::Result<Speed> {
     let what = || format!("cannot simulate {system} on {}", count(vcpus, "vCPU"));
     let mut sim = Sim::new(&bench::saturated(system, vcpus)).with_context(what)?;
+    sim.obey(&patience::brake(|| false));
     // A look at how many events an operation takes, which also warms it up.
     sim.run_for(500).with_context(what)?;
     let before = sim.figures();

@@ -19,7 +19,7 @@ use super::{
     progress::Display,
     saved::{FitText, Saved, Simulated},
 };
-use crate::{chain::chain, signals::Interrupt};
+use crate::{chain::chain, lab::patience, signals::Interrupt};
 use ::sim::{
     Effort,
     predict::{Fit, PredictError, Predicted, Predictor, predicted},
@@ -74,7 +74,7 @@ pub(super) fn simulate(
     let effort = saved.options.effort();
     let (send, told) = mpsc::channel();
     let left = Arc::new(Mutex::new(by_fit(work)));
-    // These simulations are given no brake: their steps are bounded, and if this process ends, its threads end with it.
+    // If this process ends, its threads end with it: a signal needs no brake.
     for _ in 0..threads {
         let (left, send) = (Arc::clone(&left), send.clone());
         let next = move || left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -157,6 +157,7 @@ fn by_fit(work: Vec<Work>) -> VecDeque<Vec<Work>> {
 /// Fits and simulates tables, one after the other.
 fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
     let mut fits: Vec<(String, Fit)> = Vec::new();
+    let brake = patience::brake(|| false);
     for Work { table, base, cells } in work {
         // A closed channel: the user has interrupted it.
         let tell = |told| send.send(told).is_ok();
@@ -164,11 +165,11 @@ fn all(work: &[Work], effort: Effort, send: &Sender<Told>) {
         let fitted = known.map_or_else(
             || {
                 tell(Told::Begins(format!("fit of {}", base.name)));
-                Predictor::of(base)?.fit(effort)
+                Predictor::of(base)?.obeying(&brake).fit(effort)
             },
             Ok,
         );
-        let ready = fitted.and_then(|fit| Ok((Predictor::of(table)?, fit)));
+        let ready = fitted.and_then(|fit| Ok((Predictor::of(table)?.obeying(&brake), fit)));
         let (predictor, fit) = match ready {
             Ok(ready) => ready,
             Err(error) => {

@@ -10,8 +10,11 @@ use base::plural::{agree, count};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Usage, print};
-use crate::lab::{self, cell::sim as simulated};
-use ::sim::validate::{Effort, Row, rung1, rung3, rung4};
+use crate::lab::{self, cell::sim as simulated, patience};
+use ::sim::{
+    Brake,
+    validate::{Effort, Row, rung1, rung3, rung4},
+};
 use calibrate::CalibrateArgs;
 
 /// Everything about the simulator of machines with many CPUs (see vmm/sim/README.md).
@@ -74,6 +77,11 @@ pub fn run(args: &SimArgs) -> anyhow::Result<u8> {
     }
 }
 
+/// Ends simulations that get nowhere. A signal ends the process.
+fn brake() -> Brake {
+    patience::brake(|| false)
+}
+
 fn validate(args: &ValidateArgs) -> anyhow::Result<u8> {
     let is_measured = args.rung.contains(&Rung::Measured);
     if is_measured && args.rung.len() > 1 {
@@ -98,10 +106,10 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<u8> {
     };
     let mut rows = Vec::new();
     if args.rung.contains(&Rung::Mathematics) {
-        rows.extend(rung1(effort, &mut each)?);
+        rows.extend(rung1(effort, &brake(), &mut each)?);
     }
     if args.rung.contains(&Rung::Costs) {
-        rows.extend(rung3(&mut each)?);
+        rows.extend(rung3(&brake(), &mut each)?);
     }
     if args.rung.contains(&Rung::Published) {
         rows.extend(published(effort, &mut each)?);
@@ -117,7 +125,7 @@ fn validate(args: &ValidateArgs) -> anyhow::Result<u8> {
 
 /// Rung 4, with what was fitted and what was not simulated.
 fn published(effort: Effort, each: impl FnMut(&Row)) -> anyhow::Result<Vec<Row>> {
-    let found = rung4(effort, each)?;
+    let found = rung4(effort, &brake(), each)?;
     print("\n");
     for (table, fit) in &found.fits {
         print(&format!("{table}: fitted to 1x: {fit}\n"));

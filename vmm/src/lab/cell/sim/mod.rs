@@ -1,19 +1,16 @@
 //! Simulates a point instead of measuring it.
 
-mod patience;
 mod timeline;
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
 use locks::System;
-use patience::Patience;
 use sim::machine::SHIPPED;
 use sim::{
-    Brake, Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
+    Decisions, HaltPoll, Host, Load, Machine, Noise, Picos, Ple, Sim, Snapshot, Span, Spec,
     VcpuSnapshot,
 };
 use thiserror::Error;
@@ -21,8 +18,8 @@ use thiserror::Error;
 use super::{Measurement, RunSpec};
 use crate::{
     guest::artifacts::{ArtifactError, cache_dir},
-    lab::{Interrupt, calibrate},
-    units::{ByteSize, Nanos},
+    lab::{Interrupt, calibrate, patience},
+    units::ByteSize,
 };
 use base::{
     files::{self, FileError},
@@ -79,14 +76,6 @@ pub enum SimCellError {
     /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// No operation was completed for long by the host's clock.
-    #[error("no operation was completed in {:.0} s of this host's CPU time: no progress (seed {seed})", .limit.seconds())]
-    NoProgress {
-        /// How long.
-        limit: Nanos,
-        /// Its seed, which repeats it.
-        seed: u64,
-    },
     /// The simulation came to a standstill.
     #[error("{stuck} (seed {seed})")]
     Stuck {
@@ -150,12 +139,6 @@ pub fn machine_text(name: &str) -> Result<String, SimCellError> {
         .map_err(|source| SimCellError::File { file: name.to_owned(), source })
 }
 
-/// Ends a simulation by a signal, and when it gets nowhere.
-fn brake(patience: &Arc<Patience>, interrupt: &Interrupt) -> Brake {
-    let (patience, interrupt) = (patience.clone(), interrupt.clone());
-    Brake::watching(move |done| interrupt.raised() || patience.look(done, patience::now()))
-}
-
 /// Simulated time between two looks at whether the user wants it to end.
 const LOOK_EVERY: Picos = Picos(1_000_000_000);
 
@@ -174,16 +157,13 @@ pub fn simulate(
         None => machine(&point.machine)?,
     };
     let simulated = simulated(point, machine, cell)?;
-    let patience = Arc::new(Patience::new(patience::LONGEST, patience::now()));
     let stuck = |stuck| match stuck {
-        sim::Stuck::Stopped if patience.is_over() => {
-            SimCellError::NoProgress { limit: patience::LONGEST, seed: simulated.seed }
-        }
         sim::Stuck::Stopped => SimCellError::Interrupted,
         stuck => SimCellError::Stuck { stuck, seed: simulated.seed },
     };
     let mut sim = Sim::scheduled(&simulated, decisions)?;
-    sim.obey(&brake(&patience, interrupt));
+    let signals = interrupt.clone();
+    sim.obey(&patience::brake(move || signals.raised()));
     let picos = |span: Duration| Picos::from_nanos(span.as_secs_f64() * 1e9);
     let mut progress = Vec::new();
     let mut run = |sim: &mut Sim, end: Picos, phase: Phase| {

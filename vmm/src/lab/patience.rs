@@ -1,0 +1,87 @@
+//! Ends a simulation that gets nowhere for long by the host's clock.
+//!
+//! A simulation has a bound in steps, and a step of a thousand vCPUs takes the host thirty times as long as one of
+//! sixteen: a lock that never makes progress would be simulated for a quarter of an hour.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::units::Nanos;
+use kvm::signal::ThreadClock;
+use sim::{Brake, Stuck};
+
+/// CPU time without a completed operation after which a simulation is given up. Those that get on complete one in seconds,
+/// of 1024 vCPUs on 80 CPUs, too.
+const LONGEST: Nanos = Nanos::millis(120_000);
+
+/// Watches the progress of one simulation.
+#[derive(Debug)]
+struct Patience {
+    longest: Nanos,
+    /// How much was done when that was last seen to grow, and the CPU time at that moment.
+    seen: Mutex<(u64, Nanos)>,
+}
+
+/// Ends simulations of the calling thread that get nowhere for long, and all once `is_ended` says so.
+pub fn brake(is_ended: impl Fn() -> bool + Send + Sync + 'static) -> Brake {
+    Patience::new(LONGEST, now()).brake(is_ended, now)
+}
+
+impl Patience {
+    const fn new(longest: Nanos, now: Nanos) -> Self {
+        Self { longest, seen: Mutex::new((0, now)) }
+    }
+
+    /// So much is done at `now`. Is that too little?
+    fn is_over(&self, done: u64, now: Nanos) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if done != seen.0 {
+            *seen = (done, now);
+        }
+        now.since(seen.1) > self.longest
+    }
+
+    /// A brake that asks `now` for the time.
+    fn brake(
+        self,
+        is_ended: impl Fn() -> bool + Send + Sync + 'static,
+        now: impl Fn() -> Nanos + Send + Sync + 'static,
+    ) -> Brake {
+        let seconds = self.longest.seconds().round() as u64;
+        Brake::watching(move |done| match () {
+            () if is_ended() => Some(Stuck::Stopped),
+            () => self.is_over(done, now()).then_some(Stuck::NoTime(seconds)),
+        })
+    }
+}
+
+/// The CPU time that the calling thread has had: time in which it stood still is none of the simulation's.
+fn now() -> Nanos {
+    ThreadClock::of_this_thread().and_then(ThreadClock::read).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_without_progress_counts() {
+        let second = |number: u64| Nanos::millis(number * 1_000);
+        let patience = Patience::new(second(10), second(5));
+        assert!(!patience.is_over(0, second(15)));
+        assert!(!patience.is_over(1, second(16)), "there is an operation");
+        assert!(!patience.is_over(1, second(26)));
+        assert!(patience.is_over(1, second(27)));
+    }
+
+    #[test]
+    fn a_brake_says_whether_time_is_over_or_a_signal_came() {
+        let second = |number: u64| Nanos::millis(number * 1_000);
+        let brake = |at, is_ended| {
+            Patience::new(second(10), second(5)).brake(move || is_ended, move || second(at))
+        };
+        assert_eq!(brake(15, false).end(0), None);
+        assert_eq!(brake(16, false).end(0), Some(Stuck::NoTime(10)));
+        assert_eq!(brake(16, false).end(1), None);
+        assert_eq!(brake(16, true).end(0), Some(Stuck::Stopped));
+    }
+}
