@@ -14,6 +14,8 @@ use crate::{browser::Browser, files, fixture::Fixture, product::pvticket, tests}
 tests![
     a_run_is_reported_as_text,
     two_runs_are_compared,
+    a_run_that_is_given_twice_counts_once,
+    cells_of_no_time_are_no_figures,
     a_brief_has_the_answer_alone,
     its_text_fits_into_a_mail,
     a_regression_is_an_exit_status,
@@ -63,6 +65,54 @@ fn two_runs_are_compared() -> anyhow::Result<()> {
     ensure!(text.contains("The second run gives less at"), "{text}");
     let alone = pvticket(["report", "--diff"]).args([&before]).run()?;
     alone.fails(2, &["--diff compares two runs, not 1"]).map(drop)
+}
+
+/// Regression: a run under two names counted twice, which halved the intervals; and one that was compared with itself was none
+/// the worse.
+fn a_run_that_is_given_twice_counts_once() -> anyhow::Result<()> {
+    const NOTE: &str = "is the same run as";
+    let folder = files::scratch()?;
+    let run = store(&folder, "run", &Fixture::default().text())?;
+    let copy = store(&folder, "copy", &Fixture::default().text())?;
+    let texts = |words: &[&str]| -> anyhow::Result<[String; 2]> {
+        let once = pvticket(words).args([&run]).run()?.exits(0)?;
+        let twice = pvticket(words).args([&run, &copy]).run()?.exits(0)?.complains(&[NOTE])?;
+        Ok([once.text()?.to_owned(), twice.text()?.to_owned()])
+    };
+    for words in [&["report"][..], &["export", "--csv", "-"]] {
+        let [once, twice] = texts(words)?;
+        ensure!(once == twice, "{words:?}: {once}\n\n{twice}");
+    }
+    let diff = pvticket(["report", "--diff"]).args([&run, &copy]).run()?.exits(0)?;
+    diff.complains(&[NOTE]).map(drop)
+}
+
+/// Regression: by a store with such cells, rates of 0 by 0 seconds were figures, also of exported tables.
+fn cells_of_no_time_are_no_figures() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    for seconds in [0.0, -1.0] {
+        let mut text = String::new();
+        let mut changed = 0;
+        for line in Fixture::default().text().lines() {
+            let mut line: Value = serde_json::from_str(line)?;
+            // All cells of one lock: no point of it has a figure then.
+            if line["point"]["lock"] == "ticket" {
+                line["figures"]["seconds"] = seconds.into();
+                changed += 1;
+            }
+            text += &format!("{line}\n");
+        }
+        ensure!(changed > 0, "the fixture has no such cell");
+        let run = store(&folder, &format!("run{seconds}"), &text)?;
+        let report = pvticket(["report"]).args([&run]).run()?.exits(0)?;
+        let shown = report.text()?;
+        ensure!(shown.contains("its figures make no sense"), "{}", report.show());
+        ensure!(!shown.contains("pv-ticket gives more than ticket"), "{}", report.show());
+        let table = pvticket(["export"]).args([&run]).args(["--csv", "-"]).run()?.exits(0)?;
+        let said = table.text()?.lines().filter(|line| line.contains("make no sense"));
+        ensure!(said.count() == changed, "{}", table.show());
+    }
+    Ok(())
 }
 
 /// With --html the page of the same runs, whose path is the last line.

@@ -12,13 +12,16 @@ use rustix::termios::tcgetwinsize;
 
 use super::{Usage, print, say};
 use crate::{results, streams};
-use base::shown;
+use base::{
+    plural::{agree, count},
+    shown,
+};
 use report::{
     brief::{self, Brief},
     html,
     words::{diff, mail, text},
 };
-use study::findings::{Diff, Repeat, RunRecord, Study, once};
+use study::findings::{Diff, Repeat, RunRecord, Study, is_same_run, once};
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
 #[derive(Debug, Args)]
@@ -98,7 +101,13 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
     }
     let records = args.runs.iter().map(|folder| RunRecord::read(folder));
     let records = records.collect::<Result<Vec<_>, _>>()?;
-    let records = if args.diff { records } else { each_once(records) };
+    let records = match args.diff {
+        true => {
+            note_same_run(&records);
+            records
+        }
+        false => each_once(records),
+    };
     let subject = subject(&records, args.diff);
     if let Some(file) = &args.html {
         subject.write_page(file)?;
@@ -115,10 +124,29 @@ fn shown(args: &ReportArgs) -> anyhow::Result<Subject> {
 /// The runs without repeats, of which it tells.
 pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
     let (left, repeats) = once(records);
-    for Repeat { source, first } in repeats {
-        say(format_args!("note: {source} is the same run as {first}, and counts once"));
+    for Repeat { source, first, own_cells } in repeats {
+        match own_cells {
+            0 => say(format_args!("note: {source} is the same run as {first}, and counts once")),
+            _ => say(format_args!(
+                "note: {source} is a copy of {first} that was resumed for itself: {} of its own {}",
+                count(own_cells, "cell"),
+                agree(own_cells, "counts", "count")
+            )),
+        }
     }
     left
+}
+
+/// Tells that a run is compared with itself: that nothing differs says nothing then.
+fn note_same_run(records: &[RunRecord]) {
+    if let [before, after] = records
+        && is_same_run(before, after)
+    {
+        say(format_args!(
+            "note: {} is the same run as {}: what differs is what one of them was resumed for",
+            after.source, before.source
+        ));
+    }
 }
 
 /// The brief of these runs, which ends with the path of their page.

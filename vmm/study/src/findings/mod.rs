@@ -24,7 +24,7 @@ pub use host::{Extremes, Host, HostRates};
 pub use layout::Layout;
 use order::Order;
 pub use point::{PointStudy, Timed};
-pub use read::{Repeat, RunRecord, once};
+pub use read::{Repeat, RunRecord, is_same_run, once};
 
 use super::{
     point::Point,
@@ -144,8 +144,11 @@ fn last_of_each(record: &RunRecord) -> BTreeMap<u32, &CellLine> {
     record.contents.cells.iter().map(|cell| (cell.cell, cell)).collect()
 }
 
+/// What is said of a cell whose figures cannot be.
+pub(crate) const NONSENSE: &str = "its figures make no sense";
+
 /// The figures of a cell; None if it has none, if its rate is not a finite number, or if they are of no time.
-fn figures(cell: &CellLine) -> Option<&Figures> {
+pub(crate) fn figures(cell: &CellLine) -> Option<&Figures> {
     match &cell.outcome {
         Outcome::Done { figures } if figures.seconds > 0.0 && figures.rate().is_finite() => {
             Some(figures)
@@ -156,7 +159,7 @@ fn figures(cell: &CellLine) -> Option<&Figures> {
 
 fn lost(source: &str, cell: &CellLine) -> Lost {
     let (error, trace) = match &cell.outcome {
-        Outcome::Done { .. } => (Some("its figures make no sense".to_owned()), String::new()),
+        Outcome::Done { .. } => (Some(NONSENSE.to_owned()), String::new()),
         Outcome::Failed { error, trace } => (Some(error.clone()), trace.clone()),
         Outcome::Aborted => (None, String::new()),
     };

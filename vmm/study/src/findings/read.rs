@@ -1,8 +1,8 @@
 //! Reads a run for a study.
 
-use std::path::Path;
+use std::{mem, path::Path};
 
-use super::super::store::{self, Contents, StoreError};
+use super::super::store::{self, Contents, StoreError, record::CellLine};
 
 /// A run and its directory.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,28 +23,47 @@ impl RunRecord {
 /// A run that was given twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeat {
-    /// The directory that is left out.
+    /// The directory that is left out, or of which some cells are.
     pub source: String,
     /// That of the same run.
     pub first: String,
+    /// So many cells of `source` count, as only it has them: a copy was resumed for itself.
+    pub own_cells: usize,
 }
 
-/// Leaves each run once, of copies the one with the most cells: the same measurements under two names would count twice,
-/// and feign precision. Runs are the same if they began at the same moment with the same seed and spec.
+/// Are these copies of one run? They began at the same moment with the same seed and spec.
+pub fn is_same_run(one: &RunRecord, other: &RunRecord) -> bool {
+    let (one, other) = (&one.contents.run, &other.contents.run);
+    (one.at_ms, one.seed, &one.spec, &one.name)
+        == (other.at_ms, other.seed, &other.spec, &other.name)
+}
+
+/// Leaves each cell of copies of a run once: the same measurements under two names would count twice, and feign precision. A
+/// copy that has no cells of its own is left out, of copies the one with fewer cells.
 pub fn once(records: Vec<RunRecord>) -> (Vec<RunRecord>, Vec<Repeat>) {
     let (mut left, mut repeats) = (Vec::<RunRecord>::new(), Vec::new());
-    for record in records {
-        let identity = |record: &RunRecord| {
-            let run = &record.contents.run;
-            (run.at_ms, run.seed, run.spec.clone(), run.name.clone())
-        };
-        let Some(first) = left.iter_mut().find(|first| identity(first) == identity(&record)) else {
+    for mut record in records {
+        let Some(first) = left.iter_mut().find(|first| is_same_run(first, &record)) else {
             left.push(record);
             continue;
         };
-        let has_more = record.contents.cells.len() > first.contents.cells.len();
-        let out = if has_more { std::mem::replace(first, record) } else { record };
-        repeats.push(Repeat { source: out.source, first: first.source.clone() });
+        if record.contents.cells.len() > first.contents.cells.len() {
+            mem::swap(first, &mut record);
+        }
+        let first = first.source.clone();
+        let all = record.contents.cells.len();
+        let copies = || left.iter().filter(|copy| is_same_run(copy, &record));
+        let own = |cell: &CellLine| !copies().any(|copy| copy.contents.cells.contains(cell));
+        let kept: Vec<CellLine> =
+            record.contents.cells.iter().filter(|cell| own(cell)).cloned().collect();
+        let own_cells = kept.len();
+        if own_cells < all || all == 0 {
+            repeats.push(Repeat { source: record.source.clone(), first, own_cells });
+        }
+        if own_cells > 0 {
+            record.contents.cells = kept;
+            left.push(record);
+        }
     }
     (left, repeats)
 }

@@ -70,8 +70,49 @@ fn a_run_that_is_given_twice_counts_once() {
     let other = record(&Fixture { seed: 2, ..Fixture::default() });
     let (left, repeats) = once(vec![part, whole.clone(), other.clone(), whole.clone()]);
     assert_eq!(left, [whole, other]);
-    let repeat = |source: &str| Repeat { source: source.into(), first: "whole".into() };
+    let repeat =
+        |source: &str| Repeat { source: source.into(), first: "whole".into(), own_cells: 0 };
     assert_eq!(repeats, [repeat("part"), repeat("whole")]);
+}
+
+/// Regression: of two copies that were resumed each for itself, the one with fewer cells was left out whole.
+#[test]
+fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
+    let mut first = RunRecord { source: "first".into(), ..record(&Fixture::default()) };
+    let mut copy = RunRecord { source: "copy".into(), ..first.clone() };
+    let all = first.contents.cells.len();
+    copy.contents.cells.truncate(all - 1);
+    for cell in &mut copy.contents.cells[all - 3..] {
+        cell.at_ms += 1_000_000;
+    }
+    let own = copy.contents.cells[all - 3..].to_vec();
+    let (left, repeats) = once(vec![copy, first.clone()]);
+    assert_eq!(left.len(), 2);
+    assert_eq!((&left[0], &left[1].contents.cells), (&first, &own));
+    let repeat = Repeat { source: "copy".into(), first: "first".into(), own_cells: 2 };
+    assert_eq!(repeats, [repeat]);
+    // Nothing of it is a repeat: it went on from its start.
+    first.contents.cells.truncate(4);
+    let mut other = RunRecord { source: "other".into(), ..first.clone() };
+    other.contents.cells.iter_mut().for_each(|cell| cell.at_ms += 1);
+    assert_eq!(once(vec![first.clone(), other.clone()]), (vec![first, other], Vec::new()));
+}
+
+/// Regression: only a length that is no number was tried; by these, figures came of cells that took no time (F19).
+#[test]
+fn cells_of_no_time_are_no_figures() {
+    for seconds in [0.0, -1.0, f64::NAN] {
+        let mut run = record(&Fixture::default());
+        let point = run.contents.cells[0].point.clone();
+        if let Ended::Done { figures } = &mut run.contents.cells[0].outcome {
+            figures.seconds = seconds;
+        }
+        let study = Study::new(&[run]);
+        assert_eq!(study.lost.len(), 1, "{seconds}");
+        assert_eq!(study.lost[0].error.as_deref(), Some("its figures make no sense"));
+        let found = study.points.iter().find(|study| study.point == point).unwrap();
+        assert!(found.rates().iter().all(|rate| *rate > 0.0), "{seconds}");
+    }
 }
 
 /// Regression: a cell that was stopped for four of its five seconds counted like any other.

@@ -2,8 +2,12 @@
 
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
-    disturbance::Disturbance, findings::Host, latencies::Percentiles, stats,
-    sync_counters::WorkCounts, timings::Timings,
+    disturbance::Disturbance,
+    findings::{self, Host, NONSENSE},
+    latencies::Percentiles,
+    stats,
+    sync_counters::WorkCounts,
+    timings::Timings,
 };
 use base::{
     counters::{Counts, FaultCounts},
@@ -53,10 +57,7 @@ impl<'a> Row<'a> {
     }
 
     pub fn figures(&self) -> Option<&'a Figures> {
-        match &self.cell.outcome {
-            Outcome::Done { figures } => Some(figures),
-            Outcome::Failed { .. } | Outcome::Aborted => None,
-        }
+        findings::figures(self.cell)
     }
 
     pub fn disturbance(&self) -> Option<Disturbance> {
@@ -74,6 +75,7 @@ impl<'a> Row<'a> {
     pub fn error(&self) -> Option<&'a str> {
         match &self.cell.outcome {
             Outcome::Failed { error, .. } => Some(error),
+            Outcome::Done { .. } if self.figures().is_none() => Some(NONSENSE),
             Outcome::Done { .. } | Outcome::Aborted => None,
         }
     }

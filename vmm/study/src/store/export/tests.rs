@@ -212,6 +212,22 @@ fn figures_of_disturbed_windows_are_marked() {
     assert_eq!(of_seconds(asked)[1]["disturbed"], "", "the cell failed");
 }
 
+/// Regression: cells of no time were exported with the rate 0 and their counts.
+#[test]
+fn figures_that_make_no_sense_are_left_out_and_said() {
+    for seconds in [0.0, -1.0] {
+        let rows = from_csv_with(Figures { seconds, ..full() });
+        assert_eq!((rows[0]["status"].as_str(), rows[0]["cell"].as_str()), ("done", "0"));
+        assert_eq!(rows[0]["error"], "its figures make no sense", "{seconds}");
+        for name in
+            ["seconds", "operations", "rate", "jain", "halts", "vmm_exits", "latency_p99_ns"]
+        {
+            assert_eq!(rows[0][name], "", "{name} of {seconds} s");
+        }
+        assert_eq!(rows[3]["error"], "");
+    }
+}
+
 #[test]
 fn what_is_derived_is_there_too() {
     let rows = from_csv();
