@@ -28,10 +28,10 @@ pub(super) fn named(file: &Path, option: &str) -> Result<PathBuf, Usage> {
 /// What to do with a directory: it may be that of a build.
 fn in_folder(folder: &Path) -> String {
     const NAMES: [&str; 4] = ["vmlinux", "arch/x86/boot/bzImage", "bzImage", "vmlinuz"];
-    let found = NAMES.map(|name| folder.join(name)).into_iter().find(|file| file.is_file());
-    match found {
-        Some(file) => format!("it is a directory: name the kernel in it, {}", file.display()),
-        None => FileError::Directory.to_string(),
+    match files::first_there(NAMES.map(|name| folder.join(name))) {
+        Ok(Some(file)) => format!("it is a directory: name the kernel in it, {}", file.display()),
+        Ok(None) => FileError::Directory.to_string(),
+        Err((file, error)) => format!("it is a directory, and {} in it: {error}", file.display()),
     }
 }
 
@@ -58,6 +58,10 @@ mod tests {
         let refused = || named(folder.path(), "--kernel").unwrap_err().0;
         assert!(refused().ends_with(": it is a directory"), "{}", refused());
         let built = folder.path().join("vmlinux");
+        // What cannot be looked at, by root neither.
+        std::os::unix::fs::symlink("vmlinux", &built).unwrap();
+        assert!(refused().contains("vmlinux in it: Too many levels"), "{}", refused());
+        fs::remove_file(&built).unwrap();
         fs::write(&built, "kernel").unwrap();
         assert!(refused().ends_with(&built.display().to_string()), "{}", refused());
         assert!(named(&built, "--kernel").is_ok());

@@ -74,19 +74,34 @@ fn head(file: &Path) -> Result<Vec<u8>, UnpackError> {
 /// Far longer than any configuration.
 const LONGEST: ByteSize = ByteSize::mib(4);
 
-/// Is this kernel built without this option? Only a configuration beside it tells: `config` in our cache,
-/// `config-VERSION` in /boot.
+/// Is this kernel built without this option? Only its configuration tells: `config` beside it in our cache, `config-VERSION`
+/// in /boot, `.config` at the top of a build.
 fn lacks(kernel: &Path, option: &str) -> bool {
-    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
-    let beside = match name.split_once('-') {
-        Some((_, version)) => format!("config-{version}"),
-        None => "config".to_owned(),
-    };
-    let Ok(config) = files::read_text(&kernel.with_file_name(beside), LONGEST) else {
-        return false;
-    };
+    let Some(config) = configs(kernel).find_map(|file| config(&file)) else { return false };
     let line = format!("{option}=y");
     config.lines().all(|set| set != line)
+}
+
+/// Where a kernel's configuration may be.
+fn configs(kernel: &Path) -> impl Iterator<Item = PathBuf> {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    let beside = match name.split_once('-') {
+        Some((_, version)) => kernel.with_file_name(format!("config-{version}")),
+        None => kernel.with_file_name("config"),
+    };
+    let folder = files::folder(kernel);
+    // A build's bzImage is below its top, its vmlinux there.
+    let top = match folder.ends_with("arch/x86/boot") {
+        true => folder.join("../../.."),
+        false => folder.to_owned(),
+    };
+    [beside, top.join(".config")].into_iter()
+}
+
+/// The text of a kernel's configuration; None: this file is none.
+fn config(file: &Path) -> Option<String> {
+    let text = files::read_text(file, LONGEST).ok()?;
+    text.lines().any(|line| line.starts_with("CONFIG_")).then_some(text)
 }
 
 #[cfg(test)]
@@ -142,5 +157,21 @@ mod tests {
         assert!(said(ZSTD, &debians).contains("vmlinuz-6.1.0-1-amd64 does not unpack"));
         fs::write(folder.path().join("config"), "CONFIG_RD_ZSTD=y\n").unwrap();
         assert_eq!(said(ZSTD, &ours), "");
+    }
+
+    /// Regression: any text of that name refused good RAM disks, and a build's own configuration was not read.
+    #[test]
+    fn only_a_configuration_of_a_kernel_counts() {
+        let folder = TempDir::new().unwrap();
+        let boot = folder.path().join("arch/x86/boot");
+        fs::create_dir_all(&boot).unwrap();
+        let kernels = [folder.path().join("vmlinux"), boot.join("bzImage")];
+        fs::write(folder.path().join("config"), "[core]\n\tbare = false\n").unwrap();
+        assert_eq!(said(ZSTD, &kernels[0]), "");
+        fs::write(folder.path().join(".config"), "CONFIG_RD_GZIP=y\n").unwrap();
+        for kernel in &kernels {
+            assert!(said(ZSTD, kernel).contains("without CONFIG_RD_ZSTD"), "{kernel:?}");
+            assert_eq!(said(b"\x1f\x8b\x08", kernel), "");
+        }
     }
 }

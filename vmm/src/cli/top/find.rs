@@ -2,11 +2,12 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::unix::{fs::FileTypeExt, net::UnixStream},
     path::{Path, PathBuf},
 };
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use crate::cli::{
     Usage,
@@ -16,11 +17,15 @@ use crate::cli::{
 /// The socket of the run to show: at this path, which may be the run's directory, or else of the
 /// only run that listens.
 pub(super) fn socket(path: Option<&Path>) -> anyhow::Result<PathBuf> {
-    match path {
-        Some(dir) if dir.is_dir() => Ok(dir.join(SOCKET)),
-        Some(path) => Ok(path.to_owned()),
-        None => only(listening(Path::new("."))),
-    }
+    let Some(path) = path else { return only(listening(Path::new("."))?) };
+    Ok(match fs::metadata(path) {
+        Ok(data) if data.is_dir() => path.join(SOCKET),
+        // The connection says what it means that there is none.
+        Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
+        data => data
+            .map(|_| path.to_owned())
+            .with_context(|| format!("cannot look at {}", path.display()))?,
+    })
 }
 
 fn only(mut found: Vec<PathBuf>) -> anyhow::Result<PathBuf> {
@@ -38,18 +43,27 @@ fn only(mut found: Vec<PathBuf>) -> anyhow::Result<PathBuf> {
 }
 
 /// The sockets in `here` and in the directories of its runs that accept connections.
-fn listening(here: &Path) -> Vec<PathBuf> {
-    let runs = fs::read_dir(here.join(RUNS)).into_iter().flatten().flatten();
+fn listening(here: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = here.join(RUNS);
+    let runs = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        runs => Some(runs.with_context(|| format!("cannot look into {}", folder.display()))?),
+    };
+    let runs = runs.into_iter().flatten().flatten();
     let dirs = std::iter::once(here.to_owned()).chain(runs.map(|entry| entry.path()));
     let is_socket =
         |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
     let sockets = dirs.map(|dir| dir.join(SOCKET)).filter(is_socket);
-    sockets.filter(|path| UnixStream::connect(path).is_ok()).collect()
+    Ok(sockets.filter(|path| UnixStream::connect(path).is_ok()).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{env, os::unix::net::UnixListener, process};
+    use std::{
+        env,
+        os::unix::{fs::symlink, net::UnixListener},
+        process,
+    };
 
     use super::*;
 
@@ -60,12 +74,24 @@ mod tests {
             fs::create_dir_all(here.join(RUNS).join(name)).unwrap();
         }
         let at = |name: &str| here.join(RUNS).join(name).join(SOCKET);
-        assert!(only(listening(&here)).unwrap_err().to_string().contains("--listen"));
+        assert!(only(listening(&here).unwrap()).unwrap_err().to_string().contains("--listen"));
         drop(UnixListener::bind(at("dead")).unwrap());
         let _living = UnixListener::bind(at("living")).unwrap();
-        assert_eq!(only(listening(&here)).unwrap(), at("living"));
+        assert_eq!(only(listening(&here).unwrap()).unwrap(), at("living"));
         let _second = UnixListener::bind(at("second")).unwrap();
-        assert!(only(listening(&here)).unwrap_err().to_string().contains("2 runs"));
+        assert!(only(listening(&here).unwrap()).unwrap_err().to_string().contains("2 runs"));
         fs::remove_dir_all(&here).unwrap();
+    }
+
+    /// Regression: runs that may not be looked at passed for none.
+    #[test]
+    fn what_may_not_be_looked_at_is_not_missing() {
+        let here = tempfile::TempDir::new().unwrap();
+        // What cannot be looked into, by root neither.
+        symlink(RUNS, here.path().join(RUNS)).unwrap();
+        let error = listening(here.path()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot look into "), "{error}");
+        let error = socket(Some(&here.path().join(RUNS))).unwrap_err().to_string();
+        assert!(error.starts_with("cannot look at "), "{error}");
     }
 }
