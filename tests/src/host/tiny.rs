@@ -21,6 +21,7 @@ tests![
     no_line_of_an_8259_is_let_through,
     interrupt_and_termination,
     stats_of_a_failed_guest,
+    memory_of_any_size,
 ];
 
 /// `pvticket boot` of this code on the local KVM.
@@ -113,5 +114,16 @@ fn stats_of_a_failed_guest() -> anyhow::Result<()> {
     program.run()?.fails(1, &["triple fault"])?;
     let stats: Value = serde_json::from_slice(&std::fs::read(&stats)?)?;
     ensure!(stats["vmm"]["total"]["exits"].as_u64() > Some(0), "no exits counted: {stats}");
+    Ok(())
+}
+
+/// Regression: KVM refused sizes that are no whole pages.
+fn memory_of_any_size() -> anyhow::Result<()> {
+    need_kvm()?;
+    for size in ["100000001", "99999K", "64M"] {
+        let folder = files::scratch()?;
+        let ran = tune(&folder, &code::hello("hello\n"), |boot| boot.mem(size))?.run()?;
+        ran.exits(0)?.says("hello\n")?;
+    }
     Ok(())
 }

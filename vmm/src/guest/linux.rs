@@ -46,10 +46,35 @@ fn offset_in(base: u64, size: u64, address: u64) -> Option<u64> {
 pub const OUR_INIT: &str = "quiet rdinit=/pvticket/init";
 
 /// The parameter that leaves Linux without an I/O APIC, if there is one: its serial ports have no interrupts
-/// then (it takes the 8259s of a hardware-reduced machine for absent), and a terminal on one cannot be opened.
+/// then (it takes the 8259s of a hardware-reduced machine for absent), and a terminal on one cannot be opened. All were
+/// tried with 6.1; `nr_cpus=0` changes nothing.
 pub fn turns_the_io_apic_off(parameters: &str) -> Option<&str> {
-    const WORDS: [&str; 5] = ["noapic", "nosmp", "maxcpus=0", "acpi=noirq", "pci=noacpi"];
-    parameters.split_ascii_whitespace().find(|word| WORDS.contains(word))
+    let is_such = |word: &&str| {
+        let word = word.replace('"', "");
+        match word.split_once('=') {
+            None => ["noapic", "nosmp", "nolapic", "disableapic"].contains(&word.as_str()),
+            Some(("acpi", how)) => ["off", "noirq"].contains(&how),
+            Some(("pci", how)) => how.split(',').any(|how| how == "noacpi"),
+            Some(("maxcpus", count)) => is_zero(count),
+            Some(_) => false,
+        }
+    };
+    parameters.split_ascii_whitespace().find(is_such)
+}
+
+/// Does it ask for the one CPU that the machine starts with?
+pub fn asks_for_one_cpu(parameter: &str) -> bool {
+    parameter.contains("nosmp") || parameter.contains("maxcpus")
+}
+
+/// A number as the kernel reads it (`get_option` in lib/cmdline.c): decimal, octal or hexadecimal, up to what is no digit.
+fn is_zero(number: &str) -> bool {
+    let digits = number.strip_prefix("0x").or_else(|| number.strip_prefix("0X")).unwrap_or(number);
+    let is_hexadecimal = digits.len() < number.len();
+    let is_digit =
+        |c: &char| if is_hexadecimal { c.is_ascii_hexdigit() } else { c.is_ascii_digit() };
+    let read: String = digits.chars().take_while(is_digit).collect();
+    !read.is_empty() && read.chars().all(|digit| digit == '0')
 }
 
 /// The command line of a guest with nothing but our init, with these parameters.
@@ -66,6 +91,21 @@ mod tests {
         let found =
             ["quiet noapic", "maxcpus=0", "noapictimer maxcpus=1", ""].map(turns_the_io_apic_off);
         assert_eq!(found, [Some("noapic"), Some("maxcpus=0"), None, None]);
+        for word in [
+            "maxcpus=0x0",
+            "maxcpus=00",
+            "\"maxcpus=0\"",
+            "maxcpus=\"0\"",
+            "acpi=off",
+            "pci=nomsi,noacpi",
+            "nolapic",
+            "disableapic",
+        ] {
+            assert_eq!(turns_the_io_apic_off(&format!("quiet {word}")), Some(word));
+        }
+        for word in ["maxcpus=0x1", "maxcpus=10", "maxcpus=", "nr_cpus=0", "acpi=on", "lapic"] {
+            assert_eq!(turns_the_io_apic_off(word), None, "{word}");
+        }
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub struct BootArgs {
     #[arg(long, value_name = "SIZE")]
     mem: Option<ByteSize>,
 
-    /// Parameters to append to the kernel's command line
+    /// Parameters to append to the kernel's command line (noapic, nosmp, maxcpus=0 or acpi=off leave the serial lines
+    /// without interrupts: name a command then; after a panic, panic=0 leaves the machine running)
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
     append: Option<String>,
 

@@ -18,7 +18,7 @@ use crate::{
     cli::{Usage, driver, kernel, say, schedule::SchedulePlan, system_map},
     guest::{
         artifacts, initrd,
-        linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, turns_the_io_apic_off},
+        linux::{BASE_CMDLINE, EARLY_CONSOLE, OUR_INIT, asks_for_one_cpu, turns_the_io_apic_off},
         symbols,
     },
     memory::Memory,
@@ -84,7 +84,9 @@ impl Plan {
         if args.command.iter().any(|word| word.as_bytes().contains(&0)) {
             return Err(Usage("the command contains a NUL byte".into()).into());
         }
-        check_shell(mode, args.append.as_deref())?;
+        if let Some(warning) = check_shell(mode, args.append.as_deref())? {
+            say(format_args!("pvticket: {warning}"));
+        }
         if args.no_stdin && mode == Mode::Shell {
             return Err(Usage("-n: the guest's shell reads stdin; name a command".into()).into());
         }
@@ -207,14 +209,19 @@ impl Plan {
     }
 }
 
-/// Refuses a shell on a serial line that has no interrupts.
-fn check_shell(mode: Mode, append: Option<&str>) -> Result<(), Usage> {
-    match append.and_then(turns_the_io_apic_off).filter(|_| mode == Mode::Shell) {
-        Some(word) => Err(Usage(format!(
-            "--append {word}: without an I/O APIC the guest's serial line has no interrupts, and no shell runs on it: \
-             name a command, or use --cpus 1"
-        ))),
-        None => Ok(()),
+/// Refuses a shell on a serial line that has no interrupts; returns a warning for an init of the user's, which may do without.
+fn check_shell(mode: Mode, append: Option<&str>) -> Result<Option<String>, Usage> {
+    let Some(word) = append.and_then(turns_the_io_apic_off) else { return Ok(None) };
+    let why =
+        format!("--append {word}: without an I/O APIC the guest's serial line has no interrupts");
+    match mode {
+        Mode::Command => Ok(None),
+        Mode::OwnInit => Ok(Some(format!("{why}: its programs cannot open ttyS0"))),
+        Mode::Shell => {
+            let instead =
+                if asks_for_one_cpu(word) { ", or use --cpus 1 in its place" } else { "" };
+            Err(Usage(format!("{why}, and no shell runs on it: name a command{instead}")))
+        }
     }
 }
 
@@ -328,10 +335,13 @@ mod tests {
     fn a_shell_needs_a_serial_line_with_interrupts() {
         assert!(check_shell(Mode::Shell, Some("maxcpus=1")).is_ok());
         assert!(check_shell(Mode::Command, Some("noapic")).is_ok());
-        let Err(Usage(why)) = check_shell(Mode::Shell, Some("quiet nosmp")) else {
-            panic!("taken")
-        };
-        assert!(why.starts_with("--append nosmp: ") && why.ends_with("use --cpus 1"), "{why}");
+        let refused = |append| check_shell(Mode::Shell, Some(append)).unwrap_err().0;
+        let why = refused("quiet nosmp");
+        assert!(why.starts_with("--append nosmp: ") && why.contains("or use --cpus 1"), "{why}");
+        // Regression: --cpus 1 was the advice where it changes nothing.
+        assert!(refused("noapic").ends_with("no shell runs on it: name a command"));
+        let warning = check_shell(Mode::OwnInit, Some("acpi=off")).unwrap();
+        assert!(warning.is_some_and(|warning| warning.ends_with("cannot open ttyS0")));
     }
 
     /// Regression: KVM refused other sizes after the emulated host had booted.

@@ -131,13 +131,19 @@ impl Machine {
     }
 }
 
+/// Its memory in MiB: QEMU rounds sizes that are no multiples of 8 KiB by itself, and what is confined to the exact size then
+/// lacks the rest.
+const fn whole_mib(memory: ByteSize) -> u64 {
+    memory.0.div_ceil(1 << 20)
+}
+
 fn base(command: &mut StdCommand, pieces: &Pieces, size: Size) {
     command
         .args(["-sandbox", confinement::SANDBOX])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
         .args(["-machine", "pc,usb=off,vmport=off,smm=off", "-accel", "tcg,thread=multi"])
         .args(["-cpu", CPU, "-smp", &size.cpus.to_string()])
-        .args(["-m", &format!("{}K", size.memory.0 >> 10)])
+        .args(["-m", &format!("{}M", whole_mib(size.memory))])
         .arg("-kernel")
         .arg(&pieces.kernel)
         .args(["-append", &format!("{COMMAND_LINE} {}", clock_line(size.tsc_khz))]);
@@ -185,5 +191,17 @@ impl Sockets {
 
     fn number(&self, index: usize) -> RawFd {
         self.theirs[index].as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_in_whole_mebibytes() {
+        let sizes =
+            [1 << 20, (128 << 20) + 4096, 100_003_840].map(|size| whole_mib(ByteSize(size)));
+        assert_eq!(sizes, [1, 129, 96]);
     }
 }
