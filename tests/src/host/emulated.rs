@@ -36,6 +36,7 @@ tests![
     a_kernel_there_is_seen_to_take_locks,
     its_kernel_is_the_one_asked_for,
     guests_boot_on_its_kernel_7,
+    a_kernel_of_300_megabytes => Long("15 s: its copies in an emulated machine"),
 ];
 
 /// The cells' live state and their results reach this host.
@@ -225,5 +226,22 @@ fn a_program_of_ones_own() -> anyhow::Result<()> {
         .run()?;
     ran.exits(6)?.says("brought along\n")?;
     ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
+    Ok(())
+}
+
+/// Regression: a kernel with its debugging information filled the RAM disk, and the boot failed there for want of other files.
+fn a_kernel_of_300_megabytes() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let large = folder.path().join("vmlinux");
+    fs::copy(files::cached("kernel/current/vmlinux")?, &large)?;
+    let file = fs::File::options().write(true).open(&large)?;
+    file.set_len(file.metadata()?.len() + (300 << 20))?;
+    Boot::on("emulated")
+        .kernel(large)
+        .cpus(1)
+        .command(["echo", "up"])
+        .run()?
+        .exits(0)?
+        .says("up\n")?;
     Ok(())
 }

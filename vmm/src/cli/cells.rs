@@ -6,17 +6,19 @@ use std::{
     io::{self, BufReader, Write},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
     sync::Arc,
 };
 
 use anyhow::Context;
 use clap::Args;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::{
     FAILURE, Usage, confinement,
     inside::Inside,
+    say,
     schedule::{RECORDING_INSIDE, read_recording},
 };
 use crate::{
@@ -34,6 +36,7 @@ use crate::{
             worker::{self, Tools},
         },
     },
+    memory::{Memory, in_mib},
     signals,
     streams::Stream,
     units::ByteSize,
@@ -197,7 +200,16 @@ fn emulated(setup: &Setup) -> anyhow::Result<u8> {
     let there = Setup::new(host, setup.memory, &kernels, recording.as_deref());
     let there = Setup { changes, switches_features, schedules, ..there };
     let there = there.with_cgroups(None, setup.cgroups.clone());
-    inside.run(there.words()?)
+    let memory = inside.errand().memory;
+    let status = inside.run(there.words()?)?;
+    // The worker itself: what it starts has said so there.
+    if status == signals::status_of(Signal::KILL.as_raw()) && changes != Changes::InChildren {
+        say(format_args!(
+            "the worker was killed in the emulated host: probably out of its {} of memory",
+            in_mib(memory)
+        ));
+    }
+    Ok(status)
 }
 
 /// Runs each cell in a process of its own. What a cell has changed of the host's scheduler is changed back here, also
@@ -221,11 +233,21 @@ fn in_children(setup: Setup) -> anyhow::Result<u8> {
     };
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;
     let failed = relay::relay(command, BufReader::new(io::stdin()), &interrupt, restore)?;
+    if let Some(why) = failed.and_then(|status| why_killed(status, Memory::here)) {
+        say(format_args!("{why}"));
+    }
     let status = failed.map(|status| match status.signal() {
         Some(signal) => signals::status_of(signal),
         None => status.code().map_or(FAILURE, |code| code as u8),
     });
     Ok(status.unwrap_or(if interrupt.raised() { FAILURE } else { 0 }))
+}
+
+/// Why a cell's process was killed: nobody here does that. A kernel without memory does, or a user.
+fn why_killed(status: ExitStatus, memory: impl FnOnce() -> Memory) -> Option<String> {
+    let is_killed = status.signal() == Some(Signal::KILL.as_raw());
+    is_killed
+        .then(|| format!("the process of the cell was killed: {}", memory().probably_lacking()))
 }
 
 fn direct(setup: &Setup) -> anyhow::Result<u8> {
@@ -317,6 +339,20 @@ impl Write for Limited {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: of a cell's process that the kernel killed, only the status 137 was told.
+    #[test]
+    fn who_was_killed_may_have_lacked_memory() {
+        let memory = || Memory::of_host(ByteSize::mib(600));
+        let why = |status| why_killed(ExitStatus::from_raw(status), memory);
+        assert_eq!(
+            why(9).as_deref(),
+            Some(
+                "the process of the cell was killed: probably out of memory: this host has 600 MiB of memory and swap"
+            )
+        );
+        assert_eq!([why(15), why(0), why(9 << 8)], [const { None }; 3]);
+    }
 
     #[test]
     fn a_trace_has_a_limit() {

@@ -1,6 +1,9 @@
 //! Failures of the emulated host, as opposed to failures of the errand.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 use thiserror::Error;
 
@@ -9,7 +12,7 @@ use super::{
     session::watch::{Freeze, GiveUp},
     wire::WireError,
 };
-use crate::{runtime::RuntimeError, signals, units::ByteSize};
+use crate::{memory::in_mib, runtime::RuntimeError, signals, units::ByteSize};
 
 /// The least memory in which it boots, with a reserve (measured: 96 MiB, without files).
 pub const SMALLEST: ByteSize = ByteSize::mib(128);
@@ -50,6 +53,11 @@ pub enum EmulatedError {
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more, or the guest less"
     )]
     Memory { memory: ByteSize },
+    /// Its kernel had no room for its RAM disk, in which the files are that are taken along.
+    #[error(
+        "the emulated host's {memory} had no room for the files that it takes along{largest}: give it more (--mem), or take a smaller file{evidence}"
+    )]
+    NoRoom { memory: ByteSize, largest: LargestFile, evidence: Kept },
     /// It has too little memory to boot.
     #[error("the emulated host needs at least {SMALLEST} of memory beside the guest's, not {0}")]
     TooSmall(ByteSize),
@@ -82,6 +90,28 @@ pub enum EmulatedError {
     /// A signal ended it.
     #[error("stopped by {}", signal_name(*.0))]
     Interrupted(i32),
+}
+
+/// The largest of the files that are taken along and its size, as a part of a sentence; None: there are none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LargestFile(pub Option<(PathBuf, ByteSize)>);
+
+impl LargestFile {
+    /// Looks at these files.
+    pub fn among<'a>(files: impl IntoIterator<Item = &'a Path>) -> Self {
+        let size =
+            |file: &'a Path| Some((file.to_owned(), ByteSize(fs::metadata(file).ok()?.len())));
+        Self(files.into_iter().filter_map(size).max_by_key(|(_, size)| *size))
+    }
+}
+
+impl fmt::Display for LargestFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some((file, size)) => write!(f, ", of which {} has {}", file.display(), in_mib(*size)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl EmulatedError {
@@ -141,6 +171,23 @@ impl fmt::Display for Kept {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn who_has_no_room_is_told_which_file_is_large() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let files = [("small", 10), ("large", 300 << 20)].map(|(name, size)| {
+            let file = folder.path().join(name);
+            fs::File::create(&file).unwrap().set_len(size).unwrap();
+            file
+        });
+        let missing = Path::new("/no/such");
+        let largest = LargestFile::among(files.iter().map(PathBuf::as_path).chain([missing]));
+        let memory = ByteSize::mib(512);
+        let error = EmulatedError::NoRoom { memory, largest, evidence: Kept(None) }.to_string();
+        assert!(error.starts_with("the emulated host's 512 MiB had no room for"), "{error}");
+        assert!(error.contains(&format!("{} has 300 MiB: ", files[1].display())), "{error}");
+        assert_eq!(LargestFile::among([missing]).to_string(), "");
+    }
 
     #[test]
     fn a_freeze_says_whose_fault_it_is_and_what_to_do() {

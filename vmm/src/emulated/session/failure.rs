@@ -12,7 +12,7 @@ use super::{
 use crate::{
     emulated::{
         EmulatedError, Freeze,
-        error::Kept,
+        error::{Kept, LargestFile},
         streams::{output::Seen, stdin::Input},
     },
     memory::Memory,
@@ -48,6 +48,12 @@ impl Session<'_> {
             return Ok(Outcome::Finished(Box::new(finished)));
         }
         let evidence = self.keep(&format!("QEMU ended: {status}"), b"");
+        // What came of that ends it in one of several ways.
+        if self.console_log.line_with(&["Initramfs unpacking failed"]).is_some() {
+            let files = self.errand.files_in.iter().map(|(here, _)| here.as_path());
+            let (memory, largest) = (self.errand.memory, LargestFile::among(files));
+            return Err(EmulatedError::NoRoom { memory, largest, evidence });
+        }
         if let Some(line) = self.console_log.line_with(&["pvticket agent:"]) {
             let error = line.trim_start_matches("pvticket agent:").trim().to_owned();
             return Err(EmulatedError::Agent { error, evidence });
