@@ -2,6 +2,7 @@
 
 use std::io;
 
+use guest_bench::words::count;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -70,7 +71,12 @@ impl Report {
     /// Several lines of text.
     pub fn text(&self) -> String {
         let workers = self.parts.first().map_or(0, |part| part.operations.len());
-        let mut text = format!("{}: {workers} workers on {} CPUs\n", self.bench, self.cpus);
+        let mut text = format!(
+            "{}: {} on {}\n",
+            self.bench,
+            count(workers, "worker"),
+            count(self.cpus, "CPU")
+        );
         for part in &self.parts {
             let (rate, each) = (part.rate(), part.rate() / self.cpus as f64);
             let name = format!("{} operations/s", part.name);
@@ -116,6 +122,10 @@ mod tests {
         let text = report.text();
         assert!(text.contains("512 bytes: operations/s              200         100 per CPU"));
         assert!(text.contains("0.40 s, 5.0 % of the CPUs' time"), "{text}");
+        assert!(text.starts_with("b: 2 workers on 2 CPUs\n"), "{text}");
         assert!(report.json().unwrap().contains("\"operations\":[100,300]"));
+        let alone =
+            Report { cpus: 1, parts: vec![Part { operations: vec![1], ..part("") }], ..report };
+        assert!(alone.text().starts_with("b: 1 worker on 1 CPU\n"), "{}", alone.text());
     }
 }

@@ -48,8 +48,8 @@ fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
     (0..BUSY * cpus).map(start).collect()
 }
 
-/// Regression: a cell whose thread got no CPU for seconds failed ("did not stop within 2.0 s"); and its thread, which came out
-/// in a later cell, was the last to use its schedule, dropped its timers, and the filter of its class ended the worker.
+/// Regression: a cell whose thread got no CPU for seconds failed ("did not stop within 2.0 s"); and its thread, which came
+/// out in a later cell, dropped the timers of its schedule, for which the filter of its class ended the worker.
 /// A schedule gives a thread its priority back, which someone else has taken; without one, the thread waits.
 fn a_thread_that_the_host_does_not_run_is_waited_for() -> anyhow::Result<()> {
     need_kvm()?;

@@ -29,6 +29,14 @@ pub fn noun<N: PartialEq + From<u8>>(number: N, singular: &str) -> Noun<'_> {
     Noun { singular, is_one: number == N::from(1) }
 }
 
+/// A range that begins with one: `1 CPU`, `1 to 80 CPUs`.
+pub fn one_to<N: Copy + Display + PartialEq + From<u8>>(most: N, singular: &str) -> String {
+    match most == N::from(1) {
+        true => count(most, singular).to_string(),
+        false => format!("1 to {}", count(most, singular)),
+    }
+}
+
 /// What agrees with the number, as a verb does: `is` or `are`.
 pub fn agree<N: PartialEq + From<u8>>(
     number: N,
@@ -92,6 +100,14 @@ mod tests {
             assert_eq!(noun(2_u32, singular).to_string(), plural);
             assert_eq!(noun(1_u32, singular).to_string(), singular);
         }
+    }
+
+    #[test]
+    fn a_range_of_one_is_one() {
+        assert_eq!(
+            [1_usize, 2, 80].map(|most| one_to(most, "CPU")),
+            ["1 CPU", "1 to 2 CPUs", "1 to 80 CPUs"]
+        );
     }
 
     #[test]

@@ -60,7 +60,8 @@ pub fn block_in_this_thread() -> Result<u64, KvmError> {
 
 /// Blocks, in the calling thread and those that it starts, the signals by which a terminal stops a job that reads from
 /// its background or writes there (SIGTTIN, SIGTTOU; setpgid(2), tty_check_change in the kernel's
-/// drivers/tty/tty_jobctrl.c): a read fails with EIO instead, and writes pass.
+/// drivers/tty/tty_jobctrl.c): a read fails with EIO instead, and writes pass. Children inherit that, and shall: those in
+/// process groups of their own (scripts of setup, sbatch) are in the background, too, and would be stopped for good.
 pub fn block_stops_by_terminal() -> io::Result<()> {
     // SAFETY: sigemptyset initialises the set, which is live through the calls; SIG_BLOCK changes only this thread.
     let result = unsafe {

@@ -2,7 +2,10 @@
 
 use base::handoff::HandoffSpec;
 use base::units::Nanos;
-use base::{faults::FaultSpec, plural::count};
+use base::{
+    faults::FaultSpec,
+    plural::{agree, count},
+};
 use hypercalls::payload::handoff::Switches;
 use sched::{PolicySpec, policy::DEFAULT_SLICE};
 use simulated_locks::{Handoff, System};
@@ -60,7 +63,7 @@ pub struct Spec {
 #[derive(Debug, Error)]
 pub enum SpecError {
     /// More CPUs than the machine has.
-    #[error("{cpus} CPUs are more than the {has} of {machine}")]
+    #[error("{} {} more than the {has} of {machine}", count(*.cpus, "CPU"), agree(*.cpus, "is", "are"))]
     Cpus {
         /// As asked for.
         cpus: usize,
@@ -70,7 +73,7 @@ pub enum SpecError {
         machine: String,
     },
     /// More vCPUs than the library's table has room for.
-    #[error("{0} vCPUs: a simulated guest has 1 to {WIDE}")]
+    #[error("{}: a simulated guest has 1 to {WIDE}", count(*.0, "vCPU"))]
     Vcpus(usize),
     /// More vCPUs in all than can be simulated.
     #[error("{} of {}: there can be 1 to {WIDE} vCPUs in all", count(*.guests, "guest"), count(*.vcpus, "vCPU"))]
@@ -81,7 +84,7 @@ pub enum SpecError {
         vcpus: usize,
     },
     /// More vCPUs than the lock counts.
-    #[error("{vcpus} vCPUs are more than the {most} that {system} can count")]
+    #[error("{} {} more than the {most} that {system} can count", count(*.vcpus, "vCPU"), agree(*.vcpus, "is", "are"))]
     Lock {
         /// As asked for.
         vcpus: usize,

@@ -65,7 +65,7 @@ pub(super) struct ScheduleArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = at_least_one)]
     slots: Option<usize>,
 
-    /// How long a turn on a slot lasts, for example 500us or 4ms
+    /// How long a turn on a slot lasts, for example 500us or 4ms; 50us or more, but in simulations
     #[arg(long, value_name = "T", default_value_t = DEFAULT_SLICE, allow_hyphen_values = true)]
     pub(super) slice: Nanos,
 

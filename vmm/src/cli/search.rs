@@ -32,7 +32,7 @@ use ::sim::{
 use base::{
     files,
     handoff::HandoffSpec,
-    plural::{count, noun},
+    plural::{count, noun, one_to},
     shown::quoted,
 };
 use report::si::si;
@@ -176,7 +176,7 @@ fn space(
 ) -> Result<Space, Usage> {
     let has = machine.cpus();
     if !(1..=has).contains(&cpus) {
-        return Err(Usage(format!("--cpus {cpus}: {} has 1 to {has} CPUs", machine.name)));
+        return Err(Usage(format!("--cpus {cpus}: {} has {}", machine.name, one_to(has, "CPU"))));
     }
     if !(2..=1024).contains(&vcpus) {
         return Err(Usage(format!("--vcpus {vcpus}: a search is of 2 to 1024 vCPUs")));

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, thread, time::Instant};
 
-use guest_bench::{stats, steal};
+use guest_bench::{stats, steal, words::count};
 
 use crate::{
     Failure,
@@ -105,17 +105,21 @@ fn measure(
 ) -> io::Result<()> {
     let runs = plan::order(options);
     let minutes = (runs.len() as f64 * f64::from(options.seconds) / 60.0).ceil();
-    say(format_args!("{} runs of {} s: {minutes} min or more", runs.len(), options.seconds));
+    say(format_args!(
+        "{} of {} s: {minutes} min or more",
+        count(runs.len(), "run"),
+        options.seconds
+    ));
     let (stolen, began) = (steal::seconds(), Instant::now());
     for run in runs {
         let Run { round, scale, clients, configuration } = run;
         locks.set(configuration)?;
         let tps = one(&run, bench, results)?;
         say(format_args!(
-            "round {} of {}: scale {scale}, {clients} client{}, {}: {tps:.0} tps",
+            "round {} of {}: scale {scale}, {}, {}: {tps:.0} tps",
             round + 1,
             options.runs,
-            if clients == 1 { "" } else { "s" },
+            count(clients as usize, "client"),
             configuration.name()
         ));
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use guest_bench::words::count;
+
 use crate::{
     locks::Configuration,
     report::{Results, Row},
@@ -36,18 +38,18 @@ fn head(results: &Results) -> String {
     };
     format!(
         "pgbench, SELECT only: transactions/s (higher is better)\n\
-         guest      {} CPUs, Linux {}\n\
+         guest      {}, Linux {}\n\
          locks      PV ticketlocks, backend {}; a waiter halts after {} looks\n\
          database   PostgreSQL {}, {} MiB of shared buffers\n\
-         method     {} runs of {} s for each row, in one boot; the configurations take turns\n\
+         method     {} of {} s for each row, in one boot; the configurations take turns\n\
          steal      {steal}\n",
-        guest.cpus,
+        count(guest.cpus, "CPU"),
         guest.kernel,
         guest.backend,
         guest.spin_threshold,
         guest.postgresql,
         guest.shared_buffers_mib,
-        results.runs,
+        count(results.runs as usize, "run"),
         results.seconds,
     )
 }

@@ -209,7 +209,7 @@ fn too_few_threads_are_said() -> anyhow::Result<()> {
             "compare --guest payload --host direct --vcpus 2 --policy rr --runs 1 --seconds 0.1";
         let begin = std::time::Instant::now();
         let compare = limited(limit).args(words.split(' ')).run()?;
-        // A vCPU that never comes to the start is waited for 30 s.
+        // A vCPU that never comes to the start is waited for 60 s.
         ensure!(
             begin.elapsed() < Duration::from_secs(25),
             "{}: it hangs\n{}",

@@ -14,7 +14,7 @@ use crate::{
     lab::{cell::sim::machine, host::resolve_cpus},
     units::{CpuList, VcpuCount},
 };
-use base::backend::PvBackend;
+use base::{backend::PvBackend, plural::one_to};
 use kvm::{KvmKind, host::is_emulated};
 use sched::PolicySpec;
 use study::{
@@ -72,7 +72,7 @@ impl What {
             Some(list) => list.len(),
         };
         if !(1..=there).contains(&cpus) {
-            return Err(Usage(format!("--cpus {cpus}: {name} has 1 to {there} CPUs")));
+            return Err(Usage(format!("--cpus {cpus}: {name} has {}", one_to(there, "CPU"))));
         }
         CpuList::new(&Vec::from_iter(0..cpus)).map_err(|error| Usage(error.to_string()))
     }
