@@ -21,7 +21,7 @@ use report::{
     html,
     words::{diff, mail, text},
 };
-use study::findings::{Diff, Repeat, RunRecord, Study, is_same_run, once};
+use study::findings::{Diff, Repeat, RunRecord, Study, once, share_cells};
 
 /// Report the results of runs: figures, comparisons with their intervals, and how to reproduce them
 #[derive(Debug, Args)]
@@ -140,7 +140,7 @@ pub(super) fn each_once(records: Vec<RunRecord>) -> Vec<RunRecord> {
 /// Tells that a run is compared with itself: that nothing differs says nothing then.
 fn note_same_run(records: &[RunRecord]) {
     if let [before, after] = records
-        && is_same_run(before, after)
+        && share_cells(before, after)
     {
         say(format_args!(
             "note: {} is the same run as {}: what differs is what one of them was resumed for",

@@ -24,7 +24,7 @@ pub use host::{Extremes, Host, HostRates};
 pub use layout::Layout;
 use order::Order;
 pub use point::{PointStudy, Timed};
-pub use read::{Repeat, RunRecord, is_same_run, once};
+pub use read::{Repeat, RunRecord, once, share_cells};
 
 use super::{
     point::Point,

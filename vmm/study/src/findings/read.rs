@@ -1,6 +1,6 @@
 //! Reads a run for a study.
 
-use std::{mem, path::Path};
+use std::{cmp::Reverse, path::Path};
 
 use super::super::store::{self, Contents, StoreError, record::CellLine};
 
@@ -31,39 +31,50 @@ pub struct Repeat {
     pub own_cells: usize,
 }
 
+/// Are these copies of one run that have cells in common?
+pub fn share_cells(one: &RunRecord, other: &RunRecord) -> bool {
+    let (cells, others) = (&one.contents.cells, &other.contents.cells);
+    is_same_run(one, other) && cells.iter().any(|cell| others.contains(cell))
+}
+
 /// Are these copies of one run? They began at the same moment with the same seed and spec.
-pub fn is_same_run(one: &RunRecord, other: &RunRecord) -> bool {
+fn is_same_run(one: &RunRecord, other: &RunRecord) -> bool {
     let (one, other) = (&one.contents.run, &other.contents.run);
     (one.at_ms, one.seed, &one.spec, &one.name)
         == (other.at_ms, other.seed, &other.spec, &other.name)
 }
 
-/// Leaves each cell of copies of a run once: the same measurements under two names would count twice, and feign precision. A
-/// copy that has no cells of its own is left out, of copies the one with fewer cells.
+/// Leaves each cell of copies of a run once: the same measurements under two names would count twice, and feign precision. Of
+/// copies the one with the most cells comes first, and one without cells of its own is left out.
 pub fn once(records: Vec<RunRecord>) -> (Vec<RunRecord>, Vec<Repeat>) {
     let (mut left, mut repeats) = (Vec::<RunRecord>::new(), Vec::new());
-    for mut record in records {
-        let Some(first) = left.iter_mut().find(|first| is_same_run(first, &record)) else {
+    for mut record in copies_together(records) {
+        let copies: Vec<&RunRecord> =
+            left.iter().filter(|copy| is_same_run(copy, &record)).collect();
+        let Some(first) = copies.first().map(|first| first.source.clone()) else {
             left.push(record);
             continue;
         };
-        if record.contents.cells.len() > first.contents.cells.len() {
-            mem::swap(first, &mut record);
-        }
-        let first = first.source.clone();
+        let is_own =
+            |cell: &CellLine| copies.iter().all(|copy| !copy.contents.cells.contains(cell));
         let all = record.contents.cells.len();
-        let copies = || left.iter().filter(|copy| is_same_run(copy, &record));
-        let own = |cell: &CellLine| !copies().any(|copy| copy.contents.cells.contains(cell));
-        let kept: Vec<CellLine> =
-            record.contents.cells.iter().filter(|cell| own(cell)).cloned().collect();
-        let own_cells = kept.len();
+        record.contents.cells.retain(is_own);
+        let own_cells = record.contents.cells.len();
         if own_cells < all || all == 0 {
             repeats.push(Repeat { source: record.source.clone(), first, own_cells });
         }
         if own_cells > 0 {
-            record.contents.cells = kept;
             left.push(record);
         }
     }
     (left, repeats)
+}
+
+/// Copies beside each other, where the first of them was, those with more cells first.
+fn copies_together(records: Vec<RunRecord>) -> Vec<RunRecord> {
+    let place = |record: &RunRecord| records.iter().position(|other| is_same_run(other, record));
+    let places: Vec<Option<usize>> = records.iter().map(place).collect();
+    let mut all: Vec<_> = places.into_iter().zip(records).collect();
+    all.sort_by_key(|(place, record)| (*place, Reverse(record.contents.cells.len())));
+    all.into_iter().map(|(_, record)| record).collect()
 }

@@ -72,7 +72,7 @@ fn a_run_that_is_given_twice_counts_once() {
     assert_eq!(left, [whole, other]);
     let repeat =
         |source: &str| Repeat { source: source.into(), first: "whole".into(), own_cells: 0 };
-    assert_eq!(repeats, [repeat("part"), repeat("whole")]);
+    assert_eq!(repeats, [repeat("whole"), repeat("part")]);
 }
 
 /// Regression: of two copies that were resumed each for itself, the one with fewer cells was left out whole.
@@ -91,6 +91,15 @@ fn a_copy_that_was_resumed_for_itself_adds_its_own_cells() {
     assert_eq!((&left[0], &left[1].contents.cells), (&first, &own));
     let repeat = Repeat { source: "copy".into(), first: "first".into(), own_cells: 2 };
     assert_eq!(repeats, [repeat]);
+    // The shortest comes first, and what it has is in the longest, too.
+    let mut short = RunRecord { source: "short".into(), ..first.clone() };
+    short.contents.cells = first.contents.cells[all - 2..].to_vec();
+    let mut middle = RunRecord { source: "middle".into(), ..first.clone() };
+    middle.contents.cells.truncate(all - 4);
+    middle.contents.cells.extend(own.clone());
+    let (left, _) = once(vec![short, middle, first.clone()]);
+    let cells = left.iter().map(|record| record.contents.cells.len());
+    assert_eq!(cells.collect::<Vec<_>>(), [all, own.len()]);
     // Nothing of it is a repeat: it went on from its start.
     first.contents.cells.truncate(4);
     let mut other = RunRecord { source: "other".into(), ..first.clone() };
