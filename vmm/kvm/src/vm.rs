@@ -11,7 +11,10 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vmm_sys_util::{
+    errno::Error as Errno,
+    eventfd::{EFD_NONBLOCK, EventFd},
+};
 
 use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::ram::Ram};
 use base::units::{Gpa, VcpuCount, VcpuId};
@@ -69,7 +72,7 @@ impl KvmVm {
     /// guest-physical addresses that Intel's KVM needs for real mode (kvm/api.rst, 4.34 and 4.63).
     pub fn new(memory: Ram, wiring: Wiring, tss: Gpa, identity_map: Gpa) -> Result<Self, KvmError> {
         let kvm = open()?;
-        let fd = kvm.create_vm().map_err(ioctl("KVM_CREATE_VM"))?;
+        let fd = uninterrupted(|| kvm.create_vm()).map_err(ioctl("KVM_CREATE_VM"))?;
         for (slot, region) in (0..).zip(memory.iter()) {
             let host = memory
                 .get_host_address(region.start_addr())
@@ -179,6 +182,17 @@ impl KvmVm {
     }
 }
 
+/// Makes a call again that a signal has interrupted. KVM registers with the process's memory, which gives up while any signal
+/// is pending, also one that only stops the process or is handled elsewhere (`mm_take_all_locks` of mm/mmap.c).
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(error) if error.errno() == libc::EINTR => {}
+            done => return done,
+        }
+    }
+}
+
 /// Masks all lines of both 8259s, as firmware leaves them.
 ///
 /// KVM creates them unmasked, with their vectors at 0. A kernel that is told that the machine is
@@ -228,5 +242,22 @@ pub(super) fn open() -> Result<Kvm, KvmError> {
         // The ioctl itself failed.
         -1 => Err(KvmError::NotKvm(path.into())),
         other => Err(KvmError::ApiVersion(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a SIGCHLD or SIGCONT at the start ended the command: `KVM_CREATE_VM failed: Interrupted system call`.
+    #[test]
+    fn a_signal_does_not_keep_a_machine_from_being_made() {
+        let mut answers = [Err(libc::EINTR), Err(libc::EINTR), Ok(5)].into_iter();
+        let made = uninterrupted(|| answers.next().unwrap_or(Err(libc::EIO)).map_err(Errno::new));
+        assert_eq!(made, Ok(5));
+        assert_eq!(
+            uninterrupted(|| Err::<(), _>(Errno::new(libc::ENOMEM))),
+            Err(Errno::new(libc::ENOMEM))
+        );
     }
 }
