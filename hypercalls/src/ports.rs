@@ -12,7 +12,8 @@ pub const SPAN: u16 = 0x40;
 
 /// Write 32: `lock_spinning(ticket)`. The calling vCPU halts until kicked. A
 /// pending kick makes it return at once. May return spuriously; never acquires.
-/// The ticket is for diagnosis only.
+/// The ticket is for diagnosis only. An NMI or INIT ends the halt, within 100 ms, only where
+/// guests are told to halt here (the backend `vmm`); an interrupt never does.
 pub const LOCK_SPINNING: u16 = 0x00;
 
 /// Write 32: `unlock_kick(apic id)`. Wakes that vCPU, wherever it halted, or leaves a pending kick.

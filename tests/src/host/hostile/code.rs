@@ -9,7 +9,7 @@ pub const KERNEL: u32 = 0x100_0000;
 pub const TRAMPOLINE: u32 = 0x8_0000;
 /// Where a kernel keeps their code, and the most that there is of it.
 pub const OTHERS: usize = 0x8000;
-pub const MOST: u32 = 512;
+pub const MOST: u32 = 1024;
 
 /// Registers of the local APIC in x2APIC mode (Intel SDM 3A, table 11-6).
 pub mod apic {
@@ -86,27 +86,11 @@ pub fn rounds(count: u32, body: &[u8]) -> Vec<u8> {
     code
 }
 
-/// In the rounds whose number is a multiple of eight: `test ebp, 7; jnz` over it.
-pub fn in_every_eighth(body: &[u8]) -> Vec<u8> {
-    let mut code = vec![0xf7, 0xc5, 7, 0, 0, 0, 0x0f, 0x85];
-    code.extend((body.len() as i32).to_le_bytes());
-    code.extend(body);
-    code
-}
-
 /// `mov esi, count; 1: pause; dec esi; jnz 1b`
 pub fn pauses(count: u32) -> Vec<u8> {
     let mut code = vec![0xbe];
     code.extend(count.to_le_bytes());
     code.extend([0xf3, 0x90, 0xff, 0xce, 0x75, 0xfa]);
-    code
-}
-
-/// The same in real mode.
-pub fn real_pauses(count: u32) -> Vec<u8> {
-    let mut code = vec![0x66, 0xbe];
-    code.extend(count.to_le_bytes());
-    code.extend([0xf3, 0x90, 0x66, 0x4e, 0x75, 0xfa]);
     code
 }
 

@@ -1,0 +1,64 @@
+//! The same under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+
+use super::{
+    BACKENDS, Counted, Files, LATE, LATE_BACKENDS, guest, has_missed_none, into, is_complete,
+};
+use crate::{
+    files,
+    host::{emulated::need_kernel_7, first_cpu::BUSYBOX},
+    product::pvticket,
+};
+
+/// The policies that the host's kernel carries out.
+const POLICIES: [&str; 6] = ["rr", "fair", "kick-boost", "deferred", "lhp:10,5ms", "lwp:10,5ms"];
+
+/// Two machines would have slots of their own pace: each case is a boot of its own in one host.
+pub fn check() -> anyhow::Result<()> {
+    need_kernel_7()?;
+    let files = Files::new()?;
+    let mut inputs = vec![into(&files.initrd, "/in/initrd")];
+    for backend in BACKENDS {
+        let kernel = files::vmlinux(&guest::kernel(backend));
+        let kernel = files::put(&files.folder, backend, &kernel)?;
+        inputs.push(into(&kernel, &format!("/in/{backend}")));
+    }
+    let cases: Vec<(&str, &str, &str)> = POLICIES
+        .into_iter()
+        .flat_map(|policy| BACKENDS.map(|backend| (policy, backend)))
+        .flat_map(|(policy, backend)| [(policy, backend, ""), (policy, backend, LATE)])
+        .filter(|(_, backend, fault)| fault.is_empty() || LATE_BACKENDS.contains(backend))
+        .collect();
+    let script: String =
+        cases.iter().map(|(policy, backend, fault)| one(policy, backend, fault)).collect();
+    let pages = files.folder.path().join("pages");
+    let out = format!("/tmp/pages:{}", pages.display());
+    let words = ["emulate", "--host-kernel", "7", "--out", &out].map(str::to_owned).into_iter();
+    let words = words.chain(inputs.into_iter().flat_map(|pair| ["--in".to_owned(), pair]));
+    let shell = ["--", BUSYBOX, "sh", "-c", &script].map(str::to_owned);
+    let ran = pvticket(words.chain(shell)).limit(600).run()?.exits(0)?;
+    ensure!(!ran.errors().contains("seccomp"), "{}", ran.show());
+    let pages = fs::read(&pages)?;
+    ensure!(pages.len() == 4096 * cases.len(), "{} bytes\n{}", pages.len(), ran.show());
+    for (page, (policy, backend, fault)) in pages.chunks_exact(4096).zip(cases) {
+        let counted = Counted::read(page).context("no page")?;
+        has_missed_none(&counted)
+            .and_then(|()| is_complete(&counted))
+            .with_context(|| format!("{policy}, backend {backend} {fault}"))?;
+    }
+    Ok(())
+}
+
+/// Adds a page of one boot to those of all.
+fn one(policy: &str, backend: &str, fault: &str) -> String {
+    let fault = if fault.is_empty() { String::new() } else { format!("--fault {fault}") };
+    format!(
+        "/init boot --driver bpf --kernel /in/{backend} --initrd /in/initrd --cpus 2 --mem 64M --slots 1 \
+         --slice 4ms --pv {backend} --policy {policy} {fault} -- wakes > /tmp/page \
+         || {{ echo {policy} {backend} {fault}: $?; exit 1; }}\n\
+         {BUSYBOX} tail -c 4096 /tmp/page >> /tmp/pages\n"
+    )
+}

@@ -1,0 +1,389 @@
+//! The guest of the matrix. Its first vCPU orders the second one to a place where it waits, and sends it one event
+//! there; the second one notes where it waits before it waits, and whoever answers the event counts it for that place.
+
+use super::{BACKEND_OF_HALTS, Event, Place};
+use crate::{
+    files::code::{
+        SPIN, out,
+        port::{DOORBELL, EXIT, HALT, KICK, OUTPUT_PAGE, STDOUT_PAGE},
+    },
+    form::by_form,
+    host::hostile::code::{
+        DIRECTORY, OTHERS, TRAMPOLINE, X2APIC, apic, maps_the_hole, msr, pauses, real_msr,
+        real_out, real_x2apic, rounds, starts_second, store,
+    },
+};
+
+/// Words that both vCPUs know, in the first page: which round it is, its event and its place;
+const ROUND: u16 = 0x600;
+const EVENT: u16 = 0x604;
+const PLACE: u16 = 0x608;
+/// where the second vCPU waits, or [`NOWHERE`];
+const WHERE: u16 = 0x60c;
+/// the last round whose wait has ended, and the last one in which it may end without an event.
+const DONE: u16 = 0x610;
+const RELEASE: u16 = 0x614;
+/// A row for each event: how often it was answered at each place.
+const COUNTS: u16 = 0x640;
+/// The same: how often a wait that the event should have ended went on.
+const MISSED: u16 = 0x700;
+
+/// After the places in a row of a table.
+const NOWHERE: u8 = Place::ALL.len() as u8;
+/// Bytes of a row.
+const ROW: u16 = 32;
+
+const IPI: u32 = 0x40;
+const DEVICE: u32 = 0x41;
+
+/// In units of 2^32 cycles, 1 to 4 s: what a wait is given to end by its event, and after its release.
+const PATIENCE: u8 = 4;
+const HANGS: u8 = 24;
+/// The status of a guest whose second vCPU never came back.
+pub const HUNG: i32 = 99;
+
+/// What the guest has counted: the first page of its memory.
+pub struct Counted<'a>(&'a [u8]);
+
+impl<'a> Counted<'a> {
+    /// From the end of what it printed.
+    pub fn read(printed: &'a [u8]) -> Option<Self> {
+        printed.len().checked_sub(4096).map(|from| Self(&printed[from..]))
+    }
+
+    /// How often this event was answered there.
+    pub fn answers(&self, event: Event, place: Place) -> u32 {
+        self.word(COUNTS, event, place)
+    }
+
+    /// How often it was sent, and did not end the wait.
+    pub fn missed(&self, event: Event, place: Place) -> u32 {
+        self.word(MISSED, event, place)
+    }
+
+    fn word(&self, table: u16, event: Event, place: Place) -> u32 {
+        let at = usize::from(table + ROW * event as u16) + 4 * place as usize;
+        self.0[at..at + 4].try_into().map(u32::from_le_bytes).unwrap_or(0)
+    }
+}
+
+/// A kernel that goes through all pairs of events and places, and prints its first page.
+pub fn kernel(backend: &str) -> Vec<u8> {
+    let mut code = begins();
+    let pairs = Event::ALL.into_iter().flat_map(|event| Place::ALL.map(|place| (event, place)));
+    let all: Vec<u8> = pairs
+        .flat_map(|(event, place)| round(event, place, ends_alone(event, place, backend)))
+        .collect();
+    code.extend(rounds(by_form(2, 4), &all));
+    code.extend(
+        [out(OUTPUT_PAGE, 0), out(STDOUT_PAGE, 4096), out(EXIT, 0), SPIN.to_vec()].concat(),
+    );
+    with_second(code)
+}
+
+/// A kernel whose second vCPU waits at this place for ever, while the first one prints a zero and spins.
+pub fn waiting(place: Place) -> Vec<u8> {
+    let mut code = begins();
+    code.extend(order(Event::Kick, place));
+    let waits = waits_for(WHERE, place as u8);
+    code.extend(
+        [waits, pauses(20_000), out(OUTPUT_PAGE, 0), out(STDOUT_PAGE, 1), SPIN.to_vec()].concat(),
+    );
+    with_second(code)
+}
+
+/// Does the event end the wait by itself? Otherwise it is kept until something else has ended it.
+pub fn ends_alone(event: Event, place: Place, backend: &str) -> bool {
+    match (event, place) {
+        // A thread that sleeps in the VMM is not in KVM, which has these pending: the nurse looks, and only machines
+        // whose guests halt by this port have one.
+        (Event::Nmi | Event::Init, Place::Vmm) => backend == BACKEND_OF_HALTS,
+        (Event::Nmi | Event::Init, _) => true,
+        // A kick ends any halt. What does not halt has it ready for its next one.
+        (Event::Kick, place) => place != Place::Spins,
+        // The same in KVM's HLT only.
+        (Event::Doorbell, place) => matches!(place, Place::HltMasked | Place::Hlt),
+        // Interrupts end no halt in the VMM, and no HLT that masks them.
+        (Event::Ipi | Event::Device, place) => matches!(place, Place::Hlt | Place::Spins),
+    }
+}
+
+fn with_second(mut code: Vec<u8>) -> Vec<u8> {
+    assert!(code.len() <= OTHERS, "{} bytes", code.len());
+    code.resize(OTHERS, 0);
+    code.extend(second());
+    code
+}
+
+/// Starts the second vCPU and waits until it is up.
+fn begins() -> Vec<u8> {
+    let mut code = [store(WHERE.into(), NOWHERE.into()), store(ROUND.into(), 1)].concat();
+    code.extend(starts_second());
+    code.extend(
+        [X2APIC.to_vec(), msr(apic::SPURIOUS, apic::ON), routes_com1(), waits_for(DONE, 1)]
+            .concat(),
+    );
+    code
+}
+
+/// `1: pause; cmp dword [word], value; jne 1b`
+fn waits_for(word: u16, value: u8) -> Vec<u8> {
+    let mut code = vec![0xf3, 0x90, 0x83, 0x3c, 0x25];
+    code.extend(u32::from(word).to_le_bytes());
+    code.extend([value, 0x75, 0xf4]);
+    code
+}
+
+/// Begins a round: its event, its place, and then `inc dword [ROUND]`.
+fn order(event: Event, place: Place) -> Vec<u8> {
+    let mut code = [store(EVENT.into(), event as u32), store(PLACE.into(), place as u32)].concat();
+    code.extend([0xff, 0x04, 0x25]);
+    code.extend(u32::from(ROUND).to_le_bytes());
+    code
+}
+
+/// `mov eax, [DONE]; cmp eax, [ROUND]`
+fn is_done() -> Vec<u8> {
+    let mut code = vec![0x8b, 0x04, 0x25];
+    code.extend(u32::from(DONE).to_le_bytes());
+    code.extend([0x3b, 0x04, 0x25]);
+    code.extend(u32::from(ROUND).to_le_bytes());
+    code
+}
+
+/// Waits for the end of the second vCPU's wait; if that does not come in time, does `otherwise`.
+fn waits_for_end(patience: u8, otherwise: &[u8]) -> Vec<u8> {
+    // rdtsc; mov edi, edx; 1: pause; is it done? je 2f; rdtsc; sub edx, edi; cmp edx, patience; jb 1b; ...; 2:
+    let mut body = [vec![0xf3, 0x90], is_done()].concat();
+    let over = 7 + 2 + otherwise.len();
+    body.extend([0x0f, 0x84]);
+    body.extend((over as i32).to_le_bytes());
+    body.extend([0x0f, 0x31, 0x29, 0xfa, 0x83, 0xfa, patience]);
+    let back = -(body.len() as i32 + 2);
+    body.extend([0x72, back as i8 as u8]);
+    [vec![0x0f, 0x31, 0x89, 0xd7], body, otherwise.to_vec()].concat()
+}
+
+/// One event at one place.
+fn round(event: Event, place: Place, ends_alone: bool) -> Vec<u8> {
+    // A wait that ended before its event (an earlier wakeup was kept) is begun anew: pause; is it done? je to the
+    // order; cmp dword [WHERE], place; jne to the pause
+    let mut code = order(event, place);
+    let looks = [vec![0xf3, 0x90], is_done()].concat();
+    let back = -((code.len() + looks.len()) as i32 + 6);
+    code.extend(&looks);
+    code.extend([0x0f, 0x84]);
+    code.extend(back.to_le_bytes());
+    code.extend([0x83, 0x3c, 0x25]);
+    code.extend(u32::from(WHERE).to_le_bytes());
+    code.extend([place as u8, 0x75]);
+    code.push(-(looks.len() as i32 + 6 + 8 + 2) as i8 as u8);
+    // It notes where it waits before it does.
+    code.extend(pauses(2_000));
+    code.extend(send(event));
+    if ends_alone {
+        let mut missed = vec![0xff, 0x04, 0x25]; // inc dword [MISSED ...]
+        missed.extend(u32::from(MISSED + ROW * event as u16 + 4 * place as u16).to_le_bytes());
+        missed.extend(release(place));
+        code.extend(waits_for_end(PATIENCE, &missed));
+    } else {
+        code.extend([pauses(2_000), release(place)].concat());
+    }
+    code.extend(waits_for_end(HANGS, &[out(EXIT, HUNG as u32), SPIN.to_vec()].concat()));
+    code
+}
+
+/// Sends it to the second vCPU.
+fn send(event: Event) -> Vec<u8> {
+    let to_second = |command: u32| msr(apic::COMMAND, 1 << 32 | u64::from(command));
+    match event {
+        Event::Nmi => to_second(0x4400),
+        Event::Init => {
+            [to_second(0x4500), pauses(500), to_second(0x4600 | TRAMPOLINE >> 12)].concat()
+        }
+        Event::Ipi => to_second(0x4000 | IPI),
+        Event::Kick => out(KICK, 1),
+        Event::Doorbell => out(DOORBELL, 1),
+        // A byte on COM1 interrupts once it is sent, if the last interrupt was looked at: mov dx, 0x3fa; in al, dx;
+        // mov dx, 0x3f8; mov al, '.'; out dx, al
+        Event::Device => {
+            vec![0x66, 0xba, 0xfa, 0x03, 0xec, 0x66, 0xba, 0xf8, 0x03, 0xb0, b'.', 0xee]
+        }
+    }
+}
+
+/// Ends a wait without an event of the matrix: mov eax, [ROUND]; mov [RELEASE], eax; and a kick for that kind of halt.
+fn release(place: Place) -> Vec<u8> {
+    let mut code = vec![0x8b, 0x04, 0x25];
+    code.extend(u32::from(ROUND).to_le_bytes());
+    code.extend([0x89, 0x04, 0x25]);
+    code.extend(u32::from(RELEASE).to_le_bytes());
+    match place {
+        Place::Vmm => code.extend(out(KICK, 1)),
+        Place::HltMasked | Place::Hlt => code.extend(out(DOORBELL, 1)),
+        Place::Spins => {}
+    }
+    code
+}
+
+/// Has COM1 interrupt the second vCPU through the I/O APIC.
+fn routes_com1() -> Vec<u8> {
+    let mut code = maps_the_hole();
+    // The 2 MiB at the I/O APIC (boot/layout.rs).
+    code.extend(store(DIRECTORY + 0xfb0, 0xfec0_0083));
+    code.extend([0xbf, 0, 0, 0xc0, 0xfe]); // mov edi, 0xfec00000
+    // The two halves of the entry of pin 4 (82093AA, 3.2.4).
+    for (index, value) in [(0x19_u32, 1_u32 << 24), (0x18, DEVICE)] {
+        code.extend([0xc7, 0x07]); // mov dword [rdi]
+        code.extend(index.to_le_bytes());
+        code.extend([0xc7, 0x47, 0x10]); // mov dword [rdi + 16]
+        code.extend(value.to_le_bytes());
+    }
+    // It interrupts when it has sent: mov dx, 0x3f9; mov al, 2; out dx, al
+    code.extend([0x66, 0xba, 0xf9, 0x03, 0xb0, 2, 0xee]);
+    code
+}
+
+/// Where the parts of the second vCPU's code are, from its beginning.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    after: usize,
+    nmi: usize,
+    ipi: usize,
+    device: usize,
+}
+
+/// What the second vCPU executes, in real mode.
+fn second() -> Vec<u8> {
+    let length = |parts: Parts| setup(parts).len() + goes_there().len();
+    let mut parts = Parts { after: length(Parts::default()), ..Parts::default() };
+    let tail = after(parts.after);
+    let handlers = |parts: Parts| {
+        [handler(Event::Nmi, parts), handler(Event::Ipi, parts), handler(Event::Device, parts)]
+    };
+    let [nmi, ipi, _] = handlers(parts);
+    parts.nmi = parts.after + tail.len();
+    parts.ipi = parts.nmi + nmi.len();
+    parts.device = parts.ipi + ipi.len();
+    [setup(parts), goes_there(), tail, handlers(parts).concat()].concat()
+}
+
+/// Counts its start for where it waited, sets itself up, and ends the wait.
+fn setup(parts: Parts) -> Vec<u8> {
+    // An entry of the table of real mode: offset and segment.
+    let entry = |offset: usize| (TRAMPOLINE << 12 | offset as u32).to_le_bytes();
+    // cli; mov ax, 0x7000; mov ss, ax; mov sp, 0xfff0
+    let mut code = vec![0xfa, 0xb8, 0, 0x70, 0x8e, 0xd0, 0xbc, 0xf0, 0xff];
+    // xor ax, ax; mov ds, ax; mov es, ax
+    code.extend([0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0]);
+    code.extend(counts(Event::Init));
+    for (vector, handler) in
+        [(2, parts.nmi), (IPI as u16, parts.ipi), (DEVICE as u16, parts.device)]
+    {
+        code.extend([0x66, 0xc7, 0x06]); // mov dword [...]
+        code.extend((vector * 4).to_le_bytes());
+        code.extend(entry(handler));
+    }
+    code.extend(real_x2apic());
+    code.extend(real_msr(apic::SPURIOUS, apic::ON));
+    code.extend(ends_wait());
+    code
+}
+
+/// In real mode, an instruction on a word of the first page, with an immediate byte if it has one.
+fn on(opcode: &[u8], word: u16, byte: Option<u8>) -> Vec<u8> {
+    [opcode, &word.to_le_bytes(), byte.as_slice()].concat()
+}
+
+/// The wait is over: mov byte [WHERE], NOWHERE; mov eax, [ROUND]; mov [DONE], eax
+fn ends_wait() -> Vec<u8> {
+    [
+        on(&[0xc6, 0x06], WHERE, Some(NOWHERE)),
+        on(&[0x66, 0xa1], ROUND, None),
+        on(&[0x66, 0xa3], DONE, None),
+    ]
+    .concat()
+}
+
+/// mov bx, [WHERE]; shl bx, 2; inc dword [bx + row]
+fn counts(event: Event) -> Vec<u8> {
+    let mut code = on(&[0x8b, 0x1e], WHERE, None);
+    code.extend([0xc1, 0xe3, 2]);
+    code.extend(on(&[0x66, 0xff, 0x87], COUNTS + ROW * event as u16, None));
+    code
+}
+
+/// Waits for the next round, and goes to its place; falls through to [`after`] or jumps there.
+fn goes_there() -> Vec<u8> {
+    let ways = Place::ALL.map(|place| match place {
+        // sti, and after the next instruction interrupts pass: nop; out; jmp
+        Place::Vmm => [vec![0xfb, 0x90], real_out(HALT, 1)].concat(),
+        Place::HltMasked => vec![0xf4],
+        Place::Hlt => vec![0xfb, 0xf4],
+        // sti; 1: pause; mov eax, [RELEASE]; cmp eax, [ROUND]; jne 1b
+        Place::Spins => {
+            let looks = [on(&[0x66, 0xa1], RELEASE, None), on(&[0x66, 0x3b, 0x06], ROUND, None)];
+            [&[0xfb, 0xf3, 0x90][..], &looks.concat(), &[0x75, 0xf3]].concat()
+        }
+    });
+    // 1: pause; mov eax, [ROUND]; cmp eax, [DONE]; je 1b
+    let mut code = vec![0xf3, 0x90];
+    code.extend([on(&[0x66, 0xa1], ROUND, None), on(&[0x66, 0x3b, 0x06], DONE, None)].concat());
+    code.extend([0x74, 0xf3]);
+    // mov bx, [PLACE]; mov [WHERE], bx
+    code.extend([on(&[0x8b, 0x1e], PLACE, None), on(&[0x89, 0x1e], WHERE, None)].concat());
+    // For each place but the last: cmp bx, place; jne over; its way; jmp to the end
+    let last = ways.len() - 1;
+    let mut end = ways[last].clone();
+    for (place, way) in ways.iter().enumerate().take(last).rev() {
+        let jump = [0xe9].into_iter().chain((end.len() as i16).to_le_bytes());
+        let way: Vec<u8> = way.iter().copied().chain(jump).collect();
+        end = [&[0x83, 0xfb, place as u8, 0x75, way.len() as u8][..], &way, &end].concat();
+    }
+    code.extend(end);
+    code
+}
+
+/// Where waits end, those that a handler has cut off, too. `at` is where it is.
+fn after(at: usize) -> Vec<u8> {
+    // What was masked comes now: sti; out 0x80, al; nop; cli. (A software KVM looks for it after an exit.)
+    let mut code = vec![0xfb, 0xe6, 0x80, 0x90, 0xfa];
+    // A kick is kept for this port, unless that was what it ended. A doorbell is kept for HLT.
+    let halts = real_out(HALT, 1);
+    let unless = |place: Place, body: &[u8]| {
+        [on(&[0x80, 0x3e], PLACE, Some(place as u8)), vec![0x74, body.len() as u8], body.to_vec()]
+            .concat()
+    };
+    let of_kick = [unless(Place::Vmm, &halts), counts(Event::Kick)].concat();
+    let of_doorbell =
+        [unless(Place::HltMasked, &unless(Place::Hlt, &[0xf4])), counts(Event::Doorbell)].concat();
+    for (event, body) in [(Event::Kick, of_kick), (Event::Doorbell, of_doorbell)] {
+        code.extend(on(&[0x80, 0x3e], EVENT, Some(event as u8)));
+        code.extend([0x75, body.len() as u8]);
+        code.extend(body);
+    }
+    code.extend(ends_wait());
+    // jmp to the wait for the next round
+    let begin = at - goes_there().len();
+    code.push(0xe9);
+    code.extend((begin as i16 - (at + code.len() + 2) as i16).to_le_bytes());
+    code
+}
+
+/// Counts an interrupt for where the vCPU waits, and ends that wait: an HLT that is not begun yet would be for ever.
+fn handler(event: Event, parts: Parts) -> Vec<u8> {
+    // push eax; push ecx; push edx; push bx
+    let mut code = vec![0x66, 0x50, 0x66, 0x51, 0x66, 0x52, 0x53];
+    if event != Event::Nmi {
+        code.extend(real_msr(apic::EOI, 0));
+    }
+    code.extend(counts(event));
+    // If it waits: mov bp, sp; mov word [bp + 14], after
+    let mut goes_on = vec![0x89, 0xe5, 0xc7, 0x46, 14];
+    goes_on.extend((parts.after as u16).to_le_bytes());
+    code.extend(on(&[0x80, 0x3e], WHERE, Some(NOWHERE)));
+    code.extend([0x74, goes_on.len() as u8]);
+    code.extend(goes_on);
+    code.extend([0x5b, 0x66, 0x5a, 0x66, 0x59, 0x66, 0x58, 0xcf]);
+    code
+}

@@ -1,0 +1,316 @@
+//! Everything that can wake a vCPU, sent to one at each place where it may wait: halted in the VMM, in HLT in KVM with
+//! interrupts off and on, and spinning, where a schedule parks it. Each class of thread is confined to its own system calls, and
+//! another one carries out the wakeup for each policy and backend: none of them may make a call that is not its own, and
+//! no event may be lost.
+//!
+//! One guest goes through all pairs in one boot ([`guest`]). The test sends signals to the process meanwhile; [`signals`]
+//! has those that end it, [`bpf`] the scheduler in the host's kernel. KVM's own call for kicks is not among the events: a software KVM
+//! does not come to the end of it (`registers::CALLS`).
+
+mod bpf;
+mod guest;
+mod signals;
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use self::guest::Counted;
+use crate::{
+    facts::{is_emulated, need_kvm},
+    files,
+    host::schedule::known_policies,
+    product::Boot,
+    ran::Ran,
+    suite::skip,
+    tests,
+};
+
+tests![
+    every_event_reaches_a_vcpu_wherever_it_waits,
+    every_event_under_every_policy_and_backend => Long("3 min: each policy with each backend"),
+    every_event_under_a_scheduler_in_the_hosts_kernel => Long("2 min: an emulated host of its own"),
+    a_signal_ends_a_process_wherever_a_vcpu_waits,
+    every_signal_ends_a_process_wherever_a_vcpu_waits => Long("20 s: 192 boots"),
+];
+
+/// The test that runs in the emulated host.
+pub mod emulated {
+    use super::*;
+
+    tests![every_event_reaches_a_vcpu_wherever_it_waits_there];
+}
+
+/// What the first vCPU sends the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+enum Event {
+    Nmi,
+    /// INIT, and SIPI after it.
+    Init,
+    Ipi,
+    /// By the port.
+    Kick,
+    /// An MSI.
+    Doorbell,
+    /// An interrupt of COM1, through the I/O APIC.
+    Device,
+}
+
+impl Event {
+    const ALL: [Self; 6] =
+        [Self::Nmi, Self::Init, Self::Ipi, Self::Kick, Self::Doorbell, Self::Device];
+}
+
+/// Where the second vCPU waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+enum Place {
+    /// Halted in the VMM, by the port.
+    Vmm,
+    /// In HLT in KVM, with interrupts off.
+    HltMasked,
+    /// In HLT in KVM, with interrupts on.
+    Hlt,
+    /// In the guest. Beside the first vCPU on one slot it is parked by the schedule whenever that runs.
+    Spins,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Vmm, Self::HltMasked, Self::Hlt, Self::Spins];
+}
+
+/// The policies that divide time, and those that take it away.
+const POLICIES: [&str; 12] = [
+    "host",
+    "rr",
+    "fair",
+    "gang",
+    "kick-boost",
+    "directed-yield",
+    "deferred",
+    "deferred:look",
+    "lhp:10,5ms",
+    "lwp:10,5ms",
+    "point:critical",
+    "random",
+];
+
+const BACKENDS: [&str; 4] = ["vmm", "doorbell", "kvm", "off"];
+
+/// Its guests halt by the port, so that its machines have a nurse. A guest of another backend that halts there has its
+/// NMIs and INITs when a kick ends the halt.
+const BACKEND_OF_HALTS: &str = "vmm";
+
+/// Kicks by the courier, and the backends whose kicks the VMM has to see for that.
+const LATE: &str = "kick-delay:50us";
+const LATE_BACKENDS: [&str; 2] = ["vmm", "doorbell"];
+
+/// How a machine is booted.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    policy: &'static str,
+    backend: &'static str,
+    is_late: bool,
+}
+
+impl Case {
+    const fn of(policy: &'static str, backend: &'static str) -> Self {
+        Self { policy, backend, is_late: false }
+    }
+
+    const fn late(policy: &'static str, backend: &'static str) -> Self {
+        Self { policy, backend, is_late: true }
+    }
+
+    /// Of a guest of two vCPUs.
+    fn boot(self, kernel: &Path, initrd: &Path) -> Boot {
+        let boot = Boot::direct().kernel(kernel).initrd(initrd).cpus(2).mem("64M");
+        let boot = boot.pv(self.backend).policy(self.policy).command(["wakes"]);
+        let boot = if self.is_late { boot.fault(LATE) } else { boot };
+        // One slot: what the second vCPU does between two turns of the first is spent parked.
+        if self.policy == "host" { boot } else { boot.slots(1).slice("1ms") }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, backend {}{}",
+            self.policy,
+            self.backend,
+            if self.is_late { ", late kicks" } else { "" }
+        )
+    }
+}
+
+/// Of each policy and each backend one, for `make test`; with `vmm` all kinds of steps that a schedule takes.
+const FEW: [Case; 7] = [
+    Case::of("host", "vmm"),
+    Case::of("rr", "vmm"),
+    Case::late("deferred", "vmm"),
+    Case::of("kick-boost", "doorbell"),
+    Case::late("directed-yield", "doorbell"),
+    Case::of("fair", "kvm"),
+    Case::of("rr", "off"),
+];
+
+const FEW_THERE: [Case; 3] =
+    [Case::of("rr", "vmm"), Case::late("deferred", "doorbell"), Case::of("fair", "kvm")];
+
+/// Each policy with each backend.
+fn all() -> impl Iterator<Item = Case> {
+    POLICIES.into_iter().flat_map(|policy| BACKENDS.map(|backend| Case::of(policy, backend)))
+}
+
+/// The files that all cases of a test share.
+struct Files {
+    folder: TempDir,
+    initrd: PathBuf,
+}
+
+impl Files {
+    fn new() -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let initrd = files::put(&folder, "initrd", &files::cpio(&[]))?;
+        Ok(Self { folder, initrd })
+    }
+
+    fn kernel(&self, code: &[u8]) -> anyhow::Result<PathBuf> {
+        files::put(&self.folder, "vmlinux", &files::vmlinux(code))
+    }
+}
+
+fn every_event_reaches_a_vcpu_wherever_it_waits() -> anyhow::Result<()> {
+    need_kvm()?;
+    check(FEW)?;
+    replays(["rr"])
+}
+
+fn every_event_reaches_a_vcpu_wherever_it_waits_there() -> anyhow::Result<()> {
+    if !is_emulated() {
+        return skip(
+            "this host's KVM runs all guests: every_event_reaches_a_vcpu_wherever_it_waits",
+        );
+    }
+    check(FEW_THERE)
+}
+
+fn every_event_under_every_policy_and_backend() -> anyhow::Result<()> {
+    need_kvm()?;
+    for known in known_policies()? {
+        // Models of hosts are for simulations, and a replay is of another policy's turns.
+        let is_other = known.starts_with("host") || known == "replay";
+        let is_here = |policy: &&str| policy.split(':').next() == Some(known.as_str());
+        ensure!(is_other || POLICIES.iter().any(is_here), "{known} is missing here");
+    }
+    let late = all().filter(|case| LATE_BACKENDS.contains(&case.backend));
+    check(all().chain(late.map(|case| Case { is_late: true, ..case })))?;
+    replays(POLICIES.into_iter().filter(|policy| *policy != "host"))
+}
+
+fn every_event_under_a_scheduler_in_the_hosts_kernel() -> anyhow::Result<()> {
+    bpf::check()
+}
+
+fn a_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
+    need_kvm()?;
+    let places = Place::ALL.into_iter().cycle();
+    signals::check(FEW.into_iter().zip(places))
+}
+
+fn every_signal_ends_a_process_wherever_a_vcpu_waits() -> anyhow::Result<()> {
+    need_kvm()?;
+    signals::check(all().flat_map(|case| Place::ALL.map(|place| (case, place))))
+}
+
+fn check(cases: impl IntoIterator<Item = Case>) -> anyhow::Result<()> {
+    let files = Files::new()?;
+    for case in cases {
+        let kernel = files.kernel(&guest::kernel(case.backend))?;
+        let ran = disturbed(case.boot(&kernel, &files.initrd));
+        ran.and_then(|ran| judge(case.backend, &ran)).with_context(|| case.to_string())?;
+    }
+    Ok(())
+}
+
+/// Records the turns of each policy, and has them repeated. Turns of the recording end halts, too, so that events may come
+/// when a wait is over: not each pair can be counted.
+fn replays<'a>(policies: impl IntoIterator<Item = &'a str>) -> anyhow::Result<()> {
+    let files = Files::new()?;
+    let recording = files.folder.path().join("recording");
+    let kernel = files.kernel(&guest::kernel(BACKEND_OF_HALTS))?;
+    let boot = |policy: &str| {
+        let boot = Boot::direct().kernel(&kernel).initrd(&files.initrd).cpus(2).mem("64M");
+        boot.pv(BACKEND_OF_HALTS).policy(policy).slots(1).slice("1ms").command(["wakes"])
+    };
+    for policy in policies {
+        let replay = format!("replay:{}", recording.display());
+        let recorded = disturbed(boot(policy).record(&recording));
+        let ran = recorded.and_then(|ran| judge(BACKEND_OF_HALTS, &ran));
+        let ran = ran.and_then(|()| disturbed(boot(&replay)));
+        ran.and_then(|ran| has_missed_none(&counted(&ran)?).with_context(|| ran.errors()))
+            .with_context(|| format!("replay of {policy}"))?;
+    }
+    Ok(())
+}
+
+/// Runs it, and sends the process what a terminal and a shell send it.
+fn disturbed(boot: Boot) -> anyhow::Result<Ran> {
+    let program = boot.program().env("PVTICKET_TRUST_KVM", "1").limit(120);
+    let ran = program.start()?.wait_watching(disturb)?;
+    ensure!(!ran.errors().contains("seccomp"), "{}", ran.show());
+    ran.exits(0)
+}
+
+fn disturb(process: Pid) -> anyhow::Result<()> {
+    for signal in [Signal::WINCH, Signal::URG, Signal::CHILD, Signal::TSTP, Signal::CONT] {
+        // It may have ended.
+        let _ = kill_process(process, signal);
+    }
+    Ok(())
+}
+
+fn judge(backend: &str, ran: &Ran) -> anyhow::Result<()> {
+    let counted = counted(ran)?;
+    has_missed_none(&counted)
+        .and_then(|()| is_complete(&counted))
+        .with_context(|| format!("backend {backend}\n{}", ran.errors()))
+}
+
+fn counted(ran: &Ran) -> anyhow::Result<Counted<'_>> {
+    Counted::read(&ran.stdout).with_context(|| ran.show())
+}
+
+fn pairs() -> impl Iterator<Item = (Event, Place)> {
+    Event::ALL.into_iter().flat_map(|event| Place::ALL.map(|place| (event, place)))
+}
+
+/// Each event ended each wait that it ends.
+fn has_missed_none(counted: &Counted<'_>) -> anyhow::Result<()> {
+    let missed = pairs().filter(|(event, place)| counted.missed(*event, *place) > 0);
+    let missed: Vec<_> = missed.map(|(event, place)| format!("{event:?} at {place:?}")).collect();
+    ensure!(missed.is_empty(), "waits went on after {}", missed.join(", "));
+    Ok(())
+}
+
+/// Each event was answered at each place.
+fn is_complete(counted: &Counted<'_>) -> anyhow::Result<()> {
+    let unanswered = pairs().filter(|(event, place)| counted.answers(*event, *place) == 0);
+    let unanswered: Vec<_> =
+        unanswered.map(|(event, place)| format!("{event:?} at {place:?}")).collect();
+    ensure!(unanswered.is_empty(), "never answered: {}", unanswered.join(", "));
+    Ok(())
+}
+
+/// Paths of both, as options of `emulate` take them.
+fn into(file: &Path, there: &str) -> String {
+    format!("{}:{there}", AsRef::<OsStr>::as_ref(file).to_string_lossy())
+}

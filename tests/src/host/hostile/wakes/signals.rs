@@ -1,0 +1,31 @@
+//! Signals that end a process, while one of its vCPUs waits.
+
+use anyhow::{Context, ensure};
+use rustix::process::Signal;
+
+use super::{Case, Files, Place, guest};
+
+/// Twice each, as from an impatient user: the second one comes before, while or after the first has ended the machine.
+const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
+
+/// Sends each signal to a boot for each of the cases.
+pub fn check(cases: impl IntoIterator<Item = (Case, Place)>) -> anyhow::Result<()> {
+    let files = Files::new()?;
+    for (ix, (case, place)) in cases.into_iter().enumerate() {
+        let kernel = files.kernel(&guest::waiting(place))?;
+        let (signal, status) = SIGNALS[ix / Place::ALL.len() % SIGNALS.len()];
+        let boot = case.boot(&kernel, &files.initrd).program().env("PVTICKET_TRUST_KVM", "1");
+        let mut running = boot.limit(60).start()?;
+        running.wait_for_stdout("\0").with_context(|| format!("{case}, {place:?}"))?;
+        for _ in 0..2 {
+            running.signal(signal)?;
+        }
+        let ran = running.wait()?;
+        ensure!(
+            ran.shell_status() == Some(status) && !ran.errors().contains("seccomp"),
+            "{case}, at {place:?}, after two of signal {signal:?}: {}",
+            ran.show()
+        );
+    }
+    Ok(())
+}
