@@ -25,6 +25,7 @@ mod history;
 mod host;
 mod lane;
 mod log;
+mod logged;
 mod process;
 mod product;
 mod ran;

@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::{
     emulator::{self, Killed},
-    facts, log,
+    facts, log, logged,
 };
 
 /// Bytes of output that a failed test prints.
@@ -26,6 +26,7 @@ pub struct Ran {
 impl Ran {
     pub(crate) fn new(line: String, status: ExitStatus, stdout: Vec<u8>, stderr: Vec<u8>) -> Self {
         let ran = Self { line, status, stdout, stderr };
+        logged::look(&ran.line, &ran.stderr);
         log::add(&format!("{}\n--- {status}", ran.whole()));
         ran
     }

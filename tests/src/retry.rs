@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     emulator::Killed,
-    log,
+    log, logged,
     suite::{MOST_KILLED, Outcome, Test, Verdict},
 };
 
@@ -111,6 +111,7 @@ pub fn run_unless_too_many_died(test: &Test) -> Outcome {
 pub fn run(test: &Test) -> Outcome {
     let began = Instant::now();
     let verdict = verdict(test);
+    let verdict = logged::take().map_or(verdict, Verdict::Failed);
     Outcome { verdict, log: log::take(), took: began.elapsed() }
 }
 

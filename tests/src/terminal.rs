@@ -23,6 +23,7 @@ use rustix::{
 };
 
 use crate::{
+    logged,
     process::{Input, Program, Running},
     suite::skip,
 };
@@ -141,6 +142,12 @@ impl Terminal {
 
     fn settings(&self) -> anyhow::Result<Settings> {
         Ok(Settings::of(&tcgetattr(self.line.as_fd()).context("tcgetattr")?))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        logged::look("(on a terminal)", self.shown().as_bytes());
     }
 }
 

@@ -63,6 +63,7 @@ pub struct Program {
     program: PathBuf,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    unset: Vec<OsString>,
     input: Input,
     output: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
@@ -76,6 +77,7 @@ impl Program {
             program: program.into(),
             args: Vec::new(),
             env: Vec::new(),
+            unset: Vec::new(),
             input: Input::Null,
             output: None,
             stdout: None,
@@ -92,6 +94,12 @@ impl Program {
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Leaves a variable out that this process may have.
+    pub fn without(mut self, name: &str) -> Self {
+        self.unset.push(name.into());
         self
     }
 
@@ -143,6 +151,9 @@ impl Program {
         let line = self.line();
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.env).process_group(0);
+        for name in &self.unset {
+            command.env_remove(name);
+        }
         let mut bytes = None;
         command.stdin(match self.input {
             Input::Null => Stdio::null(),

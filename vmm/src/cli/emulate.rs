@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::{Usage, host::HostKernelArgs, inside::Inside};
+use super::{Usage, confinement, host::HostKernelArgs, inside::Inside};
 use crate::{
     emulated::StdinMode,
     guest::{
@@ -61,6 +61,8 @@ fn pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
 /// Runs the subcommand and returns the program's exit status.
 pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
+    // For what its program starts there.
+    confinement::choose_by_environment()?;
     let mut inside = Inside::new(args.host_kernel.kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;
