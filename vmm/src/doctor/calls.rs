@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::emulated::limits_of_qemu;
 use confine::{
     BackendError, Class, Needs,
     table::{Pass, denied_to_child, passes},
@@ -17,7 +18,12 @@ x: in every process   s: in one with a schedule   b: in one with --driver bpf   
 
 /// What is above the list of QEMU.
 const CHILD: &str = "
-QEMU may make all calls but these, and those that its own -sandbox denies (programs, processes, priorities):
+QEMU may make all calls but these:
+";
+
+/// What is below it.
+const BESIDE: &str = "
+Besides that filter, QEMU has these limits:
 ";
 
 /// A mark for each class.
@@ -40,6 +46,8 @@ pub fn text() -> Result<String, BackendError> {
     for denied in denied_to_child()? {
         text += &format!("{}{}: {}\n", denied.call, denied.limits, denied.why);
     }
+    text += BESIDE;
+    text += &limits_of_qemu();
     Ok(text)
 }
 
@@ -87,6 +95,8 @@ mod tests {
             "tgkill, but of this process: signals to",
             "chmod: modes",
             "fchmodat2: modes",
+            "-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny: ",
+            "Landlock: reads and executes /usr, ",
         ] {
             assert!(text.contains(&format!("\n{line}")), "{line}: {text}");
         }

@@ -32,6 +32,7 @@ use std::{
 };
 
 pub use error::EmulatedError;
+pub use machine::confinement::limits_of_qemu;
 pub use machine::pieces::{Pieces, PiecesError, QEMU, find_qemu};
 pub use session::watch::{Freeze, Limits};
 pub use streams::{output::OutputMode, results::Missing, stdin::StdinMode};

@@ -29,16 +29,33 @@ pub(super) fn confine(
     Ok(())
 }
 
+/// Where QEMU's libraries and firmware are, from which it may also execute, and what else it may read.
+const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
+const READ: [&str; 4] = ["/etc/ld.so.cache", "/proc", "/sys/devices/system", "/dev/urandom"];
+
+/// What limits QEMU besides our own filter of system calls, in lines for a person.
+pub fn limits_of_qemu() -> String {
+    let (libraries, read) = (LIBRARIES.join(", "), READ.join(", "));
+    format!(
+        "-sandbox {SANDBOX}: no obsolete calls, no other users and groups, no programs and processes, no priorities, CPUs and \
+         classes of threads\n\
+         Landlock: reads and executes {libraries} and the folder of its own program; reads {read} and the kernel; writes, makes \
+         and removes no file; no ioctls of devices (Linux 6.10), no TCP (6.7), no signals and abstract sockets of others (6.12)\n\
+         also: no capabilities, no new privileges, no core dumps, address space for its machine and {} GiB more, no descriptors but its \
+         own\n",
+        MEMORY >> 30
+    )
+}
+
 /// What QEMU opens: itself with its libraries and firmware, and the kernel. The initramfs comes as an
 /// open descriptor.
 fn files(pieces: &Pieces) -> Files {
-    let libraries = ["/usr", "/lib", "/lib64"].map(PathBuf::from);
+    let libraries = LIBRARIES.map(PathBuf::from);
     // With a QEMU of `pvticket setup host`: the folder that has its `bin` and `share`.
     let own = pieces.qemu.canonicalize().ok();
     let own = own.and_then(|file| Some(file.parent()?.parent()?.to_owned()));
-    let named = ["/etc/ld.so.cache", "/proc", "/sys/devices/system", "/dev/urandom"];
     Files {
-        read: named.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
+        read: READ.into_iter().map(PathBuf::from).chain([pieces.kernel.clone()]).collect(),
         programs: libraries.into_iter().chain([pieces.qemu.clone()]).chain(own).collect(),
         ..Files::default()
     }

@@ -17,7 +17,7 @@ use super::wire::PORTS;
 use image::Image;
 use pieces::Pieces;
 
-mod confinement;
+pub(super) mod confinement;
 pub(super) mod image;
 pub(super) mod pieces;
 
