@@ -9,7 +9,7 @@ pub const KERNEL: u32 = 0x100_0000;
 pub const TRAMPOLINE: u32 = 0x8_0000;
 /// Where a kernel keeps their code, and the most that there is of it.
 pub const OTHERS: usize = 0x8000;
-pub const MOST: u32 = 1024;
+pub const MOST: u32 = 4096;
 
 /// Registers of the local APIC in x2APIC mode (Intel SDM 3A, table 11-6).
 pub mod apic {

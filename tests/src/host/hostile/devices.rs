@@ -29,7 +29,14 @@ pub const STEPS: Guest = alone("events and the gate", End::Runs, || {
 });
 
 /// What does not end the machine at the ports that could.
-pub const POWER: Guest = alone("what ends no machine", End::Exits(3), || {
+pub const POWER: Guest =
+    alone("what ends no machine", End::Exits(3), || [harmless_ends(), out(EXIT, 3)].concat());
+
+/// The same again and again.
+pub const POWERS: Guest =
+    alone("what never ends one", End::Runs, || forever_long(&harmless_ends()));
+
+fn harmless_ends() -> Vec<u8> {
     let mut code = Vec::new();
     for port in ENDS {
         for value in 0..=255_u8 {
@@ -41,8 +48,8 @@ pub const POWER: Guest = alone("what ends no machine", End::Exits(3), || {
             }
         }
     }
-    [code, out(EXIT, 3)].concat()
-});
+    code
+}
 
 /// Strings of 2^64 - 1 bytes to a port without a device, from all of the memory that is mapped: `cld; mov esi; mov dx;
 /// or rcx, -1; rep outsb`.
@@ -63,6 +70,21 @@ pub const HOLES: Guest = alone("strings of no memory", End::Runs, || {
     }
     [code::MAP, &forever_long(&body)].concat()
 });
+
+/// One string each of nearly 2 MiB, into the hole from COM1's status and out of it to the contract's.
+pub const LONG_IN: Guest =
+    alone("a long string into no memory", End::Runs, || long_string(0x3fd, [0xf3, 0x6c]));
+pub const LONG_OUT: Guest =
+    alone("a long string of no memory", End::Runs, || long_string(KICK, [0xf3, 0x6e]));
+
+fn long_string(port: u16, string: [u8; 2]) -> Vec<u8> {
+    // mov edi, 512 MiB; mov esi, edi; mov ecx, 2 MiB - 64; mov dx; cld; rep
+    let mut body = vec![0xbf, 0, 0, 0, 0x20, 0x89, 0xfe, 0xb9, 0xc0, 0xff, 0x1f, 0, 0x66, 0xba];
+    body.extend(port.to_le_bytes());
+    body.push(0xfc);
+    body.extend(string);
+    [code::MAP, &forever(&body)].concat()
+}
 
 /// Chains of kicks and halts whose ids are those of nobody; the second vCPU kicks the first one out of its halts.
 pub const CHAINS: Guest = Guest {

@@ -11,11 +11,11 @@
 //! without an exit: each guest that another CPU or another KVM could treat otherwise, and each backend.
 
 mod code;
-mod devices;
+pub(super) mod devices;
 pub(super) mod guests;
 mod pair;
-mod registers;
-mod storms;
+pub(super) mod registers;
+pub(super) mod storms;
 pub mod wakes;
 
 use anyhow::ensure;
@@ -51,6 +51,7 @@ const FEW: &[Pair] = &[
     Pair::of(&STARTS, "rr"),
     Pair::of(&CHAINS, "deferred"),
     Pair::of(&POWER, "rr"),
+    Pair::of(&ALL_REGISTERS, "rr"),
 ];
 
 const PAIRS: &[Pair] = &[
@@ -101,6 +102,12 @@ const PAIRS: &[Pair] = &[
     Pair::of(&EDGE, "fair"),
     Pair::of(&CLOCKS, "rr"),
     Pair::of(&REGISTERS, "host"),
+    Pair::of(&ALL_REGISTERS, "rr"),
+    Pair::of(&ALL_REGISTERS, "deferred"),
+    Pair::of(&POWERS, "rr"),
+    Pair::of(&POWERS, "fair"),
+    Pair::of(&LONG_IN, "rr"),
+    Pair::of(&LONG_OUT, "fair"),
     Pair::of(&CALLS, "rr"),
     Pair::of(&TABLES, "deferred"),
 ];
@@ -147,6 +154,9 @@ const PAIRS_THERE: &[Pair] = &[
     Pair::of(&WINDOW, "rr"),
     Pair::of(&CLOCKS, "fair"),
     Pair::of(&REGISTERS, "host"),
+    Pair::of(&ALL_REGISTERS, "rr"),
+    Pair::by("doorbell", &POWERS, "rr"),
+    Pair::of(&LONG_IN, "rr"),
     Pair::of(&CALLS, "rr"),
 ];
 

@@ -1,7 +1,9 @@
 //! Hostile guests that write model-specific registers and page tables, and call KVM.
 
 use super::{
-    code::{DIRECTORY, forever_long, msr, store, telemetry},
+    code::{
+        DIRECTORY, TRAMPOLINE, forever_long, msr, real_forever_long, real_msr, store, telemetry,
+    },
     guests::{End, Guest, alone},
 };
 use crate::files::{
@@ -38,9 +40,48 @@ pub const CLOCKS: Guest = alone("KVM's clocks everywhere", End::Runs, || {
 
 /// Random numbers and values, KVM's own registers among them. A handler skips what faults.
 pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
-    let noise = files::noise(16 * 400);
-    let mut code = skips_faults();
-    for bytes in noise.chunks_exact(16) {
+    [skips_faults(), writes(&random(400)), out(EXIT, 4)].concat()
+});
+
+/// The same again and again by two vCPUs, and registers that decide about its mode, its segments and its local APIC.
+pub const ALL_REGISTERS: Guest = Guest {
+    name: "registers of two vCPUs",
+    end: End::Runs,
+    first: || {
+        let all = [random(400), own()].concat();
+        [skips_faults(), forever_long(&writes(&all))].concat()
+    },
+    second: Some(|| {
+        // cli; xor ax, ax; mov ds, ax; mov ax, 0x7000; mov ss, ax; mov sp, 0xfff0
+        let mut code =
+            vec![0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0xb8, 0, 0x70, 0x8e, 0xd0, 0xbc, 0xf0, 0xff];
+        // Handlers of NMI (iret), and of what faults (mov bp, sp; add word [bp], 2; iret: over a wrmsr or rdmsr).
+        let handlers = [0xcf, 0x89, 0xe5, 0x83, 0x46, 0, 2, 0xcf];
+        // jmp over the handlers, behind which are two stores: mov dword [...]
+        code.extend([0xeb, handlers.len() as u8]);
+        let at = TRAMPOLINE << 12 | code.len() as u32;
+        code.extend(handlers);
+        for (vector, handler) in [(2_u16, at), (13, at + 1)] {
+            code.extend([0x66, 0xc7, 0x06]);
+            code.extend((4 * vector).to_le_bytes());
+            code.extend(handler.to_le_bytes());
+        }
+        // rdmsr of each after it was written
+        let numbers = random(520).split_off(400);
+        let body = numbers
+            .into_iter()
+            .flat_map(|(number, value)| [real_msr(number, value), vec![0x0f, 0x32]].concat());
+        code.extend(real_forever_long(&body.collect::<Vec<u8>>()));
+        code
+    }),
+};
+
+/// Numbers and values.
+type Registers = Vec<(u32, u64)>;
+
+fn random(count: usize) -> Registers {
+    let noise = files::noise(16 * count);
+    let register = |bytes: &[u8]| {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
@@ -50,19 +91,40 @@ pub const REGISTERS: Guest = alone("random registers", End::Exits(4), || {
             2 => 0x4b56_4d00 | word(4) & 0xf,
             _ => word(4) & 0xfff,
         };
-        // Its own mode and its own segments are left to it.
-        let is_needed = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b].contains(&number);
-        if !is_needed {
-            code.extend(skipping(&msr(number, u64::from(word(8)) << 32 | u64::from(word(12)))));
-            // mov ecx, number; rdmsr
-            let mut read = vec![0xb9];
-            read.extend(number.to_le_bytes());
-            read.extend([0x0f, 0x32]);
-            code.extend(skipping(&read));
-        }
-    }
-    [code, out(EXIT, 4)].concat()
-});
+        (number, u64::from(word(8)) << 32 | u64::from(word(12)))
+    };
+    // Its own mode and its own segments are left to it.
+    let is_needed = |(number, _): &(u32, u64)| OWN.contains(number);
+    noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
+}
+
+/// EFER, the bases of FS and GS, and that of the local APIC, which an odd value may take away for good.
+const OWN: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
+
+/// These with values of all kinds.
+fn own() -> Registers {
+    let values = [
+        0,
+        1,
+        0xd01,
+        0xfee0_0d00,
+        0xfee0_0100,
+        0xffff_8000_0000_0000,
+        0x8000_0000_0000_0000,
+        u64::MAX,
+    ];
+    OWN.into_iter().flat_map(|number| values.map(|value| (number, value))).collect()
+}
+
+/// Writes each and reads it back.
+fn writes(registers: &[(u32, u64)]) -> Vec<u8> {
+    let one = |(number, value): &(u32, u64)| {
+        // mov ecx, number; rdmsr
+        let read = [&[0xb9][..], &number.to_le_bytes(), &[0x0f, 0x32]].concat();
+        [skipping(&msr(*number, *value)), skipping(&read)].concat()
+    };
+    registers.iter().flat_map(one).collect()
+}
 
 /// Calls of KVM with any number and any arguments, by either vendor's instruction. (A software KVM did not come to the
 /// end of the first one.)

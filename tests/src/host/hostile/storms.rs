@@ -93,7 +93,8 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
 /// Entries of the I/O APIC of every delivery mode, for lines that the machine has and has not, with interrupts of COM1.
 pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
     let mut body = Vec::new();
-    for mode in 0..8_u32 {
+    // Not NMIs (4): there is no handler, and the first one that comes ends the machine by a triple fault.
+    for mode in (0..8_u32).filter(|mode| *mode != 4) {
         for pin in [0_u32, 2, 4, 23, 24, 119] {
             body.extend(entry(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
             body.extend(entry(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
