@@ -163,6 +163,9 @@ fn judged(subject: &Subject, is_mail: bool) -> anyhow::Result<u8> {
     if !is_mail {
         print(&regressions.iter().map(|line| format!("regression: {line}\n")).collect::<String>());
     }
+    if let Some(note) = mail::not_judged(diff) {
+        say(format_args!("note: {note}"));
+    }
     match diff.unjudged() {
         _ if !regressions.is_empty() => Ok(REGRESSION),
         Some(why) => Err(Usage(mail::unjudged(why)).into()),

@@ -90,7 +90,7 @@ fn row(study: &Study, comparison: &Comparison, guest: String, words: &Words) -> 
         subject: 0,
         guest,
         what: parts.join(", "),
-        value: value(study, comparison),
+        value: value(comparison),
         is_of_locks,
         weight: comparison
             .ratio
@@ -113,14 +113,16 @@ fn others<'a>(study: &'a Study, point: &'a Point) -> impl Iterator<Item = String
 }
 
 /// The ratio with its interval, if it shows a difference.
-fn value(study: &Study, comparison: &Comparison) -> String {
-    let outcome = comparison.outcome(study);
+fn value(comparison: &Comparison) -> String {
+    if comparison.outcome() == Outcome::Apart {
+        return "not measured in one place".to_owned();
+    }
     let Some(times) = comparison.ratio else { return "no ratio: nothing to divide by".to_owned() };
     let within = times.interval;
     let bounds = within.map(|within| format!(" ({} .. {})", ratio(within.low), ratio(within.high)));
     let bounds = bounds.unwrap_or_default();
-    match outcome {
-        Outcome::TooFew => "too few runs to tell".to_owned(),
+    match comparison.outcome() {
+        Outcome::TooFew | Outcome::Apart => "too few runs to tell".to_owned(),
         _ if within.is_some_and(|within| within.contains(1.0)) => {
             format!("no difference shown{bounds}")
         }

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use super::with_interval;
-use crate::{names, si::ratio, words::sentences::p as probability};
-use base::plural::count;
-use study::{
-    findings::{Comparison, Study, compare::Outcome},
-    stats,
+use crate::{
+    names,
+    si::ratio,
+    words::sentences::{needed, p as probability},
 };
+use base::plural::count;
+use study::findings::{Comparison, Study, compare::Outcome};
 
 /// What all comparisons show, tested together; nothing if there are none.
 pub fn conclusions(study: &Study) -> String {
@@ -41,16 +42,14 @@ pub(super) fn conclusion(study: &Study, comparison: &Comparison) -> String {
         comparison.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
     let adjusted = comparison.verdict.adjusted;
     let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
-    let text = match comparison.outcome(study) {
+    let text = match comparison.outcome() {
         Outcome::More => format!("{subject} beats {against}{times}{p}"),
         Outcome::Less => format!("{against} beats {subject}{p}"),
         Outcome::Unclear => format!("no difference seen between {subject} and {against}{p}"),
         Outcome::TooFew => {
-            let least = stats::least_samples(study.comparisons.len());
-            format!(
-                "{subject} and {against}: too few runs to tell: at least {least} of each are needed"
-            )
+            format!("{subject} and {against}: too few runs to tell: {}", needed(comparison))
         }
+        Outcome::Apart => format!("{subject} and {against}: not measured on one node or host"),
     };
     format!("{around}{text}")
 }

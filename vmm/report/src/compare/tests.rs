@@ -153,10 +153,11 @@ fn one_data_set_is_judged_once() {
             let here = conclusion(&study, comparison);
             assert!(table.contains(&here), "{here}: {table}");
             let p = sentences::bare_p(comparison.verdict.adjusted);
-            let (word, part) = match comparison.outcome(&study) {
+            let (word, part) = match comparison.outcome() {
                 Outcome::More | Outcome::Less => ("beats", "more,less"),
                 Outcome::Unclear => ("no difference seen", "unclear"),
                 Outcome::TooFew => ("too few runs", "too few"),
+                Outcome::Apart => ("not measured on one", "apart"),
             };
             assert!(here.contains(word), "{here}");
             let outcome = row.trim_end();

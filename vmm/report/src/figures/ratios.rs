@@ -100,7 +100,7 @@ fn label(study: &Study, axis: Axis) -> String {
 
 fn mark(study: &Study, comparison: &Comparison) -> Option<Mark> {
     let estimate = comparison.ratio?;
-    let hollow = !matches!(comparison.outcome(study), Outcome::More | Outcome::Less);
+    let hollow = !matches!(comparison.outcome(), Outcome::More | Outcome::Less);
     let note = ratio(estimate.value);
     Some(Mark {
         y: estimate.value,

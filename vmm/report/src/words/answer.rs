@@ -89,7 +89,7 @@ fn differences(study: &Study) -> Option<Sentence> {
     let all: Vec<&Comparison> =
         study.comparisons.iter().filter(|comparison| comparison.axis == axis).collect();
     let with = |outcome| -> Vec<&Comparison> {
-        all.iter().copied().filter(|comparison| comparison.outcome(study) == outcome).collect()
+        all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
     };
     let (more, less) = (with(Outcome::More), with(Outcome::Less));
     let (name, compared) = (axis.name(), all.len());

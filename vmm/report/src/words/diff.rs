@@ -15,7 +15,11 @@ use base::{
     shown::quoted,
 };
 use study::{
-    findings::{Diff, Study, diff::Both},
+    findings::{
+        Diff, Study,
+        compare::Outcome,
+        diff::{Both, NotJudged},
+    },
     point::Point,
     stats::Direction,
 };
@@ -52,15 +56,27 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
             ),
         });
     }
-    let text = match (diff.both.len(), diff.both.len() - more.len() - less.len()) {
+    let NotJudged { apart, few } = diff.not_judged();
+    let points = count(diff.both.len(), "point").to_string();
+    if apart > 0 {
+        all.push(not_judged(apart, &points, "no node has both runs"));
+    }
+    if few > 0 {
+        all.push(not_judged(few, &points, "too few repetitions, however large a difference is"));
+    }
+    let alike = diff.both.len() - more.len() - less.len() - apart - few;
+    let text = match (diff.both.len(), alike) {
         (0, _) => "The two runs have no point in common.".to_owned(),
         (_, 0) => return with_host(diff, all),
-        (points, alike) => {
-            format!("No significant difference at {alike} of {}.", count(points, "point"))
-        }
+        (_, alike) => format!("No significant difference at {alike} of {points}."),
     };
     all.push(Sentence::plain(Tone::Neutral, text));
     with_host(diff, all)
+}
+
+fn not_judged(some: usize, points: &str, why: &str) -> Sentence {
+    let are = agree(some, "is", "are");
+    Sentence::plain(Tone::Bad, format!("{some} of {points} {are} not judged: {why}."))
 }
 
 fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
@@ -95,8 +111,9 @@ pub fn title(diff: &Diff) -> String {
 /// How the runs were compared.
 pub fn method(diff: &Diff) -> Vec<String> {
     vec![
-        "Points are the same if they differ only in their seed. Ratios are of medians, with \
-         bootstrapped 95 % intervals; the runs were at different times, so there are no pairs."
+        "Points are the same if they differ only in their seed. Ratios are of medians, within each node in \
+         units of the first run's median there, with bootstrapped 95 % intervals; the runs were at different \
+         times, so there are no pairs. Nodes of both runs are compared one by one."
             .to_owned(),
         format!(
             "p is of a permutation test, corrected by Holm's method for {}.",
@@ -126,10 +143,12 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
     let both = Table::new("both", "Points of both", note, &head);
     let line = |both: &Both| {
         let dash = || "-".to_owned();
-        let outcome = match both.verdict.direction {
-            Direction::More if both.verdict.significant => "more",
-            Direction::Less if both.verdict.significant => "less",
-            _ => "unclear",
+        let outcome = match diff.outcome(both) {
+            Outcome::More => "more",
+            Outcome::Less => "less",
+            Outcome::Unclear => "unclear",
+            Outcome::TooFew => "too few",
+            Outcome::Apart => "apart",
         };
         vec![
             si(both.before.median.value),

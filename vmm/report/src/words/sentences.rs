@@ -85,7 +85,7 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
     let mut findings: Vec<&Finding> = study.findings.iter().collect();
     let weight = |finding: &Finding| {
         let clear = finding.comparisons.iter().map(|ix| &study.comparisons[*ix]);
-        let clear = clear.filter(|comparison| comparison.outcome(study) != Outcome::Unclear);
+        let clear = clear.filter(|comparison| comparison.outcome() != Outcome::Unclear);
         clear
             .map(|comparison| {
                 comparison.ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs())
@@ -110,35 +110,51 @@ pub fn findings(study: &Study) -> Vec<Sentence> {
 
 /// Says so if the repetitions are too few for any difference to be significant.
 pub(super) fn too_few(study: &Study) -> Option<String> {
-    let blocks = study.comparisons.iter().filter(|comparison| comparison.verdict.p.is_some()).map(
-        |comparison| {
-            let blocks = study.points[comparison.subject].blocks(&study.points[comparison.against]);
-            blocks.iter().map(|(a, b)| (a.len(), b.len())).collect()
-        },
-    );
-    let blocks: Vec<Vec<(usize, usize)>> = blocks.collect();
-    let lowest = blocks.iter().map(|sizes| stats::lowest_p_in_blocks(sizes));
-    let lowest = lowest.fold(f64::INFINITY, f64::min);
-    let repetitions = |sizes: &Vec<(usize, usize)>| {
-        let (subject, against): (Vec<_>, Vec<_>) = sizes.iter().copied().unzip();
-        subject.iter().sum::<usize>().max(against.iter().sum())
+    let tested = || study.comparisons.iter().filter(|comparison| !comparison.places.is_empty());
+    let can_differ = |one: &Comparison| stats::can_differ(&one.places, one.tested);
+    let repetitions = |one: &Comparison| {
+        let (subject, against) = stats::total(&one.places);
+        subject.max(against)
     };
-    let most = blocks.iter().map(repetitions).max()?;
-    let nodes = blocks.iter().map(Vec::len).max()?;
-    (lowest * blocks.len() as f64 >= stats::LEVEL).then(|| {
-        let where_they_are = match nodes {
+    let most = tested().map(repetitions).max()?;
+    let places = tested().map(|comparison| comparison.places.len()).max()?;
+    (!tested().any(can_differ)).then(|| {
+        let where_they_are = match places {
             0 | 1 => String::new(),
-            _ => format!(" on {nodes} nodes, which are compared one by one,"),
+            _ => format!(" on {places} nodes or hosts, which are compared one by one,"),
         };
+        let comparisons = tested().count();
         format!(
             "No difference can be significant here, however large: {}{where_they_are} {} too few among {}; \
              {} of each are enough.",
             count(most, "repetition"),
             agree(most, "is", "are"),
-            count(blocks.len(), "comparison"),
-            stats::samples_in_blocks_for(blocks.len(), nodes)
+            count(comparisons, "comparison"),
+            stats::samples_in_blocks_for(comparisons, places)
         )
     })
+}
+
+/// Says so if sides of comparisons were never measured in one place.
+fn apart(study: &Study) -> Option<String> {
+    let all = study.comparisons.len();
+    let apart = study.comparisons.iter().filter(|comparison| comparison.places.is_empty()).count();
+    (apart > 0).then(|| {
+        format!(
+            "Of {}, {apart} {} not judged: no node or host has repetitions of both sides.",
+            count(all, "comparison"),
+            agree(apart, "is", "are")
+        )
+    })
+}
+
+/// How many repetitions a comparison needs.
+pub fn needed(comparison: &Comparison) -> String {
+    let evenly = match comparison.places.len() {
+        0 | 1 => String::new(),
+        places => format!(", as many on each of the {places} nodes or hosts"),
+    };
+    format!("at least {} of each are needed{evenly}", comparison.least())
 }
 
 /// What makes the figures worth less, or worthless.
@@ -183,6 +199,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         )));
     }
     all.extend(disturbed::disturbed(study).map(bad));
+    all.extend(apart(study).map(bad));
     all.extend(nodes::unlike(study).into_iter().map(bad));
     let hosts = strangers(study);
     if !hosts.is_empty() {
@@ -228,16 +245,17 @@ struct Sorted<'a> {
     less: Vec<&'a Comparison>,
     unclear: Vec<&'a Comparison>,
     few: Vec<&'a Comparison>,
+    apart: Vec<&'a Comparison>,
 }
 
 impl<'a> Sorted<'a> {
-    fn new(study: &Study, all: &[&'a Comparison]) -> Self {
+    fn new(all: &[&'a Comparison]) -> Self {
         let with = |outcome| {
-            all.iter().copied().filter(|comparison| comparison.outcome(study) == outcome).collect()
+            all.iter().copied().filter(|comparison| comparison.outcome() == outcome).collect()
         };
         let [more, less] = [Outcome::More, Outcome::Less].map(with);
-        let [unclear, few] = [Outcome::Unclear, Outcome::TooFew].map(with);
-        Self { more, less, unclear, few }
+        let [unclear, few, apart] = [Outcome::Unclear, Outcome::TooFew, Outcome::Apart].map(with);
+        Self { more, less, unclear, few, apart }
     }
 }
 
@@ -245,7 +263,7 @@ impl<'a> Sorted<'a> {
 fn sentence(study: &Study, finding: &Finding) -> Sentence {
     let all: Vec<&Comparison> =
         finding.comparisons.iter().map(|ix| &study.comparisons[*ix]).collect();
-    let sorted = Sorted::new(study, &all);
+    let sorted = Sorted::new(&all);
     let parts = match names::is_along_x(study, all[0]) {
         true => along_x(study, &sorted, all[0]),
         false => beside(study, &sorted, all[0]),
@@ -290,12 +308,16 @@ fn beside(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String>
         };
         parts.push(format!("{subject} {}: {}", at(study, &sorted.unclear), some(&sorted.unclear)));
     }
-    if !sorted.few.is_empty() {
+    if let Some(most) = neediest(&sorted.few) {
         parts.push(format!(
-            "too few repetitions of {subject} and {against} {} to tell: at least {} of each are needed",
+            "too few repetitions of {subject} and {against} {} to tell: {}",
             at(study, &sorted.few),
-            stats::least_samples(study.comparisons.len())
+            needed(most)
         ));
+    }
+    if !sorted.apart.is_empty() {
+        let place = at(study, &sorted.apart);
+        parts.push(format!("no node or host has {subject} and {against} {place}"));
     }
     parts
 }
@@ -327,14 +349,22 @@ fn along_x(study: &Study, sorted: &Sorted<'_>, first: &Comparison) -> Vec<String
         };
         parts.push(format!("{subject} with {}: {}", names(&sorted.unclear), some(&sorted.unclear)));
     }
-    if !sorted.few.is_empty() {
+    if let Some(most) = neediest(&sorted.few) {
         parts.push(format!(
-            "too few repetitions of {} to tell a difference to {against}: at least {} of each are needed",
+            "too few repetitions of {} to tell a difference to {against}: {}",
             names(&sorted.few),
-            stats::least_samples(study.comparisons.len())
+            needed(most)
         ));
     }
+    if !sorted.apart.is_empty() {
+        parts.push(format!("no node or host has {} and {against}", names(&sorted.apart)));
+    }
     parts
+}
+
+/// The comparison that needs the most repetitions.
+fn neediest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
+    all.iter().copied().max_by_key(|comparison| comparison.least())
 }
 
 fn bracketed(text: String) -> String {

@@ -173,11 +173,13 @@ pub fn throughput(study: &Study) -> Option<Table> {
 }
 
 pub(super) fn comparisons(study: &Study) -> Option<Table> {
+    let tested = study.comparisons.first().map_or(0, |comparison| comparison.tested);
     let note = format!(
-        "By medians: ratio of the medians, bootstrapped. By pairs: median of the ratios of \
-         repetitions that were neighbours in time. p: permutation test of the rank sums; Holm's correction is over \
-         {} of this report.",
-        super::all_of(study.comparisons.len(), "comparison")
+        "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
+         bootstrapped. By pairs: median of the ratios of repetitions that were neighbours in time. p: permutation \
+         test of the rank sums within each node or host; Holm's correction is over {} of this report. Too few: of \
+         repetitions in the same places. Apart: no node or host has both.",
+        super::all_of(tested, "comparison")
     );
     let head =
         ["compared", "by medians", "95 % interval", "by pairs", "95 % interval", "p", "Holm", ""];
@@ -201,11 +203,12 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
             let [by_medians, medians_within] = show(&comparison.ratio);
             let [by_pairs, pairs_within] = show(&comparison.paired);
             let p = sentences::bare_p;
-            let outcome = match comparison.outcome(study) {
+            let outcome = match comparison.outcome() {
                 Outcome::More => "more",
                 Outcome::Less => "less",
                 Outcome::Unclear => "unclear",
                 Outcome::TooFew => "too few",
+                Outcome::Apart => "apart",
             };
             table.cells([
                 if is_along_x { subject } else { at() },
@@ -330,15 +333,15 @@ pub(super) fn latencies(study: &Study) -> Option<Table> {
 }
 
 fn outliers(study: &Study) -> Option<Table> {
-    let note = "With a modified z-score (Iglewicz and Hoaglin) of the logarithm beyond 3.5. They count \
-                in every figure and table above. hop: what a cache line took between two CPUs just \
+    let note = "With a modified z-score (Iglewicz and Hoaglin) of the logarithm beyond 3.5, among the \
+                repetitions on the same node or host. They count in every figure and table above. hop: what a cache line took between two CPUs just \
                 before and after.";
     let head = ["point", "cell", "rate", "of the median", "CPUs busy", "steal", "load", "hop"];
     let mut table = Table::new("outliers", "Repetitions far from the others", note, &head);
     for point in &study.points {
-        let Some(rate) = point.rate else { continue };
         for repetition in point.repetitions.iter().filter(|repetition| repetition.outlier) {
-            let share = repetition.rate / rate.median.value;
+            let median = point.median_at(&repetition.place).unwrap_or(f64::NAN);
+            let share = repetition.rate / median;
             table.cells([
                 names::whole(study, &point.point),
                 repetition.cell.to_string(),

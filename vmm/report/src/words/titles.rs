@@ -121,7 +121,7 @@ pub fn throughput(study: &Study) -> String {
 pub fn ratios(study: &Study, axis: Axis) -> String {
     let all = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let clear: Vec<&Comparison> = all
-        .filter(|comparison| matches!(comparison.outcome(study), Outcome::More | Outcome::Less))
+        .filter(|comparison| matches!(comparison.outcome(), Outcome::More | Outcome::Less))
         .filter(|comparison| comparison.ratio.is_some())
         .collect();
     let Some(found) = clearest(&clear) else {

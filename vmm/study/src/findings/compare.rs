@@ -8,7 +8,7 @@ use super::{
         point::Point,
         stats::{self, Direction, Estimate, Verdict},
     },
-    Layout, PointStudy, Study,
+    Layout, PointStudy,
 };
 use base::backend::PvBackend;
 
@@ -22,12 +22,18 @@ pub struct Comparison {
     pub against: usize,
     /// The axis along which they differ; locks may differ in backend and handoff too.
     pub axis: Axis,
-    /// Ratio of the medians, within nodes; None when the baseline's is zero.
+    /// Ratio of the medians, within places; None when the baseline's is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of paired repetitions, those of the same round.
     pub paired: Option<Estimate>,
     /// Number of such pairs.
     pub pairs: usize,
+    /// Repetitions of both sides, in each place that has both.
+    #[serde(skip)]
+    pub places: Vec<(usize, usize)>,
+    /// How many comparisons are tested together.
+    #[serde(skip)]
+    pub tested: usize,
     /// Verdict of a permutation test, adjusted for all comparisons.
     pub verdict: Verdict,
 }
@@ -42,23 +48,29 @@ pub enum Outcome {
     Less,
     /// No significant difference.
     Unclear,
-    /// Fewer repetitions of either than [`stats::least_samples`].
+    /// No difference could be significant with so few repetitions in the same places, or no interval be given.
     TooFew,
+    /// No place has repetitions of both.
+    Apart,
 }
 
 impl Comparison {
     /// Its direction. A difference counts if its adjusted p is significant.
-    pub fn outcome(&self, study: &Study) -> Outcome {
-        let count = |ix: usize| study.points.get(ix).map_or(0, |point| point.repetitions.len());
-        let least = stats::least_samples(study.comparisons.len());
-        if count(self.subject).min(count(self.against)) < least {
-            return Outcome::TooFew;
-        }
+    pub fn outcome(&self) -> Outcome {
+        let (subject, against) = stats::total(&self.places);
         match self.verdict.direction {
+            _ if self.places.is_empty() => Outcome::Apart,
+            _ if subject.min(against) < stats::ENOUGH => Outcome::TooFew,
             Direction::More if self.verdict.significant => Outcome::More,
             Direction::Less if self.verdict.significant => Outcome::Less,
+            _ if !stats::can_differ(&self.places, self.tested) => Outcome::TooFew,
             _ => Outcome::Unclear,
         }
+    }
+
+    /// How many repetitions of each side in these places are enough to say anything.
+    pub fn least(&self) -> usize {
+        stats::least_samples(self.tested, self.places.len().max(1))
     }
 }
 
@@ -127,6 +139,7 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
     let blocks: Vec<stats::Blocks> =
         which.iter().map(|(subject, base, _)| points[*subject].blocks(&points[*base])).collect();
     let verdicts = stats::judge_in_blocks(&blocks, seed);
+    let tested = verdicts.iter().filter(|verdict| verdict.p.is_some()).count();
     let judged = which.into_iter().zip(&blocks).zip(verdicts);
     judged
         .map(|(((subject, against, axis), blocks), verdict)| {
@@ -138,6 +151,8 @@ pub fn all(points: &[PointStudy], seed: u64) -> Vec<Comparison> {
                 ratio: stats::ratio_in_blocks(blocks, seed).filter(is_finite),
                 paired: stats::ratio_of_pairs(&pairs).filter(is_finite),
                 pairs: pairs.len(),
+                places: stats::sizes(blocks),
+                tested,
                 verdict,
             }
         })

@@ -10,7 +10,7 @@ use super::{
         store::record::SessionLine,
     },
     PointStudy, Study,
-    compare::is_finite,
+    compare::{Outcome, is_finite},
 };
 
 /// A point that has figures in both runs.
@@ -22,8 +22,10 @@ pub struct Both {
     pub before: Summary,
     /// Operations per second in the second run.
     pub after: Summary,
-    /// Second over first, within nodes; None when the first median is zero.
+    /// Second over first, within places; None when the first median is zero.
     pub ratio: Option<Estimate>,
+    /// Repetitions of the second and the first run, in each place that has both.
+    pub places: Vec<(usize, usize)>,
     /// Verdict of a permutation test, adjusted for all points.
     pub verdict: Verdict,
 }
@@ -113,13 +115,22 @@ pub enum Unjudged {
     NoNodeInCommon,
     /// No test could be significant with so few repetitions.
     TooFew {
-        /// The most repetitions that a point has in both runs.
+        /// The most repetitions of both runs that a point has in the same places.
         most: usize,
         /// Points that are compared.
         points: usize,
         /// Repetitions in each run that could be enough.
         needed: usize,
     },
+}
+
+/// Points of both runs at which no difference can be found, however large, beside others at which one can.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct NotJudged {
+    /// Those that no node has of both runs.
+    pub apart: usize,
+    /// Those with too few repetitions on the nodes of both runs.
+    pub few: usize,
 }
 
 impl Diff {
@@ -148,19 +159,41 @@ impl Diff {
 
     /// Why [`Diff::both`] cannot have a significant difference; None if it can.
     pub fn unjudged(&self) -> Option<Unjudged> {
-        let points = self.both.len();
-        let sizes = || self.both.iter().map(|both| (both.before.count, both.after.count));
-        let can_be =
-            |(a, b): (usize, usize)| stats::lowest_p(a, b) * (points as f64) < stats::LEVEL;
-        if points == 0 {
+        let NotJudged { apart, few } = self.not_judged();
+        let points = self.both.len() - apart;
+        if self.both.is_empty() {
             return Some(Unjudged::NothingInCommon);
         }
-        if self.both.iter().all(|both| both.verdict.p.is_none()) {
+        if points == 0 {
             return Some(Unjudged::NoNodeInCommon);
         }
-        let most = sizes().map(|(a, b)| a.min(b)).max().unwrap_or(0);
-        let needed = stats::samples_for(points);
-        (!sizes().any(can_be)).then_some(Unjudged::TooFew { most, points, needed })
+        let of_both =
+            |point: &Both| point.places.iter().map(|(after, before)| after.min(before)).sum();
+        let most = self.both.iter().map(of_both).max();
+        let places = self.both.iter().map(|point| point.places.len()).max();
+        (few == points).then(|| Unjudged::TooFew {
+            most: most.unwrap_or(0),
+            points,
+            needed: stats::samples_in_blocks_for(points, places.unwrap_or(1)),
+        })
+    }
+
+    /// Points of both runs about which nothing can be found.
+    pub fn not_judged(&self) -> NotJudged {
+        let count = |outcome| self.both.iter().filter(|both| self.outcome(both) == outcome).count();
+        NotJudged { apart: count(Outcome::Apart), few: count(Outcome::TooFew) }
+    }
+
+    /// The direction of the difference at one of [`Diff::both`].
+    pub fn outcome(&self, both: &Both) -> Outcome {
+        let tested = self.both.iter().filter(|both| both.verdict.p.is_some()).count();
+        match both.verdict.direction {
+            _ if both.places.is_empty() => Outcome::Apart,
+            Direction::More if both.verdict.significant => Outcome::More,
+            Direction::Less if both.verdict.significant => Outcome::Less,
+            _ if !stats::can_differ(&both.places, tested) => Outcome::TooFew,
+            _ => Outcome::Unclear,
+        }
     }
 }
 
@@ -185,6 +218,7 @@ fn both(before: &Study, after: &Study) -> Vec<Both> {
                 before: was.rate?,
                 after: is.rate?,
                 ratio: stats::ratio_in_blocks(blocks, before.seed).filter(is_finite),
+                places: stats::sizes(blocks),
                 verdict,
             })
         })

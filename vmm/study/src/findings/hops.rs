@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::PointStudy;
+use super::{PointStudy, repetition::Place};
 use crate::stats;
 
 /// A cache line that takes this many times longer, or less, goes another way. Within one core complex or socket, hops
@@ -18,21 +18,21 @@ pub struct Moved {
     pub cells: usize,
     /// The cells for which it is known.
     pub known: usize,
-    /// The median hop, in nanoseconds; of the first node that has such cells.
+    /// The median hop, in nanoseconds; of the first place that has such cells.
     pub usual: f64,
     /// The hop that is farthest from it.
     pub farthest: f64,
 }
 
 impl Moved {
-    /// Of all repetitions of these points, those of each node for themselves. None: no cell is such.
+    /// Of all repetitions of these points, those of each node or host for themselves. None: no cell is such.
     pub fn of(points: &[PointStudy]) -> Option<Self> {
-        let mut nodes: BTreeMap<&Option<String>, Vec<[Option<f64>; 2]>> = BTreeMap::new();
+        let mut places: BTreeMap<&Place, Vec<[Option<f64>; 2]>> = BTreeMap::new();
         for repetition in points.iter().flat_map(|point| &point.repetitions) {
             let load = &repetition.load;
-            nodes.entry(&repetition.node).or_default().push([load.hop_before, load.hop_after]);
+            places.entry(&repetition.place).or_default().push([load.hop_before, load.hop_after]);
         }
-        let found = nodes.values().filter_map(|cells| of_a_node(cells));
+        let found = places.values().filter_map(|cells| of_a_place(cells));
         found.reduce(|sum, other| Self {
             cells: sum.cells + other.cells,
             known: sum.known + other.known,
@@ -46,7 +46,7 @@ pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
     hop > usual * ELSEWHERE || hop * ELSEWHERE < usual
 }
 
-fn of_a_node(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
+fn of_a_place(cells: &[[Option<f64>; 2]]) -> Option<Moved> {
     let sound = |hop: &f64| hop.is_finite() && *hop > 0.0;
     let all: Vec<f64> = cells.iter().flatten().flatten().copied().filter(sound).collect();
     let usual = stats::median(&all)?;
@@ -69,13 +69,13 @@ mod tests {
     fn cells_beside_which_a_line_took_much_longer_or_less_have_moved() {
         let cell = |before: f64, after: f64| [Some(before), Some(after)];
         let mut cells = vec![cell(26.0, 30.0), cell(28.0, 31.0), [None, Some(29.0)], [None; 2]];
-        assert_eq!(of_a_node(&cells), None);
+        assert_eq!(of_a_place(&cells), None);
         cells.push(cell(28.0, 163.0));
-        let moved = of_a_node(&cells).unwrap();
+        let moved = of_a_place(&cells).unwrap();
         assert_eq!((moved.cells, moved.known, moved.usual, moved.farthest), (1, 4, 29.0, 163.0));
         cells.push(cell(9.0, 28.0));
-        assert_eq!(of_a_node(&cells).unwrap().cells, 2, "nearer is another place, too");
-        assert_eq!(of_a_node(&[]), None);
-        assert_eq!(of_a_node(&[cell(f64::NAN, -1.0)]), None, "a store is data");
+        assert_eq!(of_a_place(&cells).unwrap().cells, 2, "nearer is another place, too");
+        assert_eq!(of_a_place(&[]), None);
+        assert_eq!(of_a_place(&[cell(f64::NAN, -1.0)]), None, "a store is data");
     }
 }

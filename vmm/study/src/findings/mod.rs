@@ -9,8 +9,11 @@ pub mod layout;
 #[cfg(test)]
 mod layout_tests;
 mod order;
+#[cfg(test)]
+mod place_tests;
 pub mod point;
 pub mod read;
+pub mod repetition;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +28,7 @@ pub use layout::Layout;
 use order::Order;
 pub use point::{PointStudy, Timed};
 pub use read::{Repeat, RunRecord, once, share_cells};
+use repetition::{Hosts, Measured};
 
 use super::{
     point::Point,
@@ -182,10 +186,9 @@ fn by_facet(points: &mut [PointStudy], layout: &Layout) {
     });
 }
 
-type Cells<'a> = Vec<(usize, &'a CellLine, &'a Figures)>;
-
 fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<Lost>) {
-    let mut found: Vec<(&Point, Cells<'_>)> = Vec::new();
+    let hosts = Hosts::new(records);
+    let mut found: Vec<(&Point, Vec<Measured<'_>>)> = Vec::new();
     let mut without = Vec::new();
     for (run, record) in records.iter().enumerate() {
         for cell in last_of_each(record).into_values() {
@@ -195,12 +198,16 @@ fn points(records: &[RunRecord], spec: &str) -> (Vec<PointStudy>, Vec<Lost>) {
                 found.len() - 1
             });
             match figures(cell) {
-                Some(figures) => found[at].1.push((run, cell, figures)),
+                Some(figures) => {
+                    let place = hosts.place(run, cell);
+                    found[at].1.push(Measured { run, place, line: cell, figures });
+                }
                 None => without.push(lost(&record.source, cell)),
             }
         }
     }
-    let study = |(point, cells): (&Point, Cells<'_>)| PointStudy::new(point.clone(), &cells);
+    let study =
+        |(point, cells): (&Point, Vec<Measured<'_>>)| PointStudy::new(point.clone(), &cells);
     let mut points: Vec<PointStudy> = found.into_iter().map(study).collect();
     let order = Order::of(spec);
     points.sort_by(|a, b| order.compare(&a.point, &b.point));

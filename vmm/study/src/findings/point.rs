@@ -10,45 +10,18 @@ use super::{
         latencies::Percentiles,
         point::Point,
         stats::{self, Fairness, Summary},
-        store::record::{CellLine, Figures, Load, ScheduleFigures, SimCounts},
+        store::record::{Figures, ScheduleFigures, SimCounts},
         sync_counters::{WorkCounts, WorkRow},
         timings::Timings,
     },
     HostRates,
+    repetition::{self, Measured, Place, Repetition},
 };
 use base::counters::FaultCounts;
 use sched::{
     accounting::Totals,
     policy::{Divergence, Hits},
 };
-
-/// Identifies a round: repetitions of two points with the same key ran close in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RoundKey {
-    /// Index of the run.
-    pub run: usize,
-    /// Which repetition, from 0.
-    pub round: u32,
-    /// The point's seed.
-    pub seed: u64,
-}
-
-/// A repetition of a point.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Repetition {
-    /// Its run, round and seed.
-    pub key: RoundKey,
-    /// The node of the sweep that it ran on.
-    pub node: Option<String>,
-    /// Its number in the run.
-    pub cell: u32,
-    /// Operations per second by all vCPUs.
-    pub rate: f64,
-    /// How busy the host was.
-    pub load: Load,
-    /// Is it an outlier? It is flagged and still counts.
-    pub outlier: bool,
-}
 
 /// A kind of measured times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -190,11 +163,11 @@ pub struct SimRates {
 }
 
 impl PointStudy {
-    /// Evaluates cells with figures, each given with the index of its run.
-    pub fn new(point: Point, cells: &[(usize, &CellLine, &Figures)]) -> Self {
-        let repetitions = repetitions(cells);
+    /// Evaluates cells with figures.
+    pub fn new(point: Point, cells: &[Measured<'_>]) -> Self {
+        let repetitions = repetition::all(cells);
         let rates: Vec<f64> = repetitions.iter().map(|repetition| repetition.rate).collect();
-        let figures = || cells.iter().map(|(_, _, figures)| *figures);
+        let figures = || cells.iter().map(|cell| cell.figures);
         let seconds: f64 = figures().map(|figures| figures.seconds).sum();
         let total =
             |pick: fn(&Figures) -> u64| figures().map(|figures| pick(figures) as f64).sum::<f64>();
@@ -229,23 +202,32 @@ impl PointStudy {
         self.repetitions.iter().map(|repetition| repetition.rate).collect()
     }
 
-    /// The rates of both points on each node, this point's first. Runs without nodes are one block.
+    /// The rates of both points in each place, this point's first.
     pub fn blocks(&self, other: &Self) -> stats::Blocks {
-        let mut blocks: BTreeMap<&Option<String>, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        let mut blocks: BTreeMap<&Place, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
         for repetition in &self.repetitions {
-            blocks.entry(&repetition.node).or_default().0.push(repetition.rate);
+            blocks.entry(&repetition.place).or_default().0.push(repetition.rate);
         }
         for repetition in &other.repetitions {
-            blocks.entry(&repetition.node).or_default().1.push(repetition.rate);
+            blocks.entry(&repetition.place).or_default().1.push(repetition.rate);
         }
         blocks.into_values().collect()
     }
 
-    /// The rates of both points in each round that both have, this point's first.
+    /// The rates of both points in each round that both have in one place, this point's first.
     pub fn pairs(&self, other: &Self) -> Vec<(f64, f64)> {
-        let find = |key| other.repetitions.iter().find(|repetition| repetition.key == key);
-        let pair = |repetition: &Repetition| Some((repetition.rate, find(repetition.key)?.rate));
+        let is_beside = |one: &Repetition, other: &Repetition| {
+            (one.key, &one.place) == (other.key, &other.place)
+        };
+        let find = |one: &Repetition| other.repetitions.iter().find(|other| is_beside(one, other));
+        let pair = |one: &Repetition| Some((one.rate, find(one)?.rate));
         self.repetitions.iter().filter_map(pair).collect()
+    }
+
+    /// The median of the repetitions in this place.
+    pub fn median_at(&self, place: &Place) -> Option<f64> {
+        let there = self.repetitions.iter().filter(|repetition| repetition.place == *place);
+        stats::median(&there.map(|repetition| repetition.rate).collect::<Vec<_>>())
     }
 
     /// Number of outliers among the repetitions.
@@ -305,24 +287,6 @@ fn sim<'a>(all: impl Iterator<Item = &'a Figures>, seconds: f64) -> Option<SimRa
 fn each(count: f64, seconds: f64) -> f64 {
     let share = count / seconds;
     if share.is_finite() { share } else { 0.0 }
-}
-
-fn repetitions(cells: &[(usize, &CellLine, &Figures)]) -> Vec<Repetition> {
-    let repetition = |(run, cell, figures): &(usize, &CellLine, &Figures)| Repetition {
-        key: RoundKey { run: *run, round: cell.round, seed: cell.point.seed },
-        node: cell.node.clone(),
-        cell: cell.cell,
-        rate: figures.rate(),
-        load: cell.load,
-        outlier: false,
-    };
-    let mut all: Vec<Repetition> = cells.iter().map(repetition).collect();
-    all.sort_by_key(|repetition| repetition.key);
-    let rates: Vec<f64> = all.iter().map(|repetition| repetition.rate).collect();
-    for (repetition, flag) in all.iter_mut().zip(stats::outliers::flags(&rates)) {
-        repetition.outlier = flag;
-    }
-    all
 }
 
 /// Share of the operations that had to wait; None when there are no operations, or the lock does not

@@ -2,7 +2,6 @@
 
 use super::{
     super::{
-        stats::permutation::{Direction, direction_in_blocks},
         store::record::Outcome as Ended,
         testing::{Fixture, record},
     },
@@ -190,7 +189,7 @@ fn the_same_under_two_labels_is_compared_and_alike() {
         labels.iter().all(|(subject, against)| (&*subject.label, &*against.label) == ("b", "a"))
     );
     let of_labels = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Label);
-    assert!(of_labels.into_iter().all(|comparison| comparison.outcome(&study) == Outcome::Unclear));
+    assert!(of_labels.into_iter().all(|comparison| comparison.outcome() == Outcome::Unclear));
     // A lock is compared with the baseline of the same label.
     assert!(
         compared(&study, Axis::Lock)
@@ -205,10 +204,10 @@ fn outcomes_follow_the_figures() {
     for comparison in many.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock) {
         let is_crowded = many.points[comparison.subject].point.overcommit() > 1.0;
         let expected = if is_crowded { Outcome::More } else { Outcome::Unclear };
-        assert_eq!(comparison.outcome(&many), expected);
+        assert_eq!(comparison.outcome(), expected);
     }
     let few = study(&Fixture { rounds: 5, ..Fixture::default() });
-    let too_few = |comparison: &Comparison| comparison.outcome(&few) == Outcome::TooFew;
+    let too_few = |comparison: &Comparison| comparison.outcome() == Outcome::TooFew;
     assert!(few.comparisons.iter().all(too_few));
 }
 
@@ -238,33 +237,6 @@ fn on_two_nodes(fixture: &Fixture, is_fast: impl Fn(u32) -> bool) -> RunRecord {
         }
     }
     run
-}
-
-/// A lock that is faster on each of two nodes, and was measured on the slow one most of the time.
-#[test]
-fn the_direction_is_that_of_the_nodes() {
-    let mut run = on_two_nodes(&Fixture::default(), |round| round % 2 == 1);
-    // The baseline keeps two rounds of the slow node and all of the fast one, the other lock the other way round.
-    run.contents.cells.retain(|cell| match cell.point.lock.name() {
-        "ticket" => cell.round % 2 == 1 || cell.round < 4,
-        _ => cell.round % 2 == 0 || cell.round < 4,
-    });
-    let study = Study::new(&[run]);
-    let (pv, ticket) = (find(&study, "pv-ticket", "rr", 3), find(&study, "ticket", "rr", 3));
-    let median = |point: &PointStudy| point.rate.unwrap().median.value;
-    for comparison in study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock) {
-        let blocks = study.points[comparison.subject].blocks(&study.points[comparison.against]);
-        assert_eq!(
-            blocks.iter().map(|(a, b)| (a.len(), b.len())).collect::<Vec<_>>(),
-            [(2, 4), (4, 2)]
-        );
-        if comparison.verdict.significant {
-            let is_above = comparison.ratio.unwrap().value > 1.0;
-            assert_eq!(comparison.outcome(&study) == Outcome::More, is_above, "{comparison:?}");
-        }
-    }
-    let direction = direction_in_blocks(&pv.blocks(ticket));
-    assert_eq!(direction, Direction::More, "{} and {}", median(pv), median(ticket));
 }
 
 #[test]

@@ -48,6 +48,22 @@ pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
 /// Both sides' samples of a comparison, for each block.
 pub type Blocks = Vec<(Vec<f64>, Vec<f64>)>;
 
+/// How many samples of both sides each block has that has both: those that count.
+pub fn sizes(blocks: &Blocks) -> Vec<(usize, usize)> {
+    let sizes = blocks.iter().map(|(a, b)| (a.len(), b.len()));
+    sizes.filter(|(a, b)| a.min(b) > &0).collect()
+}
+
+/// The samples of both sides in blocks of these sizes.
+pub fn total(sizes: &[(usize, usize)]) -> (usize, usize) {
+    sizes.iter().fold((0, 0), |(a, b), (more_a, more_b)| (a + more_a, b + more_b))
+}
+
+/// Can samples in blocks of these sizes differ significantly, as one of so many comparisons?
+pub fn can_differ(sizes: &[(usize, usize)], comparisons: usize) -> bool {
+    lowest_p_in_blocks(sizes) * (comparisons as f64) < LEVEL
+}
+
 /// As [`judge`], for samples taken in blocks ([`rank_sum_in_blocks`]).
 pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     let p: Vec<_> = comparisons.iter().map(|blocks| rank_sum_in_blocks(blocks, seed)).collect();
@@ -61,13 +77,8 @@ pub fn judge_in_blocks(comparisons: &[Blocks], seed: u64) -> Vec<Verdict> {
     p.into_iter().zip(comparisons).map(verdict).collect()
 }
 
-/// The lowest p that `rank_sum` can give for sets of `a` and `b` samples: that of sets that do not
+/// The lowest p that `rank_sum` can give for blocks with so many samples of each side: that of sets that do not
 /// overlap, as is so for two of all permutations.
-pub fn lowest_p(a: usize, b: usize) -> f64 {
-    lowest_p_in_blocks(&[(a, b)])
-}
-
-/// As [`lowest_p`], for blocks with so many samples of each side.
 pub fn lowest_p_in_blocks(blocks: &[(usize, usize)]) -> f64 {
     let one = |(a, b): &(usize, usize)| lowest_one_sided(*a, *b);
     (2.0 * blocks.iter().map(one).product::<f64>()).min(1.0)
@@ -78,26 +89,21 @@ fn lowest_one_sided(a: usize, b: usize) -> f64 {
     1.0 / ways
 }
 
-/// The least number of samples of each side with which a difference can be significant as one of
-/// `comparisons` comparisons.
-pub fn samples_for(comparisons: usize) -> usize {
-    samples_in_blocks_for(comparisons, 1)
-}
-
-/// As [`samples_for`], with the samples spread as evenly as possible over `blocks` blocks.
+/// The least number of samples of each side with which a difference can be significant as one of `comparisons`
+/// comparisons, if the samples are spread as evenly as possible over `blocks` blocks.
 pub fn samples_in_blocks_for(comparisons: usize, blocks: usize) -> usize {
     let can_be = |samples: &usize| {
         let part = |ix| samples / blocks + usize::from(ix < samples % blocks);
         let sizes: Vec<_> = (0..blocks).map(|ix| (part(ix), part(ix))).collect();
-        lowest_p_in_blocks(&sizes) * (comparisons as f64) < LEVEL
+        can_differ(&sizes, comparisons)
     };
     (1..).find(can_be).unwrap_or(usize::MAX)
 }
 
-/// The least number of samples of each side from which anything is said about one of `comparisons`
+/// The least number of samples of each side, in `blocks` blocks, from which anything is said about one of `comparisons`
 /// comparisons: enough for the interval of a median, and for a significant difference.
-pub fn least_samples(comparisons: usize) -> usize {
-    ENOUGH.max(samples_for(comparisons))
+pub fn least_samples(comparisons: usize, blocks: usize) -> usize {
+    ENOUGH.max(samples_in_blocks_for(comparisons, blocks))
 }
 
 #[cfg(test)]
@@ -111,11 +117,17 @@ mod tests {
             let above: Vec<f64> = (0..a).map(f64::from).collect();
             let below: Vec<f64> = (0..b).map(|ix| 100.0 + f64::from(ix)).collect();
             let p = rank_sum(&above, &below, 1).unwrap();
-            let lowest = lowest_p(a as usize, b as usize);
+            let lowest = lowest_p_in_blocks(&[(a as usize, b as usize)]);
             assert!((p - lowest).abs() < 1e-12, "{a} and {b}: {p}, not {lowest}");
         }
-        assert_eq!([1, 8, 25, 1000].map(samples_for), [4, 6, 7, 9]);
-        assert!(lowest_p(6, 6) * 25.0 > LEVEL && lowest_p(7, 7) * 25.0 < LEVEL);
+        assert_eq!(
+            [1, 8, 25, 1000].map(|comparisons| samples_in_blocks_for(comparisons, 1)),
+            [4, 6, 7, 9]
+        );
+        assert!(
+            lowest_p_in_blocks(&[(6, 6)]) * 25.0 > LEVEL
+                && lowest_p_in_blocks(&[(7, 7)]) * 25.0 < LEVEL
+        );
         // Of three blocks: two of each side in one are 6 ways, three are 20.
         assert_eq!(samples_in_blocks_for(8, 3), 7);
         assert!(lowest_p_in_blocks(&[(2, 2); 3]) * 8.0 > LEVEL);

@@ -17,7 +17,7 @@ use base::{plural::count, shown};
 use study::{
     findings::{
         Diff, Study,
-        diff::{Differs, Regression, Unjudged},
+        diff::{Differs, NotJudged, Regression, Unjudged},
     },
     point::Point,
 };
@@ -111,6 +111,19 @@ fn table_of_regressions(diff: &Diff) -> Option<Table> {
         &diff.before,
         all.iter().map(|regression| (regression.point(), line(regression))),
     )
+}
+
+/// How many points no regression can be found at, if there are others.
+pub fn not_judged(diff: &Diff) -> Option<String> {
+    let NotJudged { apart, few } = diff.not_judged();
+    let points = diff.both.len();
+    (apart + few > 0 && diff.unjudged().is_none()).then(|| {
+        format!(
+            "{} of {} cannot be judged: no node in common ({apart}), too few repetitions ({few})",
+            apart + few,
+            count(points, "point")
+        )
+    })
 }
 
 /// Why a comparison can find no regression, whatever the second run did.

@@ -180,6 +180,32 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
 }
 
+/// Regression: one point on a node of both runs, and nothing was said of the others, which passed.
+#[test]
+fn points_that_cannot_be_judged_are_told() {
+    let run = |node: fn(&str) -> &'static str| {
+        let mut run =
+            record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
+        for cell in &mut run.contents.cells {
+            cell.node = Some(node(cell.point.lock.name()).to_owned());
+        }
+        Study::new(&[run])
+    };
+    let by_lock = |lock: &str| if lock == "ticket" { "a" } else { "b" };
+    let some = Diff::new(run(|_| "a"), run(by_lock));
+    let note = not_judged(&some).unwrap();
+    assert!(note.starts_with("1 of 2 points cannot be judged: no node in common (1)"), "{note}");
+    let text = whole(&diff(&some)).replace('\n', " ");
+    assert!(text.contains("1 of 2 points is not judged: no node has both runs."), "{text}");
+    assert!(text.contains("apart"), "{text}");
+    assert!(
+        study(&some.after).replace('\n', " ").contains("1 is not judged: no node"),
+        "a study tells, too"
+    );
+    let all = Diff::new(run(|_| "a"), run(|_| "b"));
+    assert_eq!((not_judged(&all), all.unjudged()), (None, Some(Unjudged::NoNodeInCommon)));
+}
+
 mod properties {
     use proptest::prelude::*;
 

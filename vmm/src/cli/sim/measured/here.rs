@@ -5,7 +5,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 
 use sim::Machine;
 use study::{
-    findings::{PointStudy, Study, is_elsewhere, point::Repetition},
+    findings::{PointStudy, Study, is_elsewhere, repetition::Repetition},
     stats,
 };
 

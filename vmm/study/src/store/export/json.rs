@@ -42,8 +42,7 @@ struct Judged<'a> {
 
 /// The stores' lines, and the study of them.
 pub fn json(stores: &[RunRecord], study: &Study) -> serde_json::Result<String> {
-    let judged =
-        |comparison| Judged { comparison, outcome: Comparison::outcome(comparison, study) };
+    let judged = |comparison| Judged { comparison, outcome: comparison.outcome() };
     let document = Document {
         format: FORMAT,
         pvticket: env!("CARGO_PKG_VERSION"),

@@ -1,0 +1,197 @@
+//! Studies of what was measured in several places: nodes of sweeps, hosts, simulations.
+
+use super::{
+    super::{
+        point::GuestKind,
+        store::record::Outcome as Ended,
+        testing::{Fixture, record},
+    },
+    compare::Outcome,
+    diff::Unjudged,
+    *,
+};
+
+/// One comparison: a native and a PV lock under one schedule.
+fn small(rounds: u32) -> Fixture {
+    Fixture { rounds, policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() }
+}
+
+fn set_rate(cell: &mut CellLine, rate: f64) {
+    if let Ended::Done { figures } = &mut cell.outcome {
+        figures.seconds = figures.all_operations() / rate;
+    }
+}
+
+/// Each cell with this rate, by its lock and its round.
+fn with_rates(fixture: &Fixture, rate: impl Fn(&str, u32) -> f64) -> RunRecord {
+    let mut run = record(fixture);
+    for cell in &mut run.contents.cells {
+        set_rate(cell, rate(cell.point.lock.name(), cell.round));
+    }
+    run
+}
+
+fn study(runs: &[RunRecord]) -> Study {
+    Study::new(runs)
+}
+
+/// The second run was on another host.
+fn on_another_host(mut run: RunRecord) -> RunRecord {
+    run.contents.sessions.iter_mut().for_each(|session| session.host.cpu = "another CPU".into());
+    run
+}
+
+/// The rounds of each lock that are kept.
+fn keep(run: &mut RunRecord, kept: impl Fn(&str, u32) -> bool) {
+    run.contents.cells.retain(|cell| kept(cell.point.lock.name(), cell.round));
+}
+
+/// A PV lock is half as fast again on each of two hosts, one of which is ten times as fast; it was measured on the
+/// slow one most of the time, and the other lock on the fast one.
+fn unequal_mix(fast: u32, slow: u32) -> [RunRecord; 2] {
+    let rate = |speed: f64| {
+        move |lock: &str, round: u32| {
+            let times = if lock == "ticket" { 1.0 } else { 1.5 };
+            speed * times * (1.0 + f64::from(round) / 1000.0)
+        }
+    };
+    let is_kept = |native: u32, pv: u32| {
+        move |lock: &str, round: u32| round < if lock == "ticket" { native } else { pv }
+    };
+    let mut on_fast = with_rates(&small(fast + slow), rate(10e3));
+    keep(&mut on_fast, is_kept(fast, slow));
+    let mut on_slow = with_rates(&Fixture { seed: 2, ..small(fast + slow) }, rate(1e3));
+    keep(&mut on_slow, is_kept(slow, fast));
+    [on_fast, on_slow]
+}
+
+/// Regression: runs of two hosts were one block, if they had no nodes.
+#[test]
+fn hosts_are_blocks_as_nodes_are() {
+    let [fast, slow] = unequal_mix(6, 2);
+    let runs = [fast, on_another_host(slow)];
+    let study = study(&runs);
+    let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
+    let (pv, native) = (&study.points[comparison.subject], &study.points[comparison.against]);
+    let median = |point: &PointStudy| point.rate.unwrap().median.value;
+    assert!(median(pv) < median(native), "by pooled medians it is the other way round");
+    let sizes: Vec<_> = pv.blocks(native).iter().map(|(a, b)| (a.len(), b.len())).collect();
+    assert_eq!(sizes, [(2, 6), (6, 2)]);
+    assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
+    let ratio = comparison.ratio.unwrap().value;
+    assert!((1.4..1.6).contains(&ratio), "{ratio}");
+}
+
+/// Likewise on the nodes of one sweep.
+#[test]
+fn the_direction_is_that_of_the_nodes() {
+    let [mut run, mut slow] = unequal_mix(6, 2);
+    for (of_node, name) in [(&mut run, "fast"), (&mut slow, "slow")] {
+        of_node.contents.cells.iter_mut().for_each(|cell| cell.node = Some(name.into()));
+    }
+    // Cells of one run have numbers of their own.
+    for (cell, number) in slow.contents.cells.iter_mut().zip(1000..) {
+        cell.cell = number;
+    }
+    run.contents.cells.extend(slow.contents.cells);
+    let study = study(&[run]);
+    let [comparison] = &study.comparisons[..] else { panic!("{:?}", study.comparisons) };
+    assert_eq!(comparison.outcome(), Outcome::More, "{comparison:?}");
+    let ratio = comparison.ratio.unwrap().value;
+    assert!((1.4..1.6).contains(&ratio), "{ratio}");
+}
+
+/// Two runs on one host are not compared one by one: only the place of a file differs.
+#[test]
+fn runs_on_one_host_are_one_block() {
+    let runs = [1, 2].map(|seed| {
+        let mut run = record(&Fixture { seed, ..small(8) });
+        let host = &mut run.contents.sessions[0].host;
+        host.load_average = vec![seed as f64];
+        let path = format!("pvticket-{seed}");
+        host.binary = Some(crate::host::FileFacts { path, ..Default::default() });
+        run
+    });
+    let study = study(&runs);
+    let [pv, native] = [1, 0].map(|ix| &study.points[ix]);
+    assert_eq!(pv.blocks(native).len(), 1);
+}
+
+/// Rounds of a simulated sweep are divided over nodes, which says nothing about their figures.
+fn simulated(seed: u64, node: impl Fn(&str, u32) -> String) -> RunRecord {
+    let mut run = record(&Fixture { seed, ..small(8) });
+    for cell in &mut run.contents.cells {
+        cell.point.guest = GuestKind::Sim;
+        cell.point.machine = "epyc-2".into();
+        cell.node = Some(node(cell.point.lock.name(), cell.round));
+    }
+    run
+}
+
+/// Regression: simulated cells of two nodes were not compared, and a sweep's with none of another's.
+#[test]
+fn simulations_are_the_same_on_every_node() {
+    let by_lock = study(&[simulated(1, |lock, _| lock.to_owned())]);
+    assert_eq!(by_lock.comparisons[0].outcome(), Outcome::More, "{:?}", by_lock.comparisons);
+    let diff = Diff::new(by_lock, study(&[simulated(2, |_, round| format!("node-{round}"))]));
+    assert_eq!(diff.unjudged(), None);
+    assert!(diff.both.iter().all(|both| both.verdict.p.is_some()), "{:?}", diff.both);
+}
+
+/// Regression: nodes that have a lock each made a comparison that may find nothing "no difference".
+#[test]
+fn what_was_never_measured_in_one_place_has_no_verdict() {
+    let mut run = record(&small(8));
+    for cell in &mut run.contents.cells {
+        cell.node = Some(cell.point.lock.name().to_owned());
+    }
+    let study = study(&[run]);
+    assert_eq!(study.comparisons[0].outcome(), Outcome::Apart);
+    assert!(study.comparisons[0].ratio.is_none() && study.comparisons[0].verdict.p.is_none());
+}
+
+/// Regression: 8 and 8 repetitions of a point can differ, 7 and 1 beside 1 and 7 cannot.
+#[test]
+fn few_repetitions_are_those_of_the_places() {
+    let node = |is_first: bool| Some(if is_first { "a" } else { "b" }.to_owned());
+    let mut run = record(&Fixture::default());
+    for cell in &mut run.contents.cells {
+        let rounds = if cell.point.lock.name() == "ticket" { 7 } else { 1 };
+        cell.node = node(cell.round < rounds);
+    }
+    let study = study(&[run]);
+    let of_locks = study.comparisons.iter().filter(|comparison| comparison.axis == Axis::Lock);
+    for comparison in of_locks {
+        assert_eq!(comparison.outcome(), Outcome::TooFew, "{comparison:?}");
+        assert_eq!(comparison.least(), 7, "spread evenly");
+    }
+}
+
+/// Regression: the same of a comparison of runs, which passed as one without regressions.
+#[test]
+fn a_difference_that_no_node_can_show_is_not_looked_for() {
+    let run = |is_first: fn(u32) -> bool| {
+        let mut run = record(&small(8));
+        for cell in &mut run.contents.cells {
+            cell.node = Some(if is_first(cell.round) { "a" } else { "b" }.to_owned());
+        }
+        study(&[run])
+    };
+    let diff = Diff::new(run(|round| round < 7), run(|round| round < 1));
+    assert_eq!(diff.unjudged(), Some(Unjudged::TooFew { most: 2, points: 2, needed: 5 }));
+}
+
+/// Regression: one point on a node of both runs, and nothing was said of all the others.
+#[test]
+fn points_that_cannot_be_judged_are_counted() {
+    let run = |node: fn(&str) -> &'static str| {
+        let mut run = record(&small(8));
+        for cell in &mut run.contents.cells {
+            cell.node = Some(node(cell.point.lock.name()).to_owned());
+        }
+        study(&[run])
+    };
+    let diff = Diff::new(run(|_| "a"), run(|lock| if lock == "ticket" { "a" } else { "b" }));
+    assert_eq!(diff.unjudged(), None);
+    assert_eq!(diff.not_judged(), diff::NotJudged { apart: 1, few: 0 });
+}

@@ -1,0 +1,143 @@
+//! By hand, and by simulation.
+
+use super::*;
+
+const SEED: u64 = 7;
+
+#[test]
+fn summary_of_known_samples() {
+    // By hand: mean 40/8 = 5, squares 9+1+1+1+0+0+4+16 = 32, 32/7.
+    let summary = summarise(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+    assert_eq!((summary.count, summary.min, summary.max), (8, 2.0, 9.0));
+    assert_eq!((summary.mean, summary.median.value), (5.0, 4.5));
+    assert!((summary.stddev.unwrap() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+}
+
+#[test]
+fn one_sample_has_neither_interval_nor_spread() {
+    let summary = summarise(&[3.5]).unwrap();
+    assert_eq!((summary.min, summary.max, summary.mean), (3.5, 3.5, 3.5));
+    assert_eq!(summary.median.interval, None);
+    assert_eq!(summary.stddev, None);
+    assert_eq!(summarise(&[]), None);
+}
+
+#[test]
+fn two_samples() {
+    let summary = summarise(&[3.0, 1.0]).unwrap();
+    assert_eq!((summary.median.value, summary.mean), (2.0, 2.0));
+    // Variance (1 + 1) / 1.
+    assert_eq!(summary.stddev, Some(2.0f64.sqrt()));
+    assert_eq!(summary.median.interval, None);
+}
+
+#[test]
+fn zeros_are_samples_like_others() {
+    let summary = summarise(&[0.0, 0.0, 0.0]).unwrap();
+    assert_eq!((summary.max, summary.mean, summary.stddev), (0.0, 0.0, Some(0.0)));
+    assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 0.0], SEED), None);
+    assert_eq!(ratio_of_medians(&[0.0], &[2.0], SEED).unwrap().value, 0.0);
+    assert_eq!(ratio_of_pairs(&[(1.0, 0.0)]), None);
+    assert_eq!(ratio_of_pairs(&[(0.0, 0.0)]), None);
+    assert_eq!(ratio_of_pairs(&[(0.0, 0.0), (4.0, 2.0)]).unwrap().value, 2.0);
+    let mostly = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+    let interval = ratio_of_medians(&mostly, &mostly, SEED).unwrap().interval.unwrap();
+    assert_eq!((interval.low, interval.high), (0.0, f64::INFINITY));
+    assert_eq!(ratio_of_pairs(&[]), None);
+}
+
+#[test]
+fn median_intervals_are_those_of_the_tables() {
+    // Ranks of the 95 % interval of a median from statistical tables: none below 6, 1 and 6 of
+    // 6, 2 and 9 of 10, 6 and 15 of 20, 40 and 61 of 100.
+    for (n, first) in [(6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (100, 40)] {
+        let samples: Vec<f64> = (1..=n).map(f64::from).collect();
+        let interval = median_estimate(&samples).unwrap().interval;
+        let (low, high) = (f64::from(first), f64::from(n + 1 - first));
+        assert_eq!(interval, Some(Interval { low, high }), "{n}");
+    }
+    assert!((0..ENOUGH).all(|n| order_statistic(n).is_none()));
+    // By the normal approximation: 50000 - 1.96 * sqrt(100000) / 2.
+    assert!((49_689..=49_692).contains(&order_statistic(100_000).unwrap()));
+}
+
+#[test]
+fn intervals_hold_the_truth_as_often_as_they_say() {
+    // Uniform samples from 0..1, whose median is 0.5.
+    let mut rng = SplitMix64::new(3);
+    let mut uniform = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    let held = (0..2000)
+        .filter(|_| {
+            let samples: Vec<f64> = (0..15).map(|_| uniform()).collect();
+            median_estimate(&samples).unwrap().interval.unwrap().contains(0.5)
+        })
+        .count();
+    assert!((1900..=1960).contains(&held), "{held} of 2000");
+}
+
+#[test]
+fn ratios_by_hand() {
+    let (above, below) = ([10.0, 20.0, 30.0], [4.0, 5.0, 6.0]);
+    let few = ratio_of_medians(&above, &below, SEED).unwrap();
+    assert_eq!(few, Estimate { value: 4.0, interval: None });
+    let estimate = ratio_of_medians(&above.repeat(2), &below.repeat(2), SEED).unwrap();
+    let interval = estimate.interval.unwrap();
+    assert_eq!(estimate.value, 4.0);
+    assert!(interval.low >= 10.0 / 6.0 && interval.high <= 30.0 / 4.0);
+    let pairs = [(2.0, 1.0), (30.0, 10.0), (4.0, 4.0)];
+    assert_eq!(ratio_of_pairs(&pairs).unwrap().value, 2.0);
+}
+
+#[test]
+fn ratios_in_blocks_by_hand() {
+    // A fast block and a slow one, half as much again in both, and the sides measured unequally often.
+    let fast = (vec![150.0], vec![90.0, 100.0, 110.0]);
+    let slow = (vec![14.0, 15.0, 16.0], vec![10.0]);
+    let ratio =
+        |blocks: &[(Vec<f64>, Vec<f64>)]| ratio_in_blocks(blocks, SEED).map(|ratio| ratio.value);
+    assert_eq!(ratio(&[fast.clone(), slow.clone()]), Some(1.5));
+    assert_eq!(ratio(std::slice::from_ref(&slow)), Some(1.5));
+    // One side alone, and a block whose unit would be nothing, leave the others as they are.
+    let (alone, none) = ((Vec::new(), vec![1e9]), (vec![5.0], vec![0.0, 0.0]));
+    assert_eq!(ratio(&[fast, slow, alone.clone(), none.clone()]), Some(1.5));
+    assert_eq!(ratio(&[alone, none]), None);
+}
+
+#[test]
+fn a_common_drift_cancels_in_pairs() {
+    let pairs: Vec<(f64, f64)> = (1..=20).map(|i| (f64::from(i) * 1.1, f64::from(i))).collect();
+    let estimate = ratio_of_pairs(&pairs).unwrap();
+    let interval = estimate.interval.unwrap();
+    assert!((interval.high - interval.low) < 1e-9);
+    assert!((estimate.value - 1.1).abs() < 1e-9);
+}
+
+#[test]
+fn the_seed_decides() {
+    let samples = [1.0, 5.0, 2.0, 8.0, 3.0, 9.0, 4.0];
+    let ratio = |seed| ratio_of_medians(&samples, &samples, seed);
+    assert_eq!(ratio(1), ratio(1));
+}
+
+#[test]
+fn quartiles_by_hand() {
+    let all = quartiles(&[4.0, 1.0, 3.0, 2.0]).unwrap();
+    assert_eq!([all.min, all.lower, all.median], [1.0, 1.75, 2.5]);
+    assert_eq!([all.upper, all.max], [3.25, 4.0]);
+    let one = quartiles(&[7.0]).unwrap();
+    assert_eq!((one.min, one.upper), (7.0, 7.0));
+    assert_eq!(quartiles(&[]), None);
+}
+
+#[test]
+fn fairness_by_hand() {
+    let even = fairness(&[5, 5, 5]).unwrap();
+    assert_eq!((even.min_over_max, even.jain), (1.0, 1.0));
+    // (1+3)^2 / (2 * (1+9)) = 0.8
+    let skewed = fairness(&[1, 3]).unwrap();
+    assert!((skewed.min_over_max - 1.0 / 3.0).abs() < 1e-12);
+    assert!((skewed.jain - 0.8).abs() < 1e-12);
+    assert_eq!(fairness(&[0, 4]).unwrap(), Fairness { min_over_max: 0.0, jain: 0.5 });
+    assert_eq!(fairness(&[0, 0]), None);
+    assert_eq!(fairness(&[]), None);
+}
