@@ -123,6 +123,12 @@ fn value(comparison: &Comparison) -> String {
     let bounds = bounds.unwrap_or_default();
     match comparison.outcome() {
         Outcome::TooFew | Outcome::Apart => "too few runs to tell".to_owned(),
+        Outcome::More if comparison.is_contrary() => {
+            format!("more by ranks, medians {}", with_interval(&times))
+        }
+        Outcome::Less if comparison.is_contrary() => {
+            format!("less by ranks, medians {}", with_interval(&times))
+        }
         _ if within.is_some_and(|within| within.contains(1.0)) => {
             format!("no difference shown{bounds}")
         }

@@ -6,7 +6,7 @@ use super::with_interval;
 use crate::{
     names,
     si::ratio,
-    words::sentences::{needed, p as probability},
+    words::sentences::{by_ranks, needed, p as probability},
 };
 use base::plural::count;
 use study::findings::{Comparison, Study, compare::Outcome};
@@ -42,9 +42,10 @@ pub(super) fn conclusion(study: &Study, comparison: &Comparison) -> String {
         comparison.ratio.map_or_else(String::new, |times| format!(" {}", ratio(times.value)));
     let adjusted = comparison.verdict.adjusted;
     let p = adjusted.map_or_else(String::new, |_| format!(" (p {})", probability(adjusted)));
+    let ranks = by_ranks(comparison.is_contrary());
     let text = match comparison.outcome() {
-        Outcome::More => format!("{subject} beats {against}{times}{p}"),
-        Outcome::Less => format!("{against} beats {subject}{p}"),
+        Outcome::More => format!("{subject} beats {against}{times}{p}{ranks}"),
+        Outcome::Less => format!("{against} beats {subject}{p}{ranks}"),
         Outcome::Unclear => format!("no difference seen between {subject} and {against}{p}"),
         Outcome::TooFew => {
             format!("{subject} and {against}: too few runs to tell: {}", needed(comparison))

@@ -6,7 +6,10 @@ use super::{
         names,
         si::{ratio, si},
     },
-    sentences::{Sentence, Tone, clearest, first_large, operations, p, place, range, too_few},
+    sentences::{
+        Sentence, Tone, by_ranks, clearest, figure, first_large, operations, p, place, range,
+        too_few,
+    },
     titles::{most, placed, widest},
 };
 use base::plural::{agree, count};
@@ -114,7 +117,7 @@ fn differences(study: &Study) -> Option<Sentence> {
     let is_more = more.iter().any(|comparison| std::ptr::eq(*comparison, farthest));
     Some(Sentence {
         tone: if is_more { Tone::More } else { Tone::Less },
-        figure: farthest.ratio.map_or_else(String::new, |estimate| ratio(estimate.value)),
+        figure: figure(farthest),
         text: format!("{}.{are}", parts.join("; ")),
     })
 }
@@ -123,18 +126,27 @@ fn differences(study: &Study) -> Option<Sentence> {
 fn gives(study: &Study, comparison: &Comparison) -> String {
     let (subject, against) = names::sides(study, comparison);
     let (p, place) = (p(comparison.verdict.adjusted), place(study, comparison));
+    let ranks = by_ranks(comparison.is_contrary());
     match comparison.ratio {
         Some(times) => {
             let evidence = match times.interval {
                 Some(within) => {
-                    format!("95 % {} .. {}, p {p}", ratio(within.low), ratio(within.high))
+                    format!("95 % {} .. {}, p {p}{ranks}", ratio(within.low), ratio(within.high))
                 }
-                None => format!("p {p}"),
+                None => format!("p {p}{ranks}"),
             };
-            format!(
-                "{subject} has {} the throughput of {against}{place} ({evidence})",
-                ratio(times.value)
-            )
+            let times = ratio(times.value);
+            match comparison.outcome() {
+                Outcome::More if comparison.is_contrary() => {
+                    format!("{subject} gives more than {against}{place}, {times} ({evidence})")
+                }
+                _ if comparison.is_contrary() => {
+                    format!("{subject} gives less than {against}{place}, {times} ({evidence})")
+                }
+                _ => {
+                    format!("{subject} has {times} the throughput of {against}{place} ({evidence})")
+                }
+            }
         }
         None => format!("{subject} does what {against} does not do at all{place} (p {p})"),
     }

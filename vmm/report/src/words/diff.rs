@@ -30,7 +30,10 @@ fn significant(diff: &Diff) -> (Vec<&Both>, Vec<&Both>) {
 }
 
 fn farthest<'a>(all: &[&'a Both]) -> Option<&'a Both> {
-    let size = |both: &Both| both.ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs());
+    let size = |both: &Both| match both.ratio {
+        _ if both.is_contrary() => 0.0,
+        ratio => ratio.map_or(f64::MAX, |estimate| estimate.value.ln().abs()),
+    };
     all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
 }
 
@@ -46,13 +49,17 @@ pub fn verdict(diff: &Diff) -> Vec<Sentence> {
         );
         all.push(Sentence {
             tone,
-            figure: both.ratio.map_or_else(String::new, |estimate| ratio(estimate.value)),
+            figure: both
+                .ratio
+                .filter(|_| !both.is_contrary())
+                .map_or_else(String::new, |estimate| ratio(estimate.value)),
             text: format!(
-                "The second run gives {word} at {} of {}, most with {}: {times} (p {}).",
+                "The second run gives {word} at {} of {}, most with {}: {times} (p {}{}).",
                 them.len(),
                 count(diff.both.len(), "point"),
                 names::whole(&diff.before, &both.point),
-                sentences::p(both.verdict.adjusted)
+                sentences::p(both.verdict.adjusted),
+                sentences::by_ranks(both.is_contrary())
             ),
         });
     }
@@ -144,6 +151,8 @@ pub fn tables(diff: &Diff) -> Vec<Table> {
     let line = |both: &Both| {
         let dash = || "-".to_owned();
         let outcome = match diff.outcome(both) {
+            Outcome::More if both.is_contrary() => "more (ranks)",
+            Outcome::Less if both.is_contrary() => "less (ranks)",
             Outcome::More => "more",
             Outcome::Less => "less",
             Outcome::Unclear => "unclear",

@@ -5,6 +5,8 @@ pub mod answer;
 #[cfg(test)]
 mod answer_tests;
 pub mod command;
+#[cfg(test)]
+mod contrary_tests;
 pub mod diff;
 mod disturbed;
 pub mod mail;

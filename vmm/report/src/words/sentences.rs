@@ -278,9 +278,11 @@ fn sentence(study: &Study, finding: &Finding) -> Sentence {
         Tone::Less => clearest(&sorted.less),
         _ => None,
     };
-    let figure =
-        clear.and_then(|comparison| comparison.ratio).map(|estimate| ratio(estimate.value));
-    Sentence { tone, figure: figure.unwrap_or_default(), text: format!("{}.", parts.join("; ")) }
+    Sentence {
+        tone,
+        figure: clear.map(figure).unwrap_or_default(),
+        text: format!("{}.", parts.join("; ")),
+    }
 }
 
 /// `pv-ticket gives more than ticket at 2x: ..., and at 3x too`.
@@ -381,8 +383,10 @@ fn with_rest<'a>(all: &[&'a Comparison]) -> Option<(&'a Comparison, Vec<&'a Comp
 }
 
 pub(super) fn clearest<'a>(all: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let size =
-        |comparison: &Comparison| comparison.ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs());
+    let size = |comparison: &Comparison| match comparison.ratio {
+        _ if comparison.is_contrary() => 0.0,
+        ratio => ratio.map_or(f64::MAX, |ratio| ratio.value.ln().abs()),
+    };
     all.iter().copied().max_by(|a, b| size(a).total_cmp(&size(b)))
 }
 
@@ -410,11 +414,23 @@ fn some(all: &[&Comparison]) -> String {
     }
 }
 
+/// What stands beside a direction and a ratio that contradict each other.
+pub const fn by_ranks(is_contrary: bool) -> &'static str {
+    if is_contrary { ", by ranks: the medians lie the other way" } else { "" }
+}
+
+/// The ratio of a comparison as the figure of its direction; nothing if it is not one.
+pub(super) fn figure(comparison: &Comparison) -> String {
+    let ratio_of = comparison.ratio.filter(|_| !comparison.is_contrary());
+    ratio_of.map_or_else(String::new, |estimate| ratio(estimate.value))
+}
+
 /// Ratio, interval and p of a comparison.
 fn evidence(comparison: &Comparison) -> String {
     let p = p(comparison.verdict.adjusted);
+    let ranks = by_ranks(comparison.is_contrary());
     match comparison.ratio {
-        Some(ratio) => format!("{} (p {p})", estimate(&ratio)),
+        Some(ratio) => format!("{} (p {p}{ranks})", estimate(&ratio)),
         None => format!("its baseline did nothing (p {p})"),
     }
 }

@@ -178,7 +178,8 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
         "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
          bootstrapped. By pairs: median of the ratios of repetitions that were neighbours in time. p: permutation \
          test of the rank sums within each node or host; Holm's correction is over {} of this report. Too few: of \
-         repetitions in the same places. Apart: no node or host has both.",
+         repetitions in the same places. Apart: no node or host has both. (ranks): the medians lie the \
+         other way.",
         super::all_of(tested, "comparison")
     );
     let head =
@@ -204,6 +205,8 @@ pub(super) fn comparisons(study: &Study) -> Option<Table> {
             let [by_pairs, pairs_within] = show(&comparison.paired);
             let p = sentences::bare_p;
             let outcome = match comparison.outcome() {
+                Outcome::More if comparison.is_contrary() => "more (ranks)",
+                Outcome::Less if comparison.is_contrary() => "less (ranks)",
                 Outcome::More => "more",
                 Outcome::Less => "less",
                 Outcome::Unclear => "unclear",

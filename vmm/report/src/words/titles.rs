@@ -6,7 +6,7 @@ use super::{
         names,
         si::{percent, ratio, si},
     },
-    sentences::{clearest, first_large, operations, place},
+    sentences::{by_ranks, clearest, first_large, operations, place},
 };
 use study::{
     findings::{Axis, Comparison, PointStudy, Study, Timed, compare::Outcome, point::Preempted},
@@ -129,7 +129,16 @@ pub fn ratios(study: &Study, axis: Axis) -> String {
     };
     let (subject, against) = names::sides(study, found);
     let times = ratio(found.ratio.map_or(1.0, |ratio| ratio.value));
-    format!("{subject} has {times} the throughput of {against}{}", place(study, found))
+    let ranks = by_ranks(found.is_contrary());
+    match (found.is_contrary(), found.outcome()) {
+        (false, _) => {
+            format!("{subject} has {times} the throughput of {against}{}", place(study, found))
+        }
+        (true, Outcome::More) => {
+            format!("{subject} gives more than {against}{}{ranks}", place(study, found))
+        }
+        (true, _) => format!("{subject} gives less than {against}{}{ranks}", place(study, found)),
+    }
 }
 
 pub(super) fn most(

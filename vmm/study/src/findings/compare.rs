@@ -68,6 +68,11 @@ impl Comparison {
         }
     }
 
+    /// Is its direction, which is that of the ranks, not that of its ratio of medians?
+    pub fn is_contrary(&self) -> bool {
+        stats::is_contrary(&self.verdict, self.ratio)
+    }
+
     /// How many repetitions of each side in these places are enough to say anything.
     pub fn least(&self) -> usize {
         stats::least_samples(self.tested, self.places.len().max(1))

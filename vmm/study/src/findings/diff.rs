@@ -30,6 +30,13 @@ pub struct Both {
     pub verdict: Verdict,
 }
 
+impl Both {
+    /// Is its direction, which is that of the ranks, not that of its ratio of medians?
+    pub fn is_contrary(&self) -> bool {
+        stats::is_contrary(&self.verdict, self.ratio)
+    }
+}
+
 /// A fact of host or program in which the runs differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differs {

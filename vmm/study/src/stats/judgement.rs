@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::{
-    ENOUGH,
+    ENOUGH, Estimate,
     correction::holm,
     permutation::{Direction, direction_in_blocks, rank_sum_in_blocks},
 };
@@ -35,6 +35,16 @@ impl Verdict {
     pub fn finds(&self, direction: Direction) -> bool {
         self.significant && self.direction == direction
     }
+}
+
+/// Does a significant difference, which is one of ranks, lie the other way than this ratio of medians? If rates have
+/// two modes, the median jumps from one to the other with one repetition, and the ranks hardly change.
+pub fn is_contrary(verdict: &Verdict, ratio: Option<Estimate>) -> bool {
+    ratio.is_some_and(|ratio| match verdict.direction {
+        Direction::More => verdict.significant && ratio.value < 1.0,
+        Direction::Less => verdict.significant && ratio.value > 1.0,
+        Direction::Even => false,
+    })
 }
 
 /// Tests all comparisons of an experiment together. They must include all that are shown, or the

@@ -79,7 +79,8 @@ pub fn regressions(diff: &Diff) -> Vec<String> {
             let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
             let interval =
                 both.ratio.map_or_else(|| "-".to_owned(), |estimate| within(&estimate, ratio));
-            format!("{figure} ({interval}), p {p}: {}", name(&both.point))
+            let ranks = sentences::by_ranks(both.is_contrary());
+            format!("{figure} ({interval}), p {p}{ranks}: {}", name(&both.point))
         }
         Regression::Broken { point, violations, disorder } => format!(
             "BROKEN, exclusion failed {}, {} out of order: {}",
@@ -100,7 +101,8 @@ fn table_of_regressions(diff: &Diff) -> Option<Table> {
         Regression::Less(both) => {
             let figure = both.ratio.map_or_else(|| ratio(0.0), |estimate| ratio(estimate.value));
             let interval = both.ratio.map_or_else(dash, |estimate| within(&estimate, ratio));
-            vec![figure, interval, sentences::bare_p(both.verdict.adjusted)]
+            let mark = if both.is_contrary() { " (ranks)" } else { "" };
+            vec![figure + mark, interval, sentences::bare_p(both.verdict.adjusted)]
         }
         Regression::Broken { .. } => vec!["BROKEN".to_owned(), dash(), dash()],
         Regression::Failed { .. } => vec!["failed".to_owned(), dash(), dash()],

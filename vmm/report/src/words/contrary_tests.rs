@@ -1,0 +1,86 @@
+//! Differences by ranks whose medians lie the other way.
+
+use super::{answer::answer, diff as diff_words, mail, sentences, tables, text, titles};
+use crate::{brief, compare};
+use study::{
+    findings::{Axis, Diff, RunRecord, Study, compare::Outcome},
+    store::record::Outcome as Ended,
+    testing::{Fixture, record},
+};
+
+/// Rates of two modes: those of ticketlocks are the middle one and a low one, those of the others the middle one, or
+/// somewhat less, and a high one. One repetition more is in the mode of the middle.
+fn rate(lock: &str, round: u32) -> f64 {
+    let jitter = f64::from(round) / 1000.0;
+    match (lock, round < 11) {
+        ("ticket", true) => 1000.0 + jitter,
+        ("ticket", false) => 100.0 + jitter,
+        (_, true) => 990.0 + jitter,
+        (_, false) => 2000.0 + jitter,
+    }
+}
+
+fn two_modes() -> RunRecord {
+    let fixture =
+        Fixture { rounds: 21, policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() };
+    let mut run = record(&fixture);
+    for cell in &mut run.contents.cells {
+        let rate = rate(cell.point.lock.name(), cell.round);
+        if let Ended::Done { figures } = &mut cell.outcome {
+            figures.seconds = figures.all_operations() / rate;
+        }
+    }
+    run
+}
+
+const OTHER_WAY: &str = "by ranks: the medians lie the other way";
+
+/// Regression: "pv-ticket beats ticket 0.99x (p = 0.01)".
+#[test]
+fn a_ratio_that_contradicts_its_direction_is_told() {
+    let run = two_modes();
+    let study = Study::new(std::slice::from_ref(&run));
+    let comparison = &study.comparisons[0];
+    assert_eq!(comparison.outcome(), Outcome::More);
+    assert!(comparison.ratio.unwrap().value < 1.0 && comparison.is_contrary(), "{comparison:?}");
+    let told = [
+        compare::render(&study),
+        sentences::findings(&study)[0].text.clone(),
+        sentences::comparison(&study, comparison),
+        answer(&study).last().unwrap().text.clone(),
+        titles::ratios(&study, Axis::Lock),
+        mail::study(&study).replace("\n  ", " "),
+    ];
+    for text in told {
+        assert!(text.contains(OTHER_WAY), "{text}");
+    }
+    // The figures beside sentences are coloured by the direction.
+    assert!(sentences::findings(&study)[0].figure.is_empty());
+    assert!(answer(&study).last().unwrap().figure.is_empty());
+    let all = tables::all(&study);
+    let table = all.iter().find(|table| table.id == "comparisons").unwrap();
+    assert!(text::table(table, 120).contains("more (ranks)"));
+    assert!(brief::brief(&[run], 100).answer.contains("more by ranks, medians 0.99x"));
+}
+
+/// Likewise of two runs: a regression with a ratio above 1.
+#[test]
+fn a_regression_by_ranks_is_told_as_such() {
+    let only = |lock: &str| {
+        let mut run = two_modes();
+        run.contents.cells.retain(|cell| cell.point.lock.name() == lock);
+        for cell in &mut run.contents.cells {
+            cell.point.lock = "ticket".parse().unwrap();
+            cell.point.backend = "off".parse().unwrap();
+        }
+        Study::new(&[run])
+    };
+    let diff = Diff::new(only("pv-ticket"), only("ticket"));
+    let [regression] = &mail::regressions(&diff)[..] else { panic!("{:?}", diff.both) };
+    assert!(regression.starts_with("1.01x") && regression.contains(OTHER_WAY), "{regression}");
+    assert!(diff_words::verdict(&diff)[0].text.contains(OTHER_WAY));
+    assert!(diff_words::verdict(&diff)[0].figure.is_empty());
+    let table = text::table(&diff_words::tables(&diff)[0], 120);
+    assert!(table.contains("less (ranks)"), "{table}");
+    assert!(mail::diff(&diff).contains("1.01x (ranks)"));
+}
