@@ -19,7 +19,10 @@ use base::{
 };
 use sched::PolicySpec;
 
-use super::{disturbance, driver::DriverKind};
+use super::{disturbance, driver::DriverKind, guest::workload::GuestWorkload};
+
+/// The workload whose last vCPU only reads.
+const HOT_LINE: &str = "hot-line";
 
 /// Kinds of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -186,6 +189,16 @@ impl Point {
     /// Does its guest run in ring 0: a kernel, or a payload that executes HLT?
     pub fn needs_ring_0(&self) -> bool {
         self.guest == GuestKind::Linux || self.backend.needs_ring_0()
+    }
+
+    /// Are operations counted by one worker on each vCPU? The last vCPU of a hot line only reads.
+    pub fn is_by_vcpu(&self) -> bool {
+        match self.guest {
+            GuestKind::Linux => {
+                GuestWorkload::named(&self.workload).is_some_and(GuestWorkload::is_by_vcpu)
+            }
+            GuestKind::Payload | GuestKind::Sim => self.workload != HOT_LINE,
+        }
     }
 
     /// The number of vCPUs of each machine, in the order of the machines.

@@ -118,7 +118,7 @@ pub struct PointStudy {
     /// Operations per second; None: no repetition has figures.
     pub rate: Option<Summary>,
     /// Fairness between vCPUs: the medians over the repetitions. None where operations are counted of something else:
-    /// a workload whose workers are not one on each vCPU.
+    /// see [`Point::is_by_vcpu`].
     pub fairness: Option<Fairness>,
     /// Share of the operations that had to wait.
     pub slow: Option<f64>,
@@ -174,7 +174,7 @@ impl PointStudy {
         let long_waits = figures().map(|figures| figures.long_waits.map(|count| count as f64));
         Self {
             rate: stats::summarise(&rates),
-            fairness: fairness(figures(), point.all_vcpus()),
+            fairness: fairness(&point, figures()),
             slow: slow(figures()),
             long_waits: long_waits
                 .sum::<Option<f64>>()
@@ -241,9 +241,14 @@ impl PointStudy {
     }
 }
 
-fn fairness<'a>(all: impl Iterator<Item = &'a Figures>, vcpus: u32) -> Option<Fairness> {
-    let by_vcpu = all.filter(|figures| figures.operations.len() == vcpus as usize);
-    let found = by_vcpu.filter_map(|figures| stats::fairness(&figures.operations));
+/// Of the vCPUs in one cell; None where the workload has its own number of workers, though it may be that of the vCPUs.
+pub fn fairness_of(point: &Point, figures: &Figures) -> Option<Fairness> {
+    let is_of_vcpus = figures.operations.len() == point.all_vcpus() as usize;
+    stats::fairness(&figures.operations).filter(|_| point.is_by_vcpu() && is_of_vcpus)
+}
+
+fn fairness<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Option<Fairness> {
+    let found = all.filter_map(|figures| fairness_of(point, figures));
     let (even, jain): (Vec<f64>, Vec<f64>) =
         found.map(|fairness| (fairness.min_over_max, fairness.jain)).unzip();
     Some(Fairness { min_over_max: stats::median(&even)?, jain: stats::median(&jain)? })

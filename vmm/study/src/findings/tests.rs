@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        point::GuestKind,
         store::record::Outcome as Ended,
         testing::{Fixture, record},
     },
@@ -121,6 +122,36 @@ fn cells_of_no_time_are_no_figures() {
         let found = study.points.iter().find(|study| study.point == point).unwrap();
         assert!(found.rates().iter().all(|rate| *rate > 0.0), "{seconds}");
     }
+}
+
+/// Regression: 16 processes on 16 vCPUs, and 20 threads on 20, passed for one worker on each.
+#[test]
+fn fairness_is_that_of_vcpus() {
+    let fairness = |guest: GuestKind, workload: &str, vcpus: u32, operations: usize| {
+        let mut run = record(&Fixture { vcpus: vec![vcpus], ..Fixture::default() });
+        for cell in &mut run.contents.cells {
+            cell.point.guest = guest;
+            cell.point.workload = workload.into();
+            if let Ended::Done { figures } = &mut cell.outcome {
+                figures.operations.resize(operations, 1);
+            }
+        }
+        Study::new(&[run]).points[0].fairness
+    };
+    let linux = GuestKind::Linux;
+    for (workload, workers) in [("mmap", 16), ("messaging", 20), ("another", 4)] {
+        assert_eq!(fairness(linux, workload, workers, workers as usize), None, "{workload}");
+    }
+    for workload in ["lock", "open-read-close", "allocate", "spawn", "futex"] {
+        assert!(fairness(linux, workload, 16, 16).is_some(), "{workload}");
+    }
+    assert_eq!(fairness(linux, "futex", 16, 4), None, "a store is data");
+    let payload = GuestKind::Payload;
+    assert_eq!(fairness(payload, "hot-line", 4, 4), None, "the last one only reads");
+    assert!(
+        fairness(payload, "mixed", 4, 4).is_some()
+            && fairness(GuestKind::Sim, "lock", 4, 4).is_some()
+    );
 }
 
 /// Regression: a cell that was stopped for four of its five seconds counted like any other.

@@ -34,4 +34,18 @@ impl GuestWorkload {
             Self::Futex => "futex",
         }
     }
+
+    /// Does one worker on each vCPU count its operations? Otherwise the counts are of so many workers as it has
+    /// anyway, wherever they run.
+    pub const fn is_by_vcpu(self) -> bool {
+        match self {
+            Self::Lock | Self::OpenReadClose | Self::Allocate | Self::Spawn | Self::Futex => true,
+            Self::Mmap | Self::Messaging => false,
+        }
+    }
+
+    /// The workload of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|workload| workload.name() == name)
+    }
 }

@@ -125,7 +125,7 @@ impl Combination<'_> {
 
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
         let workloads = GuestWorkload::value_variants();
-        if !workloads.iter().any(|workload| workload.name() == point.workload) {
+        if GuestWorkload::named(&point.workload).is_none() {
             let names: Vec<&str> = workloads.iter().map(|workload| workload.name()).collect();
             let why = format!("a Linux guest has {}", names.join(", "));
             return Err(self.impossible(&["workloads", "guests"], why));

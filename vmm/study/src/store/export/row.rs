@@ -3,9 +3,8 @@
 use super::super::record::{CellLine, Figures, Outcome, RunLine, SimCounts};
 use crate::{
     disturbance::Disturbance,
-    findings::{self, Host, NONSENSE},
+    findings::{self, Host, NONSENSE, point::fairness_of},
     latencies::Percentiles,
-    stats,
     sync_counters::WorkCounts,
     timings::Timings,
 };
@@ -125,6 +124,6 @@ impl<'a> Row<'a> {
     }
 
     pub fn jain(&self) -> Option<f64> {
-        stats::fairness(&self.figures()?.operations).map(|fairness| fairness.jain)
+        fairness_of(&self.cell.point, self.figures()?).map(|fairness| fairness.jain)
     }
 }
