@@ -162,7 +162,8 @@ fn a_short_soak_holds() -> anyhow::Result<()> {
         " acquisitions in ",
         " under random",
         " 0 kicks dropped",
-        " of the next in line, at most ",
+        " of the next in line, ",
+        " of waiters further back, at most ",
         "\n0 violations of mutual exclusion, 0 tickets out of order, no vCPU waited forever\n",
     ] {
         ensure!(said.contains(part), "no '{part}': {}", ran.show());

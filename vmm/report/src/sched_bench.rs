@@ -64,7 +64,7 @@ fn baseline<'a>(study: &'a Study, point: &Point) -> Option<&'a PointStudy> {
 fn throughput(study: &Study) -> String {
     let mut text = format!(
         "\nThroughput, as a share of what the same lock gives at 1x\n\
-         {:<32}{:>4}{:>8}  {:^16}{:>8}  {:^20}{:>6}{:>8}{:>8}{:>8}{:>9}{:>8}\n",
+         {:<32}{:>4}{:>8}  {:^16}{:>8}  {:^20}{:>6}{:>8}{:>8}{:>9}{:>8}{:>9}{:>8}\n",
         "vCPUs, policy, lock",
         "N",
         "Median",
@@ -74,6 +74,7 @@ fn throughput(study: &Study) -> String {
         "Jain",
         "LHP/s",
         "LWP/s",
+        "queued/s",
         "yield/s",
         "forced/s",
         "wasted"
@@ -114,13 +115,14 @@ fn throughput_line(study: &Study, point: &PointStudy) -> String {
         point.preempted.as_ref().map_or_else(dash, show)
     };
     format!(
-        "  {:<30}{:>4}{rate:>8}  {rate_within:^16}{share:>8}  {share_within:^20}{:>6}{:>8}{:>8}{:>8}\
-         {:>9}{:>8}\n",
+        "  {:<30}{:>4}{rate:>8}  {rate_within:^16}{share:>8}  {share_within:^20}{:>6}{:>8}{:>8}{:>9}\
+         {:>8}{:>9}{:>8}\n",
         name(&point.point),
         point.repetitions.len(),
         point.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
         counted(|preempted| si(preempted.lhp)),
         counted(|preempted| si(preempted.lwp)),
+        counted(|preempted| si(preempted.queued)),
         counted(|preempted| si(preempted.yields)),
         counted(|preempted| si(preempted.forced)),
         counted(|preempted| preempted.wasted_share.map_or_else(dash, percent)),

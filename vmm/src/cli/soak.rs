@@ -179,13 +179,13 @@ fn plan(args: &SoakArgs) -> Result<(SoakPlan, CpuList), Usage> {
 fn summary(plan: &SoakPlan, tally: &Tally) -> String {
     let Tally { rounds, acquisitions, seconds, halts, kicks, violations, disorder, .. } = tally;
     let levels: Vec<String> = plan.levels.iter().map(VcpuCount::to_string).collect();
-    let Totals { preemptions, lhp, lwp, entering, .. } = tally.preempted;
+    let Totals { preemptions, lhp, lwp, queued, entering, .. } = tally.preempted;
     format!(
         "{acquisitions} in {seconds:.1} s, {rate}/s: {rounds} of {levels} on {slots} under {policy}, seed \
          {seed}\n\
          {halts}, {kicks}; {faults}\n\
-         {preemptions}: {lhp} of lock holders, {lwp} of the next in line, at most {entering} more of \
-         either\n\
+         {preemptions}: {lhp} of lock holders, {lwp} of the next in line, {queued} of waiters further \
+         back, at most {entering} of these of the former two\n\
          {violations} of mutual exclusion, {disorder} out of order, no vCPU waited forever\n",
         acquisitions = count(*acquisitions, "acquisition"),
         rounds = count(*rounds, "round"),

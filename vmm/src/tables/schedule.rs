@@ -14,10 +14,11 @@ use report::replay;
 pub fn in_a_line(report: &SchedReport) -> String {
     let totals = &report.totals;
     let mut text = format!(
-        "schedule: {}, {} of lock holders, {} of the next in line; {} spun for preempted vCPUs",
+        "schedule: {}, {} of lock holders, {} of the next in line, {} of waiters further back; {} spun for preempted vCPUs",
         count(totals.preemptions, "preemption"),
         totals.lhp,
         totals.lwp,
+        totals.queued,
         Nanos(totals.wasted_spin_ns),
     );
     // Writing to a String cannot fail.

@@ -125,12 +125,14 @@ impl Table<'_> {
         }
         let tail = match self.scheduled {
             false => format!("{:>8}{:>9}{:>6}", "slow", "min/max", "Jain"),
-            true => format!("{:>8}{:>8}{:>8}{:>6}", "LHP/s", "LWP/s", "wasted", "Jain"),
+            true => {
+                format!("{:>6}{:>6}{:>7}{:>7}{:>5}", "LHP/s", "LWP/s", "queued", "wasted", "Jain")
+            }
         };
         let what = format!("{}/s", sentences::operations(self.study));
         text + &format!(
             "\n{blank:>w$}{what:^43}{median:^15}\n\
-             {lock:<w$}{n:>4}{min:>8}{max:>8}{med:>8}{avg:>8}{dev:>8}{interval:^16}\
+             {lock:<w$}{n:>4}{min:>8}{max:>8}{med:>8}{avg:>8}{dev:>s$}{interval:^16}\
              {halts:>8}{kicks:>8}{tail}\n",
             blank = "",
             median = "median,",
@@ -142,6 +144,7 @@ impl Table<'_> {
             med = "Median",
             avg = "Avg",
             dev = "Stddev",
+            s = self.stddev(),
             interval = "95 % interval",
             halts = "halts/s",
             kicks = "kicks/s",
@@ -259,7 +262,7 @@ impl Table<'_> {
             .interval
             .map_or_else(dash, |within| format!("{:>6} .. {:<6}", si(within.low), si(within.high)));
         format!(
-            "{name}{:>4}{:>8}{:>8}{:>8}{:>8}{:>8}{within:^16}{:>8}{:>8}{}",
+            "{name}{:>4}{:>8}{:>8}{:>8}{:>8}{:>s$}{within:^16}{:>8}{:>8}{}",
             rate.count,
             si(rate.min),
             si(rate.max),
@@ -269,7 +272,13 @@ impl Table<'_> {
             si(point.halts),
             si(point.kicks),
             self.tail(point),
+            s = self.stddev(),
         )
+    }
+
+    /// The width of the standard deviation: a schedule's columns need the room.
+    const fn stddev(&self) -> usize {
+        if self.scheduled { 7 } else { 8 }
     }
 
     fn tail(&self, point: &PointStudy) -> String {
@@ -287,9 +296,10 @@ impl Table<'_> {
         let show =
             |text: fn(&Preempted) -> String| point.preempted.as_ref().map_or_else(dash, text);
         format!(
-            "{:>8}{:>8}{:>8}{jain:>6}",
+            "{:>6}{:>6}{:>7}{:>7}{jain:>5}",
             show(|preempted| si(preempted.lhp)),
             show(|preempted| si(preempted.lwp)),
+            show(|preempted| si(preempted.queued)),
             show(|preempted| preempted.wasted_share.map_or_else(dash, percent)),
         )
     }
@@ -385,12 +395,6 @@ fn notes(point: &PointStudy) -> Vec<String> {
              programs ran there; its rate is no figure of the lock",
             most * 100.0
         ));
-    }
-    // More than those of the table: what was wasted is theirs.
-    if let Some(Preempted { queued, .. }) =
-        point.preempted.filter(|hit| hit.queued > hit.lhp + hit.lwp)
-    {
-        notes.push(format!("{} preemptions/s of waiters further back in line", si(queued)));
     }
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock used up the threshold", si(waits)));

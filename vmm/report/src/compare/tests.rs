@@ -68,7 +68,7 @@ fn wasted_is_a_share_of_the_time_of_the_slots() {
     }
     let text = render(&Study::new(&[run]));
     let is_row = |line: &&str| line.starts_with("  rr ") && !line.contains(':');
-    let shares = text.lines().filter(is_row).map(|row| row.contains("  25.0 %  1.00"));
+    let shares = text.lines().filter(is_row).map(|row| row.ends_with(" 25.0 % 1.00"));
     assert_eq!(shares.collect::<Vec<_>>(), [true, true], "{text}");
 }
 

@@ -79,16 +79,20 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
 }
 
 fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> Row {
-    let note = format!("LHP {}/s  LWP {}/s", si(preempted.lhp), si(preempted.lwp));
+    let note = format!(
+        "LHP {}/s  LWP {}/s  queued {}/s",
+        si(preempted.lhp),
+        si(preempted.lwp),
+        si(preempted.queued)
+    );
     let (group, label) = build::row_names(study, &point.point);
     let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&preempted)));
     Row {
         group,
         label,
         says: format!(
-            "{}: {note}, {}/s further back in line, {}/s others",
+            "{}: {note}, {}/s others",
             names::whole(study, &point.point),
-            si(preempted.queued),
             si(preempted.other)
         ),
         note,

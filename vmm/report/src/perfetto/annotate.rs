@@ -17,7 +17,7 @@ pub(super) fn kind(activity: &LockActivity) -> &'static str {
         activity if activity.is_holder() => name::LHP,
         activity if activity.is_next() => name::LWP,
         LockActivity::Waiting { .. } | LockActivity::Entering | LockActivity::Outside { .. } => {
-            "queued"
+            name::QUEUED
         }
         LockActivity::Free => "free",
         LockActivity::Guarded => "guarded",

@@ -76,6 +76,7 @@ fn whole(title: &str, timeline: &Timeline) -> TrackEvent {
                 ("preemptions", totals.preemptions),
                 ("lhp", totals.lhp),
                 ("lwp", totals.lwp),
+                ("queued", totals.queued),
                 ("injected", totals.injected),
                 ("wasted_spin_ns", totals.wasted_spin_ns),
                 ("holders_off_ns", totals.holders_off_ns),
@@ -211,7 +212,7 @@ impl<W: Write> Drawing<'_, W> {
         };
         let kind = kind(&preemption.look.activity);
         let annotations = particulars(preemption, kind);
-        let instant = [name::LHP, name::LWP].into_iter().find(|name| *name == kind);
+        let instant = [name::LHP, name::LWP, name::QUEUED].into_iter().find(|name| *name == kind);
         if let Some(instant) = instant {
             self.out.instant(span.from, track, named(instant, annotations.clone()))?;
         }

@@ -9,7 +9,7 @@
 //! * one track per slot: which vCPU had it, turn by turn;
 //! * one track per vCPU: `running` (within it `spinning`), `preempted (LHP)`, `(LWP)` and so on
 //!   (within a holder's: `holding`), `halted`, `woken` (kicked, not yet on a slot); instants for
-//!   kicks, `LHP` and `LWP`; an arrow from each kick that ended a halt to the turn that it led to;
+//!   kicks, `LHP`, `LWP` and `queued`; an arrow from each kick that ended a halt to the turn that it led to;
 //! * counters: the vCPUs of each VM that are known to wait, and operations (of a Linux guest: locks
 //!   taken) per second.
 
@@ -42,6 +42,7 @@ mod name {
     pub(super) const KICK: &str = "kick";
     pub(super) const LHP: &str = "LHP";
     pub(super) const LWP: &str = "LWP";
+    pub(super) const QUEUED: &str = "queued";
     pub(super) const MEASURED: &str = "measured";
     pub(super) const GOES_ON: &str = "goes on";
 }

@@ -131,9 +131,10 @@ fn schedule(sample: &Sample<'_>) -> String {
     let wasted = rate(|totals| totals.wasted_spin_ns).filter(|_| slots > 0.0);
     let wasted = wasted.map(|nanos| nanos / 1e9 / slots);
     format!(
-        "  LHP/s {}  LWP/s {}  preemptions/s {}  turns/s {}  wasted {}",
+        "  LHP/s {}  LWP/s {}  queued/s {}  preemptions/s {}  turns/s {}  wasted {}",
         figure(rate(|totals| totals.lhp)),
         figure(rate(|totals| totals.lwp)),
+        figure(rate(|totals| totals.queued)),
         figure(rate(|totals| totals.preemptions)),
         figure(rate(|totals| totals.grants)),
         wasted.map_or_else(|| "-".to_owned(), percent),

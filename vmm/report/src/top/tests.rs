@@ -29,7 +29,8 @@ fn two() -> (Status, Samples) {
         vcpu.operations = vcpu.operations.map(|count| count + 600);
         vcpu.exits += 1;
     }
-    let totals = Totals { grants: 17, lhp: 3, wasted_spin_ns: 250_000_000, ..Totals::default() };
+    let totals =
+        Totals { grants: 17, lhp: 3, queued: 2, wasted_spin_ns: 250_000_000, ..Totals::default() };
     view_of(&mut status).totals = Some(totals);
     samples.add(&status);
     (status, samples)
@@ -43,7 +44,7 @@ fn a_frame_says_who_is_where_and_how_fast() {
         "four: running; runs/four",
         "0/4 cells: 0 done, 0 failed, 4 left",
         "is measured, 2.0 s; 6.00k operations/s",
-        "LHP/s 6.00  LWP/s 0  preemptions/s 0  turns/s 20.0  wasted 25.0 %",
+        "LHP/s 6.00  LWP/s 0  queued/s 4.00  preemptions/s 0  turns/s 20.0  wasted 25.0 %",
         "slot 0 (CPU 3): vCPU 0 holds 0xfffffffffffffffe",
         "slot 1 (CPU 4): idle",
         "lock 0xfffffffffffffffe: held by 0; 2 spin for it, 1 halt; head 10, last ticket 16",

@@ -67,6 +67,7 @@ fn hit(study: &Study) -> Option<Sentence> {
     let hits = [
         (most_of(|preempted| preempted.lhp), "a lock's holder"),
         (most_of(|preempted| preempted.lwp), "the next in line"),
+        (most_of(|preempted| preempted.queued), "a waiter further back"),
     ];
     let parts = hits.into_iter().filter_map(|(found, who)| {
         let (point, count) = found?;

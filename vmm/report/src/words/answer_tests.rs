@@ -1,6 +1,7 @@
 //! Answers of made-up runs.
 
-use super::{answer::answer, sentences::Tone};
+use super::{answer::answer, sentences::Tone, titles};
+use crate::compare;
 use study::{
     findings::Study,
     store::record::Outcome,
@@ -52,6 +53,38 @@ fn policies_on_the_axis_are_compared_and_their_preemptions_said() {
     let begin = format!("deferred has {figure} the throughput of rr (ticket) (95 % ");
     assert!(gain.starts_with(&begin) && gain.contains("). 2 of 4"), "{gain}");
     assert!(gain.ends_with("2 of 4 differences by policy are significant."), "{gain}");
+}
+
+/// Regression (B3 of tests/HISTORY.md): waiters two places back were preempted 416 times a second, which wasted 98 % of
+/// the time, beside LHP/s 0 and LWP/s 0, and "No preemption hits a holder or the next in line" stood above.
+#[test]
+fn waiters_further_back_are_counted_where_holders_are() {
+    let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
+    let mut set = |queued: u64| {
+        for cell in &mut run.contents.cells {
+            if let Outcome::Done { figures } = &mut cell.outcome
+                && let Some(schedule) = &mut figures.schedule
+            {
+                figures.seconds = 0.5;
+                (schedule.totals.lhp, schedule.totals.lwp) = (0, 0);
+                schedule.totals.queued = queued;
+            }
+        }
+        Study::new(std::slice::from_ref(&run))
+    };
+    let study = set(208);
+    let title = titles::preempted(&study);
+    assert!(
+        title.starts_with("A waiter further back is preempted up to 416 times a second: "),
+        "{title}"
+    );
+    let table = compare::render(&study);
+    let row = table.lines().find(|line| line.contains("pv-ticket")).unwrap();
+    assert!(table.contains(" LHP/s LWP/s queued wasted"), "{table}");
+    assert!(row.contains("     0     0    416"), "{row}");
+    assert_eq!(titles::preempted(&set(0)), "No preemption hits a holder or a waiter");
+    let policies = Fixture { policies: vec!["rr", "fair"], vcpus: vec![8], ..Fixture::default() };
+    assert!(answers(&policies)[0].2.contains("; a waiter further back is preempted up to "));
 }
 
 #[test]

@@ -237,8 +237,8 @@ pub(super) fn preemption(study: &Study) -> Option<Table> {
 pub(super) fn behaviour(study: &Study, shows: fn(&PointStudy) -> bool) -> Option<Table> {
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these \
-                were preempted. All three are lower bounds: in Linux guests they cover only spinlocks. \
-                Jain: fairness between vCPUs, 1 is even.";
+                were preempted. All four are lower bounds: in Linux guests they cover only spinlocks. \
+                Jain: fairness between vCPUs, 1 is even; none of a workload that has not one worker on each.";
     let head = [
         "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
         "spun s/s",

@@ -156,8 +156,8 @@ fn of_study(study: &Study) -> Vec<Table> {
     };
     let by_medians = "Ratios of medians with bootstrapped 95 % intervals; p of a permutation test, \
                       corrected by Holm's method.";
-    let preempted = "Preemptions of a lock's holder and of the next in line; wasted: the share of \
-                     the slots' time spun meanwhile. Lower bounds.";
+    let preempted = "Preemptions of a lock's holder, of the next in line, and of waiters further back \
+                     (queued); wasted: the share of the slots' time spun meanwhile. Lower bounds.";
     let of_host = "Shares of the vCPUs' time with a CPU: of all, from the least to the most of a \
                    vCPU, and of a VM.";
     let all = [
