@@ -3,21 +3,61 @@
 use base::plural::count;
 use sched::policy::Divergence;
 
-/// One clause: what was repeated, and what differed.
+/// What stands before the counts of a replay that followed its recording too loosely to be one.
+pub const NOT_REPEATED: &str = "NOT REPEATED";
+
+/// One clause: what was repeated, what differed, and whether too much did.
 pub fn in_a_line(divergence: &Divergence) -> String {
-    let differ = [divergence.woken, divergence.early, divergence.late, divergence.otherwise]
-        .into_iter()
-        .fold(0, u64::saturating_add);
-    // Of many turns, one in ten.
-    let verdict = if differ > divergence.recorded / 10 { "NOT REPEATED: " } else { "" };
+    let Divergence { recorded, replayed, skipped, woken, early, late, otherwise, cut } = divergence;
+    let verdict =
+        why_not(divergence).map(|why| format!("{NOT_REPEATED}, {why}: ")).unwrap_or_default();
     format!(
-        "{verdict}replayed {} of {}, {} woken for a turn, {} skipped, {} ended early, {} late, {} otherwise",
-        divergence.replayed,
-        count(divergence.recorded, "turn"),
-        count(divergence.woken, "vCPU"),
-        divergence.skipped,
-        divergence.early,
-        divergence.late,
-        divergence.otherwise
+        "{verdict}replayed {replayed} of {}, {} woken for a turn, {skipped} skipped, {early} ended early, {late} \
+         late, {cut} in a lock, {otherwise} otherwise",
+        count(*recorded, "turn"),
+        count(*woken, "vCPU"),
     )
+}
+
+/// What most turns differ in, if too many do.
+pub fn why_not(divergence: &Divergence) -> Option<&'static str> {
+    let reasons = [
+        (divergence.unreplayed(), "turns that never came"),
+        (divergence.skipped, "turns of vCPUs that had left"),
+        (divergence.woken, "vCPUs that halted when they were to run"),
+        (divergence.early, "turns that the guest ended early"),
+        (divergence.late, "turns that the guest did not end"),
+        (divergence.cut, "turns cut off in a lock"),
+        (divergence.otherwise, "turns that ended in another way"),
+    ];
+    let most = reasons.into_iter().max_by_key(|(turns, _)| *turns);
+    most.filter(|_| !divergence.is_repeated()).map(|(_, why)| why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: turns that never came, were skipped or were cut off in a lock did not count.
+    #[test]
+    fn whatever_differs_in_more_than_a_tenth_of_the_turns_is_no_replay() {
+        let whole = Divergence { recorded: 100, replayed: 100, ..Divergence::default() };
+        let line = in_a_line(&Divergence { replayed: 92, otherwise: 2, ..whole });
+        assert!(line.starts_with("replayed 92 of 100 turns, 0 vCPUs woken"), "{line}");
+        for (divergence, why) in [
+            (Divergence { replayed: 89, ..whole }, "turns that never came"),
+            (Divergence { replayed: 89, skipped: 11, ..whole }, "turns of vCPUs that had left"),
+            (Divergence { woken: 11, ..whole }, "vCPUs that halted when they were to run"),
+            (Divergence { early: 11, ..whole }, "turns that the guest ended early"),
+            (Divergence { late: 11, ..whole }, "turns that the guest did not end"),
+            (Divergence { cut: 11, ..whole }, "turns cut off in a lock"),
+            (Divergence { otherwise: 9, cut: 2, ..whole }, "turns that ended in another way"),
+        ] {
+            let line = in_a_line(&divergence);
+            assert!(line.starts_with(&format!("NOT REPEATED, {why}: replayed ")), "{line}");
+        }
+        let liar =
+            Divergence { woken: u64::MAX, early: u64::MAX, replayed: 7, ..Divergence::default() };
+        assert!(in_a_line(&liar).starts_with("NOT REPEATED, "), "a store is data");
+    }
 }

@@ -15,6 +15,7 @@ mod nodes;
 #[cfg(test)]
 mod plural_tests;
 pub mod published;
+mod replayed;
 pub mod reproduction;
 pub mod sentences;
 pub mod simulated;

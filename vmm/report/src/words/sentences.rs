@@ -7,7 +7,7 @@ use super::super::{
     names,
     si::{ratio, si},
 };
-use super::{disturbed, nodes, simulated};
+use super::{disturbed, nodes, replayed, simulated};
 use study::{
     findings::{Comparison, Finding, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
@@ -199,6 +199,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         )));
     }
     all.extend(disturbed::disturbed(study).map(bad));
+    all.extend(replayed::not_repeated(study).map(bad));
     all.extend(apart(study).map(bad));
     all.extend(nodes::unlike(study).into_iter().map(bad));
     let hosts = strangers(study);

@@ -41,6 +41,28 @@ pub struct Divergence {
     pub late: u64,
     /// Turns that ended in another way than recorded, not counted above.
     pub otherwise: u64,
+    /// Turns recorded to end out of locks that were cut off in one, a slice later. Earlier versions did not count them.
+    #[serde(default)]
+    pub cut: u64,
+}
+
+impl Divergence {
+    /// Turns whose time never came.
+    pub const fn unreplayed(&self) -> u64 {
+        self.recorded.saturating_sub(self.replayed).saturating_sub(self.skipped)
+    }
+
+    /// Turns that were not repeated as recorded. A store's counts may be anything.
+    pub fn differ(&self) -> u64 {
+        let Self { woken, early, late, otherwise, cut, skipped, .. } = *self;
+        let all = [woken, early, late, otherwise, cut, skipped, self.unreplayed()];
+        all.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Did the replay repeat its recording? Of many turns, one in ten may differ.
+    pub fn is_repeated(&self) -> bool {
+        self.differ() <= self.recorded / 10
+    }
 }
 
 impl std::ops::Add for Divergence {
@@ -56,6 +78,7 @@ impl std::ops::Add for Divergence {
             early: self.early.saturating_add(other.early),
             late: self.late.saturating_add(other.late),
             otherwise: self.otherwise.saturating_add(other.otherwise),
+            cut: self.cut.saturating_add(other.cut),
         }
     }
 }
@@ -233,6 +256,10 @@ impl Policy for Replay {
                 Verdict::Hold(view.now.after(self.off_after(ix)))
             }
             TurnEnd::Grace => Verdict::Preempt(Why::Grace),
+            _ if Self::is_out_of_locks(&turn) && look.activity.is_involved() => {
+                self.divergence.cut += 1;
+                Verdict::Preempt(Why::Slice)
+            }
             // The event that ended the turn has not come.
             _ => Verdict::Preempt(Why::Slice),
         }

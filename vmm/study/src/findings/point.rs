@@ -105,6 +105,9 @@ pub struct Preempted {
     /// How replays differ from their recording, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
+    /// Did they repeat it? None for all that is no replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<bool>,
 }
 
 /// One point with its repetitions.
@@ -332,6 +335,8 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         .iter()
         .all(|(_, schedule)| !schedule.waste_uncounted)
         .then(|| each(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
+    let divergence =
+        scheduled.iter().filter_map(|(_, schedule)| schedule.divergence).reduce(Add::add);
     Some(Preempted {
         lhp: each(lhp, seconds),
         lwp: each(lwp, seconds),
@@ -343,10 +348,8 @@ fn preempted<'a>(all: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<P
         wasted,
         wasted_share: wasted.map(|wasted| each(wasted, slots)),
         hits,
-        divergence: scheduled
-            .iter()
-            .filter_map(|(_, schedule)| schedule.divergence)
-            .reduce(Add::add),
+        repeated: divergence.as_ref().map(Divergence::is_repeated),
+        divergence,
     })
 }
 

@@ -180,6 +180,42 @@ fn a_comparison_that_can_find_nothing_is_not_a_pass() {
     assert_eq!(Diff::new(a, b).unjudged(), Some(Unjudged::NothingInCommon));
 }
 
+/// Regression: NOT REPEATED stood in `compare` and tables of schedules only.
+#[test]
+fn replays_that_are_none_are_told_on_the_page_in_the_mail_and_in_json() {
+    let mut run = record(&Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() });
+    let mut with = |replayed| {
+        for cell in &mut run.contents.cells {
+            if let Outcome::Done { figures } = &mut cell.outcome
+                && let Some(schedule) = &mut figures.schedule
+            {
+                let divergence =
+                    sched::policy::Divergence { recorded: 100, replayed, ..Default::default() };
+                schedule.divergence = Some(divergence);
+            }
+        }
+        let run = run.clone();
+        let found = Study::new(std::slice::from_ref(&run));
+        let json = ::study::store::export::json(&[run], &found).unwrap();
+        let page = crate::html::page(&found).unwrap();
+        let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        [study(&found), page, crate::compare::render(&found), json].map(flat)
+    };
+    let [mail, page, table, json] = with(40);
+    let line =
+        "NOT REPEATED: 2 replays of other turns than recorded (ticket, turns that never came; ";
+    assert!(mail.contains(line), "{mail}");
+    assert!(page.contains(line), "{page}");
+    assert!(
+        table.contains("NOT REPEATED, turns that never came: replayed 320 of 800 turns"),
+        "{table}"
+    );
+    assert!(json.contains("\"repeated\": false"), "{json}");
+    let [mail, page, table, json] = with(95);
+    assert!([&mail, &page, &table].iter().all(|text| !text.contains("NOT REPEATED")), "{table}");
+    assert!(json.contains("\"repeated\": true"), "{json}");
+}
+
 /// Regression: one point on a node of both runs, and nothing was said of the others, which passed.
 #[test]
 fn points_that_cannot_be_judged_are_told() {
