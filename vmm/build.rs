@@ -54,14 +54,14 @@ const GUESTS: &[Guest] = &[
         variable: "PVTICKET_GUEST_BENCH_ELF",
         // There is no libc in the guest to load.
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
-        depends_on: &[],
+        depends_on: &["guest-kernel-config/guest-init", "guest-kernel-config/locks", "hypercalls"],
     },
     Guest {
         dir: "guest-kernel-config/guest-bench",
         bin: "pgbench-table",
         variable: "PVTICKET_PGBENCH_TABLE_ELF",
         rustflags: &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"],
-        depends_on: &[],
+        depends_on: &["guest-kernel-config/guest-init", "guest-kernel-config/locks", "hypercalls"],
     },
 ];
 
