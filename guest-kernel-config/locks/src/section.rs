@@ -60,7 +60,7 @@ impl Default for Words {
 
 /// Work to do under a lock. It has no lock of its own and uses loads and
 /// stores only, no atomic read-modify-write, so a second CPU inside is noticed: by
-/// the owner's mark, and by lost increments.
+/// the owner's mark, and by increments of the first word that were lost.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Section {

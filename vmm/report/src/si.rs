@@ -1,8 +1,14 @@
 //! Figures as short text.
 
+/// What is no figure: nothing by nothing.
+const NONE: &str = "-";
+
 /// Three significant digits and a suffix: `18.2M`, `7.81k`, `812`, `0.250`. At most six characters
 /// for values from 0 to 10^15.
 pub fn si(value: f64) -> String {
+    if value.is_nan() {
+        return NONE.into();
+    }
     if !value.is_finite() {
         return "unbounded".into();
     }
@@ -32,6 +38,9 @@ fn three_digits(value: f64) -> String {
 
 /// A ratio in three significant digits, two below 0.1: `0.014x`, `0.98x`, `12.3x`, `24800x`.
 pub fn ratio(value: f64) -> String {
+    if value.is_nan() {
+        return NONE.into();
+    }
     if !value.is_finite() {
         return "unbounded".into();
     }
@@ -56,6 +65,7 @@ pub fn ratio(value: f64) -> String {
 /// A share in per cent: `0 %`, `0.03 %`, `65.3 %`.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
+        p if p.is_nan() => NONE.into(),
         0.0 => "0 %".into(),
         p if p < 0.01 => "<.01 %".into(),
         p if p < 9.995 => format!("{p:.2} %"),
@@ -67,6 +77,13 @@ pub fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: nothing by nothing was "unbounded".
+    #[test]
+    fn nothing_by_nothing_is_no_figure() {
+        assert_eq!([si, ratio, percent].map(|show| show(f64::NAN)), ["-"; 3]);
+        assert_eq!([si, ratio].map(|show| show(f64::INFINITY)), ["unbounded"; 2]);
+    }
 
     #[test]
     fn figures_keep_three_digits() {

@@ -77,7 +77,7 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
         jain: fairness.map(|fairness| fairness.jain),
         over_native: over(Axis::Lock),
         over_plain: over(Axis::Handoff),
-        of_limit: is_pv.then(|| rate.median.value / most),
+        of_limit: is_pv.then(|| rate.median.value / most).filter(|share| share.is_finite()),
     })
 }
 

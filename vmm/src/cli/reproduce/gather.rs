@@ -184,7 +184,7 @@ impl Gather<'_> {
             Quantity::HolderPreemptions => {
                 let rates = base.preempted.zip(changed.preempted);
                 let ratio = rates.map(|(base, changed)| base.lhp / changed.lhp);
-                ratio.filter(|ratio| !ratio.is_nan()).map(plain).ok_or_else(none)
+                ratio.filter(|ratio| ratio.is_finite()).map(plain).ok_or_else(none)
             }
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct Alone {
 const NEAR: usize = 128;
 /// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
 const SECOND: usize = 1 << 10;
-/// Lines of 128 MiB: more than caches have.
+/// Lines of 128 MiB: more than most caches have.
 const FAR: usize = 1 << 20;
 /// Of everything that is short.
 const OPERATIONS: u32 = 1 << 18;

@@ -132,6 +132,7 @@ mod tests {
             window: Nanos(1000),
             vcpus: ran.iter().map(vcpu).collect(),
             yields: YieldCounts { yields_attempted: Some(5), ..YieldCounts::default() },
+            ..HostCounts::default()
         }
     }
 
