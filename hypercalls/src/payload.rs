@@ -184,9 +184,9 @@ pub struct Params {
     pub vcpus: AtomicU32,
     /// Spin threshold: looks at the lock's head before a PV waiter halts.
     pub spin_threshold: AtomicU32,
-    /// Increments of eight shared words in turn in the critical section; the addend of a per-CPU counter.
+    /// Increments of shared words in turn in the critical section; the addend of a per-CPU counter.
     pub critical: AtomicU32,
-    /// Increments of the vCPU's own eight words between two operations.
+    /// Increments of the vCPU's own words between two operations.
     pub think: AtomicU32,
     /// Base I/O port of the contract.
     pub port_base: AtomicU32,

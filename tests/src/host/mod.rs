@@ -45,6 +45,7 @@ mod sweeps;
 mod system_calls;
 mod tiny;
 mod trace;
+mod unit_of_work;
 
 use crate::suite::Test;
 
@@ -68,6 +69,7 @@ pub fn tests() -> Vec<Test> {
         signals::background::TESTS,
         limits::TESTS,
         library::TESTS,
+        unit_of_work::TESTS,
         faults::TESTS,
         resume::TESTS,
         hostile::TESTS,

@@ -33,8 +33,8 @@ use confine::Files;
 use kvm::KvmKind;
 use study::{findings::Study, plan::Seconds, point::HostKernel, spec::made::handoffs};
 
-/// Rounds per run of `--runs`, each with a quarter of its time: a shared host goes from a slow to a
-/// fast mode within a second, and cases that are compared should meet the same one.
+/// Rounds per run of `--runs`, each with a quarter of its time: a shared host moves a VM's CPUs, and what a line takes
+/// between them, within a second (lab/host/hop.rs), and cases that are compared should meet the same place.
 const PARTS: u32 = 4;
 
 /// Measure what an exit, a kick, a halt and the time from a kick to the kicked vCPU's first

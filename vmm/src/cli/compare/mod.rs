@@ -118,12 +118,12 @@ struct What {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     runs: Option<u32>,
 
-    /// Increments of eight shared words in turn with the lock held, the unit of work (doctor says what
+    /// Increments of shared words in turn with the lock held, the unit of work (doctor says what
     /// one takes); the addend of a per-CPU counter
     #[arg(long, value_name = "N", default_value_t = defaults::CRITICAL)]
     critical: u32,
 
-    /// Increments of the vCPU's own eight words between two acquisitions
+    /// Increments of the vCPU's own words between two acquisitions
     #[arg(long, value_name = "N", default_value_t = defaults::THINK)]
     think: u32,
 

@@ -18,7 +18,7 @@ use kvm::signal::pin_this_thread;
 use locks::Words;
 
 use super::pairs::{Chain, nanos_each};
-use crate::units::CpuList;
+use crate::{doctor::increment, units::CpuList};
 
 /// Nanoseconds, each.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ fn work_until(done: &AtomicBool) {
 /// The loads of the last chain begin at `place`, where the last round ended: lines that no round before has
 /// loaded.
 fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
-    let (word, words) = (AtomicU64::new(0), Words::new());
+    let word = AtomicU64::new(0);
     let often = |operation: &dyn Fn()| {
         let began = Instant::now();
         (0..OPERATIONS).for_each(|_| operation());
@@ -128,9 +128,7 @@ fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
     // A 64th of the lines: the rest is of no use, and takes long.
     *place = far.load(*place, FAR / 64);
     let memory = nanos_each(began, FAR / 64);
-    let began = Instant::now();
-    black_box(&words).increment(OPERATIONS);
-    let increment = nanos_each(began, OPERATIONS as usize);
+    let increment = increment::measure().picos as f64 / 1e3;
     Alone {
         hit,
         second,
