@@ -22,7 +22,8 @@ pub struct Disorder;
 /// word's next increment has to come later than that. Eight words are too few: where one function
 /// served two lines by turns, an increment took 0.15 ns or 0.31 ns for up to half of the time, and a
 /// round of eight the 13 cycles of a forwarded store. With sixteen or more, and with a function for
-/// each line, it always took the first (measured: p99 of batches 1.00 times the median).
+/// each line, it took the first (measured; what is left is the core's other hyperthread, beside which
+/// additions in a register, too, take 1.3 times as long).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Words(Counts);

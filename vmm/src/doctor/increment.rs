@@ -16,7 +16,7 @@ use study::{
 const ROUNDS: u32 = 64;
 /// Batches of a measurement, if they fit in [`LONGEST`].
 const BATCHES: usize = 2000;
-/// Until code and lines are in the caches and the CPU has its speed: the first batches took twice as long.
+/// Until code and lines are in the caches and the CPU has its speed.
 const WARM_UP: Duration = Duration::from_millis(2);
 /// Fewest batches, on a CPU that is emulated.
 const FEWEST: usize = 100;
