@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(section.run(7, 0), Ok(()));
         assert_eq!(section.run(1, 5), Ok(()));
         let mut each = [2; Counts::COUNT];
-        (each[..2].fill(4), each[2..5].fill(3));
+        each[..2].fill(4);
+        each[2..5].fill(3);
         assert_eq!(section.words.0.map(AtomicU16::into_inner), each, "50 and 5");
     }
 

@@ -155,7 +155,11 @@ mod tests {
             Disturbance::new(&rr, [figures].iter())
         };
         assert!(with(500).is_none() && with(490).is_none());
-        assert_eq!(with(400).starved.map(|(count, _)| count), Some(1), "others ran for a fifth of it");
+        assert_eq!(
+            with(400).starved.map(|(count, _)| count),
+            Some(1),
+            "others ran for a fifth of it"
+        );
     }
 
     #[test]
