@@ -74,7 +74,7 @@ pub fn kernel(backend: &str) -> Vec<u8> {
     let all: Vec<u8> = pairs
         .flat_map(|(event, place)| round(event, place, ends_alone(event, place, backend)))
         .collect();
-    code.extend(rounds(by_form(2, 4), &all));
+    code.extend(rounds(by_form(5, 6), &all));
     code.extend(
         [out(OUTPUT_PAGE, 0), out(STDOUT_PAGE, 4096), out(EXIT, 0), SPIN.to_vec()].concat(),
     );
