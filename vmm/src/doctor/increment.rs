@@ -16,8 +16,6 @@ use study::{
 const ROUNDS: u32 = 64;
 /// Batches of a measurement, if they fit in [`LONGEST`].
 const BATCHES: usize = 2000;
-/// Until code and lines are in the caches and the CPU has its speed.
-const WARM_UP: Duration = Duration::from_millis(2);
 /// Fewest batches, on a CPU that is emulated.
 const FEWEST: usize = 100;
 /// How long a measurement takes at most.
@@ -29,20 +27,13 @@ const LONGEST: Duration = Duration::from_millis(40);
 pub fn measure() -> IncrementFacts {
     let (shared, own) = (Box::new(Line(Words::new())), Box::new(Line(Words::new())));
     let mut batches = Vec::with_capacity(BATCHES);
-    let batch = || {
+    let began = Instant::now();
+    while batches.len() < BATCHES && (batches.len() < FEWEST || began.elapsed() < LONGEST) {
+        let began = Instant::now();
         for _ in 0..ROUNDS {
             black_box(&shared).0.increment(CRITICAL);
             black_box(&own).0.increment(THINK);
         }
-    };
-    let began = Instant::now();
-    while began.elapsed() < WARM_UP {
-        batch();
-    }
-    let began = Instant::now();
-    while batches.len() < BATCHES && (batches.len() < FEWEST || began.elapsed() < LONGEST) {
-        let began = Instant::now();
-        batch();
         batches.push(began.elapsed());
     }
     facts(batches)
