@@ -86,13 +86,16 @@ fn starved(point: &Point, figures: &Figures) -> Option<f64> {
         && !point.policy.is_host()
         && point.driver.is_user()
         && point.cgroups.is_none();
+    if !is_own {
+        return None;
+    }
     let window = figures.host.iter().map(|machine| machine.window.seconds()).reduce(f64::max)?;
     let vcpus = || figures.host.iter().flat_map(|machine| &machine.vcpus);
     let waited = |times: &ThreadTimes| times.waited.seconds() - times.turns as f64 * CHANGE;
     let most = vcpus().map(waited).reduce(f64::max)?;
     let ran: f64 = vcpus().map(|times| times.ran.seconds()).sum();
     let lost = most.min(window * f64::from(point.slots) - ran);
-    (is_own && lost > STARVED_LEAST && lost > window * STARVED_SHARE).then(|| lost / window)
+    (lost > STARVED_LEAST && lost > window * STARVED_SHARE).then(|| lost / window)
 }
 
 #[cfg(test)]
