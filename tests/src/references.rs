@@ -17,6 +17,7 @@ const CRATES: &[(&str, &str)] = &[
     ("confine", "vmm/confine"),
     ("fuzz", "tests/fuzz"),
     ("guest-bench", "guest-kernel-config/guest-bench"),
+    ("guest-init", "guest-kernel-config/guest-init"),
     ("halts", "vmm/halts"),
     ("hypercalls", "hypercalls"),
     ("kvm", "vmm/kvm"),

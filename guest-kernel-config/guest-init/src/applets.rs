@@ -4,6 +4,7 @@ use alloc::{ffi::CString, format, string::String, vec::Vec};
 use core::ffi::CStr;
 
 use guest_init::{
+    errors::Words,
     lockbench::{Outcome, Run, USAGE},
     spinlocks::{self, LogRead},
     stats::Stats,
@@ -117,8 +118,7 @@ fn start(file: &OwnedFd, run: &Run) -> Result<(), Stop> {
                 Err(Stop::failure(format!("lockbench: the kernel refuses '{line}'")))
             }
             Err(error) => {
-                let number = error.raw_os_error();
-                Err(Stop::failure(format!("lockbench: the run failed: error {number}")))
+                Err(Stop::failure(format!("lockbench: the run failed: {}", Words(error))))
             }
         };
     }
@@ -148,7 +148,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Stop> {
             Stop::failure(match error {
                 Errno::NOENT => format!("no {path}: only the kernels of `pvticket setup` have it"),
                 Errno::ACCESS | Errno::PERM => format!("{path}: only root may open it"),
-                other => format!("cannot open {path}: error {}", other.raw_os_error()),
+                other => format!("cannot open {path}: {}", Words(other)),
             })
         })
 }

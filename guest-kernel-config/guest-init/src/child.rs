@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::{ffi::CStr, ptr};
 
-use guest_init::lists;
+use guest_init::{errors::NotRun, lists};
 use rustix::{
     fd::OwnedFd,
     io::Errno,
@@ -11,14 +11,9 @@ use rustix::{
 };
 
 use crate::{
-    filesystems,
-    report::{self, Words},
+    filesystems, report,
     syscall::{self, SignalSet},
 };
-
-/// Exit statuses of a shell for a command that cannot be run.
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
 
 /// The environment of the processes that init starts.
 pub struct Environment(Vec<Vec<u8>>);
@@ -87,31 +82,11 @@ fn return_of_exec(words: &[&CStr], environment: &Environment) -> Errno {
     outcome
 }
 
-fn complain(name: &CStr, error: Errno) -> i32 {
-    let name = name.to_str().unwrap_or("(not UTF-8)");
-    match error {
-        Errno::NOENT if name.contains('/') => {
-            report::error(format_args!("cannot run '{name}': no such file (or no interpreter)"));
-            NOT_FOUND
-        }
-        Errno::NOENT => {
-            let path = lists::SEARCH_PATH;
-            report::error(format_args!("cannot run '{name}': not found in {path}"));
-            NOT_FOUND
-        }
-        Errno::ACCESS => {
-            report::error(format_args!("cannot run '{name}': not an executable file"));
-            NOT_EXECUTABLE
-        }
-        Errno::NOEXEC => {
-            report::error(format_args!("cannot run '{name}': not in a format the kernel runs"));
-            NOT_EXECUTABLE
-        }
-        other => {
-            report::error(format_args!("cannot run '{name}': {}", Words(other)));
-            NOT_EXECUTABLE
-        }
-    }
+/// Prints why; returns the exit status.
+fn complain(name: &CStr, why: Errno) -> i32 {
+    let failed = NotRun { name: name.to_str().unwrap_or("(not UTF-8)"), why };
+    report::error(format_args!("{failed}"));
+    failed.status()
 }
 
 /// Reaps ended children, including orphans, until none is left to reap now or, with `block`, until

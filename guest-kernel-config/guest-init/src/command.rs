@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 use core::ffi::CStr;
 
-use guest_init::lists;
+use guest_init::{errors::Failed, lists};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -18,13 +18,17 @@ use crate::{
     console,
     machine::{Machine, Ports, Stream},
     output_page::{self, OutputPage},
-    report::{self, Words},
+    report,
     stdin::Stdin,
     syscall::{self, SignalSet},
 };
 
 /// Exit status if the command cannot even be tried.
 const FAILED: i32 = 255;
+
+/// What failed of a command's process.
+const NO_PROCESS: &str = "cannot make a process";
+const NO_WAIT: &str = "cannot wait for it";
 
 /// Runs the command to its end; returns its exit status.
 pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
@@ -38,41 +42,47 @@ pub fn run(machine: &Machine, argv: &[u8]) -> i32 {
         Machine::Other => on_console(&words),
     };
     outcome.unwrap_or_else(|error| {
-        report::error(format_args!("cannot start the command: {}", Words(error)));
+        report::error(format_args!("cannot start the command: {error}"));
         FAILED
     })
 }
 
 /// Without the VMM: on the console.
-fn on_console(words: &[&CStr]) -> Result<i32, Errno> {
-    let console = console::open_console()?;
+fn on_console(words: &[&CStr]) -> Result<i32, Failed> {
+    let console = console::open_console().map_err(Failed::when("cannot open /dev/console"))?;
     if let Ok(mut settings) = rustix::termios::tcgetattr(&console) {
         settings.make_raw();
         let now = rustix::termios::OptionalActions::Now;
-        rustix::termios::tcsetattr(&console, now, &settings)?;
+        rustix::termios::tcsetattr(&console, now, &settings)
+            .map_err(Failed::when("cannot change the settings of /dev/console"))?;
     }
     let pid = child::spawn(words, &Environment::new(), || {
         rustix::process::setsid()?;
         child::set_standard(&console, &console, &console)
-    })?;
-    child::reap(pid, true).ok_or(Errno::CHILD)
+    })
+    .map_err(Failed::when(NO_PROCESS))?;
+    child::reap(pid, true).ok_or(Errno::CHILD).map_err(Failed::when(NO_WAIT))
 }
 
-fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, Errno> {
+fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, Failed> {
     syscall::block_signals(SignalSet::CHILD);
-    let ended = syscall::signalfd(SignalSet::CHILD)?;
+    let ended = syscall::signalfd(SignalSet::CHILD)
+        .map_err(Failed::when("cannot learn of its end (CONFIG_SIGNALFD)"))?;
 
-    let (stdin_read, stdin_write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (stdout_read, stdout_write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (stderr_read, stderr_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(Failed::when("cannot make its pipes"));
+    let (stdin_read, stdin_write) = pipe()?;
+    let (stdout_read, stdout_write) = pipe()?;
+    let (stderr_read, stderr_write) = pipe()?;
     let pid = child::spawn(words, &Environment::new(), || {
         ports.give_up();
         rustix::process::setsid()?;
         child::set_standard(&stdin_read, &stdout_write, &stderr_write)
-    })?;
+    })
+    .map_err(Failed::when(NO_PROCESS))?;
     drop((stdin_read, stdout_write, stderr_write));
     for ours in [&stdin_write, &stdout_read, &stderr_read] {
-        rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)?;
+        rustix::fs::fcntl_setfl(ours, OFlags::NONBLOCK)
+            .map_err(Failed::when("cannot make its pipes"))?;
     }
     let forwarder = Forwarder {
         machine,
@@ -83,7 +93,7 @@ fn forwarded(machine: &Machine, ports: &Ports, words: &[&CStr]) -> Result<i32, E
         stderr: Output { pipe: Some(stderr_read), stream: Stream::Stderr },
         buffer: Buffer::new(ports),
     };
-    forwarder.run(pid)
+    forwarder.run(pid).map_err(Failed::when(NO_WAIT))
 }
 
 /// A buffer for output between a pipe and the VMM.

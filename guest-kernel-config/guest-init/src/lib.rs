@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod errors;
 pub mod json;
 pub mod lists;
 pub mod lockbench;

@@ -29,26 +29,6 @@ fn write_some(bytes: &[u8]) -> Result<usize, fmt::Error> {
     }
 }
 
-/// An error of the kernel in words, for those that a user of the guest meets.
-pub struct Words(pub Errno);
-
-impl fmt::Display for Words {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self.0 {
-            Errno::TXTBSY => "it is open for writing: was the initial RAM disk cut off in it?",
-            Errno::NOMEM => "not enough memory",
-            Errno::ISDIR => "it is a directory",
-            Errno::LOOP => "its links lead in a circle",
-            Errno::IO => "it cannot be read",
-            Errno::TOOBIG => "too many arguments",
-            Errno::NOENT => "no such file",
-            Errno::INVAL => "invalid argument",
-            other => return write!(f, "error {}", other.raw_os_error()),
-        };
-        f.write_str(words)
-    }
-}
-
 /// Prints an error in one line. A failure to print is ignored.
 pub fn error(message: fmt::Arguments<'_>) {
     let _ = writeln!(StandardError, "pvticket: {message}");

@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 
+use guest_init::errors::Failed;
 use hypercalls::ports::Event;
 use rustix::{
     fs::{self, Access},
@@ -12,7 +13,7 @@ use crate::{
     child::{self, Environment},
     console,
     machine::Machine,
-    report::{self, Words},
+    report,
 };
 
 /// There if what the shell reads is not typed by a person.
@@ -24,19 +25,21 @@ const FAILED: i32 = 255;
 /// Runs a shell to its end; returns its exit status.
 pub fn run(machine: &Machine) -> i32 {
     on_terminal(machine).unwrap_or_else(|error| {
-        report::error(format_args!("cannot start a shell on the console: {}", Words(error)));
+        report::error(format_args!("cannot start a shell on the console: {error}"));
         FAILED
     })
 }
 
-fn on_terminal(machine: &Machine) -> Result<i32, Errno> {
-    let terminal = console::terminal()?;
+fn on_terminal(machine: &Machine) -> Result<i32, Failed> {
+    let terminal = console::terminal()
+        .map_err(Failed::when("neither /dev/ttyS0 nor /dev/console can be opened"))?;
     let shell: &[&CStr] = match fs::access(c"/bin/sh", Access::EXEC_OK) {
         Ok(()) => &[c"/bin/sh"],
         Err(_) => &[c"/bin/busybox", c"sh"],
     };
     if fs::access(PLAIN_LINES, Access::EXISTS).is_ok() {
-        console::stop_echo(&terminal)?;
+        console::stop_echo(&terminal)
+            .map_err(Failed::when("cannot change the settings of the terminal"))?;
     }
     machine.event(Event::ShellReady);
     // The shell stays in init's session, whose controlling terminal the serial line is: it needs
@@ -46,6 +49,7 @@ fn on_terminal(machine: &Machine) -> Result<i32, Errno> {
             ports.give_up();
         }
         child::set_standard(&terminal, &terminal, &terminal)
-    })?;
-    child::reap(pid, true).ok_or(Errno::CHILD)
+    })
+    .map_err(Failed::when("cannot make a process"))?;
+    child::reap(pid, true).ok_or(Errno::CHILD).map_err(Failed::when("cannot wait for it"))
 }

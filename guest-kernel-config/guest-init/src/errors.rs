@@ -1,0 +1,179 @@
+//! Errors of the kernel in words, for those that a user of the guest meets.
+
+use core::fmt;
+
+use rustix::io::Errno;
+
+use crate::lists::SEARCH_PATH;
+
+/// Exit statuses of a shell for a command that cannot be run.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// An error of the kernel: what is wrong, and what to do about it where that is not the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words(pub Errno);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self.0 {
+            Errno::NOENT => "no such file",
+            Errno::NOTDIR => "a part of its path is no directory",
+            Errno::ISDIR => "it is a directory",
+            Errno::LOOP => "its links lead in a circle, or are more than 40",
+            Errno::NAMETOOLONG => "a name may have 255 bytes, a path 4095",
+            Errno::ACCESS => "permission denied: see its mode, and those of its directories",
+            Errno::PERM => "not permitted to this user",
+            Errno::ROFS => "its file system is read-only",
+            Errno::BUSY => "it is in use",
+            Errno::TXTBSY => "it is open for writing: was the initial RAM disk cut off in it?",
+            Errno::IO => "it cannot be read: is the disk that has it whole?",
+            Errno::NOEXEC => {
+                "not in a format that the kernel runs: a program for x86-64, or a script that begins with \
+                 #! and its interpreter"
+            }
+            Errno::LIBBAD => "the interpreter that it names is none",
+            Errno::TOOBIG => "too many arguments, or one of more than 128 KiB: pass them in a file",
+            Errno::NOMEM => "not enough memory: the machine needs more",
+            Errno::NOSPC => {
+                "no space is left: of files in memory, the machine's memory is the limit"
+            }
+            Errno::AGAIN => "a limit of processes is reached",
+            Errno::MFILE | Errno::NFILE => "a limit of open files is reached",
+            Errno::NODEV | Errno::NXIO => {
+                "there is no such device, or the kernel has no driver of it"
+            }
+            Errno::NOTTY => "it is no terminal",
+            Errno::NOSYS => "the kernel was built without this system call",
+            Errno::CHILD => "its process is gone",
+            Errno::INVAL => "invalid argument",
+            other => return write!(f, "error {} of errno(3)", other.raw_os_error()),
+        };
+        f.write_str(words)
+    }
+}
+
+/// A step that failed, with the file that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed {
+    /// As in `cannot open /dev/console`.
+    what: &'static str,
+    why: Errno,
+}
+
+impl Failed {
+    /// For `map_err`.
+    pub fn when(what: &'static str) -> impl FnOnce(Errno) -> Self {
+        move |why| Self { what, why }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, Words(self.why))
+    }
+}
+
+/// A command that cannot be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotRun<'a> {
+    /// Its first word.
+    pub name: &'a str,
+    /// The error of the kernel.
+    pub why: Errno,
+}
+
+impl NotRun<'_> {
+    /// The exit status that a shell has for it.
+    pub fn status(&self) -> i32 {
+        if self.why == Errno::NOENT { NOT_FOUND } else { NOT_EXECUTABLE }
+    }
+}
+
+impl fmt::Display for NotRun<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, why } = *self;
+        write!(f, "cannot run '{name}': ")?;
+        match why {
+            // The same error as that of a program whose interpreter is missing.
+            Errno::NOENT if name.contains('/') => f.write_str("no such file (or no interpreter)"),
+            Errno::NOENT => write!(f, "not found in {SEARCH_PATH}"),
+            Errno::ACCESS => f.write_str(
+                "not an executable file: make it one (chmod +x) where its RAM disk or disk is made",
+            ),
+            other => write!(f, "{}", Words(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What execve, open, mount, fork, pipe and the settings of a terminal return, by their manual pages; but for
+    /// EFAULT and EBADF, which are faults of this program.
+    const USUAL: [Errno; 24] = [
+        Errno::TOOBIG,
+        Errno::ACCESS,
+        Errno::AGAIN,
+        Errno::BUSY,
+        Errno::CHILD,
+        Errno::INVAL,
+        Errno::IO,
+        Errno::ISDIR,
+        Errno::LIBBAD,
+        Errno::LOOP,
+        Errno::MFILE,
+        Errno::NAMETOOLONG,
+        Errno::NFILE,
+        Errno::NODEV,
+        Errno::NOENT,
+        Errno::NOEXEC,
+        Errno::NOMEM,
+        Errno::NOSPC,
+        Errno::NOSYS,
+        Errno::NOTDIR,
+        Errno::NOTTY,
+        Errno::NXIO,
+        Errno::PERM,
+        Errno::ROFS,
+    ];
+
+    /// Regression: EACCES, ENOEXEC, ENAMETOOLONG and most others were `error 13`, `error 8`, `error 36`.
+    #[test]
+    fn usual_errors_have_words() {
+        for error in USUAL.into_iter().chain([Errno::TXTBSY]) {
+            let text = Words(error).to_string();
+            assert!(!text.contains("error"), "{error:?}: {text}");
+        }
+        assert_eq!(Words(Errno::PROTO).to_string(), "error 71 of errno(3)");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_named_with_the_status_of_a_shell() {
+        for error in USUAL {
+            let failed = NotRun { name: "/work/prog", why: error };
+            let text = failed.to_string();
+            assert!(text.starts_with("cannot run '/work/prog': "), "{text}");
+            assert!(!text.contains("error") && !text.contains('\n'), "{error:?}: {text}");
+            assert_eq!(failed.status(), if error == Errno::NOENT { 127 } else { 126 });
+        }
+        let absent = NotRun { name: "prog", why: Errno::NOENT }.to_string();
+        assert_eq!(absent, format!("cannot run 'prog': not found in {SEARCH_PATH}"));
+        for (why, remedy) in
+            [(Errno::ACCESS, "chmod +x"), (Errno::NOEXEC, "#!"), (Errno::TOOBIG, "in a file")]
+        {
+            let text = NotRun { name: "prog", why }.to_string();
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_failed_names_its_file() {
+        let failed = Failed::when("cannot open /dev/console")(Errno::NXIO).to_string();
+        assert!(
+            failed.starts_with("cannot open /dev/console: there is no such device"),
+            "{failed}"
+        );
+    }
+}
