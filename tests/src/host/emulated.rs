@@ -32,6 +32,7 @@ tests![
     a_shell_at_a_terminal,
     ctrl_c_before_the_shell,
     a_program_of_ones_own,
+    input_that_cannot_be_read_is_a_failure_there,
     a_run_there_is_watched_from_here,
     a_kernel_there_is_seen_to_take_locks,
     its_kernel_is_the_one_asked_for,
@@ -226,6 +227,16 @@ fn a_program_of_ones_own() -> anyhow::Result<()> {
         .run()?;
     ran.exits(6)?.says("brought along\n")?;
     ensure!(fs::read(&result)? == b"brought along\n", "the result file differs");
+    Ok(())
+}
+
+/// Regression: an error of stdin passed for its end.
+fn input_that_cannot_be_read_is_a_failure_there() -> anyhow::Result<()> {
+    let folder = files::scratch()?;
+    let unread = Input::From(fs::File::open(folder.path())?.into());
+    let ran = pvticket(["emulate", "--mem", "128M", "--", "/init", "locks"]).input(unread).run()?;
+    let ran = ran.exits(1)?.complains(&["pvticket: cannot read stdin: Is a directory"])?;
+    ensure!(ran.text()?.contains("pv-ticket"), "{}", ran.show());
     Ok(())
 }
 

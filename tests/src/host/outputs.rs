@@ -22,6 +22,7 @@ use crate::{
 tests![
     what_cannot_be_printed_is_a_failure,
     what_cannot_be_read_is_a_failure,
+    no_lack_of_descriptors_passes_for_the_end_of_the_input,
     a_full_disk_leaves_the_old_file_whole,
     parquet_is_written_whole_or_refused,
     results_follow_no_link,
@@ -64,6 +65,26 @@ fn what_cannot_be_read_is_a_failure() -> anyhow::Result<()> {
     let boot = tiny::boot(&folder, &fails)?.input(unread);
     boot.run()?.fails(3, &["cannot read stdin: Is a directory"])?;
     tiny::boot(&folder, &slow)?.run()?.exits(0).map(drop)
+}
+
+/// Regression: where stdin could not be duplicated, its end was at once.
+fn no_lack_of_descriptors_passes_for_the_end_of_the_input() -> anyhow::Result<()> {
+    need_kvm()?;
+    let folder = files::scratch()?;
+    let slow = [code::exits(200_000), code::out(code::port::EXIT, 0)].concat();
+    let mut last = String::new();
+    for limit in 8..40 {
+        // Which is read as the last of all.
+        let unread = Input::From(File::open(folder.path())?.into());
+        let boot = tiny::boot(&folder, &slow)?.input(unread).behind(&format!("ulimit -n {limit}"));
+        let ran = boot.run()?.exits(1)?;
+        last = ran.errors();
+        ensure!(last.lines().count() == 1 && last.starts_with("pvticket: "), "{}", ran.show());
+        let is_told = last.contains("cannot read stdin: Is a directory");
+        ensure!(is_told || last.contains("Too many open files"), "{}", ran.show());
+    }
+    ensure!(last.contains("Is a directory"), "none of these limits is enough: {last}");
+    Ok(())
 }
 
 fn what_cannot_be_printed_is_a_failure() -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
-    files,
+    files::{self, EXECUTABLE, code},
     process::Program,
     product::{binary, pvticket},
     tests,
@@ -24,6 +24,7 @@ tests![
     a_script_that_makes_nothing_is_found_out,
     scripts_are_beside_the_program,
     a_cache_of_everybody_is_refused,
+    no_emulator_of_a_cache_of_everybody_is_started,
     a_signal_ends_the_scripts_in_order,
 ];
 
@@ -113,26 +114,76 @@ fn scripts_are_beside_the_program() -> anyhow::Result<()> {
     named.run()?.fails(1, &["PVTICKET_DATA=/nowhere has no"]).map(drop)
 }
 
-/// What is put there is executed later. Doctor and the emulated host look at it, too.
+/// A cache that everybody may write to, and the file that is there once somebody has executed its emulator.
+struct OpenCache {
+    folder: TempDir,
+    cache: PathBuf,
+    ran: PathBuf,
+}
+
+impl OpenCache {
+    fn new() -> anyhow::Result<Self> {
+        let folder = files::scratch()?;
+        let [cache, ran] = ["cache", "ran"].map(|name| folder.path().join(name));
+        let qemu = cache.join("qemu/current/bin/qemu-system-x86_64");
+        fs::create_dir_all(qemu.parent().context("a folder")?)?;
+        fs::write(&qemu, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
+        fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(&cache, fs::Permissions::from_mode(0o777))?;
+        Ok(Self { folder, cache, ran })
+    }
+
+    fn who(&self) -> String {
+        format!("everybody may write to {}", self.cache.display())
+    }
+
+    fn pvticket(&self, words: &[&str]) -> Program {
+        pvticket(words).env("PVTICKET_CACHE", &self.cache).env("PVTICKET_QEMU", "")
+    }
+}
+
+/// What is put there is executed later. Doctor looks at it, too.
 fn a_cache_of_everybody_is_refused() -> anyhow::Result<()> {
-    let folder = files::scratch()?;
-    let cache = folder.path().join("cache");
-    let (qemu, ran) =
-        (cache.join("qemu/current/bin/qemu-system-x86_64"), folder.path().join("ran"));
-    data(folder.path(), &[(BUSYBOX, &format!("touch {}", ran.display()))])?;
-    fs::create_dir_all(qemu.parent().context("a folder")?)?;
-    fs::write(&qemu, format!("#!/bin/sh\ntouch {}\n", ran.display()))?;
-    fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755))?;
-    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777))?;
-    let who = format!("everybody may write to {}", cache.display());
-    setup(&folder, &["busybox"]).run()?.fails(1, &["nothing is put into the cache", &who])?;
-    let told = pvticket(["doctor"]).env("PVTICKET_CACHE", &cache).env("PVTICKET_QEMU", "").run()?;
+    let open = OpenCache::new()?;
+    data(open.folder.path(), &[(BUSYBOX, &format!("touch {}", open.ran.display()))])?;
+    let who = open.who();
+    let refused = setup(&open.folder, &["busybox"]).run()?;
+    refused.fails(1, &["nothing is put into the cache", &who])?;
+    let told = open.pvticket(&["doctor"]).run()?;
     ensure!(
         told.text()?.contains(&format!("the cache can be changed by others: {who}")),
         "{}",
         told.show()
     );
-    ensure!(!ran.exists(), "it was executed");
+    ensure!(!open.ran.exists(), "it was executed");
+    Ok(())
+}
+
+/// Of each command that starts one, before it does.
+fn no_emulator_of_a_cache_of_everybody_is_started() -> anyhow::Result<()> {
+    let open = OpenCache::new()?;
+    // Where there is a kernel for it, nothing else is missing.
+    if let Ok(kernel) = files::cached(files::STOCK_KERNEL) {
+        let host = kernel.ancestors().nth(2).context("a folder")?;
+        symlink(host, open.cache.join("host"))?;
+    }
+    let kernel = files::put(&open.folder, "vmlinux", &files::vmlinux(code::SPIN))?;
+    let initrd = files::cpio(&[("init", EXECUTABLE, b"#!/bin/sh\n")]);
+    let initrd = files::put(&open.folder, "initrd", &initrd)?;
+    let spec = b"vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 1\n";
+    let spec = files::put(&open.folder, "spec.toml", spec)?;
+    let boot = ["boot", "--host", "emulated", "--mem", "64M", "--kernel"];
+    let boot = open.pvticket(&boot).args([&kernel]).args(["--initrd"]).args([&initrd]);
+    let run = open.pvticket(&["run", "--host", "emulated"]).args([&spec]);
+    let run = run.args(["--dir"]).args([open.folder.path().join("results")]);
+    let emulate = open.pvticket(&["emulate", "--mem", "64M", "--", "/init", "locks"]);
+    for command in [boot, run, emulate] {
+        let refused = command.run()?;
+        refused.fails(1, &["the QEMU of the cache is not executed", &open.who()])?.says("")?;
+        ensure!(!open.ran.exists(), "it was executed");
+    }
+    // Others could have put links there.
+    ensure!(!open.cache.join("evidence").exists(), "something was written into the cache");
     Ok(())
 }
 

@@ -243,6 +243,24 @@ mod tests {
         }
     }
 
+    /// Regression: main threads and workers could let a descriptor signal any process of the user (F_SETOWN, F_SETSIG), take
+    /// leases and locks, and watch directories.
+    #[test]
+    fn descriptors_are_copied_and_wait_or_not_and_nothing_else() {
+        let of_starts = [libc::F_DUPFD_CLOEXEC, libc::F_GETFL, libc::F_SETFL];
+        for class in Class::ALL {
+            let program = program(class, Mode::Lists, Needs::ALL).unwrap();
+            // Those below 64 and those of Linux alone, from 1024 on (include/uapi/linux/fcntl.h).
+            for command in (0..64).chain(1024..1088).chain([-1]) {
+                let mut data = data(X86_64, libc::SYS_fcntl as u32, command as u32);
+                (data[4], data[8]) = (3, 4711);
+                let passes = run(&program, &data).0 == ALLOW;
+                let starts = class.is_first() && of_starts.contains(&command);
+                assert_eq!(passes, starts || command == libc::F_GETFD, "{class} {command}");
+            }
+        }
+    }
+
     /// Regression: vCPU threads could pin and slow down any process of the user. Those of a schedule still can, as the threads
     /// that it moves are not known when their filters are made; it changes no thread to another class than its two.
     #[test]

@@ -2,10 +2,11 @@
 
 mod evidence;
 mod failure;
+mod spared;
 mod starvation;
 pub(super) mod watch;
 
-use std::{io, mem, process::ExitStatus, time::Duration};
+use std::{io, process::ExitStatus, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
@@ -31,6 +32,7 @@ use super::{
 };
 use crate::units::ByteSize;
 use evidence::Log;
+use spared::Spared;
 use starvation::Starvation;
 use watch::Watch;
 
@@ -76,8 +78,7 @@ pub struct Session<'a> {
     stdout: Option<Vec<u8>>,
     stderr: Option<Vec<u8>>,
     done: Option<Done>,
-    /// The agent has said that no CPU is kept free of guests.
-    none_spared: bool,
+    spared: Spared,
     agent_up: Duration,
     command_line: String,
 }
@@ -146,7 +147,7 @@ impl<'a> Session<'a> {
             stdout: None,
             stderr: None,
             done: None,
-            none_spared: false,
+            spared: Spared::default(),
             agent_up: Duration::ZERO,
             command_line: format!("{}\n{}", pieces.release, machine.command_line),
         })
@@ -221,10 +222,10 @@ impl<'a> Session<'a> {
                     self.results.failed(index, error).map_err(EmulatedError::Result)?;
                 }
                 FromAgent::Done(done) => self.done = Some(done),
-                // Once: whatever else is in the emulated host may say it without end.
-                FromAgent::NoneSpared { .. } if mem::replace(&mut self.none_spared, true) => {}
                 FromAgent::NoneSpared { online, wanted } => {
-                    tell(&none_spared(online, wanted), self.errand.interactive);
+                    if let Some(words) = self.spared.none(online, wanted) {
+                        tell(&words, self.errand.interactive);
+                    }
                 }
                 FromAgent::Failed { error } => {
                     let evidence = self.keep(&error, b"");
@@ -330,23 +331,4 @@ impl<'a> Session<'a> {
 /// Did a stream of this process fail, rather than a port?
 fn is_users(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<UserStream>())
-}
-
-/// What is said if no CPU is kept free of guests. The numbers are the agent's.
-fn none_spared(online: usize, wanted: u32) -> String {
-    format!(
-        "the emulated host has {online} of {} CPUs, and none to keep free of guests: QEMU may mix up a guest and its host",
-        wanted.saturating_add(1)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: the number of CPUs that an agent says was added to with an overflow, which ended the program.
-    #[test]
-    fn numbers_of_an_agent_are_data() {
-        assert!(none_spared(1, u32::MAX).starts_with("the emulated host has 1 of 4294967295 CPUs"));
-    }
 }
