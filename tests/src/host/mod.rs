@@ -26,8 +26,10 @@ mod instructions;
 mod keys;
 mod library;
 mod limits;
+mod old_stores;
 mod outputs;
 mod priority;
+mod replays;
 mod report;
 mod reports;
 mod reproduce;
@@ -72,6 +74,7 @@ pub fn tests() -> Vec<Test> {
         unit_of_work::TESTS,
         faults::TESTS,
         resume::TESTS,
+        old_stores::TESTS,
         hostile::TESTS,
         hostile::wakes::TESTS,
         report::TESTS,
@@ -97,6 +100,7 @@ pub fn tests() -> Vec<Test> {
         first_run::TESTS,
         setup::TESTS,
         sim::TESTS,
+        replays::TESTS,
         search::TESTS,
         confinement::TESTS,
         results::TESTS,

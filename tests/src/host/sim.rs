@@ -29,7 +29,6 @@ tests![
     this_host_is_measured_and_simulated,
     a_signal_ends_a_validation_and_a_simulated_comparison,
     a_signal_ends_what_only_simulates,
-    recordings_are_replayed_by_real_vcpus_and_by_simulated_ones,
 ];
 
 const MACHINE: [&str; 6] = ["compare", "--guest", "sim", "--machine", "westmere-80", "--cpus"];
@@ -252,42 +251,6 @@ fn a_signal_ends_what_only_simulates() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Four vCPUs of a guest on two CPUs for some time, with native locks, in which the guest ends no
-/// turn: so a replay can follow its recording turn by turn.
-fn scheduled(guest: &[&str], policy: &str, seconds: &str, of: &Path) -> Program {
-    let policy = policy.replace("FILE", &of.to_string_lossy());
-    pvticket(["compare", "--vcpus", "4", "--locks", "ticket", "--runs", "1", "--policy"])
-        .args([policy.as_str(), "--seconds", seconds])
-        .args(guest)
-}
-
-fn recordings_are_replayed_by_real_vcpus_and_by_simulated_ones() -> anyhow::Result<()> {
-    need_kvm()?;
-    let folder = files::scratch()?;
-    let real = ["--guest", "payload", "--host", "direct", "--slots", "2"];
-    let simulated = ["--guest", "sim", "--machine", "westmere-80", "--cpus", "2"];
-    // A replay takes as long as its recording at least, and on real CPUs longer, if these are busy: its
-    // turns are as long, and come late.
-    let pairs = [("real", &real, "1", &simulated, "2"), ("sim", &simulated, "0.3", &real, "3")];
-    for (name, maker, time, follower, seconds) in pairs {
-        let [file, json] =
-            ["recording", "json"].map(|of| folder.path().join(format!("{name}.{of}")));
-        let record = scheduled(&maker[..], "rr", time, &file);
-        record.args(["--record"]).args([&file]).run()?.exits(0)?;
-        let replay = scheduled(&follower[..], "replay:FILE", seconds, &file);
-        let ran = replay.args(["--json"]).args([&json]).run()?.exits(0)?;
-        ensure!(ran.text()?.contains(" turns, 0 vCPUs woken"), "{}", ran.show());
-        let runs = Results::read(&json)?.runs()?;
-        let found = &runs.first().with_context(|| ran.show())?["schedule"]["divergence"];
-        let count = |what: &str| found[what].as_u64().with_context(|| format!("{what}: {found}"));
-        // Its vCPUs may begin in another order than those recorded.
-        let (recorded, replayed) = (count("recorded")?, count("replayed")?);
-        expect_usually!(recorded > 50 && replayed == recorded, "{name}: {found}");
-        ensure!(count("woken")? == 0 && count("skipped")? == 0, "{name}: {found}");
-    }
-    Ok(())
-}
-
 fn a_host_that_was_not_measured_is_no_machine() -> anyhow::Result<()> {
     let empty = files::scratch()?;
     let words = ["compare", "--guest", "sim", "--machine", "this"];
@@ -312,16 +275,32 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
         let nanos = rest.split(',').next().and_then(|nanos| nanos.parse::<f64>().ok());
         ensure!(nanos.is_some_and(|nanos| nanos > 0.0), "{cost}: {}", ran.show());
     }
+    // Regression: it was a futex handoff between two threads.
+    let switch = text.lines().find(|line| line.starts_with("switch = ")).unwrap_or_default();
+    ensure!(
+        switch.contains("to the entry of the next one") && switch.contains("9 rounds"),
+        "{switch}"
+    );
     let has_noise = text.contains("\n[noise]\nbusy = { ns = ");
     expect_usually!(has_noise, "no CPU was taken away for a moment: {}", ran.show());
     match cfg!(debug_assertions) {
         true => ran.complains(&["not optimised"]).map(drop)?,
-        false => expect_usually!(!ran.errors().contains("measure again"), "{}", ran.errors()),
+        // Other tests run beside this one, and take as much of the CPUs as no host does.
+        false => {
+            let is_doubt =
+                |line: &str| line.contains("measure again") && !line.contains("pvticket: noise.");
+            expect_usually!(!ran.errors().lines().any(is_doubt), "{}", ran.errors());
+        }
     }
     let listed = in_cache(&["sim", "machines"]).run()?.exits(0)?;
     ensure!(listed.text()?.contains("this "), "{}", listed.show());
     let options = ["--vcpus", "1x", "--locks", "ticket", "--runs", "1", "--seconds", "0.01"];
     let words = [&["compare", "--guest", "sim", "--machine", "this"][..], &options].concat();
-    in_cache(&words).run()?.exits(0)?;
+    let compared = in_cache(&words).run()?.exits(0)?;
+    // What was doubted then is said by whoever uses the file.
+    let doubts = |text: &str| text.matches("DOUBTED: ").count();
+    let (kept, said) = (doubts(listed.text()?), doubts(compared.text()?));
+    ensure!(kept == said, "{} {}", listed.show(), compared.show());
+    ensure!(kept > 0 || !cfg!(debug_assertions), "{}", listed.show());
     Ok(())
 }

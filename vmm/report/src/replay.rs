@@ -8,12 +8,17 @@ pub const NOT_REPEATED: &str = "NOT REPEATED";
 
 /// One clause: what was repeated, what differed, and whether too much did.
 pub fn in_a_line(divergence: &Divergence) -> String {
-    let Divergence { recorded, replayed, skipped, woken, early, late, otherwise, cut } = divergence;
+    let Divergence { recorded, replayed, skipped, woken, early, late, otherwise, cut, left_out } =
+        divergence;
+    let left_out = match left_out {
+        0 => String::new(),
+        some => format!(", {some} more left out"),
+    };
     let verdict =
         why_not(divergence).map(|why| format!("{NOT_REPEATED}, {why}: ")).unwrap_or_default();
     format!(
         "{verdict}replayed {replayed} of {}, {} woken for a turn, {skipped} skipped, {early} ended early, {late} \
-         late, {cut} in a lock, {otherwise} otherwise",
+         late, {cut} in a lock, {otherwise} otherwise{left_out}",
         count(*recorded, "turn"),
         count(*woken, "vCPU"),
     )
@@ -29,6 +34,7 @@ pub fn why_not(divergence: &Divergence) -> Option<&'static str> {
         (divergence.late, "turns that the guest did not end"),
         (divergence.cut, "turns cut off in a lock"),
         (divergence.otherwise, "turns that ended in another way"),
+        (divergence.left_out, "turns after one that was not over at the recording's end"),
     ];
     let most = reasons.into_iter().max_by_key(|(turns, _)| *turns);
     most.filter(|_| !divergence.is_repeated()).map(|(_, why)| why)
@@ -52,12 +58,25 @@ mod tests {
             (Divergence { late: 11, ..whole }, "turns that the guest did not end"),
             (Divergence { cut: 11, ..whole }, "turns cut off in a lock"),
             (Divergence { otherwise: 9, cut: 2, ..whole }, "turns that ended in another way"),
+            (
+                Divergence { left_out: 12, ..whole },
+                "turns after one that was not over at the recording's end",
+            ),
         ] {
             let line = in_a_line(&divergence);
             assert!(line.starts_with(&format!("NOT REPEATED, {why}: replayed ")), "{line}");
         }
-        let liar =
-            Divergence { woken: u64::MAX, early: u64::MAX, replayed: 7, ..Divergence::default() };
+        let line = in_a_line(&Divergence { left_out: 11, ..whole });
+        assert!(
+            line.starts_with("replayed 100 ") && line.ends_with(", 11 more left out"),
+            "{line}"
+        );
+        let liar = Divergence {
+            woken: u64::MAX,
+            left_out: u64::MAX,
+            replayed: 7,
+            ..Divergence::default()
+        };
         assert!(in_a_line(&liar).starts_with("NOT REPEATED, "), "a store is data");
     }
 }

@@ -175,6 +175,38 @@ fn a_turn_that_was_yielded_is_asked_for_from_then_on() {
     assert_eq!((replay.0.accounting().totals().preemptions, replay.divergence()), (0, (0, 0, 0)));
 }
 
+/// Regression: a vCPU that kept its slot to the end of the recording cut it short, and the replay of what was before was called
+/// one of all.
+#[test]
+fn turns_after_one_that_was_not_over_are_left_out_and_counted() {
+    let open = |slot: u32| Turn { slot: SlotId(slot), ..turn(0, 0, slot, TurnEnd::Open) };
+    let whole = |count: u64, slot: u32| {
+        (0..count).map(move |n| Turn {
+            slot: SlotId(slot),
+            ..turn(n * 100, 100, 1 + (n % 2) as u32, TurnEnd::Slice)
+        })
+    };
+    let of = |turns: &[Turn]| {
+        let Divergence { recorded, left_out, .. } =
+            core_of("replay:it", 3, 2, turns).policy().divergence().unwrap();
+        let all_came =
+            Divergence { recorded, replayed: recorded, left_out, ..Divergence::default() };
+        (recorded, left_out, all_came.is_repeated())
+    };
+    let first_is_open: Vec<Turn> = [open(0)].into_iter().chain(whole(20, 1)).collect();
+    assert_eq!(of(&first_is_open), (0, 21, false));
+    assert_eq!(of(&[open(0), open(1)]), (0, 2, false), "nothing can be repeated");
+    assert_eq!(of(&[]), (0, 0, true));
+    // As recordings usually end: a turn is not over on each slot, and hardly any began after the first of these.
+    let late = |turn: Turn| Turn { at: Nanos(turn.at.0 + 2_000), ..turn };
+    let usual: Vec<Turn> = whole(20, 1)
+        .chain([late(open(0))])
+        .chain(whole(1, 1).map(late))
+        .chain([late(open(1))])
+        .collect();
+    assert_eq!(of(&usual), (20, 1, true));
+}
+
 #[test]
 fn an_event_that_does_not_come_within_a_slice_is_a_divergence() {
     for (end, ends) in [

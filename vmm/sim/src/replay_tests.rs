@@ -84,6 +84,17 @@ fn a_replay_of_another_rate_is_not_called_one() {
     }
 }
 
+/// Regression: under `gang`, all slots but one keep their vCPUs in a guest that is wider than the machine, and the
+/// replay of the turns before these was called one of all.
+#[test]
+fn a_recording_that_is_cut_short_is_not_repeated() {
+    let spec = spec(System::NativeTicket, 8, "gang");
+    let (recording, _) = recorded(&spec);
+    let (divergence, _) = replayed(&spec, &recording);
+    assert!(!divergence.is_repeated(), "{} turns: {divergence:?}", recording.turns.len());
+    assert!(divergence.left_out > divergence.recorded, "{divergence:?}");
+}
+
 /// Halts and kicks are the guest's: their turns may come out differently, which is reported.
 #[test]
 fn a_replay_of_halts_says_how_it_differs() {

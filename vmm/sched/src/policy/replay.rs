@@ -44,6 +44,10 @@ pub struct Divergence {
     /// Turns recorded to end out of locks that were cut off in one, a slice later. Earlier versions did not count them.
     #[serde(default)]
     pub cut: u64,
+    /// Whole turns of the recording that are not repeated, as they began after one that was not over at its end; if that was the
+    /// first, those that were not over, too. Earlier versions did not count them.
+    #[serde(default)]
+    pub left_out: u64,
 }
 
 impl Divergence {
@@ -54,14 +58,14 @@ impl Divergence {
 
     /// Turns that were not repeated as recorded. A store's counts may be anything.
     pub fn differ(&self) -> u64 {
-        let Self { woken, early, late, otherwise, cut, skipped, .. } = *self;
-        let all = [woken, early, late, otherwise, cut, skipped, self.unreplayed()];
+        let Self { woken, early, late, otherwise, cut, skipped, left_out, .. } = *self;
+        let all = [woken, early, late, otherwise, cut, skipped, left_out, self.unreplayed()];
         all.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Did the replay repeat its recording? Of many turns, one in ten may differ.
     pub fn is_repeated(&self) -> bool {
-        self.differ() <= self.recorded / 10
+        self.differ() <= self.recorded.saturating_add(self.left_out) / 10
     }
 }
 
@@ -79,6 +83,7 @@ impl std::ops::Add for Divergence {
             late: self.late.saturating_add(other.late),
             otherwise: self.otherwise.saturating_add(other.otherwise),
             cut: self.cut.saturating_add(other.cut),
+            left_out: self.left_out.saturating_add(other.left_out),
         }
     }
 }
@@ -86,6 +91,15 @@ impl std::ops::Add for Divergence {
 /// Did the guest end it, other than by halting?
 fn is_by_event(turn: &Turn) -> bool {
     matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
+}
+
+/// How many turns of a recording are not repeated, of which `turns` are: a vCPU that keeps its slot to the end of the recording, as
+/// all but one do under `gang` in a VM wider than the host, cuts it short where its turn begins. Each slot has a turn
+/// that is not over at the end, which is no loss as long as there are others.
+fn left_out(turns: &[Turn], recorded: &[Turn]) -> u64 {
+    let behind = &recorded[turns.len()..];
+    let is_lost = |turn: &&Turn| turns.is_empty() || turn.end != TurnEnd::Open;
+    behind.iter().filter(is_lost).count() as u64
 }
 
 /// The turn that a vCPU is repeating.
@@ -126,7 +140,7 @@ impl Replay {
         };
         let turns: Box<[Turn]> = recorded.iter().take_while(fits).copied().collect();
         let vcpus = setup.vms.len();
-        let recorded = turns.len() as u64;
+        let (left_out, recorded) = (left_out(&turns, recorded), turns.len() as u64);
         let spin_looks = match setup.recording.map_or(0, |recording| recording.spin_looks) {
             // Version 1 recordings do not say.
             0 if turns.iter().any(|turn| turn.end == TurnEnd::Spun) => DirectedYield::LOOKS,
@@ -141,7 +155,7 @@ impl Replay {
             ready: vec![false; vcpus].into(),
             after: Rr::new(setup),
             slice: setup.slice,
-            divergence: Divergence { recorded, ..Divergence::default() },
+            divergence: Divergence { recorded, left_out, ..Divergence::default() },
         }
     }
 
