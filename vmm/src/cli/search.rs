@@ -135,6 +135,9 @@ pub fn run(args: &SearchArgs) -> anyhow::Result<u8> {
         return replay(file, args.record.as_deref());
     }
     let plan = if args.resume { resumed(&args.out)? } else { planned(args)? };
+    for doubt in &plan.machine.doubts {
+        say(format_args!("pvticket: machine {} is DOUBTED: {doubt}", plan.machine.name));
+    }
     let interrupt = signals::catch().context("cannot catch signals")?;
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot create --out {}", args.out.display()))?;

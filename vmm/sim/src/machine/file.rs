@@ -12,8 +12,12 @@ use crate::time::Picos;
 /// The largest cost that a file may state. More is a mistake in the unit.
 const MOST_NANOS: f64 = 1e9;
 
+/// The most doubts that a file may have, and the bytes of each.
+const MOST_DOUBTS: usize = 32;
+const LONGEST_DOUBT: usize = 400;
+
 const KEYS: &[&str] =
-    &["name", "about", "mhz", "atomics", "queue", "stores", "costs", "noise", "levels"];
+    &["name", "about", "mhz", "atomics", "queue", "stores", "doubts", "costs", "noise", "levels"];
 const COSTS: &[&str] = &[
     "hit",
     "atomic",
@@ -44,8 +48,43 @@ pub(super) fn parse(text: &str) -> Result<Machine> {
         let atomics = file.name_if_any("atomics", ATOMICS)?.unwrap_or(Atomics::Near);
         let queue = file.name_if_any("queue", QUEUES)?.unwrap_or(Queue::Random);
         let stores = file.name_if_any("stores", STORES)?.unwrap_or_default();
-        Ok(Machine { name, about, mhz, atomics, queue, stores, levels, costs, noise, stated })
+        let doubts = doubts(file)?;
+        let machine = Machine {
+            name,
+            about,
+            mhz,
+            atomics,
+            queue,
+            stores,
+            levels,
+            costs,
+            noise,
+            stated,
+            doubts,
+        };
+        Ok(machine)
     })
+}
+
+/// What its costs were doubted for. Files that nobody doubted, and those of before, have none.
+fn doubts(file: &Table<'_>) -> Result<Vec<String>> {
+    let key = "doubts";
+    if file.get(key).is_none() {
+        return Ok(Vec::new());
+    }
+    let doubts = file.texts(key)?;
+    if doubts.len() > MOST_DOUBTS {
+        return Err(file.wrong(key, format!("there are {}, {MOST_DOUBTS} at most", doubts.len())));
+    }
+    let is_short = |doubt: &String| (1..=LONGEST_DOUBT).contains(&doubt.len());
+    let is_line = |doubt: &String| !doubt.contains(char::is_control);
+    match doubts.iter().all(|doubt| is_short(doubt) && is_line(doubt)) {
+        true => Ok(doubts),
+        false => {
+            let why = format!("each is a text in one line, of {LONGEST_DOUBT} bytes at most");
+            Err(file.wrong(key, why))
+        }
+    }
 }
 
 const ATOMICS: &[(&str, Atomics)] = &[("near", Atomics::Near), ("far", Atomics::Far)];

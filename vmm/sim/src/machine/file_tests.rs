@@ -83,6 +83,32 @@ fn a_file_may_say_what_its_host_does_beside() {
     }
 }
 
+/// Regression: the doubts of a calibration were said once, and its file was taken for a good one ever after.
+#[test]
+fn a_file_keeps_what_its_costs_were_doubted_for() {
+    let usual = parse(FILE).expect("it can be read");
+    assert!(usual.doubts.is_empty() && !usual.to_toml().contains("doubts"), "files of before");
+    let doubts = vec!["memory 51ns is \"less\" \\ than it".to_owned(), "x".repeat(LONGEST_DOUBT)];
+    let machine = Machine { doubts: doubts.clone(), ..usual };
+    let again = parse(&machine.to_toml()).expect("what was written can be read");
+    assert_eq!(again, machine);
+    assert_eq!(again.doubts, doubts);
+    let with = |doubts: &str| parse(&FILE.replacen("mhz", &format!("doubts = {doubts}\nmhz"), 1));
+    let many = |count: usize| format!("[{}]", "\"a\",".repeat(count));
+    assert_eq!(with(&many(MOST_DOUBTS)).expect("so many may be").doubts.len(), MOST_DOUBTS);
+    for (text, what) in [
+        (many(MOST_DOUBTS + 1), "doubts: there are 33, 32 at most"),
+        (format!("[\"{}\"]", "x".repeat(LONGEST_DOUBT + 1)), "of 400 bytes at most"),
+        ("[\"\"]".into(), "doubts: each is a text in one line"),
+        ("[\"a\\u001b[31mb\"]".into(), "doubts: each is a text in one line"),
+        ("\"one\"".into(), "doubts wants an array of texts"),
+        ("[1]".into(), "doubts wants texts"),
+    ] {
+        let said = with(&text).expect_err(what).to_string();
+        assert!(said.contains(what) && !said.contains('\x1b'), "{text}: {said}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in "(?s).{0,200}") {

@@ -181,6 +181,9 @@ pub struct Machine {
     pub noise: Option<Noise>,
     /// All costs, with their origins.
     pub stated: Vec<Stated>,
+    /// What its costs say about each other that cannot be, each in a line, as who measured them found. They are
+    /// used nevertheless.
+    pub doubts: Vec<String>,
 }
 
 impl Machine {
@@ -222,6 +225,7 @@ impl Machine {
             costs,
             noise: None,
             stated: Vec::new(),
+            doubts: Vec::new(),
         }
     }
 

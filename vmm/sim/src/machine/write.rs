@@ -12,13 +12,14 @@ impl Machine {
     /// nanoseconds.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
-            "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n\n[costs]\n",
+            "name = {}\nabout = {}\nmhz = {}\natomics = {}\nqueue = {}\nstores = {}\n{}\n[costs]\n",
             quoted(&self.name),
             quoted(&self.about),
             self.mhz,
             quoted(self.atomics.name()),
             quoted(self.queue.name()),
-            quoted(self.stores.name())
+            quoted(self.stores.name()),
+            doubts(&self.doubts)
         );
         lines(&mut text, &self.stated, "costs.");
         if self.noise.is_some() {
@@ -41,6 +42,15 @@ impl Machine {
             }
         }
         text
+    }
+}
+
+/// The key of doubts, a line each; nothing if there are none.
+fn doubts(doubts: &[String]) -> String {
+    let each = |doubt: &String| format!("    {},\n", quoted(doubt));
+    match doubts {
+        [] => String::new(),
+        doubts => format!("doubts = [\n{}]\n", doubts.iter().map(each).collect::<String>()),
     }
 }
 

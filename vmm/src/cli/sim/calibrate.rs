@@ -8,10 +8,7 @@ use clap::Args;
 use crate::{
     cli::{Usage, print, say},
     lab::{
-        Interrupt,
-        calibrate::{self, Calibrated},
-        cell::sim::calibrated as machine_of_this_host,
-        host::resolve_cpus,
+        Interrupt, calibrate, cell::sim::calibrated as machine_of_this_host, host::resolve_cpus,
     },
     results, signals,
     units::CpuList,
@@ -40,11 +37,10 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
     }
     let cpus = resolve_cpus(args.cpus.clone()).map_err(Usage::from)?;
     let interrupt = Interrupt::on_signals().context("cannot catch Ctrl-C")?;
-    let calibrated = match calibrate::calibrate(&cpus, &interrupt) {
+    let machine = match calibrate::calibrate(&cpus, &interrupt) {
         Err(calibrate::CalibrateError::Interrupted) => return Ok(signals::exit_status()),
-        calibrated => calibrated?,
+        machine => machine?,
     };
-    let Calibrated { machine, doubts } = calibrated;
     let text = machine.to_toml();
     let file = match &args.output {
         Some(file) => file.clone(),
@@ -60,7 +56,7 @@ pub(super) fn run(args: &CalibrateArgs) -> anyhow::Result<u8> {
         .with_context(|| format!("cannot write {}", file.display()))?;
     print(&text);
     say(format_args!("written to {}", file.display()));
-    for doubt in doubts {
+    for doubt in machine.doubts {
         say(format_args!("pvticket: {doubt}: measure again, with nothing else on these CPUs"));
     }
     Ok(0)

@@ -199,13 +199,14 @@ fn heading(cells: &Cells, machine: &Machine) -> String {
     let Cells { extent, work: Work { critical, think }, .. } = cells;
     format!(
         "\nRung 2: acquisitions/s on this host, {} of {} s, beside the machine file this, {}\n\
-         work: {critical} increments with the lock, {think} beside it: {} and {}\n\
+         work: {critical} increments with the lock, {think} beside it: {} and {}\n{}\
          {:>6} {:<9} {:<10} {:>4} {:>10} {:>20} {:>10} {:>7}\n",
         count(extent.rounds, "round"),
         extent.seconds,
         noise(machine),
         Work::CRITICAL,
         Work::THINK,
+        doubts(machine),
         "vCPUs",
         "policy",
         "lock",
@@ -231,6 +232,12 @@ fn study_of(
         0 => Continue((study, measured.record)),
         status => Break(status),
     })
+}
+
+/// What the machine's costs were doubted for, a line each.
+fn doubts(machine: &Machine) -> String {
+    let each = |doubt: &String| format!("the machine file this is DOUBTED: {doubt}\n");
+    machine.doubts.iter().map(each).collect()
 }
 
 /// What the machine's host does beside, in words.
@@ -277,6 +284,22 @@ mod tests {
         };
         assert_eq!([on(1_400), on(205)], [(50, 200), (341, 1365)]);
         assert_eq!(on(0), (70_000, 280_000), "not measured");
+    }
+
+    /// Regression: rung 2 judged a machine file whose calibration had been doubted, without a word.
+    #[test]
+    fn doubts_of_the_machine_file_stand_above_the_cells() {
+        let mut machine = Machine::ideal(2);
+        assert!(!heading(&cells(SHORT), &machine).contains("DOUBTED"));
+        machine.doubts = vec!["memory 51ns is too little".into(), "hop 1ns, too".into()];
+        let text = heading(&cells(SHORT), &machine);
+        for doubt in &machine.doubts {
+            assert!(
+                text.contains(&format!("\nthe machine file this is DOUBTED: {doubt}\n")),
+                "{text}"
+            );
+        }
+        assert_eq!(text.lines().count(), 6, "{text}");
     }
 
     #[test]

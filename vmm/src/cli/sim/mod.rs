@@ -145,6 +145,9 @@ fn machines() {
             let (assumed, all) = machine.assumed();
             let about = &machine.about;
             print(&format!("{name:<14} {about}; {assumed} of {} assumed\n", count(all, "cost")));
+            for doubt in &machine.doubts {
+                print(&format!("{:<14} DOUBTED: {doubt}\n", ""));
+            }
         }
     }
 }

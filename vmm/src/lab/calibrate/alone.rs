@@ -41,13 +41,16 @@ pub(super) struct Alone {
 const NEAR: usize = 128;
 /// Lines of 128 KiB: they fit the second-level cache, and are more than the first.
 const SECOND: usize = 1 << 10;
-/// Lines of 128 MiB: more than most caches have.
-const FAR: usize = 1 << 20;
+/// Loads of lines that no cache has, in a round: more take long, and say no more.
+const FAR_LOADS: usize = 1 << 14;
+/// A round loads one part of these of a chain at most: no line comes twice in all rounds.
+const FAR_PARTS: usize = 64;
 /// Of everything that is short.
 const OPERATIONS: u32 = 1 << 18;
 
-/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work.
-pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
+/// Measures on the first of `cpus`, `rounds` times, while the others do the payload's work. No cache has `far`
+/// lines.
+pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<Vec<Alone>> {
     let done = &AtomicBool::new(false);
     let gate = &Gate { missing: AtomicUsize::new(cpus.cpus().len()), done };
     let (first, others) = (cpus.cpus()[0], &cpus.cpus()[1..]);
@@ -65,7 +68,7 @@ pub(super) fn measure(cpus: &CpuList, rounds: usize) -> io::Result<Vec<Alone>> {
         let busy = others.iter().map(work).collect::<io::Result<Vec<_>>>();
         let measure = move || {
             let pinned = pin_this_thread(&CpuList::of(first));
-            let chains = [NEAR, SECOND, FAR].map(|lines| Chain::new(lines, lines as u64));
+            let chains = [NEAR, SECOND, far].map(|lines| Chain::new(lines, lines as u64));
             gate.pass();
             let mut place = 0;
             let found = (0..rounds).map(|_| once(&chains, &mut place)).collect();
@@ -125,9 +128,9 @@ fn once([near, second, far]: &[Chain; 3], place: &mut usize) -> Alone {
     };
     let (hit, second) = (again(near, NEAR), again(second, SECOND));
     let began = Instant::now();
-    // A 64th of the lines: the rest is of no use, and takes long.
-    *place = far.load(*place, FAR / 64);
-    let memory = nanos_each(began, FAR / 64);
+    let loads = FAR_LOADS.min(far.lines() / FAR_PARTS);
+    *place = far.load(*place, loads);
+    let memory = nanos_each(began, loads);
     let increment = increment::measure().picos as f64 / 1e3;
     Alone {
         hit,

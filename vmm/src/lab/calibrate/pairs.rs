@@ -33,6 +33,9 @@ pub(super) struct Pair {
 /// other one.
 const LINES: usize = 128;
 
+/// Bytes of a line of a chain.
+pub(super) const LINE: usize = size_of::<Line>();
+
 /// How often they do in a round.
 const TIMES: usize = 40;
 
@@ -54,6 +57,10 @@ impl Chain {
             chain[*line as usize].0.store(order[(at + 1) % lines], SeqCst);
         }
         Self(chain)
+    }
+
+    pub(super) fn lines(&self) -> usize {
+        self.0.len()
     }
 
     /// Loads `count` lines, one after the other, beginning with line `from`. Returns the line that follows them.

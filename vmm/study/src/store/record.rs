@@ -86,6 +86,12 @@ pub struct MachineFile {
     pub costs: u32,
     /// The file's text.
     pub text: String,
+    /// What its costs were doubted for when they were measured, each in a line; none in older stores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<String>,
+    /// Does its host take CPUs away? Older stores do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_noise: Option<bool>,
 }
 
 /// Where a machine file comes from.

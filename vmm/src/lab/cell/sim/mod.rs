@@ -115,14 +115,17 @@ pub fn machine_files(
 
 fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     let text = machine_text(name)?;
-    let (assumed, costs) = parsed(name, &text)?.assumed();
+    let machine = parsed(name, &text)?;
+    let (assumed, costs) = machine.assumed();
     let origin = match name {
         calibrate::NAME => MachineOrigin::Calibrated,
         _ if Machine::shipped(name).is_some() => MachineOrigin::Shipped,
         _ => MachineOrigin::File,
     };
     let (assumed, costs) = (assumed as u32, costs as u32);
-    Ok(MachineFile { name: name.to_owned(), origin, assumed, costs, text })
+    let (name, doubts) = (name.to_owned(), machine.doubts);
+    let has_noise = Some(machine.noise.is_some());
+    Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
 }
 
 /// The text of its file.
@@ -250,7 +253,8 @@ fn simulated(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCell
     // The simulator has the library compiled for itself, with the same names.
     let system = point.lock.name().parse().map_err(|_| SimCellError::System(point.lock))?;
     let increment = machine.costs.increment.0;
-    let span = |increments: u32| Span::Uniform(Picos(increment * u64::from(increments)));
+    // The payload does the same number of increments each time.
+    let span = |increments: u32| Span::Steady(Picos(increment * u64::from(increments)));
     // As the payload: a counter is added to by the number of increments of a critical section.
     let load = Load {
         has_data: true,
