@@ -38,9 +38,7 @@ pub fn table(study: &Study, record: &RunRecord, costs: Option<HostCosts>) -> Str
         point.slice,
         point.seed,
     );
-    if study.done() < study.cells() {
-        text += "note    interrupted: some cases have fewer runs\n";
-    }
+    text += &compare::notes_of(study);
     text += &throughput(study);
     text += &injected(study, record);
     text += &handoffs(study);
@@ -250,6 +248,13 @@ mod tests {
         run.contents
             .cells
             .retain(|cell| cell.point.policy.name() != "lhp" || cell.point.vcpus.get() == 2);
+        // The last cell was measured while the machine below had moved the CPUs.
+        for cell in &mut run.contents.cells {
+            (cell.load.hop_before, cell.load.hop_after) = (Some(30.0), Some(30.0));
+        }
+        let last = run.contents.cells.len() - 1;
+        (run.contents.cells[last].load.hop_before, run.contents.cells[last].load.hop_after) =
+            (Some(160.0), Some(160.0));
         for cell in &mut run.contents.cells {
             if let Outcome::Done { figures } = &mut cell.outcome
                 && let Some(schedule) =
@@ -274,6 +279,10 @@ mod tests {
         let injected = row("2 lhp:10,20ms ticket");
         assert!(injected.contains("32") && injected.contains("100.0 %"), "{text}");
         assert!(injected.contains(" 20ms "), "{text}");
+        assert!(
+            text.contains("\nnote    a cache line took 30 ns between two CPUs, and 160 ns"),
+            "{text}"
+        );
         assert!(text.contains("What differs?") && text.contains("switch: grant"), "{text}");
     }
 }

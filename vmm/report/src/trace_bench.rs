@@ -31,9 +31,7 @@ pub fn table(study: &Study, record: &RunRecord) -> String {
         point.seed,
         count(study.comparisons.len(), "comparison"),
     );
-    if study.done() < study.cells() {
-        text += "note    interrupted: some policies have fewer rounds\n";
-    }
+    text += &compare::notes_of(study);
     text += &format!(
         "\n{:<28}{:>4}{:>10}   {:<36}{:<36}{:>8}{:>6}\n",
         "policy", "N", "plain/s", "traced/plain, 95 %", "plain again/plain, 95 %", "kept/s", "lost"

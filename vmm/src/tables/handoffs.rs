@@ -6,7 +6,10 @@ use hypercalls::payload::handoff::FUSE;
 use serde::Serialize;
 
 use base::{backend::PvBackend, plural::count};
-use report::si::{percent, ratio, si};
+use report::{
+    compare,
+    si::{percent, ratio, si},
+};
 use study::{
     findings::{Axis, PointStudy, Study},
     stats::{Estimate, Interval},
@@ -85,10 +88,11 @@ fn line(study: &Study, ix: usize, limit: Limit) -> Option<Line> {
 pub(super) fn text(lines: &[Line], study: &Study, limit: Limit) -> String {
     let Some(PointStudy { point, .. }) = study.points.first() else { return String::new() };
     let slots = point.slots as usize;
+    let notes = compare::notes_of(study);
     let mut text = format!(
         "\nWhat cheaper handoffs gain: payload under rr, {}, turns of {}, {} s a run\n\
          limit: {}/s if every acquisition is a kick, a halt and a switch ({:.1} us an exit, {:.1} \
-         us a switch), {}/s with one exit for both\n  \
+         us a switch), {}/s with one exit for both\n{notes}  \
          {:<22}{:>4}{:>9}{:^20}{:>9}{:>6} {:^26}{:^26}{:>9}\n",
         count(slots, "slot"),
         point.slice,

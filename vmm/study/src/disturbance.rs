@@ -1,5 +1,7 @@
 //! What makes a window no figure of its lock: something stopped its cell, or ran on the CPUs of its slots.
 
+use std::iter::Sum;
+
 use serde::Serialize;
 
 use super::{
@@ -35,8 +37,8 @@ impl Disturbance {
     /// What disturbed the windows with these figures of a point.
     pub fn new<'a>(point: &Point, all: impl Iterator<Item = &'a Figures>) -> Self {
         all.fold(Self::default(), |seen, figures| Self {
-            overlong: more(seen.overlong, overlong(point, figures)),
-            starved: more(seen.starved, starved(point, figures)),
+            overlong: both(seen.overlong, overlong(point, figures).map(|value| (1, value))),
+            starved: both(seen.starved, starved(point, figures).map(|value| (1, value))),
         })
     }
 
@@ -56,10 +58,22 @@ impl Disturbance {
     }
 }
 
-/// One window more.
-fn more(seen: Option<(usize, f64)>, window: Option<f64>) -> Option<(usize, f64)> {
-    let (count, most) = seen.unwrap_or_default();
-    window.map(|value| (count + 1, most.max(value))).or(seen)
+/// What disturbed the windows of several points.
+impl Sum for Disturbance {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |seen, other| Self {
+            overlong: both(seen.overlong, other.overlong),
+            starved: both(seen.starved, other.starved),
+        })
+    }
+}
+
+/// The windows of both.
+fn both(seen: Option<(usize, f64)>, other: Option<(usize, f64)>) -> Option<(usize, f64)> {
+    match (seen, other) {
+        (Some((count, most)), Some((others, value))) => Some((count + others, most.max(value))),
+        (seen, other) => seen.or(other),
+    }
 }
 
 /// Is a window of `seconds` longer than `asked` by so much that it is no figure of the lock? Then the host stood still,
@@ -143,6 +157,15 @@ mod tests {
         let long = Figures { seconds: rr.duration.as_secs_f64() * 2.0, ..window(300, 0) };
         assert_eq!(found(&[long]).name(), "stopped and starved");
         assert_eq!(found(&[]).name(), "");
+    }
+
+    #[test]
+    fn windows_of_several_points_are_counted_together() {
+        let of = |overlong, starved| Disturbance { overlong, starved };
+        let all = [of(Some((2, 0.9)), None), of(None, Some((1, 0.5))), of(Some((1, 1.5)), None)];
+        let sum: Disturbance = all.into_iter().sum();
+        assert_eq!(sum, of(Some((3, 1.5)), Some((1, 0.5))));
+        assert!([of(None, None); 2].into_iter().sum::<Disturbance>().is_none());
     }
 
     /// Regression: on a quiet host each window under `rr` was marked: threads whose turns were over waited behind the next

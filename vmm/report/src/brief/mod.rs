@@ -72,7 +72,7 @@ fn answer(studies: &[Study], subjects: &[Subject], words: &Words, width: usize) 
     let mut dropped = 0;
     loop {
         let shown = rows::layout(&rows, width);
-        let notes = first(wrapped(&notes::sentence(&notes, dropped), width, ""), MOST_NOTES);
+        let notes = notes::sentence(&notes, dropped, width, MOST_NOTES);
         let lines = [&head, &shown, &notes].map(|part| part.lines().count()).iter().sum::<usize>();
         if lines < MOST_LINES || rows.is_empty() {
             let legends = rows::legends(&rows).map(|legend| wrapped(&legend, width, ""));

@@ -1,7 +1,10 @@
 //! What the reader of a brief has to know beside its ratios: what failed, and what was not measured.
 
-use super::{rows::Row, subject::Subject};
-use crate::words::moved;
+use super::{first, rows::Row, subject::Subject};
+use crate::{
+    figures::characters::wrapped,
+    words::{disturbed, moved},
+};
 use base::{
     plural::{agree, count},
     shown,
@@ -20,6 +23,8 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
         );
     }
     notes.extend(subjects.iter().filter_map(|subject| failed(studies, subject)));
+    let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
+    notes.extend(disturbed::counted(shown.map(|(_, point)| point.disturbance).sum()));
     let (done, cells) = studies
         .iter()
         .fold((0, 0), |(done, cells), study| (done + study.done(), cells + study.cells()));
@@ -30,14 +35,14 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
             agree(done, "has", "have")
         ));
     }
-    let moved = studies.iter().filter_map(|study| study.moved.as_ref());
-    notes.extend(moved.map(moved::in_words));
     let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
     notes.extend(
         emulated.map(|subject| {
             format!("{} ran on emulated CPUs: an order, not speeds", subject.name())
         }),
     );
+    let moved: Vec<_> = studies.iter().filter_map(|study| study.moved.as_ref()).collect();
+    notes.extend(moved::briefly(&moved));
     let absent = absent(subjects, rows);
     if !absent.is_empty() {
         notes.push(format!("not measured: {}", absent.join(", ")));
@@ -85,15 +90,49 @@ fn absent(subjects: &[Subject], rows: &[Row]) -> Vec<String> {
     absent
 }
 
-/// The notes as sentences, and how many comparisons there was no room for.
-pub fn sentence(notes: &[String], dropped: usize) -> String {
+/// A sentence of the notes, and of how many comparisons there was no room for, in at most `most` lines of `width` columns.
+/// Notes that it has no room for are left out whole, the least important first, and it says so.
+pub fn sentence(notes: &[String], dropped: usize, width: usize, most: usize) -> String {
     let more = (dropped > 0).then(|| {
         let are = agree(dropped, "is", "are");
         format!("{} {are} in the whole report", count(dropped, "more comparison"))
     });
     let all: Vec<String> = more.into_iter().chain(notes.iter().cloned()).collect();
-    match all.is_empty() {
-        true => String::new(),
-        false => format!("Note: {}.", all.join("; ")),
+    let laid_out = |kept: usize| {
+        let left_out = (kept < all.len()).then(|| "more notes are in the report".to_owned());
+        let shown: Vec<String> = all[..kept].iter().cloned().chain(left_out).collect();
+        match shown.is_empty() {
+            true => String::new(),
+            false => wrapped(&format!("Note: {}.", shown.join("; ")), width, ""),
+        }
+    };
+    let fits = |text: &String| text.lines().count() <= most;
+    (1..=all.len())
+        .rev()
+        .map(laid_out)
+        .find(fits)
+        .unwrap_or_else(|| first(laid_out(all.len()), most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the third line of an answer ended in the middle of a note, "; a cache".
+    #[test]
+    fn a_note_without_room_is_left_out_whole() {
+        let notes =
+            ["first", "second", "third"].map(|nth| format!("the {nth} note has some words"));
+        let whole = sentence(&notes, 0, 72, 3);
+        assert!(whole.contains("third") && whole.ends_with(".\n"), "{whole}");
+        let two_lines = sentence(&notes, 1, 40, 3).replace('\n', " ");
+        assert_eq!(
+            two_lines,
+            "Note: 1 more comparison is in the whole report; the first note has some words; more notes are in the report. "
+        );
+        assert_eq!(sentence(&[], 0, 72, 3), "");
+        // A note that is longer than all the room is cut: it is the most important one.
+        let long = sentence(&["an error without end, ".repeat(20)], 0, 72, 3);
+        assert!(long.starts_with("Note: an error") && long.lines().count() == 3, "{long}");
     }
 }

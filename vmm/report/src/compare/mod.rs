@@ -106,17 +106,7 @@ impl Table<'_> {
             ),
         };
         text += &format!("guest   {}\nmethod  {}\n", guest(first), self.method(first));
-        let (done, cells) = (self.study.done(), self.study.cells());
-        if done < cells {
-            text += &format!(
-                "note    partial: {done} of {} {} figures\n",
-                count(cells, "run"),
-                agree(done, "has", "have")
-            );
-        }
-        if let Some(moved) = &self.study.moved {
-            text += &format!("note    {}\n", moved::in_words(moved));
-        }
+        text += &notes_of(self.study);
         if self.scheduled && first.guest == GuestKind::Linux {
             text += OF_SPINLOCKS;
         }
@@ -158,8 +148,10 @@ impl Table<'_> {
         file.map_or_else(String::new, |file| {
             let MachineFile { assumed, costs, .. } = file;
             let state = simulated::validation(file);
+            let doubts: String =
+                simulated::doubts(file).map(|doubt| format!("note    {doubt}\n")).collect();
             format!(
-                "        {state}; {assumed} of its {} {} assumed\n",
+                "        {state}; {assumed} of its {} {} assumed\n{doubts}",
                 count(*costs, "cost"),
                 agree(*assumed, "is", "are")
             )
@@ -314,6 +306,19 @@ impl Table<'_> {
 pub fn host_of(study: &Study) -> String {
     let sessions = study.runs.iter().flat_map(|run| &run.sessions);
     sessions.last().map(|session| host(&session.host)).unwrap_or_default()
+}
+
+/// What the reader of any table has to know of its cells: that some have no figures, that a host's CPUs
+/// were moved, and that a simulation's rates follow its start.
+pub fn notes_of(study: &Study) -> String {
+    let (done, cells) = (study.done(), study.cells());
+    let partial = (done < cells).then(|| {
+        let have = agree(done, "has", "have");
+        format!("note    partial: {done} of {} {have} figures\n", count(cells, "run"))
+    });
+    let moved = study.moved.as_ref().map(|moved| format!("note    {}\n", moved::in_words(moved)));
+    let frozen = simulated::frozen(study).map(|frozen| format!("note    {frozen}\n"));
+    partial.into_iter().chain(moved).chain(frozen).collect()
 }
 
 fn host(facts: &HostFacts) -> String {

@@ -118,7 +118,10 @@ fn a_machine_file_comes_with_its_validation() {
     ] {
         let mut record = record(&plain());
         let name = "my.toml".to_owned();
-        let file = MachineFile { name, origin, assumed: 3, costs: 17, text: String::new() };
+        let (text, doubts) =
+            (String::new(), vec!["hit 9ns is <too> much".into(), "so is exit".into()]);
+        let has_noise = None;
+        let file = MachineFile { name, origin, assumed: 3, costs: 17, text, doubts, has_noise };
         record.contents.run.machines = vec![file];
         for cell in &mut record.contents.cells {
             cell.point.machine = "my.toml".into();
@@ -131,6 +134,10 @@ fn a_machine_file_comes_with_its_validation() {
                 text.contains(words) && text.contains("3 of its 17 costs are assumed"),
                 "{text}"
             );
+            for doubt in ["hit 9ns is <too> much", "so is exit"] {
+                let line = format!("achine file my.toml is DOUBTED: {doubt}");
+                assert_eq!(text.matches(&line).count(), 1, "{line}: {text}");
+            }
         }
     }
 }

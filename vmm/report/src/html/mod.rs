@@ -97,7 +97,7 @@ pub fn diff_page(diff: &Diff) -> askama::Result<String> {
         style: STYLE,
         title: format!("{} against {}", name(&diff.after), name(&diff.before)),
         questions: Vec::new(),
-        warnings: Vec::new(),
+        warnings: classed(diff_words::disturbed(diff)),
         answer: Vec::new(),
         findings: classed(diff_words::verdict(diff)),
         facts: vec![

@@ -9,7 +9,10 @@ use super::{
     tables::{Table, within},
     text::{NARROWEST, bullet, figures_of, printable, table},
 };
-use crate::words::sentences::{self, Sentence, Tone};
+use crate::words::{
+    disturbed,
+    sentences::{self, Sentence, Tone},
+};
 use base::{
     plural::{agree, count},
     shown::quoted,
@@ -96,6 +99,16 @@ fn with_host(diff: &Diff, mut all: Vec<Sentence>) -> Vec<Sentence> {
         all.push(Sentence::plain(Tone::Bad, text));
     }
     all
+}
+
+/// Which windows of either run give no figures of their locks.
+pub fn disturbed(diff: &Diff) -> Vec<Sentence> {
+    let runs = [("first", &diff.before), ("second", &diff.after)];
+    let sentence = |(which, study): (&str, &Study)| {
+        let text = format!("The {which} run has {}.", disturbed::in_words(study)?);
+        Some(Sentence::plain(Tone::Bad, text))
+    };
+    runs.into_iter().filter_map(sentence).collect()
 }
 
 /// The title of the figure.
@@ -195,7 +208,7 @@ pub fn render(diff: &Diff, width: usize) -> String {
     let source =
         |study: &Study| study.runs.first().map_or_else(String::new, |run| run.source.clone());
     let mut text = format!("{} against {}\n\n", source(&diff.after), source(&diff.before));
-    for sentence in verdict(diff) {
+    for sentence in disturbed(diff).into_iter().chain(verdict(diff)) {
         text += &bullet(&sentence.text, width);
     }
     let figure: Vec<_> = figures::diff::figure(diff).into_iter().collect();

@@ -8,7 +8,7 @@ pub mod command;
 #[cfg(test)]
 mod contrary_tests;
 pub mod diff;
-mod disturbed;
+pub mod disturbed;
 pub mod mail;
 pub mod moved;
 mod nodes;

@@ -13,6 +13,19 @@ pub fn in_words(moved: &Moved) -> String {
     )
 }
 
+/// The same of all runs of an answer in a few words, without a full stop.
+pub fn briefly(all: &[&Moved]) -> Option<String> {
+    let nanos = all.iter().flat_map(|moved| [moved.usual, moved.farthest]);
+    let nearest = nanos.clone().min_by(f64::total_cmp)?;
+    let farthest = nanos.max_by(f64::total_cmp)?;
+    let [cells, known] = [|moved: &&Moved| moved.cells, |moved: &&Moved| moved.known]
+        .map(|part| all.iter().map(part).sum::<usize>());
+    Some(format!(
+        "CPUs were moved beside {cells} of {}, and a line took {nearest:.0} to {farthest:.0} ns",
+        count(known, "cell")
+    ))
+}
+
 /// What a line took just before and after a cell.
 pub(super) fn hops(load: &Load) -> Option<String> {
     match (load.hop_before, load.hop_after) {
@@ -31,5 +44,16 @@ mod tests {
         assert!(text.starts_with(
             "a cache line took 27 ns between two CPUs, and 163 ns beside 3 of 24 cells: "
         ));
+    }
+
+    #[test]
+    fn runs_are_told_of_together() {
+        let payload = Moved { cells: 7, known: 24, usual: 33.0, farthest: 161.0 };
+        let linux = Moved { cells: 3, known: 12, usual: 162.0, farthest: 90.0 };
+        assert_eq!(
+            briefly(&[&payload, &linux]).unwrap(),
+            "CPUs were moved beside 10 of 36 cells, and a line took 33 to 162 ns"
+        );
+        assert_eq!(briefly(&[]), None);
     }
 }

@@ -5,6 +5,7 @@ use super::{
         figures::characters::wrapped,
         si::{ratio, si},
     },
+    disturbed,
     mail::{WIDTH, command},
     sentences::{Sentence, Tone},
     tables::{Table, within},
@@ -63,6 +64,15 @@ fn parts(reproduction: &Reproduction) -> Vec<String> {
     Way::ALL.into_iter().filter_map(of_way).chain([left]).chain(card_line(reproduction)).collect()
 }
 
+/// Which tables have measurements that are no figures of their locks.
+fn disturbed(reproduction: &Reproduction) -> Option<String> {
+    let sections = reproduction.sections.iter();
+    let all: Vec<&Section> = sections.filter(|section| !section.disturbance.is_none()).collect();
+    let counted = disturbed::counted(all.iter().map(|section| section.disturbance).sum())?;
+    let tables: Vec<&str> = all.iter().map(|section| section.name.as_str()).collect();
+    Some(format!("{counted} ({})", tables.join(", ")))
+}
+
 /// The score for the top of a page.
 pub fn answer(reproduction: &Reproduction) -> Vec<Sentence> {
     let score = reproduction.score(None);
@@ -79,7 +89,9 @@ pub fn answer(reproduction: &Reproduction) -> Vec<Sentence> {
 
 /// What the score consists of.
 pub fn findings(reproduction: &Reproduction) -> Vec<Sentence> {
-    parts(reproduction).into_iter().map(|text| Sentence::plain(Tone::Neutral, text)).collect()
+    let plain = |tone: Tone| move |text: String| Sentence::plain(tone, text);
+    let parts = parts(reproduction).into_iter().map(plain(Tone::Neutral));
+    parts.chain(disturbed(reproduction).map(plain(Tone::Bad))).collect()
 }
 
 /// The score card.
@@ -222,7 +234,7 @@ pub fn method(reproduction: &Reproduction) -> Vec<String> {
 pub fn mail(reproduction: &Reproduction) -> String {
     let mut text = format!("{}\n", score_line(reproduction.score(None)));
     let mut say = |line: &str, indent: &str| text += &wrapped(line, WIDTH, indent);
-    for part in parts(reproduction) {
+    for part in parts(reproduction).into_iter().chain(disturbed(reproduction)) {
         say(&part, "  ");
     }
     say(&format!("{}; {}", when(reproduction.at_ms), reproduction.host), "  ");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::html::reproduction_page;
-use study::{reproduction::CardLine, stats::Interval};
+use study::{disturbance::Disturbance, reproduction::CardLine, stats::Interval};
 
 fn entry(row: &str, published: f64, measured: Result<f64, &str>) -> Entry {
     let interval = Some(Interval { low: 1.1, high: 2.4 });
@@ -35,6 +35,7 @@ fn made() -> Reproduction {
         stand_in: vec![long.into(), long.into()],
         model: vec![long.into()],
         command: Some("pvticket report pvticket-reproduce/measured-dbench".into()),
+        disturbance: Disturbance { overlong: Some((2, 0.9)), starved: None },
         entries: vec![
             entry("PV at 2x", 1.17, Ok(1.5)),
             entry("base, 2x by 1x", 0.1, Ok(1.5)),
@@ -60,7 +61,9 @@ fn the_score_is_the_first_line_and_lines_fit_into_a_mail() {
     }
     let again = format!("\n  pvticket reproduce --row dbench \\\n    {}\n", long_row());
     assert!(text.ends_with(&again), "{text}");
-    for part in ["needs 32 CPUs;", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
+    let disturbed =
+        "\n  disturbed windows, no figures of a lock: 2 much longer than asked\n  (dbench)\n";
+    for part in [disturbed, "needs 32 CPUs;", "PDP-11", "FAILS", "(b) ticketlocks", "1.17x"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -70,6 +73,8 @@ fn a_page_has_the_score_the_rows_and_the_reasons() {
     let page = reproduction_page(&made()).expect("it renders");
     for part in [
         "order and sign: 1 of 2 rows; ratio within 2x: 1",
+        "<li class=\"bad\">",
+        "disturbed windows, no figures of a lock: 2 much longer than asked (dbench)",
         "base, 2x by 1x",
         "needs 32 CPUs; this host has 2",
         "no machine file of a &#60;b&#62;PDP-11",

@@ -174,7 +174,9 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             count(*costs, "cost"),
             agree(*assumed, "is", "are")
         )));
+        all.extend(simulated::doubts(file).map(|doubt| bad(format!("{}.", first_large(&doubt)))));
     }
+    all.extend(simulated::frozen(study).map(|frozen| bad(format!("{}.", first_large(&frozen)))));
     let (violations, disorder) = study.broken();
     if violations > 0.0 {
         all.push(bad(format!(
@@ -198,7 +200,8 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
             agree(study.done(), "has", "have")
         )));
     }
-    all.extend(disturbed::disturbed(study).map(bad));
+    let disturbed = disturbed::in_words(study);
+    all.extend(disturbed.map(|windows| bad(format!("{}.", first_large(&windows)))));
     all.extend(replayed::not_repeated(study).map(bad));
     all.extend(apart(study).map(bad));
     all.extend(nodes::unlike(study).into_iter().map(bad));

@@ -2,6 +2,7 @@
 
 use study::{
     findings::Study,
+    point::Point,
     store::record::{MachineFile, MachineOrigin},
 };
 
@@ -42,10 +43,119 @@ pub const fn validation(file: &MachineFile) -> &'static str {
     }
 }
 
+/// What a machine file was doubted for when it was measured, a sentence without a full stop each.
+pub fn doubts(file: &MachineFile) -> impl Iterator<Item = String> {
+    let MachineFile { name, doubts, .. } = file;
+    doubts.iter().map(move |doubt| format!("machine file {name} is DOUBTED: {doubt}"))
+}
+
+/// That rates follow the luck of the start, and at which points, if they do at any; without a full stop.
+///
+/// A lock that serves in the order of arrival and whose waiters all come back keeps the order of its waiters for ever. So
+/// does the queue of a host that nobody disturbs. How often one round of the lock takes the other around is
+/// then the same in all of a simulation: 100 to 500 acquisitions a second were simulated where a real host, which
+/// reorders its queues all the time, has 142.
+pub fn frozen(study: &Study) -> Option<String> {
+    let files = machine_files(study);
+    let file_of = |point: &Point| files.iter().find(|file| file.name == point.machine);
+    let is_it = |point: &&Point| file_of(point).is_some_and(|file| is_frozen(point, file));
+    let (mut locks, mut machines) = (Vec::new(), Vec::new());
+    for point in study.points.iter().map(|study| &study.point).filter(is_it) {
+        let add = |all: &mut Vec<_>, name| {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        };
+        add(&mut locks, point.lock.name());
+        add(&mut machines, point.machine.as_str());
+    }
+    (!locks.is_empty()).then(|| {
+        format!(
+            "rates of {} under the host's scheduler, with more vCPUs than CPUs, follow the luck of the start: machine \
+             {} has no noise, without which waiters and run queue keep their order; give --noise 20us+980us",
+            locks.join(", "),
+            machines.join(", ")
+        )
+    })
+}
+
+fn is_frozen(point: &Point, file: &MachineFile) -> bool {
+    // Those that come with pvticket have none; of others, older stores do not say.
+    let has_noise = file.has_noise.unwrap_or(file.origin != MachineOrigin::Shipped);
+    let is_still = !has_noise && point.noise.is_none();
+    let waits_in_order = point.lock.is_fifo() && !point.lock.halts();
+    is_still && waits_in_order && point.policy.is_host_model() && point.all_vcpus() > point.slots
+}
+
 /// A title with the mark of what was simulated.
 pub fn marked(study: &Study, title: &str) -> String {
     match simulated(study) {
         Some(mark) => format!("{title} ({mark})"),
         None => title.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::testing::{Fixture, record};
+
+    fn file(origin: MachineOrigin, has_noise: Option<bool>) -> MachineFile {
+        let (text, doubts) = (String::new(), Vec::new());
+        MachineFile { name: "m".into(), origin, assumed: 3, costs: 17, text, doubts, has_noise }
+    }
+
+    /// Simulations of four vCPUs on two CPUs, changed.
+    fn told(file: MachineFile, change: impl Fn(&mut Point)) -> Option<String> {
+        let fixture =
+            Fixture { rounds: 1, policies: vec!["host"], vcpus: vec![4], ..Fixture::default() };
+        let mut record = record(&fixture);
+        record.contents.run.machines = vec![file];
+        for cell in &mut record.contents.cells {
+            cell.point.machine = "m".into();
+            cell.point.policy = "host-eevdf".parse().unwrap();
+            change(&mut cell.point);
+        }
+        frozen(&Study::new(&[record]))
+    }
+
+    /// Regression: machines that come with pvticket have no noise, and nothing said what that does.
+    #[test]
+    fn rates_that_follow_the_luck_of_the_start_are_told() {
+        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let text = told(shipped(), |_| ()).expect("it is told");
+        assert!(text.starts_with("rates of ticket under the host's scheduler, "), "{text}");
+        assert!(text.contains(": machine m has no noise, ") && !text.contains('\n'), "{text}");
+        let cfs = |point: &mut Point| point.policy = "host-cfs".parse().unwrap();
+        assert!(told(shipped(), cfs).is_some());
+        let queued = |point: &mut Point| {
+            if point.lock.name() == "pv-ticket" {
+                point.lock = "queued".parse().unwrap();
+            }
+        };
+        let text = told(shipped(), queued).expect("it is told");
+        assert!(text.starts_with("rates of ticket, queued under "), "{text}");
+        // A file of the user's, and stores that do not say.
+        assert!(told(file(MachineOrigin::File, Some(false)), |_| ()).is_some());
+        assert!(told(file(MachineOrigin::Shipped, None), |_| ()).is_some());
+        assert!(told(file(MachineOrigin::File, None), |_| ()).is_none());
+    }
+
+    #[test]
+    fn rates_whose_order_changes_are_not() {
+        let shipped = || file(MachineOrigin::Shipped, Some(false));
+        let noise = |point: &mut Point| point.noise = Some("20us+980us".parse().unwrap());
+        assert_eq!(told(shipped(), noise), None);
+        assert_eq!(told(file(MachineOrigin::Calibrated, Some(true)), |_| ()), None);
+        let own = |point: &mut Point| point.policy = "rr".parse().unwrap();
+        assert_eq!(told(shipped(), own), None, "turns are of one length");
+        let alone = |point: &mut Point| point.slots = 4;
+        assert_eq!(told(shipped(), alone), None, "there is no queue");
+        for lock in ["pv-ticket", "test-and-set"] {
+            let other = |point: &mut Point| point.lock = lock.parse().unwrap();
+            assert_eq!(told(shipped(), other), None, "{lock}");
+        }
+        let measured = |point: &mut Point| point.machine.clear();
+        assert_eq!(told(shipped(), measured), None);
     }
 }

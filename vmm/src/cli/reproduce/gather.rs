@@ -15,6 +15,7 @@ use ::sim::{
 };
 use base::{plural::count, shown::quoted};
 use study::{
+    disturbance::Disturbance,
     findings::{PointStudy, Study},
     reproduction::{CardLine, Entry, Kind, Reproduction, Section},
     spec::Only,
@@ -135,8 +136,21 @@ impl Gather<'_> {
             stand_in: notes.filter(|_| is_measured).collect(),
             model: if is_simulated { self.model() } else { Vec::new() },
             command: is_measured.then(|| format!("pvticket report {}", quoted(&dir))),
+            disturbance: self.disturbance(rows),
             entries,
         }
+    }
+
+    /// What disturbed the windows of the points that stand for these rows, each counted once.
+    fn disturbance(&self, rows: &[&Row]) -> Disturbance {
+        let Some(Ok(study)) = self.measured.study(&self.table.name) else {
+            return Disturbance::default();
+        };
+        let stand_ins = rows.iter().filter_map(|row| row.measured.as_ref().ok());
+        let cells = stand_ins.flat_map(|stand_in| [&stand_in.base, &stand_in.changed]);
+        let chosen: Vec<Only> = cells.filter_map(|cell| Only::parse(&cell.only).ok()).collect();
+        let is_chosen = |point: &&PointStudy| chosen.iter().any(|only| only.wants(&point.point));
+        study.points.iter().filter(is_chosen).map(|point| point.disturbance).sum()
     }
 
     /// In what the simulation differs, and what was fitted.
@@ -182,9 +196,7 @@ impl Gather<'_> {
                 .ok_or_else(none),
             Quantity::Retries => base.work.map(|work| plain(work.retries)).ok_or_else(none),
             Quantity::HolderPreemptions => {
-                let rates = base.preempted.zip(changed.preempted);
-                let ratio = rates.map(|(base, changed)| base.lhp / changed.lhp);
-                ratio.filter(|ratio| ratio.is_finite()).map(plain).ok_or_else(none)
+                base.holder_preemptions_over(changed).map(plain).ok_or_else(none)
             }
         }
     }
@@ -243,4 +255,52 @@ fn point<'a>(study: &'a Study, cell: &Selected) -> Result<&'a PointStudy, String
 fn of_a_guest(point: &PointStudy) -> Vec<f64> {
     let guests = point.point.sizes().count() as f64;
     point.rates().iter().map(|rate| rate / guests).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::words::reproduction::mail;
+    use study::{
+        findings::RunRecord,
+        store::record::Outcome,
+        testing::{Fixture, record},
+    };
+
+    /// A run of what stands for table aim7-many; something stopped one window of each point, and of others.
+    fn stopped() -> RunRecord {
+        let locks = vec![("mutex", "off"), ("mutex-read-first", "off"), ("ticket", "off")];
+        let (policies, vcpus) = (vec!["host"], vec![2]);
+        let mut run = record(&Fixture { locks, policies, vcpus, ..Fixture::default() });
+        for cell in run.contents.cells.iter_mut().filter(|cell| cell.round == 1) {
+            if let Outcome::Done { figures } = &mut cell.outcome {
+                figures.seconds *= 9.0;
+            }
+        }
+        run
+    }
+
+    /// Regression: a row's figure did not say that something had stopped its cells.
+    #[test]
+    fn disturbed_windows_of_the_rows_are_told() {
+        let tables = Table::all().expect("they can be read");
+        let rows = vec!["aim7-many".to_owned()];
+        let asked = Asked::new(&tables, &rows).unwrap_or_else(|error| panic!("{error}"));
+        let (runs, seconds) = (8, 0.5);
+        let options =
+            Options { rows, measured: true, simulated: false, runs, seconds, short: false };
+        let saved = Saved::new(options);
+        let text = |run: RunRecord| {
+            let measured = Measured::new("aim7-many", Study::new(&[run]));
+            let all = gather(&asked, &saved, &measured, Path::new("kept")).expect("it is gathered");
+            mail(&all).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let disturbed = text(stopped());
+        let expected =
+            "disturbed windows, no figures of a lock: 2 much longer than asked (aim7-many)";
+        assert!(disturbed.contains(expected), "{disturbed}");
+        let locks = vec![("mutex", "off"), ("mutex-read-first", "off")];
+        let quiet = text(record(&Fixture { locks, ..Fixture::default() }));
+        assert!(quiet.contains("read-first, 1 node, HT off") && !quiet.contains("disturbed"));
+    }
 }

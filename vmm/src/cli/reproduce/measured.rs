@@ -36,6 +36,12 @@ pub(super) struct Measured {
 }
 
 impl Measured {
+    /// One table's study.
+    #[cfg(test)]
+    pub(super) fn new(table: &str, study: Study) -> Self {
+        Self { tables: vec![(table.to_owned(), Ok(study))], cpus: 1 }
+    }
+
     /// The study of a table, or why there is none.
     pub(super) fn study(&self, table: &str) -> Option<Result<&Study, &str>> {
         let found = self.tables.iter().find(|(name, _)| name == table);

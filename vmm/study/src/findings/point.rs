@@ -166,6 +166,16 @@ pub struct SimRates {
 }
 
 impl PointStudy {
+    /// How many times as many preemptions of lock holders a second as `other`, over all windows. If `other` had none, it is
+    /// taken to have had one in all of its windows, so that the ratio is the least that was seen. None: it had none itself,
+    /// or they are not counted.
+    pub fn holder_preemptions_over(&self, other: &Self) -> Option<f64> {
+        let (own, others) = self.preempted.zip(other.preempted)?;
+        let windows = other.point.duration.as_secs_f64() * other.repetitions.len() as f64;
+        let ratio = own.lhp / others.lhp.max(1.0 / windows);
+        (own.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
+    }
+
     /// Evaluates cells with figures.
     pub fn new(point: Point, cells: &[Measured<'_>]) -> Self {
         let repetitions = repetition::all(cells);

@@ -32,6 +32,25 @@ fn compared(study: &Study, axis: Axis) -> Vec<(&Point, &Point)> {
         .collect()
 }
 
+/// Regression: a schedule under which no holder was preempted had no figure, so that the published row that it shows was not scored.
+#[test]
+fn holders_that_were_never_preempted_have_a_least_ratio() {
+    let study = study(&Fixture::default());
+    let [mut base, mut changed] =
+        [find(&study, "ticket", "rr", 8), find(&study, "ticket", "rr", 4)].map(Clone::clone);
+    let windows = 8.0 * changed.point.duration.as_secs_f64();
+    let mut set = |base_rate: f64, changed_rate: f64| {
+        base.preempted.as_mut().unwrap().lhp = base_rate;
+        changed.preempted.as_mut().unwrap().lhp = changed_rate;
+        base.holder_preemptions_over(&changed)
+    };
+    assert_eq!(set(12.0, 3.0), Some(4.0));
+    assert!((set(12.0, 0.0).unwrap() - 12.0 * windows).abs() < 1e-9, "one in all windows");
+    assert_eq!((set(0.0, 3.0), set(0.0, 0.0)), (None, None));
+    let host = find(&study, "ticket", "host", 8);
+    assert_eq!(base.holder_preemptions_over(host), None, "not counted");
+}
+
 #[test]
 fn points_have_all_their_repetitions() {
     let study = study(&Fixture::default());

@@ -4,7 +4,7 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-use crate::stats::Estimate;
+use crate::{disturbance::Disturbance, stats::Estimate};
 pub use judge::{Judged, Score, Verdict};
 
 /// A ratio, or a count, may be off by this factor.
@@ -102,6 +102,8 @@ pub struct Section {
     pub model: Vec<String>,
     /// The command that reports our measurements, if there are any.
     pub command: Option<String>,
+    /// What disturbed the windows that its measured figures are of.
+    pub disturbance: Disturbance,
     /// The rows.
     pub entries: Vec<Entry>,
 }

@@ -34,6 +34,7 @@ fn section(entries: Vec<Entry>) -> Section {
         stand_in: Vec::new(),
         model: Vec::new(),
         command: None,
+        disturbance: Disturbance::default(),
         entries,
     }
 }

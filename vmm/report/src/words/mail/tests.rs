@@ -43,28 +43,6 @@ fn the_text_of_two_runs_is_known() {
     golden("diff", &diff(&slower()));
 }
 
-/// Regression: only the table of `compare` told of a window in which something had stopped its cell.
-#[test]
-fn disturbed_windows_are_told_on_the_page_and_in_the_mail() {
-    let mut run = record(&Fixture::default());
-    let of_rr = run.contents.cells.iter_mut().filter(|cell| cell.point.policy.name() == "rr");
-    let figures = of_rr.filter_map(|cell| match &mut cell.outcome {
-        Outcome::Done { figures } => Some(figures),
-        _ => None,
-    });
-    figures.take(2).for_each(|figures| figures.seconds *= 9.0);
-    let study_of_run = Study::new(&[run]);
-    let expected = "Disturbed windows, no figures of a lock: 2 much longer than asked (ticket";
-    let flat = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (mail, shell) =
-        (flat(study(&study_of_run)), flat(super::super::text::render(&study_of_run, 80)));
-    let page = flat(crate::html::page(&study_of_run).unwrap());
-    for text in [mail, shell, page] {
-        assert!(text.contains(expected), "{text}");
-    }
-    assert!(!study(&study_of(&Fixture::default())).contains("Disturbed"));
-}
-
 #[test]
 fn the_setup_comes_first() {
     let text = study(&study_of(&Fixture::default()));
