@@ -3,7 +3,7 @@
 use super::{first, rows::Row, subject::Subject};
 use crate::{
     figures::characters::wrapped,
-    words::{disturbed, moved},
+    words::{self, disturbed, moved},
 };
 use base::{
     plural::{agree, count},
@@ -25,16 +25,7 @@ pub fn all(studies: &[Study], subjects: &[Subject], rows: &[Row]) -> Vec<String>
     notes.extend(subjects.iter().filter_map(|subject| failed(studies, subject)));
     let shown = subjects.iter().flat_map(|subject| super::points(studies, subject));
     notes.extend(disturbed::counted(shown.map(|(_, point)| point.disturbance).sum()));
-    let (done, cells) = studies
-        .iter()
-        .fold((0, 0), |(done, cells), study| (done + study.done(), cells + study.cells()));
-    if done < cells {
-        notes.push(format!(
-            "partial: {done} of {} {} figures",
-            count(cells, "run"),
-            agree(done, "has", "have")
-        ));
-    }
+    notes.extend(words::partial(studies));
     let emulated = subjects.iter().filter(|subject| subject.host() == HostKind::Emulated);
     notes.extend(
         emulated.map(|subject| {

@@ -11,7 +11,7 @@ use super::{
     si::{percent, ratio, si},
     work,
 };
-use crate::words::{moved, sentences, simulated};
+use crate::words::{self, moved, sentences, simulated};
 use base::{
     plural::{agree, count, noun},
     units::{CpuList, VcpuCount},
@@ -311,14 +311,9 @@ pub fn host_of(study: &Study) -> String {
 /// What the reader of any table has to know of its cells: that some have no figures, that a host's CPUs
 /// were moved, and that a simulation's rates follow its start.
 pub fn notes_of(study: &Study) -> String {
-    let (done, cells) = (study.done(), study.cells());
-    let partial = (done < cells).then(|| {
-        let have = agree(done, "has", "have");
-        format!("note    partial: {done} of {} {have} figures\n", count(cells, "run"))
-    });
-    let moved = study.moved.as_ref().map(|moved| format!("note    {}\n", moved::in_words(moved)));
-    let frozen = simulated::frozen(study).map(|frozen| format!("note    {frozen}\n"));
-    partial.into_iter().chain(moved).chain(frozen).collect()
+    let moved = study.moved.as_ref().map(moved::in_words);
+    let notes = [words::partial([study]), moved, simulated::frozen(study)];
+    notes.into_iter().flatten().map(|note| format!("note    {note}\n")).collect()
 }
 
 fn host(facts: &HostFacts) -> String {

@@ -24,8 +24,16 @@ pub mod text;
 pub mod titles;
 
 use super::names;
-use base::plural::count;
+use base::plural::{agree, count};
 use study::findings::{RunFacts, Study};
+
+/// How many runs of all cells have figures, if not all have; without a full stop.
+pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<String> {
+    let add = |(done, cells), study: &Study| (done + study.done(), cells + study.cells());
+    let (done, cells) = studies.into_iter().fold((0, 0), add);
+    let have = agree(done, "has", "have");
+    (done < cells).then(|| format!("partial: {done} of {} {have} figures", count(cells, "run")))
+}
 
 /// How the figures were made, one sentence each.
 pub fn method(study: &Study) -> Vec<String> {

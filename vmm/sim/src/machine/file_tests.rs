@@ -93,9 +93,10 @@ fn a_file_keeps_what_its_costs_were_doubted_for() {
     let again = parse(&machine.to_toml()).expect("what was written can be read");
     assert_eq!(again, machine);
     assert_eq!(again.doubts, doubts);
-    let with = |doubts: &str| parse(&FILE.replacen("mhz", &format!("doubts = {doubts}\nmhz"), 1));
+    let with_doubts =
+        |doubts: &str| parse(&FILE.replacen("mhz", &format!("doubts = {doubts}\nmhz"), 1));
     let many = |count: usize| format!("[{}]", "\"a\",".repeat(count));
-    assert_eq!(with(&many(MOST_DOUBTS)).expect("so many may be").doubts.len(), MOST_DOUBTS);
+    assert_eq!(with_doubts(&many(MOST_DOUBTS)).expect("so many may be").doubts.len(), MOST_DOUBTS);
     for (text, what) in [
         (many(MOST_DOUBTS + 1), "doubts: there are 33, 32 at most"),
         (format!("[\"{}\"]", "x".repeat(LONGEST_DOUBT + 1)), "of 400 bytes at most"),
@@ -104,8 +105,8 @@ fn a_file_keeps_what_its_costs_were_doubted_for() {
         ("\"one\"".into(), "doubts wants an array of texts"),
         ("[1]".into(), "doubts wants texts"),
     ] {
-        let said = with(&text).expect_err(what).to_string();
-        assert!(said.contains(what) && !said.contains('\x1b'), "{text}: {said}");
+        let message = with_doubts(&text).expect_err(what).to_string();
+        assert!(message.contains(what) && !message.contains('\x1b'), "{text}: {message}");
     }
 }
 

@@ -33,18 +33,7 @@ pub(super) fn measure(
     let setting = Setting { cpus: &cpus, place: &place };
     let Experiment { points, method, .. } =
         Experiment::parse(SPEC, "switch", &setting).map_err(CalibrateError::Spec)?;
-    let run = RunSpec {
-        point: &points[0],
-        machine: None,
-        method: &method,
-        cpus: &cpus,
-        cgroups: &[],
-        replay: None,
-        record: false,
-        trace: false,
-        onlooker: None,
-        started: None,
-    };
+    let run = RunSpec::new(&points[0], &method, &cpus);
     (0..rounds).map(|_| round(&run, interrupt)).collect()
 }
 

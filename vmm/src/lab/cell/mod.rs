@@ -215,6 +215,24 @@ pub trait Cell {
     fn run(&self, run: &RunSpec<'_>, interrupt: &Interrupt) -> Result<Measurement, CellError>;
 }
 
+impl<'a> RunSpec<'a> {
+    /// Only measures: replays, records and traces nothing, in no control group, and starts its schedule itself.
+    pub const fn new(point: &'a Point, method: &'a Method, cpus: &'a CpuList) -> Self {
+        Self {
+            point,
+            machine: None,
+            method,
+            cpus,
+            cgroups: &[],
+            replay: None,
+            record: false,
+            trace: false,
+            onlooker: None,
+            started: None,
+        }
+    }
+}
+
 impl RunSpec<'_> {
     /// The machines' faults. None for native locks, which make no hypercalls to inject faults into.
     fn fault_plan(&self) -> Option<FaultPlan> {

@@ -290,16 +290,11 @@ impl Task<'_> {
 pub(super) fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     let Job { point, machine, method, extras, .. } = job;
     RunSpec {
-        point,
         machine: machine.as_deref(),
-        method,
-        cpus,
-        cgroups: &[],
         replay: tools.recording.cloned(),
         record: extras.recording,
         trace: extras.trace,
-        onlooker: None,
-        started: None,
+        ..RunSpec::new(point, method, cpus)
     }
 }
 

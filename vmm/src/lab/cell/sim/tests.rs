@@ -19,18 +19,7 @@ fn a_point_is_simulated_alike_each_time_and_each_cell_has_its_own_chance() {
     );
     let interrupt = Interrupt::default();
     let cpus = "0".parse().unwrap();
-    let spec = RunSpec {
-        point: &experiment.points[0],
-        machine: None,
-        method: &experiment.method,
-        cpus: &cpus,
-        cgroups: &[],
-        replay: None,
-        record: false,
-        trace: false,
-        onlooker: None,
-        started: None,
-    };
+    let spec = RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
     #[derive(Debug, Default)]
     struct Seen(std::cell::RefCell<Vec<View>>);
     impl LiveObserver for Seen {
@@ -87,18 +76,7 @@ fn work_is_as_steady_as_the_payloads() {
          vcpus = 2\nslots = 2\nseconds = 0.01\nwarm-up = 0.002\ncritical = 1000\nthink = 4000\n",
     );
     let (interrupt, cpus) = (Interrupt::default(), "0".parse().unwrap());
-    let spec = RunSpec {
-        point: &experiment.points[0],
-        machine: None,
-        method: &experiment.method,
-        cpus: &cpus,
-        cgroups: &[],
-        replay: None,
-        record: false,
-        trace: false,
-        onlooker: None,
-        started: None,
-    };
+    let spec = RunSpec::new(&experiment.points[0], &experiment.method, &cpus);
     let figures = simulate(&spec, 0, &interrupt).unwrap().figures;
     let waited = figures.slow.unwrap() as f64 / figures.all_operations();
     assert!(figures.all_operations() > 1e3 && waited < 0.1, "{waited}");
@@ -112,18 +90,8 @@ fn a_timeline_has_the_kicks_that_ended_a_halt() {
          spin-threshold = 4\n",
     );
     let (interrupt, cpus) = (Interrupt::default(), "0".parse().unwrap());
-    let spec = RunSpec {
-        point: &experiment.points[0],
-        machine: None,
-        method: &experiment.method,
-        cpus: &cpus,
-        cgroups: &[],
-        replay: None,
-        record: false,
-        trace: true,
-        onlooker: None,
-        started: None,
-    };
+    let spec =
+        RunSpec { trace: true, ..RunSpec::new(&experiment.points[0], &experiment.method, &cpus) };
     let Measurement { figures, timeline, .. } = simulate(&spec, 3, &interrupt).unwrap();
     let handoffs = timeline.and_then(|its| its.schedule).expect("a schedule").handoffs;
     // Those of the warm-up, too; a kick before its halt ends none.
