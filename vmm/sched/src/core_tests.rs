@@ -270,3 +270,18 @@ fn gangs_change_together() {
     tell(&mut core, 1, Event::Stopped(free()), 1_002);
     assert_eq!(on_slots(&core), [2, 3]);
 }
+
+/// Regression: the first slot's vCPU that left began the next turn, and the others took it for theirs: they stayed for ever.
+#[test]
+fn a_gang_wider_than_the_host_has_turns_on_all_slots() {
+    let mut core = core_of("gang", &[0; 4], 2);
+    let mut turns = [0; 4];
+    for turn in 1..=8_u64 {
+        for slot in 0..2 {
+            let vcpu = core.slots()[slot].unwrap();
+            turns[vcpu.ix()] += 1;
+            tell(&mut core, vcpu.0, Event::Stopped(free()), turn * 1_001 + slot as u64);
+        }
+    }
+    assert_eq!(turns, [4; 4]);
+}

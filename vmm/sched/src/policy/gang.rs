@@ -15,7 +15,11 @@ pub(super) struct Gang {
     slice: Nanos,
     /// The VM whose turn it is.
     current: u32,
+    /// The end of that turn.
     ends: Nanos,
+    /// The end of the turn that each vCPU was given last. A VM with more vCPUs than slots follows itself: its next turn
+    /// begins when the first of them leaves, and the others still are in the one before.
+    given: Box<[Nanos]>,
 }
 
 impl Gang {
@@ -27,12 +31,17 @@ impl Gang {
             slice: setup.slice,
             current: 0,
             ends: Nanos::ZERO,
+            given: vec![Nanos::ZERO; setup.vms.len()].into(),
         }
     }
 
     fn take(&mut self, vm: u32) -> Option<VcpuIndex> {
         let vms = &self.vms;
         self.queue.take(|vcpu| vms[vcpu.ix()] == vm)
+    }
+
+    fn waits(&self, vm: u32) -> bool {
+        self.queue.iter().any(|vcpu| self.vms[vcpu.ix()] == vm)
     }
 
     fn runs(&self, vm: u32, view: &View<'_>) -> bool {
@@ -70,22 +79,26 @@ impl Policy for Gang {
             None if !over && self.runs(self.current, view) => return None,
             None => self.advance(view)?,
         };
+        self.given[vcpu.ix()] = self.ends;
         Some(Pick::new(vcpu, self.ends))
     }
 
     fn stopped(&mut self, vcpu: VcpuIndex, _: &Observation, view: &View<'_>) -> Verdict {
-        let its_turn = self.vms[vcpu.ix()] == self.current && view.now < self.ends;
-        match (its_turn, self.queue.is_empty()) {
-            (true, _) => Verdict::Stay(self.ends),
-            (false, false) => Verdict::Preempt(Why::Slice),
-            (false, true) => {
-                if view.now >= self.ends {
-                    self.ends = view.now.after(self.slice);
-                }
-                self.current = self.vms[vcpu.ix()];
-                Verdict::Stay(self.ends)
-            }
+        let vm = self.vms[vcpu.ix()];
+        let vms_turn = vm == self.current && view.now < self.ends;
+        let others_wait = match vms_turn {
+            true => view.now >= self.given[vcpu.ix()] && self.waits(vm),
+            false => !self.queue.is_empty(),
+        };
+        if others_wait {
+            return Verdict::Preempt(Why::Slice);
         }
+        if view.now >= self.ends {
+            self.ends = view.now.after(self.slice);
+        }
+        self.current = vm;
+        self.given[vcpu.ix()] = self.ends;
+        Verdict::Stay(self.ends)
     }
 
     fn is_work_conserving(&self) -> bool {
