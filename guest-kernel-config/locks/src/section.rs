@@ -40,6 +40,13 @@ impl Words {
     pub fn increment(&self, times: u32) {
         self.0.increment(times);
     }
+
+    /// The same work by instructions of its own, for a measurement that compares: they serve the one line of the caller's
+    /// choice.
+    #[inline]
+    pub fn add_two(&self, times: u32) {
+        self.0.add_two(times);
+    }
 }
 
 /// [`Words`] without their alignment.
@@ -63,13 +70,23 @@ impl Counts {
     /// Not inlined, so that every lock runs exactly the same instructions.
     #[inline(never)]
     fn increment(&self, times: u32) {
-        let add_one = |word: &AtomicU16| {
-            word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.add(1, times);
+    }
+
+    #[inline(never)]
+    fn add_two(&self, times: u32) {
+        self.add(2, times);
+    }
+
+    #[inline(always)]
+    fn add(&self, addend: u16, times: u32) {
+        let add = |word: &AtomicU16| {
+            word.store(word.load(Ordering::Relaxed).wrapping_add(addend), Ordering::Relaxed);
         };
         for _ in 0..times / Self::COUNT as u32 {
-            self.0.iter().for_each(add_one);
+            self.0.iter().for_each(add);
         }
-        self.0.iter().take(times as usize % Self::COUNT).for_each(add_one);
+        self.0.iter().take(times as usize % Self::COUNT).for_each(add);
     }
 }
 

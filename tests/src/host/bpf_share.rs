@@ -8,13 +8,15 @@ use super::{
     first_cpu::BUSYBOX,
     hostile::{devices::*, guests::*, registers::*, storms::*},
 };
-use crate::{expect_usually, files, product::pvticket, tests};
+use crate::{files, product::pvticket, tests};
 
 tests![
     a_guest_that_lies_takes_no_more_than_its_share,
     no_lie_takes_more_than_its_share => Quiet("3 min: all pairs, and their shares"),
 ];
 
+/// How often a pair is tried.
+const TRIES: u32 = 3;
 /// What the honest machine keeps of its share.
 const SHARE: f64 = 0.9;
 /// How long both machines share the slot: 750 turns of 4 ms.
@@ -57,12 +59,12 @@ const PAIRS: &[Pair] = &[
     (&POWERS, "rr"),
     (&STRING, "fair"),
     (&HOLES, "rr"),
-    (&LONG_IN, "rr"),
+    (&LONG_IN, "fair"),
     (&LONG_OUT, "fair"),
     (&CHAINS, "deferred"),
     (&WINDOW, "rr"),
     (&EDGE, "fair"),
-    (&CLOCKS, "rr"),
+    (&CLOCKS, "fair"),
     (&ALL_REGISTERS, "rr"),
     (&CALLS, "rr"),
     (&TABLES, "deferred"),
@@ -76,14 +78,15 @@ struct Ran {
 }
 
 /// Two machines on one slot, the first of which is hostile: it has input. Prints when it looks at the vCPU threads, in
-/// hundredths of a second, and their times; twice.
+/// hundredths of a second, and their times; twice. A boot that ends before shows neither.
 fn script(ix: usize, (guest, policy): Pair) -> String {
     let cpus = guest.cpus();
     let (start, seconds) = if guest.name == PARKER.name { OF_A_HALT } else { (START, SECONDS) };
     let script = format!(
         "/init boot --driver bpf --kernel /in/{ix} --initrd /in/initrd --cpus {cpus} --vms 2 --slots 1 --slice 4ms \
          --policy {policy} -- attack < /in/input > /dev/null &\n\
-         P=$!; until [ $(BUSYBOX cat /proc/$P/task/*/comm | BUSYBOX grep -c vcpu) = {all} ]; do BUSYBOX sleep 0.1; done\n\
+         P=$!; for N in $(BUSYBOX seq 100); do\n\
+         [ $(BUSYBOX cat /proc/$P/task/*/comm | BUSYBOX grep -c vcpu) = {all} ] && break; BUSYBOX sleep 0.1; done\n\
          look() {{ read UP REST < /proc/uptime; echo at $UP\n\
          for T in /proc/$P/task/*; do read NAME < $T/comm; read NS REST < $T/schedstat\n\
          case $NAME in vcpu*) echo ran ${{T##*/}} $NS;; esac; done; }}\n\
@@ -121,9 +124,26 @@ fn share(printed: &str, hostile: u32) -> anyhow::Result<f64> {
     Ok(had as f64 * f64::from(hostile + 1) / whole as f64)
 }
 
-/// Runs the pairs one after the other in one emulated host, with a line of a table for each.
+/// Checks all pairs. A pair that misses the share is tried again with the others that do: other work of the machine takes
+/// some of it now and then.
 fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     need_kernel_7()?;
+    println!("\n{:<28} {:<18} share of the other", "guest", "policy");
+    let mut missed = run(pairs)?;
+    for _ in 1..TRIES {
+        if !missed.is_empty() {
+            missed = run(&missed)?;
+        }
+    }
+    let names: Vec<String> =
+        missed.iter().map(|(guest, policy)| format!("{} under {policy}", guest.name)).collect();
+    ensure!(names.is_empty(), "less than {SHARE} of its share in {TRIES} tries: {names:?}");
+    Ok(())
+}
+
+/// Runs the pairs one after the other in one emulated host, with a line of a table for each, and returns those that
+/// missed the share.
+fn run(pairs: &[Pair]) -> anyhow::Result<Vec<Pair>> {
     let folder = files::scratch()?;
     let into = |name: &str, bytes: &[u8]| {
         Ok::<_, anyhow::Error>(format!(
@@ -143,21 +163,20 @@ fn check(pairs: &[Pair]) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     let all: Vec<&str> = text.split("status ").collect();
     ensure!(all.len() == pairs.len() + 1, "{}", ran.show());
-    println!("\n{:<28} {:<18} share of the other", "guest", "policy");
-    let shares: Vec<f64> = (pairs.iter().zip(&all))
-        .map(|((guest, policy), printed)| {
-            let share = share(printed, guest.cpus()).with_context(|| ran.show())?;
-            println!("{:<28} {policy:<18} {share:.2}", guest.name);
-            Ok(share)
-        })
-        .collect::<anyhow::Result<_>>()?;
-    for ((guest, policy), share) in pairs.iter().zip(shares) {
-        expect_usually!(share >= SHARE, "{share:.2} of its share under {policy}: {}", guest.name);
-    }
     // What follows each is the status of its end, by SIGTERM.
     let ends = all[1..].iter().all(|rest| rest.starts_with("143"));
     ensure!(ends, "{}", ran.show());
-    Ok(())
+    let mut missed = Vec::new();
+    for (pair, printed) in pairs.iter().zip(&all) {
+        let (guest, policy) = *pair;
+        let share = share(printed, guest.cpus())
+            .with_context(|| format!("{} under {policy}: {}", guest.name, ran.show()))?;
+        println!("{:<28} {policy:<18} {share:.2}", guest.name);
+        if share < SHARE {
+            missed.push(*pair);
+        }
+    }
+    Ok(missed)
 }
 
 /// Regression: a guest that claimed to hold 2^32-1 locks left the other machine 47 % of its share.

@@ -21,54 +21,95 @@ const FEWEST: usize = 100;
 /// How long a measurement takes at most.
 const LONGEST: Duration = Duration::from_millis(40);
 
-/// Measures on the calling thread's CPU, in some 10 ms.
+/// Measures on the calling thread's CPU, in some 20 ms.
 ///
-/// As a vCPU does: `critical` increments of one line and `think` of another, by the same instructions.
+/// As a vCPU does: `critical` increments of one line and `think` of another, by the same instructions. Each batch is
+/// followed by one on a single line, by instructions of its own: a neighbour on the core slows both.
 pub fn measure() -> IncrementFacts {
     let (shared, own) = (Box::new(Line(Words::new())), Box::new(Line(Words::new())));
+    let single = Box::new(Line(Words::new()));
     let mut batches = Vec::with_capacity(BATCHES);
     let began = Instant::now();
     while batches.len() < BATCHES && (batches.len() < FEWEST || began.elapsed() < LONGEST) {
-        let began = Instant::now();
-        for _ in 0..ROUNDS {
-            black_box(&shared).0.increment(CRITICAL);
-            black_box(&own).0.increment(THINK);
-        }
-        batches.push(began.elapsed());
+        batches.push(Batch {
+            two_lines: timed(|| {
+                black_box(&shared).0.increment(CRITICAL);
+                black_box(&own).0.increment(THINK);
+            }),
+            one_line: timed(|| {
+                black_box(&single).0.add_two(CRITICAL);
+                black_box(&single).0.add_two(THINK);
+            }),
+        });
     }
-    facts(batches)
+    facts(&batches)
+}
+
+/// How long the same work took on two lines in turn and on one.
+#[derive(Debug, Clone, Copy)]
+struct Batch {
+    two_lines: Duration,
+    one_line: Duration,
+}
+
+fn timed(round: impl Fn()) -> Duration {
+    let began = Instant::now();
+    (0..ROUNDS).for_each(|_| round());
+    began.elapsed()
 }
 
 /// In a pair of cache lines of its own, as the payload's.
 #[repr(align(128))]
 struct Line(Words);
 
-fn facts(mut batches: Vec<Duration>) -> IncrementFacts {
-    batches.sort_unstable();
-    let at = |share: f64| batches.get((batches.len() as f64 * share) as usize).copied();
-    let (median, high) = (at(0.5).unwrap_or_default(), at(0.99).unwrap_or_default());
-    let picos = median.as_nanos() as u64 * 1000 / u64::from(ROUNDS * (CRITICAL + THINK));
-    IncrementFacts { picos, p99: high.as_secs_f64() / median.as_secs_f64().max(1e-9) }
+fn facts(batches: &[Batch]) -> IncrementFacts {
+    let mut times: Vec<f64> = batches.iter().map(|batch| batch.two_lines.as_secs_f64()).collect();
+    let mut ratios: Vec<f64> = (batches.iter())
+        .map(|batch| batch.two_lines.as_secs_f64() / batch.one_line.as_secs_f64().max(1e-9))
+        .collect();
+    times.sort_by(f64::total_cmp);
+    ratios.sort_by(f64::total_cmp);
+    let at = |all: &[f64], share: f64| all.get((all.len() as f64 * share) as usize).copied();
+    let (median, high) = (at(&times, 0.5).unwrap_or(0.0), at(&times, 0.99).unwrap_or(0.0));
+    let picos = median * 1e12 / f64::from(ROUNDS * (CRITICAL + THINK));
+    IncrementFacts {
+        picos: picos.round() as u64,
+        p99: high / median.max(1e-9),
+        two_lines: at(&ratios, 0.5),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// `count` batches, with times in microseconds. 16 000 increments in 4 us are 250 ps each.
+    fn batches(count: usize, two_lines: u64, one_line: u64) -> Vec<Batch> {
+        let [two_lines, one_line] = [two_lines, one_line].map(Duration::from_micros);
+        vec![Batch { two_lines, one_line }; count]
+    }
+
     #[test]
     fn a_unit_with_two_speeds_is_not_steady() {
-        // 16 000 increments in 4 us.
-        let steady = vec![Duration::from_micros(4); 1000];
-        let found = facts(steady.clone());
-        assert_eq!((found.picos, found.p99, found.is_steady()), (250, 1.0, true));
-        let slow = vec![Duration::from_micros(12); 30];
-        let found = facts([steady, slow].concat());
-        assert_eq!((found.picos, found.p99, found.is_steady()), (250, 3.0, false));
+        let steady = batches(1000, 4, 4);
+        let found = facts(&steady);
+        assert_eq!((found.picos, found.p99, found.two_lines), (250, 1.0, Some(1.0)));
+        assert!(found.is_steady());
+        let found = facts(&[steady, batches(30, 12, 12)].concat());
+        assert_eq!((found.picos, found.p99, found.two_lines), (250, 3.0, Some(1.0)));
+        assert!(!found.is_steady());
+    }
+
+    #[test]
+    fn a_unit_that_depends_on_the_address_is_not_steady() {
+        let found = facts(&batches(1000, 8, 4));
+        assert_eq!((found.picos, found.p99, found.two_lines), (500, 1.0, Some(2.0)));
+        assert!(!found.is_steady());
     }
 
     #[test]
     fn this_cpu_has_a_unit() {
         let found = measure();
-        assert!(found.picos > 0 && found.p99 >= 1.0, "{found:?}");
+        assert!(found.picos > 0 && found.p99 >= 1.0 && found.two_lines > Some(0.0), "{found:?}");
     }
 }

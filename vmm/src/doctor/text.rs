@@ -130,14 +130,15 @@ fn cpu_rows(cpu: &CpuFacts) -> Vec<Row> {
 }
 
 fn increment_row(increment: &IncrementFacts) -> Row {
-    let IncrementFacts { picos, p99 } = *increment;
-    let unsteady = match increment.is_steady() {
-        true => "",
-        false => {
-            ": it has two speeds, or the CPU other work; figures without contention are of that"
-        }
-    };
-    let text = format!("{:.2} ns; p99 of batches {p99:.2} times{unsteady}", picos as f64 / 1e3);
+    let IncrementFacts { picos, p99, two_lines } = *increment;
+    let mut text = format!("{:.2} ns; p99 of batches {p99:.2} times", picos as f64 / 1e3);
+    if let Some(times) = two_lines {
+        text += &format!(", two lines {times:.2} times one");
+    }
+    if !increment.is_steady() {
+        text +=
+            ": it has two speeds, or the CPU other work; figures without contention are of that";
+    }
     row("work of a payload", text)
 }
 

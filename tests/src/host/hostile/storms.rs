@@ -90,11 +90,27 @@ pub const TIMER: Guest = alone("timer of a PC", End::Runs, || {
     [io_apic(0), io_apic(2), forever_long(&body)].concat()
 });
 
-/// Entries of the I/O APIC of every delivery mode, for lines that the machine has and has not, with interrupts of COM1.
+/// Entries of the I/O APIC of each delivery mode that ends no machine, for lines that the machine has and has not, with
+/// interrupts of COM1. (There is no handler for NMIs: the first one ends it.)
 pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
+    routes((0..8).filter(|mode| ![MODE_SMI, MODE_NMI, MODE_INIT].contains(mode)))
+});
+
+/// COM1's interrupt resets its vCPU, which begins again at the reset vector, where no memory is.
+pub const INIT: Guest = alone("INIT by the I/O APIC", End::Fails("0xfff0"), || routes([MODE_INIT]));
+
+/// COM1's interrupt enters system management mode, for which nothing has set a handler up: KVM gives the machine up (EIO,
+/// Linux 7.3), or has it execute what is there (Linux 6.1). A software KVM drops it.
+pub const SMI: Guest = alone("SMI by the I/O APIC", End::Fails("vCPU 0"), || routes([MODE_SMI]));
+
+/// Delivery modes of the I/O APIC (82093AA, 3.2.4).
+const MODE_SMI: u32 = 2;
+const MODE_NMI: u32 = 4;
+const MODE_INIT: u32 = 5;
+
+fn routes(modes: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let mut body = Vec::new();
-    // Not NMIs (4): there is no handler, and the first one that comes ends the machine by a triple fault.
-    for mode in (0..8_u32).filter(|mode| *mode != 4) {
+    for mode in modes {
         for pin in [0_u32, 2, 4, 23, 24, 119] {
             body.extend(entry(0x11 + 2 * pin, 0xff00_0000 | mode << 24));
             body.extend(entry(0x10 + 2 * pin, mode << 8 | (mode & 1) << 15 | 0x41));
@@ -104,7 +120,7 @@ pub const ROUTES: Guest = alone("routes of the I/O APIC", End::Runs, || {
         body.extend([0x66, 0xba, 0xf8, 0x03, 0xee]); // mov dx, 0x3f8; out dx, al
     }
     [mapped(), forever_long(&body)].concat()
-});
+}
 
 const TSC_DEADLINE: u32 = 0x6e0;
 
