@@ -1,6 +1,6 @@
 //! What the comparisons of a study show: a sentence each, and the ratios behind it.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use super::with_interval;
 use crate::{
@@ -20,12 +20,31 @@ pub fn conclusions(study: &Study) -> String {
             "What differs? ({several} comparisons: rank-sum tests, p corrected by Holm, below 0.05)\n"
         ),
     };
-    for comparison in &study.comparisons {
+    let too_few = too_few(study);
+    // Writing to a String cannot fail.
+    for (need, number) in too_few.iter().filter(|(_, number)| **number > 1) {
+        let _ = writeln!(text, "  {number} comparisons: too few runs to tell: {need}");
+    }
+    let is_counted = |comparison: &Comparison| {
+        comparison.outcome() == Outcome::TooFew
+            && too_few.get(&needed(comparison)).is_some_and(|number| *number > 1)
+    };
+    for comparison in study.comparisons.iter().filter(|comparison| !is_counted(comparison)) {
         let vcpus = study.points[comparison.subject].point.vcpus.get();
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "  {}: {}", count(vcpus, "vCPU"), conclusion(study, comparison));
     }
     text
+}
+
+/// The number of comparisons with too few runs, by what they need.
+fn too_few(study: &Study) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for comparison in &study.comparisons {
+        if comparison.outcome() == Outcome::TooFew {
+            *all.entry(needed(comparison)).or_default() += 1;
+        }
+    }
+    all
 }
 
 /// Both sides of a comparison by name, and what they have in common.
