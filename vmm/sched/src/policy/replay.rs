@@ -93,9 +93,9 @@ fn is_by_event(turn: &Turn) -> bool {
     matches!(turn.end, TurnEnd::Yield | TurnEnd::Spun | TurnEnd::MadeWay) || turn.point.is_some()
 }
 
-/// How many turns of a recording are not repeated, of which `turns` are: a vCPU that keeps its slot to the end of the recording, as
-/// all but one do under `gang` in a VM wider than the host, cuts it short where its turn begins. Each slot has a turn
-/// that is not over at the end, which is no loss as long as there are others.
+/// How many turns of a recording are not repeated, of which `turns` are: a vCPU that keeps its slot to the end of the
+/// recording cuts it short where its turn begins. Each slot has a turn that is not over at the end, which is no loss as
+/// long as there are others.
 fn left_out(turns: &[Turn], recorded: &[Turn]) -> u64 {
     let behind = &recorded[turns.len()..];
     let is_lost = |turn: &&Turn| turns.is_empty() || turn.end != TurnEnd::Open;
